@@ -1,0 +1,420 @@
+"""What the kernel is: the one typed interface behind which its two forms stand.
+
+The kernel owns the four hot verbs (PUB, MPUB, RDY, FIN) from socket bytes to batch bytes and back,
+and delivery, in whole buffers. Nothing in it makes a Python object per message. Everything else
+(IDENTIFY, SUB, REQ, TOUCH, DPUB, CLS, AUTH, every error) comes out as an `Event` for Python to decide,
+and goes back in as a call. It does no file I/O and reads no clock: the shell writes what `Tail.seal`
+returns, loads what an `Event.NEED` asks for, and passes the time in.
+
+One turn of the loop, as the shell (`net/turn.py`) drives it:
+
+    events = engine.poll(mono_ns)          # epoll, recv, parse, append to open batches, FIN, RDY
+    for each event: decide, answer, resume
+    for tail in engine.dirty_tails():      # open batch not empty and nothing sealed yet
+        seal, write, and (durability `os`) commit; (durability `disk`) hand to a sync thread
+    events = engine.flush(mono_ns, wall_ns)  # settle OKs, deliver, send
+    for each event: load the blocks that windows need, flush again
+    for window in engine.dirty_windows():  # changes for the channel journal
+        window.take_journal()
+
+Three ends of a tail, all offsets: `written_end` (sealed), `committed_end` (safe), `handed_end` (given to
+channels; it stands still while the topic is paused or has no channel). `handed_end <= committed_end
+<= written_end`.
+
+Batch life: open (gathering) -> sealed (being written and synced, at most one) -> committed (kept in
+memory while `memory_bytes_max` allows, newest first) -> dropped, or -> failed.
+
+Times: `mono_ns` is the monotonic clock (message timeouts), `wall_ns` the wall clock (timestamps, due
+times of delayed messages, which must survive a restart).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Buffer, Sequence  # type: ignore[attr-defined,unused-ignore]
+from enum import IntEnum
+from typing import Any, NamedTuple, Protocol
+
+
+class Verb(IntEnum):
+    """The publishing verbs, as they stand in events."""
+
+    PUB = 1
+    MPUB = 2
+    DPUB = 3
+
+
+class Event(IntEnum):
+    """The kinds of event; each is a tuple whose first member is one of these.
+
+    "halts" means: no further byte of this connection is looked at until `resume`, `read_body` or
+    `close_after_flush` is called on it.
+    """
+
+    LINE = 1  # (LINE, conn, params: list[bytes])                      a command for Python; halts
+    BODY = 2  # (BODY, conn, body: bytes)                              what read_body asked for; halts
+    BODY_SIZE = 3  # (BODY_SIZE, conn, size: int)                      announced size refused; halts
+    BAD_PUB = 4  # (BAD_PUB, conn, verb, BadPub, topic, a: int, b: int)  malformed publish; halts
+    TOPIC = 5  # (TOPIC, conn, verb, topic: bytes)                     valid, but no tail yet; halts
+    REFUSED = 6  # (REFUSED, conn, verb, tail)                         tail.refusing is set; halts
+    PUB_FAILED = 7  # (PUB_FAILED, conn, verb, tail)                   its batch failed; halts
+    FIN_FAILED = 8  # (FIN_FAILED, conn, id: bytes, Held)              not halting: the one soft error
+    NEED = 9  # (NEED, window, which: int, offset: int)                load a block, then flush again
+    BAD_MAGIC = 10  # (BAD_MAGIC, conn, magic: bytes)                  halts
+    CLOSED = 11  # (CLOSED, conn, reason: str)                         gone; the fd is closed by the engine
+
+
+class BadPub(IntEnum):
+    """Why a PUB or MPUB is malformed. `a` and `b` are the numbers that the error text names."""
+
+    TOPIC_NAME = 1
+    SIZE_INVALID = 2  # PUB: size <= 0 (a = size)
+    SIZE_TOO_BIG = 3  # PUB: a = size, b = limit
+    BODY_INVALID = 4  # MPUB total <= 0 (a)
+    BODY_TOO_BIG = 5  # MPUB total > limit (a, b)
+    COUNT_INVALID = 6  # MPUB count out of range (a)
+    MESSAGE_INVALID = 7  # MPUB message: a = index, b = size
+    MESSAGE_TOO_BIG = 8  # MPUB message: a = size, b = limit
+    PARAMS = 9  # no topic given
+
+
+class Held(IntEnum):
+    """The answer of finish, requeue and touch."""
+
+    DONE = 0
+    NOT_IN_FLIGHT = 1
+    NOT_OWNER = 2
+
+
+class Stray(IntEnum):
+    """States of a message that lives outside its window."""
+
+    WAITING = 1
+    DELAYED = 2
+    IN_FLIGHT = 3
+
+
+class Source(IntEnum):
+    """Which of a window's two blocks a NEED is about."""
+
+    FORWARD = 0
+    STRAY = 1
+
+
+class StrayRecord(NamedTuple):
+    offset: int
+    id: int
+    attempts: int
+    state: int  # Stray
+    due_ns: int
+
+
+class BatchHeader(NamedTuple):
+    """The fixed header of `docs/formats.md`, without magic and crc."""
+
+    length: int
+    flags: int
+    producer_epoch: int
+    base_offset: int
+    base_id: int
+    timestamp_ns: int
+    synced_end: int
+    producer_id: int
+    first_sequence: int
+    leader_epoch: int
+    count: int
+    bodies_length: int
+
+
+class BatchCheck(IntEnum):
+    """What stands at a position of a segment."""
+
+    SOUND = 0
+    SHORT = 1  # the buffer ends before the batch does
+    NO_MAGIC = 2  # not a batch at all (zeros, or foreign bytes)
+    BAD_FIELDS = 3  # magic, but impossible numbers
+    BAD_CRC = 4
+
+
+class BatchFunctions(Protocol):
+    """Module-level functions of `kernel.batch` (both forms)."""
+
+    def crc32c(self, data: Buffer, value: int = 0) -> int: ...
+    def id_to_hex(self, id: int) -> bytes: ...
+    def hex_to_id(self, text: bytes) -> int:
+        """The id, or -1 when `text` is not 16 hex digits (either case)."""
+        ...
+
+    def id_at(self, base_id: int, index: int) -> int: ...
+    def id_index(self, base_id: int, count: int, id: int) -> int:
+        """The index of `id` in a batch of `count` from `base_id`, or -1."""
+        ...
+
+    def encode_batch(
+        self,
+        bodies: Sequence[bytes],
+        base_offset: int,
+        base_id: int,
+        timestamp_ns: int,
+        synced_end: int = 0,
+        leader_epoch: int = 0,
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        first_sequence: int = 0,
+        sections: dict[int, dict[int, int | bytes]] | None = None,
+    ) -> bytes: ...
+
+    def check_batch(self, data: Buffer, position: int) -> tuple[int, int]:
+        """(BatchCheck, length): length is the batch's own claim, 0 when unknown."""
+        ...
+
+    def decode_header(self, data: Buffer, position: int) -> BatchHeader: ...
+    def decode_bodies(self, data: Buffer, position: int) -> list[bytes]: ...
+    def decode_sections(self, data: Buffer, position: int) -> dict[int, dict[int, int | bytes]]: ...
+    def decode_columns(self, data: Buffer) -> Columns:
+        """Whole sound batches -> Arrow-compatible columns (raises ValueError naming the position)."""
+        ...
+
+
+class Columns(NamedTuple):
+    """Arrow layout: fixed-width columns as contiguous little-endian buffers, a binary column as i64
+    value offsets (count + 1 of them) and the bodies end to end."""
+
+    count: int
+    offsets: bytearray  # i64: message offset
+    timestamps: bytearray  # i64: nanoseconds
+    ids: bytearray  # u64
+    attempts: bytearray  # u16: 0 unless carried in
+    body_offsets: bytearray  # i64 x (count + 1): LargeBinary
+    bodies: bytearray
+
+
+class Conn(Protocol):
+    """One V2 client connection: input and output buffers, states, counters."""
+
+    serial: int  # unique for the life of the engine, never 0
+    owner: Any  # the session object of the daemon; the kernel never looks inside
+    rdy: int  # setting it also marks its window for delivery
+    closing: bool  # after CLS: no deliveries, RDY ignored, FIN still taken
+    window: Window | None
+    last_command_ns: int  # mono time of the latest command read (and of the magic)
+    holds_output: bool  # buffer deliveries up to output_bytes / output_timeout (see output_every)
+    sample_rate: int  # 0: all
+    timeout_ns: int  # message timeout of this consumer
+    # counters
+    in_flight: int
+    message_count: int
+    finish_count: int
+    requeue_count: int
+    published: dict[bytes, int]  # topic -> messages appended (all verbs)
+    unsent: int  # bytes waiting for the socket
+    pending: int  # publishes appended, not yet answered
+
+    def feed(self, data: Buffer) -> None:
+        """Detached connections: bytes that arrived. Events appear at the next poll."""
+        ...
+
+    def feed_eof(self) -> None: ...
+    def take_output(self) -> bytes:
+        """Detached connections: bytes to send (all that is there)."""
+        ...
+
+    def reply(self, frame_type: int, data: bytes) -> None:
+        """Queue one frame (0 response, 1 error, 2 message); sent at the next flush."""
+        ...
+
+    def resume(self) -> None:
+        """Look at this connection's bytes again. After TOPIC the same command is read anew."""
+        ...
+
+    def read_body(self, size_max: int) -> None:
+        """After LINE: read a 4-byte size and that many bytes -> BODY, or BODY_SIZE when the size
+        is < 1 or > size_max. Memory grows only with bytes received."""
+        ...
+
+    def appended(self, tail: Tail, verb: int) -> None:
+        """Python appended one publish of this connection to `tail`'s open batch (DPUB): owe an OK."""
+        ...
+
+    def subscribe(self, window: Window) -> None: ...
+    def leave(self) -> None:
+        """Stop consuming. What is in flight stays so until it times out."""
+        ...
+
+    def close_after_flush(self) -> None:
+        """Send what is queued, half-close, then read and drop (bounded) until the peer closes."""
+        ...
+
+    def close(self) -> None:
+        """Drop it now. CLOSED is still reported."""
+        ...
+
+    def output_every(self, bytes_max: int, timeout_ns: int) -> None:
+        """Hold deliveries back until so many bytes or so much time (0, 0: send every turn)."""
+        ...
+
+
+class Tail(Protocol):
+    """The writing end of one partition: open batch, sealed batch, newest committed batches."""
+
+    topic: bytes
+    owner: Any
+    refusing: bool  # PUB and MPUB come out as REFUSED
+    handing: bool  # handed_end follows committed_end
+    open_count: int
+    open_bytes: int
+    sealed_count: int
+    written_end: int
+    committed_end: int
+    handed_end: int
+    memory_start: int  # first offset still in memory (== committed_end when none)
+    message_count: int  # appended since start
+    message_bytes: int
+
+    def append(self, body: bytes, due_ns: int = 0) -> None:
+        """One message into the open batch. `due_ns` 0: at once. The caller sees to the limits."""
+        ...
+
+    def seal(
+        self, base_id: int, timestamp_ns: int, synced_end: int, leader_epoch: int = 0
+    ) -> list[Buffer]:
+        """Close the open batch; base offset is `written_end`. Returns the buffers to write, in order;
+        they stay valid until commit or fail. Only one batch may be sealed at a time."""
+        ...
+
+    def commit(self) -> None:
+        """The sealed batch is safe: visible to windows, its publishers get OK at the next flush."""
+        ...
+
+    def fail(self) -> None:
+        """The sealed batch was not stored: `written_end` steps back, its publishers get PUB_FAILED."""
+        ...
+
+    def hand(self) -> None:
+        """Set handed_end to committed_end once (empty, unpause, first channel)."""
+        ...
+
+    def validate(self) -> None: ...
+
+
+class Window(Protocol):
+    """One channel on one partition: cursor, messages in flight, strays, deadlines.
+
+    First deliveries live in a ring indexed by offset over [low, next). A message that leaves the common
+    path (timed out, requeued, delayed, touched, held so long that the ring would grow past its bound) is
+    a stray, kept in a table by id, and `low` moves on without it.
+    """
+
+    tail: Tail
+    owner: Any
+    paused: bool
+    low: int
+    next: int
+    depth: int  # handed_end - next + strays waiting
+    in_flight: int
+    delayed: int
+    floor: int  # lowest offset still wanted (low or the lowest stray): retention's bound
+    timeout_count: int
+    requeue_count: int
+    message_count: int  # handed to this channel since start
+    finish_count: int
+    consumers: int
+    deadline_ns: int  # lower bound of the next message timeout, mono (0: none)
+    due_ns: int  # earliest due time among delayed, wall (0: none)
+    journal_dirty: bool
+    touch_max_ns: int  # max-msg-timeout, counted from delivery
+
+    def finish(self, conn_serial: int, id: int) -> int: ...  # Held
+    def requeue(self, conn_serial: int, id: int, delay_ns: int, wall_ns: int) -> int: ...  # Held
+    def touch(self, conn_serial: int, id: int, mono_ns: int) -> int: ...  # Held
+    def expire(self, mono_ns: int) -> int:
+        """Messages whose deadline has passed become waiting strays. Returns how many."""
+        ...
+
+    def release(self, wall_ns: int) -> int:
+        """Delayed strays that are due become waiting. Returns how many."""
+        ...
+
+    def load(self, which: int, block: Buffer) -> int:
+        """Give a block of whole sound batches (the caller checked them with check_batch). The kernel
+        keeps a reference. Returns the number of batches seen."""
+        ...
+
+    def skip(self, from_offset: int, to_offset: int) -> None:
+        """Never deliver [from, to): damaged log, or an overflowing ephemeral channel. What lies at or
+        above `next` is stepped over when the cursor gets there, and does not count as depth."""
+        ...
+
+    def lose(self, id: int) -> None:
+        """Drop a stray whose bytes can't be read."""
+        ...
+
+    def empty(self) -> None:
+        """Drop everything: the cursor moves to handed_end, in flight and strays are forgotten."""
+        ...
+
+    def seek(self, offset: int) -> None:
+        """Set the cursor; in flight and strays are forgotten."""
+        ...
+
+    def take_journal(self) -> bytes:
+        """Entries of the channel journal (docs/formats.md) since the last call."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """The whole state as journal entries."""
+        ...
+
+    def restore(
+        self, low: int, next: int, finished: Sequence[tuple[int, int]], strays: Sequence[StrayRecord]
+    ) -> None:
+        """State from the journal. What is in [low, next), neither finished nor a stray, was in flight
+        with one attempt: the cursor goes back to `low`, steps over what is done or a stray, and sends the
+        rest up to the old `next` with attempts 2. A snapshot taken meanwhile says the old `next`."""
+        ...
+
+    def in_flight_records(self, count_max: int) -> list[tuple[int, int, int, int, int]]:
+        """(offset, id, attempts, conn serial, deadline mono ns) for people to look at."""
+        ...
+
+    def validate(self) -> None: ...
+
+
+class Engine(Protocol):
+    """All connections of one daemon, on an epoll of its own whose descriptor the outer loop watches."""
+
+    busy: bool  # work is left though no socket is ready: call the turn again at once
+    deadline_ns: int  # when poll wants to be called next, mono (0: only on readiness)
+
+    def __init__(
+        self, message_bytes_max: int, body_bytes_max: int, rdy_count_max: int
+    ) -> None: ...
+    def fileno(self) -> int: ...
+    def open(self, fd: int) -> Conn:
+        """Take over a connected, non-blocking socket (the engine closes it in the end)."""
+        ...
+
+    def open_detached(self) -> Conn: ...
+    def tail(self, topic: bytes, start_offset: int, memory_bytes_max: int) -> Tail:
+        """Make a tail and route PUBs of that topic to it. All three ends are `start_offset`."""
+        ...
+
+    def forget_tail(self, topic: bytes) -> None:
+        """Publishes to this topic come out as TOPIC again."""
+        ...
+
+    def window(self, tail: Tail, start_offset: int) -> Window: ...
+    def forget_window(self, window: Window) -> None: ...
+    def poll(self, mono_ns: int) -> list[tuple[Any, ...]]: ...
+    def dirty_tails(self) -> list[Tail]: ...
+    def flush(self, mono_ns: int, wall_ns: int) -> list[tuple[Any, ...]]: ...
+    def dirty_windows(self) -> list[Window]: ...
+    def tick(self, mono_ns: int, wall_ns: int) -> int:
+        """Fire message timeouts and due delays in all windows. Returns the nanoseconds until the next
+        one, 0 when there is none."""
+        ...
+
+    def wake(self) -> None:
+        """Make fileno() readable; safe from any thread."""
+        ...
+
+    def close(self) -> None: ...
