@@ -1,0 +1,86 @@
+"""Every error that Penstock raises on purpose.
+
+PenstockError
+├── ConfigError          a flag, a key or an environment variable: names the value and the rule
+├── StorageError         the disk or what is on it
+│   ├── DirectoryLocked  another process owns the data directory
+│   ├── PartitionMissing a known partition's directory is not there
+│   ├── LogDamaged       damage below the synced end: acknowledged data is hurt
+│   ├── WriteRefused     this write was not done, and later ones may be (disk full, watermark)
+│   └── PartitionStopped an fsync failed: nothing more is written to this partition
+├── NameInvalid          a topic or channel name
+├── NotFound             no such topic or channel
+└── Refused              a request that the rules forbid (limits, exiting, deleted)
+
+Callers match on classes and attributes, never on text.
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """Root of the tree."""
+
+
+class ConfigError(PenstockError):
+    def __init__(self, name: str, value: object, rule: str) -> None:
+        super().__init__(f"{name}: {value!r} is not valid: {rule}")
+        self.name = name
+        self.value = value
+        self.rule = rule
+
+
+class StorageError(PenstockError):
+    """`where` is the file or directory it is about."""
+
+    def __init__(self, where: object, reason: str) -> None:
+        super().__init__(f"{where}: {reason}")
+        self.where = where
+        self.reason = reason
+
+
+class DirectoryLocked(StorageError):
+    pass
+
+
+class PartitionMissing(StorageError):
+    pass
+
+
+class LogDamaged(StorageError):
+    """Acknowledged data is hurt: offsets [from_offset, to_offset) (to_offset is the best guess)."""
+
+    def __init__(self, where: object, reason: str, from_offset: int, to_offset: int) -> None:
+        super().__init__(where, f"{reason}; offsets {from_offset} to {to_offset - 1} are hurt")
+        self.from_offset = from_offset
+        self.to_offset = to_offset
+
+
+class WriteRefused(StorageError):
+    pass
+
+
+class PartitionStopped(StorageError):
+    pass
+
+
+class NameInvalid(PenstockError):
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} name {name!r} is not valid: 1 to 64 of . a-z A-Z 0-9 _ -")
+        self.kind = kind
+        self.name = name
+
+
+class NotFound(PenstockError):
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"no such {kind}: {name}")
+        self.kind = kind
+        self.name = name
+
+
+class Refused(PenstockError):
+    """`reason` is the text that NSQ's clients see."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

@@ -1,0 +1,61 @@
+"""Every limit of Penstock, with its unit in its name and its reason beside it.
+
+What an operator can change is a flag whose default is read from here (`nsqd/options.py`).
+"""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+MS = 1_000_000  # nanoseconds
+SECOND = 1_000 * MS
+
+# --- names and the V2 protocol (NSQ's own numbers: clients rely on them) ---
+NAME_BYTES_MAX = 64  # topic and channel names, the #ephemeral suffix included
+LINE_BYTES_MAX = 16 * KIB  # a command line; nsqd's read buffer
+MESSAGE_BYTES_MAX = 1 * MIB  # --max-msg-size
+BODY_BYTES_MAX = 5 * MIB  # --max-body-size: one MPUB, IDENTIFY or AUTH
+RDY_COUNT_MAX = 2500  # --max-rdy-count
+MESSAGE_TIMEOUT_NS = 60 * SECOND  # --msg-timeout
+MESSAGE_TIMEOUT_MAX_NS = 900 * SECOND  # --max-msg-timeout
+REQUEUE_DELAY_MAX_NS = 3600 * SECOND  # --max-req-timeout
+HEARTBEAT_NS = 30 * SECOND  # default heartbeat interval; nsqd's client timeout / 2
+HEARTBEAT_MAX_NS = 60 * SECOND  # --max-heartbeat-interval
+OUTPUT_BUFFER_BYTES = 16 * KIB  # default output buffer
+OUTPUT_BUFFER_BYTES_MAX = 64 * KIB  # --max-output-buffer-size
+OUTPUT_BUFFER_TIMEOUT_NS = 250 * MS  # --output-buffer-timeout
+NODE_ID_MAX = 1023  # ten bits of a message id
+
+# --- ids ---
+ID_BORROW_TICKS_MAX = 60_000  # how far ids may run ahead of the clock (about 63 s) before a warning
+
+# --- log ---
+SEGMENT_BYTES_MAX = 64 * MIB  # a segment rolls: small enough to delete and ship, few enough to list
+SEGMENT_AGE_MAX_NS = 3600 * SECOND  # a segment rolls by age, so that retention by age can bite
+PREALLOCATE_BYTES_MIN = 64 * KIB  # an idle topic costs no more disk than this
+PREALLOCATE_BYTES_MAX = 4 * MIB  # ahead of a busy one; zeros go out in small writes
+PREALLOCATE_WRITE_BYTES = 64 * KIB  # larger ones give ext4 huge folios that slow each later write
+INDEX_EVERY_BYTES = 64 * KIB  # one sparse index entry per so much log
+SPARE_SEGMENTS_MAX = 2  # recycled files kept per partition: overwriting beats first touch
+TAIL_MEMORY_BYTES_MAX = 4 * MIB  # newest batches of a busy partition kept for consumers at the tail
+BATCH_BYTES_MAX = 16 * MIB  # an open batch stops taking publishes beyond this until it is sealed
+READ_BLOCK_BYTES = 256 * KIB  # one load of a reader behind the tail
+MARK_EVERY_NS = 2 * SECOND  # how often the synced end is repeated in the mark file
+DISK_FREE_BYTES_MIN = 256 * MIB  # --min-disk-free: publishes are refused below this
+DISK_CHECK_EVERY_NS = 1 * SECOND  # how often free disk is looked at
+SYNC_THREADS = 4  # partitions whose fdatasync runs side by side
+SYNC_EVERY_COUNT = 2500  # --sync-every, durability `os`: messages between fsyncs
+SYNC_TIMEOUT_NS = 2 * SECOND  # --sync-timeout, durability `os`: time between fsyncs
+RETAIN_AGE_NS = 24 * 3600 * SECOND  # --retain-age: how long consumed data is kept
+RETAIN_BYTES = 1024 * MIB  # --retain-bytes: how much consumed data is kept per partition
+JOURNAL_BYTES_MAX = 1 * MIB  # a channel journal starts a new generation beyond this
+JOURNAL_SYNC_EVERY_NS = 2 * SECOND  # a power loss redelivers at most what was finished since
+
+# --- timers and the loop ---
+TICK_NS = 5 * MS  # resolution of message timeouts and delays
+CLOSE_DRAIN_NS = 2 * SECOND  # how long a refused client's bytes are read and dropped before the close
+EPHEMERAL_DEPTH_MAX = 10_000  # --mem-queue-size: an ephemeral channel holds no more than this
+
+# --- HTTP ---
+HTTP_HEADER_BYTES_MAX = 64 * KIB  # request line and headers
+HTTP_IDLE_NS = 120 * SECOND  # keep-alive connections without a request are closed
