@@ -4,7 +4,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-PACKAGES = ("src/penstock/kernel", "src/penstock/bench")
+PACKAGES = ("src/penstock/kernel/fast", "src/penstock/bench")
 CFLAGS = ["-O3", "-fno-strict-aliasing", "-Wno-unused-function", "-Wno-sign-compare"]
 DIRECTIVES = {
     "language_level": 3,

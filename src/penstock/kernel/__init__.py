@@ -1,1 +1,166 @@
+"""The kernel: one interface (`interface.py`), two forms, bound here once for the whole process.
 
+`fast/` is compiled, `pure/` is plain Python: same events, same bytes. The environment variable
+`PENSTOCK_KERNEL` chooses: `compiled`, `pure`, or unset for compiled where it was built and pure
+otherwise. All other packages import the names from here; only tests ask for a form with `load`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from importlib import import_module
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Literal, get_args
+
+from penstock.kernel.interface import (
+    BadPub,
+    BatchCheck,
+    BatchHeader,
+    Columns,
+    Conn,
+    Event,
+    Held,
+    Section,
+    Source,
+    Stray,
+    StrayRecord,
+    Tail,
+    Verb,
+    Window,
+)
+
+Form = Literal["compiled", "pure"]
+
+ENVIRONMENT_NAME = "PENSTOCK_KERNEL"
+_PACKAGES = {"compiled": "penstock.kernel.fast", "pure": "penstock.kernel.pure"}
+_MODULES = {
+    "crc32c": ("crc32c",),
+    "hexid": ("id_to_hex", "hex_to_id"),
+    "batch": (
+        "id_at",
+        "id_index",
+        "encode_batch",
+        "check_batch",
+        "decode_header",
+        "decode_bodies",
+        "decode_sections",
+    ),
+    "columns": ("decode_columns",),
+}
+
+
+class _Kernel(SimpleNamespace):
+    """One form's names. The engine is loaded when it is first asked for: tools that only read
+    batches do without it."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            if name != "Engine":
+                raise AttributeError(name)
+            self.Engine = import_module(f"{_PACKAGES[self.IMPLEMENTATION]}.engine").Engine
+            return self.Engine
+
+
+def load(form: Form) -> SimpleNamespace:
+    """The names of one form. ImportError when it is asked for and not there."""
+    names: dict[str, object] = {}
+    try:
+        for module_name, members in _MODULES.items():
+            module = import_module(f"{_PACKAGES[form]}.{module_name}")
+            names.update((member, getattr(module, member)) for member in members)
+    except ImportError as error:
+        raise ImportError(
+            f"the {form} kernel cannot be imported ({error}); build it with "
+            f"`python setup.py build_ext --inplace`, or set {ENVIRONMENT_NAME}=pure"
+        ) from error
+    return _Kernel(IMPLEMENTATION=form, **names)
+
+
+def _bind() -> SimpleNamespace:
+    wanted = os.environ.get(ENVIRONMENT_NAME, "")
+    if wanted == "pure":
+        return load("pure")
+    if wanted == "compiled":
+        return load("compiled")
+    if wanted:
+        raise ImportError(
+            f"{ENVIRONMENT_NAME}={wanted!r} is not one of {', '.join(get_args(Form))}"
+        )
+    try:
+        return load("compiled")
+    except ImportError as error:
+        logging.getLogger("penstock").warning("%s; going on with the slower pure form", error)
+        return load("pure")
+
+
+if TYPE_CHECKING:
+    from penstock.kernel.fast.engine import Engine
+    from penstock.kernel.pure.batch import (
+        check_batch,
+        decode_bodies,
+        decode_header,
+        decode_sections,
+        encode_batch,
+        id_at,
+        id_index,
+    )
+    from penstock.kernel.pure.columns import decode_columns
+    from penstock.kernel.pure.crc32c import crc32c
+    from penstock.kernel.pure.hexid import hex_to_id, id_to_hex
+
+    IMPLEMENTATION: Form
+else:
+    _bound = _bind()
+    IMPLEMENTATION = _bound.IMPLEMENTATION
+    crc32c = _bound.crc32c
+    id_to_hex = _bound.id_to_hex
+    hex_to_id = _bound.hex_to_id
+    id_at = _bound.id_at
+    id_index = _bound.id_index
+    encode_batch = _bound.encode_batch
+    check_batch = _bound.check_batch
+    decode_header = _bound.decode_header
+    decode_bodies = _bound.decode_bodies
+    decode_sections = _bound.decode_sections
+    decode_columns = _bound.decode_columns
+
+    def __getattr__(name: str) -> object:
+        if name != "Engine":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _bound.Engine
+
+
+__all__ = [
+    "ENVIRONMENT_NAME",
+    "IMPLEMENTATION",
+    "BadPub",
+    "BatchCheck",
+    "BatchHeader",
+    "Columns",
+    "Conn",
+    "Engine",
+    "Event",
+    "Form",
+    "Held",
+    "Section",
+    "Source",
+    "Stray",
+    "StrayRecord",
+    "Tail",
+    "Verb",
+    "Window",
+    "check_batch",
+    "crc32c",
+    "decode_bodies",
+    "decode_columns",
+    "decode_header",
+    "decode_sections",
+    "encode_batch",
+    "hex_to_id",
+    "id_at",
+    "id_index",
+    "id_to_hex",
+    "load",
+]

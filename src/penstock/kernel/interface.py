@@ -1,10 +1,10 @@
 """What the kernel is: the one typed interface behind which its two forms stand.
 
-The kernel owns the four hot verbs (PUB, MPUB, RDY, FIN) from socket bytes to batch bytes and back,
-and delivery, in whole buffers. Nothing in it makes a Python object per message. Everything else
-(IDENTIFY, SUB, REQ, TOUCH, DPUB, CLS, AUTH, every error) comes out as an `Event` for Python to decide,
-and goes back in as a call. It does no file I/O and reads no clock: the shell writes what `Tail.seal`
-returns, loads what an `Event.NEED` asks for, and passes the time in.
+The kernel owns the four hot verbs (PUB, MPUB, RDY, FIN) from socket bytes to batch bytes and
+back, and delivery, in whole buffers. Nothing in it makes a Python object per message. Everything
+else (IDENTIFY, SUB, REQ, TOUCH, DPUB, CLS, AUTH, every error) comes out as an `Event` for Python
+to decide, and goes back in as a call. It does no file I/O and reads no clock: the shell writes
+what `Tail.seal` returns, loads what an `Event.NEED` asks for, and passes the time in.
 
 One turn of the loop, as the shell (`net/turn.py`) drives it:
 
@@ -17,22 +17,25 @@ One turn of the loop, as the shell (`net/turn.py`) drives it:
     for window in engine.dirty_windows():  # changes for the channel journal
         window.take_journal()
 
-Three ends of a tail, all offsets: `written_end` (sealed), `committed_end` (safe), `handed_end` (given to
-channels; it stands still while the topic is paused or has no channel). `handed_end <= committed_end
-<= written_end`.
+Three ends of a tail, all offsets: `written_end` (sealed), `committed_end` (safe), `handed_end`
+(given to channels; it stands still while the topic is paused or has no channel). `handed_end <=
+committed_end <= written_end`.
 
 Batch life: open (gathering) -> sealed (being written and synced, at most one) -> committed (kept in
 memory while `memory_bytes_max` allows, newest first) -> dropped, or -> failed.
 
-Times: `mono_ns` is the monotonic clock (message timeouts), `wall_ns` the wall clock (timestamps, due
-times of delayed messages, which must survive a restart).
+Times: `mono_ns` is the monotonic clock (message timeouts), `wall_ns` the wall clock (timestamps,
+due times of delayed messages, which must survive a restart).
 """
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Sequence  # type: ignore[attr-defined,unused-ignore]
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class Verb(IntEnum):
@@ -50,17 +53,17 @@ class Event(IntEnum):
     `close_after_flush` is called on it.
     """
 
-    LINE = 1  # (LINE, conn, params: list[bytes])                      a command for Python; halts
-    BODY = 2  # (BODY, conn, body: bytes)                              what read_body asked for; halts
-    BODY_SIZE = 3  # (BODY_SIZE, conn, size: int)                      announced size refused; halts
-    BAD_PUB = 4  # (BAD_PUB, conn, verb, BadPub, topic, a: int, b: int)  malformed publish; halts
-    TOPIC = 5  # (TOPIC, conn, verb, topic: bytes)                     valid, but no tail yet; halts
-    REFUSED = 6  # (REFUSED, conn, verb, tail)                         tail.refusing is set; halts
-    PUB_FAILED = 7  # (PUB_FAILED, conn, verb, tail)                   its batch failed; halts
-    FIN_FAILED = 8  # (FIN_FAILED, conn, id: bytes, Held)              not halting: the one soft error
-    NEED = 9  # (NEED, window, which: int, offset: int)                load a block, then flush again
-    BAD_MAGIC = 10  # (BAD_MAGIC, conn, magic: bytes)                  halts
-    CLOSED = 11  # (CLOSED, conn, reason: str)                         gone; the fd is closed by the engine
+    LINE = 1  # (LINE, conn, params: list[bytes])           a command for Python; halts
+    BODY = 2  # (BODY, conn, body: bytes)                   what read_body asked for; halts
+    BODY_SIZE = 3  # (BODY_SIZE, conn, size: int)                announced size refused; halts
+    BAD_PUB = 4  # (BAD_PUB, conn, verb, BadPub, topic, a: int, b: int)  halts
+    TOPIC = 5  # (TOPIC, conn, verb, topic: bytes)           valid, but no tail yet; halts
+    REFUSED = 6  # (REFUSED, conn, verb, tail)                 tail.refusing is set; halts
+    PUB_FAILED = 7  # (PUB_FAILED, conn, verb, tail)              its batch failed; halts
+    FIN_FAILED = 8  # (FIN_FAILED, conn, id: bytes, Held)         not halting: the soft error
+    NEED = 9  # (NEED, window, which: int, offset: int)     load a block, flush again
+    BAD_MAGIC = 10  # (BAD_MAGIC, conn, magic: bytes)             halts
+    CLOSED = 11  # (CLOSED, conn, reason: str)                 gone; the engine closed the fd
 
 
 class BadPub(IntEnum):
@@ -125,6 +128,18 @@ class BatchHeader(NamedTuple):
     bodies_length: int
 
 
+class Section(IntEnum):
+    """The known sections of a batch's trailer. Below 64 integers, from 64 bytes."""
+
+    TIMESTAMP = 1
+    ID = 2
+    DUE = 3
+    ATTEMPTS = 4
+    TRACE = 5
+    KEY = 64
+    HEADERS = 65
+
+
 class BatchCheck(IntEnum):
     """What stands at a position of a segment."""
 
@@ -171,7 +186,7 @@ class BatchFunctions(Protocol):
     def decode_bodies(self, data: Buffer, position: int) -> list[bytes]: ...
     def decode_sections(self, data: Buffer, position: int) -> dict[int, dict[int, int | bytes]]: ...
     def decode_columns(self, data: Buffer) -> Columns:
-        """Whole sound batches -> Arrow-compatible columns (raises ValueError naming the position)."""
+        """Whole sound batches -> Arrow columns (ValueError names the position)."""
         ...
 
 
@@ -232,7 +247,7 @@ class Conn(Protocol):
         ...
 
     def appended(self, tail: Tail, verb: int) -> None:
-        """Python appended one publish of this connection to `tail`'s open batch (DPUB): owe an OK."""
+        """Python appended one publish of this connection (DPUB) to `tail`: owe an OK."""
         ...
 
     def subscribe(self, window: Window) -> None: ...
@@ -277,8 +292,8 @@ class Tail(Protocol):
     def seal(
         self, base_id: int, timestamp_ns: int, synced_end: int, leader_epoch: int = 0
     ) -> list[Buffer]:
-        """Close the open batch; base offset is `written_end`. Returns the buffers to write, in order;
-        they stay valid until commit or fail. Only one batch may be sealed at a time."""
+        """Close the open batch; base offset is `written_end`. Returns the buffers to write, in
+        order; they stay valid until commit or fail. Only one batch may be sealed at a time."""
         ...
 
     def commit(self) -> None:
@@ -286,7 +301,7 @@ class Tail(Protocol):
         ...
 
     def fail(self) -> None:
-        """The sealed batch was not stored: `written_end` steps back, its publishers get PUB_FAILED."""
+        """The sealed batch was not stored: `written_end` steps back, publishers get PUB_FAILED."""
         ...
 
     def hand(self) -> None:
@@ -299,9 +314,9 @@ class Tail(Protocol):
 class Window(Protocol):
     """One channel on one partition: cursor, messages in flight, strays, deadlines.
 
-    First deliveries live in a ring indexed by offset over [low, next). A message that leaves the common
-    path (timed out, requeued, delayed, touched, held so long that the ring would grow past its bound) is
-    a stray, kept in a table by id, and `low` moves on without it.
+    First deliveries live in a ring indexed by offset over [low, next). A message that leaves the
+    common path (timed out, requeued, delayed, touched, held so long that the ring would grow past
+    its bound) is a stray, kept in a table by id, and `low` moves on without it.
     """
 
     tail: Tail
@@ -335,13 +350,14 @@ class Window(Protocol):
         ...
 
     def load(self, which: int, block: Buffer) -> int:
-        """Give a block of whole sound batches (the caller checked them with check_batch). The kernel
-        keeps a reference. Returns the number of batches seen."""
+        """Give a block of whole sound batches (the caller checked them with check_batch). The
+        kernel keeps a reference. Returns the number of batches seen."""
         ...
 
     def skip(self, from_offset: int, to_offset: int) -> None:
-        """Never deliver [from, to): damaged log, or an overflowing ephemeral channel. What lies at or
-        above `next` is stepped over when the cursor gets there, and does not count as depth."""
+        """Never deliver [from, to): damaged log, or an overflowing ephemeral channel. What lies
+        at or above `next` is stepped over when the cursor gets there, and does not count as
+        depth."""
         ...
 
     def lose(self, id: int) -> None:
@@ -365,11 +381,16 @@ class Window(Protocol):
         ...
 
     def restore(
-        self, low: int, next: int, finished: Sequence[tuple[int, int]], strays: Sequence[StrayRecord]
+        self,
+        low: int,
+        next: int,
+        finished: Sequence[tuple[int, int]],
+        strays: Sequence[StrayRecord],
     ) -> None:
-        """State from the journal. What is in [low, next), neither finished nor a stray, was in flight
-        with one attempt: the cursor goes back to `low`, steps over what is done or a stray, and sends the
-        rest up to the old `next` with attempts 2. A snapshot taken meanwhile says the old `next`."""
+        """State from the journal. What is in [low, next), neither finished nor a stray, was in
+        flight with one attempt: the cursor goes back to `low`, steps over what is done or a
+        stray, and sends the rest up to the old `next` with attempts 2. A snapshot taken meanwhile
+        says the old `next`."""
         ...
 
     def in_flight_records(self, count_max: int) -> list[tuple[int, int, int, int, int]]:
@@ -380,14 +401,12 @@ class Window(Protocol):
 
 
 class Engine(Protocol):
-    """All connections of one daemon, on an epoll of its own whose descriptor the outer loop watches."""
+    """All connections of one daemon, on an epoll of its own that the outer loop watches."""
 
     busy: bool  # work is left though no socket is ready: call the turn again at once
     deadline_ns: int  # when poll wants to be called next, mono (0: only on readiness)
 
-    def __init__(
-        self, message_bytes_max: int, body_bytes_max: int, rdy_count_max: int
-    ) -> None: ...
+    def __init__(self, message_bytes_max: int, body_bytes_max: int, rdy_count_max: int) -> None: ...
     def fileno(self) -> int: ...
     def open(self, fd: int) -> Conn:
         """Take over a connected, non-blocking socket (the engine closes it in the end)."""
@@ -409,8 +428,8 @@ class Engine(Protocol):
     def flush(self, mono_ns: int, wall_ns: int) -> list[tuple[Any, ...]]: ...
     def dirty_windows(self) -> list[Window]: ...
     def tick(self, mono_ns: int, wall_ns: int) -> int:
-        """Fire message timeouts and due delays in all windows. Returns the nanoseconds until the next
-        one, 0 when there is none."""
+        """Fire message timeouts and due delays in all windows. Returns the nanoseconds until the
+        next one, 0 when there is none."""
         ...
 
     def wake(self) -> None:

@@ -1,0 +1,68 @@
+"""A range of whole batches as Arrow-shaped columns, for readers that want rows by the million.
+
+The bodies of a batch are already what Arrow calls the values of a binary column, and its value
+offsets are a running sum of the lengths; the other columns follow from the header, and a
+trailer's sections overwrite single entries. Every batch is checked first: a reader gets all rows
+or an error that names the position of the batch it does not believe.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING
+
+from penstock.kernel.interface import BatchCheck, Columns, Section
+from penstock.kernel.pure.batch import (
+    HEADER_BYTES,
+    body_lengths,
+    check_batch,
+    decode_sections,
+    id_at,
+    open_batch,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_ATTEMPTS_MAX = 0xFFFF  # attempts are a u16 on the wire
+
+
+def decode_columns(data: Buffer) -> Columns:
+    """Whole sound batches -> columns. ValueError names the position of one that is not sound."""
+    view = memoryview(data).cast("B")
+    columns = Columns(0, *(bytearray() for _ in range(6)))
+    columns.body_offsets.extend(bytes(8))
+    position = 0
+    count = 0
+    while position < len(view):
+        check, length = check_batch(view, position)
+        if check != BatchCheck.SOUND:
+            raise ValueError(f"batch at {position}: {BatchCheck(check).name}")
+        count += _append_batch(columns, view, position)
+        position += length
+    return columns._replace(count=count)
+
+
+def _append_batch(columns: Columns, view: memoryview, position: int) -> int:
+    batch, header = open_batch(view, position)
+    count = header.count
+    first = header.base_offset
+    sections = decode_sections(view, position)
+    own_timestamps = sections.get(Section.TIMESTAMP, {})
+    own_ids = sections.get(Section.ID, {})
+    attempts = {
+        index: min(max(int(value), 0), _ATTEMPTS_MAX)
+        for index, value in sections.get(Section.ATTEMPTS, {}).items()
+    }
+    timestamps = [own_timestamps.get(i, header.timestamp_ns) for i in range(count)]
+    ids = [own_ids[i] if i in own_ids else id_at(header.base_id, i) for i in range(count)]
+    ends = accumulate(body_lengths(batch, header), initial=len(columns.bodies))
+    bodies_at = HEADER_BYTES + 4 * count
+    columns.offsets.extend(struct.pack(f"<{count}q", *range(first, first + count)))
+    columns.timestamps.extend(struct.pack(f"<{count}q", *timestamps))
+    columns.ids.extend(struct.pack(f"<{count}Q", *ids))
+    columns.attempts.extend(struct.pack(f"<{count}H", *(attempts.get(i, 0) for i in range(count))))
+    columns.body_offsets.extend(struct.pack(f"<{count}q", *islice(ends, 1, None)))
+    columns.bodies.extend(batch[bodies_at : bodies_at + header.bodies_length])
+    return count
