@@ -1,0 +1,31 @@
+"""Say clearly when the compiled kernel is missing: the pure twin does the same work, but slowly."""
+
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "penstock"
+
+
+def missing_modules(source: Path) -> list[str]:
+    """Cython modules that have no compiled form beside them."""
+    return [
+        pyx.relative_to(source).as_posix()
+        for pyx in sorted(source.rglob("*.pyx"))
+        if not any(pyx.parent.glob(f"{pyx.stem}.*.so"))
+    ]
+
+
+def main() -> int:
+    missing = missing_modules(SOURCE)
+    if missing:
+        print(
+            f"WARNING: not compiled: {', '.join(missing)}.\n"
+            "         Penstock runs on its pure-Python kernel: correct, but many times slower.\n"
+            "         Install a C compiler and Python's headers, then: make clean build",
+            file=sys.stderr,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Imports point one way only: a package may use those named before it, never those after."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "penstock"
+
+# A package may import the packages of earlier rows, and itself.
+ORDER: tuple[tuple[str, ...], ...] = (
+    ("errors", "limits"),
+    ("kernel",),
+    ("wire",),
+    ("ids",),
+    ("log",),
+    ("broker",),
+    ("cluster",),
+    ("net",),
+    ("nsqd", "nsqlookupd", "nsqadmin"),
+    ("client",),
+    ("spark",),
+    ("sim", "bench"),
+    ("tools",),
+)
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+# Worlds for tests: no product code leans on them. The operator's command starts the benchmark.
+IMPORTED_BY_NOBODY = {"sim": frozenset[str](), "bench": frozenset({"tools"})}
+
+
+def modules(suffixes: tuple[str, ...]) -> list[Path]:
+    return sorted(path for suffix in suffixes for path in SOURCE.rglob(f"*{suffix}"))
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_by_python(module: str, is_package: bool, text: str) -> list[tuple[int, str]]:
+    """(line, dotted name) of everything that a Python module imports, relative names resolved."""
+    found: list[tuple[int, str]] = []
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            prefix = ".".join([*base, *([node.module] if node.module else [])])
+            found += [(node.lineno, f"{prefix}.{alias.name}") for alias in node.names]
+    return found
+
+
+CIMPORT = re.compile(
+    r"^\s*(?:from\s+(penstock[\w.]*)\s+c?import\s+(\w+)|c?import\s+(penstock[\w.]*))"
+)
+
+
+def imported_by_cython(text: str) -> list[tuple[int, str]]:
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        match = CIMPORT.match(line)
+        if match:
+            found.append((number, match[3] or f"{match[1]}.{match[2]}"))
+    return found
+
+
+def package_of(name: str) -> str | None:
+    """The package (or top-level module) of Penstock that a dotted name lies in."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "penstock" and len(parts) > 1 else None
+
+
+def violations(module: str, imports: list[tuple[int, str]]) -> list[str]:
+    own = package_of(module)
+    if own is None:
+        return []
+    if own not in RANK:
+        return [f"{module}: package {own!r} has no place in the order of tests/test_imports.py"]
+    wrong = []
+    for line, name in imports:
+        other = package_of(name)
+        if other is None or other == own or other.startswith("__"):
+            continue
+        if other not in RANK:
+            wrong.append(f"{module}:{line} imports {name}, which has no place in the order")
+        elif other in IMPORTED_BY_NOBODY and own not in IMPORTED_BY_NOBODY[other]:
+            wrong.append(f"{module}:{line} imports {name}: {other} is for tests")
+        elif RANK[other] >= RANK[own]:
+            wrong.append(f"{module}:{line} imports {name}: {other} does not stand before {own}")
+    return wrong
+
+
+@pytest.mark.parametrize("path", modules((".py", ".pyi")), ids=dotted)
+def test_python_imports_point_one_way(path: Path) -> None:
+    imports = imported_by_python(dotted(path), path.stem == "__init__", path.read_text())
+    assert violations(dotted(path), imports) == []
+
+
+def test_cython_imports_point_one_way() -> None:
+    wrong = []
+    for path in modules((".pyx", ".pxd")):
+        wrong += violations(dotted(path), imported_by_cython(path.read_text()))
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "count"),
+    [
+        ("penstock.wire.names", "from penstock.kernel import interface", 0),
+        ("penstock.kernel.batch", "from penstock.wire import names", 1),
+        ("penstock.log.segment", "import penstock.broker.topic", 1),
+        ("penstock.log.segment", "from ..broker import topic", 1),
+        ("penstock.log.segment", "from . import index", 0),
+        ("penstock.log.segment", "if True:\n    from penstock.net import turn", 1),
+        ("penstock.broker.topic", "from penstock.sim.disk import FaultyDisk", 1),
+        ("penstock.tools.main", "from penstock.bench.main import bench_main", 0),
+        ("penstock.nsqd.main", "from penstock.bench.main import bench_main", 1),
+        ("penstock.nsqd.main", "from penstock import limits, errors", 0),
+        ("penstock.limits", "from penstock.kernel import batch", 1),
+        ("penstock.misc.thing", "import os", 1),
+        ("penstock.broker.topic", "from penstock.misc import thing", 1),
+    ],
+)
+def test_the_rule_can_fail(module: str, text: str, count: int) -> None:
+    assert len(violations(module, imported_by_python(module, False, text))) == count
+
+
+def test_the_rule_sees_cimports() -> None:
+    text = "from penstock.net.turn cimport Turn\ncimport penstock.log.segment\ncimport libc.stdint"
+    assert len(violations("penstock.kernel.engine", imported_by_cython(text))) == 2

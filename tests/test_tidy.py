@@ -1,0 +1,380 @@
+"""Rules of STYLE.md that a machine can check. For every rule a test shows that it can fail."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "penstock"
+MODULE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+COLUMNS_MAX = 100
+
+CORE_PACKAGES = ("kernel", "wire", "ids", "log", "broker", "cluster")
+# Rules take the time as a value; these belong into a shell, which passes it in.
+BANNED_IN_CORE = (
+    "time.time",
+    "time.time_ns",
+    "time.monotonic",
+    "time.monotonic_ns",
+    "time.perf_counter",
+    "time.perf_counter_ns",
+    "time.sleep",
+    "datetime.now",
+    "datetime.utcnow",
+    "date.today",
+    "os.urandom",
+    "uuid.uuid1",
+    "uuid.uuid4",
+)
+BANNED_MODULES_IN_CORE = ("random", "secrets", "asyncio", "socket")
+# Shells that live inside a core package, each with its reason.
+CORE_SHELLS: dict[str, str] = {
+    "kernel/pure/engine.py": "the pure twin owns its sockets, as the compiled one does",
+    "kernel/pure/conn.py": "the pure twin owns its sockets, as the compiled one does",
+}
+# Where printing is the purpose.
+MAY_PRINT = ("tools/", "bench/")
+
+
+def files(
+    *suffixes: str, under: tuple[str, ...] = ("src", "tests", "docs", "examples")
+) -> list[Path]:
+    """Our own files: generated C and build leavings are not among them."""
+    found = [path for path in ROOT.iterdir() if path.is_file()]
+    found += [path for top in (*under, ".ci") for path in (ROOT / top).rglob("*") if path.is_file()]
+    return sorted(
+        path
+        for path in found
+        if (path.suffix in suffixes or path.name in suffixes)
+        and not any(part in ("__pycache__",) or part.endswith(".egg-info") for part in path.parts)
+    )
+
+
+def python_files() -> list[Path]:
+    return files(".py")
+
+
+def code_files() -> list[Path]:
+    return files(".py", ".pyi", ".pyx", ".pxd")
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+# --- sizes ---
+
+
+def too_long(name: str, text: str) -> list[str]:
+    lines = text.count("\n") + (not text.endswith("\n"))
+    return [f"{name}: {lines} lines"] if lines > MODULE_LINES_MAX else []
+
+
+def wide_lines(name: str, text: str) -> list[str]:
+    return [
+        f"{name}:{number} has {len(line)} columns"
+        for number, line in enumerate(text.splitlines(), 1)
+        if len(line) > COLUMNS_MAX
+    ]
+
+
+def long_python_functions(name: str, text: str) -> list[str]:
+    return [
+        f"{name}:{node.lineno} {node.name} has {node.end_lineno - node.lineno + 1} lines"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno + 1 > FUNCTION_LINES_MAX
+    ]
+
+
+CYTHON_FUNCTION = re.compile(r"^(\s*)(?:async\s+)?(?:def|cdef|cpdef)\s[^=]*\(")
+OTHER_BLOCK = re.compile(r"^\s*cdef\s+(?:class|struct|union|enum|extern|packed)\b")
+
+
+def header_end(lines: list[str], first: int) -> int | None:
+    """The line on which a function's header ends with a colon, None when this is no function."""
+    depth = 0
+    for number in range(first, len(lines)):
+        code = lines[number].split("#")[0].rstrip()
+        depth += code.count("(") + code.count("[") - code.count(")") - code.count("]")
+        if depth == 0:
+            return number if code.endswith(":") else None
+    return None
+
+
+def cython_functions(text: str) -> Iterator[tuple[int, int]]:
+    """(first line, number of lines) of functions, by indentation: Cython has no `ast`."""
+    lines = text.splitlines()
+    for first, line in enumerate(lines):
+        match = CYTHON_FUNCTION.match(line)
+        if match is None or OTHER_BLOCK.match(line):
+            continue
+        header = header_end(lines, first)
+        if header is None:
+            continue
+        last = header
+        for number in range(header + 1, len(lines)):
+            code = lines[number]
+            if code.strip() and len(code) - len(code.lstrip()) <= len(match[1]):
+                break
+            last = number if code.strip() else last
+        yield first + 1, last - first + 1
+
+
+def long_cython_functions(name: str, text: str) -> list[str]:
+    return [
+        f"{name}:{first} has {count} lines"
+        for first, count in cython_functions(text)
+        if count > FUNCTION_LINES_MAX
+    ]
+
+
+@pytest.mark.parametrize("path", code_files(), ids=name_of)
+def test_sizes(path: Path) -> None:
+    text = path.read_text()
+    wrong = too_long(name_of(path), text) + wide_lines(name_of(path), text)
+    functions = long_python_functions if path.suffix in (".py", ".pyi") else long_cython_functions
+    assert wrong + functions(name_of(path), text) == []
+
+
+def test_sizes_can_fail() -> None:
+    assert too_long("m", "x\n" * (MODULE_LINES_MAX + 1))
+    assert not too_long("m", "x\n" * MODULE_LINES_MAX)
+    assert wide_lines("m", "x" * (COLUMNS_MAX + 1))
+    body = "    x = 1\n"
+    assert long_python_functions("m", "def f():\n" + body * FUNCTION_LINES_MAX)
+    assert not long_python_functions("m", "def f():\n" + body * (FUNCTION_LINES_MAX - 1))
+    head = "cdef int f(\n    int a,\n) noexcept nogil:\n"
+    assert long_cython_functions("m", "cdef int x\n" + head + body * FUNCTION_LINES_MAX + "y = 1\n")
+    assert not long_cython_functions("m", head + body * (FUNCTION_LINES_MAX - 3) + "y = 1\n" * 90)
+
+
+# --- what core packages may not call, and nobody may write ---
+
+
+def spelled(node: ast.expr) -> str:
+    """`a.b.c` as text, "" for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = spelled(node.value)
+        return f"{base}.{node.attr}" if base else ""
+    return ""
+
+
+def banned_in_core(name: str, text: str) -> list[str]:
+    wrong = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute):
+            called = ".".join(spelled(node).split(".")[-2:])
+            if called in BANNED_IN_CORE:
+                wrong.append(f"{name}:{node.lineno} uses {called}")
+        elif isinstance(node, ast.Import):
+            imported = [alias.name.split(".")[0] for alias in node.names]
+            wrong += [
+                f"{name}:{node.lineno} imports {m}" for m in imported if m in BANNED_MODULES_IN_CORE
+            ]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            if node.module.split(".")[0] in BANNED_MODULES_IN_CORE or names & set(BANNED_IN_CORE):
+                wrong.append(f"{name}:{node.lineno} imports from {node.module}")
+    return wrong
+
+
+def swallowed(name: str, text: str) -> list[str]:
+    """A bare `except`, or one that catches everything and does nothing."""
+    wrong = []
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        caught = spelled(node.type) if node.type else ""
+        does_nothing = all(isinstance(line, ast.Pass | ast.Continue) for line in node.body)
+        if node.type is None or (caught in ("Exception", "BaseException") and does_nothing):
+            wrong.append(f"{name}:{node.lineno} swallows every exception")
+    return wrong
+
+
+def asserts_and_prints(name: str, text: str) -> list[str]:
+    """`assert` vanishes under -O, so a product's invariant is an explicit raise."""
+    wrong = []
+    may_print = any(name.startswith(f"src/penstock/{place}") for place in MAY_PRINT)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Assert):
+            wrong.append(f"{name}:{node.lineno} asserts")
+        if isinstance(node, ast.Call) and spelled(node.func) == "print" and not may_print:
+            wrong.append(f"{name}:{node.lineno} prints")
+    return wrong
+
+
+UNFINISHED = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX")) + r")\b")
+
+
+def unfinished(name: str, text: str) -> list[str]:
+    return [
+        f"{name}:{number} leaves work undone"
+        for number, line in enumerate(text.splitlines(), 1)
+        if UNFINISHED.search(line)
+    ]
+
+
+def core_modules() -> list[Path]:
+    return [
+        path
+        for package in CORE_PACKAGES
+        for path in sorted((SOURCE / package).rglob("*.py"))
+        if path.relative_to(SOURCE).as_posix() not in CORE_SHELLS
+    ]
+
+
+def test_core_packages_read_no_clock_and_throw_no_dice() -> None:
+    assert [
+        w for path in core_modules() for w in banned_in_core(name_of(path), path.read_text())
+    ] == []
+
+
+def test_no_exception_is_swallowed() -> None:
+    assert [w for path in python_files() for w in swallowed(name_of(path), path.read_text())] == []
+
+
+def test_product_code_neither_asserts_nor_prints() -> None:
+    product = sorted(SOURCE.rglob("*.py"))
+    assert [w for p in product for w in asserts_and_prints(name_of(p), p.read_text())] == []
+
+
+def test_nothing_is_left_undone() -> None:
+    written = files(".py", ".pyi", ".pyx", ".pxd", ".md", ".toml", "Makefile", "run")
+    assert [w for path in written for w in unfinished(name_of(path), path.read_text())] == []
+
+
+def test_calls_can_fail() -> None:
+    assert banned_in_core("m", "import time\nnow = time.time()")
+    assert banned_in_core("m", "from time import monotonic_ns")
+    assert banned_in_core("m", "import datetime\nd = datetime.datetime.now()")
+    assert banned_in_core("m", "import random")
+    assert not banned_in_core("m", "def f(clock):\n    return clock.now_ns()")
+    assert swallowed("m", "try:\n    f()\nexcept:\n    raise")
+    assert swallowed("m", "try:\n    f()\nexcept Exception:\n    pass")
+    assert not swallowed("m", "try:\n    f()\nexcept OSError:\n    pass")
+    assert asserts_and_prints("src/penstock/log/m.py", "assert x")
+    assert asserts_and_prints("src/penstock/log/m.py", "print(1)")
+    assert not asserts_and_prints("src/penstock/tools/m.py", "print(1)")
+    assert unfinished("m", "x = 1  # " + "TO" + "DO: more")
+    assert not unfinished("m", 'body = b"' + "X" * 8 + '"')
+
+
+# --- nothing dead, nothing foreign ---
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+
+
+def names_used(text: str, module: str) -> set[str]:
+    """Dotted names that a text mentions, imports resolved as far as words can tell."""
+    package = module.split(".")[:-1]
+    found = set(re.findall(r"penstock(?:\.\w+)+", text))
+    pattern = r"from\s+(\.*)([\w.]*)\s+c?import\s+(\([^)]*\)|[^\n]+)"
+    for dots, base, names in re.findall(pattern, text):
+        start = package[: len(package) - len(dots) + 1] if dots else []
+        prefix = ".".join([*start, *([base] if base else [])])
+        found.add(prefix)
+        found |= {f"{prefix}.{word}" for word in re.findall(r"\w+", re.sub(r"#.*", "", names))}
+    return found
+
+
+def dead_modules(texts: dict[str, str], entries: set[str]) -> list[str]:
+    """Modules that no other module of `texts` names."""
+    used = set(entries)
+    for module, text in texts.items():
+        used |= names_used(text, module) - {module}
+    return sorted(
+        m for m in texts if m not in used and m.split(".")[-1] not in ("__init__", "__main__")
+    )
+
+
+def test_every_module_is_used() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
+    entries = {script.split(":")[0] for script in scripts}
+    sources = [p for p in sorted(SOURCE.rglob("*")) if p.suffix in (".py", ".pyx")]
+    texts = {dotted(path): path.read_text() for path in sources}
+    for path in (ROOT / "tests").rglob("*.py"):  # the simulated world is there for the tests
+        entries |= {name for name in names_used(path.read_text(), "tests") if ".sim." in name}
+    assert dead_modules(texts, entries) == []
+
+
+def vendored(names: list[str]) -> list[str]:
+    foreign = re.compile(r"\.min\.(js|css)$|(^|/)(vendor|vendored|third_party|node_modules)/")
+    return [name for name in names if foreign.search(name)]
+
+
+def test_nothing_is_vendored() -> None:
+    places = [ROOT / top for top in ("src", "tests", "docs", "examples", ".ci")]
+    assert vendored([name_of(path) for top in places for path in top.rglob("*")]) == []
+
+
+def test_dead_and_foreign_can_fail() -> None:
+    texts = {"penstock.log.a": "from .b import thing", "penstock.log.b": "", "penstock.log.c": ""}
+    assert dead_modules(texts, {"penstock.log.a"}) == ["penstock.log.c"]
+    assert dead_modules({"penstock.log.a": "from penstock.log.a import x"}, set()) == [
+        "penstock.log.a"
+    ]
+    assert vendored(["src/penstock/nsqadmin/static/d3.min.js", "src/vendor/x.py", "src/x.py"]) == [
+        "src/penstock/nsqadmin/static/d3.min.js",
+        "src/vendor/x.py",
+    ]
+
+
+# --- documents ---
+
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def slug(heading: str) -> str:
+    """The anchor that a heading gets when it is shown."""
+    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+    return kept.replace(" ", "-")
+
+
+def anchors(text: str) -> set[str]:
+    return {slug(line.lstrip("#")) for line in text.splitlines() if line.startswith("#")}
+
+
+def broken_links(path: Path, text: str) -> list[str]:
+    wrong = []
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    for link in LINK.findall(prose):
+        target, _, anchor = link.partition("#")
+        if re.match(r"[a-z]+:", link):
+            continue
+        place = (path.parent / target) if target else path
+        if not place.exists():
+            wrong.append(f"{path.name}: {link} leads nowhere")
+        elif anchor and anchor not in anchors(text if not target else place.read_text()):
+            wrong.append(f"{path.name}: {link} names no heading")
+    return wrong
+
+
+def test_links_in_documents_resolve() -> None:
+    assert [w for path in files(".md") for w in broken_links(path, path.read_text())] == []
+
+
+def test_readme_shows_both_commands() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert "make run" in readme
+    assert "make test" in readme
+
+
+def test_documents_can_fail(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A page\n\n## Its part, so far\n")
+    assert broken_links(page, "[x](gone.md)")
+    assert broken_links(page, "[x](page.md#gone)")
+    assert not broken_links(page, "[x](page.md#its-part-so-far) [y](https://example.org)")
