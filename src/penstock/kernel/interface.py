@@ -280,7 +280,7 @@ class Tail(Protocol):
     sealed_count: int
     written_end: int
     committed_end: int
-    handed_end: int
+    handed_end: int  # may be set lower once, before the first window exists (a restart's backlog)
     memory_start: int  # first offset still in memory (== committed_end when none)
     message_count: int  # appended since start
     message_bytes: int
