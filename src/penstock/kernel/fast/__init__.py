@@ -1,1 +1,1 @@
-"""The kernel compiled: C speed, nothing made per message. Its twin `pure/` says the same in Python."""
+"""The kernel compiled: C speed, no object per message. `pure/` says the same in Python."""

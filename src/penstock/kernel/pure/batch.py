@@ -38,6 +38,8 @@ CRC_FROM = 8  # the crc covers the batch from here
 ALIGNMENT_BYTES = 8
 FLAG_TRAILER = 1
 
+OFFSET_MAX = (1 << 63) - 1  # offsets are i64 in Arrow, in Spark and in the journal
+
 _U32_MAX = 0xFFFFFFFF
 _U64_MAX = 0xFFFFFFFFFFFFFFFF
 _SEQUENCE_BITS = 12
@@ -89,6 +91,8 @@ def encode_batch(
     count = len(bodies)
     if count == 0:
         raise ValueError("a batch holds at least one message")
+    if base_offset > OFFSET_MAX - count:
+        raise OverflowError("batch header: offsets have 63 bits")
     trailer = encode_sections(sections, count) if sections else b""
     lengths = struct.pack(f"<{count}I", *map(len, bodies))
     content = b"".join((lengths, *bodies, trailer))
@@ -149,6 +153,7 @@ def _fields_fit(header: BatchHeader) -> bool:
         header.count > 0
         and header.length % ALIGNMENT_BYTES == 0
         and header.flags & ~FLAG_TRAILER == 0
+        and header.base_offset <= OFFSET_MAX - header.count
         and (slack >= 0 if has_trailer else 0 <= slack < ALIGNMENT_BYTES)
     )
 

@@ -2,16 +2,17 @@
 
 `value` and the result are finished checksums, so `crc32c(b, crc32c(a)) == crc32c(a + b)`.
 
-A byte is too small a step for Python, so long inputs are folded first. A checksum is a remainder
-of a polynomial division, and remainders add up: moving a byte forward by n places means
-multiplying it by x^(8n) and taking the remainder, which is 4 bytes again. `bytes.translate` does
-that for a whole row of bytes at the speed of C, one table for each of the 4 result bytes, and xor
-on large integers adds the rows up. Each fold halves the input; the last few bytes go through the
-usual table.
+A byte is too small a step for Python, so long inputs are folded first. A checksum is the remainder
+of a polynomial division, and remainders add up by xor: a byte that is taken away and put back n
+places further on, multiplied by x^(8n) and reduced, leaves the checksum as it was. Reduced, it is 4
+bytes wide. `bytes.translate` multiplies a whole row of bytes at the speed of C, once for each of the
+4 bytes, and xor on large integers adds the rows to what follows. Each fold about halves the input;
+the last few bytes go through the usual table.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 POLYNOMIAL = 0x82F63B78  # reflected: bit 31 is x^0
 _ALL_ONES = 0xFFFFFFFF
-_FOLD_BYTES_MIN = 64  # below this the plain table is quicker
-_ROW_BYTES_MAX = 1 << 16  # longest row folded at once: bounds the number of tables kept
+_FOLD_BYTES_MIN = 32  # a row below this costs more than the plain table saves
+_FOLD_BYTES_MAX = 1 << 20  # bounds the tables that are kept, and the integers
 
 
 def _byte_table() -> list[int]:
@@ -40,6 +41,52 @@ def crc32c(data: Buffer, value: int = 0) -> int:
     if not 0 <= value <= _ALL_ONES:
         raise OverflowError(f"a crc32c has 32 bits: {value}")
     register = value ^ _ALL_ONES
-    for byte in memoryview(data).cast("B"):
+    rest = memoryview(data).cast("B")
+    while len(rest) >= _room(_FOLD_BYTES_MIN):
+        # the register belongs to the first 4 bytes; then it is spent
+        head = int.from_bytes(rest[:4], "little") ^ register
+        rest = memoryview(_fold(head.to_bytes(4, "little"), rest))
+        register = 0
+    for byte in rest:
         register = _TABLE[(register ^ byte) & 255] ^ register >> 8
     return register ^ _ALL_ONES
+
+
+def _fold(head: bytes, rest: memoryview) -> bytes:
+    """Shorter bytes with the same remainder: the first row moved on into what follows it.
+
+    `head` stands for the first 4 bytes of `rest`.
+    """
+    row_bytes = _FOLD_BYTES_MIN
+    while row_bytes < _FOLD_BYTES_MAX and _room(2 * row_bytes) <= len(rest):
+        row_bytes *= 2
+    row = head + bytes(rest[4:row_bytes])
+    folded = int.from_bytes(rest[row_bytes:], "little")
+    for place, table in enumerate(_move_tables(row_bytes)):
+        folded ^= int.from_bytes(row.translate(table), "little") << 8 * place
+    return folded.to_bytes(len(rest) - row_bytes, "little")
+
+
+def _room(row_bytes: int) -> int:
+    """What a fold needs: the row, as much again, and the last byte's product is 3 bytes longer."""
+    return 2 * row_bytes + 3
+
+
+@cache
+def _move_tables(distance_bytes: int) -> tuple[bytes, ...]:
+    """A table for each of the 4 bytes that a byte becomes `distance_bytes` (2^n) further on."""
+    factor = 1 << 23  # x^8: one byte further
+    for _ in range(distance_bytes.bit_length() - 1):
+        factor = _multiply(factor, factor)
+    products = [_multiply(byte, factor) for byte in range(256)]
+    return tuple(bytes(product >> shift & 255 for product in products) for shift in (0, 8, 16, 24))
+
+
+def _multiply(a: int, b: int) -> int:
+    """The product of two reduced polynomials, reduced."""
+    product = 0
+    for bit in range(31, -1, -1):
+        if a >> bit & 1:
+            product ^= b
+        b = b >> 1 ^ (POLYNOMIAL if b & 1 else 0)
+    return product

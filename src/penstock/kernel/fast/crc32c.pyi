@@ -1,0 +1,6 @@
+from typing_extensions import Buffer
+
+ACCELERATED: bool
+
+def crc32c(data: Buffer, value: int = 0) -> int: ...
+def crc32c_portable(data: Buffer, value: int = 0) -> int: ...
