@@ -1,0 +1,25 @@
+"""Growable byte buffers, and Python's view of a piece of C memory.
+
+`buf_t` is the only container of bytes in the kernel. Live bytes are `data[start:length]`; `start` moves
+forward as bytes are taken from the front, and `buf_compact` brings the rest to the front again.
+"""
+
+cdef struct buf_t:
+    unsigned char* data
+    size_t start
+    size_t length
+    size_t capacity
+
+cdef void buf_init(buf_t* buf) noexcept
+cdef void buf_free(buf_t* buf) noexcept
+cdef int buf_reserve(buf_t* buf, size_t extra) except -1
+cdef int buf_append(buf_t* buf, const void* data, size_t size) except -1
+cdef void buf_compact(buf_t* buf) noexcept
+cdef void buf_take(buf_t* buf, size_t size) noexcept
+
+cdef class Span:
+    cdef unsigned char* data
+    cdef Py_ssize_t size
+    cdef object keeper
+
+cdef Span span_of(unsigned char* data, Py_ssize_t size, object keeper)

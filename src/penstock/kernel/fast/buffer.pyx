@@ -1,0 +1,78 @@
+"""Growable byte buffers over malloc (declared in buffer.pxd)."""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memmove
+
+cdef void buf_init(buf_t* buf) noexcept:
+    buf.data = NULL
+    buf.start = 0
+    buf.length = 0
+    buf.capacity = 0
+
+
+cdef void buf_free(buf_t* buf) noexcept:
+    free(buf.data)
+    buf_init(buf)
+
+
+cdef int buf_reserve(buf_t* buf, size_t extra) except -1:
+    """Room for `extra` more bytes behind `length`; doubles, so that appending stays linear."""
+    cdef size_t need = buf.length + extra
+    cdef size_t capacity
+    cdef unsigned char* data
+    if need <= buf.capacity:
+        return 0
+    capacity = buf.capacity * 2 if buf.capacity else 512  # the smallest; an idle connection has none
+    if capacity < need:
+        capacity = need
+    data = <unsigned char*>realloc(buf.data, capacity)
+    if data == NULL:
+        raise MemoryError(f"cannot grow a buffer to {capacity} bytes")
+    buf.data = data
+    buf.capacity = capacity
+    return 0
+
+
+cdef int buf_append(buf_t* buf, const void* data, size_t size) except -1:
+    if buf.length + size > buf.capacity:
+        buf_reserve(buf, size)
+    memcpy(buf.data + buf.length, data, size)
+    buf.length += size
+    return 0
+
+
+cdef void buf_compact(buf_t* buf) noexcept:
+    if buf.start:
+        memmove(buf.data, buf.data + buf.start, buf.length - buf.start)
+        buf.length -= buf.start
+        buf.start = 0
+
+
+cdef void buf_take(buf_t* buf, size_t size) noexcept:
+    """Drop `size` bytes from the front."""
+    buf.start += size
+    if buf.start >= buf.length:
+        buf.start = 0
+        buf.length = 0
+
+
+cdef class Span:
+    """A read-only view of C memory that its keeper owns (buffer protocol)."""
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
+
+    def __releasebuffer__(self, Py_buffer* view):
+        pass
+
+    def __len__(self):
+        return self.size
+
+
+cdef Span span_of(unsigned char* data, Py_ssize_t size, object keeper):
+    cdef Span span = Span.__new__(Span)
+    span.data = data
+    span.size = size
+    span.keeper = keeper
+    return span

@@ -1,0 +1,695 @@
+"""One V2 client connection (declared, and explained, in conn.pxd)."""
+
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdlib cimport calloc, free
+from libc.string cimport memchr, memcmp, memcpy
+
+from penstock.kernel.fast.buffer cimport (
+    buf_append, buf_compact, buf_free, buf_init, buf_reserve, buf_take,
+)
+from penstock.kernel.fast.hexid cimport id_decode
+from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.tail cimport Tail
+from penstock.kernel.fast.window cimport Window, consumer_t
+
+cdef enum:
+    PUB = 1
+    MPUB = 2
+    # Event
+    LINE = 1
+    BODY = 2
+    BODY_SIZE = 3
+    BAD_PUB = 4
+    TOPIC = 5
+    REFUSED = 6
+    PUB_FAILED = 7
+    FIN_FAILED = 8
+    BAD_MAGIC = 10
+    CLOSED = 11
+    # BadPub
+    TOPIC_NAME = 1
+    SIZE_INVALID = 2
+    SIZE_TOO_BIG = 3
+    BODY_INVALID = 4
+    BODY_TOO_BIG = 5
+    COUNT_INVALID = 6
+    MESSAGE_INVALID = 7
+    MESSAGE_TOO_BIG = 8
+    PARAMS = 9
+    # outcomes of an owed entry
+    PENDING = 0
+    STORED = 1
+    FAILED = 2
+
+cdef enum:
+    MORE = -1  # not enough bytes yet
+    FIN_LINE_BYTES = 21  # "FIN " + 16 + "\n"
+    DRAIN_BYTES_MAX = 16 << 20
+    NAME_BYTES_MAX = 64
+
+cdef unsigned char* OK_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
+
+
+cdef inline unsigned int be32(const unsigned char* p) noexcept:
+    return (<unsigned int>p[0] << 24) | (<unsigned int>p[1] << 16) | (<unsigned int>p[2] << 8) | p[3]
+
+
+cdef bint name_is_valid(const unsigned char* name, size_t size) noexcept:
+    """^[.a-zA-Z0-9_-]+(#ephemeral)?$, 1 to 64 bytes with the suffix."""
+    cdef size_t i
+    cdef unsigned char c
+    if size == 0 or size > NAME_BYTES_MAX:
+        return False
+    if size > 10 and memcmp(name + size - 10, b"#ephemeral", 10) == 0:
+        size -= 10
+    for i in range(size):
+        c = name[i]
+        if not (c == 46 or c == 45 or c == 95 or 48 <= c <= 57 or 65 <= c <= 90 or 97 <= c <= 122):
+            return False
+    return True
+
+
+cdef class Conn:
+    def __cinit__(self, Hub hub not None, unsigned int serial, int fd):
+        self.hub, self.serial, self.fd = hub, serial, fd
+        self.me = <consumer_t*>calloc(1, sizeof(consumer_t))
+        self.owed = NULL
+        if self.me == NULL:
+            raise MemoryError("no memory for a connection")
+        self.me.serial = serial
+        self.me.timeout_ns = 60 * <long long>1000000000
+        self.published_counts = {}
+        self.last_command_ns = hub.mono_ns
+        buf_init(&self.input)
+        buf_init(&self.output)
+
+    def __dealloc__(self):
+        cdef unsigned int i
+        if self.owed != NULL:
+            for i in range(self.owed_count):
+                Py_DECREF(<object>self.owed[(self.owed_head + i) & (OWED_MAX - 1)].tail)
+            free(self.owed)
+        free(self.me)
+        buf_free(&self.input)
+        buf_free(&self.output)
+
+    # --- attributes ---
+
+    @property
+    def rdy(self):
+        return self.me.rdy
+
+    @rdy.setter
+    def rdy(self, long long value):
+        self.me.rdy = value
+        if self.window is not None:
+            self.window.mark_pump()
+
+    @property
+    def closing(self):
+        return self.me.closing
+
+    @closing.setter
+    def closing(self, bint value):
+        self.me.closing = value
+
+    @property
+    def sample_rate(self):
+        return self.me.sample_rate
+
+    @sample_rate.setter
+    def sample_rate(self, int value):
+        self.me.sample_rate = value
+
+    @property
+    def timeout_ns(self):
+        return self.me.timeout_ns
+
+    @timeout_ns.setter
+    def timeout_ns(self, long long value):
+        self.me.timeout_ns = value
+
+    @property
+    def holds_output(self):
+        return self.hold_ns > 0
+
+    @property
+    def in_flight(self):
+        return self.me.in_flight
+
+    @property
+    def message_count(self):
+        return self.me.message_count
+
+    @property
+    def finish_count(self):
+        return self.me.finish_count
+
+    @property
+    def requeue_count(self):
+        return self.me.requeue_count
+
+    @property
+    def published(self):
+        self.count_published()
+        return self.published_counts
+
+    @property
+    def unsent(self):
+        return self.unsent_c()
+
+    @property
+    def pending(self):
+        cdef unsigned int i, total = 0
+        for i in range(self.owed_count):
+            total += self.owed[(self.owed_head + i) & (OWED_MAX - 1)].count
+        return total
+
+    @property
+    def gone_already(self):
+        return self.state == STATE_GONE
+
+    cdef size_t unsent_c(self) noexcept:
+        return self.output.length - self.output.start
+
+    cdef int count_published(self) except -1:
+        if self.topic_count:
+            self.published_counts[self.topic] = self.published_counts.get(self.topic, 0) + self.topic_count
+            self.topic_count = 0
+        return 0
+
+    # --- lists ---
+
+    cdef int mark_output(self) except -1:
+        if not self.output_listed:
+            self.output_listed = True
+            self.hub.outputs.append(self)
+        return 0
+
+    cdef int mark_ready(self) except -1:
+        if not self.ready_listed:
+            self.ready_listed = True
+            self.hub.ready.append(self)
+        return 0
+
+    cdef int mark_interest(self) except -1:
+        if not self.interest_listed:
+            self.interest_listed = True
+            self.hub.interests.append(self)
+        return 0
+
+    cdef bint wants_input(self) noexcept:
+        if self.state == STATE_GONE or self.eof:
+            return False
+        if self.state == STATE_DRAINING:
+            return True
+        return not (self.halted or self.held or self.stalled or self.closing_after_flush)
+
+    cdef int halt(self, tuple event) except -1:
+        self.halted = True
+        self.hub.events.append(event)
+        return self.mark_interest()
+
+    # --- input ---
+
+    def feed(self, const unsigned char[::1] data):
+        if data.shape[0] and self.state != STATE_GONE and not self.eof:
+            buf_append(&self.input, &data[0], data.shape[0])
+            self.mark_ready()
+
+    def feed_eof(self):
+        self.eof = True
+        self.mark_ready()
+
+    cdef int receive(self, const unsigned char* data, size_t size) except -1:
+        """Bytes just received, with nothing left over before them; what is not used is kept."""
+        cdef size_t used
+        if self.state == STATE_DRAINING:
+            self.drained_bytes += size
+            return 0
+        used = self.parse(data, size)
+        if used < size and self.state != STATE_GONE:
+            buf_append(&self.input, data + used, size - used)
+        return 0
+
+    cdef int reparse(self) except -1:
+        """Look at the input buffer again."""
+        cdef size_t used
+        if self.state == STATE_DRAINING:
+            self.input.start = self.input.length = 0
+            return 0
+        if self.input.length > self.input.start:
+            used = self.parse(self.input.data + self.input.start, self.input.length - self.input.start)
+            buf_take(&self.input, used)
+            if self.input.start > 65536 or self.input.start * 2 > self.input.length:
+                buf_compact(&self.input)
+            if self.input.length == 0 and self.input.capacity > 65536:
+                buf_free(&self.input)
+        return 0
+
+    cdef int parse(self, const unsigned char* data, size_t size) except -1:
+        """Take whole commands off the front; returns the bytes used."""
+        cdef size_t position = 0
+        cdef Py_ssize_t used
+        while position < size and not (self.halted or self.held or self.stalled):
+            if self.state == STATE_COMMAND:
+                used = self.parse_command(data + position, size - position)
+            elif self.state == STATE_BODY:
+                used = self.parse_body(data + position, size - position)
+            elif self.state == STATE_MAGIC:
+                if size - position < 4:
+                    break
+                used = 4
+                self.last_command_ns = self.hub.mono_ns
+                self.state = STATE_COMMAND
+                if memcmp(data + position, b"  V2", 4) != 0:
+                    self.halt((BAD_MAGIC, self, (data + position)[:4]))
+            else:
+                return <int>size
+            if used == MORE:
+                break
+            position += used
+        return <int>position
+
+    cdef Py_ssize_t parse_command(self, const unsigned char* data, size_t size) except -2:
+        cdef const unsigned char* newline
+        cdef size_t line
+        if (size >= FIN_LINE_BYTES and data[20] == 10 and self.window is not None
+                and memcmp(data, b"FIN ", 4) == 0 and memchr(data + 4, 10, 16) == NULL):
+            return self.parse_fin(data, size, 20)
+        newline = <const unsigned char*>memchr(
+            data, 10, size if size < <size_t>self.hub.line_bytes_max else <size_t>self.hub.line_bytes_max
+        )
+        if newline == NULL:
+            if size >= <size_t>self.hub.line_bytes_max:
+                self.gone("line too long")
+                return size
+            return MORE
+        line = newline - data
+        if line >= 4 and data[3] == 32:
+            if memcmp(data, b"PUB", 3) == 0:
+                return self.parse_pub(data, size, line, 4)
+            if memcmp(data, b"FIN", 3) == 0 and self.window is not None:
+                return self.parse_fin(data, size, line)
+        if line >= 5 and memcmp(data, b"MPUB ", 5) == 0:
+            return self.parse_mpub(data, size, line, 5)
+        if line >= 3 and memcmp(data, b"RDY", 3) == 0 and self.window is not None:
+            return self.parse_rdy(data, size, line)
+        if line >= 3 and memcmp(data, b"NOP", 3) == 0:
+            if line == 3 or data[3] == 32 or (data[3] == 13 and line == 4):
+                self.last_command_ns = self.hub.mono_ns
+                return line + 1
+        if line >= 3 and memcmp(data, b"PUB", 3) == 0 and (line == 3 or (line == 4 and data[3] == 13)):
+            self.bad_pub(PUB, PARAMS, 0, 0)
+            return line + 1
+        if line >= 4 and memcmp(data, b"MPUB", 4) == 0 and (line == 4 or (line == 5 and data[4] == 13)):
+            self.bad_pub(MPUB, PARAMS, 0, 0)
+            return line + 1
+        return self.line_event(data, line, line + 1)
+
+    cdef Py_ssize_t line_event(self, const unsigned char* data, size_t line, size_t consumed) except -2:
+        """A command for Python; it waits while publishes are unanswered."""
+        cdef size_t end = line
+        if self.owed_count:
+            self.held = True
+            self.mark_interest()
+            return MORE
+        if end and data[end - 1] == 13:
+            end -= 1
+        self.last_command_ns = self.hub.mono_ns
+        self.halt((LINE, self, data[:end].split(b" ")))
+        return consumed
+
+    cdef Py_ssize_t parse_fin(self, const unsigned char* data, size_t size, size_t line) except -2:
+        cdef unsigned long long id
+        cdef size_t end = line
+        cdef int held
+        if end and data[end - 1] == 13:
+            end -= 1
+        if end < 20 or (end > 20 and data[20] != 32) or memchr(data + 4, 32, 16) != NULL:
+            return self.line_event(data, line, line + 1)
+        self.last_command_ns = self.hub.mono_ns
+        if id_decode(data + 4, &id):
+            held = self.window.finish_c(self.serial, id)
+        else:
+            held = 1
+        if held:
+            self.hub.events.append((FIN_FAILED, self, data[4:20], held))
+        else:
+            self.me.in_flight -= 1
+            self.me.finish_count += 1
+            self.window.mark_pump()
+        return line + 1
+
+    cdef Py_ssize_t parse_rdy(self, const unsigned char* data, size_t size, size_t line) except -2:
+        cdef long long value = 0
+        cdef size_t i = 4, end = line
+        if end and data[end - 1] == 13:
+            end -= 1
+        if end > 3 and data[3] != 32:
+            return self.line_event(data, line, line + 1)
+        if end == 3:
+            value = 1
+        while i < end and data[i] != 32:
+            if not 48 <= data[i] <= 57 or value > self.hub.rdy_count_max:
+                return self.line_event(data, line, line + 1)
+            value = value * 10 + data[i] - 48
+            i += 1
+        if value > self.hub.rdy_count_max:
+            return self.line_event(data, line, line + 1)
+        self.last_command_ns = self.hub.mono_ns
+        if not self.me.closing:
+            self.me.rdy = value
+            self.window.mark_pump()
+        return line + 1
+
+    # --- publishing ---
+
+    cdef int bad_pub(self, int verb, int reason, long long a, long long b) except -1:
+        if self.owed_count:
+            self.held = True
+            return self.mark_interest()
+        return self.halt((BAD_PUB, self, verb, reason, self.topic if self.topic is not None else b"", a, b))
+
+    cdef int find_topic(self, const unsigned char* name, size_t size) except -1:
+        """Make `topic` and `topic_tail` those of this command. Returns 0 for an invalid name."""
+        cdef bytes topic
+        if (self.topic is not None and <size_t>len(self.topic) == size
+                and memcmp(<const unsigned char*>self.topic, name, size) == 0):
+            if self.topic_tail is None or self.topic_tail.forgotten:
+                self.topic_tail = self.hub.tails.get(self.topic)
+            if self.topic_tail is not None:
+                return 1
+            return name_is_valid(name, size)
+        topic = name[:size]
+        self.count_published()
+        self.topic = topic
+        self.topic_tail = self.hub.tails.get(topic)
+        return self.topic_tail is not None or name_is_valid(name, size)
+
+    cdef int publish_blocked(self, int verb) except -1:
+        """1 when this publish can't be appended now (an event or a flag says why)."""
+        if self.topic_tail is None:
+            if self.owed_count:
+                self.held = True
+                self.mark_interest()
+            else:
+                self.halt((TOPIC, self, verb, self.topic))
+            return 1
+        if self.topic_tail.refusing:
+            if self.owed_count:
+                self.held = True
+                self.mark_interest()
+            else:
+                self.halt((REFUSED, self, verb, self.topic_tail))
+            return 1
+        if self.owed_count == OWED_MAX and not self.owes_here(verb):
+            self.held = True
+            self.mark_interest()
+            return 1
+        if (self.topic_tail.open_batch != NULL
+                and self.topic_tail.open_batch.bodies.length > <size_t>self.hub.batch_bytes_max):
+            self.stalled = True
+            self.topic_tail.open_stalled.append(self)
+            self.mark_interest()
+            return 1
+        return 0
+
+    cdef bint owes_here(self, int verb) noexcept:
+        cdef owed_t* last = &self.owed[(self.owed_head + self.owed_count - 1) & (OWED_MAX - 1)]
+        return (last.tail == <void*>self.topic_tail and last.serial == self.topic_tail.open_serial
+                and last.verb == verb)
+
+    cdef Py_ssize_t parse_pub(self, const unsigned char* data, size_t size, size_t line, size_t args) except -2:
+        cdef size_t end = args
+        cdef int body_size
+        while end < line and data[end] != 32:
+            end += 1
+        if end == line and end > args and data[end - 1] == 13:
+            end -= 1
+        if not self.find_topic(data + args, end - args):
+            self.bad_pub(PUB, TOPIC_NAME, 0, 0)
+            return MORE if self.held else <Py_ssize_t>line + 1
+        if size < line + 5:
+            return MORE
+        body_size = <int>be32(data + line + 1)
+        if body_size <= 0:
+            self.bad_pub(PUB, SIZE_INVALID, body_size, 0)
+            return MORE if self.held else <Py_ssize_t>line + 5
+        if body_size > self.hub.message_bytes_max:
+            self.bad_pub(PUB, SIZE_TOO_BIG, body_size, self.hub.message_bytes_max)
+            return MORE if self.held else <Py_ssize_t>line + 5
+        if size < line + 5 + body_size:
+            return MORE
+        if self.publish_blocked(PUB):
+            return MORE
+        self.last_command_ns = self.hub.mono_ns
+        self.topic_tail.append_c(data + line + 5, body_size)
+        self.topic_count += 1
+        self.owe(self.topic_tail, PUB, 1)
+        return line + 5 + body_size
+
+    cdef Py_ssize_t parse_mpub(self, const unsigned char* data, size_t size, size_t line, size_t args) except -2:
+        cdef size_t end = args, position
+        cdef int total, count, body_size
+        cdef unsigned int i
+        while end < line and data[end] != 32:
+            end += 1
+        if end == line and end > args and data[end - 1] == 13:
+            end -= 1
+        if not self.find_topic(data + args, end - args):
+            self.bad_pub(MPUB, TOPIC_NAME, 0, 0)
+            return MORE if self.held else <Py_ssize_t>line + 1
+        if self.topic_tail is None:
+            self.publish_blocked(MPUB)
+            return MORE
+        if size < line + 5:
+            return MORE
+        total = <int>be32(data + line + 1)
+        if total <= 0:
+            self.bad_pub(MPUB, BODY_INVALID, total, 0)
+            return MORE if self.held else <Py_ssize_t>line + 5
+        if total > self.hub.body_bytes_max:
+            self.bad_pub(MPUB, BODY_TOO_BIG, total, self.hub.body_bytes_max)
+            return MORE if self.held else <Py_ssize_t>line + 5
+        if size < line + 9:
+            return MORE
+        count = <int>be32(data + line + 5)
+        if count <= 0 or count > (self.hub.body_bytes_max - 4) // 5:
+            self.bad_pub(MPUB, COUNT_INVALID, count, 0)
+            return MORE if self.held else <Py_ssize_t>line + 9
+        position = self.walk_position if self.walk_position else line + 9
+        while self.walk_index < <unsigned int>count:
+            if size < position + 4:
+                self.walk_position = position
+                return MORE
+            body_size = <int>be32(data + position)
+            if body_size <= 0:
+                self.bad_pub(MPUB, MESSAGE_INVALID, self.walk_index, body_size)
+            elif body_size > self.hub.message_bytes_max:
+                self.bad_pub(MPUB, MESSAGE_TOO_BIG, body_size, self.hub.message_bytes_max)
+            elif <long long>(position + 4 + body_size - line - 5) > self.hub.body_bytes_max:
+                self.bad_pub(MPUB, BODY_TOO_BIG, position + 4 + body_size - line - 5, self.hub.body_bytes_max)
+            if self.halted or self.held:
+                self.walk_position = self.walk_index = 0
+                return MORE if self.held else <Py_ssize_t>position + 4
+            if size < position + 4 + body_size:
+                self.walk_position = position
+                return MORE
+            position += 4 + body_size
+            self.walk_index += 1
+        self.walk_position = position
+        if self.publish_blocked(MPUB):
+            return MORE
+        self.last_command_ns = self.hub.mono_ns
+        position = line + 9
+        for i in range(<unsigned int>count):
+            body_size = <int>be32(data + position)
+            self.topic_tail.append_c(data + position + 4, body_size)
+            position += 4 + body_size
+        self.walk_position = self.walk_index = 0
+        self.topic_count += count
+        self.owe(self.topic_tail, MPUB, 1)
+        return position
+
+    cdef int owe(self, Tail tail, int verb, unsigned int count) except -1:
+        cdef owed_t* last
+        if self.owed == NULL:
+            self.owed = <owed_t*>calloc(OWED_MAX, sizeof(owed_t))
+            if self.owed == NULL:
+                raise MemoryError("no memory for unanswered publishes")
+        if self.owed_count:
+            last = &self.owed[(self.owed_head + self.owed_count - 1) & (OWED_MAX - 1)]
+            if last.tail == <void*>tail and last.serial == tail.open_serial and last.verb == verb:
+                last.count += count
+                return 0
+        if self.owed_count == OWED_MAX:
+            raise RuntimeError("too many unanswered publishes on one connection")
+        last = &self.owed[(self.owed_head + self.owed_count) & (OWED_MAX - 1)]
+        Py_INCREF(tail)
+        last.tail, last.serial, last.count, last.verb = <void*>tail, tail.open_serial, count, verb
+        last.outcome = PENDING
+        self.owed_count += 1
+        tail.open_waiters.append(self)
+        return 0
+
+    def appended(self, Tail tail not None, int verb):
+        """Python appended one publish of ours (DPUB). A full FIFO can't happen: DPUB is a LINE,
+        and a LINE waits until nothing is owed."""
+        self.published_counts[tail.topic] = self.published_counts.get(tail.topic, 0) + 1
+        self.owe(tail, verb, 1)
+
+    cdef int settle(self, Tail tail, unsigned long long serial, bint stored) except -1:
+        """A batch is through; answer what stands at the head of the FIFO."""
+        cdef unsigned int i
+        cdef owed_t* entry
+        for i in range(self.owed_count):
+            entry = &self.owed[(self.owed_head + i) & (OWED_MAX - 1)]
+            if entry.tail == <void*>tail and entry.serial == serial:
+                entry.outcome = STORED if stored else FAILED
+        return self.answer()
+
+    cdef int answer(self) except -1:
+        cdef owed_t* entry
+        cdef unsigned int i
+        cdef Tail tail
+        while self.owed_count:
+            entry = &self.owed[self.owed_head]
+            if entry.outcome == PENDING:
+                return 0
+            tail = <Tail>entry.tail
+            self.owed_head = (self.owed_head + 1) & (OWED_MAX - 1)
+            self.owed_count -= 1
+            if entry.outcome == STORED and not self.failed and self.state != STATE_GONE:
+                buf_reserve(&self.output, 10 * entry.count)
+                for i in range(entry.count):
+                    memcpy(self.output.data + self.output.length, OK_FRAME, 10)
+                    self.output.length += 10
+                self.mark_output()
+            elif entry.outcome == FAILED and not self.failed and self.state != STATE_GONE:
+                self.failed = True
+                self.halt((PUB_FAILED, self, entry.verb, tail))
+            Py_DECREF(tail)
+        if self.held:
+            self.held = False
+            self.mark_ready()
+            self.mark_interest()
+        if self.eof:
+            self.mark_output()
+        return 0
+
+    # --- bodies that Python asked for ---
+
+    def read_body(self, long long size_max):
+        self.state = STATE_BODY
+        self.body_size_max = size_max
+        self.resume()
+
+    cdef Py_ssize_t parse_body(self, const unsigned char* data, size_t size) except -2:
+        cdef int body_size
+        if size < 4:
+            return MORE
+        body_size = <int>be32(data)
+        if body_size < 1 or body_size > self.body_size_max:
+            self.state = STATE_COMMAND
+            self.halt((BODY_SIZE, self, body_size))
+            return 4
+        if size < 4 + <size_t>body_size:
+            return MORE
+        self.state = STATE_COMMAND
+        self.halt((BODY, self, data[4:4 + body_size]))
+        return 4 + body_size
+
+    def resume(self):
+        self.halted = False
+        self.mark_ready()
+        self.mark_interest()
+
+    # --- output ---
+
+    cdef int send_frame(self, int frame_type, const unsigned char* data, size_t size) except -1:
+        cdef unsigned char head[8]
+        cdef unsigned int length = <unsigned int>(size + 4)
+        head[0], head[1], head[2], head[3] = length >> 24, (length >> 16) & 255, (length >> 8) & 255, length & 255
+        head[4] = head[5] = head[6] = 0
+        head[7] = frame_type
+        buf_append(&self.output, head, 8)
+        buf_append(&self.output, data, size)
+        return self.mark_output()
+
+    def reply(self, int frame_type, bytes data not None):
+        if self.state == STATE_GONE or self.closing_after_flush:
+            return
+        if self.hold_since_ns:
+            self.hold_since_ns = 1  # a response takes everything held with it
+        self.send_frame(frame_type, <const unsigned char*>data, len(data))
+
+    def output_every(self, long long bytes_max, long long timeout_ns):
+        self.hold_bytes, self.hold_ns = bytes_max, timeout_ns
+
+    cdef bint holding(self, long long mono_ns) noexcept:
+        """Is output held back on purpose right now?"""
+        if self.hold_ns == 0 or self.hold_since_ns == 0 or self.closing_after_flush:
+            return False
+        if <long long>self.unsent_c() >= self.hold_bytes or mono_ns - self.hold_since_ns >= self.hold_ns:
+            return False
+        return not (self.window is None or self.me.rdy <= self.me.in_flight or self.window._paused)
+
+    def take_output(self):
+        cdef bytes out
+        if self.holding(self.hub.mono_ns):
+            return b""
+        out = (self.output.data + self.output.start)[:self.unsent_c()] if self.unsent_c() else b""
+        self.output.start = self.output.length = 0
+        self.hold_since_ns = 0
+        if self.me.blocked:
+            self.me.blocked = False
+            if self.window is not None:
+                self.window.mark_pump()
+        if self.eof or self.closing_after_flush or self.stalled:
+            self.mark_output()
+        return out
+
+    # --- consuming ---
+
+    def subscribe(self, Window window not None):
+        if self.window is not None:
+            raise RuntimeError("this connection is subscribed already")
+        self.window = window
+        window.add_consumer(self, self.me)
+
+    def leave(self):
+        if self.window is not None:
+            self.window.remove_consumer(self, self.me)
+            self.window = None
+
+    # --- the end ---
+
+    def close_after_flush(self):
+        if self.state == STATE_GONE:
+            return
+        self.closing_after_flush = True
+        self.me.closing = True
+        self.hold_since_ns = 0
+        self.mark_output()
+        self.mark_interest()
+
+    def close(self):
+        self.gone("closed")
+
+    cdef int note_eof(self) except -1:
+        self.eof = True
+        self.mark_interest()
+        return self.mark_output()
+
+    cdef int gone(self, str reason) except -1:
+        """Report the end once; the engine closes the socket when it works off its outputs."""
+        if self.state == STATE_GONE:
+            return 0
+        self.state = STATE_GONE
+        self.me.closing = True
+        self.hub.events.append((CLOSED, self, reason))
+        self.leave()
+        buf_free(&self.input)
+        self.mark_output()
+        return self.mark_interest()

@@ -1,0 +1,397 @@
+"""Delivery to consumers (declared, and explained, in delivery.pxd)."""
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.string cimport memcpy
+
+from penstock.kernel.fast.batch cimport id_at_c
+from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_reserve, buf_t, buf_take
+from penstock.kernel.fast.conn cimport STATE_DRAINING, STATE_GONE, Conn
+from penstock.kernel.fast.hexid cimport id_encode
+from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.sections cimport (
+    SECTION_ATTEMPTS, SECTION_DUE, SECTION_ID, SECTION_TIMESTAMP, section_next, section_t,
+)
+from penstock.kernel.fast.tail cimport view_t
+from penstock.kernel.fast.unaligned cimport load_u32, load_u64
+from penstock.kernel.fast.window cimport Window, consumer_t, place_t, stray_t
+
+cdef extern from "sys/socket.h" nogil:
+    ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
+    enum: MSG_DONTWAIT
+    enum: MSG_NOSIGNAL
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    static inline void ps_put_head(unsigned char *p, uint32_t size, uint64_t ts, uint16_t attempts) {
+        uint32_t s = __builtin_bswap32(size), t = __builtin_bswap32(2);
+        uint64_t b = __builtin_bswap64(ts);
+        uint16_t a = __builtin_bswap16(attempts);
+        memcpy(p, &s, 4); memcpy(p + 4, &t, 4); memcpy(p + 8, &b, 8); memcpy(p + 16, &a, 2);
+    }
+    """
+    void put_head "ps_put_head"(unsigned char* p, unsigned int size, unsigned long long ts,
+                                unsigned short attempts) noexcept nogil
+
+cdef enum:
+    HEAD_BYTES = 34  # of a frame, before the body
+    CHUNK_BYTES = 256 << 10  # frames built before they are sent; 64 KiB costs consume 30 %
+    NEED = 9
+    WAITING = 1
+    HYSTERESIS_RDY_MIN = 64
+
+
+cdef struct special_t:
+    bint found
+    bint own_id
+    unsigned long long id
+    long long timestamp_ns
+    long long due_ns
+    long long attempts
+
+
+cdef bint section_value(section_t* section, unsigned int index, long long* value) noexcept:
+    """Binary search of a section's rising indexes."""
+    cdef unsigned int low = 0, high = section.entries, middle
+    while low < high:
+        middle = (low + high) >> 1
+        if load_u32(section.indexes + 4 * middle) < index:
+            low = middle + 1
+        else:
+            high = middle
+    if low == section.entries or load_u32(section.indexes + 4 * low) != index:
+        return False
+    value[0] = <long long>load_u64(section.values + 8 * low)
+    return True
+
+
+cdef void find_special(view_t* view, unsigned int index, special_t* out) noexcept:
+    """What the trailer says of one message."""
+    cdef size_t position = 0
+    cdef section_t section
+    cdef long long value
+    out.own_id = False
+    out.id = id_at_c(view.base_id, index)
+    out.timestamp_ns = view.timestamp_ns
+    out.due_ns = out.attempts = 0
+    while section_next(view.trailer, view.trailer_length, view.count, &position, &section) == 1:
+        if section.type >= 64 or not section_value(&section, index, &value):
+            continue
+        if section.type == SECTION_TIMESTAMP:
+            out.timestamp_ns = value
+        elif section.type == SECTION_ID:
+            out.id, out.own_id = <unsigned long long>value, True
+        elif section.type == SECTION_DUE:
+            out.due_ns = value
+        elif section.type == SECTION_ATTEMPTS:
+            out.attempts = value
+
+
+cdef unsigned int body_position(view_t* view, unsigned int index, place_t* place) noexcept:
+    """Where body `index` begins; sums on from the place remembered, if it is in the same batch."""
+    cdef unsigned int at = 0, position = 0
+    if place.base_offset == view.base_offset and place.index <= index:
+        at, position = place.index, place.position
+    while at < index:
+        position += load_u32(view.lengths + 4 * <size_t>at)
+        at += 1
+    place.base_offset, place.index, place.position = view.base_offset, index, position
+    return position
+
+
+cdef int put_frame(buf_t* out, view_t* view, unsigned int position, unsigned int size,
+                   long long timestamp_ns, int attempts, unsigned long long id) except -1:
+    cdef unsigned char* p
+    if out.length + HEAD_BYTES + size > out.capacity:
+        buf_reserve(out, HEAD_BYTES + size)
+    p = out.data + out.length
+    put_head(p, 30 + size, timestamp_ns, attempts)
+    id_encode(id, p + 18)
+    memcpy(p + HEAD_BYTES, view.bodies + position, size)
+    out.length += HEAD_BYTES + size
+    return 0
+
+
+# --- which consumer may have how much ---
+
+cdef inline long long room_of(consumer_t* consumer) noexcept:
+    """Free places, with hysteresis: a large window is refilled in pieces worth a send."""
+    cdef long long room = consumer.rdy - consumer.in_flight
+    if room <= 0 or consumer.closing or consumer.blocked:
+        return 0
+    if consumer.rdy >= HYSTERESIS_RDY_MIN and 2 * consumer.in_flight > consumer.rdy and 4 * room < consumer.rdy:
+        return 0
+    return room
+
+
+cdef int pump(Window window, Hub hub) except -1:
+    """Deliver while there are messages and consumers with room."""
+    cdef unsigned int i, ready, count
+    cdef long long available, room
+    cdef long long sent
+    cdef Conn conn
+    register_delayed(window, hub)
+    while not window._paused:
+        available = window.depth_c()
+        count = window.consumer_count
+        ready = 0
+        for i in range(count):
+            ready += room_of(window.consumer_table[i]) > 0
+        if available <= 0 or ready == 0:
+            return 0
+        sent = 0
+        for i in range(count):
+            conn = <Conn>window.conns[(window.turn + i) % count]
+            room = room_of(conn.me)
+            available = window.depth_c()
+            if room <= 0 or available <= 0:
+                continue
+            sent += deliver(window, conn, hub, min(room, (available + ready - 1) // ready))
+            if window.consumer_count != count:
+                return window.mark_pump()  # one is gone: its socket failed
+        window.turn = (window.turn + 1) % count
+        if sent == 0:
+            return 0
+    return 0
+
+
+cdef int register_delayed(Window window, Hub hub) except -1:
+    """Delayed messages at the cursor start their wait now, consumers or not (in memory only: what has
+    to be read from a file is met when the cursor gets there)."""
+    cdef view_t view
+    cdef special_t special
+    if window.skip_start <= window.next:
+        window.step_over_skips()
+    while window.next < window.tail.handed_end and window.tail.view(window.next, &view):
+        if view.trailer == NULL:
+            return 0
+        find_special(&view, <unsigned int>(window.next - view.base_offset), &special)
+        if special.due_ns <= hub.wall_ns:
+            return 0
+        delay_next(window, &special)
+    return 0
+
+
+cdef int delay_next(Window window, special_t* special) except -1:
+    cdef stray_t* stray = window.put_stray(special.id, window.next, <int>special.attempts, WAITING)
+    window.stray_sleeps(stray, special.due_ns)
+    window.jump(window.next + 1)
+    if window.skip_start <= window.next:
+        window.step_over_skips()
+    return 0
+
+
+# --- one consumer ---
+
+cdef long long deliver(Window window, Conn conn, Hub hub, long long quota) except -1:
+    """Up to `quota` messages to one consumer; returns how many."""
+    cdef buf_t* out = &hub.scratch
+    cdef bint direct = conn.fd >= 0 and conn.unsent_c() == 0 and conn.hold_ns == 0
+    cdef long long sent = 0, for_strays = 0
+    cdef bint more = window.next < window.tail.handed_end
+    if direct:
+        out.length = 0
+    else:
+        out = &conn.output
+    if window.strays_waiting:
+        for_strays = quota
+        if more:
+            for_strays = (quota + window.stray_turn) >> 1
+            window.stray_turn = not window.stray_turn
+        sent = deliver_strays(window, conn, hub, out, for_strays)
+    if more and sent < quota:
+        sent += deliver_forward(window, conn, hub, out, quota - sent)
+    if sent == 0 and out.length == 0:
+        return 0
+    conn.me.in_flight += sent
+    conn.me.message_count += sent
+    if sent:
+        window.mark_active()
+        window.mark_journal()
+    if direct:
+        send_now(conn, hub, out)
+    else:
+        if conn.hold_ns and conn.hold_since_ns == 0:
+            conn.hold_since_ns = hub.mono_ns
+        conn.me.blocked = conn.unsent_c() > CHUNK_BYTES
+        conn.mark_output()
+    return sent
+
+
+cdef long long deliver_forward(Window window, Conn conn, Hub hub, buf_t* out, long long quota) except -1:
+    cdef long long sent = 0, last, count
+    cdef view_t view
+    cdef bint found
+    while sent < quota and out.length < CHUNK_BYTES:
+        if window.skip_start <= window.next:
+            window.step_over_skips()
+        if window.next >= window.tail.handed_end:
+            break
+        found = window.tail.view(window.next, &view)
+        if not found and window.forward is not None:
+            found = window.forward.view(window.next, &view)
+        if not found:
+            if not window.forward_needed:
+                window.forward_needed = True
+                hub.events.append((NEED, window, 0, window.next))
+            break
+        last = min(view.base_offset + view.count, window.tail.handed_end)
+        last = min(last, window.skip_start)
+        if window.next < window.redo_end:
+            last = min(last, window.redo_end)
+        count = min(quota - sent, last - window.next)
+        if view.trailer != NULL or conn.me.sample_rate:
+            sent += deliver_one(window, conn, hub, out, &view)
+        else:
+            sent += deliver_run(window, conn, hub, out, &view, count)
+    return sent
+
+
+cdef long long deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view,
+                           long long count) except -1:
+    """The common case: a row of plain messages of one batch, as many as fit the chunk."""
+    cdef unsigned int index = <unsigned int>(window.next - view.base_offset)
+    cdef unsigned int position = body_position(view, index, &window.forward_place)
+    cdef unsigned int size, mask, done = 0
+    cdef int attempts = window.attempts_of(window.next)
+    cdef long long deadline_ns = hub.mono_ns + conn.me.timeout_ns
+    cdef long long offset = window.next
+    window.ring_room(count)
+    mask = window.ring_capacity - 1
+    while done < count:
+        size = load_u32(view.lengths + 4 * <size_t>(index + done))
+        if done and out.length + HEAD_BYTES + size > CHUNK_BYTES:
+            break
+        put_frame(out, view, position, size, view.timestamp_ns, attempts, id_at_c(view.base_id, index + done))
+        position += size
+        window.owners[(offset + done) & mask] = conn.serial
+        window.deadlines[(offset + done) & mask] = deadline_ns
+        done += 1
+    window.forward_place.index, window.forward_place.position = index + done, position
+    window.add_run(id_at_c(view.base_id, index), offset, done)
+    window.next += done
+    window.cursor_changed = True
+    if window.ring_in_flight == 0 or deadline_ns < window.ring_deadline_ns:
+        window.ring_deadline_ns = deadline_ns
+    window.ring_in_flight += done
+    return done
+
+
+cdef long long deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view) except -1:
+    """A message that may be special: due later, with an id or attempts of its own, or sampled away."""
+    cdef unsigned int index = <unsigned int>(window.next - view.base_offset)
+    cdef unsigned int position
+    cdef unsigned int size = load_u32(view.lengths + 4 * <size_t>index)
+    cdef special_t special
+    cdef stray_t* stray
+    cdef long long deadline_ns
+    cdef int attempts
+    find_special(view, index, &special)
+    if special.due_ns > hub.wall_ns:
+        delay_next(window, &special)
+        return 0
+    if conn.me.sample_rate and hub.random_below(100) > <unsigned int>conn.me.sample_rate:
+        window.note_finished(window.next, window.next + 1)
+        window.jump(window.next + 1)
+        return 0
+    position = body_position(view, index, &window.forward_place)
+    attempts = window.attempts_of(window.next)
+    if special.own_id or special.attempts:
+        stray = window.put_stray(special.id, window.next, <int>special.attempts + attempts - 1, WAITING)
+        window.stray_flies(stray, conn.serial, hub.mono_ns, conn.me.timeout_ns)
+        put_frame(out, view, position, size, special.timestamp_ns, stray.attempts, special.id)
+        window.jump(window.next + 1)
+        return 1
+    put_frame(out, view, position, size, special.timestamp_ns, attempts, special.id)
+    window.ring_room(1)
+    deadline_ns = hub.mono_ns + conn.me.timeout_ns
+    window.owners[window.next & (window.ring_capacity - 1)] = conn.serial
+    window.deadlines[window.next & (window.ring_capacity - 1)] = deadline_ns
+    window.add_run(special.id, window.next, 1)
+    window.next += 1
+    window.cursor_changed = True
+    if window.ring_in_flight == 0 or deadline_ns < window.ring_deadline_ns:
+        window.ring_deadline_ns = deadline_ns
+    window.ring_in_flight += 1
+    return 1
+
+
+cdef long long deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, long long quota) except -1:
+    cdef long long sent = 0
+    cdef stray_t* stray
+    cdef view_t view
+    cdef special_t special
+    cdef unsigned int index, position, size
+    cdef bint found
+    while sent < quota and out.length < CHUNK_BYTES:
+        stray = window.first_waiting()
+        if stray == NULL:
+            break
+        found = window.tail.view(stray.offset, &view)
+        if not found and window.stray_block is not None:
+            found = window.stray_block.view(stray.offset, &view)
+        if not found and window.forward is not None:
+            found = window.forward.view(stray.offset, &view)
+        if not found:
+            if not window.stray_needed:
+                window.stray_needed = True
+                hub.events.append((NEED, window, 1, stray.offset))
+            break
+        index = <unsigned int>(stray.offset - view.base_offset)
+        position = body_position(&view, index, &window.stray_place)
+        size = load_u32(view.lengths + 4 * <size_t>index)
+        special.timestamp_ns = view.timestamp_ns
+        if view.trailer != NULL:
+            find_special(&view, index, &special)
+        buf_take(&window.waiting, 8)
+        window.stray_flies(stray, conn.serial, hub.mono_ns, conn.me.timeout_ns)
+        put_frame(out, &view, position, size, special.timestamp_ns, stray.attempts, stray.id)
+        sent += 1
+    return sent
+
+
+# --- the socket ---
+
+cdef int send_now(Conn conn, Hub hub, buf_t* out) except -1:
+    """Frames just built; what does not go out is kept with the connection."""
+    cdef ssize_t n = c_send(conn.fd, out.data, out.length, MSG_DONTWAIT | MSG_NOSIGNAL)
+    if n < 0:
+        if errno != EAGAIN and errno != EINTR:
+            return conn.gone("send failed")
+        n = 0
+    if <size_t>n < out.length:
+        buf_append(&conn.output, out.data + n, out.length - n)
+        conn.me.blocked = True
+        conn.want_write = True
+        conn.mark_interest()
+    return 0
+
+
+cdef int send_waiting(Conn conn, Hub hub) except -1:
+    """Send a socket connection's own output buffer."""
+    cdef ssize_t n
+    cdef size_t size = conn.unsent_c()
+    if size:
+        n = c_send(conn.fd, conn.output.data + conn.output.start, size, MSG_DONTWAIT | MSG_NOSIGNAL)
+        if n < 0:
+            if errno != EAGAIN and errno != EINTR:
+                return conn.gone("send failed")
+            n = 0
+        buf_take(&conn.output, n)
+    if conn.unsent_c():
+        conn.me.blocked = True
+        if not conn.want_write:
+            conn.want_write = True
+        return conn.mark_interest()
+    conn.hold_since_ns = 0
+    if conn.output.capacity > CHUNK_BYTES:
+        buf_free(&conn.output)
+    if conn.want_write:
+        conn.want_write = False
+        conn.mark_interest()
+    if conn.me.blocked:
+        conn.me.blocked = False
+        if conn.window is not None:
+            conn.window.mark_pump()
+    return 0

@@ -1,0 +1,32 @@
+"""All connections of one daemon on an epoll of its own (see interface.py for one turn of the loop)."""
+
+from penstock.kernel.fast.conn cimport Conn
+from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.tail cimport Tail
+from penstock.kernel.fast.window cimport Window
+
+cdef class Engine:
+    cdef Hub hub
+    cdef int epoll_fd, wake_fd
+    cdef list slots  # Conn or None, by slot
+    cdef list free_slots
+    cdef unsigned int last_serial
+    cdef list holds  # connections whose output is held back
+    cdef list drains  # connections whose last bytes are read and dropped
+    cdef readonly bint busy
+    cdef readonly long long deadline_ns
+
+    cdef int read_socket(self, Conn conn) except -1
+    cdef int work_ready(self) except -1
+    cdef int work_settled(self) except -1
+    cdef int work_pumps(self) except -1
+    cdef int work_outputs(self) except -1
+    cdef int work_output(self, Conn conn) except -1
+    cdef int work_interests(self) except -1
+    cdef int release_socket(self, Conn conn) except -1
+    cdef int set_interest(self, Conn conn) except -1
+    cdef int check_deadlines(self) except -1
+    cdef int find_deadline(self) except -1
+    cdef int finish_closing(self, Conn conn) except -1
+    cdef list take_events(self)
+    cdef Conn new_conn(self, int fd)

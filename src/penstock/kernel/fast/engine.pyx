@@ -1,0 +1,438 @@
+"""The engine: sockets, work lists, and the order in which a turn works them off."""
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.string cimport memcpy
+
+import os
+import socket
+import sys
+
+from penstock import limits
+
+from penstock.kernel.fast.buffer cimport buf_append, buf_reserve
+from penstock.kernel.fast.conn cimport STATE_COMMAND, STATE_DRAINING, STATE_GONE, Conn
+from penstock.kernel.fast.delivery cimport pump, send_waiting
+from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.tail cimport Tail
+from penstock.kernel.fast.window cimport Window
+
+cdef extern from "sys/socket.h" nogil:
+    ssize_t c_recv "recv"(int fd, void* data, size_t size, int flags)
+    enum: MSG_DONTWAIT
+
+cdef extern from "sys/epoll.h" nogil:
+    ctypedef union epoll_data_t:
+        unsigned long long u64
+    struct epoll_event:
+        unsigned int events
+        epoll_data_t data
+    int epoll_wait(int epfd, epoll_event* events, int count, int timeout)
+    int epoll_ctl(int epfd, int op, int fd, epoll_event* event)
+    int epoll_create1(int flags)
+    enum: EPOLL_CLOEXEC
+    enum: EPOLLIN
+    enum: EPOLLOUT
+    enum: EPOLLERR
+    enum: EPOLLHUP
+    enum: EPOLL_CTL_ADD
+    enum: EPOLL_CTL_MOD
+    enum: EPOLL_CTL_DEL
+
+cdef enum:
+    EVENTS_MAX = 256  # sockets looked at in one turn; the rest come in the next
+    WAKE_TAG = 0
+    DRAIN_BYTES_MAX = 16 << 20
+    FRONT_BYTES_MAX = 64 << 10  # a remainder up to here is copied in front of the next recv
+
+if sys.byteorder != "little":
+    raise ImportError("the compiled kernel needs a little-endian machine; set PENSTOCK_KERNEL=pure")
+
+cdef long long DRAIN_NS = limits.CLOSE_DRAIN_NS
+
+
+cdef class Engine:
+    def __cinit__(self, long long message_bytes_max, long long body_bytes_max, long long rdy_count_max):
+        cdef epoll_event event
+        self.hub = Hub()
+        self.hub.message_bytes_max = message_bytes_max
+        self.hub.body_bytes_max = body_bytes_max
+        self.hub.rdy_count_max = rdy_count_max
+        self.slots, self.free_slots = [], []
+        self.holds, self.drains = [], []
+        self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+        if self.epoll_fd < 0:
+            raise OSError(errno, "epoll_create1 failed")
+        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        event.events = EPOLLIN
+        event.data.u64 = WAKE_TAG
+        if epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, self.wake_fd, &event):
+            raise OSError(errno, "epoll_ctl failed")
+
+    def fileno(self):
+        return self.epoll_fd
+
+    def wake(self):
+        os.eventfd_write(self.wake_fd, 1)
+
+    def close(self):
+        cdef Conn conn
+        for conn in self.slots:
+            if conn is not None:
+                conn.gone("engine closed")
+                self.release_socket(conn)
+        if self.epoll_fd >= 0:
+            os.close(self.epoll_fd)
+            os.close(self.wake_fd)
+            self.epoll_fd = self.wake_fd = -1
+
+    # --- making connections, tails and windows ---
+
+    cdef Conn new_conn(self, int fd):
+        self.last_serial += 1
+        if self.last_serial == 0:
+            self.last_serial = 1
+        return Conn(self.hub, self.last_serial, fd)
+
+    def open(self, int fd):
+        cdef Conn conn = self.new_conn(fd)
+        if self.free_slots:
+            conn.slot = self.free_slots.pop()
+            self.slots[conn.slot] = conn
+        else:
+            conn.slot = len(self.slots)
+            self.slots.append(conn)
+        self.set_interest(conn)
+        return conn
+
+    def open_detached(self):
+        return self.new_conn(-1)
+
+    def tail(self, bytes topic not None, long long start_offset, size_t memory_bytes_max):
+        if topic in self.hub.tails:
+            raise ValueError(f"there is a tail for {topic!r} already")
+        tail = Tail(self.hub, topic, start_offset, memory_bytes_max)
+        self.hub.tails[topic] = tail
+        return tail
+
+    def forget_tail(self, bytes topic not None):
+        cdef Tail tail = self.hub.tails.pop(topic, None)
+        if tail is not None:
+            tail.forgotten = True
+            if tail.sealed_batch != NULL:
+                tail.fail()
+            tail.drop_open()
+
+    def window(self, Tail tail not None, long long start_offset):
+        window = Window(self.hub, tail, start_offset)
+        tail.windows.append(window)
+        return window
+
+    def forget_window(self, Window window not None):
+        window.forgotten = True
+        window.tail.windows.remove(window)
+
+    # --- reading ---
+
+    def poll(self, long long mono_ns):
+        cdef epoll_event events[EVENTS_MAX]
+        cdef int count, i
+        cdef unsigned long long tag
+        cdef Conn conn
+        self.hub.mono_ns = mono_ns
+        if self.hub.ready:
+            self.work_ready()
+        count = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
+        for i in range(count):
+            tag = events[i].data.u64
+            if tag == WAKE_TAG:
+                try:
+                    os.eventfd_read(self.wake_fd)
+                except BlockingIOError:
+                    continue  # another reader was first: nothing is lost, we are awake
+                continue
+            conn = <Conn>self.slots[(tag >> 32)]
+            if conn is None or conn.serial != <unsigned int>(tag & 0xFFFFFFFF):
+                continue
+            if events[i].events & EPOLLOUT:
+                conn.mark_output()
+            if events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP):
+                self.read_socket(conn)
+        if self.holds or self.drains:
+            self.check_deadlines()
+        return self.take_events()
+
+    cdef list take_events(self):
+        cdef list events = self.hub.events
+        if events:
+            self.hub.events = []
+        return events
+
+    cdef int read_socket(self, Conn conn) except -1:
+        """One recv. A short remainder goes in front of it in the shared buffer; into a long one the
+        bytes are received straight."""
+        cdef Hub hub = self.hub
+        cdef size_t kept = conn.input.length - conn.input.start
+        cdef ssize_t n
+        if conn.state == STATE_GONE:
+            return 0
+        if kept <= FRONT_BYTES_MAX:
+            n = c_recv(conn.fd, hub.receive.data + kept, hub.receive.capacity - kept, MSG_DONTWAIT)
+            if n > 0:
+                if kept:
+                    memcpy(hub.receive.data, conn.input.data + conn.input.start, kept)
+                    conn.input.start = conn.input.length = 0
+                return conn.receive(hub.receive.data, kept + n)
+        else:
+            buf_reserve(&conn.input, 65536)
+            n = c_recv(conn.fd, conn.input.data + conn.input.length,
+                       conn.input.capacity - conn.input.length, MSG_DONTWAIT)
+            if n > 0:
+                conn.input.length += n
+                return conn.reparse()
+        if n == 0:
+            if conn.state == STATE_DRAINING:
+                return conn.gone("closed")
+            return conn.note_eof()
+        if errno != EAGAIN and errno != EINTR:
+            conn.gone("connection lost")
+        return 0
+
+    cdef int work_ready(self) except -1:
+        cdef list ready = self.hub.ready
+        cdef Conn conn
+        self.hub.ready = []
+        for conn in ready:
+            conn.ready_listed = False
+            if conn.state == STATE_GONE:
+                continue
+            conn.reparse()
+            if conn.eof:
+                conn.mark_output()
+        return 0
+
+    cdef int check_deadlines(self) except -1:
+        cdef Conn conn
+        cdef list drains = self.drains, holds = self.holds
+        self.drains, self.holds = [], []
+        for conn in drains:
+            if conn.state == STATE_GONE:
+                continue
+            if self.hub.mono_ns >= conn.drain_until_ns or conn.drained_bytes > DRAIN_BYTES_MAX:
+                conn.gone("closed")
+            else:
+                self.drains.append(conn)
+        for conn in holds:
+            conn.hold_listed = False
+            conn.mark_output()
+        return 0
+
+    # --- the second half of a turn ---
+
+    def dirty_tails(self):
+        cdef list dirty = self.hub.dirty_tails
+        cdef Tail tail
+        if dirty:
+            self.hub.dirty_tails = []
+            for tail in dirty:
+                tail.listed = False
+            return [tail for tail in dirty if (<Tail>tail).open_batch != NULL]
+        return dirty
+
+    def flush(self, long long mono_ns, long long wall_ns):
+        self.hub.mono_ns, self.hub.wall_ns = mono_ns, wall_ns
+        if self.hub.settled:
+            self.work_settled()
+        self.work_pumps()
+        if self.hub.outputs:
+            self.work_outputs()
+            if self.hub.pumps:
+                self.work_pumps()
+        if self.hub.interests:
+            self.work_interests()
+        self.find_deadline()
+        self.busy = bool(self.hub.ready or self.hub.pumps or self.hub.outputs)
+        return self.take_events()
+
+    cdef int work_settled(self) except -1:
+        cdef list settled = self.hub.settled
+        cdef Conn conn
+        cdef Tail tail
+        self.hub.settled = []
+        for tail, serial, stored, waiters in settled:
+            for conn in waiters:
+                conn.settle(tail, serial, stored)
+        return 0
+
+    cdef int work_pumps(self) except -1:
+        cdef Hub hub = self.hub
+        cdef Tail tail
+        cdef Window window
+        cdef Conn conn
+        cdef list some
+        if hub.unstalled:
+            some, hub.unstalled = hub.unstalled, []
+            for conn in some:
+                conn.stalled = False
+                conn.mark_ready()
+                conn.mark_interest()
+        if hub.handed:
+            some, hub.handed = hub.handed, []
+            for tail in some:
+                tail.handed_listed = False
+                for window in tail.windows:
+                    window.mark_pump()
+        if hub.pumps:
+            some, hub.pumps = hub.pumps, []
+            for window in some:
+                window.pump_listed = False
+                if not window.forgotten:
+                    pump(window, hub)
+        return 0
+
+    cdef int work_outputs(self) except -1:
+        cdef list outputs = self.hub.outputs
+        cdef Conn conn
+        self.hub.outputs = []
+        for conn in outputs:
+            conn.output_listed = False
+            self.work_output(conn)
+        return 0
+
+    cdef int work_output(self, Conn conn) except -1:
+        if conn.state == STATE_GONE:
+            return self.release_socket(conn)
+        if conn.holding(self.hub.mono_ns):
+            if not conn.hold_listed:
+                conn.hold_listed = True
+                self.holds.append(conn)
+            return 0
+        if conn.fd >= 0:
+            send_waiting(conn, self.hub)
+            if conn.state == STATE_GONE:
+                return self.release_socket(conn)
+        if conn.unsent_c() == 0:
+            self.finish_closing(conn)
+        elif conn.unsent_c() > <size_t>self.hub.output_bytes_max:
+            conn.mark_interest()
+        return 0
+
+    cdef int finish_closing(self, Conn conn) except -1:
+        """Everything is sent: is this connection at its end?"""
+        if conn.closing_after_flush and not conn.shut:
+            conn.shut = True
+            conn.state = STATE_DRAINING
+            if conn.fd < 0 or conn.eof:
+                conn.gone("closed")
+                return self.release_socket(conn)
+            sock = socket.socket(fileno=conn.fd)
+            try:
+                sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                conn.gone("connection lost")
+            finally:
+                sock.detach()
+            if conn.state == STATE_GONE:
+                return self.release_socket(conn)
+            conn.drain_until_ns = self.hub.mono_ns + DRAIN_NS
+            self.drains.append(conn)
+            conn.leave()
+            return conn.mark_interest()
+        if conn.eof and not (conn.owed_count or conn.halted or conn.held or conn.stalled or conn.ready_listed):
+            conn.gone("eof")
+            return self.release_socket(conn)
+        return 0
+
+    cdef int release_socket(self, Conn conn) except -1:
+        cdef int fd = conn.fd
+        if fd < 0:
+            return 0
+        if conn.interest:
+            conn.interest = 0
+            epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, fd, NULL)
+        conn.fd = -1
+        self.slots[conn.slot] = None
+        self.free_slots.append(conn.slot)
+        os.close(fd)
+        return 0
+
+    cdef int work_interests(self) except -1:
+        cdef list interests = self.hub.interests
+        cdef Conn conn
+        self.hub.interests = []
+        for conn in interests:
+            conn.interest_listed = False
+            if conn.fd >= 0 and conn.state != STATE_GONE:
+                self.set_interest(conn)
+        return 0
+
+    cdef int set_interest(self, Conn conn) except -1:
+        """Tell epoll what we wait for; nothing at all when that is nothing, as a hung-up peer would
+        otherwise be reported for ever."""
+        cdef epoll_event event
+        cdef int op
+        cdef unsigned int wanted = 0
+        if conn.wants_input() and conn.unsent_c() <= <size_t>self.hub.output_bytes_max:
+            wanted |= EPOLLIN
+        if conn.want_write:
+            wanted |= EPOLLOUT
+        if wanted == conn.interest:
+            return 0
+        op = EPOLL_CTL_MOD
+        if conn.interest == 0:
+            op = EPOLL_CTL_ADD
+        elif wanted == 0:
+            op = EPOLL_CTL_DEL
+        event.events = wanted
+        event.data.u64 = (<unsigned long long>conn.slot << 32) | conn.serial
+        if epoll_ctl(self.epoll_fd, op, conn.fd, &event):
+            raise OSError(errno, f"epoll_ctl of descriptor {conn.fd} failed")
+        conn.interest = wanted
+        return 0
+
+    cdef int find_deadline(self) except -1:
+        cdef long long earliest = 0
+        cdef Conn conn
+        for conn in self.drains:
+            if earliest == 0 or conn.drain_until_ns < earliest:
+                earliest = conn.drain_until_ns
+        for conn in self.holds:
+            if earliest == 0 or conn.hold_since_ns + conn.hold_ns < earliest:
+                earliest = conn.hold_since_ns + conn.hold_ns
+        self.deadline_ns = earliest
+        return 0
+
+    def dirty_windows(self):
+        cdef list dirty = self.hub.journals
+        cdef Window window
+        if dirty:
+            self.hub.journals = []
+            for window in dirty:
+                window.journal_listed = False
+        return dirty
+
+    def tick(self, long long mono_ns, long long wall_ns):
+        cdef list active = self.hub.active
+        cdef Window window
+        cdef long long wait = 0, left
+        self.hub.mono_ns, self.hub.wall_ns = mono_ns, wall_ns
+        self.hub.active = []
+        for window in active:
+            window.active_listed = False
+            if window.forgotten:
+                continue
+            window.expire(mono_ns)
+            if window.delay_count:
+                window.release(wall_ns)
+            if not window.has_timers():
+                continue
+            window.mark_active()
+            left = window.deadline_ns
+            if left:
+                left = max(left - mono_ns, 1)
+                wait = left if wait == 0 else min(wait, left)
+            if window.delay_count:
+                left = window.due_ns
+                if left:
+                    left = max(left - wall_ns, 1)
+                    wait = left if wait == 0 else min(wait, left)
+        return wait

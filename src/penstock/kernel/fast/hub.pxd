@@ -1,0 +1,48 @@
+"""What tails, windows, connections and the engine share: work lists, buffers, the time.
+
+The parts of the kernel never call one another upward. A tail that committed, a window that has room
+and a connection that has output put themselves on a list here, once; the engine works the lists off.
+
+    list           holds      put there by                              worked off by
+    dirty_tails    Tail       first append to an open batch             Engine.dirty_tails
+    settled        tuples     Tail.commit / fail (tail, serial, ok, waiters)  Engine.flush
+    handed         Tail       handed_end moved                          Engine.flush
+    pumps          Window     RDY, FIN, commit, requeue, load, drained  Engine.flush
+    unstalled      Conn       Tail.seal: there is room again            Engine.flush
+    ready          Conn       resume, feed, an answered FIFO            Engine.poll
+    outputs        Conn       replies, OKs                              Engine.flush
+    interests      Conn       halted, resumed, full, drained            Engine.flush
+    journals       Window     cursor, finished or stray changes         Engine.dirty_windows
+    active         Window     something in flight or delayed            Engine.tick
+"""
+
+from penstock.kernel.fast.buffer cimport buf_t
+
+cdef struct membatch_t:
+    long long base_offset
+    unsigned long long base_id
+    long long timestamp_ns
+    unsigned int count
+    buf_t lengths
+    buf_t bodies
+    buf_t trailer
+
+cdef class Hub:
+    cdef list dirty_tails, handed, settled, unstalled, pumps, ready, outputs, interests, journals, active
+    cdef list events
+    cdef dict tails  # topic -> Tail
+    cdef long long mono_ns, wall_ns
+    cdef long long message_bytes_max, body_bytes_max, rdy_count_max
+    cdef long long line_bytes_max, batch_bytes_max, output_bytes_max, input_bytes_max
+    cdef buf_t receive  # one recv lands here; a connection's remainder is put in front
+    cdef buf_t scratch  # frames on their way to one socket
+    cdef membatch_t** pool
+    cdef unsigned int pool_count
+    cdef size_t memory_bytes  # committed batches of all tails together
+    cdef unsigned long long random_state
+
+    cdef membatch_t* take_batch(self) except NULL
+    cdef void give_batch(self, membatch_t* batch) noexcept
+    cdef unsigned int random_below(self, unsigned int bound) noexcept
+
+cdef size_t membatch_bytes(membatch_t* batch) noexcept

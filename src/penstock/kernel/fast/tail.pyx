@@ -1,0 +1,320 @@
+"""The writing end of one partition in memory (declared in tail.pxd)."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memset
+
+from penstock.kernel.fast.batch cimport HEADER_BYTES, batch_header_t
+from penstock.kernel.fast.buffer cimport buf_append, buf_reserve, span_of
+from penstock.kernel.fast.crc32c cimport crc32c_update
+from penstock.kernel.fast.hub cimport Hub, membatch_bytes, membatch_t
+
+cdef enum:
+    SMALL_BATCH_BYTES = 4096  # up to here one contiguous copy is cheaper than a gathered write
+    MAGIC = 0x31425350  # "PSB1"
+    SECTION_DUE = 3
+    SHARED_MEMORY_BYTES_MAX = 64 << 20  # all tails together; beyond it a tail keeps one batch
+    FLAG_TRAILER = 1
+
+
+cdef class Tail:
+    def __cinit__(self, Hub hub not None, bytes topic not None, long long start, size_t memory_bytes_max):
+        self.hub = hub
+        self.topic = topic
+        self.written_end = self.committed_end = self.handed_end = start
+        self.memory_bytes_max = memory_bytes_max
+        self.open_waiters, self.open_stalled = [], []
+        self.windows = []
+        self.open_serial = 1
+
+    def __dealloc__(self):
+        cdef unsigned int i
+        if self.hub is not None:
+            if self.open_batch != NULL:
+                self.hub.give_batch(self.open_batch)
+            if self.sealed_batch != NULL:
+                self.hub.give_batch(self.sealed_batch)
+            for i in range(self.ring_count):
+                self.hub.give_batch(self.ring[(self.ring_head + i) & (self.ring_capacity - 1)])
+            self.hub.memory_bytes -= self.memory_bytes
+        free(self.ring)
+        free(self.dues)
+
+    @property
+    def open_count(self):
+        return self.open_batch.count if self.open_batch != NULL else 0
+
+    @property
+    def open_bytes(self):
+        return self.open_batch.bodies.length if self.open_batch != NULL else 0
+
+    @property
+    def sealed_count(self):
+        return self.sealed_batch.count if self.sealed_batch != NULL else 0
+
+    @property
+    def memory_start(self):
+        if self.ring_count:
+            return self.ring[self.ring_head & (self.ring_capacity - 1)].base_offset
+        return self.committed_end
+
+    @property
+    def handing(self):
+        return self._handing
+
+    @handing.setter
+    def handing(self, bint value):
+        self._handing = value
+
+    cdef int mark_dirty(self) except -1:
+        if not self.listed and self.sealed_batch == NULL:
+            self.listed = True
+            self.hub.dirty_tails.append(self)
+        return 0
+
+    cdef int append_c(self, const unsigned char* body, unsigned int size) except -1:
+        cdef membatch_t* batch = self.open_batch
+        if batch == NULL:
+            batch = self.open_batch = self.hub.take_batch()
+            self.mark_dirty()
+        buf_append(&batch.lengths, &size, 4)  # little-endian hosts only; checked in engine.pyx
+        buf_append(&batch.bodies, body, size)
+        batch.count += 1
+        self.message_count += 1
+        self.message_bytes += size
+        return 0
+
+    def append(self, const unsigned char[::1] body, long long due_ns=0):
+        if body.shape[0] == 0:
+            raise ValueError("an empty message cannot be stored")
+        self.append_c(&body[0], <unsigned int>body.shape[0])
+        if due_ns:
+            if self.due_count == self.due_capacity:
+                self.due_capacity = self.due_capacity * 2 if self.due_capacity else 16
+                self.dues = <due_t*>realloc(self.dues, self.due_capacity * sizeof(due_t))
+                if self.dues == NULL:
+                    raise MemoryError("no memory for due times")
+            self.dues[self.due_count].index = self.open_batch.count - 1
+            self.dues[self.due_count].due_ns = due_ns
+            self.due_count += 1
+
+    cdef int write_trailer(self, membatch_t* batch) except -1:
+        """The due section (formats.md): entries, indexes, values."""
+        cdef unsigned short kind = SECTION_DUE
+        cdef unsigned short flags = 0
+        cdef unsigned int size = 4 + 12 * self.due_count
+        cdef unsigned int i
+        buf_append(&batch.trailer, &kind, 2)
+        buf_append(&batch.trailer, &flags, 2)
+        buf_append(&batch.trailer, &size, 4)
+        buf_append(&batch.trailer, &self.due_count, 4)
+        for i in range(self.due_count):
+            buf_append(&batch.trailer, &self.dues[i].index, 4)
+        for i in range(self.due_count):
+            buf_append(&batch.trailer, &self.dues[i].due_ns, 8)
+        self.due_count = 0
+        return 0
+
+    def seal(self, unsigned long long base_id, long long timestamp_ns, long long synced_end,
+             unsigned int leader_epoch=0):
+        cdef membatch_t* batch = self.open_batch
+        cdef batch_header_t header
+        cdef size_t used, total
+        cdef unsigned int crc
+        cdef unsigned char zeros[8]
+        if batch == NULL:
+            raise RuntimeError("there is no open batch to seal")
+        if self.sealed_batch != NULL:
+            raise RuntimeError("a batch is sealed already")
+        memset(&header, 0, sizeof(header))
+        memset(zeros, 0, 8)
+        if self.due_count:
+            self.write_trailer(batch)
+            header.flags = FLAG_TRAILER
+        used = HEADER_BYTES + batch.lengths.length + batch.bodies.length + batch.trailer.length
+        total = (used + 7) & ~<size_t>7
+        if total > used:
+            buf_append(&batch.trailer, zeros, total - used)
+        header.magic = MAGIC
+        header.length = <unsigned int>total
+        header.base_offset = batch.base_offset = self.written_end
+        header.base_id = batch.base_id = base_id
+        header.timestamp_ns = batch.timestamp_ns = timestamp_ns
+        header.synced_end = synced_end
+        header.leader_epoch = leader_epoch
+        header.count = batch.count
+        header.bodies_length = <unsigned int>batch.bodies.length
+        crc = crc32c_update(0, <unsigned char*>&header + 8, HEADER_BYTES - 8)
+        crc = crc32c_update(crc, batch.lengths.data, batch.lengths.length)
+        crc = crc32c_update(crc, batch.bodies.data, batch.bodies.length)
+        header.crc = crc32c_update(crc, batch.trailer.data, batch.trailer.length)
+        self.sealed_batch = batch
+        self.sealed_waiters = self.open_waiters
+        self.open_batch = NULL
+        self.open_waiters = []
+        self.open_serial += 1
+        self.written_end += batch.count
+        if self.open_stalled:
+            self.hub.unstalled.extend(self.open_stalled)
+            self.open_stalled = []
+        return self.buffers(batch, &header, total)
+
+    cdef list buffers(self, membatch_t* batch, batch_header_t* header, size_t total):
+        cdef bytes small
+        cdef unsigned char* out
+        if total > SMALL_BATCH_BYTES:
+            return [
+                (<unsigned char*>header)[:HEADER_BYTES],
+                span_of(batch.lengths.data, batch.lengths.length, self),
+                span_of(batch.bodies.data, batch.bodies.length, self),
+                (<unsigned char*>batch.trailer.data)[:batch.trailer.length],
+            ]
+        small = PyBytes_FromStringAndSize(NULL, total)
+        out = <unsigned char*>PyBytes_AS_STRING(small)
+        memcpy(out, header, HEADER_BYTES)
+        out += HEADER_BYTES
+        memcpy(out, batch.lengths.data, batch.lengths.length)
+        out += batch.lengths.length
+        memcpy(out, batch.bodies.data, batch.bodies.length)
+        out += batch.bodies.length
+        if batch.trailer.length:
+            memcpy(out, batch.trailer.data, batch.trailer.length)
+        return [small]
+
+    def commit(self):
+        cdef membatch_t* batch = self.sealed_batch
+        if batch == NULL:
+            raise RuntimeError("there is no sealed batch to commit")
+        self.sealed_batch = NULL
+        self.committed_end += batch.count
+        self.keep(batch)
+        self.hub.settled.append((self, self.open_serial - 1, True, self.sealed_waiters))
+        self.sealed_waiters = None
+        if self._handing:
+            self.advance_handed()
+        if self.open_batch != NULL:
+            self.mark_dirty()
+
+    def fail(self):
+        cdef membatch_t* batch = self.sealed_batch
+        if batch == NULL:
+            raise RuntimeError("there is no sealed batch to fail")
+        self.sealed_batch = NULL
+        self.written_end -= batch.count
+        self.hub.give_batch(batch)
+        self.hub.settled.append((self, self.open_serial - 1, False, self.sealed_waiters))
+        self.sealed_waiters = None
+        if self.open_batch != NULL:
+            self.mark_dirty()
+
+    def drop_open(self):
+        """The topic goes away: what was gathering is refused, not lost silently."""
+        if self.open_batch != NULL:
+            self.hub.give_batch(self.open_batch)
+            self.open_batch = NULL
+            self.due_count = 0
+            self.hub.settled.append((self, self.open_serial, False, self.open_waiters))
+            self.open_waiters = []
+            self.open_serial += 1
+
+    cdef int advance_handed(self) except -1:
+        if self.committed_end > self.handed_end:
+            self.handed_end = self.committed_end
+            if not self.handed_listed:
+                self.handed_listed = True
+                self.hub.handed.append(self)
+        return 0
+
+    def hand(self):
+        self.advance_handed()
+
+    cdef int keep(self, membatch_t* batch) except -1:
+        """Put a committed batch into the ring and drop the oldest beyond the bounds."""
+        cdef unsigned int i, capacity
+        cdef membatch_t** ring
+        cdef size_t size = membatch_bytes(batch)
+        if self.ring_count == self.ring_capacity:
+            capacity = self.ring_capacity * 2 if self.ring_capacity else 8
+            ring = <membatch_t**>calloc(capacity, sizeof(membatch_t*))
+            if ring == NULL:
+                raise MemoryError("no memory for the ring of batches")
+            for i in range(self.ring_count):
+                ring[i] = self.ring[(self.ring_head + i) & (self.ring_capacity - 1)]
+            free(self.ring)
+            self.ring, self.ring_head, self.ring_capacity = ring, 0, capacity
+        self.ring[(self.ring_head + self.ring_count) & (self.ring_capacity - 1)] = batch
+        self.ring_count += 1
+        self.memory_bytes += size
+        self.hub.memory_bytes += size
+        while self.ring_count > 1 and (
+            self.memory_bytes > self.memory_bytes_max
+            or self.hub.memory_bytes > SHARED_MEMORY_BYTES_MAX
+        ):
+            self.drop_oldest()
+        return 0
+
+    cdef int drop_oldest(self) except -1:
+        cdef membatch_t* batch = self.ring[self.ring_head & (self.ring_capacity - 1)]
+        cdef size_t size = membatch_bytes(batch)
+        self.ring_head = (self.ring_head + 1) & (self.ring_capacity - 1)
+        self.ring_count -= 1
+        self.memory_bytes -= size
+        self.hub.memory_bytes -= size
+        self.hub.give_batch(batch)
+        return 0
+
+    def trim(self, long long below_offset):
+        """Drop batches wholly below an offset: every channel has read them."""
+        cdef membatch_t* batch
+        while self.ring_count:
+            batch = self.ring[self.ring_head & (self.ring_capacity - 1)]
+            if batch.base_offset + batch.count > below_offset:
+                return
+            self.drop_oldest()
+
+    cdef bint view(self, long long offset, view_t* out) noexcept:
+        """The batch in memory that holds `offset`, by binary search over the ring."""
+        cdef unsigned int low = 0, high = self.ring_count, middle
+        cdef unsigned int mask = self.ring_capacity - 1
+        cdef membatch_t* batch
+        if high == 0 or offset >= self.committed_end:
+            return False
+        if offset < self.ring[self.ring_head & mask].base_offset:
+            return False
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if self.ring[(self.ring_head + middle) & mask].base_offset <= offset:
+                low = middle
+            else:
+                high = middle
+        batch = self.ring[(self.ring_head + low) & mask]
+        out.base_offset = batch.base_offset
+        out.base_id = batch.base_id
+        out.timestamp_ns = batch.timestamp_ns
+        out.count = batch.count
+        out.bodies_length = <unsigned int>batch.bodies.length
+        out.lengths = batch.lengths.data
+        out.bodies = batch.bodies.data
+        out.trailer = batch.trailer.data if batch.trailer.length >= 8 else NULL
+        out.trailer_length = batch.trailer.length
+        return True
+
+    def validate(self):
+        cdef unsigned int i
+        cdef membatch_t* batch
+        cdef long long expected
+        cdef size_t memory = 0
+        if not self.handed_end <= self.committed_end <= self.written_end:
+            raise RuntimeError(f"{self.topic!r}: ends out of order: handed {self.handed_end}, "
+                               f"committed {self.committed_end}, written {self.written_end}")
+        if self.committed_end + self.sealed_count != self.written_end:
+            raise RuntimeError(f"{self.topic!r}: sealed batch does not lie between the ends")
+        expected = self.memory_start
+        for i in range(self.ring_count):
+            batch = self.ring[(self.ring_head + i) & (self.ring_capacity - 1)]
+            if batch.base_offset != expected or batch.lengths.length != 4 * batch.count:
+                raise RuntimeError(f"{self.topic!r}: batch at {batch.base_offset} is out of place")
+            expected += batch.count
+            memory += membatch_bytes(batch)
+        if expected != self.committed_end or memory != self.memory_bytes:
+            raise RuntimeError(f"{self.topic!r}: memory ring does not add up")
