@@ -2,12 +2,12 @@
 
 `value` and the result are finished checksums, so `crc32c(b, crc32c(a)) == crc32c(a + b)`.
 
-A byte is too small a step for Python, so long inputs are folded first. A checksum is the remainder
-of a polynomial division, and remainders add up by xor: a byte that is taken away and put back n
-places further on, multiplied by x^(8n) and reduced, leaves the checksum as it was. Reduced, it is 4
-bytes wide. `bytes.translate` multiplies a whole row of bytes at the speed of C, once for each of the
-4 bytes, and xor on large integers adds the rows to what follows. Each fold about halves the input;
-the last few bytes go through the usual table.
+A byte is too small a step for Python, so long inputs are folded first. A checksum is the
+remainder of a polynomial division, and remainders add up by xor: a byte that is taken away and
+put back n places further on, multiplied by x^(8n) and reduced, leaves the checksum as it was.
+Reduced, it is 4 bytes wide. `bytes.translate` multiplies a whole row of bytes at the speed of C,
+once for each of the 4 bytes, and xor on large integers adds the rows to what follows. Each fold
+about halves the input; the last few bytes go through the usual table.
 """
 
 from __future__ import annotations

@@ -1,0 +1,334 @@
+"""The batch format: what is encoded comes back, and nothing damaged is called sound."""
+
+from __future__ import annotations
+
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from penstock.kernel import BatchCheck, BatchHeader, Section
+
+from .batches import U64, U64_MAX, batch_arguments, section, with_crc, with_trailer
+
+BODIES = [b"first", b"", b"the third"]
+
+
+def small(kernel: SimpleNamespace, **changes: Any) -> bytes:
+    arguments: dict[str, Any] = {
+        "bodies": BODIES,
+        "base_offset": 41,
+        "base_id": 5 << 22 | 3 << 12 | 4094,
+        "timestamp_ns": 1_700_000_000_000_000_000,
+    }
+    return kernel.encode_batch(**arguments | changes)
+
+
+class TestIds:
+    def test_the_sequence_runs_into_the_next_tick(self, kernel: SimpleNamespace) -> None:
+        base = 5 << 22 | 3 << 12 | 4094
+        ids = [kernel.id_at(base, index) for index in range(3)]
+        assert ids == [base, 5 << 22 | 3 << 12 | 4095, 6 << 22 | 3 << 12]
+        assert kernel.id_at(base, 2 + 4096) == 7 << 22 | 3 << 12
+
+    @given(base=U64, index=st.integers(0, 1 << 20), count=st.integers(1, 1 << 20))
+    @example(base=U64_MAX, index=1, count=2)  # the last tick wraps to the first
+    def test_index_is_the_way_back(
+        self, kernel: SimpleNamespace, base: int, index: int, count: int
+    ) -> None:
+        id = kernel.id_at(base, index)
+        assert kernel.id_index(base, count, id) == (index if index < count else -1)
+
+    @given(base=U64, other=U64, count=st.integers(1, 1 << 32) | st.integers(1, 1 << 13))
+    def test_the_index_of_any_id_is_right_or_minus_one(
+        self, kernel: SimpleNamespace, base: int, other: int, count: int
+    ) -> None:
+        count = min(count, (1 << 32) - 1)
+        index = kernel.id_index(base, count, other)
+        assert -1 <= index < count
+        assert index == -1 or kernel.id_at(base, index) == other
+
+    def test_another_node_has_other_ids(self, kernel: SimpleNamespace) -> None:
+        assert kernel.id_index(5 << 22 | 3 << 12, 100, 5 << 22 | 4 << 12 | 1) == -1
+
+    def test_one_before_and_one_behind(self, kernel: SimpleNamespace) -> None:
+        base = 5 << 22 | 10
+        assert kernel.id_index(base, 4, base - 1) == -1
+        assert kernel.id_index(base, 4, base + 3) == 3
+        assert kernel.id_index(base, 4, base + 4) == -1
+
+    @given(base=U64, index=U64, id=U64, count=st.integers(0, (1 << 32) - 1))
+    def test_both_forms_agree(
+        self,
+        compiled: SimpleNamespace,
+        pure: SimpleNamespace,
+        base: int,
+        index: int,
+        id: int,
+        count: int,
+    ) -> None:
+        assert compiled.id_at(base, index) == pure.id_at(base, index)
+        assert compiled.id_index(base, count, id) == pure.id_index(base, count, id)
+
+
+class TestRoundTrip:
+    @given(arguments=batch_arguments())
+    def test_all_that_was_given_comes_back(
+        self, kernel: SimpleNamespace, arguments: dict[str, Any]
+    ) -> None:
+        batch = kernel.encode_batch(**arguments)
+        data = b"\xee" * 8 + batch + b"\xee" * 3
+        assert kernel.check_batch(data, 8) == (BatchCheck.SOUND, len(batch))
+        header = kernel.decode_header(data, 8)
+        for name in header._fields:
+            if name in arguments:
+                assert getattr(header, name) == arguments[name], name
+        assert header.length == len(batch)
+        assert header.count == len(arguments["bodies"])
+        assert header.bodies_length == sum(map(len, arguments["bodies"]))
+        assert kernel.decode_bodies(data, 8) == arguments["bodies"]
+        assert kernel.decode_sections(data, 8) == arguments["sections"]
+
+    @given(arguments=batch_arguments())
+    def test_both_forms_write_the_same_bytes(
+        self, compiled: SimpleNamespace, pure: SimpleNamespace, arguments: dict[str, Any]
+    ) -> None:
+        assert compiled.encode_batch(**arguments) == pure.encode_batch(**arguments)
+
+    def test_the_bytes_are_those_of_the_table(self, kernel: SimpleNamespace) -> None:
+        batch = small(
+            kernel,
+            synced_end=40,
+            leader_epoch=2,
+            producer_id=77,
+            producer_epoch=6,
+            first_sequence=9,
+        )
+        header = struct.pack(
+            "<4sIIHHQQqQQIIII",
+            *(b"PSB1", kernel.crc32c(batch[8:]), 104, 0, 6, 41, 5 << 22 | 3 << 12 | 4094),
+            *(1_700_000_000_000_000_000, 40, 77, 9, 2, 3, 14),
+        )
+        content = struct.pack("<3I", 5, 0, 9) + b"firstthe third"
+        assert batch == header + content + bytes(104 - 72 - len(content))
+
+    def test_the_bytes_of_a_trailer(self, kernel: SimpleNamespace) -> None:
+        batch = small(kernel, sections={Section.KEY: {0: b"k", 2: b"ey"}, Section.DUE: {1: -2}})
+        due = section(3, struct.pack("<IIq", 1, 1, -2))
+        key = section(64, struct.pack("<IIIII", 2, 0, 2, 1, 2) + b"key")
+        trailer_at = 72 + 12 + 14
+        assert batch[12:14] == b"\x01\x00"
+        assert batch[trailer_at:] == due + key + bytes(-(trailer_at + len(due + key)) % 8)
+
+    def test_empty_tables_are_no_trailer(self, kernel: SimpleNamespace) -> None:
+        assert small(kernel, sections={Section.DUE: {}}) == small(kernel)
+        assert kernel.decode_sections(small(kernel), 0) == {}
+
+
+class TestEncodeRefuses:
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"bodies": []},
+            {"sections": {Section.DUE: {3: 1}}},  # a message that is not there
+            {"sections": {Section.DUE: {-1: 1}}},
+            {"sections": {6: {0: 1}}},  # no such section
+            {"sections": {0: {0: 1}}},
+        ],
+    )
+    def test_what_cannot_be_said(self, kernel: SimpleNamespace, changes: dict[str, Any]) -> None:
+        with pytest.raises(ValueError):  # noqa: PT011 - the class is the contract
+            small(kernel, **changes)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"base_offset": -1},
+            {"base_offset": (1 << 63) - 3},
+            {"base_id": 1 << 64},
+            {"timestamp_ns": 1 << 63},
+            {"leader_epoch": 1 << 32},
+            {"producer_epoch": 1 << 16},
+            {"first_sequence": -1},
+            {"sections": {Section.TIMESTAMP: {0: 1 << 63}}},
+            {"sections": {Section.TRACE: {0: -1}}},
+        ],
+    )
+    def test_numbers_too_large_for_their_field(
+        self, kernel: SimpleNamespace, changes: dict[str, Any]
+    ) -> None:
+        with pytest.raises(OverflowError):
+            small(kernel, **changes)
+
+
+class TestCheck:
+    def test_every_flipped_bit_is_seen(self, kernel: SimpleNamespace) -> None:
+        batch = bytearray(small(kernel, sections={Section.KEY: {1: b"key"}, Section.ID: {0: 7}}))
+        for place in range(8 * len(batch)):
+            batch[place // 8] ^= 1 << place % 8
+            assert kernel.check_batch(batch, 0)[0] != BatchCheck.SOUND, place
+            batch[place // 8] ^= 1 << place % 8
+        assert kernel.check_batch(batch, 0)[0] == BatchCheck.SOUND
+
+    def test_every_truncation_is_short(self, kernel: SimpleNamespace) -> None:
+        batch = small(kernel)
+        for length in range(len(batch)):
+            claim = len(batch) if length >= 12 else 0
+            assert kernel.check_batch(batch[:length], 0) == (BatchCheck.SHORT, claim), length
+
+    def test_nothing_at_the_end_is_short(self, kernel: SimpleNamespace) -> None:
+        batch = small(kernel)
+        assert kernel.check_batch(batch, len(batch)) == (BatchCheck.SHORT, 0)
+        assert kernel.check_batch(batch, len(batch) + 100) == (BatchCheck.SHORT, 0)
+
+    def test_a_position_is_not_negative(self, kernel: SimpleNamespace) -> None:
+        with pytest.raises(ValueError, match="negative"):
+            kernel.check_batch(small(kernel), -8)
+
+    @pytest.mark.parametrize("data", [bytes(100), b"PSB2" + bytes(100), b"PX", b"\0"])
+    def test_foreign_bytes(self, kernel: SimpleNamespace, data: bytes) -> None:
+        assert kernel.check_batch(data, 0) == (BatchCheck.NO_MAGIC, 0)
+
+    @pytest.mark.parametrize(
+        ("format", "at", "value"),
+        [
+            ("<I", 8, 96),  # shorter than what it holds
+            ("<I", 8, 103),  # not a multiple of 8
+            ("<I", 8, 112),  # more padding than is needed
+            ("<I", 8, 0),
+            ("<H", 12, 2),  # a flag that nobody knows
+            ("<H", 12, 0x8001),
+            ("<Q", 16, (1 << 63) - 3),  # offsets past the last one
+            ("<I", 64, 0),  # no message
+            ("<I", 64, 2),
+            ("<I", 64, 0xFFFFFFFF),  # count * 4 is past 32 bits
+            ("<I", 64, 0x40000000),  # count * 4 wraps to 0 in 32 bits
+            ("<I", 68, 13),  # not the sum of the lengths
+            ("<I", 68, 0xFFFFFFFF),
+            ("<I", 72, 6),
+            ("<I", 72, 0xFFFFFFFF),
+            ("<B", 98, 1),  # padding
+            ("<B", 103, 1),
+        ],
+    )
+    def test_impossible_numbers_under_a_right_crc(
+        self, kernel: SimpleNamespace, format: str, at: int, value: int
+    ) -> None:
+        batch = bytearray(small(kernel) + bytes(64))
+        struct.pack_into(format, batch, at, value)
+        length = struct.unpack_from("<I", batch, 8)[0]
+        forged = with_crc(bytes(batch[: max(length, 104)])) if length else bytes(batch)
+        assert kernel.check_batch(forged, 0) == (BatchCheck.BAD_FIELDS, length)
+
+    def test_lengths_that_wrap_to_the_right_sum(self, kernel: SimpleNamespace) -> None:
+        batch = bytearray(small(kernel))
+        struct.pack_into("<3I", batch, 72, 0xFFFFFFFF, 6, 9)  # 14 in 32 bits
+        assert kernel.check_batch(with_crc(bytes(batch)), 0)[0] == BatchCheck.BAD_FIELDS
+        with pytest.raises(ValueError, match="no whole batch at 0"):
+            kernel.decode_bodies(batch, 0)
+
+    def test_a_wrong_crc(self, kernel: SimpleNamespace) -> None:
+        batch = bytearray(small(kernel))
+        batch[90] ^= 1
+        assert kernel.check_batch(batch, 0) == (BatchCheck.BAD_CRC, 104)
+
+
+DUE = section(3, struct.pack("<IIq", 1, 1, -2))
+
+
+class TestTrailer:
+    @pytest.mark.parametrize(
+        ("trailer", "expected"),
+        [
+            (b"", {}),
+            (bytes(16), {}),  # ends at type 0
+            (DUE + bytes(24), {3: {1: -2}}),
+            (section(9, b"whatever", flags=5) + DUE, {3: {1: -2}}),  # unknown types are skipped
+            (section(63, b"") + section(66, b"\xff" * 11) + DUE, {3: {1: -2}}),
+            (DUE + section(3, struct.pack("<IIq", 1, 0, 8)), {3: {1: -2, 0: 8}}),
+            (section(5, struct.pack("<I", 0)), {5: {}}),
+        ],
+    )
+    def test_sound(
+        self, kernel: SimpleNamespace, trailer: bytes, expected: dict[int, dict[int, int]]
+    ) -> None:
+        batch = with_trailer(trailer, BODIES)
+        assert kernel.check_batch(batch, 0) == (BatchCheck.SOUND, len(batch))
+        assert kernel.decode_sections(batch, 0) == expected
+
+    @pytest.mark.parametrize(
+        "trailer",
+        [
+            struct.pack("<HHI", 9, 0, 1000),  # runs past the end, known or not
+            struct.pack("<HHI", 3, 0, 0xFFFFFFFF) + bytes(20),
+            section(3, struct.pack("<IIq", 1, 1, 5), flags=1),
+            section(3, b""),  # no room for the number of entries
+            section(3, b"\1\0\0"),
+            section(3, struct.pack("<IIq", 2, 1, 5)),  # fewer entries than announced
+            section(3, struct.pack("<IIq", 0xFFFFFFFF, 1, 5)),
+            section(3, struct.pack("<IIqq", 1, 1, 5, 5)),  # more
+            section(3, struct.pack("<IIIqq", 2, 1, 1, 5, 5)),  # indexes that do not rise
+            section(3, struct.pack("<IIIqq", 2, 1, 0, 5, 5)),
+            section(3, struct.pack("<IIq", 1, 3, 5)),  # a message that is not there
+            section(64, struct.pack("<III", 1, 0, 4) + b"abc"),  # lengths that do not add up
+            section(64, struct.pack("<III", 1, 0, 2) + b"abc"),
+            section(64, struct.pack("<5I", 2, 0, 1, 0xFFFFFFFF, 4) + b"abc"),  # 3 in 32 bits
+            section(64, struct.pack("<II", 1, 0)),
+            DUE + bytes(8) + b"\1",  # something behind the end
+            DUE + bytes(9) + b"\1" + bytes(30),
+        ],
+    )
+    def test_malformed_under_a_right_crc(self, kernel: SimpleNamespace, trailer: bytes) -> None:
+        batch = with_trailer(trailer, BODIES)
+        assert kernel.check_batch(batch, 0) == (BatchCheck.BAD_FIELDS, len(batch))
+        with pytest.raises(ValueError, match=r"malformed|section|padding"):
+            kernel.decode_sections(batch, 0)
+
+    @given(trailer=st.binary(max_size=80), bodies=st.lists(st.binary(max_size=3), min_size=1))
+    def test_both_forms_judge_any_trailer_alike(
+        self, compiled: SimpleNamespace, pure: SimpleNamespace, trailer: bytes, bodies: list[bytes]
+    ) -> None:
+        batch = with_trailer(trailer, bodies)
+        assert compiled.check_batch(batch, 0) == pure.check_batch(batch, 0)
+
+
+class TestDecodeRefuses:
+    @pytest.mark.parametrize("decode", ["decode_header", "decode_bodies", "decode_sections"])
+    def test_where_no_batch_begins(self, kernel: SimpleNamespace, decode: str) -> None:
+        for data, position in ((b"", 0), (bytes(100), 4), (small(kernel)[:71], 0)):
+            with pytest.raises(ValueError, match=f"no batch header at {position}"):
+                getattr(kernel, decode)(data, position)
+
+    @pytest.mark.parametrize("decode", ["decode_bodies", "decode_sections"])
+    def test_half_a_batch(self, kernel: SimpleNamespace, decode: str) -> None:
+        with pytest.raises(ValueError, match="no whole batch at 8"):
+            getattr(kernel, decode)(bytes(8) + small(kernel)[:-8], 8)
+
+    def test_the_header_alone_is_enough_for_the_header(self, kernel: SimpleNamespace) -> None:
+        header = kernel.decode_header(small(kernel)[:72], 0)
+        assert isinstance(header, BatchHeader)
+        assert (header.base_offset, header.count, header.bodies_length) == (41, 3, 14)
+
+
+@given(
+    data=st.binary(max_size=300) | st.binary(max_size=300).map(lambda tail: b"PSB1" + tail),
+    position=st.integers(0, 310),
+)
+def test_any_bytes_are_judged_alike_and_harm_nobody(
+    compiled: SimpleNamespace, pure: SimpleNamespace, data: bytes, position: int
+) -> None:
+    assert compiled.check_batch(data, position) == pure.check_batch(data, position)
+    for decode in ("decode_header", "decode_bodies", "decode_sections"):
+        assert outcome(getattr(compiled, decode), data, position) == outcome(
+            getattr(pure, decode), data, position
+        )
+
+
+def outcome(decode: Any, data: bytes, position: int) -> object:
+    try:
+        return decode(data, position)
+    except ValueError:
+        return ValueError

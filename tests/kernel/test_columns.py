@@ -1,0 +1,110 @@
+"""Columns: what a reader gets row by row, in the layout that Arrow and numpy take as it is."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.kernel import Columns, Section
+
+from .batches import batch_arguments
+
+
+def as_arrays(columns: Columns) -> dict[str, Any]:
+    return {
+        "offsets": np.frombuffer(columns.offsets, "<i8"),
+        "timestamps": np.frombuffer(columns.timestamps, "<i8"),
+        "ids": np.frombuffer(columns.ids, "<u8"),
+        "attempts": np.frombuffer(columns.attempts, "<u2"),
+        "body_offsets": np.frombuffer(columns.body_offsets, "<i8"),
+    }
+
+
+def rows_of(columns: Columns) -> list[tuple[int, int, int, int, bytes]]:
+    arrays = as_arrays(columns)
+    ends = arrays["body_offsets"].tolist()
+    bodies = [bytes(columns.bodies[a:b]) for a, b in pairwise(ends)]
+    named = (arrays[name].tolist() for name in ("offsets", "timestamps", "ids", "attempts"))
+    return list(zip(*named, bodies, strict=True))
+
+
+def expected_rows(pure: SimpleNamespace, arguments: dict[str, Any]) -> list[tuple[Any, ...]]:
+    own = arguments["sections"]
+    return [
+        (
+            arguments["base_offset"] + index,
+            own.get(Section.TIMESTAMP, {}).get(index, arguments["timestamp_ns"]),
+            own.get(Section.ID, {}).get(index, pure.id_at(arguments["base_id"], index)),
+            min(max(own.get(Section.ATTEMPTS, {}).get(index, 0), 0), 65535),
+            body,
+        )
+        for index, body in enumerate(arguments["bodies"])
+    ]
+
+
+@given(batches=st.lists(batch_arguments(), max_size=4))
+def test_rows_are_those_of_the_batches(
+    kernel: SimpleNamespace, pure: SimpleNamespace, batches: list[dict[str, Any]]
+) -> None:
+    data = b"".join(kernel.encode_batch(**arguments) for arguments in batches)
+    columns = kernel.decode_columns(data)
+    expected = [row for arguments in batches for row in expected_rows(pure, arguments)]
+    assert columns.count == len(expected)
+    assert rows_of(columns) == expected
+
+
+@given(batches=st.lists(batch_arguments(), max_size=4))
+def test_both_forms_make_the_same_bytes(
+    compiled: SimpleNamespace, pure: SimpleNamespace, batches: list[dict[str, Any]]
+) -> None:
+    data = b"".join(compiled.encode_batch(**arguments) for arguments in batches)
+    assert compiled.decode_columns(data) == pure.decode_columns(data)
+
+
+def test_numpy_takes_the_buffers_as_they_are(kernel: SimpleNamespace) -> None:
+    data = kernel.encode_batch([b"ab", b"", b"cde"], 10, 1 << 22, 500) + kernel.encode_batch(
+        [b"f"], 13, 2 << 22, 600, sections={Section.ATTEMPTS: {0: 3}, Section.ID: {0: 0}}
+    )
+    columns = kernel.decode_columns(data)
+    arrays = as_arrays(columns)
+    assert columns.count == 4
+    assert arrays["offsets"].tolist() == [10, 11, 12, 13]
+    assert arrays["timestamps"].tolist() == [500, 500, 500, 600]
+    assert arrays["ids"].tolist() == [1 << 22, (1 << 22) + 1, (1 << 22) + 2, 0]
+    assert arrays["attempts"].tolist() == [0, 0, 0, 3]
+    assert arrays["body_offsets"].tolist() == [0, 2, 2, 5, 6]
+    assert columns.bodies == b"abcdef"
+
+
+def test_no_batches_are_no_rows(kernel: SimpleNamespace) -> None:
+    columns = kernel.decode_columns(b"")
+    assert columns == Columns(0, *(bytearray() for _ in range(4)), bytearray(8), bytearray())
+
+
+def test_an_odd_address_is_no_matter(kernel: SimpleNamespace) -> None:
+    data = kernel.encode_batch([bytes([n]) * n for n in range(50)], 0, 1 << 22, 1)
+    at_odd_address = memoryview(b"x" + data)[1:]
+    assert kernel.decode_columns(at_odd_address) == kernel.decode_columns(data)
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        (lambda batch: batch[:-8], "SHORT"),
+        (lambda batch: bytes(len(batch)), "NO_MAGIC"),
+        (lambda batch: batch[:75] + b"\xff" + batch[76:], "BAD_CRC"),
+        (lambda batch: batch[:64] + bytes(4) + batch[68:], "BAD_FIELDS"),
+    ],
+)
+def test_a_batch_that_is_not_sound_is_named(
+    kernel: SimpleNamespace, damage: Any, name: str
+) -> None:
+    batch = kernel.encode_batch([b"body"] * 5, 0, 0, 0)
+    with pytest.raises(ValueError, match=rf"batch at {len(batch)}: {name}$"):
+        kernel.decode_columns(batch + damage(batch))
