@@ -13,7 +13,8 @@ from penstock.kernel.fast.sections cimport (
 )
 from penstock.kernel.fast.tail cimport view_t
 from penstock.kernel.fast.unaligned cimport load_u32, load_u64
-from penstock.kernel.fast.window cimport Window, consumer_t, place_t, stray_t
+from penstock.kernel.fast.strays cimport WAITING, stray_t
+from penstock.kernel.fast.window cimport Window, consumer_t, place_t
 
 cdef extern from "sys/socket.h" nogil:
     ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
@@ -38,7 +39,6 @@ cdef enum:
     HEAD_BYTES = 34  # of a frame, before the body
     CHUNK_BYTES = 256 << 10  # frames built before they are sent; 64 KiB costs consume 30 %
     NEED = 9
-    WAITING = 1
     HYSTERESIS_RDY_MIN = 64
 
 
@@ -174,7 +174,7 @@ cdef int register_delayed(Window window, Hub hub) except -1:
 
 
 cdef int delay_next(Window window, special_t* special) except -1:
-    cdef stray_t* stray = window.put_stray(special.id, window.next, <int>special.attempts, WAITING)
+    cdef stray_t* stray = window.strays.put(special.id, window.next, <int>special.attempts, WAITING)
     window.stray_sleeps(stray, special.due_ns)
     window.jump(window.next + 1)
     if window.skip_start <= window.next:
@@ -194,7 +194,7 @@ cdef long long deliver(Window window, Conn conn, Hub hub, long long quota) excep
         out.length = 0
     else:
         out = &conn.output
-    if window.strays_waiting:
+    if window.strays.waiting_count:
         for_strays = quota
         if more:
             for_strays = (quota + window.stray_turn) >> 1
@@ -269,7 +269,7 @@ cdef long long deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t
         window.deadlines[(offset + done) & mask] = deadline_ns
         done += 1
     window.forward_place.index, window.forward_place.position = index + done, position
-    window.add_run(id_at_c(view.base_id, index), offset, done)
+    window.runs.add(id_at_c(view.base_id, index), offset, done)
     window.next += done
     window.cursor_changed = True
     if window.ring_in_flight == 0 or deadline_ns < window.ring_deadline_ns:
@@ -298,8 +298,8 @@ cdef long long deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t
     position = body_position(view, index, &window.forward_place)
     attempts = window.attempts_of(window.next)
     if special.own_id or special.attempts:
-        stray = window.put_stray(special.id, window.next, <int>special.attempts + attempts - 1, WAITING)
-        window.stray_flies(stray, conn.serial, hub.mono_ns, conn.me.timeout_ns)
+        stray = window.strays.put(special.id, window.next, <int>special.attempts + attempts - 1, WAITING)
+        window.stray_flies(stray, conn.me, hub.mono_ns)
         put_frame(out, view, position, size, special.timestamp_ns, stray.attempts, special.id)
         window.jump(window.next + 1)
         return 1
@@ -308,7 +308,7 @@ cdef long long deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t
     deadline_ns = hub.mono_ns + conn.me.timeout_ns
     window.owners[window.next & (window.ring_capacity - 1)] = conn.serial
     window.deadlines[window.next & (window.ring_capacity - 1)] = deadline_ns
-    window.add_run(special.id, window.next, 1)
+    window.runs.add(special.id, window.next, 1)
     window.next += 1
     window.cursor_changed = True
     if window.ring_in_flight == 0 or deadline_ns < window.ring_deadline_ns:
@@ -325,7 +325,7 @@ cdef long long deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, lon
     cdef unsigned int index, position, size
     cdef bint found
     while sent < quota and out.length < CHUNK_BYTES:
-        stray = window.first_waiting()
+        stray = window.strays.first_waiting()
         if stray == NULL:
             break
         found = window.tail.view(stray.offset, &view)
@@ -344,8 +344,8 @@ cdef long long deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, lon
         special.timestamp_ns = view.timestamp_ns
         if view.trailer != NULL:
             find_special(&view, index, &special)
-        buf_take(&window.waiting, 8)
-        window.stray_flies(stray, conn.serial, hub.mono_ns, conn.me.timeout_ns)
+        window.strays.drop_first()
+        window.stray_flies(stray, conn.me, hub.mono_ns)
         put_frame(out, &view, position, size, special.timestamp_ns, stray.attempts, stray.id)
         sent += 1
     return sent

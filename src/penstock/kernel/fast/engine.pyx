@@ -421,7 +421,7 @@ cdef class Engine:
             if window.forgotten:
                 continue
             window.expire(mono_ns)
-            if window.delay_count:
+            if window.strays.delay_count:
                 window.release(wall_ns)
             if not window.has_timers():
                 continue
@@ -430,7 +430,7 @@ cdef class Engine:
             if left:
                 left = max(left - mono_ns, 1)
                 wait = left if wait == 0 else min(wait, left)
-            if window.delay_count:
+            if window.strays.delay_count:
                 left = window.due_ns
                 if left:
                     left = max(left - wall_ns, 1)

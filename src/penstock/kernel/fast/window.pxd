@@ -7,13 +7,9 @@
 **The ring** is indexed by `offset & mask` and covers [low, next): an owner (connection serial, 0 = nothing
 left to do here) and a deadline, 12 bytes a message. First deliveries live here and nowhere else.
 
-**Runs** say which ids those offsets have: one run for each piece of a batch delivered in order, so a FIN
-finds its offset by arithmetic in the run it fell into last, or by a binary search. Ids rise along a log.
-
-**Strays** are the messages that left that path: timed out, requeued, delayed, touched, with an id of their
-own, or so old that the ring would outgrow its bound. They live in a hash table by id; `waiting` is the
-queue of those to send again, `delays` a heap by due time. Both hold ids and are checked against the table
-when taken out, so that removing a stray is one table operation.
+**Runs** (runs.pxd) say which ids those offsets have. **Strays** (strays.pxd) are the messages that left
+that path: timed out, requeued, delayed, touched, with an id of their own, or so old that the ring would
+outgrow its bound.
 
 **Skips** are ranges at or above `next` that the cursor steps over (finished before a restart, strays
 restored from the journal, damaged, dropped by an ephemeral channel).
@@ -21,8 +17,10 @@ restored from the journal, damaged, dropped by an ephemeral channel).
 **Redo**: after a restart the cursor starts at `low` again; offsets below `redo_end` were delivered once.
 """
 
-from penstock.kernel.fast.buffer cimport buf_t
+from penstock.kernel.fast.block cimport Block
 from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.runs cimport Runs
+from penstock.kernel.fast.strays cimport Strays, stray_t
 from penstock.kernel.fast.tail cimport Tail, view_t
 
 cdef struct consumer_t:
@@ -37,44 +35,14 @@ cdef struct consumer_t:
     long long finish_count
     long long requeue_count
 
-cdef struct run_t:
-    unsigned long long first_id
-    long long first_offset
-    unsigned int count
-
-cdef struct stray_t:
-    unsigned long long id  # 0: empty slot
-    long long offset
-    long long deadline_ns  # in flight: mono; delayed: wall
-    long long delivered_ns
-    unsigned int owner
-    unsigned short attempts
-    unsigned char state  # Stray, 0: removed
-
 cdef struct range_t:
     long long start
     long long end
-
-cdef struct delay_t:
-    long long due_ns
-    unsigned long long id
 
 cdef struct place_t:  # where the cursor stands inside a batch, so that sequential delivery does not sum anew
     long long base_offset
     unsigned int index
     unsigned int position
-
-cdef class Block:
-    cdef object keeper
-    cdef const unsigned char* data
-    cdef size_t size
-    cdef Py_buffer buffer
-    cdef bint held
-    cdef list starts  # positions of the batches
-    cdef long long first_offset, end_offset
-
-    cdef int release(self) except -1
-    cdef bint view(self, long long offset, view_t* out) except -1
 
 cdef class Window:
     cdef Hub hub
@@ -91,17 +59,8 @@ cdef class Window:
     cdef unsigned int ring_capacity
     cdef long long ring_in_flight
     cdef long long ring_deadline_ns  # lower bound, 0: none
-    # runs
-    cdef run_t* runs
-    cdef unsigned int run_head, run_count, run_capacity, run_hint
-    # strays
-    cdef stray_t* strays
-    cdef unsigned int stray_capacity, stray_count, stray_used
-    cdef long long strays_waiting, strays_delayed, strays_in_flight
-    cdef long long stray_deadline_ns
-    cdef buf_t waiting  # u64 ids, first in first out
-    cdef delay_t* delays
-    cdef unsigned int delay_count, delay_capacity
+    cdef Runs runs
+    cdef Strays strays
     # skips, redo
     cdef list skips  # (start, end), sorted, disjoint; rare
     cdef long long skip_start  # start of skips[0], or a number no offset reaches
@@ -118,7 +77,6 @@ cdef class Window:
     cdef unsigned int turn  # rotates the first consumer
     cdef bint stray_turn
     # journal
-    cdef buf_t journal
     cdef range_t* fins
     cdef unsigned int fin_count, fin_capacity
     cdef bint cursor_changed, reset_pending
@@ -135,22 +93,12 @@ cdef class Window:
     cdef int evict_low(self) except -1
     cdef int evict_all(self) except -1
     cdef void advance_low(self) noexcept
-    cdef int add_run(self, unsigned long long first_id, long long first_offset, unsigned int count) except -1
-    cdef long long offset_of(self, unsigned long long id) noexcept
-    cdef unsigned long long id_of(self, long long offset) noexcept
     cdef int note_finished(self, long long start, long long end) except -1
-    cdef int note_stray(self, stray_t* stray) except -1
-    cdef int note_gone(self, stray_t* stray) except -1
-    cdef int finish_c(self, unsigned int serial, unsigned long long id) except -1
-    cdef stray_t* find_stray(self, unsigned long long id) noexcept
-    cdef stray_t* put_stray(self, unsigned long long id, long long offset, int attempts, int state) except NULL
-    cdef int remove_stray(self, stray_t* stray) except -1
-    cdef int set_state(self, stray_t* stray, int state) except -1
     cdef int stray_waits(self, stray_t* stray) except -1
     cdef int stray_sleeps(self, stray_t* stray, long long due_ns) except -1
-    cdef int stray_flies(self, stray_t* stray, unsigned int owner, long long mono_ns, long long timeout_ns) except -1
-    cdef stray_t* first_waiting(self) noexcept
-    cdef void pop_delay(self) noexcept
+    cdef int stray_flies(self, stray_t* stray, consumer_t* consumer, long long mono_ns) except -1
+    cdef int remove_stray(self, stray_t* stray) except -1
+    cdef int finish_c(self, unsigned int serial, unsigned long long id) except -1
     cdef stray_t* take_flying(self, unsigned int serial, unsigned long long id, int* held) except? NULL
     cdef int time_out(self, stray_t* stray) except -1
     cdef bint offset_in_ring(self, stray_t* stray) noexcept

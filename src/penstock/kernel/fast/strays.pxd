@@ -1,0 +1,61 @@
+"""Messages that left the window's common path, in a table by id.
+
+    state      in the table with        and also in
+    WAITING    attempts so far          `waiting`, a queue of ids, first in first out
+    DELAYED    due time, wall clock     `delays`, a heap of (due time, id)
+    IN_FLIGHT  owner, deadline, mono    -
+
+Queue and heap hold ids and are checked against the table when something is taken out of them, so
+leaving a state costs nothing there. The table is open addressing; a removed stray keeps its id as a
+tombstone until the table is made anew. Every change is noted as a journal entry in `notes`.
+"""
+
+from penstock.kernel.fast.buffer cimport buf_t
+
+cdef enum:
+    WAITING = 1
+    DELAYED = 2
+    IN_FLIGHT = 3
+
+cdef struct stray_t:
+    unsigned long long id  # 0: a slot never used
+    long long offset
+    long long deadline_ns  # in flight: mono; delayed: wall
+    long long delivered_ns
+    unsigned int owner
+    unsigned short attempts
+    unsigned char state  # 0: removed
+
+cdef struct delay_t:
+    long long due_ns
+    unsigned long long id
+
+cdef class Strays:
+    cdef stray_t* table
+    cdef unsigned int capacity, count, used
+    cdef long long waiting_count, delayed_count, flying_count
+    cdef long long deadline_ns  # lower bound over those in flight, 0: none
+    cdef buf_t waiting  # u64 ids
+    cdef delay_t* delays
+    cdef unsigned int delay_count, delay_capacity
+    cdef buf_t notes
+
+    cdef stray_t* find(self, unsigned long long id) noexcept
+    cdef stray_t* put(self, unsigned long long id, long long offset, int attempts, int state) except NULL
+    cdef int remove(self, stray_t* stray) except -1
+    cdef int grow(self) except -1
+    cdef void set_state(self, stray_t* stray, int state) noexcept
+    cdef int note(self, stray_t* stray) except -1
+    cdef int wait(self, stray_t* stray) except -1
+    cdef int sleep(self, stray_t* stray, long long due_ns) except -1
+    cdef int fly(self, stray_t* stray, unsigned int owner, long long mono_ns, long long deadline_ns) except -1
+    cdef void expect(self, long long deadline_ns) noexcept
+    cdef stray_t* first_waiting(self) noexcept
+    cdef void drop_first(self) noexcept
+    cdef void pop_delay(self) noexcept
+    cdef stray_t* top_delay(self) noexcept
+    cdef long long first_due(self) noexcept
+    cdef stray_t* take_due(self, long long wall_ns) noexcept
+    cdef void clear(self) noexcept
+    cdef int write_all(self, buf_t* out) except -1
+    cdef long long lowest_offset(self, long long below) noexcept

@@ -1,0 +1,223 @@
+"""Messages that left the window's common path (declared, and explained, in strays.pxd)."""
+
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
+
+from penstock.kernel.fast.buffer cimport buf_append, buf_compact, buf_free, buf_init, buf_take, buf_t
+from penstock.kernel.fast.entries cimport ENTRY_GONE, ENTRY_STRAY, add_entry
+
+cdef enum:
+    TABLE_MIN = 16
+
+
+cdef inline unsigned int slot_of(unsigned long long id, unsigned int capacity) noexcept:
+    """Fibonacci hashing: ids differ in few bits."""
+    return <unsigned int>((id * <unsigned long long>0x9E3779B97F4A7C15) >> 32) & (capacity - 1)
+
+
+cdef int write_stray(buf_t* out, stray_t* stray) except -1:
+    return add_entry(out, ENTRY_STRAY, stray.state, stray.attempts, stray.offset,
+                     stray.deadline_ns if stray.state == DELAYED else 0, stray.id)
+
+
+cdef class Strays:
+    def __cinit__(self):
+        buf_init(&self.waiting)
+        buf_init(&self.notes)
+
+    def __dealloc__(self):
+        free(self.table)
+        free(self.delays)
+        buf_free(&self.waiting)
+        buf_free(&self.notes)
+
+    # --- the table ---
+
+    cdef stray_t* find(self, unsigned long long id) noexcept:
+        cdef unsigned int slot
+        if self.count == 0:
+            return NULL
+        slot = slot_of(id, self.capacity)
+        while self.table[slot].id:
+            if self.table[slot].id == id and self.table[slot].state:
+                return &self.table[slot]
+            slot = (slot + 1) & (self.capacity - 1)
+        return NULL
+
+    cdef stray_t* put(self, unsigned long long id, long long offset, int attempts, int state) except NULL:
+        """A new stray; pointers to others are not valid any more."""
+        cdef unsigned int slot
+        cdef stray_t* stray
+        if id == 0:
+            raise RuntimeError(f"the message at offset {offset} has no id")
+        if self.find(id) != NULL:
+            raise RuntimeError(f"message {id:016x} is a stray already")
+        if (self.used + 1) * 4 > self.capacity * 3:
+            self.grow()
+        slot = slot_of(id, self.capacity)
+        while self.table[slot].state:
+            slot = (slot + 1) & (self.capacity - 1)
+        stray = &self.table[slot]
+        if stray.id == 0:
+            self.used += 1
+        memset(stray, 0, sizeof(stray_t))
+        stray.id, stray.offset, stray.attempts = id, offset, attempts
+        self.count += 1
+        self.set_state(stray, state)
+        return stray
+
+    cdef int grow(self) except -1:
+        """A new table of the right size, without tombstones."""
+        cdef unsigned int capacity = TABLE_MIN, i, slot
+        cdef stray_t* table
+        while capacity < (self.count + 1) * 3:
+            capacity *= 2
+        table = <stray_t*>calloc(capacity, sizeof(stray_t))
+        if table == NULL:
+            raise MemoryError(f"no memory for {capacity} strays")
+        for i in range(self.capacity):
+            if self.table[i].state:
+                slot = slot_of(self.table[i].id, capacity)
+                while table[slot].id:
+                    slot = (slot + 1) & (capacity - 1)
+                table[slot] = self.table[i]
+        free(self.table)
+        self.table, self.capacity, self.used = table, capacity, self.count
+        return 0
+
+    cdef void set_state(self, stray_t* stray, int state) noexcept:
+        self.waiting_count += (state == WAITING) - (stray.state == WAITING)
+        self.delayed_count += (state == DELAYED) - (stray.state == DELAYED)
+        self.flying_count += (state == IN_FLIGHT) - (stray.state == IN_FLIGHT)
+        stray.state = state
+
+    cdef int remove(self, stray_t* stray) except -1:
+        add_entry(&self.notes, ENTRY_GONE, 0, 0, stray.offset, 0, stray.id)
+        self.set_state(stray, 0)
+        self.count -= 1
+        if self.count == 0:
+            self.clear()
+        return 0
+
+    cdef void clear(self) noexcept:
+        """Forget every stray; notes are kept."""
+        if self.capacity > 1024:  # clearing it would cost more than a new one
+            free(self.table)
+            self.table, self.capacity = NULL, 0
+        elif self.capacity:
+            memset(self.table, 0, self.capacity * sizeof(stray_t))
+        self.count = self.used = self.delay_count = 0
+        self.waiting_count = self.delayed_count = self.flying_count = 0
+        self.deadline_ns = 0
+        buf_free(&self.waiting)
+
+    cdef int note(self, stray_t* stray) except -1:
+        return write_stray(&self.notes, stray)
+
+    cdef int write_all(self, buf_t* out) except -1:
+        cdef unsigned int i
+        for i in range(self.capacity):
+            if self.table[i].state:
+                write_stray(out, &self.table[i])
+        return 0
+
+    cdef long long lowest_offset(self, long long below) noexcept:
+        cdef unsigned int i
+        for i in range(self.capacity):
+            if self.table[i].state and self.table[i].offset < below:
+                below = self.table[i].offset
+        return below
+
+    # --- waiting ---
+
+    cdef int wait(self, stray_t* stray) except -1:
+        self.set_state(stray, WAITING)
+        if self.waiting.start > 4096:
+            buf_compact(&self.waiting)
+        buf_append(&self.waiting, &stray.id, 8)
+        return self.note(stray)
+
+    cdef stray_t* first_waiting(self) noexcept:
+        cdef stray_t* stray
+        while self.waiting.start < self.waiting.length:
+            stray = self.find((<unsigned long long*>(self.waiting.data + self.waiting.start))[0])
+            if stray != NULL and stray.state == WAITING:
+                return stray
+            self.drop_first()
+        return NULL
+
+    cdef void drop_first(self) noexcept:
+        buf_take(&self.waiting, 8)
+
+    # --- in flight ---
+
+    cdef int fly(self, stray_t* stray, unsigned int owner, long long mono_ns, long long deadline_ns) except -1:
+        self.set_state(stray, IN_FLIGHT)
+        stray.attempts += 1
+        stray.owner, stray.delivered_ns, stray.deadline_ns = owner, mono_ns, deadline_ns
+        self.expect(deadline_ns)
+        return self.note(stray)
+
+    cdef void expect(self, long long deadline_ns) noexcept:
+        if self.deadline_ns == 0 or deadline_ns < self.deadline_ns:
+            self.deadline_ns = deadline_ns
+
+    # --- delayed: a binary heap ---
+
+    cdef int sleep(self, stray_t* stray, long long due_ns) except -1:
+        cdef unsigned int child = self.delay_count, parent
+        if self.delay_count == self.delay_capacity:
+            self.delay_capacity = self.delay_capacity * 2 if self.delay_capacity else TABLE_MIN
+            self.delays = <delay_t*>realloc(self.delays, self.delay_capacity * sizeof(delay_t))
+            if self.delays == NULL:
+                raise MemoryError("no memory for delayed messages")
+        self.set_state(stray, DELAYED)
+        stray.deadline_ns = due_ns
+        self.delay_count += 1
+        while child:
+            parent = (child - 1) >> 1
+            if self.delays[parent].due_ns <= due_ns:
+                break
+            self.delays[child] = self.delays[parent]
+            child = parent
+        self.delays[child].due_ns, self.delays[child].id = due_ns, stray.id
+        return self.note(stray)
+
+    cdef void pop_delay(self) noexcept:
+        cdef delay_t last
+        cdef unsigned int parent = 0, child
+        self.delay_count -= 1
+        if self.delay_count == 0:
+            return
+        last = self.delays[self.delay_count]
+        while True:
+            child = 2 * parent + 1
+            if child >= self.delay_count:
+                break
+            if child + 1 < self.delay_count and self.delays[child + 1].due_ns < self.delays[child].due_ns:
+                child += 1
+            if self.delays[child].due_ns >= last.due_ns:
+                break
+            self.delays[parent] = self.delays[child]
+            parent = child
+        self.delays[parent] = last
+
+    cdef stray_t* top_delay(self) noexcept:
+        """The stray that is due first; entries that outlived their stray's delay are dropped."""
+        cdef stray_t* stray
+        while self.delay_count:
+            stray = self.find(self.delays[0].id)
+            if stray != NULL and stray.state == DELAYED and stray.deadline_ns == self.delays[0].due_ns:
+                return stray
+            self.pop_delay()
+        return NULL
+
+    cdef long long first_due(self) noexcept:
+        return self.delays[0].due_ns if self.top_delay() != NULL else 0
+
+    cdef stray_t* take_due(self, long long wall_ns) noexcept:
+        cdef stray_t* stray = self.top_delay()
+        if stray == NULL or stray.deadline_ns > wall_ns:
+            return NULL
+        self.pop_delay()
+        return stray
