@@ -364,6 +364,10 @@ class Window(Protocol):
         """Drop a stray whose bytes can't be read."""
         ...
 
+    def lose_range(self, from_offset: int, to_offset: int) -> int:
+        """Drop every stray of [from, to): damaged log. Returns how many."""
+        ...
+
     def empty(self) -> None:
         """Drop everything: the cursor moves to handed_end, in flight and strays are forgotten."""
         ...
