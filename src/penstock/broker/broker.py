@@ -1,0 +1,401 @@
+"""All topics of one daemon, on one data directory.
+
+The daemon's turn calls `write`, `load`, `journal` and `synced`; once a second it calls
+`housekeeping`. Everything here runs in the loop's thread. What blocks goes to the sync threads,
+save for rare things that operators and first uses do: making and deleting topics and channels,
+pausing, the start, the stop.
+
+What the kernel's objects belong to: `tail.owner` is the `Topic`, `window.owner` the `Channel`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from penstock import limits
+from penstock.broker import directories
+from penstock.broker.channel import NOT_KEPT
+from penstock.broker.context import Change, ChangeHook, Context
+from penstock.broker.cursors import Cursors
+from penstock.broker.fold import Group
+from penstock.broker.health import Health, Trouble
+from penstock.broker.options import BrokerOptions
+from penstock.broker.ports import Clock, Syncer
+from penstock.broker.syncs import Syncs
+from penstock.broker.topic import Topic
+from penstock.broker.topicfile import (
+    NODE_FILE,
+    TOPIC_FILE,
+    NodeFile,
+    TopicFile,
+    read_node_file,
+    read_topic_file,
+    write_node_file,
+)
+from penstock.errors import NameInvalid, NotFound, PartitionMissing, Refused, StorageError
+from penstock.ids.guid import IdRange
+from penstock.kernel import Engine, Tail, Window
+from penstock.log.disk import Disk, Lock, lock_directory
+from penstock.log.partition import PartitionLog
+from penstock.log.settings import LogSettings
+from penstock.wire.names import is_ephemeral, is_valid_name
+
+RETAIN_TOPICS_MIN = 64  # topics whose retention is looked at per housekeeping: all of a small node,
+RETAIN_ROUNDS = 30  # or a thirtieth of a large one, so that none waits longer than half a minute
+
+_log = logging.getLogger("penstock.broker")
+
+
+class Broker:
+    def __init__(
+        self,
+        engine: Engine,
+        disk: Disk,
+        data_path: Path,
+        options: BrokerOptions,
+        clock: Clock,
+        syncer: Syncer,
+    ) -> None:
+        self.topics: dict[str, Topic] = {}
+        self._path = str(data_path)
+        self._topics_path = os.path.join(self._path, directories.TOPICS)
+        self._disk = disk
+        self._clock = clock
+        self._lock: Lock | None = None
+        self._context = Context(
+            engine=engine,
+            disk=disk,
+            options=options,
+            clock=clock,
+            syncs=Syncs(syncer),
+            ids=IdRange(options.node_id),
+            health=Health(),
+        )
+        self._log_settings = LogSettings(
+            segment_bytes_max=options.segment_bytes_max,
+            segment_age_max_ns=options.segment_age_max_ns,
+        )
+        self._disk_checked_ns = self._logs_synced_ns = self._journals_synced_ns = clock.mono_ns()
+        self._retained: list[Topic] = []  # whose turn for retention is still to come
+
+    @property
+    def options(self) -> BrokerOptions:
+        return self._context.options
+
+    @property
+    def on_topic_changed(self) -> list[ChangeHook]:
+        """Called after a topic or channel was made, and while one is being deleted."""
+        return self._context.hooks
+
+    @property
+    def health(self) -> str:
+        return self._context.health.text
+
+    @property
+    def exiting(self) -> bool:
+        return self._context.exiting
+
+    @exiting.setter
+    def exiting(self, exiting: bool) -> None:
+        self._context.exiting = exiting
+        self._refresh_refusals()
+
+    def _refresh_refusals(self) -> None:
+        for topic in self.topics.values():
+            topic.refresh_refusal()
+
+    # --- start and stop ---
+
+    def open(self) -> None:
+        """Lock the directory and bring back all topics. Raises StorageError or ConfigError, and
+        then nothing is held."""
+        if not self._disk.is_directory(self._path):
+            raise StorageError(self._path, "the data directory does not exist")
+        self._lock = lock_directory(self._disk, self._path)
+        try:
+            self._open_node()
+            self._disk.mkdir(self._topics_path)
+            for directory_name in sorted(self._disk.listdir(self._topics_path)):
+                self._open_directory(directory_name)
+            self._check_disk()
+        except OSError as error:
+            self._abandon()
+            raise StorageError(self._path, str(error)) from error
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _open_node(self) -> None:
+        node_id = self._context.options.node_id
+        if not self._disk.exists(os.path.join(self._path, NODE_FILE)):
+            write_node_file(self._disk, self._path, NodeFile(node_id, self._clock.wall_ns()))
+            return
+        node = read_node_file(self._disk, self._path)
+        if node.node_id != node_id:
+            _log.warning("%s: the node id changes from %d to %d", self._path, node.node_id, node_id)
+            node.node_id = node_id
+            write_node_file(self._disk, self._path, node)
+
+    def _open_directory(self, directory_name: str) -> None:
+        name = directories.topic_name(directory_name)
+        directory = os.path.join(self._topics_path, directory_name)
+        if not is_valid_name(name.encode("utf-8", "surrogateescape")):
+            _log.warning("%s: not a topic's directory, left alone", directory)
+        elif is_ephemeral(name):
+            directories.remove_tree(self._disk, directory)
+        elif not self._disk.exists(os.path.join(directory, TOPIC_FILE)):
+            self._remove_unfinished(directory)
+        else:
+            self._open_topic(name, directory)
+
+    def _open_topic(self, name: str, directory: str) -> None:
+        file = read_topic_file(self._disk, directory)
+        if file.deleted:
+            _log.info("%s: the deletion is finished now", directory)
+            directories.remove_tree(self._disk, directory)
+            return
+        if file.name != name:
+            raise StorageError(directory, f"topic.json is about another topic, {file.name!r}")
+        partition_path = directories.partition_directory(directory)
+        if not self._disk.is_directory(partition_path):
+            raise PartitionMissing(
+                partition_path,
+                f"the directory of partition 0 of topic {name} is gone, and its messages with it. "
+                f"Put it back, or remove {directory} to give them up",
+            )
+        log = PartitionLog.open(
+            self._disk, partition_path, self._log_settings, self._clock.wall_ns()
+        )
+        self._add_topic(directory, file, log)
+
+    def _remove_unfinished(self, directory: str) -> None:
+        """A creation that was interrupted before it ended: nothing can have been published. When
+        there are messages all the same, topic.json got lost, and that is for people to look at."""
+        partition_path = directories.partition_directory(directory)
+        if self._disk.is_directory(partition_path) and self._disk.listdir(partition_path):
+            log = PartitionLog.open(
+                self._disk, partition_path, self._log_settings, self._clock.wall_ns()
+            )
+            stored = log.written_end
+            log.close()
+            if stored:
+                raise StorageError(
+                    directory, f"{TOPIC_FILE} is gone, but {stored} messages are there"
+                )
+        directories.remove_tree(self._disk, directory)
+
+    def _add_topic(self, directory: str, file: TopicFile, log: PartitionLog) -> Topic:
+        ids = self._context.ids
+        ids.last_id = max(ids.last_id, log.last_id)
+        try:
+            topic = Topic(self._context, directory, file, log, self._delete_ephemeral)
+        except BaseException:
+            log.close()
+            raise
+        self.topics[file.name] = topic
+        return topic
+
+    def _abandon(self) -> None:
+        """The start failed: let go of everything."""
+        for topic in self.topics.values():
+            topic.close()
+        self.topics.clear()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    def close(self) -> None:
+        """Write, sync, mark and journal everything, then let go of the directory. Nothing is
+        raised: what could not be stored was answered with errors and stands in the log lines."""
+        self.exiting = True
+        wall_ns = self._clock.wall_ns()
+        for topic in self.topics.values():
+            topic.partition.write(wall_ns)  # all syncs set off before any is waited for
+        for topic in self.topics.values():
+            topic.close()
+        for topic in self.topics.values():
+            if topic.ephemeral:
+                self._remove_files(topic)
+        self.topics.clear()
+        self._context.touched.clear()
+        self._context.bounded.clear()
+        self._unlock()
+
+    # --- topics ---
+
+    def find_topic(self, name: str) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None:
+            raise NotFound("topic", name)
+        return topic
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name, made when it is not there."""
+        topic = self.topics.get(name)
+        return topic if topic is not None else self._create_topic(name)
+
+    def _create_topic(self, name: str) -> Topic:
+        if not is_valid_name(name.encode("utf-8", "surrogateescape")):
+            raise NameInvalid("topic", name)
+        if self._context.exiting:
+            raise Refused("exiting")
+        directory = directories.topic_directory(self._topics_path, name)
+        wall_ns = self._clock.wall_ns()
+        identity = f"{self._context.options.node_id:03x}-{wall_ns:016x}"
+        file = TopicFile(name=name, identity=identity, created_ns=wall_ns)
+        try:
+            if self._disk.exists(directory):
+                directories.remove_tree(self._disk, directory)  # of a deletion that failed half way
+            self._disk.mkdir(directory)
+            log = PartitionLog.create(
+                self._disk, directories.partition_directory(directory), self._log_settings
+            )
+        except OSError as error:
+            raise StorageError(directory, f"cannot be made: {error}") from error
+        topic = self._add_topic(directory, file, log)
+        try:
+            topic.make_known(self._topics_path)
+        except BaseException:
+            self._drop(topic)
+            raise
+        topic.refresh_refusal()
+        self._context.changed(Change.TOPIC_CREATED, topic)
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        """The topic, its channels and its messages. What is being published to it is answered
+        first. Raises StorageError when the deletion could not be written down; then nothing is
+        deleted."""
+        topic = self.find_topic(name)
+        topic.mark_deleted()
+        self._drop(topic)
+        self._context.changed(Change.TOPIC_DELETED, topic)
+
+    def _delete_ephemeral(self, topic: Topic) -> None:
+        if topic.name in self.topics:
+            self.delete_topic(topic.name)
+
+    def _drop(self, topic: Topic) -> None:
+        del self.topics[topic.name]
+        topic.delete()
+        self._context.health.forget(topic.name)
+        self._remove_files(topic)
+
+    def _remove_files(self, topic: Topic) -> None:
+        try:
+            if self._disk.exists(topic.directory):
+                directories.remove_tree(self._disk, topic.directory)
+            self._disk.sync_directory(self._topics_path)
+        except OSError as error:
+            reason = f"files of the deleted topic are left: {error}"
+            self._context.health.report(topic.name, Trouble.CLEANUP, reason)
+
+    # --- one turn ---
+
+    def write(self, tails: list[Tail]) -> None:
+        """Seal and write the open batches of `tails`."""
+        if self._context.bounded:
+            self._trim_bounded()
+        wall_ns = self._clock.wall_ns()
+        for tail in tails:
+            tail.owner.partition.write(wall_ns)
+
+    def load(self, window: Window, which: int, offset: int) -> None:
+        """The answer of a NEED event."""
+        channel = window.owner
+        if not channel.deleted:  # by an event of the same turn
+            channel.topic.partition.load(window, which, offset)
+
+    def journal(self, windows: list[Window]) -> None:
+        """Store what the turn changed in channels: one record per partition."""
+        records: dict[Cursors, list[Group]] = {}
+        for window in windows:
+            entries = window.take_journal()
+            channel = window.owner
+            if entries and channel.number != NOT_KEPT:
+                records.setdefault(channel.topic.cursors, []).append(Group(channel.number, entries))
+                self._context.touched[channel.topic] = None
+        for cursors, groups in records.items():
+            cursors.append(groups)
+
+    def synced(self) -> None:
+        """Take the sync jobs that have ended: commit or fail their batches, write the next ones."""
+        if self._context.bounded:
+            self._trim_bounded()
+        self._context.syncs.settle()
+
+    def _trim_bounded(self) -> None:
+        for channel in self._context.bounded:
+            channel.trim()
+
+    # --- housekeeping ---
+
+    def housekeeping(self) -> None:
+        """About once a second."""
+        mono_ns = self._clock.mono_ns()
+        wall_ns = self._clock.wall_ns()
+        self.synced()
+        if mono_ns - self._disk_checked_ns >= limits.DISK_CHECK_EVERY_NS:
+            self._disk_checked_ns = mono_ns
+            self._check_disk()
+        self._settle(mono_ns, wall_ns)
+        for topic in self._next_to_retain():
+            topic.retain(wall_ns)
+
+    def _settle(self, mono_ns: int, wall_ns: int) -> None:
+        sync_logs = mono_ns - self._logs_synced_ns >= self._context.options.sync_timeout_ns
+        if sync_logs:
+            self._logs_synced_ns = mono_ns
+        sync_journals = mono_ns - self._journals_synced_ns >= limits.JOURNAL_SYNC_EVERY_NS
+        if sync_journals:
+            self._journals_synced_ns = mono_ns
+        touched = self._context.touched
+        for topic in list(touched):
+            if topic.settle(wall_ns, sync_logs, sync_journals):
+                touched.pop(topic, None)
+
+    def _next_to_retain(self) -> list[Topic]:
+        if not self._retained:
+            self._retained = list(self.topics.values())
+        count = max(RETAIN_TOPICS_MIN, len(self.topics) // RETAIN_ROUNDS)
+        taken, self._retained = self._retained[:count], self._retained[count:]
+        return [topic for topic in taken if self.topics.get(topic.name) is topic]
+
+    def _check_disk(self) -> None:
+        free_bytes_min = self._context.options.disk_free_bytes_min
+        try:
+            free_bytes = self._disk.free_bytes(self._path)
+        except OSError as error:
+            refusal = f"free disk cannot be told: {error}"
+        else:
+            refusal = (
+                f"disk almost full: {free_bytes} bytes free, {free_bytes_min} are to stay free"
+                if free_bytes < free_bytes_min
+                else ""
+            )
+        self._set_disk_refusal(refusal)
+
+    def _set_disk_refusal(self, refusal: str) -> None:
+        context = self._context
+        if bool(refusal) == bool(context.disk_refusal):
+            return  # the text of the first look stays: each second's number is no news
+        context.disk_refusal = refusal
+        if refusal:
+            context.health.report("", Trouble.DISK_LOW, refusal)
+        else:
+            context.health.clear("", Trouble.DISK_LOW)
+        self._refresh_refusals()
+
+    def validate(self) -> None:
+        for name, topic in self.topics.items():
+            if topic.name != name:
+                raise RuntimeError(f"topic {topic.name} is listed as {name}")
+            topic.validate()
+            last_id = topic.partition.log.last_id
+            if last_id > self._context.ids.last_id:
+                raise RuntimeError(f"{name}: id {last_id} is above the last one given out")

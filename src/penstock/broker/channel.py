@@ -1,0 +1,131 @@
+"""One channel: a name, its consumers, and the kernel's window that holds its cursor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import Refused
+from penstock.kernel import Conn, Window
+from penstock.wire.names import is_ephemeral
+
+if TYPE_CHECKING:
+    from penstock.broker.topic import Topic
+
+NOT_KEPT = 0  # the number of a channel that no file knows
+
+
+class Channel:
+    def __init__(
+        self, topic: Topic, name: str, number: int, window: Window, created_ns: int
+    ) -> None:
+        self.topic = topic
+        self.name = name
+        self.number = number
+        self.window = window
+        self.created_ns = created_ns
+        self.ephemeral = is_ephemeral(name)
+        self.consumers: list[Conn] = []
+        self.deleted = False
+        window.owner = self
+
+    # --- consumers ---
+
+    def subscribe(self, conn: Conn, consumers_max: int = 0) -> None:
+        """`consumers_max` 0: as many as come."""
+        if self.deleted:
+            raise Refused(f"channel {self.topic.name}:{self.name} is being deleted")
+        if consumers_max and len(self.consumers) >= consumers_max:
+            raise Refused(
+                f"consumers for {self.topic.name}:{self.name} exceeds limit of {consumers_max}"
+            )
+        self.consumers.append(conn)
+        conn.subscribe(self.window)
+
+    def leave(self, conn: Conn) -> None:
+        """The consumer goes; an ephemeral channel goes with its last one. Calling it twice does
+        nothing more."""
+        if conn not in self.consumers:
+            return
+        self.consumers.remove(conn)
+        if conn.window is self.window:
+            conn.leave()
+        if self.ephemeral and not self.consumers and not self.deleted:
+            self.topic.delete_channel(self.name)
+
+    # --- what operators do ---
+
+    @property
+    def paused(self) -> bool:
+        return self.window.paused
+
+    def pause(self) -> None:
+        self._set_paused(True)
+
+    def unpause(self) -> None:
+        self._set_paused(False)
+
+    def _set_paused(self, paused: bool) -> None:
+        if paused == self.window.paused:
+            return
+        self.window.paused = paused
+        self.topic.store_or(lambda: setattr(self.window, "paused", not paused))
+
+    def empty(self) -> None:
+        self.window.empty()
+        self.topic.store_cursors()
+
+    # --- a bound for what is ephemeral ---
+
+    def trim(self) -> None:
+        """An ephemeral channel holds at most `mem_queue_size` messages; as in NSQ, those that
+        come on top of it are dropped. Called a turn after they came, so that consumers are served
+        first."""
+        window = self.window
+        excess = window.depth - self.topic.mem_queue_size
+        if excess > 0:
+            handed_end = window.tail.handed_end
+            window.skip(max(handed_end - excess, window.next), handed_end)
+
+    # --- numbers ---
+
+    @property
+    def depth(self) -> int:
+        if self.ephemeral:
+            self.trim()
+        return self.window.depth
+
+    @property
+    def backend_depth(self) -> int:
+        """How many of `depth` have to be read from the disk."""
+        window = self.window
+        below_memory = min(window.tail.memory_start, window.tail.handed_end) - window.next
+        return max(0, min(below_memory, window.depth))
+
+    @property
+    def in_flight(self) -> int:
+        return self.window.in_flight
+
+    @property
+    def delayed(self) -> int:
+        return self.window.delayed
+
+    @property
+    def requeue_count(self) -> int:
+        return self.window.requeue_count
+
+    @property
+    def timeout_count(self) -> int:
+        return self.window.timeout_count
+
+    @property
+    def message_count(self) -> int:
+        return self.window.message_count
+
+    def validate(self) -> None:
+        self.window.validate()
+        if self.window.owner is not self:
+            raise RuntimeError(f"{self.topic.name}:{self.name}: the window belongs to another")
+        if self.deleted and self.consumers:
+            raise RuntimeError(f"{self.topic.name}:{self.name}: deleted, but has consumers")
+        if not self.deleted and self.topic.channels.get(self.name) is not self:
+            raise RuntimeError(f"{self.topic.name}:{self.name}: its topic does not know it")

@@ -1,0 +1,53 @@
+"""What all parts of one broker share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from penstock.broker.health import Health
+from penstock.broker.options import BrokerOptions
+from penstock.broker.ports import Clock
+from penstock.broker.syncs import Syncs
+from penstock.ids.guid import IdRange
+from penstock.log.disk import Disk
+
+if TYPE_CHECKING:
+    from penstock.broker.channel import Channel
+    from penstock.broker.topic import Topic
+    from penstock.kernel import Engine
+
+
+class Change(IntEnum):
+    """What `on_topic_changed` is told. A deleted channel still has its consumers in `consumers`:
+    the one who is told closes their connections."""
+
+    TOPIC_CREATED = 1
+    TOPIC_DELETED = 2
+    CHANNEL_CREATED = 3
+    CHANNEL_DELETED = 4
+
+
+ChangeHook = Callable[[Change, "Topic", "Channel | None"], None]
+
+
+@dataclass(slots=True)
+class Context:
+    engine: Engine
+    disk: Disk
+    options: BrokerOptions
+    clock: Clock
+    syncs: Syncs
+    ids: IdRange
+    health: Health
+    hooks: list[ChangeHook] = field(default_factory=list)
+    exiting: bool = False
+    disk_refusal: str = ""  # free disk is below the watermark
+    touched: dict[Topic, None] = field(default_factory=dict)  # written to; housekeeping looks
+    bounded: dict[Channel, None] = field(default_factory=dict)  # ephemeral: their depth has a bound
+
+    def changed(self, change: Change, topic: Topic, channel: Channel | None = None) -> None:
+        for hook in self.hooks:
+            hook(change, topic, channel)

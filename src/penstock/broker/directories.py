@@ -1,0 +1,35 @@
+"""Names and places in the data directory (docs/formats.md), and how a tree is removed."""
+
+from __future__ import annotations
+
+import os
+
+from penstock.log.disk import Disk
+
+TOPICS = "topics"
+PARTITION = "0"
+_DOTS = {".": "%2E", "..": "%2E%2E"}  # the two names that a file system keeps for itself
+_NAMES = {directory: name for name, directory in _DOTS.items()}
+
+
+def topic_directory(topics_path: str, name: str) -> str:
+    return os.path.join(topics_path, _DOTS.get(name, name))
+
+
+def topic_name(directory_name: str) -> str:
+    return _NAMES.get(directory_name, directory_name)
+
+
+def partition_directory(directory: str) -> str:
+    return os.path.join(directory, PARTITION)
+
+
+def remove_tree(disk: Disk, path: str) -> None:
+    """`path` and all in it, deepest first, so that an interrupted removal can be gone on with."""
+    for name in disk.listdir(path):
+        inner = os.path.join(path, name)
+        if disk.is_directory(inner):
+            remove_tree(disk, inner)
+        else:
+            disk.unlink(inner)
+    disk.rmdir(path)

@@ -1,0 +1,220 @@
+"""The channel journal's bytes: records and entries, and what a row of them amounts to.
+
+Pure functions over the tables of `docs/formats.md`. `fold` is what recovery believes:
+
+- A file counts only when its first record is whole and says that it is a snapshot.
+- Records count in sequence. The first one that is short, damaged, out of sequence or of another
+  generation ends the file. A file that does not end just there is called torn, and then nothing may
+  be appended to it, because sound records that lie behind the tear could join on again.
+- An entry says what is now so, not what to do, except for `reset`, which forgets. So a cursor that
+  overtakes ranges makes them moot, and a stray that is gone is done at its offset.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from penstock.kernel import StrayRecord, crc32c
+
+MAGIC = b"PSJ1"
+RECORD = struct.Struct("<4sIIIQQQ")  # magic, crc, length, flags, generation, sequence, handed end
+GROUP = struct.Struct("<II")  # channel number, entries
+ENTRY = struct.Struct("<BBHIqqQ")  # kind, state, attempts, reserved, a, b, id
+FLAG_SNAPSHOT = 1
+_CRC_FROM = 8  # the checksum covers all behind itself
+
+
+class Entry(IntEnum):
+    CURSOR = 1
+    FINISHED = 2
+    STRAY = 3
+    GONE = 4
+    RESET = 5
+
+
+class Group(NamedTuple):
+    """What one channel has to say in one record."""
+
+    number: int
+    entries: bytes
+
+
+class Record(NamedTuple):
+    length: int
+    flags: int
+    generation: int
+    sequence: int
+    handed_end: int
+    groups: list[Group]
+
+
+class ChannelState(NamedTuple):
+    """The arguments of `Window.restore`."""
+
+    low: int
+    next: int
+    finished: tuple[tuple[int, int], ...]
+    strays: tuple[StrayRecord, ...]
+
+
+class Folded(NamedTuple):
+    """One journal file, read to its end."""
+
+    generation: int
+    sequence: int  # of the next record
+    end: int  # position of the next record
+    torn: bool  # the file does not end cleanly at `end`
+    handed_end: int
+    channels: dict[int, ChannelState]
+
+
+@dataclass(slots=True)
+class _Channel:
+    low: int = 0
+    next: int = 0
+    finished: list[tuple[int, int]] = field(default_factory=list)
+    strays: dict[int, StrayRecord] = field(default_factory=dict)
+
+    def apply(self, entries: bytes) -> None:
+        for kind, state, attempts, _reserved, a, b, id in ENTRY.iter_unpack(entries):
+            if kind == Entry.CURSOR:
+                self.low, self.next = a, b
+            elif kind == Entry.FINISHED:
+                self.finished.append((a, b))
+            elif kind == Entry.STRAY:
+                self.strays[id] = StrayRecord(a, id, attempts, state, b)
+            elif kind == Entry.GONE:
+                self.strays.pop(id, None)
+                self.finished.append((a, a + 1))
+            elif kind == Entry.RESET:
+                self.low, self.next = a, b
+                self.finished.clear()
+                self.strays.clear()
+
+    def state(self) -> ChannelState:
+        return normalised(self.low, self.next, self.finished, self.strays.values())
+
+
+def cursor_entry(kind: Entry, low: int, next_offset: int) -> bytes:
+    return ENTRY.pack(kind, 0, 0, 0, low, next_offset, 0)
+
+
+def normalised(
+    low: int, next_offset: int, finished: Iterable[tuple[int, int]], strays: Iterable[StrayRecord]
+) -> ChannelState:
+    """One way to say it: ranges merged and above `low`, `low` as high as it goes. A stray stands
+    for itself, so its offset counts among what the window has no more to do with."""
+    in_order = tuple(sorted(strays, key=lambda stray: (stray.offset, stray.id)))
+    covered = [*finished, *((stray.offset, stray.offset + 1) for stray in in_order)]
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(covered):
+        if end <= low or end <= start:
+            continue
+        if start <= low:
+            low = end
+        elif merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return ChannelState(low, max(low, next_offset), tuple(merged), in_order)
+
+
+def clamped(state: ChannelState, start_offset: int, written_end: int) -> tuple[ChannelState, bool]:
+    """`state` within the log. True when it spoke of offsets that the log has lost: those will be
+    given to other messages, so the journal that names them must be replaced before that."""
+    beyond = (
+        state.next > written_end
+        or any(end > written_end for _, end in state.finished)
+        or any(stray.offset >= written_end for stray in state.strays)
+    )
+    low = max(min(state.low, written_end), start_offset)
+    next_offset = max(min(state.next, written_end), start_offset)
+    finished = [(start, min(end, written_end)) for start, end in state.finished]
+    strays = [stray for stray in state.strays if start_offset <= stray.offset < written_end]
+    return normalised(low, next_offset, finished, strays), beyond
+
+
+def fold_entries(entries: bytes) -> ChannelState:
+    """One channel's entries on their own, as in a snapshot."""
+    channel = _Channel()
+    channel.apply(entries)
+    return channel.state()
+
+
+def encode_record(
+    flags: int, generation: int, sequence: int, handed_end: int, groups: Sequence[Group]
+) -> bytes:
+    parts = [b""]
+    length = RECORD.size
+    for number, entries in groups:
+        parts.append(GROUP.pack(number, len(entries) // ENTRY.size))
+        parts.append(entries)
+        length += GROUP.size + len(entries)
+    header = RECORD.pack(MAGIC, 0, length, flags, generation, sequence, handed_end)
+    parts[0] = header[_CRC_FROM:]
+    covered = b"".join(parts)
+    return header[:4] + crc32c(covered).to_bytes(4, "little") + covered
+
+
+def decode_record(data: bytes, position: int) -> Record | None:
+    """The sound record at `position`, or None."""
+    if len(data) - position < RECORD.size:
+        return None
+    magic, crc, length, flags, generation, sequence, handed_end = RECORD.unpack_from(data, position)
+    if magic != MAGIC or not RECORD.size <= length <= len(data) - position:
+        return None
+    if crc32c(memoryview(data)[position + _CRC_FROM : position + length]) != crc:
+        return None
+    groups = _decode_groups(data, position + RECORD.size, position + length)
+    if groups is None:
+        return None
+    return Record(length, flags, generation, sequence, handed_end, groups)
+
+
+def _decode_groups(data: bytes, position: int, end: int) -> list[Group] | None:
+    groups: list[Group] = []
+    while position < end:
+        if end - position < GROUP.size:
+            return None
+        number, count = GROUP.unpack_from(data, position)
+        position += GROUP.size
+        length = count * ENTRY.size
+        if length > end - position:
+            return None
+        groups.append(Group(number, data[position : position + length]))
+        position += length
+    return groups
+
+
+def fold(data: bytes) -> Folded | None:
+    """One file's meaning, or None when it has no whole snapshot at its start."""
+    first = decode_record(data, 0)
+    if first is None or first.sequence != 0 or not first.flags & FLAG_SNAPSHOT:
+        return None
+    channels: dict[int, _Channel] = {}
+    record = first
+    position = 0
+    while True:
+        for number, entries in record.groups:
+            channels.setdefault(number, _Channel()).apply(entries)
+        position += record.length
+        following = decode_record(data, position)
+        if (
+            following is None
+            or following.generation != first.generation
+            or following.sequence != record.sequence + 1
+        ):
+            break
+        record = following
+    return Folded(
+        generation=first.generation,
+        sequence=record.sequence + 1,
+        end=position,
+        torn=position != len(data),
+        handed_end=record.handed_end,
+        channels={number: channel.state() for number, channel in channels.items()},
+    )

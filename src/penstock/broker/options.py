@@ -1,0 +1,43 @@
+"""What an operator may choose about the broker. `nsqd/options.py` fills it from flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock import limits
+from penstock.errors import ConfigError
+from penstock.ids.guid import check_node_id
+
+Durability = Literal["disk", "os"]
+DURABILITIES: tuple[Durability, ...] = ("disk", "os")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    node_id: int = 0
+    durability: Durability = "disk"  # topics may choose otherwise
+    tail_memory_bytes_max: int = limits.TAIL_MEMORY_BYTES_MAX
+    segment_bytes_max: int = limits.SEGMENT_BYTES_MAX
+    segment_age_max_ns: int = limits.SEGMENT_AGE_MAX_NS
+    retain_age_ns: int = limits.RETAIN_AGE_NS
+    retain_bytes: int = limits.RETAIN_BYTES
+    sync_every_count: int = limits.SYNC_EVERY_COUNT
+    sync_timeout_ns: int = limits.SYNC_TIMEOUT_NS
+    disk_free_bytes_min: int = limits.DISK_FREE_BYTES_MIN
+    mem_queue_size: int = limits.EPHEMERAL_DEPTH_MAX
+    message_timeout_max_ns: int = limits.MESSAGE_TIMEOUT_MAX_NS  # TOUCH goes no further
+    journal_bytes_max: int = limits.JOURNAL_BYTES_MAX
+
+    def __post_init__(self) -> None:
+        check_node_id(self.node_id)
+        if self.durability not in DURABILITIES:
+            raise ConfigError("durability", self.durability, 'must be "disk" or "os"')
+        for name in ("sync_every_count", "sync_timeout_ns", "segment_bytes_max"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ConfigError(name.replace("_", "-"), value, "must be above 0")
+        for name in ("mem_queue_size", "disk_free_bytes_min", "retain_age_ns", "retain_bytes"):
+            value = getattr(self, name)
+            if value < 0:
+                raise ConfigError(name.replace("_", "-"), value, "must not be below 0")

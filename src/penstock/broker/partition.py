@@ -1,0 +1,305 @@
+"""One partition: the tail in memory, the log on disk, and the group commit between them.
+
+    open batch --write--> sealed --(durability os) commit--> committed
+                                 --(durability disk) sync job, then commit-->
+                                 --a failed write or sync--> failed
+
+At most one batch is sealed. While it is being synced the next one gathers, and it is written in
+the moment the first is done. A write that was refused (a full disk) fails its batch and nothing
+else: the next one may fit. A sync that failed stops the partition for good: what the file holds
+is unknown, so nothing more may be built on it.
+
+Damage below the synced end is found while reading, or was found at the start. The hurt offsets
+are stepped over, everything else is served, and the topic takes no more publishes: somebody has
+to look.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from penstock import limits
+from penstock.broker.context import Context
+from penstock.broker.health import Trouble
+from penstock.broker.options import Durability
+from penstock.errors import LogDamaged, PartitionStopped, PenstockError, StorageError
+from penstock.kernel import Source, Tail, Window
+from penstock.log.partition import PartitionLog, SyncJob
+
+PublishDone = Callable[[PenstockError | None], None]
+Damage = tuple[int, int, str]  # from offset, to offset, reason
+_length_of: Callable[[Any], int] = len  # the kernel's buffers are flat bytes, so len is bytes
+
+
+class Partition:
+    def __init__(
+        self,
+        context: Context,
+        topic_name: str,
+        tail: Tail,
+        log: PartitionLog,
+        durability: Durability,
+        syncing: bool,
+        on_trouble: Callable[[], None],
+    ) -> None:
+        self.tail = tail
+        self.log = log
+        self.durability = durability
+        self.damaged: list[Damage] = []
+        self.stopped = ""  # the reason
+        self._context = context
+        self._topic_name = topic_name
+        self._syncs = context.syncs
+        self._ids = context.ids
+        self._commits_at_once = durability == "os"
+        self._syncing = (
+            syncing  # False: an ephemeral topic, nothing of it is to outlive the process
+        )
+        self._sync_every_count = context.options.sync_every_count
+        self._on_trouble = on_trouble
+        self._job: SyncJob | None = None
+        self._retired = False
+        self._touched = context.touched
+        self._write_failed = False
+        self._open_done: list[PublishDone] = []  # publishers in the open batch
+        self._sealed_done: list[PublishDone] = []
+        self._held: deque[tuple[list[bytes], int, PublishDone]] = deque()  # wait for the next batch
+        for damage in log.damaged:
+            self._add_damage(*damage)
+        if log.stopped:
+            self.stop(str(log.stopped))
+
+    @property
+    def refusal(self) -> str:
+        """Why no publish is taken, for good; empty when they are."""
+        if self.stopped:
+            return self.stopped
+        if self.damaged:
+            start, end, reason = self.damaged[0]
+            return f"offsets {start} to {end - 1} are damaged: {reason}"
+        return ""
+
+    @property
+    def busy(self) -> bool:
+        """A sync thread holds the log's files."""
+        return self._job is not None
+
+    # --- publishing ---
+
+    def publish(self, bodies: list[bytes], due_ns: int, done: PublishDone) -> None:
+        """All of `bodies` into one batch. `done` is called when that batch is safe, or has
+        failed."""
+        if self.tail.open_bytes >= limits.BATCH_BYTES_MAX or self._held:
+            self._held.append((bodies, due_ns, done))
+            return
+        self._append(bodies, due_ns, done)
+
+    def _append(self, bodies: list[bytes], due_ns: int, done: PublishDone) -> None:
+        append = self.tail.append
+        for body in bodies:
+            append(body, due_ns)
+        self._open_done.append(done)
+
+    def _append_held(self) -> None:
+        while self._held and self.tail.open_bytes < limits.BATCH_BYTES_MAX:
+            self._append(*self._held.popleft())
+
+    # --- the group commit ---
+
+    def write(self, wall_ns: int) -> None:
+        """Seal the open batch and write it. The path of every publish, so nothing slow is here."""
+        tail = self.tail
+        count = tail.open_count
+        if not count or tail.sealed_count or self._retired:
+            return
+        log = self.log
+        if wall_ns < log.last_timestamp_ns:
+            wall_ns = log.last_timestamp_ns  # times rise along a log even when the clock steps back
+        base_offset = tail.written_end
+        ids = self._ids
+        base_id = ids.take(count, wall_ns)
+        buffers = tail.seal(base_id, wall_ns, log.synced_end)
+        if self._open_done or self._held:
+            self._open_done, self._sealed_done = [], self._open_done
+            self._append_held()
+        self._touched[tail.owner] = None
+        length = sum(map(_length_of, buffers))
+        try:
+            log.write(buffers, length, base_offset, count, base_id, ids.last_id, wall_ns)
+        except StorageError as error:
+            self._fail_write(error)
+            return
+        if self._commits_at_once:
+            self._commit()
+            if self._syncing and tail.written_end - log.synced_end >= self._sync_every_count:
+                self.sync()
+        elif not self.sync():
+            self._commit()  # the log says that all of it is on the disk already
+
+    def sync(self) -> bool:
+        """Hand what is unsynced to the sync threads. False when there is nothing to hand over."""
+        if self._job is not None:
+            return True
+        job = self.log.sync_begin()
+        if job is None:
+            return False
+        self._job = job
+        self._syncs.submit(job, self._synced)
+        return True
+
+    def _synced(self, error: OSError | None) -> None:
+        job, self._job = self._job, None
+        if job is None:
+            raise RuntimeError(f"{self._topic_name}: a sync ended that nobody began")
+        try:
+            self.log.sync_end(job, error)
+        except StorageError as stopped:
+            self._fail_sync(stopped)
+            return
+        if error is not None:
+            self._fail_sync(PartitionStopped(self._topic_name, f"sync failed: {error}"))
+            return
+        if self._commits_at_once:
+            return
+        if self.tail.sealed_count:
+            self._commit()
+        self.write(self._context.clock.wall_ns())
+
+    def _commit(self) -> None:
+        self.tail.commit()
+        if self._write_failed:
+            self._write_failed = False
+            self._context.health.clear(self._topic_name, Trouble.WRITE)
+        if self._sealed_done:
+            self._tell_sealed(None)
+
+    def _tell_sealed(self, error: PenstockError | None) -> None:
+        told, self._sealed_done = self._sealed_done, []
+        for done in told:
+            done(error)
+
+    def _fail_write(self, error: StorageError) -> None:
+        """This batch was not stored; its publishers hear so. The next one is tried."""
+        self._write_failed = True
+        self._context.health.report(self._topic_name, Trouble.WRITE, error.reason)
+        self.tail.fail()
+        if self.log.stopped or isinstance(error, PartitionStopped):
+            self.stop(error.reason)
+        self._tell_sealed(error)
+
+    def _fail_sync(self, error: StorageError) -> None:
+        if self.tail.sealed_count:
+            self.tail.fail()
+        self.stop(error.reason)
+        self._tell_sealed(error)
+
+    # --- the end of a partition ---
+
+    def stop(self, reason: str) -> None:
+        """No more writes. What had gathered is refused."""
+        if not self.stopped:
+            self.stopped = reason or "the partition is stopped"
+            self._context.health.report(self._topic_name, Trouble.STOPPED, self.stopped)
+        self._on_trouble()
+        self._fail_open(PartitionStopped(self._topic_name, self.stopped))
+
+    def _fail_open(self, error: PenstockError) -> None:
+        tail = self.tail
+        if tail.open_count and not tail.sealed_count:
+            # a batch can only fail once sealed; these numbers reach no disk
+            tail.seal(0, 0, 0)
+            tail.fail()
+        told, self._open_done = self._open_done, []
+        held, self._held = self._held, deque()
+        for done in told:
+            done(error)
+        for _, _, done in held:
+            done(error)
+
+    def retire(self) -> None:
+        """The topic is being deleted: what was published before is answered as published, and goes
+        with it."""
+        self._retired = True
+        self._syncs.wait_for(lambda: self.busy)
+        tail = self.tail
+        if tail.sealed_count:
+            self._commit()
+        while tail.open_count:
+            tail.seal(self._ids.take(tail.open_count, self._context.clock.wall_ns()), 0, 0)
+            self._open_done, self._sealed_done = [], self._open_done
+            self._append_held()
+            self._commit()
+
+    def close(self) -> None:
+        """Write and sync what is open, then close the log. Raises nothing: the reason for a failed
+        last write went to its publishers and to the log lines."""
+        self._syncs.wait_for(lambda: self.busy)
+        if not self.stopped:
+            self.write(self._context.clock.wall_ns())
+            if self._syncing and not self.stopped:
+                self.sync()
+            self._syncs.wait_for(lambda: self.busy or bool(self.tail.sealed_count))
+        try:
+            self.log.close()
+        except (OSError, StorageError) as error:
+            self._context.health.report(self._topic_name, Trouble.WRITE, f"at close: {error}")
+
+    # --- reading ---
+
+    def load(self, window: Window, which: int, offset: int) -> None:
+        """The answer to a NEED: the block that holds `offset`."""
+        try:
+            block = self.log.read(offset, limits.READ_BLOCK_BYTES)
+        except LogDamaged as error:
+            start, end = min(error.from_offset, offset), max(error.to_offset, offset + 1)
+            self._add_damage(start, end, error.reason)
+            step_over(window, which, offset, end)
+            self._on_trouble()
+            return
+        window.load(which, block)
+
+    def _add_damage(self, start: int, end: int, reason: str) -> None:
+        if any(start >= known[0] and end <= known[1] for known in self.damaged):
+            return
+        self.damaged.append((start, end, reason))
+        text = f"offsets {start} to {end - 1} are damaged: {reason}"
+        self._context.health.report(self._topic_name, Trouble.DAMAGED, text)
+
+    # --- housekeeping ---
+
+    def retain(self, floor_offset: int, wall_ns: int) -> None:
+        """Let go of old segments. Hurt ones stay: they are evidence, and may be repaired."""
+        for start, _, _ in self.damaged:
+            floor_offset = min(floor_offset, start)
+        options = self._context.options
+        self.log.retain(floor_offset, wall_ns, options.retain_age_ns, options.retain_bytes)
+
+    def settle(self, wall_ns: int, sync: bool) -> bool:
+        """Sync what is unsynced, repeat the synced end in the mark. True when nothing is left."""
+        if self.stopped or not self._syncing:
+            return True
+        if sync and self.log.unsynced_bytes:
+            self.sync()
+        self.log.mark(wall_ns)
+        return not self.log.unsynced_bytes and not self.busy
+
+    def validate(self) -> None:
+        self.tail.validate()
+        self.log.validate()
+        if self.tail.sealed_count and not self.busy:
+            raise RuntimeError(f"{self._topic_name}: a sealed batch waits for nobody")
+        if self.tail.written_end != self.log.written_end and not self.stopped:
+            raise RuntimeError(
+                f"{self._topic_name}: the tail ends at {self.tail.written_end}, the log at "
+                f"{self.log.written_end}"
+            )
+
+
+def step_over(window: Window, which: int, from_offset: int, to_offset: int) -> None:
+    """`window` will not ask for [from, to) again."""
+    if which == Source.STRAY:
+        window.lose_range(from_offset, to_offset)
+    else:
+        window.skip(from_offset, to_offset)

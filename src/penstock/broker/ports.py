@@ -1,0 +1,35 @@
+"""What the broker asks of the world: the time, and threads that wait for the disk.
+
+The broker itself never sleeps, never starts a thread and never reads a clock. `net/` gives it the
+real ones, tests give it their own.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def mono_ns(self) -> int: ...
+    def wall_ns(self) -> int: ...
+
+
+class Job(Protocol):
+    """One flush to the disk. It touches nothing but its file, so any thread may run it."""
+
+    def run(self) -> None: ...
+
+
+class Syncer(Protocol):
+    """Runs jobs side by side. Jobs of one partition come one at a time."""
+
+    def submit(self, job: Job) -> None: ...
+
+    def take_done(self) -> list[tuple[Job, OSError | None]]:
+        """The jobs that ended since the last call, each with its error."""
+        ...
+
+    def wait(self) -> None:
+        """Block until a submitted job has ended that `take_done` has not given out yet. Returns at
+        once when there is none out. Used at the stop and before a topic is deleted."""
+        ...

@@ -1,0 +1,81 @@
+"""Rows of /stats, with exactly NSQ's keys in NSQ's order, and our own behind them.
+
+The daemon puts the lists in: `channels` of a topic, `clients` of a channel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.broker.channel import Channel
+from penstock.broker.topic import Topic
+
+Row = dict[str, Any]
+
+
+def no_latency() -> Row:
+    """End-to-end percentiles, none being configured."""
+    return {"count": 0, "percentiles": None}
+
+
+def topic_row(topic: Topic, channels: list[Row]) -> Row:
+    log = topic.partition.log
+    return {
+        "topic_name": topic.name,
+        "channels": channels,
+        "depth": topic.depth,
+        "backend_depth": topic.backend_depth,
+        "message_count": topic.message_count,
+        "message_bytes": topic.message_bytes,
+        "paused": topic.paused,
+        "e2e_processing_latency": no_latency(),
+        "durability": topic.partition.durability,
+        "start_offset": log.start_offset,
+        "committed_end": topic.tail.committed_end,
+        "stored_bytes": log.bytes_stored,
+        "unsynced_bytes": log.unsynced_bytes,
+        "refusal": topic.refusal,
+        "damaged": [
+            {"from": start, "to": end, "reason": reason}
+            for start, end, reason in topic.partition.damaged
+        ],
+    }
+
+
+def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
+    return {
+        "channel_name": channel.name,
+        "depth": channel.depth,
+        "backend_depth": channel.backend_depth,
+        "in_flight_count": channel.in_flight,
+        "deferred_count": channel.delayed,
+        "message_count": channel.message_count,
+        "requeue_count": channel.requeue_count,
+        "timeout_count": channel.timeout_count,
+        "client_count": len(channel.consumers),
+        "clients": clients,
+        "paused": channel.paused,
+        "e2e_processing_latency": no_latency(),
+        "low": channel.window.low,
+        "next": channel.window.next,
+    }
+
+
+def rows(
+    topics: dict[str, Topic], topic_name: str = "", channel_name: str = ""
+) -> list[Row] | None:
+    """All topics and channels without their clients, sorted, with NSQ's answers to filters: None
+    for an unknown topic, and a topic is left out when it has not the channel."""
+    if topic_name and topic_name not in topics:
+        return None
+    chosen = [topics[topic_name]] if topic_name else [topics[name] for name in sorted(topics)]
+    found: list[Row] = []
+    for topic in chosen:
+        channels = [
+            channel_row(topic.channels[name], None)
+            for name in sorted(topic.channels)
+            if not channel_name or name == channel_name
+        ]
+        if channels or not channel_name:
+            found.append(topic_row(topic, channels))
+    return found

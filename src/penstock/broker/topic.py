@@ -1,0 +1,363 @@
+"""One topic: its channels, its place in the data directory, and the point where messages go over
+from topic to channels.
+
+The topic's cursor is `tail.handed_end`. It follows the committed end only while the topic is not
+paused and has a channel; what lies above it is the topic's own queue. The first channel starts at
+it and so gets that queue; a later one starts at it too, and finds it at the committed end.
+
+An ephemeral topic has a directory for its log, which is removed at the next start, and no files of
+its own beside it: nothing of it is synced, nothing is brought back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from penstock.broker.channel import NOT_KEPT, Channel
+from penstock.broker.context import Change, Context
+from penstock.broker.cursors import Cursors
+from penstock.broker.directories import partition_directory
+from penstock.broker.partition import Partition, PublishDone, step_over
+from penstock.broker.topicfile import ChannelEntry, TopicFile, write_topic_file
+from penstock.errors import NameInvalid, NotFound, Refused, StorageError
+from penstock.kernel import Conn, Source
+from penstock.log.partition import PartitionLog
+from penstock.wire.names import is_ephemeral, is_valid_name
+
+_log = logging.getLogger("penstock.broker")
+
+
+class Topic:
+    def __init__(
+        self,
+        context: Context,
+        directory: str,
+        file: TopicFile,
+        log: PartitionLog,
+        on_last_channel_deleted: Callable[[Topic], None],
+    ) -> None:
+        self.name = file.name
+        self.ephemeral = is_ephemeral(file.name)
+        self.identity = file.identity
+        self.created_ns = file.created_ns
+        self.settings = file.settings
+        self.directory = directory
+        self.paused = file.paused
+        self.channels: dict[str, Channel] = {}
+        self.refusal = ""  # why no publish is taken
+        self.mem_queue_size = context.options.mem_queue_size
+        self._context = context
+        self._channel_number_next = file.channel_number_next
+        self._on_last_channel_deleted = on_last_channel_deleted
+        self._cursors = (
+            None if self.ephemeral else Cursors(context, self.name, partition_directory(directory))
+        )
+        tail = context.engine.tail(
+            self.name.encode(), log.written_end, context.options.tail_memory_bytes_max
+        )
+        tail.owner = self
+        durability = self.settings.durability or context.options.durability
+        self.tail = tail
+        self.partition = Partition(
+            context,
+            self.name,
+            tail,
+            log,
+            "os" if self.ephemeral else durability,
+            not self.ephemeral,
+            self.refresh_refusal,
+        )
+        self._bring_back(file.channels)
+        self.refresh_refusal()
+
+    def _bring_back(self, entries: list[ChannelEntry]) -> None:
+        """The channels as they were, and the point of handing over."""
+        if self._cursors is None:
+            return
+        tail, log, engine = self.tail, self.partition.log, self._context.engine
+        states = {
+            entry.number: self._cursors.state(entry.number, entry.name, log) for entry in entries
+        }
+        handed_end = self._cursors.handed_end(log)
+        if entries and not self.paused:
+            handed_end = log.written_end
+        tail.handed_end = max([handed_end, *(state.next for state in states.values())])
+        for entry in entries:
+            state = states[entry.number]
+            window = engine.window(tail, state.low)
+            window.restore(state.low, state.next, state.finished, state.strays)
+            window.paused = entry.paused
+            channel = Channel(self, entry.name, entry.number, window, entry.created_ns)
+            self._prepare(channel)
+            self._cursors.adopt(entry.number, window)
+        self._cursors.begin(tail)
+        tail.handing = bool(self.channels) and not self.paused
+
+    def _prepare(self, channel: Channel) -> None:
+        window = channel.window
+        window.touch_max_ns = self._context.options.message_timeout_max_ns
+        for start, end, _ in self.partition.damaged:
+            if end > window.low:
+                step_over(window, Source.STRAY, start, end)
+                step_over(window, Source.FORWARD, max(start, window.low), end)
+        self.channels[channel.name] = channel
+
+    # --- channels ---
+
+    def find_channel(self, name: str) -> Channel:
+        channel = self.channels.get(name)
+        if channel is None:
+            raise NotFound("channel", name)
+        return channel
+
+    def channel(self, name: str) -> Channel:
+        """The channel of that name, made when it is not there."""
+        channel = self.channels.get(name)
+        return channel if channel is not None else self._create_channel(name)
+
+    def _create_channel(self, name: str) -> Channel:
+        if not is_valid_name(name.encode("utf-8", "surrogateescape")):
+            raise NameInvalid("channel", name)
+        if self._context.exiting:
+            raise Refused("exiting")
+        kept = self._cursors is not None and not is_ephemeral(name)
+        number = self._channel_number_next if kept else NOT_KEPT
+        if self.ephemeral and not self.channels:
+            self._trim_queue()
+        start_offset = self.tail.handed_end
+        window = self._context.engine.window(self.tail, start_offset)
+        channel = Channel(self, name, number, window, self._context.clock.wall_ns())
+        self._prepare(channel)
+        if self._cursors is not None and kept:
+            self._channel_number_next += 1
+            self._cursors.add(number, window, start_offset)
+            self.store_or(lambda: self._forget(channel))
+        elif channel.ephemeral:
+            self._context.bounded[channel] = None
+        self._update_handing()
+        self._touch()
+        self._context.changed(Change.CHANNEL_CREATED, self, channel)
+        return channel
+
+    def delete_channel(self, name: str) -> None:
+        """`on_topic_changed` is told while the consumers are still in the list; those that nobody
+        takes away are made to leave."""
+        channel = self.find_channel(name)
+        del self.channels[name]
+        if channel.number != NOT_KEPT:
+            self.store_or(lambda: self.channels.update({name: channel}))
+        channel.deleted = True
+        self._let_go(channel)
+        if not self.channels:
+            self.tail.handing = False
+            self.store_cursors()
+            if self.ephemeral:
+                self._on_last_channel_deleted(self)
+
+    def _let_go(self, channel: Channel) -> None:
+        self._context.changed(Change.CHANNEL_DELETED, self, channel)
+        for conn in list(channel.consumers):
+            channel.leave(conn)
+        self._forget(channel)
+
+    def _forget(self, channel: Channel) -> None:
+        if self.channels.get(channel.name) is channel:
+            del self.channels[channel.name]
+        self._context.bounded.pop(channel, None)
+        if self._cursors is not None:
+            self._cursors.drop(channel.number)
+        self._context.engine.forget_window(channel.window)
+
+    # --- handing over ---
+
+    def _update_handing(self) -> None:
+        handing = bool(self.channels) and not self.paused
+        if handing and not self.tail.handing:
+            self.tail.hand()
+        self.tail.handing = handing
+
+    def pause(self) -> None:
+        self._set_paused(True)
+
+    def unpause(self) -> None:
+        self._set_paused(False)
+
+    def _set_paused(self, paused: bool) -> None:
+        if paused == self.paused:
+            return
+        self.paused = paused
+        self.store_or(lambda: setattr(self, "paused", not paused))
+        self._update_handing()
+        self.store_cursors()
+
+    def empty(self) -> None:
+        """Drop the topic's own queue; what channels have is theirs."""
+        tail = self.tail
+        for channel in self.channels.values():
+            channel.window.skip(tail.handed_end, tail.committed_end)
+        tail.hand()
+        self.store_cursors()
+
+    def _trim_queue(self) -> None:
+        """The queue of an ephemeral topic without a channel keeps the newest `mem_queue_size`."""
+        tail = self.tail
+        oldest = tail.committed_end - self.mem_queue_size
+        if oldest > tail.handed_end:
+            tail.handed_end = oldest
+
+    # --- publishing ---
+
+    def publish(self, bodies: list[bytes], due_ns: int, done: PublishDone) -> None:
+        """Messages from HTTP. `done` is called once, with None when they are as safe as the topic's
+        durability says, or with what went wrong. Raises Refused when none are taken."""
+        if self.refusal:
+            raise Refused(self.refusal)
+        self.partition.publish(bodies, due_ns, done)
+
+    def append(self, conn: Conn, verb: int, body: bytes, due_ns: int) -> None:
+        """One message of a V2 connection that the kernel left to Python (DPUB). Its OK or its error
+        comes from the kernel. Raises Refused when none are taken."""
+        if self.refusal:
+            raise Refused(self.refusal)
+        self.tail.append(body, due_ns)
+        conn.appended(self.tail, verb)
+
+    def refresh_refusal(self) -> None:
+        """Find out anew whether publishes are taken, and tell the kernel."""
+        self.refusal = (
+            "exiting"
+            if self._context.exiting
+            else self.partition.refusal or self._context.disk_refusal
+        )
+        self.tail.refusing = bool(self.refusal)
+
+    # --- files ---
+
+    def store_or(self, undo: Callable[[], object]) -> None:
+        """Write topic.json; when that fails, take the change back and raise StorageError."""
+        if self.ephemeral:
+            return
+        try:
+            write_topic_file(self._context.disk, self.directory, self._file())
+        except StorageError:
+            undo()
+            raise
+
+    def make_known(self, topics_path: str) -> None:
+        """The last step of a creation: from here on a start brings the topic back."""
+        if self.ephemeral:
+            return
+        write_topic_file(self._context.disk, self.directory, self._file())
+        try:
+            self._context.disk.sync_directory(topics_path)
+        except OSError as error:
+            raise StorageError(self.directory, f"cannot be made to last: {error}") from error
+
+    def mark_deleted(self) -> None:
+        """From here on a start removes the topic. Raises StorageError, and then nothing has
+        changed."""
+        if not self.ephemeral:
+            file = self._file()
+            file.deleted = True
+            write_topic_file(self._context.disk, self.directory, file)
+
+    def _file(self) -> TopicFile:
+        return TopicFile(
+            name=self.name,
+            identity=self.identity,
+            created_ns=self.created_ns,
+            paused=self.paused,
+            channel_number_next=self._channel_number_next,
+            settings=self.settings,
+            channels=[
+                ChannelEntry(channel.name, channel.number, channel.created_ns, channel.paused)
+                for channel in self.channels.values()
+                if channel.number != NOT_KEPT
+            ],
+        )
+
+    def store_cursors(self) -> None:
+        """Put into the journal what changed outside of a turn."""
+        if self._cursors is not None:
+            self._cursors.append_changes()
+            self._touch()
+
+    @property
+    def cursors(self) -> Cursors | None:
+        return self._cursors
+
+    def _touch(self) -> None:
+        self._context.touched[self] = None
+
+    # --- housekeeping and the end ---
+
+    def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> bool:
+        """True when nothing is left to do until the next write."""
+        settled = self.partition.settle(wall_ns, sync_log)
+        if self._cursors is not None:
+            settled &= self._cursors.settle(sync_journal)
+        return settled
+
+    def retain(self, wall_ns: int) -> None:
+        """Nothing that the topic or a channel still wants is let go."""
+        if self.ephemeral and not self.channels:
+            self._trim_queue()
+        floor = self.tail.handed_end
+        for channel in self.channels.values():
+            floor = min(floor, channel.window.floor)
+        self.partition.retain(floor, wall_ns)
+
+    def close(self) -> None:
+        self.partition.close()
+        if self._cursors is not None:
+            self._cursors.close()
+
+    def delete(self) -> None:
+        """Let go of everything in memory and destroy the log. `mark_deleted` came before."""
+        self.partition.retire()
+        for channel in list(self.channels.values()):
+            channel.deleted = True
+            self._let_go(channel)
+        self._context.engine.forget_tail(self.name.encode())
+        if self._cursors is not None:
+            self._cursors.discard()
+        self._context.touched.pop(self, None)
+        self.partition.log.destroy()
+
+    # --- numbers ---
+
+    @property
+    def depth(self) -> int:
+        if self.ephemeral and not self.channels:
+            self._trim_queue()
+        return self.tail.committed_end - self.tail.handed_end
+
+    @property
+    def backend_depth(self) -> int:
+        """How many of `depth` have to be read from the disk."""
+        return max(0, min(self.tail.memory_start, self.tail.committed_end) - self.tail.handed_end)
+
+    @property
+    def message_count(self) -> int:
+        return self.tail.message_count
+
+    @property
+    def message_bytes(self) -> int:
+        return self.tail.message_bytes
+
+    def validate(self) -> None:
+        self.partition.validate()
+        if self._cursors is not None:
+            self._cursors.validate()
+        for channel in self.channels.values():
+            channel.validate()
+        if self.tail.handing != (bool(self.channels) and not self.paused):
+            raise RuntimeError(f"{self.name}: handing is {self.tail.handing}")
+        if self.tail.handing and self.tail.handed_end != self.tail.committed_end:
+            raise RuntimeError(f"{self.name}: handing, but behind the committed end")
+        numbers = [c.number for c in self.channels.values() if c.number != NOT_KEPT]
+        if len(set(numbers)) != len(numbers):
+            raise RuntimeError(f"{self.name}: two channels share a number")
+        if numbers and max(numbers) >= self._channel_number_next:
+            raise RuntimeError(f"{self.name}: a channel number could be given out twice")
