@@ -64,7 +64,7 @@ cdef class Conn:
     # lists of the hub, and the socket half
     cdef bint output_listed, ready_listed, interest_listed
     cdef unsigned int interest
-    cdef bint want_write, hold_listed
+    cdef bint want_write, hold_listed, lazy
     cdef unsigned int slot
 
     cdef int parse(self, const unsigned char* data, size_t size) except -1

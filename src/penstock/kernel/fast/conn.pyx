@@ -104,6 +104,7 @@ cdef class Conn:
         self.me.rdy = value
         if self.window is not None:
             self.window.mark_pump()
+            self.mark_interest()
 
     @property
     def closing(self):
@@ -361,6 +362,7 @@ cdef class Conn:
         if not self.me.closing:
             self.me.rdy = value
             self.window.mark_pump()
+            self.mark_interest()
         return line + 1
 
     # --- publishing ---

@@ -7,7 +7,9 @@ from penstock.kernel.fast.window cimport Window
 
 cdef class Engine:
     cdef Hub hub
-    cdef int epoll_fd, wake_fd
+    cdef int epoll_fd, wake_fd, timer_fd
+    cdef int lazy_fd  # an epoll of its own for consumers with a large RDY (see read_consumers)
+    cdef bint lazy_watched
     cdef list slots  # Conn or None, by slot
     cdef list free_slots
     cdef unsigned int last_serial
@@ -16,7 +18,13 @@ cdef class Engine:
     cdef readonly bint busy
     cdef readonly long long deadline_ns
 
-    cdef int read_socket(self, Conn conn) except -1
+    cdef int watch(self, int fd, unsigned long long tag) except -1
+    cdef Py_ssize_t read_event(self, unsigned long long tag, unsigned int ready) except -2
+    cdef Py_ssize_t read_socket(self, Conn conn) except -2
+    cdef int read_consumers(self) except -1
+    cdef int arm_timer(self) except -1
+    cdef int disarm_timer(self) except -1
+    cdef int home_of(self, Conn conn) noexcept
     cdef int work_ready(self) except -1
     cdef int work_settled(self) except -1
     cdef int work_pumps(self) except -1
