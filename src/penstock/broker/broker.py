@@ -38,6 +38,7 @@ from penstock.errors import NameInvalid, NotFound, PartitionMissing, Refused, St
 from penstock.ids.guid import IdRange
 from penstock.kernel import Engine, Tail, Window
 from penstock.log.disk import Disk, Lock, lock_directory
+from penstock.log.names import segment_bases
 from penstock.log.partition import PartitionLog
 from penstock.log.settings import LogSettings
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -174,10 +175,10 @@ class Broker:
         """A creation that was interrupted before it ended: nothing can have been published. When
         there are messages all the same, topic.json got lost, and that is for people to look at."""
         partition_path = directories.partition_directory(directory)
-        if self._disk.is_directory(partition_path) and self._disk.listdir(partition_path):
-            log = PartitionLog.open(
-                self._disk, partition_path, self._log_settings, self._clock.wall_ns()
-            )
+        if self._disk.is_directory(partition_path) and segment_bases(
+            self._disk.listdir(partition_path)
+        ):
+            log = PartitionLog.open(self._disk, partition_path, self._log_settings)
             stored = log.written_end
             log.close()
             if stored:

@@ -9,7 +9,8 @@ _log = logging.getLogger("penstock.broker")
 
 
 class Trouble(IntEnum):
-    """Kinds of trouble. WRITE and JOURNAL go away with the next success; the others stay."""
+    """Kinds of trouble. STOPPED and DAMAGED stay; the others go away with
+    the next success."""
 
     WRITE = 1  # the last write was not done
     JOURNAL = 2  # channel state could not be stored
@@ -17,6 +18,7 @@ class Trouble(IntEnum):
     DAMAGED = 4  # acknowledged data is hurt
     DISK_LOW = 5  # free disk is below the watermark
     CLEANUP = 6  # files that should be gone could not be removed
+    READ = 7  # a channel waits for messages that cannot be read just now
 
 
 class Health:

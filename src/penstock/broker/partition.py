@@ -26,7 +26,8 @@ from penstock.broker.health import Trouble
 from penstock.broker.options import Durability
 from penstock.errors import LogDamaged, PartitionStopped, PenstockError, StorageError
 from penstock.kernel import Source, Tail, Window
-from penstock.log.partition import PartitionLog, SyncJob
+from penstock.log.partition import PartitionLog
+from penstock.log.sync import SyncJob
 
 PublishDone = Callable[[PenstockError | None], None]
 Damage = tuple[int, int, str]  # from offset, to offset, reason
@@ -65,11 +66,12 @@ class Partition:
         self._write_failed = False
         self._open_done: list[PublishDone] = []  # publishers in the open batch
         self._sealed_done: list[PublishDone] = []
+        self._unread: dict[tuple[Window, int], int] = {}  # loads that failed, by offset
         self._held: deque[tuple[list[bytes], int, PublishDone]] = deque()  # wait for the next batch
         for damage in log.damaged:
             self._add_damage(*damage)
-        if log.stopped:
-            self.stop(str(log.stopped))
+        if log.stopped is not None:
+            self.stop(log.stopped.reason)
 
     @property
     def refusal(self) -> str:
@@ -153,13 +155,9 @@ class Partition:
         job, self._job = self._job, None
         if job is None:
             raise RuntimeError(f"{self._topic_name}: a sync ended that nobody began")
-        try:
-            self.log.sync_end(job, error)
-        except StorageError as stopped:
-            self._fail_sync(stopped)
-            return
-        if error is not None:
-            self._fail_sync(PartitionStopped(self._topic_name, f"sync failed: {error}"))
+        self.log.sync_end(job, error)
+        if self.log.stopped is not None:
+            self._fail_sync(self.log.stopped)
             return
         if self._commits_at_once:
             return
@@ -185,7 +183,7 @@ class Partition:
         self._write_failed = True
         self._context.health.report(self._topic_name, Trouble.WRITE, error.reason)
         self.tail.fail()
-        if self.log.stopped or isinstance(error, PartitionStopped):
+        if self.log.stopped is not None:
             self.stop(error.reason)
         self._tell_sealed(error)
 
@@ -238,18 +236,21 @@ class Partition:
         self._syncs.wait_for(lambda: self.busy)
         if not self.stopped:
             self.write(self._context.clock.wall_ns())
-            if self._syncing and not self.stopped:
-                self.sync()
-            self._syncs.wait_for(lambda: self.busy or bool(self.tail.sealed_count))
+            self._syncs.wait_for(lambda: self.busy)
         try:
-            self.log.close()
-        except (OSError, StorageError) as error:
+            if self._syncing:
+                self.log.close()
+            else:
+                self.log.destroy()
+        except StorageError as error:
             self._context.health.report(self._topic_name, Trouble.WRITE, f"at close: {error}")
 
     # --- reading ---
 
     def load(self, window: Window, which: int, offset: int) -> None:
-        """The answer to a NEED: the block that holds `offset`."""
+        """The answer to a NEED: the block that holds `offset`. What is damaged is stepped over.
+        What cannot be read just now is tried again at housekeeping, and the channel waits for
+        it."""
         try:
             block = self.log.read(offset, limits.READ_BLOCK_BYTES)
         except LogDamaged as error:
@@ -257,8 +258,20 @@ class Partition:
             self._add_damage(start, end, error.reason)
             step_over(window, which, offset, end)
             self._on_trouble()
-            return
-        window.load(which, block)
+        except StorageError as error:
+            self._unread[window, which] = offset
+            self._touched[self.tail.owner] = None
+            self._context.health.report(self._topic_name, Trouble.READ, error.reason)
+        else:
+            window.load(which, block)
+
+    def _load_again(self) -> None:
+        unread, self._unread = self._unread, {}
+        for (window, which), offset in unread.items():
+            if not window.owner.deleted:
+                self.load(window, which, offset)
+        if unread and not self._unread:
+            self._context.health.clear(self._topic_name, Trouble.READ)
 
     def _add_damage(self, start: int, end: int, reason: str) -> None:
         if any(start >= known[0] and end <= known[1] for known in self.damaged):
@@ -270,20 +283,46 @@ class Partition:
     # --- housekeeping ---
 
     def retain(self, floor_offset: int, wall_ns: int) -> None:
-        """Let go of old segments. Hurt ones stay: they are evidence, and may be repaired."""
-        for start, _, _ in self.damaged:
-            floor_offset = min(floor_offset, start)
+        """Let go of old segments below `floor_offset`."""
         options = self._context.options
-        self.log.retain(floor_offset, wall_ns, options.retain_age_ns, options.retain_bytes)
+        health = self._context.health
+        try:
+            self.log.retain(floor_offset, wall_ns, options.retain_age_ns, options.retain_bytes)
+        except StorageError as error:
+            health.report(self._topic_name, Trouble.CLEANUP, error.reason)
+        else:
+            health.clear(self._topic_name, Trouble.CLEANUP)
+        self._notice_stop()
 
     def settle(self, wall_ns: int, sync: bool) -> bool:
         """Sync what is unsynced, repeat the synced end in the mark. True when nothing is left."""
-        if self.stopped or not self._syncing:
-            return True
-        if sync and self.log.unsynced_bytes:
+        if self._unread:
+            self._load_again()
+        if not self.stopped:
+            self._settle_log(wall_ns, sync)
+        return not self._unread and (
+            bool(self.stopped) or not self._syncing or not self.log.unsynced_bytes
+        )
+
+    def _settle_log(self, wall_ns: int, sync: bool) -> None:
+        log = self.log
+        if not self._syncing:
+            # only so that retention may let go of the oldest segment
+            if log.unsynced_bytes > self._context.options.segment_bytes_max:
+                self.sync()
+            return
+        if sync and log.unsynced_bytes:
             self.sync()
-        self.log.mark(wall_ns)
-        return not self.log.unsynced_bytes and not self.busy
+        try:
+            log.mark(wall_ns)
+        except StorageError as error:
+            self._write_failed = True
+            self._context.health.report(self._topic_name, Trouble.WRITE, error.reason)
+
+    def _notice_stop(self) -> None:
+        """The log may stop on its own account, when it syncs outside of a job."""
+        if self.log.stopped is not None and not self.stopped:
+            self.stop(self.log.stopped.reason)
 
     def validate(self) -> None:
         self.tail.validate()

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.kernel import load
+
+from .world import World
+
+
+@pytest.fixture(scope="session", params=["pure", "compiled"])
+def kernel(request: pytest.FixtureRequest) -> SimpleNamespace:
+    return load(request.param)
+
+
+@pytest.fixture
+def start(tmp_path: Path, kernel: SimpleNamespace) -> Iterator[Callable[..., World]]:
+    """Starts a broker on an empty directory; closes it and all that were started after it."""
+    family: list[World] = []
+
+    def begin(**options: Any) -> World:
+        path = tmp_path / "data"
+        path.mkdir()
+        return World.start(path, kernel, family, **options)
+
+    yield begin
+    for world in family:
+        world.close()

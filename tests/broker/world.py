@@ -1,0 +1,258 @@
+"""A broker without a daemon: the turn of the loop, a clock that stands still until it is told, sync
+jobs that end when the test says so, and consumers on connections without sockets."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from penstock import limits
+from penstock.broker.broker import Broker
+from penstock.broker.channel import Channel
+from penstock.broker.options import BrokerOptions
+from penstock.broker.ports import Job
+from penstock.errors import PenstockError
+from penstock.kernel import Event
+from penstock.log.disk import OsDisk
+
+START_WALL_NS = 1_780_000_000 * limits.SECOND
+START_MONO_NS = 1_000 * limits.SECOND
+MESSAGE_TIMEOUT_NS = 60 * limits.SECOND
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.since_ns = 0
+        self.wall_step_ns = 0
+
+    def mono_ns(self) -> int:
+        return START_MONO_NS + self.since_ns
+
+    def wall_ns(self) -> int:
+        return START_WALL_NS + self.since_ns + self.wall_step_ns
+
+    def pass_ns(self, ns: int) -> None:
+        self.since_ns += ns
+
+
+class Threads:
+    """Jobs run when they are submitted, or, while `held`, when someone waits or lets go."""
+
+    def __init__(self) -> None:
+        self.held = False
+        self.error: OSError | None = None  # what every job fails with
+        self.waiting: list[Job] = []
+        self._done: list[tuple[Job, OSError | None]] = []
+        self.submitted = 0
+
+    def submit(self, job: Job) -> None:
+        self.submitted += 1
+        self.waiting.append(job)
+        if not self.held:
+            self.run()
+
+    def run(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for job in waiting:
+            error = self.error
+            if error is None:
+                try:
+                    job.run()
+                except OSError as caught:
+                    error = caught
+            self._done.append((job, error))
+
+    def take_done(self) -> list[tuple[Job, OSError | None]]:
+        done, self._done = self._done, []
+        return done
+
+    def wait(self) -> None:
+        self.run()
+
+
+class Message(NamedTuple):
+    id: bytes
+    attempts: int
+    body: bytes
+
+
+class Consumer:
+    """A V2 connection, subscribed."""
+
+    def __init__(self, world: World, channel: Channel, rdy: int) -> None:
+        self._world = world
+        self.channel = channel
+        self.conn = world.engine.open_detached()
+        self.conn.timeout_ns = MESSAGE_TIMEOUT_NS
+        self.conn.feed(b"  V2")
+        channel.subscribe(self.conn)
+        self.received: list[Message] = []
+        self.errors: list[bytes] = []
+        self.ready(rdy)
+
+    def ready(self, rdy: int) -> None:
+        self._world.turn()
+        self.conn.rdy = rdy
+        self._world.turn()
+
+    def take(self) -> list[Message]:
+        """What has come since the last call."""
+        self._world.turn()
+        taken = [message for message in messages(self.conn.take_output())]
+        self.received += taken
+        return taken
+
+    def finish(self, *given: Message) -> None:
+        self.conn.feed(b"".join(b"FIN " + message.id + b"\n" for message in given))
+        self._world.turn()
+
+    def requeue(self, message: Message, delay_ns: int = 0) -> None:
+        self.channel.window.requeue(
+            self.conn.serial, int(message.id, 16), delay_ns, self._world.clock.wall_ns()
+        )
+        self._world.turn()
+
+    def leave(self) -> None:
+        self.channel.leave(self.conn)
+        self.conn.close()
+        self._world.turn()
+
+
+def messages(data: bytes) -> Iterator[Message]:
+    position = 0
+    while position < len(data):
+        size = int.from_bytes(data[position : position + 4], "big")
+        kind = int.from_bytes(data[position + 4 : position + 8], "big")
+        frame = data[position + 8 : position + 4 + size]
+        if kind == 2:
+            yield Message(frame[10:26], int.from_bytes(frame[8:10], "big"), frame[26:])
+        position += 4 + size
+
+
+class World:
+    def __init__(
+        self,
+        path: Path,
+        kernel: SimpleNamespace,
+        family: list[World],
+        disk: Any = None,
+        clock: FakeClock | None = None,
+        **options: Any,
+    ) -> None:
+        self.path = path
+        self.kernel = kernel
+        self.family = family
+        self.closed = False
+        self.disk = disk if disk is not None else OsDisk()
+        self.clock = clock or FakeClock()
+        self.options = BrokerOptions(**{"disk_free_bytes_min": 0, **options})
+        self.threads = Threads()
+        self.engine = kernel.Engine(1 << 20, 5 << 20, 2500)
+        self.broker = Broker(
+            self.engine, self.disk, path, self.options, self.clock, self.threads
+        )
+        self.events: list[tuple[Any, ...]] = []  # other than NEED
+        self.changes: list[tuple[str, str, str]] = []
+        self.broker.on_topic_changed.append(
+            lambda change, topic, channel: self.changes.append(
+                (change.name, topic.name, channel.name if channel else "")
+            )
+        )
+
+    @classmethod
+    def start(
+        cls, path: Path, kernel: SimpleNamespace, family: list[World], **options: Any
+    ) -> World:
+        world = cls(path, kernel, family, **options)
+        world.broker.open()
+        family.append(world)
+        world.broker.validate()
+        return world
+
+    def turn(self) -> None:
+        """As net/turn.py does it."""
+        mono_ns, wall_ns = self.clock.mono_ns(), self.clock.wall_ns()
+        self.engine.tick(mono_ns, wall_ns)
+        self.events += self.engine.poll(mono_ns)
+        self.broker.synced()
+        self.broker.write(self.engine.dirty_tails())
+        for _ in range(100):
+            events = self.engine.flush(mono_ns, wall_ns)
+            if not events:
+                break
+            for event in events:
+                if event[0] == Event.NEED:
+                    self.broker.load(*event[1:])
+                else:
+                    self.events.append(event)
+        else:
+            raise AssertionError("a turn that does not end")
+        self.broker.journal(self.engine.dirty_windows())
+        self.broker.validate()
+
+    def turns(self) -> None:
+        """Until what was submitted is through."""
+        self.turn()
+        self.turn()
+
+    def pass_ns(self, ns: int) -> None:
+        """Time goes by, and the second's housekeeping with it."""
+        self.clock.pass_ns(ns)
+        self.turn()
+        self.broker.housekeeping()
+        self.turn()
+
+    def publish(self, topic: str, *bodies: bytes, due_ns: int = 0) -> Outcome:
+        outcome = Outcome()
+        self.broker.topic(topic).publish(list(bodies), due_ns, outcome)
+        self.turns()
+        return outcome
+
+    def consumer(self, topic: str, channel: str, rdy: int = 100) -> Consumer:
+        return Consumer(self, self.broker.topic(topic).channel(channel), rdy)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.broker.close()
+            self.engine.close()
+
+    def restart(self, **options: Any) -> World:
+        """An orderly stop and a start."""
+        self.close()
+        return self._again(self.path, options)
+
+    def killed(self, **options: Any) -> World:
+        """A start on what the files hold at this instant, as after kill -9."""
+        image = self.path.with_name(self.path.name + "+")
+        shutil.copytree(self.path, image)
+        self.close()
+        return self._again(image, options)
+
+    def _again(self, path: Path, options: dict[str, Any]) -> World:
+        chosen = {name: getattr(self.options, name) for name in self.options.__slots__}
+        return World.start(
+            path,
+            self.kernel,
+            self.family,
+            disk=self.disk,
+            clock=self.clock,
+            **{**chosen, **options},
+        )
+
+
+class Outcome:
+    """What a publisher is told, once."""
+
+    def __init__(self) -> None:
+        self.told: list[PenstockError | None] = []
+
+    def __call__(self, error: PenstockError | None) -> None:
+        self.told.append(error)
+
+    @property
+    def stored(self) -> bool:
+        return self.told == [None]
