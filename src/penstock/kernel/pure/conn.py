@@ -1,0 +1,359 @@
+"""One V2 client connection: answers to publishes, output, its part as a consumer, its end."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from penstock.kernel.interface import Event
+from penstock.kernel.pure.reader import Reader
+from penstock.kernel.pure.tail import FAILED, PENDING, Promise
+from penstock.limits import CLOSE_DRAIN_NS, KIB, MESSAGE_TIMEOUT_NS, MIB
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from penstock.kernel.pure.engine import Engine
+    from penstock.kernel.pure.tail import Tail
+    from penstock.kernel.pure.window import Window
+
+OWED_MAX = 64  # runs of unanswered publishes; a connection that mixes topics waits beyond this
+STUCK_INPUT_BYTES_MAX = 256 * KIB  # read ahead of a command that is still being decided
+UNSENT_BYTES_MAX = 1 * MIB  # a publisher that does not read its OKs is not read from
+CHUNK_BYTES = 256 * KIB  # deliveries queued before they are sent
+DRAIN_BYTES_MAX = 16 * MIB  # of a refused client, read and dropped before the close
+_HYSTERESIS_RDY_MIN = 64  # below this a refill is not worth waiting for
+
+_FRAME_HEAD = struct.Struct(">II")
+_FRAME_TYPE_BYTES = 4
+_OK_FRAME = _FRAME_HEAD.pack(6, 0) + b"OK"
+
+
+class Owed:
+    """A run of publishes with one verb into one batch."""
+
+    __slots__ = ("count", "promise", "verb")
+
+    def __init__(self, promise: Promise, verb: int) -> None:
+        self.promise = promise
+        self.verb = verb
+        self.count = 0
+
+
+class Conn(Reader):
+    def __init__(self, engine: Engine, serial: int, sock: socket.socket | None) -> None:
+        super().__init__(engine)
+        self.owner: Any = None
+        self.sock = sock  # None: detached, or gone
+        self.interest = 0  # what epoll was told
+        self.output = bytearray()
+        self.blocked = False  # no deliveries before the output is sent
+        self.eof = False
+        self.gone = False
+        self.ending = False  # close_after_flush was called
+        self.ends_at_ns = 0  # mono; then it is closed, come what may
+        self.shut = False
+        self.sample_rate = 0
+        self.timeout_ns = MESSAGE_TIMEOUT_NS
+        self.in_flight = 0
+        self.message_count = 0
+        self.finish_count = 0
+        self.requeue_count = 0
+        self._serial = serial
+        self._detached = sock is None
+        self._owed: deque[Owed] = deque()
+        self._failed = False
+        self._drained_bytes = 0
+        self._hold_bytes = 0
+        self._hold_ns = 0
+        self._hold_since_ns = 0  # 0: nothing is held
+        self._urgent = False  # a response is queued: it takes along what is held
+
+    @property
+    def serial(self) -> int:
+        return self._serial
+
+    @property
+    def rdy(self) -> int:
+        return self.rdy_now
+
+    @rdy.setter
+    def rdy(self, count: int) -> None:
+        self.rdy_now = count
+        if self.window is not None:
+            self.window.mark()
+
+    @property
+    def unsent(self) -> int:
+        return len(self.output)
+
+    @property
+    def pending(self) -> int:
+        return sum(owed.count for owed in self._owed)
+
+    # --- input ---
+
+    def feed(self, data: Buffer) -> None:
+        if not (self.gone or self.eof):
+            self._receive(memoryview(data))
+            self.engine.ready[self] = None
+
+    def feed_eof(self) -> None:
+        self.note_eof()
+        self.engine.ready[self] = None
+
+    def _receive(self, data: memoryview) -> None:
+        if self.ending:
+            self._drained_bytes += len(data)
+        else:
+            self.take_in(data)
+
+    def note_eof(self) -> None:
+        self.eof = True
+        self.engine.outputs[self] = None
+        self.engine.interests[self] = None
+
+    def receive_socket(self, buffer: memoryview) -> None:
+        """One recv, and what can be made of it."""
+        if self.sock is None:
+            return
+        try:
+            size = self.sock.recv_into(buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.drop(f"connection lost: {error.strerror}")
+            return
+        if size == 0:
+            self.note_eof()
+            return
+        self._receive(buffer[:size])
+        self.read_commands()
+        if self.stuck or self.ending:
+            self.engine.interests[self] = None
+
+    def wants_input(self) -> bool:
+        if self.gone or self.eof:
+            return False
+        if self.ending:
+            return self._drained_bytes <= DRAIN_BYTES_MAX
+        if len(self.output) > UNSENT_BYTES_MAX:
+            return False
+        return not (self.stuck and self.unread > STUCK_INPUT_BYTES_MAX)
+
+    def resume(self) -> None:
+        self.halted = False
+        self.engine.ready[self] = None
+        self.engine.interests[self] = None
+
+    def read_body(self, size_max: int) -> None:
+        self.expect_body(size_max)
+        self.resume()
+
+    def unstall(self) -> None:
+        self.stalled = False
+        self.engine.ready[self] = None
+        self.engine.interests[self] = None
+
+    # --- publishes and their answers ---
+
+    def owes(self) -> bool:
+        return bool(self._owed)
+
+    def may_owe(self, tail: Tail, verb: int) -> bool:
+        if len(self._owed) < OWED_MAX:
+            return True
+        last = self._owed[-1]
+        return last.promise is tail.promise and last.verb == verb
+
+    def owe(self, tail: Tail, verb: int) -> None:
+        promise = tail.promise
+        last = self._owed[-1] if self._owed else None
+        if last is None or last.promise is not promise or last.verb != verb:
+            last = Owed(promise, verb)
+            self._owed.append(last)
+            promise.conns[self] = None
+        last.count += 1
+
+    def appended(self, tail: Tail, verb: int) -> None:
+        self._appended(tail, verb, 1)
+
+    def settle(self) -> None:
+        """Answer what stands at the head of the FIFO, as far as it is decided."""
+        while self._owed and self._owed[0].promise.outcome != PENDING:
+            owed = self._owed.popleft()
+            if self._failed or self.gone or self.shut:
+                continue
+            if owed.promise.outcome == FAILED:
+                self._failed = self.halted = True
+                self.engine.events.append((Event.PUB_FAILED, self, owed.verb, owed.promise.tail))
+            else:
+                self._respond(_OK_FRAME * owed.count)
+        if self.held:
+            self.held = False
+            self.engine.ready[self] = None
+            self.engine.interests[self] = None
+        if self.eof:
+            self.engine.outputs[self] = None
+
+    # --- output ---
+
+    def reply(self, frame_type: int, data: bytes) -> None:
+        if not (self.gone or self.ending):
+            self._respond(_FRAME_HEAD.pack(_FRAME_TYPE_BYTES + len(data), frame_type) + data)
+
+    def _respond(self, frames: bytes) -> None:
+        self.output += frames
+        self._urgent = True
+        self.engine.outputs[self] = None
+
+    def deliver(self, frames: bytes, count: int) -> None:
+        """Message frames, built for this consumer."""
+        self.in_flight += count
+        self.message_count += count
+        self.output += frames
+        self.blocked = len(self.output) >= CHUNK_BYTES
+        if self._hold_ns and not self._hold_since_ns:
+            self._hold_since_ns = self.engine.mono_ns
+        self.engine.outputs[self] = None
+
+    @property
+    def holds_output(self) -> bool:
+        return self._hold_ns > 0
+
+    def output_every(self, bytes_max: int, timeout_ns: int) -> None:
+        self._hold_bytes = bytes_max
+        self._hold_ns = timeout_ns
+        self.engine.outputs[self] = None
+
+    @property
+    def held_until_ns(self) -> int:
+        return self._hold_since_ns + self._hold_ns
+
+    def holding(self, mono_ns: int) -> bool:
+        """Is output held back on purpose right now?"""
+        window = self.window
+        return (
+            self._hold_ns > 0
+            and self._hold_since_ns > 0
+            and not (self._urgent or self.ending or self.eof)
+            and len(self.output) < self._hold_bytes
+            and mono_ns < self.held_until_ns
+            and window is not None
+            and not window.paused
+            and self.rdy_now > self.in_flight
+        )
+
+    def take_output(self) -> bytes:
+        if self.holding(self.engine.mono_ns):
+            return b""
+        data = bytes(self.output)
+        self.output.clear()
+        self.sent_all()
+        if self.eof or self.ending:
+            self.engine.outputs[self] = None
+        return data
+
+    def send(self) -> None:
+        """Send what the socket takes."""
+        if self.sock is None or not self.output:
+            return
+        try:
+            size = self.sock.send(self.output)
+        except (BlockingIOError, InterruptedError):
+            size = 0
+        except OSError as error:
+            self.drop(f"send failed: {error.strerror}")
+            return
+        if size < len(self.output):
+            del self.output[:size]
+            self.blocked = True
+        else:
+            self.output = bytearray()
+            self.sent_all()
+        self.engine.interests[self] = None
+
+    def sent_all(self) -> None:
+        self._hold_since_ns = 0
+        self._urgent = False
+        if self.blocked:
+            self.blocked = False
+            if self.window is not None:
+                self.window.mark()
+
+    # --- consuming ---
+
+    def subscribe(self, window: Window) -> None:
+        if self.window is not None:
+            raise RuntimeError("this connection is subscribed already")
+        self.window = window
+        window.add_consumer(self)
+
+    def leave(self) -> None:
+        if self.window is not None:
+            self.window.remove_consumer(self)
+            self.window = None
+
+    def room(self) -> int:
+        """Free places, with hysteresis: a large window is refilled in pieces worth a send."""
+        room = self.rdy_now - self.in_flight
+        if room <= 0 or self.closing or self.blocked or self.eof:
+            return 0
+        if (
+            self.rdy_now >= _HYSTERESIS_RDY_MIN
+            and 2 * self.in_flight > self.rdy_now
+            and 4 * room < self.rdy_now
+        ):
+            return 0
+        return room
+
+    # --- the end ---
+
+    def close_after_flush(self) -> None:
+        if self.gone or self.ending:
+            return
+        self.ending = self.closing = True
+        self.halted = self.held = self.stalled = False
+        self.ends_at_ns = self.engine.mono_ns + CLOSE_DRAIN_NS
+        self.drain()
+        self.engine.endings[self] = None
+        self.engine.outputs[self] = None
+        self.engine.interests[self] = None
+
+    def close(self) -> None:
+        self.drop("closed")
+
+    def finish(self) -> None:
+        """Everything is sent: is this connection at its end?"""
+        if self.ending:
+            if self.eof or self._detached:
+                self.drop("closed")
+            elif not self.shut:
+                self._shut_down()
+        elif self.eof and not (self.stuck or self._owed or self in self.engine.ready):
+            self.drop("eof")
+
+    def _shut_down(self) -> None:
+        self.shut = True
+        self.leave()
+        if self.sock is None:
+            return
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            self.drop(f"connection lost: {error.strerror}")
+
+    def is_overdue(self, mono_ns: int) -> bool:
+        return mono_ns >= self.ends_at_ns or self._drained_bytes > DRAIN_BYTES_MAX
+
+    def drop(self, reason: str) -> None:
+        """Report the end once, and let go of everything."""
+        if self.gone:
+            return
+        self.gone = self.closing = True
+        self.engine.events.append((Event.CLOSED, self, reason))
+        self.leave()
+        self.drain()
+        self.engine.release(self)

@@ -1,0 +1,199 @@
+"""Delivery: from a window to its consumers, in the order and shares that the rules give.
+
+While there are messages and consumers with room, each consumer in turn gets up to its fair share.
+When both new messages and waiting strays are there, each share is split between the two.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from penstock.kernel.interface import Source
+from penstock.kernel.pure.conn import CHUNK_BYTES
+
+if TYPE_CHECKING:
+    from penstock.kernel.pure.block import Batch, Special
+    from penstock.kernel.pure.conn import Conn
+    from penstock.kernel.pure.engine import Engine
+    from penstock.kernel.pure.window import Window
+
+_MESSAGE_HEAD = struct.Struct(">IIqH16s")
+_HEAD_BYTES = _MESSAGE_HEAD.size  # of a frame, before the body
+_SIZE_BYTES = 4  # the first field of the frame does not count itself
+_MESSAGE_TYPE = 2
+
+
+def message_head(size: int, timestamp_ns: int, attempts: int, id: int) -> bytes:
+    return _MESSAGE_HEAD.pack(
+        _HEAD_BYTES - _SIZE_BYTES + size, _MESSAGE_TYPE, timestamp_ns, attempts, b"%016x" % id
+    )
+
+
+def pump(window: Window, engine: Engine) -> None:
+    """Deliver while there are messages and consumers with room."""
+    park_delayed(window, engine)
+    while not window.paused and window.depth > 0:
+        conns = window.conns
+        ready = sum(conn.room() > 0 for conn in conns)
+        if ready == 0:
+            return
+        first = window.turn % len(conns)
+        window.turn = (first + 1) % len(conns)
+        sent = 0
+        for conn in conns[first:] + conns[:first]:
+            share = -(-window.depth // ready)
+            sent += Delivery(window, conn, engine).run(min(conn.room(), share))
+        if sent == 0:
+            return
+
+
+def park_delayed(window: Window, engine: Engine) -> None:
+    """Delayed messages at the cursor start their wait now, consumers or not (in memory only: what
+    has to be read from a file is met when the cursor gets there)."""
+    window.step_over()
+    while window.next < window.tail.handed_end:
+        batch = window.tail.find(window.next)
+        if batch is None or batch.plain:
+            return
+        special = batch.special(window.next - batch.base_offset)
+        if special.due_ns <= engine.wall_ns:
+            return
+        _park(window, special)
+
+
+def _park(window: Window, special: Special) -> None:
+    flight = window.new_stray(special.id, special.attempts)
+    window.sleep(flight, special.due_ns)
+    window.move_to(window.next + 1)
+    window.step_over()
+
+
+class Delivery:
+    """One share of messages for one consumer."""
+
+    def __init__(self, window: Window, conn: Conn, engine: Engine) -> None:
+        self._window = window
+        self._conn = conn
+        self._engine = engine
+        self._parts: list[bytes] = []  # of frames
+        self._size = len(conn.output)
+        self._sent = 0
+
+    def run(self, quota: int) -> int:
+        """Up to `quota` messages; returns how many."""
+        window = self._window
+        if quota <= 0:
+            return 0
+        more = window.next < window.tail.handed_end
+        if window.strays.waiting:
+            for_strays = quota
+            if more:
+                for_strays = (quota + window.stray_turn) // 2
+                window.stray_turn ^= 1
+            self._send_strays(for_strays)
+        if more:
+            self._send_new(quota)
+        if self._sent:
+            self._conn.deliver(b"".join(self._parts), self._sent)
+        return self._sent
+
+    def _put(self, batch: Batch, index: int, special: Special, attempts: int) -> None:
+        body = batch.body(index)
+        self._parts.append(message_head(len(body), special.timestamp_ns, attempts, special.id))
+        self._parts.append(body)
+        self._size += _HEAD_BYTES + len(body)
+        self._sent += 1
+
+    def _sampled_away(self) -> bool:
+        rate = self._conn.sample_rate
+        return rate > 0 and self._engine.draw() > rate
+
+    # --- strays ---
+
+    def _send_strays(self, quota: int) -> None:
+        window = self._window
+        while self._sent < quota and self._size < CHUNK_BYTES:
+            flight = window.strays.first_waiting()
+            if flight is None:
+                return
+            batch = window.find(Source.STRAY, flight.offset)
+            if batch is None:
+                window.need(Source.STRAY, flight.offset)
+                return
+            if self._sampled_away():
+                window.drop_stray(flight)
+                continue
+            index = flight.offset - batch.base_offset
+            window.send_stray(flight, self._conn, self._engine.mono_ns)
+            special = batch.special(index)._replace(id=flight.id)
+            self._put(batch, index, special, flight.attempts)
+
+    # --- new messages ---
+
+    def _send_new(self, quota: int) -> None:
+        window = self._window
+        while self._sent < quota and self._size < CHUNK_BYTES:
+            window.step_over()
+            end = window.tail.handed_end
+            if window.next >= end:
+                return
+            batch = window.find(Source.FORWARD, window.next)
+            if batch is None:
+                window.need(Source.FORWARD, window.next)
+                return
+            if not batch.plain or self._conn.sample_rate:
+                self._send_one(batch)
+                continue
+            end = min(end, batch.end, window.next + quota - self._sent)
+            if window.skips:
+                end = min(end, window.skips.first)
+            if window.next < window.redo_end:
+                end = min(end, window.redo_end)
+            self._send_run(batch, end - window.next)
+
+    def _send_run(self, batch: Batch, count: int) -> None:
+        """The common case: a row of plain messages of one batch, as many as fit the chunk."""
+        window = self._window
+        index = window.next - batch.base_offset
+        starts = batch.starts
+        data = batch.data
+        attempts = window.attempts_next()
+        timestamp_ns = batch.timestamp_ns
+        parts = self._parts
+        size = self._size
+        ids = batch.ids(index, count)
+        done = 0
+        for id in ids:
+            start, end = starts[index + done], starts[index + done + 1]
+            frame_bytes = _HEAD_BYTES + end - start
+            if done and size + frame_bytes > CHUNK_BYTES:
+                break
+            parts.append(message_head(end - start, timestamp_ns, attempts, id))
+            parts.append(data[start:end])
+            size += frame_bytes
+            done += 1
+        self._size = size
+        self._sent += done
+        window.ring(ids[:done], attempts, self._conn, self._engine.mono_ns)
+
+    def _send_one(self, batch: Batch) -> None:
+        """A message that may be special: due later, with an id or attempts of its own, or sampled
+        away."""
+        window = self._window
+        index = window.next - batch.base_offset
+        special = batch.special(index)
+        attempts = window.attempts_next()
+        if special.due_ns > self._engine.wall_ns:
+            _park(window, special)
+        elif self._sampled_away():
+            window.notes.finished(window.next, window.next + 1)
+            window.move_to(window.next + 1)
+        elif special.own_id or special.attempts:
+            flight = window.new_stray(special.id, special.attempts + attempts - 1)
+            window.send_stray(flight, self._conn, self._engine.mono_ns)
+            self._put(batch, index, special, flight.attempts)
+            window.move_to(window.next + 1)
+        else:
+            self._put(batch, index, special, attempts)
+            window.ring((special.id,), attempts, self._conn, self._engine.mono_ns)

@@ -1,0 +1,274 @@
+"""The engine: sockets, work lists, and the order in which a turn works them off.
+
+Tails, windows and connections put themselves on a list here when there is something to do for them;
+the engine works the lists off. Each list is a dict without values: in order, and each entry once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import socket
+from typing import TYPE_CHECKING, Any
+
+from penstock.kernel.interface import Event
+from penstock.kernel.pure.conn import Conn
+from penstock.kernel.pure.delivery import pump
+from penstock.kernel.pure.tail import Promise, Tail
+from penstock.kernel.pure.window import Window
+from penstock.limits import KIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+RECEIVE_BYTES = 256 * KIB  # one recv; a smaller buffer splits more commands
+ROUNDS_MAX = 4  # of delivering and sending in one flush; then others get their turn
+SAMPLE_DRAWS = 100
+
+
+class Engine:
+    def __init__(self, message_bytes_max: int, body_bytes_max: int, rdy_count_max: int) -> None:
+        self.message_bytes_max = message_bytes_max
+        self.body_bytes_max = body_bytes_max
+        self.rdy_count_max = rdy_count_max
+        self.mono_ns = 0
+        self.wall_ns = 0
+        self.events: list[tuple[Any, ...]] = []
+        self.tails: dict[bytes, Tail] = {}
+        self.ready: dict[Conn, None] = {}  # input to look at
+        self.pumps: dict[Window, None] = {}  # deliveries to see to
+        self.outputs: dict[Conn, None] = {}  # output to send, or an end to see to
+        self.interests: dict[Conn, None] = {}  # what epoll is to watch may have changed
+        self.endings: dict[Conn, None] = {}  # closing after their last bytes
+        self.journals: dict[Window, None] = {}  # changes for the channel journal
+        self.active: dict[Window, None] = {}  # something in flight or delayed
+        self._holds: dict[Conn, None] = {}  # output held back
+        self._opened: dict[Tail, None] = {}  # the open batch is not empty
+        self._settled: list[Promise] = []
+        self._conns: dict[int, Conn] = {}  # by descriptor
+        self._last_serial = 0
+        self._random = random.Random()
+        self._receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._epoll = select.epoll()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wake_fd, select.EPOLLIN)
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def wake(self) -> None:
+        os.eventfd_write(self._wake_fd, 1)
+
+    def close(self) -> None:
+        for conn in list(self._conns.values()):
+            conn.drop("engine closed")
+        if not self._epoll.closed:
+            self._epoll.close()
+            os.close(self._wake_fd)
+
+    def draw(self) -> int:
+        """For sampling: 0 to 99."""
+        return self._random.randrange(SAMPLE_DRAWS)
+
+    # --- making connections, tails and windows ---
+
+    def _new_serial(self) -> int:
+        self._last_serial += 1
+        return self._last_serial
+
+    def open(self, fd: int) -> Conn:
+        sock = socket.socket(fileno=fd)
+        sock.setblocking(False)
+        conn = Conn(self, self._new_serial(), sock)
+        self._conns[fd] = conn
+        self._watch(conn)
+        return conn
+
+    def open_detached(self) -> Conn:
+        return Conn(self, self._new_serial(), None)
+
+    def tail(self, topic: bytes, start_offset: int, memory_bytes_max: int) -> Tail:
+        if topic in self.tails:
+            raise ValueError(f"there is a tail for {topic!r} already")
+        tail = self.tails[topic] = Tail(self, topic, start_offset, memory_bytes_max)
+        return tail
+
+    def forget_tail(self, topic: bytes) -> None:
+        tail = self.tails.pop(topic, None)
+        if tail is None:
+            return
+        tail.forgotten = True
+        if tail.sealed_count:
+            tail.fail()
+        tail.drop_open()
+
+    def window(self, tail: Tail, start_offset: int) -> Window:
+        window = Window(self, tail, start_offset)
+        tail.windows.append(window)
+        return window
+
+    def forget_window(self, window: Window) -> None:
+        window.forgotten = True
+        window.tail.windows.remove(window)
+        for windows in (self.pumps, self.journals, self.active):
+            windows.pop(window, None)
+
+    # --- what the parts report ---
+
+    def note_open(self, tail: Tail) -> None:
+        self._opened[tail] = None
+
+    def note_settled(self, promise: Promise) -> None:
+        self._settled.append(promise)
+
+    def unstall(self, conns: Iterable[Conn]) -> None:
+        for conn in conns:
+            conn.unstall()
+
+    def need(self, window: Window, which: int, offset: int) -> None:
+        self.events.append((Event.NEED, window, which, offset))
+
+    # --- the first half of a turn ---
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.ready or self.pumps or self.outputs or self._settled or self.events)
+
+    def poll(self, mono_ns: int) -> list[tuple[Any, ...]]:
+        self.mono_ns = mono_ns
+        ready, self.ready = self.ready, {}
+        for conn in ready:
+            conn.read_commands()
+            if conn.eof:
+                self.outputs[conn] = None
+        for fd, mask in self._epoll.poll(0):
+            conn_at = self._conns.get(fd)
+            if conn_at is not None:
+                self._serve(conn_at, mask)
+            elif fd == self._wake_fd:
+                self._clear_wake()
+        if self.endings or self._holds:
+            self._check_deadlines()
+        return self._take_events()
+
+    def _serve(self, conn: Conn, mask: int) -> None:
+        if mask & select.EPOLLOUT:
+            self.outputs[conn] = None
+        if mask & ~select.EPOLLOUT:
+            if conn.wants_input():
+                conn.receive_socket(self._receive_buffer)
+            else:
+                self.interests[conn] = None
+                self.outputs[conn] = None  # hung up: sending tells how
+
+    def _clear_wake(self) -> None:
+        try:
+            os.eventfd_read(self._wake_fd)
+        except BlockingIOError:
+            return  # another reader was first: nothing is lost, we are awake
+
+    def _check_deadlines(self) -> None:
+        for conn in [conn for conn in self.endings if conn.is_overdue(self.mono_ns)]:
+            conn.drop("closed")
+        self.outputs.update(self._holds)
+        self._holds.clear()
+
+    def _take_events(self) -> list[tuple[Any, ...]]:
+        events, self.events = self.events, []
+        return events
+
+    # --- the second half ---
+
+    def dirty_tails(self) -> list[Tail]:
+        self._opened = {tail: None for tail in self._opened if tail.open_count}
+        return [tail for tail in self._opened if not tail.sealed_count]
+
+    def flush(self, mono_ns: int, wall_ns: int) -> list[tuple[Any, ...]]:
+        self.mono_ns, self.wall_ns = mono_ns, wall_ns
+        settled, self._settled = self._settled, []
+        for promise in settled:
+            for conn in promise.conns:
+                conn.settle()
+        for _ in range(ROUNDS_MAX):
+            if not (self.pumps or self.outputs):
+                break
+            self._work_pumps()
+            self._work_outputs()
+        interests, self.interests = self.interests, {}
+        for conn in interests:
+            self._watch(conn)
+        return self._take_events()
+
+    def _work_pumps(self) -> None:
+        pumps, self.pumps = self.pumps, {}
+        for window in pumps:
+            if not window.forgotten:
+                pump(window, self)
+
+    def _work_outputs(self) -> None:
+        outputs, self.outputs = self.outputs, {}
+        for conn in outputs:
+            if conn.holding(self.mono_ns):
+                self._holds[conn] = None
+                continue
+            conn.send()
+            if not (conn.gone or conn.output):
+                conn.finish()
+
+    def _watch(self, conn: Conn) -> None:
+        """Tell epoll what we wait for; nothing at all when that is nothing, as a hung-up peer would
+        otherwise be reported for ever."""
+        if conn.sock is None:
+            return
+        wanted = select.EPOLLIN if conn.wants_input() else 0
+        if conn.blocked and conn.output:
+            wanted |= select.EPOLLOUT
+        if wanted == conn.interest:
+            return
+        if conn.interest == 0:
+            self._epoll.register(conn.sock, wanted)
+        elif wanted == 0:
+            self._epoll.unregister(conn.sock)
+        else:
+            self._epoll.modify(conn.sock, wanted)
+        conn.interest = wanted
+
+    def release(self, conn: Conn) -> None:
+        """A connection is gone: close its socket, take it off the lists."""
+        for conns in (self.ready, self.outputs, self.interests, self.endings, self._holds):
+            conns.pop(conn, None)
+        sock = conn.sock
+        if sock is None:
+            return
+        if conn.interest:
+            self._epoll.unregister(sock)
+            conn.interest = 0
+        del self._conns[sock.fileno()]
+        conn.sock = None
+        sock.close()
+
+    @property
+    def deadline_ns(self) -> int:
+        deadlines = [conn.ends_at_ns for conn in self.endings]
+        deadlines += [conn.held_until_ns for conn in self._holds]
+        return min(deadlines, default=0)
+
+    def dirty_windows(self) -> list[Window]:
+        return list(self.journals)
+
+    # --- timers ---
+
+    def tick(self, mono_ns: int, wall_ns: int) -> int:
+        self.mono_ns, self.wall_ns = mono_ns, wall_ns
+        waits = []
+        for window in list(self.active):
+            window.expire(mono_ns)
+            window.release(wall_ns)
+            if window.in_flight:
+                waits.append(max(window.deadline_ns - mono_ns, 1))
+            if window.delayed:
+                waits.append(max(window.due_ns - wall_ns, 1))
+            if not (window.in_flight or window.delayed):
+                del self.active[window]
+        return min(waits, default=0)

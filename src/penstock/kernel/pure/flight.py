@@ -1,0 +1,50 @@
+"""A message that was delivered, or that waits outside the cursor's path."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.kernel.interface import Stray
+
+if TYPE_CHECKING:
+    from penstock.kernel.pure.conn import Conn
+
+# States beside those of `Stray`. Plain ints: an enum member costs a look-up on each FIN.
+GONE = 0
+WAITING = int(Stray.WAITING)
+DELAYED = int(Stray.DELAYED)
+FLYING = int(Stray.IN_FLIGHT)
+RINGED = 4  # in flight for the first time, in the window's ring
+
+
+class Flight:
+    """One message of one channel, from its first delivery until it is finished."""
+
+    __slots__ = (
+        "attempts",
+        "conn",
+        "deadline_ns",
+        "delivered_ns",
+        "due_ns",
+        "id",
+        "offset",
+        "state",
+        "turn",
+    )
+
+    def __init__(self, offset: int, id: int, attempts: int, state: int) -> None:
+        self.offset = offset
+        self.id = id
+        self.attempts = attempts
+        self.state = state
+        self.conn: Conn | None = None
+        self.deadline_ns = 0  # mono, while in flight
+        self.delivered_ns = 0  # mono
+        self.due_ns = 0  # wall, while delayed
+        self.turn = 0  # tells the latest place in a queue of strays from outlived ones
+
+    def take_off(self, conn: Conn, mono_ns: int) -> None:
+        """It is being sent to `conn` now."""
+        self.conn = conn
+        self.delivered_ns = mono_ns
+        self.deadline_ns = mono_ns + conn.timeout_ns

@@ -1,0 +1,81 @@
+"""Entries of the channel journal, as `docs/formats.md` lays them out."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from penstock.kernel.pure.flight import DELAYED
+
+if TYPE_CHECKING:
+    from penstock.kernel.pure.flight import Flight
+
+_ENTRY = struct.Struct("<BBHIqqQ")
+CURSOR = 1
+FINISHED = 2
+STRAY = 3
+GONE_ENTRY = 4
+RESET = 5
+_U16_MASK = 0xFFFF
+
+
+def cursor_entry(low: int, next: int) -> bytes:
+    return _ENTRY.pack(CURSOR, 0, 0, 0, low, next, 0)
+
+
+def reset_entry(low: int, next: int) -> bytes:
+    return _ENTRY.pack(RESET, 0, 0, 0, low, next, 0)
+
+
+def finished_entry(start: int, end: int) -> bytes:
+    return _ENTRY.pack(FINISHED, 0, 0, 0, start, end, 0)
+
+
+def stray_entry(flight: Flight) -> bytes:
+    due_ns = flight.due_ns if flight.state == DELAYED else 0
+    attempts = flight.attempts & _U16_MASK
+    return _ENTRY.pack(STRAY, flight.state, attempts, 0, flight.offset, due_ns, flight.id)
+
+
+def gone_entry(flight: Flight) -> bytes:
+    return _ENTRY.pack(GONE_ENTRY, 0, 0, 0, flight.offset, 0, flight.id)
+
+
+class Notes:
+    """What has changed in one window since its journal was last taken."""
+
+    def __init__(self) -> None:
+        self.cursor_changed = True  # a new window says where it starts
+        self.reset = False
+        self._finished: list[list[int]] = []
+        self._changes: list[bytes] = []
+
+    def finished(self, start: int, end: int) -> None:
+        last = self._finished[-1] if self._finished else None
+        if last is not None and last[1] == start:
+            last[1] = end
+        else:
+            self._finished.append([start, end])
+
+    def stray(self, flight: Flight) -> None:
+        self._changes.append(stray_entry(flight))
+
+    def gone(self, flight: Flight) -> None:
+        self._changes.append(gone_entry(flight))
+
+    def forget(self) -> None:
+        """What was noted is void: a reset says it all."""
+        self._finished.clear()
+        self._changes.clear()
+
+    def take(self, low: int, next: int) -> bytes:
+        entries = []
+        if self.reset:
+            entries.append(reset_entry(low, next))
+        elif self.cursor_changed:
+            entries.append(cursor_entry(low, next))
+        entries += [finished_entry(max(a, low), b) for a, b in self._finished if b > low]
+        entries += self._changes
+        self.forget()
+        self.cursor_changed = self.reset = False
+        return b"".join(entries)

@@ -1,0 +1,398 @@
+"""The input side of a connection: V2 commands out of bytes, however they are cut.
+
+    MAGIC --4 bytes--> COMMAND --PUB--> PUB_SIZE --> PUB_BODY --appended--> COMMAND
+                       COMMAND --MPUB-> MPUB_TOPIC -> MPUB_TOTAL -> MPUB_COUNT -> MPUB_BODIES
+                                        -> MPUB_DONE --appended--> COMMAND
+                       COMMAND --any other--> LINE event, halted --resume--> COMMAND
+    halted --read_body--> SIZE -> BODY --BODY event, halted--> COMMAND
+    any --close_after_flush--> DRAINING: bytes are dropped
+
+A step returns False when it can't go on: more bytes are needed, or the connection is
+
+* halted: an event is out, and Python has yet to answer it;
+* held: an earlier publish is unanswered, and what comes now would overtake its OK;
+* stalled: the open batch of the topic is full.
+
+The same step is then taken again later, so no step uses up bytes before it can do its work.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.kernel.interface import BadPub, Event, Held, Verb
+from penstock.kernel.pure.hexid import hex_to_id
+from penstock.limits import BATCH_BYTES_MAX, LINE_BYTES_MAX, NAME_BYTES_MAX
+
+if TYPE_CHECKING:
+    from penstock.kernel.pure.engine import Engine
+    from penstock.kernel.pure.tail import Tail
+    from penstock.kernel.pure.window import Window
+
+MAGIC = b"  V2"
+_MAGIC_BYTES = 4
+_SIZE_BYTES = 4
+_ID_BYTES = 16
+_COUNT_DIGITS_MAX = 10  # more can't be in range, and int() refuses thousands of digits
+_read_size = struct.Struct(">i").unpack_from
+_valid_name = re.compile(rb"[.a-zA-Z0-9_-]+(#ephemeral)?").fullmatch
+
+
+def name_is_valid(name: bytes) -> bool:
+    return len(name) <= NAME_BYTES_MAX and _valid_name(name) is not None
+
+
+class Reader:
+    """Holds the bytes received and the state they are read in; `Conn` is the rest."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.window: Window | None = None
+        self.rdy_now = 0
+        self.closing = False
+        self.last_command_ns = engine.mono_ns
+        self.published: dict[bytes, int] = {}
+        self.halted = False
+        self.held = False
+        self.stalled = False
+        self._input = bytearray()
+        self._at = 0  # what stands before it in the input is used up
+        self._step: Callable[[Reader], bool] = Reader._magic
+        self._body_size_max = 0
+        self._topic = b""
+        self._size = 0  # of the body that is being waited for
+        self._count = 0  # of the messages that an MPUB announced
+        self._bodies: list[bytes] = []
+        self._bodies_bytes = 0
+
+    # --- what a connection adds ---
+
+    def owes(self) -> bool:
+        """Is a publish unanswered?"""
+        raise NotImplementedError
+
+    def may_owe(self, tail: Tail, verb: int) -> bool:
+        raise NotImplementedError
+
+    def owe(self, tail: Tail, verb: int) -> None:
+        raise NotImplementedError
+
+    def drop(self, reason: str) -> None:
+        raise NotImplementedError
+
+    # --- reading ---
+
+    @property
+    def stuck(self) -> bool:
+        """More bytes would not help now."""
+        return self.halted or self.held or self.stalled
+
+    @property
+    def unread(self) -> int:
+        return len(self._input)
+
+    def take_in(self, data: bytes | bytearray | memoryview) -> None:
+        self._input += data
+
+    def read_commands(self) -> None:
+        """Take whole commands off the input until something is in the way."""
+        while not (self.halted or self.held or self.stalled) and self._step(self):
+            pass
+        if self._at:
+            del self._input[: self._at]
+            self._at = 0
+
+    def forget_input(self) -> None:
+        self._input = bytearray()
+        self._bodies = []
+        self._at = 0
+
+    def drain(self) -> None:
+        """From now on bytes are dropped."""
+        self._step = Reader._drop_input
+        self.forget_input()
+
+    def expect_body(self, size_max: int) -> None:
+        self._body_size_max = size_max
+        self._step = Reader._body_size
+
+    def _emit(self, *event: Any) -> bool:
+        """An event that Python has to answer. While a publish is unanswered it has to wait."""
+        if self.owes():
+            self.held = True
+        else:
+            self.halted = True
+            self.engine.events.append(event)
+        return False
+
+    def _magic(self) -> bool:
+        if len(self._input) < _MAGIC_BYTES:
+            return False
+        magic = bytes(self._input[:_MAGIC_BYTES])
+        self._use(_MAGIC_BYTES, Reader._command)
+        return magic == MAGIC or self._emit(Event.BAD_MAGIC, self, magic)
+
+    def _drop_input(self) -> bool:
+        self.forget_input()
+        return False
+
+    def _use(self, end: int, step: Callable[[Reader], bool]) -> None:
+        """A command, or a part of one, is done with."""
+        self._at = end
+        self._step = step
+        self.last_command_ns = self.engine.mono_ns
+
+    # --- command lines ---
+
+    def _command(self) -> bool:
+        start = self._at
+        end = self._input.find(b"\n", start, start + LINE_BYTES_MAX)
+        if end < 0:
+            if len(self._input) - start >= LINE_BYTES_MAX:
+                self.drop("line too long")
+            return False
+        stop = end - 1 if end > start and self._input[end - 1] == ord(b"\r") else end
+        line = bytes(self._input[start:stop])
+        name, _, rest = line.partition(b" ")
+        take = _HOT.get(name)
+        if take is None:
+            return self._line(line, end + 1)
+        return take(self, line, rest, end + 1)
+
+    def _line(self, line: bytes, end: int) -> bool:
+        """A command for Python."""
+        if not self.owes():
+            self._use(end, Reader._command)
+        return self._emit(Event.LINE, self, line.split(b" "))
+
+    def _nop(self, line: bytes, rest: bytes, end: int) -> bool:
+        self._use(end, Reader._command)
+        return True
+
+    def _rdy(self, line: bytes, rest: bytes, end: int) -> bool:
+        window = self.window
+        count = self._count_of(line, rest)
+        if window is None or not 0 <= count <= self.engine.rdy_count_max:
+            return self._line(line, end)
+        self._use(end, Reader._command)
+        if not self.closing:
+            self.rdy_now = count
+            window.mark()
+        return True
+
+    @staticmethod
+    def _count_of(line: bytes, rest: bytes) -> int:
+        """The parameter of RDY: 1 when missing, 0 when empty, -1 when it is no count."""
+        if len(line) == len(b"RDY"):
+            return 1
+        digits = rest.partition(b" ")[0].lstrip(b"0") or b"0"
+        return int(digits) if digits.isdigit() and len(digits) <= _COUNT_DIGITS_MAX else -1
+
+    def _fin(self, line: bytes, rest: bytes, end: int) -> bool:
+        window = self.window
+        text = rest if len(rest) == _ID_BYTES else rest.partition(b" ")[0]
+        id = hex_to_id(text)
+        if window is None or (id < 0 and (len(text) != _ID_BYTES or b" " in text)):
+            return self._line(line, end)
+        self._use(end, Reader._command)
+        held = window.finish(self.serial, id) if id >= 0 else Held.NOT_IN_FLIGHT
+        if held:
+            self.engine.events.append((Event.FIN_FAILED, self, text, held))
+        return True
+
+    @property
+    def serial(self) -> int:
+        raise NotImplementedError
+
+    # --- PUB ---
+
+    def _pub(self, line: bytes, rest: bytes, end: int) -> bool:
+        return self._publish(Verb.PUB, line, rest, end, Reader._pub_size)
+
+    def _mpub(self, line: bytes, rest: bytes, end: int) -> bool:
+        return self._publish(Verb.MPUB, line, rest, end, Reader._mpub_topic)
+
+    def _publish(
+        self, verb: Verb, line: bytes, rest: bytes, end: int, step: Callable[[Reader], bool]
+    ) -> bool:
+        self._topic = topic = rest.partition(b" ")[0]
+        if len(line) == len(verb.name):
+            return self._bad_pub(verb, BadPub.PARAMS, 0, 0)
+        if topic not in self.engine.tails and not name_is_valid(topic):
+            return self._bad_pub(verb, BadPub.TOPIC_NAME, 0, 0)
+        self._at = end
+        self._step = step
+        return True
+
+    def _bad_pub(self, verb: int, reason: BadPub, a: int, b: int) -> bool:
+        return self._emit(Event.BAD_PUB, self, verb, reason, self._topic, a, b)
+
+    def _int_at(self, position: int) -> int | None:
+        """The 4-byte number at `position`, None while it is not there."""
+        if len(self._input) < position + _SIZE_BYTES:
+            return None
+        value: int = _read_size(self._input, position)[0]
+        return value
+
+    def _pub_size(self) -> bool:
+        size = self._int_at(self._at)
+        if size is None:
+            return False
+        if size <= 0:
+            return self._bad_pub(Verb.PUB, BadPub.SIZE_INVALID, size, 0)
+        if size > self.engine.message_bytes_max:
+            limit = self.engine.message_bytes_max
+            return self._bad_pub(Verb.PUB, BadPub.SIZE_TOO_BIG, size, limit)
+        self._at += _SIZE_BYTES
+        self._size = size
+        self._step = Reader._pub_body
+        return self._pub_body()
+
+    def _pub_body(self) -> bool:
+        end = self._at + self._size
+        if len(self._input) < end:
+            return False
+        tail = self._open_tail(Verb.PUB)
+        if tail is None:
+            return False
+        body = bytes(memoryview(self._input)[self._at : end])
+        self._use(end, Reader._command)
+        tail.extend((body,))
+        self._appended(tail, Verb.PUB, 1)
+        return True
+
+    def _open_tail(self, verb: int) -> Tail | None:
+        """The tail for the publish at hand; None when it can't be appended now."""
+        tail = self.engine.tails.get(self._topic)
+        if tail is None:
+            self._emit(Event.TOPIC, self, verb, self._topic)
+        elif tail.refusing:
+            self._emit(Event.REFUSED, self, verb, tail)
+        elif not self.may_owe(tail, verb):
+            self.held = True
+        elif tail.open_bytes > BATCH_BYTES_MAX:
+            self.stalled = True
+            tail.stalled.append(self)  # type: ignore[arg-type]
+        else:
+            return tail
+        return None
+
+    def _appended(self, tail: Tail, verb: int, count: int) -> None:
+        self.published[tail.topic] = self.published.get(tail.topic, 0) + count
+        self.owe(tail, verb)
+
+    # --- MPUB ---
+
+    def _mpub_topic(self) -> bool:
+        if self._topic not in self.engine.tails:
+            return self._emit(Event.TOPIC, self, Verb.MPUB, self._topic)
+        self._step = Reader._mpub_total
+        return True
+
+    def _mpub_total(self) -> bool:
+        total = self._int_at(self._at)
+        if total is None:
+            return False
+        if total <= 0:
+            return self._bad_pub(Verb.MPUB, BadPub.BODY_INVALID, total, 0)
+        if total > self.engine.body_bytes_max:
+            limit = self.engine.body_bytes_max
+            return self._bad_pub(Verb.MPUB, BadPub.BODY_TOO_BIG, total, limit)
+        self._at += _SIZE_BYTES
+        self._step = Reader._mpub_count
+        return True
+
+    def _mpub_count(self) -> bool:
+        count = self._int_at(self._at)
+        if count is None:
+            return False
+        # a message takes 5 bytes at least
+        if not 0 < count <= (self.engine.body_bytes_max - _SIZE_BYTES) // (_SIZE_BYTES + 1):
+            return self._bad_pub(Verb.MPUB, BadPub.COUNT_INVALID, count, 0)
+        self._at += _SIZE_BYTES
+        self._count = count
+        self._bodies = []
+        self._bodies_bytes = _SIZE_BYTES
+        self._step = Reader._mpub_bodies
+        return True
+
+    def _mpub_bodies(self) -> bool:
+        """Move whole messages out of the input. One still incomplete is not looked at again
+        before it is there, so that the work stays in proportion to the bytes."""
+        limit = self.engine.message_bytes_max
+        body_bytes_max = self.engine.body_bytes_max
+        bodies = self._bodies
+        have = len(self._input)
+        at = self._at
+        with memoryview(self._input) as data:
+            while len(bodies) < self._count and have >= at + _SIZE_BYTES:
+                size = _read_size(data, at)[0]
+                total = self._bodies_bytes + _SIZE_BYTES + size
+                if not (0 < size <= limit and total <= body_bytes_max):
+                    self._at = at
+                    return self._bad_message(size, total)
+                end = at + _SIZE_BYTES + size
+                if have < end:
+                    break
+                bodies.append(bytes(data[at + _SIZE_BYTES : end]))
+                self._bodies_bytes = total
+                at = end
+        self._at = at
+        if len(bodies) < self._count:
+            return False
+        self._step = Reader._mpub_done
+        return True
+
+    def _bad_message(self, size: int, total: int) -> bool:
+        if size <= 0:
+            return self._bad_pub(Verb.MPUB, BadPub.MESSAGE_INVALID, len(self._bodies), size)
+        if size > self.engine.message_bytes_max:
+            limit = self.engine.message_bytes_max
+            return self._bad_pub(Verb.MPUB, BadPub.MESSAGE_TOO_BIG, size, limit)
+        return self._bad_pub(Verb.MPUB, BadPub.BODY_TOO_BIG, total, self.engine.body_bytes_max)
+
+    def _mpub_done(self) -> bool:
+        tail = self._open_tail(Verb.MPUB)
+        if tail is None:
+            return False
+        bodies, self._bodies = self._bodies, []
+        self._use(self._at, Reader._command)
+        tail.extend(bodies)
+        self._appended(tail, Verb.MPUB, len(bodies))
+        return True
+
+    # --- bodies that Python asked for ---
+
+    def _body_size(self) -> bool:
+        size = self._int_at(self._at)
+        if size is None:
+            return False
+        if not 0 < size <= self._body_size_max:
+            self._at += _SIZE_BYTES
+            self._step = Reader._command
+            return self._emit(Event.BODY_SIZE, self, size)
+        self._at += _SIZE_BYTES
+        self._size = size
+        self._step = Reader._body
+        return True
+
+    def _body(self) -> bool:
+        end = self._at + self._size
+        if len(self._input) < end:
+            return False
+        body = bytes(memoryview(self._input)[self._at : end])
+        self._at = end
+        self._step = Reader._command
+        return self._emit(Event.BODY, self, body)
+
+
+_HOT: dict[bytes, Callable[[Reader, bytes, bytes, int], bool]] = {
+    b"PUB": Reader._pub,
+    b"MPUB": Reader._mpub,
+    b"RDY": Reader._rdy,
+    b"FIN": Reader._fin,
+    b"NOP": Reader._nop,
+}

@@ -1,0 +1,111 @@
+"""Messages outside the cursor's path: waiting to be sent again, delayed, or in flight again.
+
+A table by id holds them. The queue of the waiting and the heap of the delayed refer to what is in
+the table; a reference whose message has since changed state is passed over when it comes up, so
+that a change of state is one step.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from itertools import count
+
+from penstock.kernel.pure.flight import DELAYED, FLYING, GONE, WAITING, Flight
+
+
+class Strays:
+    def __init__(self) -> None:
+        self._table: dict[int, Flight] = {}
+        self._queue: deque[tuple[Flight, int]] = deque()  # with the turn in which it began to wait
+        self._heap: list[tuple[int, int, Flight]] = []  # due, turn, message
+        self._turns = count(1)
+        self._counts = [0] * (FLYING + 1)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[Flight]:
+        return iter(self._table.values())
+
+    @property
+    def waiting(self) -> int:
+        return self._counts[WAITING]
+
+    @property
+    def delayed(self) -> int:
+        return self._counts[DELAYED]
+
+    @property
+    def flying(self) -> int:
+        return self._counts[FLYING]
+
+    def get(self, id: int) -> Flight | None:
+        return self._table.get(id)
+
+    def add(self, flight: Flight) -> None:
+        """Take in a message; what it does is said next, by `wait`, `sleep` or `fly`."""
+        if flight.id in self._table:
+            raise RuntimeError(f"message {flight.id:016x} is a stray already")
+        self._table[flight.id] = flight
+        flight.state = GONE
+
+    def _enter(self, flight: Flight, state: int) -> int:
+        self._counts[flight.state] -= 1
+        self._counts[state] += 1
+        flight.state = state
+        flight.turn = next(self._turns)
+        return flight.turn
+
+    def wait(self, flight: Flight) -> None:
+        self._queue.append((flight, self._enter(flight, WAITING)))
+
+    def sleep(self, flight: Flight, due_ns: int) -> None:
+        flight.due_ns = due_ns
+        heapq.heappush(self._heap, (due_ns, self._enter(flight, DELAYED), flight))
+
+    def fly(self, flight: Flight) -> None:
+        self._enter(flight, FLYING)
+
+    def remove(self, flight: Flight) -> None:
+        self._counts[flight.state] -= 1
+        self._counts[GONE] += 1
+        flight.state = flight.turn = GONE
+        del self._table[flight.id]
+
+    def first_waiting(self) -> Flight | None:
+        """The message that has waited longest."""
+        while self._queue:
+            flight, turn = self._queue[0]
+            if flight.turn == turn:
+                return flight
+            self._queue.popleft()
+        return None
+
+    @property
+    def due_ns(self) -> int:
+        """When the first delayed message is due, 0 when there is none."""
+        while self._heap:
+            due_ns, turn, flight = self._heap[0]
+            if flight.turn == turn:
+                return due_ns
+            heapq.heappop(self._heap)
+        return 0
+
+    def take_due(self, wall_ns: int) -> Flight | None:
+        due_ns = self.due_ns
+        if due_ns == 0 or due_ns > wall_ns:
+            return None
+        return heapq.heappop(self._heap)[2]
+
+    def validate(self) -> None:
+        states = [flight.state for flight in self._table.values()]
+        for state in (WAITING, DELAYED, FLYING):
+            if states.count(state) != self._counts[state]:
+                raise RuntimeError(f"count of strays in state {state} does not add up")
+        if not {WAITING, DELAYED, FLYING}.issuperset(states):
+            raise RuntimeError("a stray is in no state")
+        queued = {flight.id for flight, turn in self._queue if flight.turn == turn}
+        if queued != {flight.id for flight in self if flight.state == WAITING}:
+            raise RuntimeError("the queue of waiting strays does not match the table")

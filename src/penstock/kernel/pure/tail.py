@@ -1,0 +1,216 @@
+"""The writing end of one partition: open batch, sealed batch, newest committed batches.
+
+    memory [memory_start, committed_end) | sealed [.., written_end) | open (no offsets yet)
+
+Publishers wait for a batch through its `Promise`: each connection that published into it keeps a
+reference, and looks at the outcome when the batch is through.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.kernel.interface import Section
+from penstock.kernel.pure.batch import encode_batch
+from penstock.kernel.pure.block import Batch, find_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Buffer
+
+    from penstock.kernel.pure.conn import Conn
+    from penstock.kernel.pure.engine import Engine
+    from penstock.kernel.pure.window import Window
+
+PENDING = 0
+STORED = 1
+FAILED = 2
+
+
+class Promise:
+    """What the publishers of one batch wait for."""
+
+    __slots__ = ("conns", "outcome", "tail")
+
+    def __init__(self, tail: Tail) -> None:
+        self.tail = tail
+        self.conns: dict[Conn, None] = {}  # in the order of their first publish
+        self.outcome = PENDING
+
+
+class Tail:
+    def __init__(self, engine: Engine, topic: bytes, start: int, memory_bytes_max: int) -> None:
+        self.topic = topic
+        self.owner: Any = None
+        self.refusing = False
+        self.handing = False
+        self.forgotten = False
+        self.open_bytes = 0
+        self.written_end = self.committed_end = start
+        self._handed_end = start
+        self.message_count = 0
+        self.message_bytes = 0
+        self.promise = Promise(self)  # of the open batch
+        self.stalled: list[Conn] = []  # connections that wait for room in the open batch
+        self.windows: list[Window] = []
+        self._engine = engine
+        self._open: list[bytes] = []
+        self._dues: dict[int, int | bytes] = {}
+        self._sealed: Batch | None = None
+        self._sealed_promise = self.promise
+        self._memory: list[Batch] = []
+        self._memory_bytes = 0
+        self._memory_bytes_max = memory_bytes_max
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    @property
+    def sealed_count(self) -> int:
+        return self._sealed.count if self._sealed else 0
+
+    @property
+    def memory_start(self) -> int:
+        return self._memory[0].base_offset if self._memory else self.committed_end
+
+    @property
+    def handed_end(self) -> int:
+        return self._handed_end
+
+    @handed_end.setter
+    def handed_end(self, offset: int) -> None:
+        self._handed_end = offset
+
+    # --- gathering ---
+
+    def append(self, body: Buffer, due_ns: int = 0) -> None:
+        data = bytes(body)
+        if not data:
+            raise ValueError("an empty message cannot be stored")
+        if due_ns:
+            self._dues[len(self._open)] = due_ns
+        self.extend((data,))
+
+    def extend(self, bodies: Sequence[bytes]) -> None:
+        """Several messages at once, none of them delayed."""
+        if not self._open:
+            self._engine.note_open(self)
+        self._open += bodies
+        size = sum(map(len, bodies))
+        self.open_bytes += size
+        self.message_count += len(bodies)
+        self.message_bytes += size
+
+    def drop_open(self) -> None:
+        """The topic goes away: what was gathering is refused, not lost silently."""
+        if not self._open:
+            return
+        promise = self.promise
+        self._start_open()
+        self._settle(promise, FAILED)
+
+    def _start_open(self) -> None:
+        self._open = []
+        self._dues = {}
+        self.open_bytes = 0
+        self.promise = Promise(self)
+        if self.stalled:
+            self._engine.unstall(self.stalled)
+            self.stalled = []
+
+    # --- sealing and what comes of it ---
+
+    def seal(
+        self, base_id: int, timestamp_ns: int, synced_end: int, leader_epoch: int = 0
+    ) -> list[Buffer]:
+        if not self._open:
+            raise RuntimeError("there is no open batch to seal")
+        if self._sealed is not None:
+            raise RuntimeError("a batch is sealed already")
+        data = encode_batch(
+            self._open,
+            self.written_end,
+            base_id,
+            timestamp_ns,
+            synced_end,
+            leader_epoch,
+            sections={int(Section.DUE): self._dues},
+        )
+        self._sealed = Batch(data, 0)
+        self._sealed_promise = self.promise
+        self.written_end += len(self._open)
+        self._start_open()
+        return [data]
+
+    def commit(self) -> None:
+        batch = self._take_sealed("commit")
+        self.committed_end = batch.end
+        self._keep(batch)
+        self._settle(self._sealed_promise, STORED)
+        if self.handing:
+            self.hand()
+
+    def fail(self) -> None:
+        batch = self._take_sealed("fail")
+        self.written_end -= batch.count
+        self._settle(self._sealed_promise, FAILED)
+
+    def _take_sealed(self, action: str) -> Batch:
+        batch = self._sealed
+        if batch is None:
+            raise RuntimeError(f"there is no sealed batch to {action}")
+        self._sealed = None
+        return batch
+
+    def _settle(self, promise: Promise, outcome: int) -> None:
+        promise.outcome = outcome
+        self._engine.note_settled(promise)
+
+    def hand(self) -> None:
+        if self._handed_end < self.committed_end:
+            self._handed_end = self.committed_end
+            for window in self.windows:
+                window.mark()
+
+    # --- memory ---
+
+    def find(self, offset: int) -> Batch | None:
+        """The batch in memory that holds `offset`."""
+        return find_batch(self._memory, offset)
+
+    def trim(self, below_offset: int) -> None:
+        """Drop batches wholly below an offset: every channel has read them."""
+        while self._memory and self._memory[0].end <= below_offset:
+            self._drop_oldest()
+
+    def _keep(self, batch: Batch) -> None:
+        """The newest batch stays whatever its size; older ones while there is room."""
+        self._memory.append(batch)
+        self._memory_bytes += batch.length
+        while self._memory_bytes > self._memory_bytes_max and len(self._memory) > 1:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        self._memory_bytes -= self._memory.pop(0).length
+
+    def validate(self) -> None:
+        if not self._handed_end <= self.committed_end <= self.written_end:
+            raise RuntimeError(
+                f"{self.topic!r}: ends out of order: handed {self._handed_end}, "
+                f"committed {self.committed_end}, written {self.written_end}"
+            )
+        if self.committed_end + self.sealed_count != self.written_end:
+            raise RuntimeError(f"{self.topic!r}: sealed batch does not lie between the ends")
+        if self.open_bytes != sum(map(len, self._open)):
+            raise RuntimeError(f"{self.topic!r}: bytes of the open batch do not add up")
+        expected = self.memory_start
+        for batch in self._memory:
+            if batch.base_offset != expected:
+                raise RuntimeError(f"{self.topic!r}: batch at {batch.base_offset} is out of place")
+            expected = batch.end
+        if expected != self.committed_end:
+            raise RuntimeError(f"{self.topic!r}: memory does not reach the committed end")
+        if self._memory_bytes != sum(batch.length for batch in self._memory):
+            raise RuntimeError(f"{self.topic!r}: bytes in memory do not add up")

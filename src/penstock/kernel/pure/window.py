@@ -1,0 +1,531 @@
+"""One channel on one partition: what was delivered, finished, requeued, delayed.
+
+                      low                next            handed_end
+    finished ........ | in flight / done | not delivered  |
+
+First deliveries are found by id in `_ring`; `_order` has them in the order of their offsets, so
+that `low` is the offset of the first one there that is still in flight. A message that leaves this
+path (timed out, requeued, delayed, touched, with an id of its own, or so old that `low` would fall
+too far behind) is a stray, and `low` moves on without it.
+
+`skips` are ranges at or above `next` that the cursor steps over: finished before a restart, strays
+restored from the journal, damaged, or dropped by an ephemeral channel. Below `redo_end` a message
+was delivered once before the restart.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from penstock.kernel.interface import Held, Source, Stray, StrayRecord
+from penstock.kernel.pure.block import Batch, find_batch, split_block
+from penstock.kernel.pure.flight import DELAYED, FLYING, GONE, RINGED, WAITING, Flight
+from penstock.kernel.pure.journal import Notes, cursor_entry, finished_entry, stray_entry
+from penstock.kernel.pure.ranges import Ranges
+from penstock.kernel.pure.strays import Strays
+from penstock.limits import MESSAGE_TIMEOUT_MAX_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from typing_extensions import Buffer
+
+    from penstock.kernel.pure.conn import Conn
+    from penstock.kernel.pure.engine import Engine
+    from penstock.kernel.pure.tail import Tail
+
+RING_SPAN_MAX = 65_536  # offsets; one message held for hours must not keep the rest from moving on
+_DONE = int(Held.DONE)
+_NOT_IN_FLIGHT = int(Held.NOT_IN_FLIGHT)
+_NOT_OWNER = int(Held.NOT_OWNER)
+
+
+class Window:
+    def __init__(self, engine: Engine, tail: Tail, start: int) -> None:
+        self.tail = tail
+        self.owner: Any = None
+        self.next = start
+        self.redo_end = 0
+        self.timeout_count = 0
+        self.requeue_count = 0
+        self.finish_count = 0
+        self.touch_max_ns = MESSAGE_TIMEOUT_MAX_NS
+        self.forgotten = False
+        self.conns: list[Conn] = []
+        self.turn = 0  # rotates the first consumer
+        self.stray_turn = 0  # who gets the odd one: new messages (0) or strays (1)
+        self.strays = Strays()
+        self.skips = Ranges()
+        self.notes = Notes()
+        self._engine = engine
+        self._paused = False
+        self._count_base = tail.handed_end
+        self._ring: dict[int, Flight] = {}
+        self._order: deque[Flight] = deque()
+        self._blocks: tuple[list[Batch], list[Batch]] = ([], [])  # by Source
+        self._needed = [False, False]
+        self._deadline_ns = 0  # lower bound while something is in flight
+        self._dirty = False
+
+    # --- what people and the broker see ---
+
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    @paused.setter
+    def paused(self, value: bool) -> None:
+        self._paused = value
+        self.mark()
+
+    @property
+    def low(self) -> int:
+        order = self._order
+        while order and order[0].state != RINGED:
+            order.popleft()
+        return order[0].offset if order else self.next
+
+    @property
+    def ahead(self) -> int:
+        """New messages that may be delivered."""
+        end = self.tail.handed_end
+        if not self.skips:
+            return max(end - self.next, 0)
+        return max(end - self.next - self.skips.count_below(end), 0)
+
+    @property
+    def depth(self) -> int:
+        return self.ahead + self.strays.waiting
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._ring) + self.strays.flying
+
+    @property
+    def delayed(self) -> int:
+        return self.strays.delayed
+
+    @property
+    def floor(self) -> int:
+        return min((flight.offset for flight in self.strays), default=self.low)
+
+    @property
+    def message_count(self) -> int:
+        return self.tail.handed_end - self._count_base
+
+    @property
+    def consumers(self) -> int:
+        return len(self.conns)
+
+    @property
+    def deadline_ns(self) -> int:
+        return self._deadline_ns if self.in_flight else 0
+
+    @property
+    def due_ns(self) -> int:
+        return self.strays.due_ns
+
+    @property
+    def journal_dirty(self) -> bool:
+        return self._dirty
+
+    def mark(self) -> None:
+        """See to deliveries in the next flush."""
+        if not self.forgotten:
+            self._engine.pumps[self] = None
+
+    def mark_dirty(self) -> None:
+        if not self._dirty and not self.forgotten:
+            self._dirty = True
+            self._engine.journals[self] = None
+
+    # --- consumers ---
+
+    def add_consumer(self, conn: Conn) -> None:
+        self.conns.append(conn)
+        self.mark()
+
+    def remove_consumer(self, conn: Conn) -> None:
+        self.conns.remove(conn)
+        if not self.conns:
+            self._drop_blocks()
+
+    def _drop_blocks(self) -> None:
+        self._blocks = ([], [])
+        self._needed = [False, False]
+
+    def _land(self, flight: Flight) -> Conn | None:
+        """The message is no longer in flight; its owner, if that still consumes here, has room."""
+        conn = flight.conn
+        if conn is None or conn.window is not self:
+            return None
+        conn.in_flight -= 1
+        return conn
+
+    # --- first deliveries ---
+
+    def ring(self, ids: Iterable[int], attempts: int, conn: Conn, mono_ns: int) -> None:
+        """A run of messages from `next` on has been sent to `conn`."""
+        self._note_deadline(mono_ns + conn.timeout_ns)
+        offset = self.next
+        order = self._order
+        ring = self._ring
+        for id in ids:
+            flight = Flight(offset, id, attempts, RINGED)
+            flight.take_off(conn, mono_ns)
+            ring[id] = flight
+            order.append(flight)
+            offset += 1
+        self.move_to(offset)
+
+    def move_to(self, offset: int) -> None:
+        """Move `next` forward, and `low` when it falls too far behind."""
+        self.next = offset
+        self.notes.cursor_changed = True
+        self.mark_dirty()
+        while offset - self.low > RING_SPAN_MAX:
+            self._stray_from_ring(self._order[0])
+
+    def attempts_next(self) -> int:
+        """What a message at the cursor is delivered with."""
+        return 2 if self.next < self.redo_end else 1
+
+    def _leave_ring(self, flight: Flight) -> None:
+        del self._ring[flight.id]
+        flight.state = GONE
+        if flight is self._order[0]:
+            self.notes.cursor_changed = True
+
+    def _stray_from_ring(self, flight: Flight) -> None:
+        self._leave_ring(flight)
+        self.strays.add(flight)
+        self.strays.fly(flight)
+        self._note_stray(flight)
+
+    def _note_stray(self, flight: Flight) -> None:
+        self.notes.stray(flight)
+        self.mark_dirty()
+
+    def _note_deadline(self, deadline_ns: int) -> None:
+        """Something is about to be in flight until then."""
+        if not self.in_flight or deadline_ns < self._deadline_ns:
+            self._deadline_ns = deadline_ns
+        self._engine.active[self] = None
+
+    # --- strays ---
+
+    def send_stray(self, flight: Flight, conn: Conn, mono_ns: int) -> None:
+        """A stray is being sent to `conn`."""
+        flight.attempts = (flight.attempts + 1) & 0xFFFF
+        flight.take_off(conn, mono_ns)
+        self._note_deadline(flight.deadline_ns)
+        self.strays.fly(flight)
+        self._note_stray(flight)
+
+    def new_stray(self, id: int, attempts: int) -> Flight:
+        """The message at the cursor goes through the strays; the cursor passes it."""
+        flight = Flight(self.next, id, attempts, GONE)
+        self.strays.add(flight)
+        return flight
+
+    def _wait(self, flight: Flight) -> None:
+        self.strays.wait(flight)
+        self._note_stray(flight)
+        self.mark()
+
+    def sleep(self, flight: Flight, due_ns: int) -> None:
+        self.strays.sleep(flight, due_ns)
+        self._note_stray(flight)
+        self._engine.active[self] = None
+
+    def drop_stray(self, flight: Flight) -> None:
+        self.strays.remove(flight)
+        self.notes.gone(flight)
+        self.mark_dirty()
+
+    # --- FIN, REQ, TOUCH ---
+
+    def finish(self, conn_serial: int, id: int) -> int:
+        flight = self._ring.get(id)
+        if flight is None:
+            return self._finish_stray(conn_serial, id)
+        if flight.conn is None or flight.conn.serial != conn_serial:
+            return _NOT_OWNER
+        self._leave_ring(flight)
+        self.notes.finished(flight.offset, flight.offset + 1)
+        self.mark_dirty()
+        self._count_finish(flight)
+        return _DONE
+
+    def _finish_stray(self, conn_serial: int, id: int) -> int:
+        flight = self.strays.get(id)
+        if flight is None or flight.state != FLYING:
+            return _NOT_IN_FLIGHT
+        if flight.conn is None or flight.conn.serial != conn_serial:
+            return _NOT_OWNER
+        self.drop_stray(flight)
+        self._count_finish(flight)
+        return _DONE
+
+    def _count_finish(self, flight: Flight) -> None:
+        self.finish_count += 1
+        conn = self._land(flight)
+        if conn is not None:
+            conn.finish_count += 1
+        self.mark()
+
+    def _take_flying(self, conn_serial: int, id: int) -> Flight | int:
+        """The in-flight message as a stray, or why not."""
+        flight = self._ring.get(id) or self.strays.get(id)
+        if flight is None or flight.state not in (RINGED, FLYING):
+            return _NOT_IN_FLIGHT
+        if flight.conn is None or flight.conn.serial != conn_serial:
+            return _NOT_OWNER
+        if flight.state == RINGED:
+            self._stray_from_ring(flight)
+        return flight
+
+    def requeue(self, conn_serial: int, id: int, delay_ns: int, wall_ns: int) -> int:
+        flight = self._take_flying(conn_serial, id)
+        if isinstance(flight, int):
+            return flight
+        self.requeue_count += 1
+        conn = self._land(flight)
+        if conn is not None:
+            conn.requeue_count += 1
+        if delay_ns > 0:
+            self.sleep(flight, wall_ns + delay_ns)
+        else:
+            self._wait(flight)
+        self.mark()
+        return _DONE
+
+    def touch(self, conn_serial: int, id: int, mono_ns: int) -> int:
+        flight = self._take_flying(conn_serial, id)
+        if isinstance(flight, int):
+            return flight
+        if flight.conn is not None:
+            flight.deadline_ns = min(
+                mono_ns + flight.conn.timeout_ns, flight.delivered_ns + self.touch_max_ns
+            )
+            self._deadline_ns = min(self._deadline_ns, flight.deadline_ns)
+        return _DONE
+
+    # --- timers ---
+
+    def expire(self, mono_ns: int) -> int:
+        if not self.in_flight or mono_ns < self._deadline_ns:
+            return 0
+        due = [flight for flight in self._order if self._is_due(flight, RINGED, mono_ns)]
+        again = [flight for flight in self.strays if self._is_due(flight, FLYING, mono_ns)]
+        again.sort(key=lambda flight: flight.offset)
+        for flight in due:
+            self._stray_from_ring(flight)
+            self._time_out(flight)
+        for flight in again:
+            self._time_out(flight)
+        self._deadline_ns = min((flight.deadline_ns for flight in self._flying()), default=0)
+        return len(due) + len(again)
+
+    @staticmethod
+    def _is_due(flight: Flight, state: int, mono_ns: int) -> bool:
+        return flight.state == state and flight.deadline_ns <= mono_ns
+
+    def _flying(self) -> Iterator[Flight]:
+        yield from self._ring.values()
+        yield from (flight for flight in self.strays if flight.state == FLYING)
+
+    def _time_out(self, flight: Flight) -> None:
+        self._land(flight)
+        self.timeout_count += 1
+        self._wait(flight)
+
+    def release(self, wall_ns: int) -> int:
+        released = 0
+        while (flight := self.strays.take_due(wall_ns)) is not None:
+            self._wait(flight)
+            released += 1
+        return released
+
+    # --- reading ---
+
+    def find(self, which: int, offset: int) -> Batch | None:
+        """The batch that holds `offset`, from memory or from a block read for it."""
+        batch = self.tail.find(offset)
+        if batch is None and which == Source.STRAY:
+            batch = find_batch(self._blocks[Source.STRAY], offset)
+        return batch or find_batch(self._blocks[Source.FORWARD], offset)
+
+    def need(self, which: int, offset: int) -> None:
+        if not self._needed[which]:
+            self._needed[which] = True
+            self._engine.need(self, which, offset)
+
+    def load(self, which: int, block: Buffer) -> int:
+        batches = split_block(block)
+        self._blocks[which][:] = batches
+        self._needed[which] = False
+        self.mark()
+        return len(batches)
+
+    def lose(self, id: int) -> None:
+        flight = self.strays.get(id)
+        if flight is not None:
+            self._lose(flight)
+        self._needed[Source.STRAY] = False
+        self.mark()
+
+    def lose_range(self, start: int, end: int) -> int:
+        """Drop every stray of [start, end): its bytes can't be read. Returns how many."""
+        lost = [flight for flight in self.strays if start <= flight.offset < end]
+        for flight in lost:
+            self._lose(flight)
+        self._needed[Source.STRAY] = False
+        self.mark()
+        return len(lost)
+
+    def _lose(self, flight: Flight) -> None:
+        if flight.state == FLYING:
+            self._land(flight)
+        self.drop_stray(flight)
+
+    # --- moving the cursor ---
+
+    def step_over(self) -> None:
+        """While `next` lies in a skip, go to its end."""
+        if self.skips and self.skips.first <= self.next:
+            offset = self.skips.step_over(self.next)
+            if offset != self.next:
+                self.move_to(offset)
+
+    def skip(self, from_offset: int, to_offset: int) -> None:
+        start = max(from_offset, self.next)
+        if to_offset <= start:
+            return
+        self.skips.add(start, to_offset)
+        self.notes.finished(start, to_offset)
+        self.mark_dirty()
+        self.step_over()
+        self._needed[Source.FORWARD] = False
+        self.mark()
+
+    def empty(self) -> None:
+        self.seek(self.tail.handed_end)
+
+    def seek(self, offset: int) -> None:
+        self._forget_all()
+        self.next = offset
+        self.notes.reset = True
+        self.mark_dirty()
+        self.mark()
+
+    def _forget_all(self) -> None:
+        for conn in self.conns:
+            conn.in_flight = 0
+        for flight in self._order:
+            flight.state = GONE
+        self._ring.clear()
+        self._order.clear()
+        self.strays = Strays()
+        self.skips.clear()
+        self.redo_end = 0
+        self.notes.forget()
+        self._drop_blocks()
+
+    # --- the journal ---
+
+    @property
+    def _next_known(self) -> int:
+        """What the journal says of `next`: what was delivered before a restart stays delivered."""
+        return max(self.next, self.redo_end)
+
+    def take_journal(self) -> bytes:
+        self._dirty = False
+        self._engine.journals.pop(self, None)
+        return self.notes.take(self.low, self._next_known)
+
+    def snapshot(self) -> bytes:
+        entries = [cursor_entry(self.low, self._next_known)]
+        at = self.low
+        for flight in self._order:
+            if flight.state == RINGED:
+                if at < flight.offset:
+                    entries.append(finished_entry(at, flight.offset))
+                at = flight.offset + 1
+        if at < self.next:
+            entries.append(finished_entry(at, self.next))
+        entries += [finished_entry(max(start, self.next), end) for start, end in self.skips]
+        strays = sorted(self.strays, key=lambda flight: (flight.offset, flight.id))
+        return b"".join(entries + [stray_entry(flight) for flight in strays])
+
+    def restore(
+        self,
+        low: int,
+        next: int,
+        finished: Sequence[tuple[int, int]],
+        strays: Sequence[StrayRecord],
+    ) -> None:
+        self._forget_all()
+        self.next = low
+        self.redo_end = next
+        for start, end in finished:
+            self.skips.add(max(start, low), end)
+        for record in strays:
+            self._restore_stray(record)
+            if record.offset >= low:
+                self.skips.add(record.offset, record.offset + 1)
+        self.step_over()
+        self.notes.forget()
+        self.mark()
+
+    def _restore_stray(self, record: StrayRecord) -> None:
+        flight = Flight(record.offset, record.id, record.attempts, GONE)
+        self.strays.add(flight)
+        if record.state == Stray.DELAYED:
+            self.sleep(flight, record.due_ns)
+        else:
+            self._wait(flight)
+
+    # --- for people and tests ---
+
+    def in_flight_records(self, count_max: int) -> list[tuple[int, int, int, int, int]]:
+        found: list[tuple[int, int, int, int, int]] = []
+        for flight in self._flying():
+            if len(found) >= count_max:
+                break
+            serial = flight.conn.serial if flight.conn else 0
+            found.append((flight.offset, flight.id, flight.attempts, serial, flight.deadline_ns))
+        return found
+
+    def validate(self) -> None:
+        self.strays.validate()
+        self.skips.validate()
+        low = self.low
+        if not low <= self.next or self.next - low > RING_SPAN_MAX:
+            raise RuntimeError(f"window [{low}, {self.next}) is out of shape")
+        ringed = [flight for flight in self._order if flight.state == RINGED]
+        if ringed != list(self._ring.values()):
+            raise RuntimeError("the ring and its order do not match")
+        offsets = [flight.offset for flight in ringed]
+        if offsets != sorted(set(offsets)) or (offsets and offsets[-1] >= self.next):
+            raise RuntimeError(f"offsets in the ring do not rise below {self.next}: {offsets}")
+        both = set(offsets).intersection(flight.offset for flight in self.strays)
+        if both:
+            raise RuntimeError(f"offsets {both} are strays and in the ring")
+        self._validate_flying()
+
+    def _validate_flying(self) -> None:
+        owned: dict[Conn, int] = dict.fromkeys(self.conns, 0)
+        for flight in self._flying():
+            if flight.deadline_ns < self._deadline_ns:
+                raise RuntimeError(f"offset {flight.offset} is due before the earliest deadline")
+            if flight.conn in owned:
+                owned[flight.conn] += 1
+        for conn, count in owned.items():
+            if conn.in_flight != count:
+                raise RuntimeError(
+                    f"connection {conn.serial} counts {conn.in_flight} in flight, it has {count}"
+                )
+        if any(flight.state not in (WAITING, DELAYED, FLYING) for flight in self.strays):
+            raise RuntimeError("a stray is in no state")
