@@ -32,10 +32,13 @@ ID_BORROW_TICKS_MAX = 60_000  # how far ids may run ahead of the clock (about 63
 # --- log ---
 SEGMENT_BYTES_MAX = 64 * MIB  # a segment rolls: small enough to delete and ship, few enough to list
 SEGMENT_AGE_MAX_NS = 3600 * SECOND  # a segment rolls by age, so that retention by age can bite
-PREALLOCATE_BYTES_MIN = 64 * KIB  # an idle topic costs no more disk than this
+PREALLOCATE_BYTES_MIN = 32 * KIB  # with index, mark and journals an idle topic stays below 64 KiB
 PREALLOCATE_BYTES_MAX = 4 * MIB  # ahead of a busy one; zeros go out in small writes
 PREALLOCATE_WRITE_BYTES = 64 * KIB  # larger ones give ext4 huge folios that slow each later write
 INDEX_EVERY_BYTES = 64 * KIB  # one sparse index entry per so much log
+INDEX_CACHE_SEGMENTS = 4  # indexes of sealed segments kept in memory per partition, 32 KiB each
+READ_FILES_MAX = 4  # sealed segments of a partition that are open at a time
+READ_PLACES_MAX = 64  # readers of a partition whose position in the file is remembered
 SPARE_SEGMENTS_MAX = 2  # recycled files kept per partition: overwriting beats first touch
 TAIL_MEMORY_BYTES_MAX = 4 * MIB  # newest batches of a busy partition kept for consumers at the tail
 BATCH_BYTES_MAX = 16 * MIB  # an open batch stops taking publishes beyond this until it is sealed
@@ -59,3 +62,14 @@ EPHEMERAL_DEPTH_MAX = 10_000  # --mem-queue-size: an ephemeral channel holds no 
 # --- HTTP ---
 HTTP_HEADER_BYTES_MAX = 64 * KIB  # request line and headers
 HTTP_IDLE_NS = 120 * SECOND  # keep-alive connections without a request are closed
+HTTP_PIPELINE_MAX = 16  # requests of one connection that wait for the one before; then reading stops
+HTTP_DISCARD_BYTES_MAX = 256 * KIB  # an unwanted request body up to this is read and dropped
+
+# --- accepting ---
+ACCEPT_BACKLOG = 1024  # connections the system keeps until we accept them
+ACCEPTS_PER_TURN = 64  # a storm of connections must not starve those that are there
+ACCEPT_PAUSE_NS = 100 * MS  # out of descriptors: wait this long before the next accept
+SHUTDOWN_NS = 10 * SECOND  # how long a stop waits for pending publishes and unsent bytes
+SHUTDOWN_LINGER_NS = 500 * MS  # how long a stop waits for clients to read what was sent and hang up
+SHUTDOWN_POLL_NS = 5 * MS  # how often a stop looks whether it may go on
+GIL_SWITCH_NS = 500_000  # a finished fsync must not wait 5 ms for the loop's thread (CPython's default)

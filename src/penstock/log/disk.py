@@ -1,0 +1,241 @@
+"""The disk, as the log sees it: a protocol of few calls, and its form on the operating system.
+
+Everything fails with `OSError` and nothing else; who calls turns that into Penstock's errors. The
+simulated disk (`penstock/sim/disk.py`) follows the same protocol, so every rule above this line
+runs against power losses, torn writes and full disks without a real one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from penstock import limits
+from penstock.errors import DirectoryLocked
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+FILE_MODE = 0o600  # messages are private to the user that the broker runs as
+DIRECTORY_MODE = 0o700
+BUFFERS_MAX = 1024  # IOV_MAX on Linux and macOS
+_F_FULLFSYNC = 51  # macOS only
+_ZEROS = bytes(limits.PREALLOCATE_WRITE_BYTES)
+
+
+class File(Protocol):
+    """An open file. Positions are explicit: there is no cursor to share."""
+
+    path: str
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int, length: int) -> None:
+        """Write all `length` bytes of `buffers`, or raise; a failure may leave some of them."""
+        ...
+
+    def pread_into(self, buffer: Buffer, position: int) -> int:
+        """Fill `buffer`; fewer bytes only at the end of the file."""
+        ...
+
+    def allocate(self, position: int, length: int) -> None:
+        """Write zeros, in small writes."""
+        ...
+
+    def fdatasync(self) -> None: ...
+    def truncate(self, length: int) -> None: ...
+    def size(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: str, write: bool = False) -> File: ...
+    def create(self, path: str) -> File:
+        """A new, empty file; one of the same name is emptied."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+    def size(self, path: str) -> int: ...
+    def is_directory(self, path: str) -> bool: ...
+    def listdir(self, path: str) -> list[str]: ...
+    def mkdir(self, path: str) -> None:
+        """With parents; no error when it is there."""
+        ...
+
+    def rename(self, old: str, new: str) -> None: ...
+    def unlink(self, path: str) -> None: ...
+    def rmdir(self, path: str) -> None: ...
+    def sync_directory(self, path: str) -> None: ...
+    def free_bytes(self, path: str) -> int: ...
+    def lock(self, path: str) -> Lock:
+        """BlockingIOError when another holds it."""
+        ...
+
+
+def read_file(disk: Disk, path: str, bytes_max: int) -> bytes:
+    """The first `bytes_max` bytes of a file."""
+    file = disk.open(path)
+    try:
+        data = bytearray(min(file.size(), bytes_max))
+        return bytes(data[: file.pread_into(data, 0)])
+    finally:
+        file.close()
+
+
+def lock_directory(disk: Disk, path: str) -> Lock:
+    """Take the lock file of a data directory."""
+    lock_path = os.path.join(path, "penstock.lock")
+    try:
+        return disk.lock(lock_path)
+    except BlockingIOError as error:
+        raise DirectoryLocked(path, f"another process holds {lock_path}") from error
+
+
+class OsFile:
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int, length: int) -> None:
+        if len(buffers) <= BUFFERS_MAX:
+            written = os.pwritev(self._fd, buffers, position)
+            if written == length:
+                return
+        else:
+            written = 0
+        self._write_rest(buffers, position, written, length)
+
+    def _write_rest(
+        self, buffers: Sequence[Buffer], position: int, written: int, length: int
+    ) -> None:
+        """The slow path: short writes, and more buffers than the system takes at once."""
+        views = [memoryview(buffer).cast("B") for buffer in buffers]
+        first = 0
+        skip = written
+        while written < length:
+            while skip >= len(views[first]):
+                skip -= len(views[first])
+                first += 1
+            views[first] = views[first][skip:]
+            taken = os.pwritev(self._fd, views[first : first + BUFFERS_MAX], position + written)
+            if taken == 0:
+                raise OSError(f"{self.path}: the system wrote nothing at {position + written}")
+            written += taken
+            skip = taken
+
+    def pread_into(self, buffer: Buffer, position: int) -> int:
+        view = memoryview(buffer).cast("B")
+        filled = 0
+        while filled < len(view):
+            taken = os.preadv(self._fd, (view[filled:],), position + filled)
+            if taken == 0:
+                break
+            filled += taken
+        return filled
+
+    def allocate(self, position: int, length: int) -> None:
+        end = position + length
+        while position < end:
+            zeros = _ZEROS if end - position >= len(_ZEROS) else _ZEROS[: end - position]
+            self.pwritev((zeros,), position, len(zeros))
+            position += len(zeros)
+
+    def fdatasync(self) -> None:
+        _fdatasync(self._fd)
+
+    def truncate(self, length: int) -> None:
+        os.ftruncate(self._fd, length)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1  # even when close fails the descriptor is gone
+            os.close(fd)
+
+
+class OsLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class OsDisk:
+    """The real disk."""
+
+    def open(self, path: str, write: bool = False) -> File:
+        flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC
+        return OsFile(path, os.open(path, flags))
+
+    def create(self, path: str) -> File:
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        return OsFile(path, os.open(path, flags, FILE_MODE))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def listdir(self, path: str) -> list[str]:
+        return os.listdir(path)
+
+    def mkdir(self, path: str) -> None:
+        parent = os.path.dirname(path)
+        if parent and not os.path.isdir(parent):
+            self.mkdir(parent)
+        try:
+            os.mkdir(path, DIRECTORY_MODE)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: str) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+    def lock(self, path: str) -> Lock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        return OsLock(fd)
+
+
+def _fdatasync(fd: int) -> None:
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(fd)
+    else:  # macOS has no fdatasync, and its fsync stops at the drive's own cache
+        fcntl.fcntl(fd, _F_FULLFSYNC)

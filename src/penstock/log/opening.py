@@ -1,0 +1,292 @@
+"""Opening a partition's directory: find the tail, walk it, and carry out what `recovery.decide`
+says.
+
+Only the tail is read. Where it begins is told by the highest synced end that can be found quickly:
+the mark, and the headers at the last index entry and at the front of the newest segments. From the
+last index entry below that, every batch is checked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from dataclasses import dataclass
+
+from penstock.errors import PartitionMissing, PartitionStopped
+from penstock.kernel import id_at
+from penstock.log import names
+from penstock.log.disk import Disk, read_file
+from penstock.log.index import SparseIndex, load_index
+from penstock.log.mark import FILE_BYTES, Mark, MarkState, decode_file
+from penstock.log.reader import Damage
+from penstock.log.recovery import Cut, Decision, Hole, RecoveryReport, Run, decide
+from penstock.log.scan import Batch, Blocks, walk
+from penstock.log.segment import Segment
+from penstock.log.segments import Segments, add_if_due
+from penstock.log.settings import LogSettings
+
+NEWEST_LOOKED_AT = 3  # an empty segment and an unfinished one can stand before one with batches
+
+
+@dataclass(slots=True)
+class Opened:
+    """A log as it stands after recovery."""
+
+    segments: Segments
+    prepared: int  # the active file's size: the ground that writing starts on
+    written_end: int
+    synced_end: int
+    last_id: int
+    last_timestamp_ns: int
+    damaged: list[Damage]
+    stopped: PartitionStopped | None
+    mark_state: MarkState
+    report: RecoveryReport
+
+
+class Opening:
+    """The steps of one opening, in the order of `run`."""
+
+    def __init__(self, disk: Disk, directory: str, settings: LogSettings) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._settings = settings
+        self._items: list[Segment] = []
+        self._indexes: dict[int, SparseIndex] = {}  # by base offset
+        self._mark_state = MarkState(None, 0, 0)
+        self._last: Batch | None = None
+        self._tail_position = 0  # where in the first segment the walk began
+        self._bytes_read = 0
+
+    def run(self) -> Opened:
+        self._list_files()
+        mark = self._mark_state.mark or Mark()
+        synced_known = max(mark.synced_end, self._synced_in_headers())
+        first, from_offset, runs = self._walk_tail(synced_known)
+        decision = decide(from_offset, runs, synced_known)
+        self._place_tails(first, decision.kept)
+        cut = self._cut(decision) if not decision.holes else None
+        # A damaged log is left as it is; the newest segment's name tells how far it once went.
+        written_end = max(decision.end_offset, self._items[-1].base_offset)
+        damaged = self._damage(decision, written_end)
+        stopped = self._sync(first) if written_end > decision.synced_seen or cut else None
+        active = self._items[-1]
+        index = self._index(active)
+        last = self._last.header if self._last is not None else None
+        opened = Opened(
+            segments=Segments(self._disk, self._items, index, self._settings.index_every_bytes),
+            prepared=self._disk.size(active.path),
+            written_end=written_end,
+            synced_end=written_end if stopped is None else decision.synced_seen,
+            last_id=max(mark.last_id, id_at(last.base_id, last.count - 1) if last else 0),
+            last_timestamp_ns=last.timestamp_ns if last else 0,
+            damaged=damaged,
+            stopped=stopped,
+            mark_state=self._mark_state,
+            report=RecoveryReport(
+                start_offset=self._items[0].base_offset,
+                written_end=written_end,
+                synced_seen=decision.synced_seen,
+                clean=mark.clean and mark.written_end == written_end and cut is None,
+                mark_found=self._mark_state.mark is not None,
+                cut=cut,
+                damaged=tuple(damaged),
+                bytes_read=self._bytes_read,
+            ),
+        )
+        active.close()  # an idle partition holds no descriptor
+        return opened
+
+    # --- what is there ---
+
+    def _list_files(self) -> None:
+        disk, directory = self._disk, self._directory
+        if not disk.is_directory(directory):
+            raise PartitionMissing(directory, "the directory of a known partition is not there")
+        found = disk.listdir(directory)
+        bases = names.segment_bases(found)
+        if not bases:
+            raise PartitionMissing(directory, "a known partition has no segment")
+        for base in bases:
+            segment = Segment(disk, directory, base, 0)
+            segment.data_bytes = disk.size(segment.path)
+            self._items.append(segment)
+        if names.MARK in found:
+            path = os.path.join(directory, names.MARK)
+            self._mark_state = decode_file(read_file(disk, path, FILE_BYTES))
+        self._drop_leftovers(found, set(bases))
+
+    def _drop_leftovers(self, found: list[str], bases: set[int]) -> None:
+        """Spares (see spares.py) and indexes whose segment was removed."""
+        for name in found:
+            base = names.index_base(name)
+            if names.spare_number(name) is not None or (base is not None and base not in bases):
+                self._disk.unlink(os.path.join(self._directory, name))
+
+    def _index(self, segment: Segment) -> SparseIndex:
+        index = self._indexes.get(segment.base_offset)
+        if index is None:
+            index = load_index(
+                self._disk, segment.index_path, segment.base_offset, segment.data_bytes
+            )
+            self._indexes[segment.base_offset] = index
+        return index
+
+    # --- where the tail begins ---
+
+    def _synced_in_headers(self) -> int:
+        for segment in reversed(self._items[-NEWEST_LOOKED_AT:]):
+            index = self._index(segment)
+            blocks = segment.blocks()
+            positions = [index.positions[-1], 0] if len(index) else [0]
+            batches = [blocks.sound(position) for position in positions]
+            self._bytes_read += blocks.bytes_read
+            # An old batch of a recycled file stands for an older log: its word is no higher.
+            notes = [batch.header.synced_end for batch in batches if batch is not None]
+            if notes:
+                return max(notes)
+        return 0
+
+    def _holding(self, offset: int) -> int:
+        return max(
+            (n for n, segment in enumerate(self._items) if segment.base_offset <= offset), default=0
+        )
+
+    def _walk_tail(self, synced_known: int) -> tuple[int, int, list[Run]]:
+        """(number of the first segment looked at, first offset, runs)."""
+        # One below, so that the last batch is met even when all is synced: it has the last id.
+        first = self._holding(synced_known - 1)
+        position, from_offset = self._tail_start(self._items[first], synced_known - 1)
+        self._tail_position = position
+        runs: list[Run] = []
+        self._walk_segment(first, position, from_offset, runs)
+        for number in range(first + 1, len(self._items)):
+            segment = self._items[number]
+            self._index(segment).cut(0)
+            self._walk_segment(number, 0, segment.base_offset, runs)
+        return first, from_offset, runs
+
+    def _tail_start(self, segment: Segment, offset: int) -> tuple[int, int]:
+        """The last index entry at or below `offset` if the segment agrees with it, or the front.
+        The
+        entries after it are made anew by the walk."""
+        index = self._index(segment)
+        number = index.at_offset(offset)
+        if number >= 0:
+            entry = index.entry(number)
+            batch = segment.blocks().sound(entry.position)
+            if batch is not None and batch.header.base_offset == entry.offset:
+                index.cut(number + 1)
+                return entry.position, entry.offset
+        index.cut(0)
+        return 0, segment.base_offset
+
+    def _walk_segment(self, number: int, position: int, expected: int, runs: list[Run]) -> None:
+        segment = self._items[number]
+        index = self._index(segment)
+        blocks = segment.blocks()
+        is_last = number + 1 == len(self._items)
+        limit = None if is_last else self._items[number + 1].base_offset
+        for batch in walk(blocks, position, expected, limit):
+            add_if_due(index, batch, self._settings.index_every_bytes)
+            run = runs[-1] if runs and runs[-1].segment == number else None
+            if run is not None and run.to_offset == batch.header.base_offset:
+                runs[-1] = _longer(run, batch)
+            else:
+                runs.append(_run(number, batch))
+        self._bytes_read += blocks.bytes_read
+
+    # --- what is done about it ---
+
+    def _place_tails(self, first: int, kept: tuple[Run, ...]) -> None:
+        """Where the data of each segment that was walked ends, and the log's last batch."""
+        ends = {first: self._tail_position, **{run.segment: run.end_position for run in kept}}
+        for number in range(first, len(self._items)):
+            self._items[number].data_bytes = ends.get(number, 0)
+        if kept:
+            run = kept[-1]
+            self._last = self._last_batch(self._items[run.segment], run)
+
+    def _last_batch(self, segment: Segment, run: Run) -> Batch | None:
+        index = self._index(segment)
+        number = index.at_offset(run.to_offset - 1)
+        position, offset = index.positions[number], index.offsets[number]
+        batches = deque(walk(segment.blocks(), position, offset, run.to_offset), maxlen=1)
+        return batches[0] if batches else None
+
+    def _damage(self, decision: Decision, written_end: int) -> list[Damage]:
+        holes = list(decision.holes)
+        if holes and decision.end_offset < written_end:
+            holes.append(Hole(decision.end_offset, written_end))
+        return [(*hole, f"{self._directory}: acknowledged data is hurt") for hole in holes]
+
+    def _cut(self, decision: Decision) -> Cut | None:
+        """Remove all that stands behind the log's end. Newest files first, so that what is left
+        after
+        a crash in the middle is judged the same way."""
+        bytes_cut = 0
+        removed_segments = 0
+        while self._items[-1].base_offset > decision.end_offset:
+            segment = self._items.pop()
+            bytes_cut += self._used_bytes(segment)
+            removed_segments += 1
+            segment.close()
+            self._disk.unlink(segment.path)
+            self._indexes.pop(segment.base_offset, None)
+            if self._disk.exists(segment.index_path):
+                self._disk.unlink(segment.index_path)
+        active = self._items[-1]
+        trimmed = self._used_bytes(active)
+        if trimmed:
+            active.file.truncate(active.data_bytes)
+        index = self._index(active)
+        index.cut(index.at_offset(decision.end_offset - 1) + 1)
+        if not trimmed and not removed_segments:
+            return None
+        messages = sum(run.to_offset - run.from_offset for run in decision.dropped)
+        return Cut(
+            path=active.path,
+            position=active.data_bytes,
+            offset=decision.end_offset,
+            bytes_cut=bytes_cut + trimmed,
+            messages_cut=messages,
+            reason=(
+                "sound batches behind an unfinished one" if messages else "an unfinished write"
+            ),
+        )
+
+    def _used_bytes(self, segment: Segment) -> int:
+        """Bytes behind the data that are not zero (or stand before one that is not)."""
+        blocks = Blocks(segment.file, segment.file.size())
+        used = blocks.used_end(segment.data_bytes) - segment.data_bytes
+        self._bytes_read += blocks.bytes_read
+        return used
+
+    def _sync(self, first: int) -> PartitionStopped | None:
+        """What was found may be in the kernel's memory only: make it last before anybody reads
+        it."""
+        try:
+            for segment in self._items[first:]:
+                segment.file.fdatasync()
+            self._disk.sync_directory(self._directory)
+        except OSError as error:
+            return PartitionStopped(self._directory, f"the sync at the start failed: {error}")
+        return None
+
+
+def _run(number: int, batch: Batch) -> Run:
+    return Run(
+        number,
+        batch.header.base_offset,
+        batch.end_offset,
+        batch.end_position,
+        batch.header.synced_end,
+    )
+
+
+def _longer(run: Run, batch: Batch) -> Run:
+    return run._replace(
+        to_offset=batch.end_offset,
+        end_position=batch.end_position,
+        synced_end=max(run.synced_end, batch.header.synced_end),
+    )

@@ -1,0 +1,515 @@
+"""The log of one partition: a directory of segments, written at one end.
+
+One thread (the loop's) makes all calls but `SyncJob.run`. A write goes to the kernel at once and is
+safe after the next sync; the log keeps both ends, and whoever acknowledges looks at the one that
+the topic's durability asks for.
+
+Refusals are of three kinds. `WriteRefused`: this write was not done and the log is as before.
+`LogDamaged`: acknowledged data at the tail is hurt, the log only serves what is sound.
+`PartitionStopped`: a sync failed, after which nobody knows what the disk holds; it is final.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.errors import LogDamaged, PartitionStopped, StorageError, WriteRefused
+from penstock.log import names
+from penstock.log.disk import Disk
+from penstock.log.index import SparseIndex
+from penstock.log.mark import Mark, MarkFile
+from penstock.log.opening import Opened, Opening
+from penstock.log.reader import Damage, LogReader, Message
+from penstock.log.recovery import RecoveryReport
+from penstock.log.segment import Ground, Segment, SegmentInfo, write_at
+from penstock.log.settings import LogSettings
+from penstock.log.spares import Spares
+from penstock.log.sync import SyncJob
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from penstock.kernel import BatchHeader
+
+__all__ = ["PartitionLog", "SyncJob"]
+
+_NEVER_NS = 1 << 63
+
+
+class PartitionLog:
+    """Made by `create` or `open`."""
+
+    __slots__ = (
+        "_active",
+        "_directory_dirty",
+        "_disk",
+        "_ground",
+        "_guarded",
+        "_index_next",
+        "_job",
+        "_mark_file",
+        "_marked",
+        "_marked_ns",
+        "_reader",
+        "_refuses",
+        "_roll_after_ns",
+        "_segments",
+        "_settings",
+        "_spares",
+        "damaged",
+        "last_id",
+        "last_timestamp_ns",
+        "path",
+        "report",
+        "stopped",
+        "synced_end",
+        "unsynced_bytes",
+        "written_end",
+    )
+
+    # --- making one ---
+
+    @classmethod
+    def create(
+        cls, disk: Disk, path: str | os.PathLike[str], settings: LogSettings | None = None
+    ) -> PartitionLog:
+        """A new, empty log, durable on return. What an interrupted creation left is taken over."""
+        directory = os.fspath(path)
+        try:
+            _make_directory(disk, directory)
+        except OSError as error:
+            raise WriteRefused(directory, f"the partition cannot be made: {error}") from error
+        return cls.open(disk, directory, settings)
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        path: str | os.PathLike[str],
+        settings: LogSettings | None = None,
+        wall_ns: int = 0,
+    ) -> PartitionLog:
+        """The log of a known partition, put right after whatever stop there was: see `report`."""
+        directory = os.fspath(path)
+        settings = settings or LogSettings()
+        try:
+            opened = Opening(disk, directory, settings).run()
+        except OSError as error:
+            raise StorageError(directory, f"the log cannot be opened: {error}") from error
+        return cls(disk, directory, settings, opened, wall_ns)
+
+    def __init__(
+        self, disk: Disk, directory: str, settings: LogSettings, opened: Opened, wall_ns: int
+    ) -> None:
+        self.path = directory
+        self.report: RecoveryReport = opened.report
+        self.written_end = opened.written_end
+        self.synced_end = opened.synced_end
+        self.last_id = opened.last_id
+        self.last_timestamp_ns = opened.last_timestamp_ns
+        self.damaged: list[Damage] = opened.damaged
+        self.stopped: PartitionStopped | None = opened.stopped
+        self.unsynced_bytes = 0
+        self._disk = disk
+        self._settings = settings
+        self._segments = opened.segments
+        self._active = opened.segments.active
+        self._ground = Ground(settings, opened.prepared)
+        self._reader = LogReader(opened.segments, self.damaged, self.written_end)
+        self._spares = Spares(disk, directory, settings.spare_segments_max)
+        self._mark_file = MarkFile(
+            disk, os.path.join(directory, names.MARK), opened.mark_state.next_copy
+        )
+        self._marked: Mark | None = opened.mark_state.mark
+        self._marked_ns = wall_ns
+        self._job: SyncJob | None = None
+        self._directory_dirty = False
+        self._refuses = bool(self.damaged)
+        # Writing looks at this one flag; it is set while anything out of the common is to be done.
+        self._guarded = True
+        self._roll_after_ns = _NEVER_NS
+        self._index_next = 0
+        self._settle_active()
+
+    # --- writing ---
+
+    def write(
+        self,
+        buffers: Sequence[Buffer],
+        length: int,
+        base_offset: int,
+        count: int,
+        base_id: int,
+        last_id: int,
+        timestamp_ns: int,
+    ) -> None:
+        """One batch at the tail, in one gathered write."""
+        if self._guarded or base_offset != self.written_end:
+            self._before_write(base_offset)
+        active = self._active
+        position = active.data_bytes
+        if position and (
+            timestamp_ns > self._roll_after_ns
+            or position + length > self._settings.segment_bytes_max
+        ):
+            self._roll_or_refuse()
+            active = self._active
+            position = 0
+        end = position + length
+        if end > self._ground.prepared:
+            self._ground.extend(active, end)
+        try:
+            write_at(active, buffers, position, length)
+        except OSError as error:
+            self._ground.prepared = position
+            raise WriteRefused(active.path, f"the write failed: {error}") from error
+        if position >= self._index_next:
+            self._segments.active_index.add(base_offset, position, timestamp_ns, base_id)
+            self._index_next = position + self._settings.index_every_bytes
+        if not position:
+            self._roll_after_ns = timestamp_ns + self._settings.segment_age_max_ns
+        active.data_bytes = end
+        self.written_end = self._reader.end_offset = base_offset + count
+        self.last_id = last_id
+        self.last_timestamp_ns = timestamp_ns
+        self.unsynced_bytes += length
+
+    def _before_write(self, base_offset: int) -> None:
+        self.check_writable()
+        if base_offset != self.written_end:
+            raise ValueError(f"a batch at offset {base_offset}, the log ends at {self.written_end}")
+        if self._marked is not None and self._marked.clean:
+            # From here on bytes behind the tail are an unfinished write and nothing to wonder at.
+            mark = self._marked._replace(clean=False)
+            try:
+                self._mark_file.write(mark)
+            except OSError as error:
+                raise WriteRefused(self._mark_file.path, f"the write failed: {error}") from error
+            self._marked = mark
+        self._guarded = False
+
+    def check_writable(self) -> None:
+        """Raise what `write` would raise for the state that the log is in."""
+        if self.stopped is not None:
+            raise PartitionStopped(self.stopped.where, self.stopped.reason)
+        if self._refuses:
+            from_offset, to_offset, reason = self.damaged[0]
+            raise LogDamaged(self.path, reason, from_offset, to_offset)
+
+    def _roll_or_refuse(self) -> None:
+        try:
+            self._roll()
+        except OSError as error:
+            raise WriteRefused(self.path, f"no new segment could be made: {error}") from error
+
+    def _roll(self) -> None:
+        """Seal the active segment and begin the next. The old one is synced by the next job, before
+        anything in the new one: this thread does not wait for it."""
+        new = Segment(self._disk, self.path, self.written_end, 0)
+        self._directory_dirty = True
+        file, prepared = self._spares.make_file(new.path)
+        new.adopt(file)
+        old = self._active
+        old.unsynced = True
+        self._trim(old)
+        self._segments.save_index(self._segments.active_index)
+        self._segments.append(new, SparseIndex(new.index_path))
+        self._active = new
+        self._ground = Ground(self._settings, prepared)
+        self._settle_active()
+
+    def _trim(self, segment: Segment) -> None:
+        """Give back what was prepared and is not needed. The bytes do no harm where they stay."""
+        if self._ground.prepared > segment.data_bytes:
+            try:
+                segment.file.truncate(segment.data_bytes)
+            except OSError:
+                return
+
+    def _settle_active(self) -> None:
+        index = self._segments.active_index
+        self._index_next = (
+            index.positions[-1] + self._settings.index_every_bytes if len(index) else 0
+        )
+        self._roll_after_ns = _NEVER_NS
+        if self._active.data_bytes and len(index):
+            self._roll_after_ns = index.timestamps[0] + self._settings.segment_age_max_ns
+
+    # --- syncing ---
+
+    def sync_begin(self) -> SyncJob | None:
+        """What to sync now; None when all is safe, a job is under way, or the log has stopped."""
+        if self._job is not None or self.stopped is not None:
+            return None
+        sealed = self._segments.unsynced()
+        if self.written_end == self.synced_end and not sealed:
+            return None
+        self._job = SyncJob(
+            self._disk,
+            sealed,
+            self._active.file,
+            self.path if self._directory_dirty else None,
+            self.written_end,
+            self.unsynced_bytes,
+        )
+        self._directory_dirty = False
+        return self._job
+
+    def sync_end(self, job: SyncJob, error: OSError | None) -> None:
+        """The job has run. An error stops the partition for good: `stopped` says why."""
+        if job is not self._job:
+            raise ValueError("this sync job is not the one under way")
+        self._job = None
+        if error is not None:
+            self._stop(f"a sync failed: {error}")
+            return
+        for segment in job.sealed:
+            segment.unsynced = False
+        self.synced_end = job.end_offset
+        self.unsynced_bytes -= job.unsynced_bytes
+
+    def sync(self) -> None:
+        """A whole sync on this thread."""
+        while (job := self.sync_begin()) is not None:
+            try:
+                job.run()
+            except OSError as error:
+                self.sync_end(job, error)
+            else:
+                self.sync_end(job, None)
+        if self.stopped is not None:
+            self.check_writable()
+
+    def _stop(self, reason: str) -> None:
+        self.stopped = PartitionStopped(self.path, reason)
+        self._guarded = True
+
+    # --- reading ---
+
+    def read(self, offset: int, bytes_max: int) -> memoryview:
+        """Whole checked batches from the one that holds `offset`, at least one."""
+        self._check_offset(offset)
+        try:
+            return self._reader.read(offset, bytes_max)
+        except OSError as error:
+            raise StorageError(self.path, f"the log cannot be read: {error}") from error
+
+    def batches(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Header and bytes of each batch from the one that holds `offset` to the written end."""
+        return self._reader.batches(offset)
+
+    def message(self, offset: int) -> Message:
+        self._check_offset(offset)
+        return self._reader.message(offset)
+
+    def find_time(self, timestamp_ns: int) -> int:
+        """The first offset whose batch is not older; the written end if there is none."""
+        return self._reader.find_time(timestamp_ns)
+
+    def find_id(self, id: int) -> int | None:
+        return self._reader.find_id(id)
+
+    def find_own_id(self, id: int) -> int | None:
+        """For ids that came with a message from elsewhere. This reads the whole log."""
+        return self._reader.find_own_id(id)
+
+    def _check_offset(self, offset: int) -> None:
+        if not self.start_offset <= offset < self.written_end:
+            raise IndexError(
+                f"offset {offset} is not in the log ({self.start_offset} to {self.written_end - 1})"
+            )
+
+    # --- what there is ---
+
+    @property
+    def start_offset(self) -> int:
+        return self._segments.start_offset
+
+    @property
+    def bytes_stored(self) -> int:
+        return sum(self._segments[n].data_bytes for n in range(len(self._segments)))
+
+    @property
+    def segments(self) -> list[SegmentInfo]:
+        found = []
+        for number in range(len(self._segments)):
+            segment, limit = self._segments[number], self._segments.limit(number)
+            to_offset = self.written_end if limit is None else limit
+            found.append(
+                SegmentInfo(
+                    segment.path,
+                    segment.base_offset,
+                    to_offset,
+                    segment.data_bytes,
+                    limit is not None,
+                )
+            )
+        return found
+
+    # --- retention ---
+
+    def retain(self, floor_offset: int, wall_ns: int, age_max_ns: int, bytes_max: int) -> int:
+        """Remove whole sealed segments, oldest first, of which nobody needs anything (all below
+        `floor_offset`) and that are older than `age_max_ns` or beyond `bytes_max` of such data.
+        Returns how many were removed."""
+        if self.stopped is not None or self._refuses:
+            return 0
+        try:
+            self._roll_by_age(floor_offset, wall_ns, age_max_ns)
+            removed = 0
+            while self._is_removable(floor_offset) and (
+                self._consumed_bytes(floor_offset) > bytes_max
+                or self._sealed_ns(0) + age_max_ns <= wall_ns
+            ):
+                self._remove_first()
+                removed += 1
+            return removed
+        except OSError as error:
+            raise StorageError(self.path, f"old segments could not be removed: {error}") from error
+
+    def _roll_by_age(self, floor_offset: int, wall_ns: int, age_max_ns: int) -> None:
+        """A segment that nobody writes to any more would never be sealed by a write."""
+        idle = self._job is None and self.synced_end == self.written_end <= floor_offset
+        age_ns = min(age_max_ns, self._settings.segment_age_max_ns)
+        first = self._active.first_header() if idle and self._active.data_bytes else None
+        if first is not None and first.timestamp_ns + age_ns <= wall_ns:
+            self._roll()
+            self.sync()
+
+    def _is_removable(self, floor_offset: int) -> bool:
+        limit = self._segments.limit(0)
+        if limit is None or limit > min(floor_offset, self.synced_end):
+            return False
+        segment = self._segments[0]
+        hurt = any(start < limit and segment.base_offset < end for start, end, _ in self.damaged)
+        return not segment.unsynced and not hurt
+
+    def _consumed_bytes(self, floor_offset: int) -> int:
+        total = 0
+        for number in range(len(self._segments) - 1):
+            limit = self._segments.limit(number)
+            if limit is None or limit > floor_offset:
+                break
+            total += self._segments[number].data_bytes
+        return total
+
+    def _sealed_ns(self, number: int) -> int:
+        """When the segment's last message was written, or a little later; far ahead if unknown."""
+        following = self._segments.use(number + 1)
+        if following is self._active and not following.data_bytes:
+            return self.last_timestamp_ns
+        header = following.first_header()
+        return header.timestamp_ns if header is not None else _NEVER_NS
+
+    def _remove_first(self) -> None:
+        segment = self._segments[0]
+        if self._active.data_bytes == 0:
+            # No batch may be left to tell the last id: then the mark must.
+            self._write_mark_both(clean=False)
+        spare = self._spares.remove(segment)
+        self._segments.drop_first()
+        self._reader.forget_places()
+        self._spares.settle(segment, spare)
+
+    # --- the mark, and the end ---
+
+    def mark(self, wall_ns: int) -> None:
+        """Repeat the synced end in the mark file, if it moved and a while has passed."""
+        mark = Mark(self.synced_end, self.written_end, self.last_id)
+        waited = not 0 <= wall_ns - self._marked_ns < self._settings.mark_every_ns
+        if not waited or self._is_marked(mark) or self._refuses or self.stopped is not None:
+            return
+        try:
+            self._mark_file.write(mark)
+        except OSError as error:
+            raise WriteRefused(self._mark_file.path, f"the write failed: {error}") from error
+        self._marked = mark
+        self._marked_ns = wall_ns
+        self._segments.save_index(self._segments.active_index)
+
+    def _is_marked(self, mark: Mark) -> bool:
+        return self._marked is not None and self._marked._replace(clean=False) == mark
+
+    def _write_mark_both(self, clean: bool) -> None:
+        mark = Mark(self.synced_end, self.written_end, self.last_id, clean)
+        self._mark_file.write_both(mark)
+        self._marked = mark
+        self._guarded = True
+
+    def close(self) -> None:
+        """A clean stop: all synced, nothing behind the tail, and the mark says so."""
+        if self._job is not None:
+            raise StorageError(self.path, "closed while a sync is under way")
+        try:
+            if self.stopped is None and not self._refuses:
+                self._finish()
+        except OSError as error:
+            raise StorageError(self.path, f"the stop is not clean: {error}") from error
+        finally:
+            self._segments.close()
+            if self.stopped is None:
+                self._stop("the log is closed")
+
+    def _finish(self) -> None:
+        self.sync()
+        active = self._active
+        if self._ground.prepared > active.data_bytes:
+            active.file.truncate(active.data_bytes)
+            active.file.fdatasync()
+            self._ground.prepared = active.data_bytes
+        self._segments.active_index.save(self._disk)
+        if self._marked != Mark(self.synced_end, self.written_end, self.last_id, clean=True):
+            self._write_mark_both(clean=True)
+
+    def destroy(self) -> None:
+        """Remove the directory and all in it."""
+        if self._job is not None:
+            raise StorageError(self.path, "destroyed while a sync is under way")
+        self._segments.close()
+        self._stop("the partition was removed")
+        try:
+            for name in self._disk.listdir(self.path):
+                self._disk.unlink(os.path.join(self.path, name))
+            self._disk.rmdir(self.path)
+        except OSError as error:
+            raise StorageError(self.path, f"cannot be removed: {error}") from error
+
+    def validate(self) -> None:
+        """Check what must hold at any time."""
+        bases = [segment.from_offset for segment in self.segments]
+        rules = {
+            "segments rise": bases == sorted(set(bases)),
+            "the active segment begins at or below the written end": bases[-1] <= self.written_end,
+            "the synced end is at or below the written end": self.synced_end <= self.written_end,
+            "nothing stands behind the written end": (
+                self._active.data_bytes > 0 or bases[-1] == self.written_end or self._refuses
+            ),
+            "unsynced bytes are counted": (
+                self.unsynced_bytes == 0 or self.synced_end < self.written_end
+            ),
+            "the index ends in the data": (
+                len(self._segments.active_index) == 0
+                or self._segments.active_index.positions[-1] < self._active.data_bytes
+            ),
+        }
+        for rule, holds in rules.items():
+            if not holds:
+                raise StorageError(self.path, f"this does not hold: {rule}")
+
+
+def _make_directory(disk: Disk, directory: str) -> None:
+    disk.mkdir(directory)
+    for name in disk.listdir(directory):
+        path = os.path.join(directory, name)
+        if names.segment_base(name) is not None and disk.size(path) > 0:
+            raise WriteRefused(directory, f"there is a log already: {name}")
+    MarkFile(disk, os.path.join(directory, names.MARK)).create(Mark(clean=True))
+    file = disk.create(os.path.join(directory, names.segment_name(0)))
+    try:
+        file.fdatasync()
+    finally:
+        file.close()
+    disk.sync_directory(directory)
+    disk.sync_directory(os.path.dirname(directory) or ".")

@@ -1,0 +1,289 @@
+"""Reading a log: whole, checked batches by offset, time or id.
+
+No byte is handed out that was not checked. Where a batch is hurt, the hole is remembered and named
+(`LogDamaged`); everything on both sides of it can still be read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, NoReturn
+
+from penstock import limits
+from penstock.errors import LogDamaged
+from penstock.kernel import (
+    BatchCheck,
+    BatchHeader,
+    Section,
+    check_batch,
+    decode_bodies,
+    decode_header,
+    decode_sections,
+    id_at,
+    id_index,
+)
+from penstock.log.scan import Batch, find_beyond, walk
+from penstock.log.segment import Segment
+from penstock.log.segments import Segments
+
+Damage = tuple[int, int, str]  # from offset, to offset, reason
+_HeaderTest = Callable[[BatchHeader], bool]
+_BASE_OFFSET = struct.Struct("<Q")
+_COUNT = struct.Struct("<I")
+_BASE_OFFSET_AT = 16
+_COUNT_AT = 64
+_FLAG_TRAILER = 1
+
+
+class Message(NamedTuple):
+    """One message of the log with all that is stored about it."""
+
+    offset: int
+    id: int
+    timestamp_ns: int
+    body: bytes
+    sections: dict[int, int | bytes]
+    header: BatchHeader  # of its batch
+
+
+class _Place(NamedTuple):
+    segment: Segment
+    position: int
+
+
+class LogReader:
+    __slots__ = ("_places", "_segments", "damaged", "end_offset")
+
+    def __init__(self, segments: Segments, damaged: list[Damage], end_offset: int) -> None:
+        self._segments = segments
+        self.end_offset = end_offset  # the written end, kept up to date by the log
+        self._places: dict[int, _Place] = {}  # where a reader will go on, by offset
+        self.damaged = damaged
+
+    def forget_places(self) -> None:
+        """After segments were removed."""
+        self._places.clear()
+
+    # --- blocks ---
+
+    def read(self, offset: int, bytes_max: int) -> memoryview:
+        """Whole sound batches from the one that holds `offset`: at least one, and no more than
+        `bytes_max` unless that one is larger. The caller sees that `offset` is in the log."""
+        segment, position, base = self._place(offset)
+        room = segment.data_bytes - position
+        view = self._load(segment, position, min(bytes_max, room))
+        limit = self._segments.limit(self._segments.holding(base))
+        end, next_offset = _whole(view, base, limit)
+        if end == 0:
+            status, claimed = check_batch(view, 0)
+            if status == BatchCheck.SHORT and len(view) < claimed <= room:
+                view = self._load(segment, position, claimed)
+                end, next_offset = _whole(view, base, limit)
+        if end == 0:
+            self._damaged(segment, position, base, limit)
+        self._remember(next_offset, segment, position + end)
+        return view[:end]
+
+    def batches(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """One batch after the other up to the written end at the time of the call."""
+        end_offset = self.end_offset
+        while offset < end_offset:
+            block = self.read(offset, limits.READ_BLOCK_BYTES)
+            position = 0
+            while position < len(block) and offset < end_offset:
+                header = decode_header(block, position)
+                yield header, block[position : position + header.length]
+                position += header.length
+                offset = header.base_offset + header.count
+
+    def _load(self, segment: Segment, position: int, length: int) -> memoryview:
+        buffer = bytearray(length)
+        return memoryview(buffer)[: segment.file.pread_into(buffer, position)]
+
+    def _place(self, offset: int) -> tuple[Segment, int, int]:
+        """The segment and position of the batch that holds `offset`, and its base offset."""
+        place = self._places.get(offset)
+        if place is not None and place.position < place.segment.data_bytes:
+            self._segments.use(self._segments.holding(offset))
+            return place.segment, place.position, offset
+        number = self._segments.holding(offset)
+        segment = self._segments.use(number)
+        if offset == segment.base_offset:
+            return segment, 0, offset
+        batch = self.locate(offset)
+        return segment, batch.position, batch.header.base_offset
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        places = self._places
+        places.pop(offset, None)
+        places[offset] = _Place(segment, position)
+        if len(places) > limits.READ_PLACES_MAX:
+            del places[next(iter(places))]
+
+    # --- one batch ---
+
+    def locate(self, offset: int) -> Batch:
+        """The batch that holds `offset`."""
+        number = self._segments.holding(offset)
+        segment = self._segments.use(number)
+        limit = self._segments.limit(number)
+        position, expected = self._start(number, offset)
+        blocks = segment.blocks()
+        for batch in walk(blocks, position, expected, limit):
+            if batch.header.base_offset > expected:
+                self._note(expected, batch.header.base_offset, segment)
+            if batch.header.base_offset > offset:
+                self._raise(segment, expected, batch.header.base_offset)
+            if batch.end_offset > offset:
+                return batch
+            position, expected = batch.end_position, batch.end_offset
+        self._damaged(segment, position, expected, limit)
+
+    def _start(self, number: int, offset: int) -> tuple[int, int]:
+        """A sound place at or before `offset` in its segment: position and offset."""
+        entry_number = self._segments.index_of(number).at_offset(offset)
+        if entry_number < 0:
+            return 0, self._segments[number].base_offset
+        batch = self._segments.sound_entry(number, entry_number)
+        if batch is not None:
+            return batch.position, batch.header.base_offset
+        index = self._segments.rebuild(number)  # the index or the segment is wrong: this tells
+        entry_number = index.at_offset(offset)
+        if entry_number < 0:
+            return 0, self._segments[number].base_offset
+        return index.positions[entry_number], index.offsets[entry_number]
+
+    # --- searches ---
+
+    def message(self, offset: int) -> Message:
+        batch = self.locate(offset)
+        data = self._batch_bytes(batch, offset)
+        header = batch.header
+        index = offset - header.base_offset
+        sections = {
+            type_: table[index]
+            for type_, table in decode_sections(data, 0).items()
+            if index in table
+        }
+        own_id = sections.get(Section.ID)
+        own_time = sections.get(Section.TIMESTAMP)
+        return Message(
+            offset=offset,
+            id=own_id if isinstance(own_id, int) else id_at(header.base_id, index),
+            timestamp_ns=own_time if isinstance(own_time, int) else header.timestamp_ns,
+            body=decode_bodies(data, 0)[index],
+            sections=sections,
+            header=header,
+        )
+
+    def find_time(self, timestamp_ns: int) -> int:
+        """The first offset whose batch is not older than `timestamp_ns`; the end if there is
+        none."""
+        number = self._first_after(lambda header: header.timestamp_ns >= timestamp_ns) - 1
+        if number < 0:
+            return self._segments.start_offset
+        entry_number = self._segments.index_of(number).before_time(timestamp_ns)
+        for batch in self._walk_entry(number, entry_number):
+            if batch.header.timestamp_ns >= timestamp_ns:
+                return batch.header.base_offset
+        limit = self._segments.limit(number)
+        return self.end_offset if limit is None else limit
+
+    def find_id(self, id: int) -> int | None:
+        """The offset of the message with this id, by the formula that ids follow."""
+        number = self._first_after(lambda header: header.base_id > id) - 1
+        if number < 0:
+            return None
+        for batch in self._walk_entry(number, self._segments.index_of(number).at_id(id)):
+            header = batch.header
+            if header.base_id > id:
+                return None
+            index = id_index(header.base_id, header.count, id)
+            if index >= 0:
+                return None if self._has_own_id(batch, index) else header.base_offset + index
+        return None
+
+    def find_own_id(self, id: int) -> int | None:
+        """The offset of a message that kept an id from elsewhere. This reads the whole log."""
+        for number in range(len(self._segments)):
+            for batch in self._walk_entry(number, -1):
+                if batch.header.flags & _FLAG_TRAILER:
+                    data = self._batch_bytes(batch, batch.header.base_offset)
+                    for index, own_id in decode_sections(data, 0).get(Section.ID, {}).items():
+                        if own_id == id:
+                            return batch.header.base_offset + index
+        return None
+
+    def _has_own_id(self, batch: Batch, index: int) -> bool:
+        if not batch.header.flags & _FLAG_TRAILER:
+            return False
+        data = self._batch_bytes(batch, batch.header.base_offset)
+        return index in decode_sections(data, 0).get(Section.ID, {})
+
+    def _batch_bytes(self, batch: Batch, offset: int) -> memoryview:
+        segment = self._segments.use(self._segments.holding(offset))
+        return self._load(segment, batch.position, batch.length)
+
+    def _first_after(self, is_after: _HeaderTest) -> int:
+        """The number of the first segment whose first batch is "after"; a hurt one counts as
+        not."""
+        low, high = 0, len(self._segments)
+        while low < high:
+            middle = (low + high) // 2
+            header = self._segments.use(middle).first_header()
+            if header is not None and is_after(header):
+                high = middle
+            elif header is None and middle == len(self._segments) - 1:
+                high = middle  # an empty active segment: nothing in it can be looked for
+            else:
+                low = middle + 1
+        return low
+
+    def _walk_entry(self, number: int, entry_number: int) -> Iterator[Batch]:
+        """Sound batches of a segment from an index entry on (-1: from its beginning)."""
+        segment = self._segments.use(number)
+        position, expected = 0, segment.base_offset
+        if entry_number >= 0:
+            batch = self._segments.sound_entry(number, entry_number)
+            if batch is not None:
+                position, expected = batch.position, batch.header.base_offset
+            else:
+                self._segments.rebuild(number)  # this time from the beginning, the next time not
+        yield from walk(segment.blocks(), position, expected, self._segments.limit(number))
+
+    # --- damage ---
+
+    def _damaged(self, segment: Segment, position: int, base: int, limit: int | None) -> NoReturn:
+        """The batch at `position` with offset `base` is hurt: find out how far, and say so."""
+        blocks = segment.blocks()
+        batch = find_beyond(blocks, position, base, limit)
+        to_offset = batch.header.base_offset if batch is not None else limit
+        to_offset = max(self.end_offset if to_offset is None else to_offset, base + 1)
+        self._note(base, to_offset, segment)
+        self._raise(segment, base, to_offset)
+
+    def _note(self, from_offset: int, to_offset: int, segment: Segment) -> None:
+        if any(start <= from_offset and to_offset <= end for start, end, _ in self.damaged):
+            return
+        self.damaged.append((from_offset, to_offset, f"{segment.path}: a batch is not sound"))
+        self.damaged.sort()
+
+    def _raise(self, segment: Segment, from_offset: int, to_offset: int) -> NoReturn:
+        raise LogDamaged(segment.path, "a batch is not sound", from_offset, to_offset)
+
+
+def _whole(view: memoryview, expected: int, limit: int | None) -> tuple[int, int]:
+    """How far `view` holds sound batches from offset `expected` on: (bytes, next offset)."""
+    position = 0
+    while position < len(view) and expected != limit:
+        status, length = check_batch(view, position)
+        if status != BatchCheck.SOUND:
+            break
+        (base_offset,) = _BASE_OFFSET.unpack_from(view, position + _BASE_OFFSET_AT)
+        if base_offset != expected:
+            break
+        (count,) = _COUNT.unpack_from(view, position + _COUNT_AT)
+        expected += count
+        position += length
+    return position, expected

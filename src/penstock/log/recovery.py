@@ -1,0 +1,128 @@
+"""What a log's files mean after a stop of any kind: the rules, without a file in sight.
+
+The question. A process was killed, or the power went. Some of the last writes are whole, some torn,
+some missing, and writes that were never synced may have reached the disk in any order. Which of the
+bytes are the log?
+
+What is known for certain
+1. What was synced is there, unless the disk broke its word or bits rotted. How far that reaches was
+   written down many times: every batch header repeats the log's synced end at the time it was
+   written, and so does the mark every few seconds. Each such note is a lower bound of the truth, so
+   the highest note seen anywhere (a sound batch's header, the mark) is one too: call it S. It is
+   right to believe a sound batch that stands *beyond* a hole here: its header was computed before
+   it
+   was written, so what it says was synced had been synced.
+2. Offsets are dense, ids rise and batches stand end to end, so the batch that must come next is
+   known.
+   A sound batch with a lower offset is old content of a recycled file. It is no part of the log.
+3. Nothing was acknowledged (durability `disk`) beyond the true synced end, and that is at or above
+   S.
+
+The decision. Walk from a place known to be below S to the end, and let E be the offset of the first
+batch that should be there and is not.
+- E at or above S: nobody was promised anything from E on. An unfinished write is cut away, and with
+  it
+  all that stands behind it: sound batches there were never acknowledged, and a log has no holes.
+  The
+  cut is reported. The bytes are really removed (truncated and synced), for else a later write of
+  the
+  same length would join the old batches to the log again.
+- E below S: acknowledged data is hurt. Cutting would turn a report into a silent loss, so nothing
+  is
+  cut or written at all. The hole is named, what is sound on both sides stays readable, and the
+  partition refuses writes until it was repaired.
+
+Why this loses nothing that was acknowledged: a cut begins at E, at or above S. The true synced end
+can be above S only by the batches that were synced last, with no header and no mark after them.
+Were such a batch unreadable, the disk broke its word about a sync; no rule over the disk's content
+can see that. A clean stop closes even this gap, for it writes the mark after the last sync.
+
+Why nothing is invented: only sound batches (crc over everything) with exactly the offset that must
+come next are taken, what was cut is removed, and a recycled file is only ever one whose offsets
+were all lower. Recycled files found at a start are dropped: a power loss may have undone the
+renaming of one that was already in use.
+
+Durability `os` acknowledges before the sync. After a kill the kernel still holds every write, so
+all batches are found sound and are taken, above S too; then the tail is synced at once, and the
+ends meet.
+
+A forged batch inside a message body can only matter when the place of the batch around it is
+already unreadable, must carry the right offsets to the letter, and can then make a cut look like
+damage or fill a hole: it can't remove anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Run(NamedTuple):
+    """Sound batches that stand end to end in one segment."""
+
+    segment: int  # its number in the caller's list
+    from_offset: int
+    to_offset: int
+    end_position: int
+    synced_end: int  # the highest that a header among them says
+
+
+class Hole(NamedTuple):
+    from_offset: int
+    to_offset: int
+
+
+class Decision(NamedTuple):
+    end_offset: int  # the log's written end
+    synced_seen: int  # S
+    holes: tuple[Hole, ...]  # acknowledged data that is hurt; empty: the log may be written to
+    kept: tuple[Run, ...]
+    dropped: tuple[Run, ...]  # sound, but beyond an unfinished write
+
+
+def decide(from_offset: int, runs: Sequence[Run], synced_known: int) -> Decision:
+    """Judge what a walk found. All below `from_offset` is taken as sound, `synced_known` is the
+    highest synced end known from elsewhere (the mark, and headers met while looking for the
+    tail)."""
+    synced_seen = max([synced_known, *(run.synced_end for run in runs)])
+    end = from_offset
+    holes: list[Hole] = []
+    for number, run in enumerate(runs):
+        if run.from_offset > end:
+            if end >= synced_seen:
+                return Decision(
+                    end, synced_seen, tuple(holes), tuple(runs[:number]), tuple(runs[number:])
+                )
+            holes.append(Hole(end, run.from_offset))
+        end = run.to_offset
+    if end < synced_seen:
+        holes.append(Hole(end, synced_seen))
+        end = synced_seen
+    return Decision(end, synced_seen, tuple(holes), tuple(runs), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An unfinished tail that was removed."""
+
+    path: str
+    position: int
+    offset: int  # the written end after the cut
+    bytes_cut: int
+    messages_cut: int  # in sound batches beyond the unfinished one; none of them was synced
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What the start of a log found and did. `cut` and `damaged` are for the operator's eyes."""
+
+    start_offset: int
+    written_end: int
+    synced_seen: int  # the highest synced end that was noted anywhere
+    clean: bool  # the last stop was an orderly one
+    mark_found: bool
+    cut: Cut | None
+    damaged: tuple[tuple[int, int, str], ...]
+    bytes_read: int

@@ -1,0 +1,181 @@
+"""Reading batches out of a segment file: in windows, checked, and past what is hurt.
+
+A walk goes from batch to batch by their lengths. Where it meets something else than the batch that
+must come next, it looks for the next sound one further on: first where the hurt batch says that it
+ends (a flipped bit in a body leaves the header true), then at every multiple of 8 that holds the
+magic. A candidate must be plausible: it is sound, its offset is above the one that is missing, and
+the bytes stepped over are enough for the messages stepped over. That tells apart the old batches of
+a recycled file, whose offsets are lower than any that can come here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock import limits
+from penstock.kernel import BatchCheck, BatchHeader, check_batch, decode_header
+from penstock.log.disk import File
+
+MAGIC = b"PSB1"
+HEADER_BYTES = 72
+ALIGNMENT_BYTES = 8
+LENGTH_FIELD_BYTES = 4  # what even an empty message costs
+WINDOW_BYTES = limits.READ_BLOCK_BYTES
+_BASE_OFFSET = struct.Struct("<Q")
+_BASE_OFFSET_AT = 16
+
+
+class Batch(NamedTuple):
+    """A sound batch and where it stands."""
+
+    position: int
+    length: int
+    header: BatchHeader
+
+    @property
+    def end_position(self) -> int:
+        return self.position + self.length
+
+    @property
+    def end_offset(self) -> int:
+        return self.header.base_offset + self.header.count
+
+
+class Blocks:
+    """One file seen through a window that moves forward. `bytes_read` counts for the report."""
+
+    __slots__ = ("_buffer", "_file", "_start", "_view", "bytes_read", "end")
+
+    def __init__(self, file: File, end: int) -> None:
+        self._file = file
+        self._start = 0
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+        self.end = end  # nothing at or beyond this position is looked at
+        self.bytes_read = 0
+
+    def check(self, position: int) -> tuple[BatchCheck, int]:
+        """What stands at `position`; SHORT only when the batch would end beyond `end`."""
+        if not self._holds(position, HEADER_BYTES):
+            self._load(position, WINDOW_BYTES)
+        status, length = check_batch(self._view, position - self._start)
+        if status == BatchCheck.SHORT and HEADER_BYTES <= length <= self.end - position:
+            self._load(position, max(length, WINDOW_BYTES))
+            status, length = check_batch(self._view, position - self._start)
+        return BatchCheck(status), length
+
+    def header(self, position: int) -> BatchHeader:
+        """After `check` said that there is one."""
+        return decode_header(self._view, position - self._start)
+
+    def sound(self, position: int) -> Batch | None:
+        """The sound batch at `position`, if there is one."""
+        if position >= self.end:
+            return None
+        status, length = self.check(position)
+        if status != BatchCheck.SOUND:
+            return None
+        return Batch(position, length, self.header(position))
+
+    def find_magic(self, position: int, hole_position: int, expected: int) -> int:
+        """The next aligned magic from `position` on whose header is plausible beyond a hole at
+        `hole_position`, or -1. Looking at the offset first spares the crc of every old batch."""
+        while position + HEADER_BYTES <= self.end:
+            if not self._holds(position, HEADER_BYTES):
+                self._load(position, WINDOW_BYTES)
+            found = self._find_in_window(position, hole_position, expected)
+            if found >= 0:
+                return found
+            # The last header's bytes may hold the beginning of a magic: look at them again.
+            window_end = self._start + len(self._view)
+            position = max(_align(window_end - HEADER_BYTES), position + ALIGNMENT_BYTES)
+        return -1
+
+    def used_end(self, position: int) -> int:
+        """The end of the last byte from `position` on that is not zero; `position` if there is
+        none."""
+        used = position
+        while position < self.end:
+            self._load(position, WINDOW_BYTES)
+            kept = len(bytes(self._view).rstrip(b"\0"))
+            if kept:
+                used = position + kept
+            position += len(self._view)
+        return used
+
+    def _find_in_window(self, position: int, hole_position: int, expected: int) -> int:
+        data = self._buffer
+        at = position - self._start
+        last = len(self._view) - HEADER_BYTES
+        while 0 <= at <= last:
+            at = data.find(MAGIC, at, last + len(MAGIC))
+            if at < 0:
+                break
+            found = self._start + at
+            if found % ALIGNMENT_BYTES == 0:
+                base_offset: int = _BASE_OFFSET.unpack_from(data, at + _BASE_OFFSET_AT)[0]
+                if 0 < base_offset - expected <= (found - hole_position) // LENGTH_FIELD_BYTES:
+                    return found
+            at += 1
+        return -1
+
+    def _holds(self, position: int, length: int) -> bool:
+        end = min(position + length, self.end)
+        return self._start <= position and end <= self._start + len(self._view)
+
+    def _load(self, position: int, length: int) -> None:
+        buffer = bytearray(max(min(length, self.end - position), 0))
+        filled = self._file.pread_into(buffer, position)
+        self._buffer = buffer
+        self._view = memoryview(buffer)[:filled]
+        self._start = position
+        self.bytes_read += filled
+        self.end = min(self.end, position + filled) if filled < len(buffer) else self.end
+
+
+def walk(blocks: Blocks, position: int, expected: int, limit: int | None) -> Iterator[Batch]:
+    """Sound batches from `position` on, the first with offset `expected`, stepping over what is
+    hurt
+    (a caller sees that by a base offset above the end of the batch before). It ends at `limit`, the
+    offset of the next segment, or where nothing more is found."""
+    while limit is None or expected < limit:
+        batch = blocks.sound(position)
+        if batch is None or batch.header.base_offset != expected:
+            batch = find_beyond(blocks, position, expected, limit)
+            if batch is None:
+                return
+        yield batch
+        position, expected = batch.end_position, batch.end_offset
+
+
+def find_beyond(blocks: Blocks, position: int, expected: int, limit: int | None) -> Batch | None:
+    """The first sound batch beyond `position`, where the one with offset `expected` should
+    stand."""
+
+    def plausible(batch: Batch) -> bool:
+        lost = batch.header.base_offset - expected
+        return (
+            0 < lost <= (batch.position - position) // LENGTH_FIELD_BYTES
+            and (limit is None or batch.end_offset <= limit)
+            and batch.header.synced_end <= batch.header.base_offset
+        )
+
+    if position + HEADER_BYTES > blocks.end:
+        return None
+    _, claimed = blocks.check(position)
+    if claimed >= HEADER_BYTES and claimed % ALIGNMENT_BYTES == 0:
+        batch = blocks.sound(position + claimed)
+        if batch is not None and plausible(batch):
+            return batch
+    at = position
+    while (at := blocks.find_magic(_align(at) + ALIGNMENT_BYTES, position, expected)) >= 0:
+        batch = blocks.sound(at)
+        if batch is not None and plausible(batch):
+            return batch
+    return None
+
+
+def _align(position: int) -> int:
+    return position - position % ALIGNMENT_BYTES

@@ -1,0 +1,37 @@
+"""One sync of a log: what must be on disk before its offsets are safe.
+
+The loop thread makes the job and takes its result; only `run` happens in another thread. It touches
+nothing but its own handles, which stay open until the job has ended.
+"""
+
+from __future__ import annotations
+
+from penstock.log.disk import Disk, File
+from penstock.log.segment import Segment
+
+
+class SyncJob:
+    __slots__ = ("_directory", "_disk", "_files", "end_offset", "sealed", "unsynced_bytes")
+
+    def __init__(
+        self,
+        disk: Disk,
+        sealed: list[Segment],
+        active: File,
+        directory: str | None,
+        end_offset: int,
+        unsynced_bytes: int,
+    ) -> None:
+        self._disk = disk
+        self._files = [*(segment.file for segment in sealed), active]
+        self._directory = directory  # where a segment was made since the last sync
+        self.sealed = sealed
+        self.end_offset = end_offset
+        self.unsynced_bytes = unsynced_bytes
+
+    def run(self) -> None:
+        """May raise OSError. Older segments first: a log has no holes."""
+        for file in self._files:
+            file.fdatasync()
+        if self._directory is not None:
+            self._disk.sync_directory(self._directory)

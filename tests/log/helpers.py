@@ -1,0 +1,83 @@
+"""Batches and logs for tests."""
+
+from __future__ import annotations
+
+import os
+
+from penstock.ids.guid import IdRange
+from penstock.kernel import decode_bodies, decode_header, encode_batch
+from penstock.log.disk import Disk
+from penstock.log.partition import PartitionLog
+from penstock.log.settings import LogSettings
+
+NOW_NS = 1_790_000_000 * 10**9
+SECOND = 10**9
+SMALL = LogSettings(
+    segment_bytes_max=4096,
+    index_every_bytes=512,
+    preallocate_bytes_min=1024,
+    preallocate_bytes_max=2048,
+)
+
+
+class Writer:
+    """Plays the broker: makes batches and writes them to a log."""
+
+    def __init__(self, log: PartitionLog, node_id: int = 5) -> None:
+        self.log = log
+        self.ids = IdRange(node_id, log.last_id)
+
+    def write(
+        self,
+        bodies: list[bytes],
+        wall_ns: int = NOW_NS,
+        sections: dict[int, dict[int, int | bytes]] | None = None,
+    ) -> bytes:
+        log = self.log
+        wall_ns = max(wall_ns, log.last_timestamp_ns)
+        base_id = self.ids.take(len(bodies), wall_ns)
+        data = encode_batch(
+            bodies, log.written_end, base_id, wall_ns, log.synced_end, sections=sections
+        )
+        half = len(data) // 2
+        log.write(
+            [data[:half], data[half:]],
+            len(data),
+            log.written_end,
+            len(bodies),
+            base_id,
+            self.ids.last_id,
+            wall_ns,
+        )
+        return data
+
+    def fill(self, batches: int, wall_ns: int = NOW_NS, body_bytes: int = 40) -> None:
+        for _ in range(batches):
+            end = self.log.written_end
+            self.write([body(end + n, body_bytes) for n in range(3)], wall_ns)
+
+
+def body(offset: int, size: int = 40) -> bytes:
+    """What the message at `offset` says in most tests."""
+    return b"message %d " % offset + bytes((offset * 7 + n) % 251 for n in range(size))
+
+
+def new_log(
+    disk: Disk, path: str | os.PathLike[str], settings: LogSettings = SMALL
+) -> tuple[PartitionLog, Writer]:
+    log = PartitionLog.create(disk, path, settings)
+    return log, Writer(log)
+
+
+def bodies_from(log: PartitionLog, offset: int, bytes_max: int = 1024) -> list[bytes]:
+    """All bodies from the batch that holds `offset` to the end, read block by block."""
+    found: list[bytes] = []
+    while offset < log.written_end:
+        block = log.read(offset, bytes_max)
+        position = 0
+        while position < len(block):
+            header = decode_header(block, position)
+            found += decode_bodies(block, position)
+            position += header.length
+            offset = header.base_offset + header.count
+    return found

@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import PartitionMissing, PartitionStopped, StorageError, WriteRefused
+from penstock.kernel import id_at
+from penstock.log.disk import OsDisk
+from penstock.log.partition import PartitionLog
+from penstock.log.settings import LogSettings
+
+from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body, new_log
+
+
+@pytest.fixture
+def disk() -> OsDisk:
+    return OsDisk()
+
+
+def test_what_is_written_is_read_back(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    writer.fill(100)
+    assert log.written_end == 300
+    assert len(log.segments) > 3
+    assert bodies_from(log, 0) == [body(n) for n in range(300)]
+    assert bodies_from(log, 151) == [body(n) for n in range(150, 300)]  # the whole batch
+    log.validate()
+    log.close()
+
+
+def test_a_clean_stop_leaves_nothing_to_recover(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    writer.fill(100)
+    last_id, stored = log.last_id, log.bytes_stored
+    log.close()
+    log = PartitionLog.open(disk, tmp_path / "0", SMALL)
+    assert log.report.clean
+    assert log.report.cut is None
+    assert (log.written_end, log.synced_end, log.last_id) == (300, 300, last_id)
+    assert log.last_timestamp_ns == NOW_NS
+    assert log.bytes_stored == stored
+    assert bodies_from(log, 0) == [body(n) for n in range(300)]
+    Writer(log).fill(10)
+    assert bodies_from(log, 290)[2:] == [body(n) for n in range(290, 330)]
+    assert log.last_id > last_id
+    log.close()
+
+
+def test_an_empty_log_opens_empty(disk: OsDisk, tmp_path: Path) -> None:
+    log, _ = new_log(disk, tmp_path / "0")
+    log.close()
+    log = PartitionLog.open(disk, tmp_path / "0", SMALL)
+    assert (log.start_offset, log.written_end, log.synced_end, log.last_id) == (0, 0, 0, 0)
+    assert log.report.clean
+    assert log.find_time(NOW_NS) == 0
+    assert log.find_id(77) is None
+    with pytest.raises(IndexError):
+        log.read(0, 100)
+    log.close()
+
+
+def test_files_are_private(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "topic" / "0")
+    writer.fill(50)
+    log.close()
+    assert {p.stat().st_mode & 0o777 for p in (tmp_path / "topic" / "0").iterdir()} == {0o600}
+    assert (tmp_path / "topic" / "0").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_missing_partition_is_a_loss(disk: OsDisk, tmp_path: Path) -> None:
+    with pytest.raises(PartitionMissing):
+        PartitionLog.open(disk, tmp_path / "0", SMALL)
+    (tmp_path / "0").mkdir()
+    with pytest.raises(PartitionMissing):
+        PartitionLog.open(disk, tmp_path / "0", SMALL)
+
+
+def test_create_refuses_to_overwrite_a_log(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    writer.fill(1)
+    log.close()
+    with pytest.raises(WriteRefused):
+        PartitionLog.create(disk, tmp_path / "0", SMALL)
+
+
+def test_create_takes_over_what_an_interrupted_creation_left(disk: OsDisk, tmp_path: Path) -> None:
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "00000000000000000000.log").touch()
+    log, writer = new_log(disk, tmp_path / "0")
+    writer.fill(1)
+    log.close()
+
+
+def test_a_batch_larger_than_the_read_is_returned_whole(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    data = writer.write([bytes(10_000)])
+    assert log.read(0, 100) == data
+    log.close()
+
+
+def test_a_read_takes_no_more_than_asked(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0", LogSettings())
+    sizes = [len(writer.write([body(n, 100)])) for n in range(20)]
+    assert len(log.read(0, sum(sizes[:5]))) == sum(sizes[:5])
+    assert len(log.read(0, sum(sizes[:5]) - 1)) == sum(sizes[:4])
+    assert len(log.read(0, 10**9)) == sum(sizes)
+    log.close()
+
+
+def test_a_wrong_offset_is_the_callers_mistake(disk: OsDisk, tmp_path: Path) -> None:
+    log, _ = new_log(disk, tmp_path / "0")
+    with pytest.raises(ValueError, match="ends at 0"):
+        log.write([b"x"], 1, 7, 1, 1, 1, NOW_NS)
+    log.close()
+
+
+# --- syncing ---
+
+
+def test_synced_end_follows_the_job(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    assert log.sync_begin() is None
+    writer.fill(2)
+    job = log.sync_begin()
+    assert job is not None
+    assert log.sync_begin() is None  # one at a time
+    writer.fill(1)
+    thread = threading.Thread(target=job.run)
+    thread.start()
+    thread.join()
+    log.sync_end(job, None)
+    assert (log.synced_end, log.written_end) == (6, 9)
+    assert log.unsynced_bytes > 0
+    log.sync()
+    assert (log.synced_end, log.unsynced_bytes) == (9, 0)
+    log.close()
+
+
+def test_a_roll_during_a_sync_is_synced_by_the_next_job(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    writer.fill(1)
+    job = log.sync_begin()
+    assert job is not None
+    writer.fill(60)
+    assert len(log.segments) > 2
+    bodies_from(log, 0)  # opens and closes files: not those that the job holds
+    job.run()
+    log.sync_end(job, None)
+    assert log.synced_end == 3
+    job = log.sync_begin()
+    assert job is not None
+    assert len(job.sealed) == len(log.segments) - 1
+    job.run()
+    log.sync_end(job, None)
+    assert log.synced_end == log.written_end == 183
+    log.close()
+
+
+def test_a_sync_error_is_final(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    writer.fill(1)
+    job = log.sync_begin()
+    assert job is not None
+    log.sync_end(job, OSError(5, "I/O error"))
+    assert isinstance(log.stopped, PartitionStopped)
+    assert log.synced_end == 0
+    assert log.sync_begin() is None
+    with pytest.raises(PartitionStopped):
+        writer.fill(1)
+    assert bodies_from(log, 0) == [body(n) for n in range(3)]
+    log.close()
+    assert log.synced_end == 0
+
+
+def test_closing_during_a_sync_is_refused(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    writer.fill(1)
+    job = log.sync_begin()
+    assert job is not None
+    with pytest.raises(StorageError, match="under way"):
+        log.close()
+    log.sync_end(job, None)
+    log.close()
+
+
+# --- looking for things ---
+
+
+def test_find_time(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    for n in range(100):
+        writer.fill(1, NOW_NS + n * SECOND)
+    for n in range(100):
+        assert log.find_time(NOW_NS + n * SECOND) == 3 * n
+        assert log.find_time(NOW_NS + n * SECOND - 1) == 3 * n
+    assert log.find_time(0) == 0
+    assert log.find_time(NOW_NS + 100 * SECOND) == 300
+    log.close()
+
+
+def test_find_id_and_message(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    for n in range(100):
+        writer.fill(1, NOW_NS + n * SECOND)
+    for offset in range(300):
+        message = log.message(offset)
+        assert message.body == body(offset)
+        assert message.timestamp_ns == NOW_NS + offset // 3 * SECOND
+        assert log.find_id(message.id) == offset
+    assert log.find_id(log.last_id + 1) is None
+    assert log.find_id(1) is None
+    assert log.find_id(log.message(0).id + 3) is None  # between two batches
+    log.close()
+
+
+def test_a_message_with_its_own_id_and_time(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    writer.fill(30)
+    writer.write([b"a", b"b"], sections={2: {1: 4711}, 1: {1: 12345}, 65: {0: b"{}"}})
+    writer.fill(30)
+    plain, own = log.message(90), log.message(91)
+    assert (own.id, own.timestamp_ns, own.body) == (4711, 12345, b"b")
+    assert plain.sections == {65: b"{}"}
+    assert log.find_id(4711) is None
+    assert log.find_own_id(4711) == 91
+    assert log.find_own_id(4712) is None
+    assert log.find_id(plain.id) == 90
+    assert log.find_id(id_at(plain.header.base_id, 1)) is None  # that message has another id
+    log.close()
+
+
+def test_batches(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    written = [writer.write([body(n)]) for n in range(100)]
+    found = list(log.batches(40))
+    assert [bytes(data) for _, data in found] == written[40:]
+    assert [header.base_offset for header, _ in found] == list(range(40, 100))
+    log.close()
+
+
+# --- retention ---
+
+
+def test_retention_by_size_keeps_what_is_wanted(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    writer.fill(200)
+    log.sync()
+    forever = 10**18
+    assert log.retain(0, NOW_NS, forever, 0) == 0  # nobody has finished anything
+    floor = log.segments[5].from_offset + 1
+    assert log.retain(floor, NOW_NS, forever, 10**9) == 0  # it is small enough
+    assert log.retain(floor, NOW_NS, forever, 2 * 4096) == 3
+    assert log.retain(floor, NOW_NS, forever, 0) == 2
+    start = log.start_offset
+    assert start == log.segments[0].from_offset
+    assert start < floor
+    assert bodies_from(log, start) == [body(n) for n in range(start, 600)]
+    names = sorted(p.name for p in (tmp_path / "0").iterdir())
+    assert [n for n in names if "spare" in n] == ["spare-0.log", "spare-1.log"]
+    with pytest.raises(IndexError):
+        log.read(start - 1, 100)
+    log.close()
+
+
+def test_retention_by_age(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    for n in range(100):
+        writer.fill(1, NOW_NS + n * SECOND)
+    log.sync()
+    end = log.written_end
+    second = log.segments[1].from_offset
+    newest_of_first = log.message(second - 1).timestamp_ns
+    assert log.retain(end, newest_of_first + 10 * SECOND, 10 * SECOND, 10**9) == 0
+    assert log.retain(end, newest_of_first + 11 * SECOND, 10 * SECOND, 10**9) == 1
+    assert log.start_offset == second
+    log.close()
+
+
+def test_an_idle_log_can_shrink_to_nothing_and_ids_go_on(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    writer.fill(100)
+    log.sync()
+    last_id = log.last_id
+    assert log.retain(300, NOW_NS + 7200 * SECOND, SECOND, 10**9) > 3
+    assert (log.start_offset, log.written_end, log.bytes_stored) == (300, 300, 0)
+    log.close()
+    log = PartitionLog.open(disk, tmp_path / "0", SMALL)
+    assert (log.start_offset, log.written_end, log.last_id) == (300, 300, last_id)
+    Writer(log).fill(2)
+    assert bodies_from(log, 300) == [body(n) for n in range(300, 306)]
+    assert log.message(300).id > last_id
+    log.close()
+
+
+def test_a_recycled_file_shows_nothing_old(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    writer.fill(100)
+    log.sync()
+    assert log.retain(log.written_end, NOW_NS, 10**18, 0) > 3
+    for _ in range(40):
+        writer.fill(1)
+        start = log.start_offset
+        assert bodies_from(log, start) == [body(n) for n in range(start, log.written_end)]
+    log.sync()
+    # killed: nothing is closed in an orderly way
+    again = PartitionLog.open(disk, tmp_path / "0", SMALL)
+    assert again.written_end == log.written_end
+    assert again.damaged == []
+    assert bodies_from(again, start) == [body(n) for n in range(start, log.written_end)]
+    again.close()
+    log._segments.close()
+
+
+def test_a_segment_rolls_by_age(disk: OsDisk, tmp_path: Path) -> None:
+    settings = LogSettings(segment_age_max_ns=10 * SECOND)
+    log, writer = new_log(disk, tmp_path / "0", settings)
+    writer.fill(1, NOW_NS)
+    writer.fill(1, NOW_NS + 10 * SECOND)
+    assert len(log.segments) == 1
+    writer.fill(1, NOW_NS + 11 * SECOND)
+    assert [s.from_offset for s in log.segments] == [0, 6]
+    log.close()
+    log = PartitionLog.open(disk, tmp_path / "0", settings)  # the age is known again
+    Writer(log).fill(1, NOW_NS + 30 * SECOND)
+    assert [s.from_offset for s in log.segments] == [0, 6, 9]
+    log.close()
+
+
+def test_destroy_removes_everything(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    writer.fill(100)
+    log.destroy()
+    assert not (tmp_path / "0").exists()
+    with pytest.raises(PartitionStopped):
+        writer.fill(1)
+
+
+def test_an_idle_topic_costs_little_disk(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0", LogSettings())
+    writer.fill(1)
+    log.mark(NOW_NS)
+    blocks = sum(p.stat().st_blocks * 512 for p in (tmp_path / "0").iterdir())
+    assert blocks <= 48 * 1024
+    log.close()
