@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from importlib import import_module
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from penstock.kernel.interface import (
@@ -47,35 +47,29 @@ _MODULES = {
         "decode_sections",
     ),
     "columns": ("decode_columns",),
+    "engine": ("Engine",),
 }
-
-
-class _Kernel(SimpleNamespace):
-    """One form's names. The engine is loaded when it is first asked for: tools that only read
-    batches do without it."""
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> object:
-            if name != "Engine":
-                raise AttributeError(name)
-            self.Engine = import_module(f"{_PACKAGES[self.IMPLEMENTATION]}.engine").Engine
-            return self.Engine
 
 
 def load(form: Form) -> SimpleNamespace:
     """The names of one form. ImportError when it is asked for and not there."""
     names: dict[str, object] = {}
+    for module_name, members in _MODULES.items():
+        module = _import(form, module_name)
+        names.update((member, getattr(module, member)) for member in members)
+    return SimpleNamespace(IMPLEMENTATION=form, **names)
+
+
+def _import(form: Form, module_name: str) -> ModuleType:
     try:
-        for module_name, members in _MODULES.items():
-            module = import_module(f"{_PACKAGES[form]}.{module_name}")
-            names.update((member, getattr(module, member)) for member in members)
+        return import_module(f"{_PACKAGES[form]}.{module_name}")
     except ImportError as error:
+        if form == "pure":
+            raise
         raise ImportError(
-            f"the {form} kernel cannot be imported ({error}); build it with "
+            f"the compiled kernel cannot be imported ({error}); build it with "
             f"`python setup.py build_ext --inplace`, or set {ENVIRONMENT_NAME}=pure"
         ) from error
-    return _Kernel(IMPLEMENTATION=form, **names)
 
 
 def _bind() -> SimpleNamespace:
@@ -114,6 +108,7 @@ if TYPE_CHECKING:
 else:
     _bound = _bind()
     IMPLEMENTATION = _bound.IMPLEMENTATION
+    Engine = _bound.Engine
     crc32c = _bound.crc32c
     id_to_hex = _bound.id_to_hex
     hex_to_id = _bound.hex_to_id
@@ -125,11 +120,6 @@ else:
     decode_bodies = _bound.decode_bodies
     decode_sections = _bound.decode_sections
     decode_columns = _bound.decode_columns
-
-    def __getattr__(name: str) -> object:
-        if name != "Engine":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return _bound.Engine
 
 
 __all__ = [
