@@ -1,1 +1,3 @@
+"""Penstock: a durable message platform that any NSQ client can use unchanged."""
 
+__version__ = "0.1.0"

@@ -1,0 +1,108 @@
+"""Every error that a V2 client can be sent, byte by byte.
+
+The data of an error frame is `CODE` or `CODE<space>text`. Clients match on the code, and some match
+on the text, so both are NSQ's own, odd spots included (MPUB's bad topic names its code twice). A
+*fatal* error is followed by the end of the connection; FIN, REQ and TOUCH of a message that is not
+this client's are the only errors that a connection survives. Client libraries rely on that.
+
+Texts are byte templates: what a client sent is quoted back raw, whatever its encoding.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from penstock.errors import PenstockError
+
+
+class Fault(Enum):
+    """Name = (code, template of the text, fatal)."""
+
+    BAD_PROTOCOL = (b"E_BAD_PROTOCOL", b"", True)
+
+    INVALID_COMMAND = (b"E_INVALID", b"invalid command %b", True)
+    WRONG_STATE = (b"E_INVALID", b"cannot %b in current state", True)
+    TLS_REQUIRED = (b"E_INVALID", b"cannot %b in current state (TLS required)", True)
+    SUB_HEARTBEATS_OFF = (b"E_INVALID", b"cannot SUB with heartbeats disabled", True)
+    PARAMETERS_MISSING = (b"E_INVALID", b"%b insufficient number of parameters", True)
+    PARAMS_MISSING = (b"E_INVALID", b"%b insufficient number of params", True)
+    AUTH_PARAMETERS = (b"E_INVALID", b"AUTH invalid number of parameters", True)
+    AUTH_TWICE = (b"E_INVALID", b"AUTH already set", True)
+    BAD_ID = (b"E_INVALID", b"invalid message ID", True)
+    RDY_UNREADABLE = (b"E_INVALID", b"RDY could not parse count %b", True)
+    RDY_RANGE = (b"E_INVALID", b"RDY count %d out of range 0-%d", True)
+    TIMEOUT_UNREADABLE = (b"E_INVALID", b"%b could not parse timeout %b", True)
+    DPUB_RANGE = (b"E_INVALID", b"DPUB timeout %d out of range 0-%d", True)
+
+    BAD_TOPIC = (b"E_BAD_TOPIC", b"%b topic name %b is not valid", True)
+    BAD_TOPIC_MPUB = (b"E_BAD_TOPIC", b"E_BAD_TOPIC MPUB topic name %b is not valid", True)
+    BAD_CHANNEL = (b"E_BAD_CHANNEL", b"%b channel name %b is not valid", True)
+
+    BODY_SIZE_UNREAD = (b"E_BAD_BODY", b"%b failed to read body size", True)
+    BODY_TOO_BIG = (b"E_BAD_BODY", b"%b body too big %d > %d", True)
+    BODY_SIZE_INVALID = (b"E_BAD_BODY", b"%b invalid body size %d", True)
+    BODY_UNREAD = (b"E_BAD_BODY", b"%b failed to read body", True)
+    IDENTIFY_JSON = (b"E_BAD_BODY", b"IDENTIFY failed to decode JSON body", True)
+    IDENTIFY_VALUE = (b"E_BAD_BODY", b"IDENTIFY %b (%d) is invalid", True)
+    MPUB_COUNT_UNREAD = (b"E_BAD_BODY", b"MPUB failed to read message count", True)
+    MPUB_COUNT = (b"E_BAD_BODY", b"MPUB invalid message count %d", True)
+
+    COMPRESSION_TWICE = (
+        b"E_IDENTIFY_FAILED",
+        b"cannot enable both deflate and snappy compression",
+        True,
+    )
+    IDENTIFY_FAILED = (b"E_IDENTIFY_FAILED", b"IDENTIFY failed %b", True)
+
+    MESSAGE_SIZE_UNREAD = (b"E_BAD_MESSAGE", b"%b failed to read message body size", True)
+    MESSAGE_SIZE_INVALID = (b"E_BAD_MESSAGE", b"%b invalid message body size %d", True)
+    MESSAGE_TOO_BIG = (b"E_BAD_MESSAGE", b"%b message too big %d > %d", True)
+    MESSAGE_UNREAD = (b"E_BAD_MESSAGE", b"%b failed to read message body", True)
+    MPUB_MESSAGE_SIZE_UNREAD = (
+        b"E_BAD_MESSAGE",
+        b"MPUB failed to read message(%d) body size",
+        True,
+    )
+    MPUB_MESSAGE_SIZE = (b"E_BAD_MESSAGE", b"MPUB invalid message(%d) body size %d", True)
+
+    PUB_FAILED = (b"E_PUB_FAILED", b"PUB failed %b", True)
+    MPUB_FAILED = (b"E_MPUB_FAILED", b"MPUB failed %b", True)
+    DPUB_FAILED = (b"E_DPUB_FAILED", b"DPUB failed %b", True)
+    SUB_FAILED = (b"E_SUB_FAILED", b"SUB failed %b", True)
+
+    FIN_FAILED = (b"E_FIN_FAILED", b"FIN %b failed %b", False)
+    REQ_FAILED = (b"E_REQ_FAILED", b"REQ %b failed %b", False)
+    TOUCH_FAILED = (b"E_TOUCH_FAILED", b"TOUCH %b failed %b", False)
+
+    AUTH_FIRST = (b"E_AUTH_FIRST", b"AUTH required before %b", True)
+    AUTH_FAILED = (b"E_AUTH_FAILED", b"AUTH failed", True)
+    AUTH_NONE_FOUND = (b"E_UNAUTHORIZED", b"AUTH no authorizations found", True)
+    AUTH_DENIED = (b"E_UNAUTHORIZED", b"AUTH failed for %b on %b %b", True)
+    AUTH_DISABLED = (b"E_AUTH_DISABLED", b"AUTH disabled", True)
+    AUTH_ERROR = (b"E_AUTH_ERROR", b"AUTH error %b", True)
+
+    def __init__(self, code: bytes, template: bytes, fatal: bool) -> None:
+        self.code = code
+        self.template = template
+        self.fatal = fatal
+
+    def data(self, *values: bytes | int) -> bytes:
+        """What stands in the frame."""
+        if not self.template:
+            return self.code
+        return self.code + b" " + self.template % values
+
+
+NOT_IN_FLIGHT = b"ID not in flight"
+NOT_OWNER = b"client does not own message"
+EXITING = b"exiting"
+DELETED = b"to deleted topic/channel"
+
+
+class WireFault(PenstockError):
+    """A client is to be told `fault`; `data` is the whole text."""
+
+    def __init__(self, fault: Fault, *values: bytes | int) -> None:
+        self.fault = fault
+        self.data = fault.data(*values)
+        super().__init__(self.data.decode("utf-8", "backslashreplace"))

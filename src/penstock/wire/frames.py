@@ -1,0 +1,82 @@
+"""V2 frames: what a server sends.
+
+    [size u32 = 4 + len(data)] [type u32] [data]        all big-endian
+
+Type 0 is a response, 1 an error, 2 a message. Message data is
+`[timestamp i64 ns] [attempts u16] [id, 16 hex digits] [body]`.
+
+The kernel writes frames by address on the hot path; these helpers serve everyone else: the tests,
+the demo, and whoever reads from an nsqd.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+MAGIC_V2 = b"  V2"
+HEARTBEAT = b"_heartbeat_"
+OK = b"OK"
+CLOSE_WAIT = b"CLOSE_WAIT"
+ID_BYTES = 16
+
+_HEADER = struct.Struct(">II")
+_MESSAGE = struct.Struct(">qH16s")
+_SIZE = struct.Struct(">I")
+HEADER_BYTES = _HEADER.size
+MESSAGE_OVERHEAD_BYTES = _MESSAGE.size
+
+
+class FrameType(IntEnum):
+    RESPONSE = 0
+    ERROR = 1
+    MESSAGE = 2
+
+
+class Frame(NamedTuple):
+    type: int
+    data: bytes
+
+
+class Message(NamedTuple):
+    timestamp_ns: int
+    attempts: int
+    id: bytes
+    body: bytes
+
+
+def encode_frame(frame_type: int, data: bytes) -> bytes:
+    return _HEADER.pack(4 + len(data), frame_type) + data
+
+
+def take_frames(buffer: bytearray) -> list[Frame]:
+    """The whole frames at the start of `buffer`, which keeps only what follows them."""
+    frames = []
+    position = 0
+    while len(buffer) - position >= HEADER_BYTES:
+        size, frame_type = _HEADER.unpack_from(buffer, position)
+        if size < 4:
+            raise ValueError(f"a frame announces {size} bytes: it needs 4 at least")
+        end = position + 4 + size
+        if len(buffer) < end:
+            break
+        frames.append(Frame(frame_type, bytes(buffer[position + HEADER_BYTES : end])))
+        position = end
+    del buffer[:position]
+    return frames
+
+
+def decode_message(data: bytes) -> Message:
+    timestamp_ns, attempts, message_id = _MESSAGE.unpack_from(data)
+    return Message(timestamp_ns, attempts, message_id, data[MESSAGE_OVERHEAD_BYTES:])
+
+
+def with_size(body: bytes) -> bytes:
+    """`body` behind its length, as PUB, IDENTIFY and AUTH carry it."""
+    return _SIZE.pack(len(body)) + body
+
+
+def encode_bodies(bodies: list[bytes]) -> bytes:
+    """Count and sized bodies, as MPUB carries them behind its own length."""
+    return _SIZE.pack(len(bodies)) + b"".join(map(with_size, bodies))

@@ -1,0 +1,249 @@
+"""IDENTIFY: what a client may ask for, what it gets, and the answer.
+
+The body is a JSON object (or `null`). Unknown keys are ignored, known ones match in any letter
+case, and a value of the wrong type makes the whole body unreadable: a fraction is no integer, a
+string is no number. Values are then checked in a fixed order, and the first bad one is named in
+the error: heartbeat interval, output buffer timeout, output buffer size, sample rate, message
+timeout. For most of them 0 means "keep what I have" and -1 "switch it off".
+
+A client that sets `feature_negotiation` is answered with a JSON object, keys in NSQ's order; any
+other is answered `OK`. TLS and compression are granted only when the daemon offers them, which is
+what `Offer` says; the client learns from the answer, and goes on in the clear.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, NoReturn
+
+from penstock import limits
+from penstock.wire.errors import Fault, WireFault
+
+MS = limits.MS
+DEFLATE_LEVEL_DEFAULT = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The body as sent; a field that was not there has its zero value."""
+
+    client_id: str = ""
+    hostname: str = ""
+    user_agent: str = ""
+    feature_negotiation: bool = False
+    heartbeat_interval: int = 0
+    output_buffer_timeout: int = 0
+    output_buffer_size: int = 0
+    tls_v1: bool = False
+    snappy: bool = False
+    deflate: bool = False
+    deflate_level: int = 0
+    sample_rate: int = 0
+    msg_timeout: int = 0
+    topology_region: str = ""
+    topology_zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What holds for one connection. Zero heartbeat: off. Zero output timeout: no timed flush."""
+
+    client_id: str
+    hostname: str
+    user_agent: str
+    heartbeat_ns: int
+    output_bytes: int
+    output_timeout_ns: int
+    sample_rate: int
+    message_timeout_ns: int
+    deflate_level: int = DEFLATE_LEVEL_DEFAULT
+    topology_region: str = ""
+    topology_zone: str = ""
+    tls: bool = False
+    snappy: bool = False
+    deflate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the daemon's options allow, and what it says about itself."""
+
+    version: str
+    rdy_count_max: int = limits.RDY_COUNT_MAX
+    heartbeat_max_ns: int = limits.HEARTBEAT_MAX_NS
+    output_timeout_min_ns: int = 25 * MS
+    output_timeout_max_ns: int = 30 * limits.SECOND
+    output_bytes_max: int = limits.OUTPUT_BUFFER_BYTES_MAX
+    message_timeout_max_ns: int = limits.MESSAGE_TIMEOUT_MAX_NS
+    deflate_level_max: int = 6
+    topology_region: str = ""
+    topology_zone: str = ""
+    auth_required: bool = False
+    tls: bool = False
+    snappy: bool = False
+    deflate: bool = False
+
+
+class _Kind(NamedTuple):
+    type: type
+    bits: int = 0
+
+
+_TEXT, _FLAG, _INT, _INT32 = _Kind(str), _Kind(bool), _Kind(int, 64), _Kind(int, 32)
+
+FIELDS: dict[str, _Kind] = {
+    "client_id": _TEXT,
+    "hostname": _TEXT,
+    "user_agent": _TEXT,
+    "feature_negotiation": _FLAG,
+    "heartbeat_interval": _INT,
+    "output_buffer_timeout": _INT,
+    "output_buffer_size": _INT,
+    "tls_v1": _FLAG,
+    "snappy": _FLAG,
+    "deflate": _FLAG,
+    "deflate_level": _INT,
+    "sample_rate": _INT32,
+    "msg_timeout": _INT,
+    "topology_region": _TEXT,
+    "topology_zone": _TEXT,
+}
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object with its keys as sent: the last one that matches wins."""
+
+
+def decode_request(body: bytes) -> Request:
+    """Raises WireFault(IDENTIFY_JSON)."""
+    try:
+        document = json.loads(
+            body.decode("utf-8", "replace"),
+            object_pairs_hook=_Pairs,
+            parse_constant=_refuse_constant,
+        )
+    except (ValueError, RecursionError) as error:
+        raise WireFault(Fault.IDENTIFY_JSON) from error
+    if document is None:
+        return Request()
+    if not isinstance(document, _Pairs):
+        raise WireFault(Fault.IDENTIFY_JSON)
+    values: dict[str, Any] = {}
+    for key, value in document:
+        name = key.casefold()
+        kind = FIELDS.get(name)
+        if kind is not None and value is not None:
+            values[name] = _checked(kind, value)
+    return Request(**values)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _checked(kind: _Kind, value: Any) -> Any:
+    if type(value) is not kind.type:
+        raise WireFault(Fault.IDENTIFY_JSON)
+    if isinstance(value, str):  # half a surrogate pair has no UTF-8
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, int) and kind.bits:
+        bound = 1 << kind.bits - 1
+        if not -bound <= value < bound:
+            raise WireFault(Fault.IDENTIFY_JSON)
+    return value
+
+
+def negotiate(request: Request, current: Settings, offer: Offer) -> Settings:
+    """The settings that hold from now on. Raises WireFault for the first value out of range."""
+    heartbeat_ns = _heartbeat_ns(request.heartbeat_interval, current, offer)
+    output_timeout_ns = _output_timeout_ns(request.output_buffer_timeout, current, offer)
+    output_bytes = _output_bytes(request.output_buffer_size, current, offer)
+    if request.output_buffer_size == -1:
+        output_timeout_ns = 0
+    if not 0 <= request.sample_rate <= 99:
+        raise WireFault(Fault.IDENTIFY_VALUE, b"sample rate", request.sample_rate)
+    message_timeout_ns = _message_timeout_ns(request.msg_timeout, current, offer)
+    negotiates = request.feature_negotiation
+    snappy = negotiates and request.snappy and offer.snappy
+    deflate = negotiates and request.deflate and offer.deflate
+    if snappy and deflate:
+        raise WireFault(Fault.COMPRESSION_TWICE)
+    wanted_level = request.deflate_level if request.deflate_level > 0 else DEFLATE_LEVEL_DEFAULT
+    return replace(
+        current,
+        client_id=request.client_id,
+        hostname=request.hostname,
+        user_agent=request.user_agent,
+        heartbeat_ns=heartbeat_ns,
+        output_bytes=output_bytes,
+        output_timeout_ns=output_timeout_ns,
+        sample_rate=request.sample_rate,
+        message_timeout_ns=message_timeout_ns,
+        deflate_level=min(wanted_level, offer.deflate_level_max),
+        topology_region=request.topology_region,
+        topology_zone=request.topology_zone,
+        tls=negotiates and request.tls_v1 and offer.tls,
+        snappy=snappy,
+        deflate=deflate,
+    )
+
+
+def _heartbeat_ns(interval_ms: int, current: Settings, offer: Offer) -> int:
+    if interval_ms == -1:
+        return 0
+    if interval_ms == 0:
+        return current.heartbeat_ns
+    if 1000 <= interval_ms <= offer.heartbeat_max_ns // MS:
+        return interval_ms * MS
+    raise WireFault(Fault.IDENTIFY_VALUE, b"heartbeat interval", interval_ms)
+
+
+def _output_timeout_ns(timeout_ms: int, current: Settings, offer: Offer) -> int:
+    if timeout_ms == -1:
+        return 0
+    if timeout_ms == 0:
+        return current.output_timeout_ns
+    if offer.output_timeout_min_ns // MS <= timeout_ms <= offer.output_timeout_max_ns // MS:
+        return timeout_ms * MS
+    raise WireFault(Fault.IDENTIFY_VALUE, b"output buffer timeout", timeout_ms)
+
+
+def _output_bytes(size: int, current: Settings, offer: Offer) -> int:
+    if size == -1:
+        return 1
+    if size == 0:
+        return current.output_bytes
+    if 64 <= size <= offer.output_bytes_max:
+        return size
+    raise WireFault(Fault.IDENTIFY_VALUE, b"output buffer size", size)
+
+
+def _message_timeout_ns(timeout_ms: int, current: Settings, offer: Offer) -> int:
+    if timeout_ms == 0:
+        return current.message_timeout_ns
+    if 1000 <= timeout_ms <= offer.message_timeout_max_ns // MS:
+        return timeout_ms * MS
+    raise WireFault(Fault.IDENTIFY_VALUE, b"msg timeout", timeout_ms)
+
+
+def encode_response(settings: Settings, offer: Offer) -> bytes:
+    """The answer to a client with `feature_negotiation`."""
+    answer = {
+        "max_rdy_count": offer.rdy_count_max,
+        "version": offer.version,
+        "max_msg_timeout": offer.message_timeout_max_ns // MS,
+        "msg_timeout": settings.message_timeout_ns // MS,
+        "tls_v1": settings.tls,
+        "deflate": settings.deflate,
+        "deflate_level": settings.deflate_level,
+        "max_deflate_level": offer.deflate_level_max,
+        "snappy": settings.snappy,
+        "sample_rate": settings.sample_rate,
+        "auth_required": offer.auth_required,
+        "output_buffer_size": settings.output_bytes,
+        "output_buffer_timeout": settings.output_timeout_ns // MS,
+        "topology_region": offer.topology_region,
+        "topology_zone": offer.topology_zone,
+    }
+    return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
