@@ -1,0 +1,370 @@
+"""A small HTTP/1.1 server: `httptools` parses, this module keeps order, bounds and time.
+
+One `asyncio.Protocol` per connection. Requests of a connection are served one after another, in the
+order they came (pipelining), and an answer may come later: a publish is answered when its batch is
+safe. What a request may cost is bounded before it is read: the application says, from method and
+path, how long a body may be and what the answer is when it is longer. That answer ends the
+connection, because the rest of such a body is not worth reading.
+
+Bytes that are not HTTP get a fixed `400 Bad Request`. A connection that is about to close is
+half-closed first and read for a moment, so that the answer is not lost to a reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import NamedTuple, Protocol
+
+import httptools
+
+from penstock import limits
+
+BAD_REQUEST = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"Connection: close\r\n\r\n400 Bad Request"
+)
+HEADERS_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"Connection: close\r\n\r\n431 Request Header Fields Too Large"
+)
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_STATUS_LINES = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+
+
+class Request(NamedTuple):
+    method: str
+    path: str  # without the query, percent escapes as sent
+    query: bytes
+    target: str  # path and query, for the log
+    body: bytes
+    remote: str
+    version: str
+    keep_alive: bool
+
+
+class Response(NamedTuple):
+    status: int
+    body: bytes = b""
+    content_type: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    closes: bool = False
+
+
+class BodyRule(NamedTuple):
+    """How many bytes of body a request may have, and the answer to one that has more."""
+
+    bytes_max: int
+    refusal: Response
+
+
+class Application(Protocol):
+    def body_rule(self, method: str, path: str) -> BodyRule: ...
+
+    def serve(self, request: Request, answer: Callable[[Response], None]) -> None:
+        """Call `answer` exactly once, now or later, in the loop's thread."""
+        ...
+
+
+class _Refused(NamedTuple):
+    """A request whose body was too long: answered in its turn, then the end."""
+
+    request: Request
+    response: Response
+
+
+class _Dated:
+    """The Date header, made once a second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._header = b""
+
+    def header(self) -> bytes:
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._header = f"Date: {formatdate(second, usegmt=True)}\r\n".encode()
+        return self._header
+
+
+_dated = _Dated()
+
+
+def encode_response(response: Response, request: Request, closes: bool) -> bytes:
+    parts = [_STATUS_LINES[response.status]]
+    parts += [f"{name}: {value}\r\n".encode() for name, value in response.headers]
+    if response.content_type:
+        parts.append(f"Content-Type: {response.content_type}\r\n".encode())
+    parts.append(_dated.header())
+    parts.append(b"Content-Length: %d\r\n" % len(response.body))
+    if closes:
+        parts.append(b"Connection: close\r\n")
+    elif request.version == "1.0":
+        parts.append(b"Connection: keep-alive\r\n")
+    parts.append(b"\r\n")
+    if request.method != "HEAD":
+        parts.append(response.body)
+    return b"".join(parts)
+
+
+class HttpConnection(asyncio.Protocol):
+    def __init__(self, application: Application, connections: set[HttpConnection]) -> None:
+        self._application = application
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpRequestParser(self)
+        self._waiting: deque[Request | _Refused | bytes] = deque()
+        self._current: Request | None = None  # being served
+        self._serving = False  # inside _serve_waiting
+        self._write_paused = False
+        self._read_paused = False
+        self._deaf = False  # the last answer is queued or sent: what still comes is dropped
+        self._exiting = False
+        self._head_bytes = 0  # of a request whose headers are not complete; -1 once they are
+        self._touched = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._remote = ""
+        self._begin()
+
+    # --- what the loop calls ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        self._connections.add(self)
+        peer = transport.get_extra_info("peername")
+        self._remote = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "@"
+        self._timer = self._loop.call_later(_IDLE_SECONDS, self._check_idle)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._connections.discard(self)
+        self._transport = None
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._serve_waiting()
+
+    def eof_received(self) -> bool:
+        """The client has no more to say; what it asked is still answered."""
+        self._deaf = True
+        if self._current is None and not self._waiting:
+            return False
+        self._waiting.append(b"")
+        return True
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        if self._head_bytes >= 0:
+            self._head_bytes += len(data)
+        else:
+            self._touched = self._loop.time()
+        self._feed(data)
+        if self._head_bytes > limits.HTTP_HEADER_BYTES_MAX and not self._deaf:
+            self._end_with(HEADERS_TOO_LARGE)
+        self._serve_waiting()
+        if len(self._waiting) >= limits.HTTP_PIPELINE_MAX and self._transport is not None:
+            self._read_paused = True
+            self._transport.pause_reading()
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            # An offer to switch protocols, which a server is free to ignore.
+            self._parser = httptools.HttpRequestParser(self)
+            rest = data[upgrade.args[0] :]
+            if rest and not self._deaf:
+                self._feed(rest)
+        except httptools.HttpParserError:
+            if not self._deaf:
+                self._end_with(BAD_REQUEST)
+
+    # --- what the parser calls ---
+
+    def _begin(self) -> None:
+        self._target = b""
+        self._method = ""
+        self._path = b""
+        self._query = b""
+        self._content_length = 0
+        self._expects_continue = False
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._rule = _NO_BODY
+
+    def on_message_begin(self) -> None:
+        self._begin()
+        self._head_bytes = 0
+
+    def on_url(self, part: bytes) -> None:
+        self._target += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        lowered = name.lower()
+        if lowered == b"content-length" and value.isdigit():
+            self._content_length = int(value[:20])
+        elif lowered == b"expect":
+            self._expects_continue = value.lower() == b"100-continue"
+
+    def on_headers_complete(self) -> None:
+        if self._deaf:
+            return
+        self._head_bytes = -1
+        self._method = self._parser.get_method().decode("ascii")
+        target = self._target
+        if not target.startswith(b"/") and b"://" in target:  # absolute form
+            target = b"/" + target.split(b"://", 1)[1].partition(b"/")[2]
+        self._path, _, self._query = target.partition(b"?")
+        self._rule = self._application.body_rule(self._method, self._path.decode("latin-1"))
+        if self._content_length > self._rule.bytes_max:
+            self._refuse()
+        elif self._expects_continue and self._current is None and not self._waiting:
+            self._write(CONTINUE)
+
+    def on_body(self, part: bytes) -> None:
+        if self._deaf:
+            return
+        self._body_bytes += len(part)
+        if self._body_bytes > self._rule.bytes_max:
+            self._refuse()
+        else:
+            self._body.append(part)
+
+    def on_message_complete(self) -> None:
+        if self._deaf:
+            return
+        self._head_bytes = 0
+        self._touched = self._loop.time()
+        request = self._request(self._parser.should_keep_alive())
+        self._waiting.append(request)
+        self._body = []
+        if not request.keep_alive:
+            self._deaf = True
+
+    def _request(self, keep_alive: bool) -> Request:
+        return Request(
+            self._method,
+            self._path.decode("latin-1"),
+            self._query,
+            self._target.decode("latin-1"),
+            b"".join(self._body),
+            self._remote,
+            self._parser.get_http_version(),
+            keep_alive,
+        )
+
+    def _refuse(self) -> None:
+        self._deaf = True
+        self._body = []
+        self._waiting.append(_Refused(self._request(keep_alive=False), self._rule.refusal))
+
+    def _end_with(self, answer: bytes) -> None:
+        self._deaf = True
+        self._waiting.append(answer)
+
+    # --- serving, one request at a time ---
+
+    def _serve_waiting(self) -> None:
+        if self._serving:
+            return
+        self._serving = True
+        try:
+            while self._waiting and self._current is None and not self._write_paused:
+                self._serve(self._waiting.popleft())
+        finally:
+            self._serving = False
+        if self._read_paused and self._transport is not None and not self._waiting:
+            self._read_paused = False
+            self._transport.resume_reading()
+
+    def _serve(self, item: Request | _Refused | bytes) -> None:
+        if isinstance(item, bytes):
+            self._write(item)
+            self._half_close()
+        elif isinstance(item, _Refused):
+            self._write(encode_response(item.response, item.request, closes=True))
+            self._half_close()
+        else:
+            self._current = item
+            self._application.serve(item, self._answer)
+
+    def _answer(self, response: Response) -> None:
+        request = self._current
+        if request is None:
+            raise RuntimeError("a request was answered twice")
+        self._current = None
+        if self._transport is None:  # the client did not wait
+            return
+        closes = response.closes or self._exiting or not request.keep_alive
+        self._write(encode_response(response, request, closes))
+        if closes:
+            self._half_close()
+        else:
+            self._serve_waiting()
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None and data:
+            self._transport.write(data)
+
+    def _half_close(self) -> None:
+        self._deaf = True
+        self._waiting.clear()
+        if self._transport is None:
+            return
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._arm(limits.CLOSE_DRAIN_NS / limits.SECOND, self._close)
+
+    # --- time ---
+
+    def _arm(self, seconds: float, call: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, call)
+
+    def _check_idle(self) -> None:
+        if self._current is not None:
+            self._arm(_IDLE_SECONDS, self._check_idle)
+            return
+        left = self._touched + _IDLE_SECONDS - self._loop.time()
+        if left > 0:
+            self._arm(left, self._check_idle)
+        else:
+            self._close()
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    @property
+    def is_serving(self) -> bool:
+        return self._current is not None and self._transport is not None
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def stop(self) -> None:
+        """The daemon is going: answer what is being served, then close."""
+        self._exiting = True
+        if self._current is None:
+            self._close()
+
+
+_IDLE_SECONDS = limits.HTTP_IDLE_NS / limits.SECOND
+_NO_BODY = BodyRule(limits.HTTP_DISCARD_BYTES_MAX, Response(413, closes=True))

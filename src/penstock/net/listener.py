@@ -1,0 +1,170 @@
+"""Listening sockets: where they bind, and how accepted connections get to the kernel.
+
+An address is `host:port`, `:port` for every interface, or the path of a unix socket; whatever does
+not end in a colon and a port is a path, as with nsqd.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from penstock import limits
+from penstock.errors import ConfigError
+
+log = logging.getLogger("penstock.net")
+
+_OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+    path: str  # a unix socket when not empty
+
+    def __str__(self) -> str:
+        if self.path:
+            return self.path
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_address(text: str, name: str = "address") -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon or "/" in port:
+        return Address("", 0, text)
+    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ConfigError(name, text, "host:port with a port of 0 to 65535, or a path")
+    return Address(host.removeprefix("[").removesuffix("]"), int(port), "")
+
+
+def listen(address: Address) -> socket.socket:
+    """A listening, non-blocking socket. Raises OSError."""
+    if address.path:
+        sock = _listen_unix(address.path)
+    elif address.host:
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, _, _, _, sockaddr = found[0]
+        sock = socket.create_server(
+            (str(sockaddr[0]), address.port), family=family, backlog=limits.ACCEPT_BACKLOG
+        )
+    elif socket.has_dualstack_ipv6():
+        sock = socket.create_server(
+            ("", address.port),
+            family=socket.AF_INET6,
+            backlog=limits.ACCEPT_BACKLOG,
+            dualstack_ipv6=True,
+        )
+    else:
+        sock = socket.create_server(("", address.port), backlog=limits.ACCEPT_BACKLOG)
+    sock.setblocking(False)
+    return sock
+
+
+def _listen_unix(path: str) -> socket.socket:
+    _remove_stale_socket(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(path)
+        sock.listen(limits.ACCEPT_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _remove_stale_socket(path: str) -> None:
+    """A socket file that nobody answers on is left from a process that was killed."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+
+
+def bound_address(sock: socket.socket) -> Address:
+    """Where a listening socket really is (port 0 asks the system for one)."""
+    name = sock.getsockname()
+    return Address("", 0, name) if isinstance(name, str) else Address(name[0], name[1], "")
+
+
+def close_listener(sock: socket.socket) -> None:
+    address = bound_address(sock)
+    sock.close()
+    if address.path:
+        with suppress(FileNotFoundError):
+            os.unlink(address.path)
+
+
+def peer_text(sock: socket.socket, peer: object) -> str:
+    """A remote address as stats and logs show it."""
+    if isinstance(peer, tuple):
+        return str(Address(peer[0], peer[1], ""))
+    return "@"  # as Go prints an unnamed unix socket
+
+
+class Acceptor:
+    """Accepts on one listening socket and gives each connection to `on_connect`."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        on_connect: Callable[[socket.socket, str], None],
+    ) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._on_connect = on_connect
+        self._pause: asyncio.TimerHandle | None = None
+        self._closed = False
+        self.address = bound_address(sock)
+        loop.add_reader(sock.fileno(), self._accept)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._sock.fileno())
+        close_listener(self._sock)
+
+    def _accept(self) -> None:
+        for _ in range(limits.ACCEPTS_PER_TURN):
+            try:
+                sock, peer = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _OUT_OF_RESOURCES:
+                    raise
+                self._rest(error)
+                return
+            sock.setblocking(False)
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._on_connect(sock, peer_text(sock, peer))
+
+    def _rest(self, error: OSError) -> None:
+        """Out of descriptors: leave the queue alone for a moment instead of spinning on it."""
+        log.error("accept on %s: %s; trying again shortly", self.address, error)
+        self._loop.remove_reader(self._sock.fileno())
+        self._pause = self._loop.call_later(limits.ACCEPT_PAUSE_NS / limits.SECOND, self._resume)
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._sock.fileno(), self._accept)

@@ -1,0 +1,36 @@
+"""The query string of an HTTP request, read as Go's `url.ParseQuery` reads it.
+
+Where a parameter comes twice the first one wins. A malformed percent escape or a semicolon spoils
+the whole query.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote_to_bytes
+
+from penstock.errors import PenstockError
+
+_BAD_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
+
+
+class QueryInvalid(PenstockError):
+    pass
+
+
+def parse_query(query: bytes) -> dict[str, str]:
+    """Raises QueryInvalid. Bytes that are not UTF-8 come back by `surrogateescape`."""
+    if not query:
+        return {}
+    if b";" in query or _BAD_ESCAPE.search(query):
+        raise QueryInvalid("a malformed query string")
+    values: dict[str, str] = {}
+    for pair in query.split(b"&"):
+        if pair:
+            key, _, value = pair.partition(b"=")
+            values.setdefault(_text(key), _text(value))
+    return values
+
+
+def _text(escaped: bytes) -> str:
+    return unquote_to_bytes(escaped.replace(b"+", b" ")).decode("utf-8", "surrogateescape")
