@@ -1,0 +1,314 @@
+"""nsqd put together: kernel, broker, sessions, HTTP, and how they start and stop.
+
+A stop loses nothing that was promised: the listeners close, new publishes are refused, those that
+wait for the disk are answered, clients are sent what is queued for them and hung up on, and then
+the broker writes and closes its files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from penstock import __version__, limits
+from penstock.broker.broker import Broker
+from penstock.broker.channel import Channel
+from penstock.broker.context import Change
+from penstock.broker.options import BrokerOptions
+from penstock.broker.topic import Topic
+from penstock.kernel import IMPLEMENTATION, Engine
+from penstock.log.disk import OsDisk
+from penstock.net.clock import SystemClock
+from penstock.net.http import HttpConnection
+from penstock.net.listener import (
+    Acceptor,
+    Address,
+    bound_address,
+    close_listener,
+    listen,
+    parse_address,
+)
+from penstock.net.sync import SyncPool
+from penstock.net.turn import Turn
+from penstock.nsqd.options import Options
+from penstock.nsqd.protocol import Protocol
+from penstock.nsqd.routes import Identity, Routes
+from penstock.nsqd.session import Session, Shell
+from penstock.wire.identify import Offer, Settings
+
+log = logging.getLogger("penstock.nsqd")
+
+
+def version_line(program: str = "nsqd") -> str:
+    return f"{program} v{__version__} (built w/python{platform.python_version()})"
+
+
+def broker_options(options: Options) -> BrokerOptions:
+    return BrokerOptions(
+        node_id=options.node_id,
+        durability="os" if options.durability == "os" else "disk",
+        segment_bytes_max=options.segment_bytes,
+        segment_age_max_ns=options.segment_age_ns,
+        retain_age_ns=options.retain_age_ns,
+        retain_bytes=options.retain_bytes,
+        sync_every_count=options.sync_every,
+        sync_timeout_ns=options.sync_timeout_ns,
+        disk_free_bytes_min=options.min_disk_free,
+        mem_queue_size=options.mem_queue_size,
+        message_timeout_max_ns=options.max_msg_timeout_ns,
+    )
+
+
+def make_offer(options: Options) -> Offer:
+    return Offer(
+        version=__version__,
+        rdy_count_max=options.max_rdy_count,
+        heartbeat_max_ns=options.max_heartbeat_interval_ns,
+        output_timeout_min_ns=options.min_output_buffer_timeout_ns,
+        output_timeout_max_ns=options.max_output_buffer_timeout_ns,
+        output_bytes_max=options.max_output_buffer_size,
+        message_timeout_max_ns=options.max_msg_timeout_ns,
+        deflate_level_max=options.max_deflate_level,
+        topology_region=options.topology_region,
+        topology_zone=options.topology_zone,
+    )
+
+
+class Daemon:
+    """`start`, then wait for `ended` (an exit code), then `stop`."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.tcp_address = Address("", 0, "")  # the real ones, after the start
+        self.http_address = Address("", 0, "")
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[int] = self._loop.create_future()
+        self._clock = SystemClock()
+        self.engine = Engine(options.max_msg_size, options.max_body_size, options.max_rdy_count)
+        self._pool = SyncPool(self.engine.wake)
+        data_path = Path(options.data_path or os.curdir).absolute()
+        self.broker = Broker(
+            self.engine, OsDisk(), data_path, broker_options(options), self._clock, self._pool
+        )
+        self.broker.on_topic_changed.append(self._on_topic_changed)
+        self._offer = make_offer(options)
+        clock = self._clock
+        self.protocol = Protocol(self.broker, options, self._offer, clock.wall_ns, clock.mono_ns)
+        self.turn = Turn(
+            self._loop,
+            self.engine,
+            self.broker,
+            clock,
+            self._pool.done,
+            self.protocol.handle,
+            self._on_fault,
+        )
+        self._shell = Shell(self._loop, clock.mono_ns, self.turn.soon)
+        self._acceptor: Acceptor | None = None
+        self._http_server: asyncio.AbstractServer | None = None
+        self._http_connections: set[HttpConnection] = set()
+        self._housekeeping: asyncio.TimerHandle | None = None
+        self._default_settings = Settings(
+            client_id="",
+            hostname="",
+            user_agent="",
+            heartbeat_ns=limits.HEARTBEAT_NS,
+            output_bytes=limits.OUTPUT_BUFFER_BYTES,
+            output_timeout_ns=options.output_buffer_timeout_ns,
+            sample_rate=0,
+            message_timeout_ns=options.msg_timeout_ns,
+            deflate_level=min(6, options.max_deflate_level),
+            topology_region="",
+            topology_zone="",
+        )
+
+    # --- start ---
+
+    async def start(self) -> None:
+        """Raises PenstockError or OSError; then nothing is left open."""
+        with ExitStack() as undo:
+            undo.callback(self._close_engine)
+            log.info("%s", version_line())
+            log.info("ID: %d", self.options.node_id)
+            log.info("kernel: %s, durability: %s", IMPLEMENTATION, self.options.durability)
+            if self.options.without_effect:
+                flags = ", ".join(f"-{name}" for name in self.options.without_effect)
+                log.warning("no effect in this version: %s", flags)
+            tcp = self._listen(self.options.tcp_address, "tcp-address", undo)
+            http = None
+            if self.options.http_address:
+                http = self._listen(self.options.http_address, "http-address", undo)
+            self.broker.open()
+            undo.callback(self.broker.close)
+            self.tcp_address = bound_address(tcp)
+            self.turn.start()
+            undo.callback(self.turn.stop)
+            self._acceptor = Acceptor(self._loop, tcp, self._on_connect)
+            log.info("TCP: listening on %s", self.tcp_address)
+            if http is not None:
+                self.http_address = bound_address(http)
+                await self._serve_http(http)
+                log.info("HTTP: listening on %s", self.http_address)
+            self._keep_house()
+            undo.pop_all()
+
+    def _listen(self, text: str, name: str, undo: ExitStack) -> socket.socket:
+        address = parse_address(text, name)
+        try:
+            sock = listen(address)
+        except OSError as error:
+            raise OSError(error.errno, f"listen ({address}) failed - {error.strerror}") from error
+        undo.callback(close_listener, sock)
+        return sock
+
+    async def _serve_http(self, sock: socket.socket) -> None:
+        routes = Routes(
+            self.broker,
+            self.protocol,
+            self.options,
+            self._identity(),
+            self._clock.mono_ns,
+            self._clock.wall_ns,
+            self.turn.soon,
+        )
+
+        def connection() -> HttpConnection:
+            return HttpConnection(routes, self._http_connections)
+
+        if self.http_address.path:
+            self._http_server = await self._loop.create_unix_server(connection, sock=sock)
+        else:
+            self._http_server = await self._loop.create_server(connection, sock=sock)
+
+    def _identity(self) -> Identity:
+        def port(address: Address, broadcast: int) -> int:
+            if address.path:
+                return -1
+            return broadcast or address.port
+
+        return Identity(
+            version_line=version_line(),
+            start_time=self._clock.wall_ns() // limits.SECOND,
+            started_mono_ns=self._clock.mono_ns(),
+            tcp_port=port(self.tcp_address, self.options.broadcast_tcp_port),
+            http_port=port(self.http_address, self.options.broadcast_http_port),
+            hostname=socket.gethostname(),
+        )
+
+    # --- while it runs ---
+
+    def _on_connect(self, sock: socket.socket, remote: str) -> None:
+        conn = self.engine.open(sock.detach())
+        host = remote.rpartition(":")[0].strip("[]") or remote
+        settings = self._default_settings_for(host)
+        now_s = self._clock.wall_ns() // limits.SECOND
+        self.protocol.add(Session(conn, remote, now_s, settings, self._shell))
+
+    def _default_settings_for(self, host: str) -> Settings:
+        default = self._default_settings
+        return Settings(
+            host,
+            host,
+            "",
+            default.heartbeat_ns,
+            default.output_bytes,
+            default.output_timeout_ns,
+            0,
+            default.message_timeout_ns,
+            default.deflate_level,
+        )
+
+    def _on_topic_changed(self, change: Change, topic: Topic, channel: Channel | None) -> None:
+        if change is Change.TOPIC_CREATED:
+            log.info("TOPIC(%s): created", topic.name)
+        elif change is Change.TOPIC_DELETED:
+            log.info("TOPIC(%s): deleted", topic.name)
+        elif channel is not None and change is Change.CHANNEL_CREATED:
+            log.info("TOPIC(%s): new channel(%s)", topic.name, channel.name)
+        elif channel is not None:
+            log.info("TOPIC(%s): deleting channel %s", topic.name, channel.name)
+            for conn in list(channel.consumers):
+                conn.owner.channel = None
+                conn.close()
+            self.turn.soon()
+
+    def _keep_house(self) -> None:
+        self._housekeeping = self._loop.call_later(1.0, self._keep_house)
+        try:
+            self.broker.housekeeping()
+        except Exception as error:
+            self._on_fault(error)
+            return
+        self.turn.tick()  # also after the wall clock was set, when no timer knows it
+
+    def _on_fault(self, error: Exception) -> None:
+        """The turn broke: what it had in hand is in doubt, so nothing more is done with it."""
+        log.critical("a fault of the program stops the daemon", exc_info=error)
+        self.turn.stop()
+        if not self.ended.done():
+            self.ended.set_result(1)
+
+    # --- stop ---
+
+    async def stop(self) -> None:
+        log.info("NSQ: stopping")
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+        self._close_listeners()
+        broken = self.ended.done() and self.ended.result() != 0
+        if not broken:
+            self.broker.exiting = True
+            self.turn.soon()
+            await self._until(self._publishes_answered, limits.SHUTDOWN_NS)
+            await self._hang_up()
+        self.turn.stop()
+        if not broken:
+            self.broker.close()
+        self._close_engine()
+        log.info("NSQ: bye")
+
+    def _close_listeners(self) -> None:
+        if self._acceptor is not None:
+            self._acceptor.close()
+        if self._http_server is not None:
+            self._http_server.close()
+            if self.http_address.path:
+                Path(self.http_address.path).unlink(missing_ok=True)
+
+    def _publishes_answered(self) -> bool:
+        return not any(session.conn.pending for session in self.protocol.sessions.values()) and (
+            not any(connection.is_serving for connection in self._http_connections)
+        )
+
+    async def _hang_up(self) -> None:
+        sessions = self.protocol.sessions
+        for session in list(sessions.values()):
+            session.stop_heartbeat()
+            session.conn.close_after_flush()
+        for connection in list(self._http_connections):
+            connection.stop()
+        self.turn.soon()
+        await self._until(lambda: not sessions, limits.SHUTDOWN_LINGER_NS)
+        for session in list(sessions.values()):
+            session.conn.close()
+        self.turn.soon()
+        await self._until(lambda: not sessions, limits.SHUTDOWN_LINGER_NS)
+        for connection in list(self._http_connections):
+            connection.abort()
+
+    async def _until(self, done: Callable[[], bool], timeout_ns: int) -> None:
+        deadline_ns = self._clock.mono_ns() + timeout_ns
+        while not done() and self._clock.mono_ns() < deadline_ns:
+            await asyncio.sleep(limits.SHUTDOWN_POLL_NS / limits.SECOND)
+
+    def _close_engine(self) -> None:
+        for session in self.protocol.sessions.values():
+            session.stop_heartbeat()
+        self._pool.close()
+        self.engine.close()

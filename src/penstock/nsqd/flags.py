@@ -1,0 +1,280 @@
+"""Options from four places: command line, environment, TOML file, default; the first one wins.
+
+The command line is Go's: `-flag` and `--flag` are the same, a value follows after `=` or as the
+next word, a boolean is true when bare and takes a value only after `=`, `--` ends the flags. List
+flags may be repeated. In the file and the environment a flag goes by its key, which is the flag
+with underscores unless the table says otherwise; the variable is `PENSTOCK_<KEY>`.
+
+A mistake on the command line is a `UsageError` (exit code 2); one in the file or the environment
+is a `ConfigError` (exit code 1).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from penstock import limits
+from penstock.errors import ConfigError, PenstockError
+from penstock.nsqd.durations import format_duration, parse_duration
+
+ENVIRONMENT_PREFIX = "PENSTOCK_"
+
+_BOOLEANS = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+
+
+class UsageError(PenstockError):
+    """The command line cannot be understood."""
+
+
+class HelpWanted(PenstockError):
+    """`-h` or `--help`."""
+
+
+class Kind(Enum):
+    STRING = "string"
+    INT = "int"
+    DURATION = "duration"
+    BOOL = ""
+    STRINGS = "value"  # a list: repeatable, and comma separated
+    FLOATS = "value "  # the same, of numbers
+
+
+class Effect(Enum):
+    """What a flag does in this version."""
+
+    NOW = "now"
+    LATER = "later"  # accepted; the log says once that it has no effect
+    REFUSED = "refused"  # to run without it would be weaker than what was asked for
+
+
+@dataclass(frozen=True)
+class Flag:
+    name: str
+    kind: Kind
+    default: Any
+    help: str
+    key: str = ""
+    effect: Effect = Effect.NOW
+    choices: tuple[str, ...] = ()
+    bare: str = ""  # what the flag means without a value, where that is allowed
+
+    @property
+    def file_key(self) -> str:
+        return self.key or self.name.replace("-", "_")
+
+    @property
+    def attribute(self) -> str:
+        base = self.name.replace("-", "_")
+        return base + "_ns" if self.kind is Kind.DURATION else base
+
+
+@dataclass
+class Resolved:
+    """Values by attribute name, and which flags somebody has set."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    explicit: dict[str, Any] = field(default_factory=dict)  # by flag name
+
+
+def resolve(
+    flags: Sequence[Flag], arguments: Sequence[str], environment: Mapping[str, str]
+) -> Resolved:
+    """Raises UsageError, ConfigError and HelpWanted."""
+    given = parse_command_line(flags, arguments)
+    from_environment = read_environment(flags, environment)
+    config_path = given.get("config", from_environment.get("config", ""))
+    from_file = read_file(flags, config_path) if config_path else {}
+    resolved = Resolved()
+    for flag in flags:
+        value = flag.default
+        for source in (given, from_environment, from_file):
+            if flag.name in source:
+                value = resolved.explicit[flag.name] = source[flag.name]
+                break
+        resolved.values[flag.attribute] = value
+    return resolved
+
+
+# --- the command line ---
+
+
+def parse_command_line(flags: Sequence[Flag], arguments: Sequence[str]) -> dict[str, Any]:
+    by_name = {flag.name: flag for flag in flags}
+    values: dict[str, Any] = {}
+    words = iter(arguments)
+    for word in words:
+        if len(word) < 2 or not word.startswith("-"):
+            raise UsageError(f"unexpected argument: {word}")
+        if word == "--":
+            rest = next(words, None)
+            if rest is not None:
+                raise UsageError(f"unexpected argument: {rest}")
+            break
+        name, equals, text = word[2 if word.startswith("--") else 1 :].partition("=")
+        if not name or name.startswith("-"):
+            raise UsageError(f"bad flag syntax: {word}")
+        flag = by_name.get(name)
+        if flag is None:
+            if name in ("help", "h"):
+                raise HelpWanted
+            raise UsageError(f"flag provided but not defined: -{name}")
+        _take(values, flag, text if equals else _implied_text(flag, words))
+    return values
+
+
+def _implied_text(flag: Flag, words: Iterator[str]) -> str:
+    if flag.kind is Kind.BOOL:
+        return "true"
+    if flag.bare:
+        return flag.bare
+    text = next(words, None)
+    if text is None:
+        raise UsageError(f"flag needs an argument: -{flag.name}")
+    return text
+
+
+def _take(values: dict[str, Any], flag: Flag, text: str) -> None:
+    try:
+        value = value_from_text(flag, text)
+    except ValueError as error:
+        raise UsageError(f'invalid value "{text}" for flag -{flag.name}: {error}') from error
+    if flag.kind in (Kind.STRINGS, Kind.FLOATS):
+        values[flag.name] = values.get(flag.name, ()) + value
+    else:
+        values[flag.name] = value
+
+
+# --- values ---
+
+
+def value_from_text(flag: Flag, text: str) -> Any:
+    """Raises ValueError with the rule."""
+    return _chosen(flag, _FROM_TEXT[flag.kind](text))
+
+
+def _chosen(flag: Flag, value: Any) -> Any:
+    if not flag.choices:
+        return value
+    lowered = value.lower()
+    if lowered not in flag.choices:
+        raise ValueError(f"one of {', '.join(flag.choices)}")
+    return lowered
+
+
+def _int_from_text(text: str) -> int:
+    try:
+        return int(text, 16 if text.lower().startswith("0x") else 10)
+    except ValueError:
+        raise ValueError("a whole number is wanted") from None
+
+
+def _bool_from_text(text: str) -> bool:
+    if text not in _BOOLEANS:
+        raise ValueError("true or false is wanted")
+    return _BOOLEANS[text]
+
+
+def _strings_from_text(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _floats_from_text(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in _strings_from_text(text))
+    except ValueError:
+        raise ValueError("numbers separated by commas are wanted") from None
+
+
+_FROM_TEXT: dict[Kind, Callable[[str], Any]] = {
+    Kind.STRING: str,
+    Kind.INT: _int_from_text,
+    Kind.DURATION: parse_duration,
+    Kind.BOOL: _bool_from_text,
+    Kind.STRINGS: _strings_from_text,
+    Kind.FLOATS: _floats_from_text,
+}
+
+
+def value_from_toml(flag: Flag, value: Any) -> Any:
+    """A value of the file: its own type where that fits, or text as on the command line."""
+    if isinstance(value, bool):
+        if flag.kind is Kind.BOOL:
+            return value
+        if flag.kind is Kind.STRING:
+            return _chosen(flag, str(value).lower())
+    elif isinstance(value, str):
+        return value_from_text(flag, value)
+    elif isinstance(value, int):
+        if flag.kind is Kind.INT:
+            return value
+        if flag.kind is Kind.DURATION:
+            return value * limits.MS
+        if flag.kind is Kind.BOOL and value in (0, 1):
+            return bool(value)
+    elif isinstance(value, list) and flag.kind in (Kind.STRINGS, Kind.FLOATS):
+        return tuple(part for item in value for part in value_from_text(flag, str(item)))
+    raise ValueError(f"the type {type(value).__name__} does not fit")
+
+
+# --- environment and file ---
+
+
+def read_environment(flags: Sequence[Flag], environment: Mapping[str, str]) -> dict[str, Any]:
+    values = {}
+    for flag in flags:
+        name = ENVIRONMENT_PREFIX + flag.file_key.upper()
+        text = environment.get(name)
+        if text is not None:
+            try:
+                values[flag.name] = value_from_text(flag, text)
+            except ValueError as error:
+                raise ConfigError(name, text, str(error)) from error
+    return values
+
+
+def read_file(flags: Sequence[Flag], path: str) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(Path(path).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError("config", path, f"failed to load the file: {error}") from error
+    values = {}
+    for flag in flags:
+        if flag.file_key in document:
+            value = document[flag.file_key]
+            try:
+                values[flag.name] = value_from_toml(flag, value)
+            except ValueError as error:
+                raise ConfigError(f"{path}: {flag.file_key}", value, str(error)) from error
+    return values
+
+
+# --- help ---
+
+
+def usage(program: str, flags: Sequence[Flag]) -> str:
+    lines = [f"Usage of {program}:"]
+    for flag in flags:
+        kind = f" {flag.kind.value.strip()}" if flag.kind.value else ""
+        lines.append(f"  -{flag.name}{kind}")
+        lines.append(f"    \t{_help_text(flag)}")
+    return "\n".join(lines) + "\n"
+
+
+def _help_text(flag: Flag) -> str:
+    notes = []
+    if flag.effect is Effect.LATER:
+        notes.append("no effect in this version")
+    elif flag.effect is Effect.REFUSED:
+        notes.append("not in this version: refuses to start")
+    if flag.default not in ("", (), False):
+        shown = flag.default
+        notes.append(f"default {format_duration(shown) if flag.kind is Kind.DURATION else shown}")
+    return flag.help + (f" ({'; '.join(notes)})" if notes else "")

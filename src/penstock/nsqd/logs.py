@@ -1,0 +1,70 @@
+"""Log lines in NSQ's form (`[nsqd] 2026/11/20 23:27:17.123456 INFO: text`) or as JSON, on
+stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import TextIO
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+    "fatal": logging.CRITICAL,
+}
+_WORDS = {logging.CRITICAL: "FATAL"}
+
+
+def _word(level: int) -> str:
+    return _WORDS.get(level) or logging.getLevelName(level)
+
+
+class TextFormatter(logging.Formatter):
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self._prefix = prefix
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(record.created))
+        micros = int(record.created % 1 * 1_000_000)
+        text = record.getMessage()
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return f"{self._prefix}{moment}.{micros:06d} {_word(record.levelno)}: {text}"
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        row = {
+            "time": f"{moment}.{int(record.created % 1 * 1_000_000):06d}Z",
+            "level": _word(record.levelno),
+            "logger": record.name,
+            "text": record.getMessage(),
+        }
+        if record.exc_info:
+            row["exception"] = self.formatException(record.exc_info)
+        return json.dumps(row, ensure_ascii=False)
+
+
+def set_up(level: str, prefix: str, form: str, stream: TextIO | None = None) -> logging.Handler:
+    """Send everything below the logger `penstock` to `stream` (stderr). Returns the handler, which
+    `tear_down` takes away again."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(prefix))
+    logger = logging.getLogger("penstock")
+    logger.setLevel(_LEVELS[level])
+    logger.addHandler(handler)
+    logger.propagate = False
+    return handler
+
+
+def tear_down(handler: logging.Handler) -> None:
+    logger = logging.getLogger("penstock")
+    logger.removeHandler(handler)
+    logger.propagate = True
+    handler.close()

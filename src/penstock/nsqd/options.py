@@ -1,0 +1,248 @@
+"""Every option of nsqd: the official flags, and ours.
+
+One table. A flag whose feature this version lacks is still accepted, so that an existing command
+line starts; the log says once that it has no effect. Where going on without the feature would be
+weaker than what the operator asked for (TLS, authentication), the daemon refuses to start.
+
+Unlike nsqd it listens on the loopback interface unless it is told otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from penstock import limits
+from penstock.errors import ConfigError
+from penstock.nsqd.flags import Effect, Flag, Kind, Resolved, resolve
+
+SECOND = limits.SECOND
+MS = limits.MS
+LATER = Effect.LATER
+REFUSED = Effect.REFUSED
+
+LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
+
+
+def default_node_id(hostname: str) -> int:
+    """NSQ's own rule, so that ids stay recognisable when a host moves over."""
+    digest = hashlib.md5(hostname.encode(), usedforsecurity=False).digest()
+    return zlib.crc32(digest) % (limits.NODE_ID_MAX + 1)
+
+
+_HOSTNAME = socket.gethostname()
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("version", Kind.BOOL, False, "print version string"),
+    Flag("config", Kind.STRING, "", "path to a TOML config file"),
+    # what it says
+    Flag("log-level", Kind.STRING, "info", "set log verbosity", choices=LOG_LEVELS),
+    Flag("log-prefix", Kind.STRING, "[nsqd] ", "log message prefix"),
+    Flag("log-format", Kind.STRING, "text", "log lines as text or json", choices=("text", "json")),
+    Flag("verbose", Kind.BOOL, False, "deprecated; use -log-level"),
+    # who it is
+    Flag("node-id", Kind.INT, default_node_id(_HOSTNAME), "0 to 1023, part of message ids", "id"),
+    Flag("worker-id", Kind.INT, 0, "deprecated; use -node-id", effect=LATER),
+    Flag("tcp-address", Kind.STRING, "127.0.0.1:4150", "<addr>:<port> or a unix socket path for TCP"
+         " clients; loopback unless told otherwise"),
+    Flag("http-address", Kind.STRING, "127.0.0.1:4151", "<addr>:<port> or a unix socket path for"
+         " HTTP clients; loopback unless told otherwise; empty: no HTTP"),
+    Flag("https-address", Kind.STRING, "", "<addr>:<port> for HTTPS clients", effect=LATER),
+    Flag("broadcast-address", Kind.STRING, _HOSTNAME, "address that clients are told"),
+    Flag("broadcast-tcp-port", Kind.INT, 0, "TCP port that clients are told (0: the real one)"),
+    Flag("broadcast-http-port", Kind.INT, 0, "HTTP port that clients are told (0: the real one)"),
+    Flag("lookupd-tcp-address", Kind.STRINGS, (), "lookupd TCP address (may be repeated)",
+         "nsqlookupd_tcp_addresses", LATER),
+    Flag("http-client-connect-timeout", Kind.DURATION, 2 * SECOND, "for outgoing HTTP",
+         effect=LATER),
+    Flag("http-client-request-timeout", Kind.DURATION, 5 * SECOND, "for outgoing HTTP",
+         effect=LATER),
+    Flag("topology-region", Kind.STRING, "", "region that clients are told"),
+    Flag("topology-zone", Kind.STRING, "", "zone that clients are told"),
+    # what it stores
+    Flag("data-path", Kind.STRING, "", "where messages are stored (must exist; empty: here)"),
+    Flag("durability", Kind.STRING, "disk", "when a publish is answered: disk (after fdatasync) or"
+         " os (after the write)", choices=("disk", "os")),
+    Flag("sync-every", Kind.INT, limits.SYNC_EVERY_COUNT, "messages between fsyncs, durability os"),
+    Flag("sync-timeout", Kind.DURATION, limits.SYNC_TIMEOUT_NS, "time between fsyncs, durability"
+         " os"),
+    Flag("min-disk-free", Kind.INT, limits.DISK_FREE_BYTES_MIN, "publishes are refused when fewer"
+         " bytes are free"),
+    Flag("retain-age", Kind.DURATION, limits.RETAIN_AGE_NS, "how long consumed messages are kept"),
+    Flag("retain-bytes", Kind.INT, limits.RETAIN_BYTES, "how many bytes of consumed messages are"
+         " kept per partition"),
+    Flag("segment-bytes", Kind.INT, limits.SEGMENT_BYTES_MAX, "a log segment rolls at this size"),
+    Flag("segment-age", Kind.DURATION, limits.SEGMENT_AGE_MAX_NS, "a log segment rolls then"),
+    Flag("mem-queue-size", Kind.INT, limits.EPHEMERAL_DEPTH_MAX, "messages that an ephemeral"
+         " channel holds; all others are on disk"),
+    Flag("max-bytes-per-file", Kind.INT, 104857600, "see -segment-bytes", effect=LATER),
+    Flag("queue-scan-worker-pool-max", Kind.INT, 4, "timers need no scan here", effect=LATER),
+    Flag("queue-scan-selection-count", Kind.INT, 20, "timers need no scan here", effect=LATER),
+    # messages
+    Flag("msg-timeout", Kind.DURATION, limits.MESSAGE_TIMEOUT_NS, "default time until a message is"
+         " requeued"),
+    Flag("max-msg-timeout", Kind.DURATION, limits.MESSAGE_TIMEOUT_MAX_NS, "the longest that a"
+         " client may ask for"),
+    Flag("max-msg-size", Kind.INT, limits.MESSAGE_BYTES_MAX, "maximum size of a message in bytes"),
+    Flag("max-body-size", Kind.INT, limits.BODY_BYTES_MAX, "maximum size of a command body"),
+    Flag("max-req-timeout", Kind.DURATION, limits.REQUEUE_DELAY_MAX_NS, "maximum delay of REQ and"
+         " DPUB"),
+    # clients
+    Flag("max-heartbeat-interval", Kind.DURATION, limits.HEARTBEAT_MAX_NS, "maximum that a client"
+         " may ask for"),
+    Flag("max-rdy-count", Kind.INT, limits.RDY_COUNT_MAX, "maximum RDY count of a client"),
+    Flag("max-output-buffer-size", Kind.INT, limits.OUTPUT_BUFFER_BYTES_MAX, "maximum that a client"
+         " may ask for"),
+    Flag("max-output-buffer-timeout", Kind.DURATION, 30 * SECOND, "maximum that a client may ask"
+         " for"),
+    Flag("min-output-buffer-timeout", Kind.DURATION, 25 * MS, "minimum that a client may ask for"),
+    Flag("output-buffer-timeout", Kind.DURATION, limits.OUTPUT_BUFFER_TIMEOUT_NS, "deliveries are"
+         " held back only for clients that ask for more than this"),
+    Flag("max-channel-consumers", Kind.INT, 0, "consumers per channel (0: no limit)"),
+    Flag("deflate", Kind.BOOL, True, "allow deflate", effect=LATER),
+    Flag("max-deflate-level", Kind.INT, 6, "maximum deflate level that a client may ask for"),
+    Flag("snappy", Kind.BOOL, True, "allow snappy", effect=LATER),
+    # TLS and authentication
+    Flag("tls-cert", Kind.STRING, "", "path to a certificate file", effect=REFUSED),
+    Flag("tls-key", Kind.STRING, "", "path to a key file", effect=REFUSED),
+    Flag("tls-client-auth-policy", Kind.STRING, "", "require or require-verify", effect=REFUSED),
+    Flag("tls-root-ca-file", Kind.STRING, "", "path to a CA file", effect=REFUSED),
+    Flag("tls-required", Kind.STRING, "false", "true, false or tcp-https", effect=REFUSED,
+         choices=("true", "false", "tcp-https", "1", "0"), bare="true"),
+    Flag("tls-min-version", Kind.STRING, "", "tls1.0 to tls1.3", effect=REFUSED),
+    Flag("auth-http-address", Kind.STRINGS, (), "auth server (may be repeated)",
+         "auth_http_addresses", REFUSED),
+    Flag("auth-http-request-method", Kind.STRING, "get", "get or post", effect=LATER,
+         choices=("get", "post")),
+    # metrics
+    Flag("statsd-address", Kind.STRING, "", "UDP <addr>:<port> of a statsd daemon", effect=LATER),
+    Flag("statsd-interval", Kind.DURATION, 60 * SECOND, "between pushes", effect=LATER),
+    Flag("statsd-mem-stats", Kind.BOOL, True, "push memory figures", effect=LATER),
+    Flag("statsd-prefix", Kind.STRING, "nsq.%s", "prefix of keys", effect=LATER),
+    Flag("statsd-udp-packet-size", Kind.INT, 508, "bytes of a packet", effect=LATER),
+    Flag("statsd-exclude-ephemeral", Kind.BOOL, False, "leave ephemerals out", effect=LATER),
+    Flag("e2e-processing-latency-percentile", Kind.FLOATS, (), "percentiles to track (0 to 1)",
+         "e2e_processing_latency_percentiles", LATER),
+    Flag("e2e-processing-latency-window-time", Kind.DURATION, 600 * SECOND, "window of those",
+         effect=LATER),
+    Flag("enable-experiment", Kind.STRINGS, (), "an experiment to enable", effect=LATER),
+)  # fmt: skip
+
+_OFF = ("", (), "false", "0")  # values of a refused flag that ask for nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options that something reads. Each field is the flag of the same name."""
+
+    version: bool
+    config: str
+    log_level: str
+    log_prefix: str
+    log_format: str
+    node_id: int
+    tcp_address: str
+    http_address: str
+    broadcast_address: str
+    broadcast_tcp_port: int
+    broadcast_http_port: int
+    topology_region: str
+    topology_zone: str
+    data_path: str
+    durability: str
+    sync_every: int
+    sync_timeout_ns: int
+    min_disk_free: int
+    retain_age_ns: int
+    retain_bytes: int
+    segment_bytes: int
+    segment_age_ns: int
+    mem_queue_size: int
+    msg_timeout_ns: int
+    max_msg_timeout_ns: int
+    max_msg_size: int
+    max_body_size: int
+    max_req_timeout_ns: int
+    max_heartbeat_interval_ns: int
+    max_rdy_count: int
+    max_output_buffer_size: int
+    max_output_buffer_timeout_ns: int
+    min_output_buffer_timeout_ns: int
+    output_buffer_timeout_ns: int
+    max_channel_consumers: int
+    max_deflate_level: int
+    without_effect: tuple[str, ...] = ()  # flags that were set and do nothing yet
+
+
+_FIELDS = tuple(field.name for field in fields(Options) if field.name != "without_effect")
+
+# attribute: (lowest, highest); None is no bound
+_RANGES: dict[str, tuple[int, int | None]] = {
+    "node_id": (0, limits.NODE_ID_MAX),
+    "broadcast_tcp_port": (0, 65535),
+    "broadcast_http_port": (0, 65535),
+    "sync_every": (1, None),
+    "sync_timeout_ns": (1, None),
+    "min_disk_free": (0, None),
+    "retain_age_ns": (0, None),
+    "retain_bytes": (0, None),
+    "segment_bytes": (64 * limits.KIB, limits.SEGMENT_BYTES_MAX * 16),
+    "segment_age_ns": (SECOND, None),
+    "mem_queue_size": (0, None),
+    "msg_timeout_ns": (MS, None),
+    "max_msg_timeout_ns": (MS, None),
+    "max_msg_size": (1, limits.BATCH_BYTES_MAX // 2),
+    "max_body_size": (1, limits.BATCH_BYTES_MAX),
+    "max_req_timeout_ns": (0, None),
+    "max_heartbeat_interval_ns": (SECOND, None),
+    "max_rdy_count": (1, (1 << 31) - 1),
+    "max_output_buffer_size": (64, None),
+    "max_output_buffer_timeout_ns": (0, None),
+    "min_output_buffer_timeout_ns": (0, None),
+    "output_buffer_timeout_ns": (0, None),
+    "max_channel_consumers": (0, None),
+    "max_deflate_level": (1, 9),
+}
+
+
+def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
+    """Raises UsageError, ConfigError and HelpWanted (`nsqd/flags.py`)."""
+    resolved = resolve(FLAGS, arguments, environment)
+    options = make_options(resolved)
+    if not options.version:
+        _refuse_weaker(resolved)
+        _check_ranges(options)
+    return options
+
+
+def make_options(resolved: Resolved) -> Options:
+    values: dict[str, Any] = {name: resolved.values[name] for name in _FIELDS}
+    idle = tuple(
+        flag.name
+        for flag in FLAGS
+        if flag.effect is LATER and resolved.explicit.get(flag.name, flag.default) != flag.default
+    )
+    return Options(**values, without_effect=idle)
+
+
+def _refuse_weaker(resolved: Resolved) -> None:
+    for flag in FLAGS:
+        value = resolved.explicit.get(flag.name, "")
+        if flag.effect is REFUSED and value not in _OFF:
+            feature = "authentication" if flag.name.startswith("auth") else "TLS"
+            raise ConfigError(
+                flag.name, value, f"this version has no {feature} and will not start without it"
+            )
+
+
+def _check_ranges(options: Options) -> None:
+    for name, (lowest, highest) in _RANGES.items():
+        value = getattr(options, name)
+        if value < lowest or (highest is not None and value > highest):
+            bounds = f"{lowest} at least" if highest is None else f"{lowest} to {highest}"
+            unit = " nanoseconds" if name.endswith("_ns") else ""
+            raise ConfigError(name.removesuffix("_ns").replace("_", "-"), value, bounds + unit)

@@ -1,0 +1,368 @@
+"""What the kernel reports about V2 clients, turned into broker calls and replies.
+
+The kernel serves PUB, MPUB, RDY and FIN by itself as long as they are right; everything else
+arrives here as an event, and the connection stands still until it is resumed. For each command the
+order of checks is NSQ's: the state first (the table of `wire/states.py`), then parameters from
+left to right, then the body, then what the broker says. The first failure is the one that is
+reported.
+
+An exception that is no `PenstockError` is a fault of the program. It costs the connection that met
+it, and goes to the log with its traceback; the daemon stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock import limits
+from penstock.errors import PenstockError, Refused
+from penstock.kernel import BadPub, Conn, Event, Held, Tail, Verb, hex_to_id
+from penstock.nsqd.session import Session
+from penstock.wire import frames
+from penstock.wire.errors import NOT_IN_FLIGHT, NOT_OWNER, Fault, WireFault
+from penstock.wire.frames import FrameType
+from penstock.wire.identify import Offer, decode_request, encode_response, negotiate
+from penstock.wire.names import is_valid_name, quote
+from penstock.wire.numbers import parse_number
+from penstock.wire.states import State, Verdict, verdict
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.nsqd.options import Options
+
+log = logging.getLogger("penstock.nsqd")
+
+_VERB_NAMES = {Verb.PUB: b"PUB", Verb.MPUB: b"MPUB", Verb.DPUB: b"DPUB"}
+_PUB_FAULTS = {
+    Verb.PUB: Fault.PUB_FAILED,
+    Verb.MPUB: Fault.MPUB_FAILED,
+    Verb.DPUB: Fault.DPUB_FAILED,
+}
+_HELD_REASONS = {Held.NOT_IN_FLIGHT: NOT_IN_FLIGHT, Held.NOT_OWNER: NOT_OWNER}
+
+
+def reason_of(error: PenstockError) -> bytes:
+    """The text that a client sees after `failed`."""
+    return (error.reason if isinstance(error, Refused) else str(error)).encode("utf-8", "replace")
+
+
+def bad_pub(verb: Verb, kind: BadPub, topic: bytes, a: int, b: int) -> WireFault:
+    """The error for a malformed PUB or MPUB."""
+    name = _VERB_NAMES[verb]
+    match kind:
+        case BadPub.PARAMS:
+            return WireFault(Fault.PARAMETERS_MISSING, name)
+        case BadPub.TOPIC_NAME:
+            return bad_topic(name, topic)
+        case BadPub.SIZE_INVALID:
+            return WireFault(Fault.MESSAGE_SIZE_INVALID, name, a)
+        case BadPub.SIZE_TOO_BIG | BadPub.MESSAGE_TOO_BIG:
+            return WireFault(Fault.MESSAGE_TOO_BIG, name, a, b)
+        case BadPub.BODY_INVALID:
+            return WireFault(Fault.BODY_SIZE_INVALID, name, a)
+        case BadPub.BODY_TOO_BIG:
+            return WireFault(Fault.BODY_TOO_BIG, name, a, b)
+        case BadPub.COUNT_INVALID:
+            return WireFault(Fault.MPUB_COUNT, a)
+        case BadPub.MESSAGE_INVALID:
+            return WireFault(Fault.MPUB_MESSAGE_SIZE, a, b)
+
+
+def bad_topic(command: bytes, topic: bytes) -> WireFault:
+    if command == b"MPUB":
+        return WireFault(Fault.BAD_TOPIC_MPUB, quote(topic))
+    return WireFault(Fault.BAD_TOPIC, command, quote(topic))
+
+
+class Protocol:
+    """All V2 sessions of one daemon. `handle` takes every event of the kernel except NEED."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        options: Options,
+        offer: Offer,
+        wall_ns: Callable[[], int],
+        mono_ns: Callable[[], int],
+    ) -> None:
+        self._broker = broker
+        self._options = options
+        self._offer = offer
+        self._wall_ns = wall_ns
+        self._mono_ns = mono_ns
+        self.sessions: dict[int, Session] = {}
+        self._handlers: dict[int, Callable[..., None]] = {
+            Event.LINE: self._on_line,
+            Event.BODY: self._on_body,
+            Event.BODY_SIZE: self._on_body_size,
+            Event.BAD_PUB: self._on_bad_pub,
+            Event.TOPIC: self._on_topic,
+            Event.REFUSED: self._on_pub_failed,
+            Event.PUB_FAILED: self._on_pub_failed,
+            Event.FIN_FAILED: self._on_fin_failed,
+            Event.BAD_MAGIC: self._on_bad_magic,
+            Event.CLOSED: self._on_closed,
+        }
+        self._commands: dict[bytes, Callable[[Session, list[bytes]], None]] = {
+            b"IDENTIFY": self._identify,
+            b"AUTH": self._auth,
+            b"SUB": self._sub,
+            b"RDY": self._rdy,
+            b"FIN": self._fin,
+            b"REQ": self._req,
+            b"TOUCH": self._touch,
+            b"CLS": self._cls,
+            b"NOP": self._nop,
+            b"DPUB": self._dpub,
+            b"PUB": self._pub,
+            b"MPUB": self._pub,
+        }
+
+    def add(self, session: Session) -> None:
+        self.sessions[session.conn.serial] = session
+        conn = session.conn
+        conn.timeout_ns = session.settings.message_timeout_ns
+        conn.output_every(0, 0)
+        log.info("TCP: new client(%s)", session.remote)
+
+    def handle(self, event: tuple[Any, ...]) -> None:
+        conn: Conn = event[1]
+        session: Session = conn.owner
+        try:
+            self._handlers[event[0]](session, *event[2:])
+        except WireFault as error:
+            self._fail(session, error)
+        except Exception:
+            log.exception("client(%s): a fault while handling %s", session.remote, event[0])
+            conn.close()
+
+    def _fail(self, session: Session, error: WireFault) -> None:
+        conn = session.conn
+        log.info("client(%s) - %s", session.remote, error)
+        conn.reply(FrameType.ERROR, error.data)
+        if error.fault.fatal:
+            conn.close_after_flush()
+        else:
+            conn.resume()
+
+    # --- events ---
+
+    def _on_line(self, session: Session, params: list[bytes]) -> None:
+        command = params[0]
+        allowed = verdict(command, session.state)
+        if allowed is None:
+            raise WireFault(Fault.INVALID_COMMAND, command)
+        if allowed is Verdict.REFUSED:
+            raise WireFault(Fault.WRONG_STATE, command)
+        if allowed is Verdict.ALLOWED:
+            self._commands[command](session, params)
+        if session.awaits is None:
+            session.conn.resume()
+
+    def _on_body(self, session: Session, body: bytes) -> None:
+        take = session.awaits
+        if take is None:
+            raise RuntimeError("a body came that no command asked for")
+        session.awaits = None
+        take(session, body)
+        session.conn.resume()
+
+    def _on_body_size(self, session: Session, size: int) -> None:
+        command, size_max = session.body_command, session.body_bytes_max
+        if command == b"DPUB":
+            if size > size_max:
+                raise WireFault(Fault.MESSAGE_TOO_BIG, command, size, size_max)
+            raise WireFault(Fault.MESSAGE_SIZE_INVALID, command, size)
+        if size > size_max:
+            raise WireFault(Fault.BODY_TOO_BIG, command, size, size_max)
+        raise WireFault(Fault.BODY_SIZE_INVALID, command, size)
+
+    def _on_bad_pub(
+        self, session: Session, verb: int, kind: int, topic: bytes, a: int, b: int
+    ) -> None:
+        raise bad_pub(Verb(verb), BadPub(kind), topic, a, b)
+
+    def _on_topic(self, session: Session, verb: int, topic: bytes) -> None:
+        try:
+            self._broker.topic(topic.decode("ascii"))
+        except PenstockError as error:
+            raise WireFault(_PUB_FAULTS[Verb(verb)], reason_of(error)) from error
+        session.conn.resume()
+
+    def _on_pub_failed(self, session: Session, verb: int, tail: Tail) -> None:
+        topic = self._broker.topics.get(tail.topic.decode("ascii"))
+        reason = topic.refusal if topic is not None else "exiting"
+        raise WireFault(_PUB_FAULTS[Verb(verb)], reason.encode("utf-8", "replace"))
+
+    def _on_fin_failed(self, session: Session, message_id: bytes, held: int) -> None:
+        # Not a halt: the connection has gone on reading, so it is not resumed either.
+        fault = Fault.FIN_FAILED.data(message_id, _HELD_REASONS[Held(held)])
+        session.conn.reply(FrameType.ERROR, fault)
+
+    def _on_bad_magic(self, session: Session, magic: bytes) -> None:
+        log.info("client(%s) bad protocol magic %s", session.remote, quote(magic).decode())
+        raise WireFault(Fault.BAD_PROTOCOL)
+
+    def _on_closed(self, session: Session, reason: str) -> None:
+        session.stop_heartbeat()
+        self.sessions.pop(session.conn.serial, None)
+        if session.channel is not None:
+            session.channel.leave(session.conn)
+            session.channel = None
+        log.info("client(%s): closed: %s", session.remote, reason)
+
+    # --- commands ---
+
+    def _read_body(
+        self,
+        session: Session,
+        command: bytes,
+        size_max: int,
+        take: Callable[[Session, bytes], None],
+    ) -> None:
+        session.awaits = take
+        session.body_command = command
+        session.body_bytes_max = size_max
+        session.conn.read_body(size_max)
+
+    def _identify(self, session: Session, params: list[bytes]) -> None:
+        self._read_body(session, b"IDENTIFY", self._options.max_body_size, self._take_identify)
+
+    def _take_identify(self, session: Session, body: bytes) -> None:
+        request = decode_request(body)
+        settings = negotiate(request, session.settings, self._offer)
+        session.settings = settings
+        conn = session.conn
+        conn.sample_rate = settings.sample_rate
+        conn.timeout_ns = settings.message_timeout_ns
+        if settings.output_timeout_ns > self._options.output_buffer_timeout_ns:
+            conn.output_every(settings.output_bytes, settings.output_timeout_ns)
+        else:
+            conn.output_every(0, 0)
+        session.start_heartbeat()
+        if request.feature_negotiation:
+            conn.reply(FrameType.RESPONSE, encode_response(settings, self._offer))
+        else:
+            conn.reply(FrameType.RESPONSE, frames.OK)
+
+    def _auth(self, session: Session, params: list[bytes]) -> None:
+        if len(params) != 1:
+            raise WireFault(Fault.AUTH_PARAMETERS)
+        self._read_body(session, b"AUTH", self._options.max_body_size, self._take_auth)
+
+    def _take_auth(self, session: Session, body: bytes) -> None:
+        raise WireFault(Fault.AUTH_DISABLED)
+
+    def _sub(self, session: Session, params: list[bytes]) -> None:
+        if not session.settings.heartbeat_ns:
+            raise WireFault(Fault.SUB_HEARTBEATS_OFF)
+        if len(params) < 3:
+            raise WireFault(Fault.PARAMETERS_MISSING, b"SUB")
+        topic_name, channel_name = params[1], params[2]
+        if not is_valid_name(topic_name):
+            raise bad_topic(b"SUB", topic_name)
+        if not is_valid_name(channel_name):
+            raise WireFault(Fault.BAD_CHANNEL, b"SUB", quote(channel_name))
+        try:
+            topic = self._broker.topic(topic_name.decode("ascii"))
+            channel = topic.channel(channel_name.decode("ascii"))
+            channel.subscribe(session.conn, self._options.max_channel_consumers)
+        except PenstockError as error:
+            raise WireFault(Fault.SUB_FAILED, reason_of(error)) from error
+        session.channel = channel
+        session.state = State.SUBSCRIBED
+        session.conn.reply(FrameType.RESPONSE, frames.OK)
+
+    def _rdy(self, session: Session, params: list[bytes]) -> None:
+        text = params[1] if len(params) > 1 else b"1"
+        count = parse_number(text)
+        if count is None:
+            raise WireFault(Fault.RDY_UNREADABLE, text)
+        if count > self._options.max_rdy_count:
+            raise WireFault(Fault.RDY_RANGE, count, self._options.max_rdy_count)
+        session.conn.rdy = count
+
+    def _message_id(self, params: list[bytes], count_min: int) -> bytes:
+        if len(params) < count_min:
+            raise WireFault(Fault.PARAMS_MISSING, params[0])
+        if len(params[1]) != frames.ID_BYTES:
+            raise WireFault(Fault.BAD_ID)
+        return params[1]
+
+    def _settle(self, fault: Fault, message_id: bytes, act: Callable[[int], int]) -> None:
+        """Do something to a message in flight; tell the client when it is not its own."""
+        number = hex_to_id(message_id)
+        held = Held.NOT_IN_FLIGHT if number < 0 else Held(act(number))
+        if held is not Held.DONE:
+            raise WireFault(fault, message_id, _HELD_REASONS[held])
+
+    def _fin(self, session: Session, params: list[bytes]) -> None:
+        message_id = self._message_id(params, 2)
+        window, serial = session.conn.window, session.conn.serial
+        if window is None:
+            raise WireFault(Fault.FIN_FAILED, message_id, NOT_IN_FLIGHT)
+        self._settle(Fault.FIN_FAILED, message_id, lambda number: window.finish(serial, number))
+
+    def _req(self, session: Session, params: list[bytes]) -> None:
+        message_id = self._message_id(params, 3)
+        timeout_ms = parse_number(params[2])
+        if timeout_ms is None:
+            raise WireFault(Fault.TIMEOUT_UNREADABLE, b"REQ", params[2])
+        delay_ns = min(timeout_ms * limits.MS, self._options.max_req_timeout_ns)
+        window, serial = session.conn.window, session.conn.serial
+        if window is None:
+            raise WireFault(Fault.REQ_FAILED, message_id, NOT_IN_FLIGHT)
+        self._settle(
+            Fault.REQ_FAILED,
+            message_id,
+            lambda number: window.requeue(serial, number, delay_ns, self._wall_ns()),
+        )
+
+    def _touch(self, session: Session, params: list[bytes]) -> None:
+        message_id = self._message_id(params, 2)
+        window, serial = session.conn.window, session.conn.serial
+        if window is None:
+            raise WireFault(Fault.TOUCH_FAILED, message_id, NOT_IN_FLIGHT)
+        self._settle(
+            Fault.TOUCH_FAILED,
+            message_id,
+            lambda number: window.touch(serial, number, self._mono_ns()),
+        )
+
+    def _cls(self, session: Session, params: list[bytes]) -> None:
+        session.conn.rdy = 0
+        session.conn.closing = True
+        session.state = State.CLOSING
+        session.conn.reply(FrameType.RESPONSE, frames.CLOSE_WAIT)
+
+    def _nop(self, session: Session, params: list[bytes]) -> None:
+        pass
+
+    def _pub(self, session: Session, params: list[bytes]) -> None:
+        """The kernel reads the whole of these; only one without a topic can end up here."""
+        raise WireFault(Fault.PARAMETERS_MISSING, params[0])
+
+    def _dpub(self, session: Session, params: list[bytes]) -> None:
+        if len(params) < 3:
+            raise WireFault(Fault.PARAMETERS_MISSING, b"DPUB")
+        if not is_valid_name(params[1]):
+            raise bad_topic(b"DPUB", params[1])
+        timeout_ms = parse_number(params[2])
+        if timeout_ms is None:
+            raise WireFault(Fault.TIMEOUT_UNREADABLE, b"DPUB", params[2])
+        timeout_ms_max = self._options.max_req_timeout_ns // limits.MS
+        if timeout_ms > timeout_ms_max:
+            raise WireFault(Fault.DPUB_RANGE, timeout_ms, timeout_ms_max)
+        topic_name = params[1].decode("ascii")
+
+        def take(session: Session, body: bytes) -> None:
+            due_ns = self._wall_ns() + timeout_ms * limits.MS if timeout_ms else 0
+            try:
+                topic = self._broker.topic(topic_name)
+                topic.append(session.conn, Verb.DPUB, body, due_ns)
+            except PenstockError as error:
+                raise WireFault(Fault.DPUB_FAILED, reason_of(error)) from error
+
+        self._read_body(session, b"DPUB", self._options.max_msg_size, take)

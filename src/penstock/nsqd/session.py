@@ -1,0 +1,112 @@
+"""One V2 client: who it is, what was negotiated, its state, and its heartbeat.
+
+Heartbeats go out every interval from the moment of connecting, whatever else is sent. The client
+has two intervals to begin a command (a `NOP` will do), counted from its last one; after that it is
+gone, and is told nothing. A client that waits for the answer to a publish is not silent: we are. A
+client that asked for no heartbeats has no deadline either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock import limits
+from penstock.kernel import Conn
+from penstock.wire.frames import HEADER_BYTES, HEARTBEAT, FrameType
+from penstock.wire.identify import Settings
+from penstock.wire.states import State
+
+if TYPE_CHECKING:
+    from penstock.broker.channel import Channel
+
+_HEARTBEAT_FRAME_BYTES = HEADER_BYTES + len(HEARTBEAT)
+
+
+class Shell:
+    """What a session needs of the world around it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        mono_ns: Callable[[], int],
+        soon: Callable[[], None],
+    ) -> None:
+        self.loop = loop
+        self.mono_ns = mono_ns
+        self.soon = soon  # have a turn run: something was queued outside of one
+
+
+class Session:
+    def __init__(
+        self, conn: Conn, remote: str, connected_s: int, settings: Settings, shell: Shell
+    ) -> None:
+        self.conn = conn
+        self.remote = remote
+        self.connected_s = connected_s
+        self.settings = settings
+        self.state = State.INIT
+        self.channel: Channel | None = None
+        self.awaits: Callable[[Session, bytes], None] | None = None  # who takes the next body
+        self.body_command = b""  # the command that the body belongs to, and its bound
+        self.body_bytes_max = 0
+        self._shell = shell
+        self._timer: asyncio.TimerHandle | None = None
+        self._beat_ns = 0
+        self._unsent_at_beat = 0
+        conn.owner = self
+        self.start_heartbeat()
+
+    def start_heartbeat(self) -> None:
+        """Begin, or begin again with another interval."""
+        self.stop_heartbeat()
+        self._unsent_at_beat = 0
+        if self.settings.heartbeat_ns:
+            now_ns = self._shell.mono_ns()
+            self._beat_ns = now_ns + self.settings.heartbeat_ns
+            self._arm(now_ns, now_ns)
+
+    def stop_heartbeat(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self, now_ns: int, last_command_ns: int) -> None:
+        deadline_ns = last_command_ns + 2 * self.settings.heartbeat_ns
+        wait_ns = max(min(self._beat_ns, deadline_ns) - now_ns, limits.MS)
+        self._timer = self._shell.loop.call_later(wait_ns / limits.SECOND, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ns = self._shell.mono_ns()
+        conn = self.conn
+        interval_ns = self.settings.heartbeat_ns
+        # A client that has sent nothing at all yet, not even the magic, has no deadline.
+        last_command_ns = conn.last_command_ns or now_ns
+        silent = now_ns >= last_command_ns + 2 * interval_ns and not conn.pending
+        if now_ns >= self._beat_ns:
+            if self._is_stuck():
+                conn.close()
+                self._shell.soon()
+                return
+            conn.reply(FrameType.RESPONSE, HEARTBEAT)
+            self._beat_ns += interval_ns
+        if silent:
+            self._end(conn)
+        else:
+            self._arm(now_ns, last_command_ns)
+        self._shell.soon()
+
+    def _end(self, conn: Conn) -> None:
+        if conn.unsent:  # it does not read: there is nobody to wait for
+            conn.close()
+        else:
+            conn.close_after_flush()
+
+    def _is_stuck(self) -> bool:
+        """The socket took nothing for a whole interval: only the heartbeat was added."""
+        unsent = self.conn.unsent
+        stuck = 0 < self._unsent_at_beat == unsent
+        self._unsent_at_beat = unsent + _HEARTBEAT_FRAME_BYTES if unsent else 0
+        return stuck
