@@ -26,7 +26,8 @@ class TinyPlan(Plan):
 
     def messages(self, scenario: Scenario) -> int:
         share = scenario.batch * scenario.connections
-        count = 200 if scenario.rate else TINY // max(1, scenario.channels)
+        slow = scenario.rate or scenario.window == 1  # paced, or an fdatasync per message
+        count = 400 if slow else TINY // max(1, scenario.channels)
         return max(1, count // share) * share
 
 

@@ -27,7 +27,8 @@ EPILOG = """examples:
   penstock bench --peer 'nsqd=nsqd --tcp-address={tcp} --http-address={http} --data-path={data}'
 
 The first daemon of the table is the one that ratios refer to. `rate x` above 1 is faster than it,
-`CPU x` above 1 costs more than it."""
+`CPU x` above 1 costs more than it. `busy` is the share of a core that the daemon
+used: near 100 % it was the limit, far below it waited for disk or for the generator."""
 
 
 def body_size(text: str) -> int:

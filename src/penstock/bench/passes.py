@@ -37,6 +37,11 @@ class Measure:
         return self.messages / self.seconds if self.seconds else 0.0
 
     @property
+    def busy(self) -> float:
+        """Share of one core that the daemon used: near 1 it was the limit, not the generator."""
+        return self.cpu_ns / 1e9 / self.seconds if self.seconds else 0.0
+
+    @property
     def cpu_seconds_per_million(self) -> float:
         return self.cpu_ns / 1000 / self.messages if self.messages else 0.0
 

@@ -11,10 +11,10 @@ from penstock.bench.passes import Measure
 from penstock.bench.scenarios import Scenario
 
 HEAD = (
-    "scenario", "bytes", "daemon", "messages/s", "CPU s/M", "p50 us", "p99 us", "p99.9 us",
+    "scenario", "bytes", "daemon", "messages/s", "CPU s/M", "busy", "p50 us", "p99 us", "p99.9 us",
     "RSS MB", "rate x", "CPU x", "",
 )  # fmt: skip
-LEFT = (0, 2, 11)  # columns of words
+LEFT = (0, 2, 12)  # columns of words
 
 
 @dataclass(slots=True)
@@ -60,6 +60,7 @@ def figures(row: Row, first: Row) -> dict[str, Any]:
         "messages": row.middle("messages"),
         "messages_per_second": row.middle("rate"),
         "cpu_seconds_per_million": row.middle("cpu_seconds_per_million"),
+        "busy": row.middle("busy"),
         "rss_kb": row.middle("rss_kb"),
         "anonymous_kb": row.middle("anonymous_kb"),
         "latency_us": {p: row.latency(p) for p in ("p50", "p99", "p99.9") if row.latency(p)},
@@ -112,6 +113,7 @@ def cells(found: dict[str, Any]) -> tuple[str, ...]:
         found["daemon"],
         number(found.get("messages_per_second")),
         number(found.get("cpu_seconds_per_million")),
+        f"{found['busy']:.0%}" if found.get("busy") else "-",
         *(number(latency.get(p)) for p in ("p50", "p99", "p99.9")),
         number(found.get("rss_kb", 0) / 1000),
         number(found.get("rate_ratio")),
