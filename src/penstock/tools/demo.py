@@ -1,0 +1,193 @@
+"""`penstock demo`: one nsqd, one producer, two channels, and live rates. What `make run` starts.
+
+nsqd runs as a process of its own on the usual ports, so that everything the demo suggests to try
+(curl, kill -9, the log tool) is done to the real thing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.net.listener import Address, listen, parse_address
+from penstock.tools.demo_traffic import DemoFailed, Meter, consume, produce
+
+TOPIC = "demo"
+CONSUMERS = {"archive": 1, "metrics": 2}  # channel: number of consumers
+START_SECONDS_MAX = 10.0
+STOP_SECONDS_MAX = 15.0
+
+
+def demo_main(argv: Sequence[str]) -> int:
+    options = _parser().parse_args(argv)
+    tcp = parse_address(options.tcp_address, "--tcp-address")
+    http = parse_address(options.http_address, "--http-address")
+    taken = [address for address in (tcp, http) if not _is_free(address)]
+    if taken:
+        where = " and ".join(map(str, taken))
+        print(
+            f"{where}: taken. Is another nsqd running? Stop it, or choose others with "
+            "--tcp-address and --http-address",
+            file=sys.stderr,
+        )
+        return 1
+    data_path = Path(options.data_path)
+    data_path.mkdir(parents=True, exist_ok=True)
+    daemon = _start_daemon(options, data_path)
+    try:
+        if not _wait_until_it_listens(daemon, tcp):
+            print("nsqd did not start; its own words stand above", file=sys.stderr)
+            return 1
+        print(_intro(tcp, http, data_path, daemon.pid), flush=True)
+        return asyncio.run(_run(options, tcp, daemon))
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        _stop_daemon(daemon)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock demo",
+        description="Start nsqd with a producer and two channels, and show their rates.",
+    )
+    parser.add_argument("--data-path", default="./data", help="where messages are stored (made)")
+    parser.add_argument("--seconds", type=float, default=0, help="stop after this long (0: Ctrl-C)")
+    parser.add_argument("--rate", type=int, default=2000, help="messages a second")
+    parser.add_argument("--size", type=int, default=200, help="bytes of a message")
+    parser.add_argument("--tcp-address", default="127.0.0.1:4150")
+    parser.add_argument("--http-address", default="127.0.0.1:4151")
+    return parser
+
+
+def _is_free(address: Address) -> bool:
+    try:
+        listen(address).close()
+    except OSError:
+        return False
+    return True
+
+
+def _start_daemon(options: argparse.Namespace, data_path: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "penstock.nsqd.main",
+            f"--data-path={data_path}",
+            f"--tcp-address={options.tcp_address}",
+            f"--http-address={options.http_address}",
+            "--log-level=warn",
+        ],
+        start_new_session=True,  # Ctrl-C is ours to pass on, once
+    )
+
+
+def _wait_until_it_listens(daemon: subprocess.Popen[bytes], tcp: Address) -> bool:
+    deadline_s = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline_s and daemon.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection((tcp.host, tcp.port), 1):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _stop_daemon(daemon: subprocess.Popen[bytes]) -> None:
+    if daemon.poll() is None:
+        daemon.terminate()
+    try:
+        daemon.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait()
+
+
+def _intro(tcp: Address, http: Address, data_path: Path, pid: int) -> str:
+    channels = ", ".join(f"{name} with {count}" for name, count in CONSUMERS.items())
+    return f"""\
+nsqd is up: TCP {tcp}, HTTP {http}, data in {data_path}, process {pid}.
+Every OK below came after the message was on disk. Topic {TOPIC}; consumers: {channels}.
+
+Try, in another terminal:
+  curl 'http://{http}/stats'                          everything it knows, as text
+  curl -d 'hello' 'http://{http}/pub?topic=greetings'  publish; stored before it says OK
+  curl -X POST 'http://{http}/channel/pause?topic={TOPIC}&channel=archive'   (then unpause)
+  penstock log dump {data_path}                       the stored batches, no daemon needed
+Ctrl-C stops everything.
+"""
+
+
+async def _run(options: argparse.Namespace, tcp: Address, daemon: subprocess.Popen[bytes]) -> int:
+    producer = Meter("producer")
+    meters = {name: Meter(name) for name in CONSUMERS}
+    tasks = [
+        asyncio.create_task(
+            produce(tcp.host, tcp.port, TOPIC, options.rate, options.size, producer)
+        )
+    ]
+    tasks += [
+        asyncio.create_task(consume(tcp.host, tcp.port, TOPIC, name, meters[name]))
+        for name, count in CONSUMERS.items()
+        for _ in range(count)
+    ]
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    shown = asyncio.create_task(_show(producer, meters, options.seconds, stop))
+    try:
+        done, _ = await asyncio.wait([shown, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        return _verdict(done - {shown}, daemon)
+    finally:
+        for task in (shown, *tasks):
+            task.cancel()
+        await asyncio.gather(shown, *tasks, return_exceptions=True)
+
+
+def _verdict(broken: set[asyncio.Task[None]], daemon: subprocess.Popen[bytes]) -> int:
+    """The exit code: clients run until they are stopped, so one that ended has failed."""
+    for task in broken:
+        error = task.exception()
+        if isinstance(error, (DemoFailed, OSError)):
+            gone = f" (nsqd ended with code {daemon.poll()})" if daemon.poll() is not None else ""
+            print(f"the demo stops: {error}{gone}", file=sys.stderr)
+        elif error is not None:
+            raise error
+    return 1 if broken else 0
+
+
+async def _show(
+    producer: Meter, meters: dict[str, Meter], seconds: float, stop: asyncio.Event
+) -> None:
+    """One line per client group, drawn over each second on a terminal."""
+    redraws = sys.stdout.isatty()
+    started_s = time.monotonic()
+    first = True
+    while not stop.is_set() and (not seconds or time.monotonic() - started_s < seconds):
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), 1.0)
+        lines = [_line(producer, "published", "OK after")]
+        lines += [
+            _line(meter, f"{CONSUMERS[name]} consumer{'s' * (CONSUMERS[name] > 1)}", "delay")
+            for name, meter in meters.items()
+        ]
+        if redraws and not first:
+            print(f"\x1b[{len(lines)}A", end="")
+        print("\n".join(f"\x1b[K{line}" if redraws else line for line in lines), flush=True)
+        first = False
+
+
+def _line(meter: Meter, what: str, delay: str) -> str:
+    count, median_ms, high_ms = meter.take()
+    return (
+        f"{meter.name:<9} {what:<12} {count:>7,}/s  total {meter.total:>11,}  "
+        f"{delay} p50 {median_ms:7.2f} ms  p99 {high_ms:7.2f} ms"
+    )

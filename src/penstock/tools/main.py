@@ -1,0 +1,59 @@
+"""The operator's command: `penstock <verb>`. Each verb is imported when it is asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from penstock import __version__
+
+
+class VerbEntry(NamedTuple):
+    module: str
+    function: str  # takes the arguments after the verb, returns the exit code
+    help: str
+
+
+VERBS = {
+    "nsqd": VerbEntry("penstock.nsqd.main", "main", "run the message daemon (nsqd --help: flags)"),
+    "demo": VerbEntry(
+        "penstock.tools.demo", "demo_main", "start nsqd with a producer and consumers, show rates"
+    ),
+    "log": VerbEntry(
+        "penstock.tools.log",
+        "log_main",
+        "look into stored messages: dump, verify (no daemon needed)",
+    ),
+    "bench": VerbEntry(
+        "penstock.bench.main", "bench_main", "measure this build against its budgets and a peer"
+    ),
+}
+
+
+def help_text() -> str:
+    lines = ["usage: penstock <verb> [arguments]", "", "verbs:"]
+    lines += [f"  {verb:<8} {entry.help}" for verb, entry in VERBS.items()]
+    lines += ["", "penstock <verb> --help says more; penstock --version prints the version"]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(help_text())
+        return 0
+    if arguments[0] in ("--version", "-version", "version"):
+        print(f"penstock {__version__}")
+        return 0
+    entry = VERBS.get(arguments[0])
+    if entry is None:
+        print(f"penstock: no such verb: {arguments[0]}\n\n{help_text()}", file=sys.stderr)
+        return 2
+    run: Callable[[Sequence[str]], int] = getattr(import_module(entry.module), entry.function)
+    return run(arguments[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
