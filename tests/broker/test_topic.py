@@ -6,15 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.errors import NameInvalid, NotFound
+from penstock.errors import NameInvalid, NotFound, Refused, StorageError
 
-from .world import World
+from .faults import FaultyDisk
+from .world import World, bodies
 
 Start = Callable[..., World]
-
-
-def bodies(consumer) -> list[bytes]:
-    return [message.body for message in consumer.take()]
 
 
 def test_the_first_channel_gets_the_backlog_and_a_later_one_does_not(start: Start) -> None:
@@ -24,13 +21,13 @@ def test_the_first_channel_gets_the_backlog_and_a_later_one_does_not(start: Star
     assert topic.depth == 2
 
     first = world.consumer("news", "first")
-    assert bodies(first) == [b"1", b"2"]
+    assert bodies(first.take()) == [b"1", b"2"]
     assert topic.depth == 0
 
     second = world.consumer("news", "second")
     world.publish("news", b"3")
-    assert bodies(first) == [b"3"]
-    assert bodies(second) == [b"3"]
+    assert bodies(first.take()) == [b"3"]
+    assert bodies(second.take()) == [b"3"]
 
 
 def test_every_channel_gets_every_message_once(start: Start) -> None:
@@ -40,6 +37,268 @@ def test_every_channel_gets_every_message_once(start: Start) -> None:
         world.publish("news", b"%d" % number)
     for consumer in consumers:
         got = consumer.take()
-        assert [message.body for message in got] == [b"0", b"1", b"2", b"3", b"4"]
+        assert bodies(got) == [b"0", b"1", b"2", b"3", b"4"]
         consumer.finish(*got)
         assert consumer.channel.in_flight == 0
+        assert consumer.channel.message_count == 5
+
+
+def test_a_paused_topic_keeps_its_messages_until_it_goes_on(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    topic = world.broker.find_topic("news")
+    world.publish("news", b"before")
+    topic.pause()
+    world.publish("news", b"meanwhile")
+    assert bodies(consumer.take()) == [b"before"]
+    assert (topic.depth, consumer.channel.depth) == (1, 0)
+
+    topic.unpause()
+    assert bodies(consumer.take()) == [b"meanwhile"]
+    world.publish("news", b"after")
+    assert bodies(consumer.take()) == [b"after"]
+
+
+def test_the_first_channel_of_a_paused_topic_waits(start: Start) -> None:
+    world = start()
+    world.publish("news", b"1")
+    topic = world.broker.find_topic("news")
+    topic.pause()
+    consumer = world.consumer("news", "a")
+    assert (consumer.take(), topic.depth) == ([], 1)
+    topic.unpause()
+    assert bodies(consumer.take()) == [b"1"]
+
+
+def test_after_the_last_channel_the_topic_keeps_what_comes(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"old")
+    assert bodies(consumer.take()) == [b"old"]
+    topic = world.broker.find_topic("news")
+    topic.delete_channel("a")
+    world.publish("news", b"new")
+    assert topic.depth == 1
+    assert bodies(world.consumer("news", "b").take()) == [b"new"]
+
+
+def test_emptying_a_topic_drops_its_own_queue(start: Start) -> None:
+    world = start()
+    world.publish("news", b"1", b"2")
+    topic = world.broker.find_topic("news")
+    topic.empty()
+    assert topic.depth == 0
+    world.publish("news", b"3")
+    assert bodies(world.consumer("news", "a").take()) == [b"3"]
+
+
+def test_emptying_a_paused_topic_leaves_the_channels_alone(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a", rdy=0)
+    world.publish("news", b"in the channel")
+    topic = world.broker.find_topic("news")
+    topic.pause()
+    world.publish("news", b"in the topic")
+    topic.empty()
+    assert (topic.depth, consumer.channel.depth) == (0, 1)
+    topic.unpause()
+    world.publish("news", b"later")
+    consumer.ready(10)
+    assert bodies(consumer.take()) == [b"in the channel", b"later"]
+
+
+def test_counts_are_of_publishes_since_the_start(start: Start) -> None:
+    world = start()
+    world.publish("news", b"12", b"345")
+    topic = world.broker.find_topic("news")
+    assert (topic.message_count, topic.message_bytes) == (2, 5)
+    again = world.restart().broker.find_topic("news")
+    assert (again.message_count, again.message_bytes, again.depth) == (0, 0, 2)
+
+
+def test_backend_depth_is_what_has_to_be_read_from_the_disk(start: Start) -> None:
+    world = start()
+    world.publish("news", b"1", b"2")
+    topic = world.broker.find_topic("news")
+    assert topic.backend_depth == 0
+    world = world.restart()
+    topic = world.broker.find_topic("news")
+    world.publish("news", b"3")
+    assert (topic.depth, topic.backend_depth) == (3, 2)
+    channel = topic.channel("a")
+    assert (channel.depth, channel.backend_depth, topic.backend_depth) == (3, 2, 0)
+
+
+def test_deleting_a_topic_takes_everything_along(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"1")
+    seen: list[int] = []
+    world.broker.on_topic_changed.append(
+        lambda change, topic, channel: seen.append(len(channel.consumers)) if channel else None
+    )
+    world.broker.delete_topic("news")
+    assert seen == [1]  # the daemon can still close its consumers
+    assert consumer.channel.consumers == []
+    assert world.changes[-2:] == [("CHANNEL_DELETED", "news", "a"), ("TOPIC_DELETED", "news", "")]
+    assert not (world.path / "topics" / "news").exists()
+    with pytest.raises(NotFound):
+        world.broker.find_topic("news")
+    assert world.restart().broker.topics == {}
+
+
+def test_a_topic_made_again_is_another_one(start: Start) -> None:
+    world = start()
+    world.publish("news", b"old")
+    identity = world.broker.find_topic("news").identity
+    world.broker.delete_topic("news")
+    world.clock.pass_ns(1)
+    world.publish("news", b"new")
+    topic = world.broker.find_topic("news")
+    assert topic.identity != identity
+    assert bodies(world.consumer("news", "a").take()) == [b"new"]
+
+
+def test_a_publish_under_way_is_answered_before_its_topic_goes(start: Start) -> None:
+    world = start()
+    world.threads.held = True
+    syncing = world.publish("news", b"1")
+    gathering = world.publish("news", b"2")
+    assert (syncing.told, gathering.told) == ([], [])
+    world.broker.delete_topic("news")
+    assert syncing.stored
+    assert gathering.stored
+    world.turn()
+    assert not (world.path / "topics" / "news").exists()
+
+
+def test_a_deletion_that_cannot_be_written_down_deletes_nothing(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.publish("news", b"1")
+    disk.fail.add(("rename", "topic.json"))
+    with pytest.raises(StorageError):
+        world.broker.delete_topic("news")
+    disk.fail.clear()
+    assert bodies(world.consumer("news", "a").take()) == [b"1"]
+
+
+def test_a_deletion_that_was_interrupted_is_finished_at_the_start(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.publish("news", b"1")
+    disk.fail.add(("unlink", ".log"))
+    world.broker.delete_topic("news")
+    assert "files of the deleted topic" in world.broker.health
+    assert (world.path / "topics" / "news" / "topic.json").exists()
+    disk.fail.clear()
+    world = world.restart()
+    assert world.broker.topics == {}
+    assert not (world.path / "topics" / "news").exists()
+
+
+def test_an_ephemeral_topic_goes_with_its_last_channel(start: Start) -> None:
+    world = start()
+    name = "live#ephemeral"
+    consumer = world.consumer(name, "a#ephemeral")
+    other = world.consumer(name, "b")
+    world.publish(name, b"1")
+    assert bodies(consumer.take()) == [b"1"]
+    consumer.leave()
+    assert name in world.broker.topics
+    other.leave()  # "b" is not ephemeral: it stays without consumers
+    assert name in world.broker.topics
+    world.broker.find_topic(name).delete_channel("b")
+    assert name not in world.broker.topics
+    assert not (world.path / "topics" / name).exists()
+
+
+def test_an_ephemeral_topic_is_never_synced_and_never_comes_back(start: Start) -> None:
+    world = start()
+    world.publish("live#ephemeral", b"1", b"2")
+    assert world.threads.submitted == 0
+    world.pass_ns(10**10)
+    assert world.threads.submitted == 0
+    assert world.broker.find_topic("live#ephemeral").depth == 2
+    world = world.killed()
+    assert world.broker.topics == {}
+    assert not (world.path / "topics" / "live#ephemeral").exists()
+
+
+def test_the_queue_of_an_ephemeral_topic_has_a_bound(start: Start) -> None:
+    world = start(mem_queue_size=3)
+    world.publish("live#ephemeral", *(b"%d" % number for number in range(5)))
+    assert world.broker.find_topic("live#ephemeral").depth == 3
+    assert bodies(world.consumer("live#ephemeral", "a").take()) == [b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "#ephemeral", "x" * 65, "ü", "a/b"])
+def test_invalid_names_make_nothing(start: Start, name: str) -> None:
+    world = start()
+    with pytest.raises(NameInvalid):
+        world.broker.topic(name)
+    with pytest.raises(NameInvalid):
+        world.broker.topic("news").channel(name)
+    assert list(world.broker.topics) == ["news"]
+    assert world.broker.topics["news"].channels == {}
+
+
+@pytest.mark.parametrize("name", [".", "..", "a.b", "x" * 64])
+def test_names_that_a_file_system_takes_for_something_else(start: Start, name: str) -> None:
+    world = start()
+    world.publish(name, b"1")
+    world = world.restart()
+    assert bodies(world.consumer(name, "a").take()) == [b"1"]
+
+
+def test_an_exiting_broker_takes_nothing_new(start: Start) -> None:
+    world = start()
+    topic = world.broker.topic("news")
+    world.broker.exiting = True
+    for attempt in (
+        lambda: world.broker.topic("other"),
+        lambda: topic.channel("a"),
+        lambda: world.publish("news", b"1"),
+    ):
+        with pytest.raises(Refused) as caught:
+            attempt()
+        assert caught.value.reason == "exiting"
+    assert (topic.refusal, topic.tail.refusing) == ("exiting", True)
+    assert world.broker.topic("news") is topic
+
+
+def test_a_topic_whose_file_cannot_be_written_is_not_made(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    disk.fail.add(("rename", "topic.json"))
+    with pytest.raises(StorageError):
+        world.broker.topic("news")
+    assert world.broker.topics == {}
+    disk.fail.clear()
+    assert world.publish("news", b"1").stored
+
+
+def test_a_publish_by_the_kernel_ends_up_in_the_same_log(start: Start) -> None:
+    world = start()
+    world.broker.topic("news")
+    conn = world.engine.open_detached()
+    conn.feed(b"  V2PUB news\n\x00\x00\x00\x02hi")
+    world.turns()
+    assert conn.take_output() == b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
+    assert bodies(world.consumer("news", "a").take()) == [b"hi"]
+
+
+def test_a_delayed_publish_of_a_connection_is_answered_and_comes_when_due(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    conn = world.engine.open_detached()
+    conn.feed(b"  V2")
+    world.turn()
+    due_ns = world.clock.wall_ns() + 10**9
+    world.broker.find_topic("news").append(conn, 3, b"later", due_ns)
+    world.turns()
+    assert conn.take_output() == b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
+    assert consumer.take() == []
+    assert (consumer.channel.delayed, consumer.channel.depth) == (1, 0)
+    world.clock.pass_ns(10**9)
+    assert bodies(consumer.take()) == [b"later"]

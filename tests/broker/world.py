@@ -79,6 +79,10 @@ class Message(NamedTuple):
     body: bytes
 
 
+def bodies(given: list[Message]) -> list[bytes]:
+    return [message.body for message in given]
+
+
 class Consumer:
     """A V2 connection, subscribed."""
 
@@ -101,7 +105,7 @@ class Consumer:
     def take(self) -> list[Message]:
         """What has come since the last call."""
         self._world.turn()
-        taken = [message for message in messages(self.conn.take_output())]
+        taken = list(messages(self.conn.take_output()))
         self.received += taken
         return taken
 
@@ -151,9 +155,7 @@ class World:
         self.options = BrokerOptions(**{"disk_free_bytes_min": 0, **options})
         self.threads = Threads()
         self.engine = kernel.Engine(1 << 20, 5 << 20, 2500)
-        self.broker = Broker(
-            self.engine, self.disk, path, self.options, self.clock, self.threads
-        )
+        self.broker = Broker(self.engine, self.disk, path, self.options, self.clock, self.threads)
         self.events: list[tuple[Any, ...]] = []  # other than NEED
         self.changes: list[tuple[str, str, str]] = []
         self.broker.on_topic_changed.append(

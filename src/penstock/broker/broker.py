@@ -155,7 +155,7 @@ class Broker:
         file = read_topic_file(self._disk, directory)
         if file.deleted:
             _log.info("%s: the deletion is finished now", directory)
-            directories.remove_tree(self._disk, directory)
+            directories.remove_tree(self._disk, directory, last=TOPIC_FILE)
             return
         if file.name != name:
             raise StorageError(directory, f"topic.json is about another topic, {file.name!r}")
@@ -251,7 +251,8 @@ class Broker:
         file = TopicFile(name=name, identity=identity, created_ns=wall_ns)
         try:
             if self._disk.exists(directory):
-                directories.remove_tree(self._disk, directory)  # of a deletion that failed half way
+                # of a deletion that failed half way
+                directories.remove_tree(self._disk, directory, last=TOPIC_FILE)
             self._disk.mkdir(directory)
             log = PartitionLog.create(
                 self._disk, directories.partition_directory(directory), self._log_settings
@@ -285,12 +286,12 @@ class Broker:
         del self.topics[topic.name]
         topic.delete()
         self._context.health.forget(topic.name)
-        self._remove_files(topic)
+        self._remove_files(topic)  # reports what cannot be removed
 
     def _remove_files(self, topic: Topic) -> None:
         try:
             if self._disk.exists(topic.directory):
-                directories.remove_tree(self._disk, topic.directory)
+                directories.remove_tree(self._disk, topic.directory, last=TOPIC_FILE)
             self._disk.sync_directory(self._topics_path)
         except OSError as error:
             reason = f"files of the deleted topic are left: {error}"

@@ -26,6 +26,7 @@ class Channel:
         self.ephemeral = is_ephemeral(name)
         self.consumers: list[Conn] = []
         self.deleted = False
+        self._trim_end = window.tail.handed_end
         window.owner = self
 
     # --- consumers ---
@@ -76,22 +77,24 @@ class Channel:
 
     # --- a bound for what is ephemeral ---
 
-    def trim(self) -> None:
-        """An ephemeral channel holds at most `mem_queue_size` messages; as in NSQ, those that
-        come on top of it are dropped. Called a turn after they came, so that consumers are served
-        first."""
+    def trim(self, fresh_too: bool = False) -> None:
+        """An ephemeral channel holds at most `mem_queue_size` messages; as in NSQ, those that come on
+        top of it are dropped. What has come since the last call stays, unless `fresh_too`: consumers
+        are to be served first."""
         window = self.window
-        excess = window.depth - self.topic.mem_queue_size
+        handed_end = window.tail.handed_end
+        end = handed_end if fresh_too else max(self._trim_end, window.next)
+        self._trim_end = handed_end
+        excess = window.depth - (handed_end - end) - self.topic.mem_queue_size
         if excess > 0:
-            handed_end = window.tail.handed_end
-            window.skip(max(handed_end - excess, window.next), handed_end)
+            window.skip(max(end - excess, window.next), end)
 
     # --- numbers ---
 
     @property
     def depth(self) -> int:
         if self.ephemeral:
-            self.trim()
+            self.trim(fresh_too=True)
         return self.window.depth
 
     @property

@@ -240,10 +240,17 @@ class Partition:
         try:
             if self._syncing:
                 self.log.close()
-            else:
-                self.log.destroy()
         except StorageError as error:
             self._context.health.report(self._topic_name, Trouble.WRITE, f"at close: {error}")
+        if not self._syncing:
+            self.destroy()
+
+    def destroy(self) -> None:
+        """Remove the log. What could not be removed is tried again by who removes the topic."""
+        try:
+            self.log.destroy()
+        except StorageError as error:
+            self._context.health.report(self._topic_name, Trouble.CLEANUP, error.reason)
 
     # --- reading ---
 

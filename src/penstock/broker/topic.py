@@ -323,7 +323,7 @@ class Topic:
         if self._cursors is not None:
             self._cursors.discard()
         self._context.touched.pop(self, None)
-        self.partition.log.destroy()
+        self.partition.destroy()
 
     # --- numbers ---
 

@@ -1,0 +1,64 @@
+"""The real disk, with faults on demand."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.log.disk import File, OsDisk
+
+
+class FaultyDisk(OsDisk):
+    """`fail` holds pairs of a call and a part of a path; those calls raise. `lost` counts them."""
+
+    def __init__(self) -> None:
+        self.fail: set[tuple[str, str]] = set()
+        self.free: int | None = None
+        self.failed: list[tuple[str, str]] = []
+
+    def check(self, call: str, path: str) -> None:
+        if any(call == failing and part in path for failing, part in self.fail):
+            self.failed.append((call, path))
+            raise OSError(errno.EIO, "Input/output error", path)
+
+    def open(self, path: str, write: bool = False) -> File:
+        self.check("open", path)
+        return _File(self, super().open(path, write))
+
+    def create(self, path: str) -> File:
+        self.check("create", path)
+        return _File(self, super().create(path))
+
+    def rename(self, old: str, new: str) -> None:
+        self.check("rename", new)
+        super().rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        self.check("unlink", path)
+        super().unlink(path)
+
+    def free_bytes(self, path: str) -> int:
+        return super().free_bytes(path) if self.free is None else self.free
+
+
+class _File:
+    def __init__(self, disk: FaultyDisk, file: File) -> None:
+        self._disk = disk
+        self._file = file
+        self.path = file.path
+
+    def pwritev(self, buffers: Sequence[Any], position: int, length: int) -> None:
+        self._disk.check("write", self.path)
+        self._file.pwritev(buffers, position, length)
+
+    def pread_into(self, buffer: Any, position: int) -> int:
+        self._disk.check("read", self.path)
+        return self._file.pread_into(buffer, position)
+
+    def fdatasync(self) -> None:
+        self._disk.check("sync", self.path)
+        self._file.fdatasync()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)

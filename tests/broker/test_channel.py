@@ -1,0 +1,231 @@
+"""What a channel promises, told as stories."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from penstock import limits
+from penstock.errors import NotFound, Refused, StorageError
+from penstock.kernel import Event
+
+from .faults import FaultyDisk
+from .world import MESSAGE_TIMEOUT_NS, World, bodies
+
+Start = Callable[..., World]
+
+
+def test_a_paused_channel_delivers_nothing_and_still_takes_answers(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a", rdy=1)
+    world.publish("news", b"1", b"2")
+    (first,) = consumer.take()
+    consumer.channel.pause()
+    consumer.finish(first)
+    assert consumer.take() == []
+    assert (consumer.channel.depth, consumer.channel.in_flight) == (1, 0)
+    consumer.channel.unpause()
+    assert bodies(consumer.take()) == [b"2"]
+
+
+def test_emptying_a_channel_forgets_all_that_it_holds(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a", rdy=2)
+    other = world.consumer("news", "b", rdy=0)
+    world.publish("news", b"1", b"2", b"3", b"4")
+    in_flight, delayed = consumer.take()
+    consumer.requeue(delayed, 10 * limits.SECOND)
+    consumer.ready(0)
+    consumer.channel.empty()
+    channel = consumer.channel
+    assert (channel.depth, channel.in_flight, channel.delayed) == (0, 0, 0)
+    assert other.channel.depth == 4
+    consumer.finish(in_flight)
+    assert [event for event in world.events if event[0] == Event.FIN_FAILED]
+
+
+def test_an_emptied_channel_stays_empty_over_a_kill(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a", rdy=1)
+    world.publish("news", b"1", b"2")
+    consumer.take()
+    consumer.channel.empty()
+    world = world.killed()
+    assert world.broker.find_topic("news").find_channel("a").depth == 0
+    assert world.consumer("news", "a").take() == []
+
+
+def test_what_times_out_comes_again(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"1")
+    assert [message.attempts for message in consumer.take()] == [1]
+    world.clock.pass_ns(MESSAGE_TIMEOUT_NS)
+    assert [message.attempts for message in consumer.take()] == [2]
+    assert (consumer.channel.timeout_count, consumer.channel.requeue_count) == (1, 0)
+
+
+def test_a_limit_on_consumers(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    with pytest.raises(Refused) as caught:
+        consumer.channel.subscribe(world.engine.open_detached(), consumers_max=1)
+    assert caught.value.reason == "consumers for news:a exceeds limit of 1"
+    consumer.leave()
+    consumer.channel.subscribe(world.engine.open_detached(), consumers_max=1)
+
+
+def test_leaving_twice_is_leaving_once(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    consumer.leave()
+    consumer.channel.leave(consumer.conn)
+    assert consumer.channel.consumers == []
+
+
+def test_an_ephemeral_channel_goes_with_its_last_consumer(start: Start) -> None:
+    world = start()
+    first = world.consumer("news", "a#ephemeral")
+    second = world.consumer("news", "a#ephemeral")
+    topic = world.broker.find_topic("news")
+    first.leave()
+    assert list(topic.channels) == ["a#ephemeral"]
+    second.leave()
+    assert topic.channels == {}
+    assert world.changes[-1] == ("CHANNEL_DELETED", "news", "a#ephemeral")
+    world.publish("news", b"1")
+    assert topic.depth == 1
+
+
+def test_an_ephemeral_channel_is_in_no_file(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a#ephemeral")
+    world.publish("news", b"1")
+    consumer.finish(*consumer.take())
+    files = sorted(path.name for path in (world.path / "topics" / "news").rglob("*"))
+    assert "channels.0" not in files
+    assert json.loads((world.path / "topics" / "news" / "topic.json").read_text())["channels"] == []
+    world = world.killed()
+    assert world.broker.find_topic("news").channels == {}
+
+
+def test_what_an_ephemeral_channel_had_does_not_come_back_to_the_topic(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a#ephemeral")
+    world.publish("news", b"1")
+    consumer.finish(*consumer.take())
+    world.pass_ns(limits.SECOND)
+    world = world.killed()
+    assert world.broker.find_topic("news").depth == 0
+
+
+def test_an_ephemeral_channel_drops_what_is_too_much(start: Start) -> None:
+    world = start(mem_queue_size=3)
+    consumer = world.consumer("news", "a#ephemeral", rdy=0)
+    kept = world.consumer("news", "b", rdy=0)
+    for number in range(5):
+        world.publish("news", b"%d" % number)
+    assert consumer.channel.depth == 3
+    assert kept.channel.depth == 5
+    consumer.ready(10)
+    assert bodies(consumer.take()) == [b"0", b"1", b"2"]
+    world.publish("news", b"5")
+    assert bodies(consumer.take()) == [b"5"]
+
+
+def test_an_ephemeral_channel_without_room_still_serves_who_is_ready(start: Start) -> None:
+    world = start(mem_queue_size=0)
+    consumer = world.consumer("news", "a#ephemeral", rdy=2)
+    world.publish("news", b"1", b"2", b"3")
+    got = consumer.take()
+    assert bodies(got) == [b"1", b"2"]
+    assert consumer.channel.depth == 0
+    consumer.finish(*got)
+    assert consumer.take() == []
+
+
+def test_a_number_is_never_given_out_twice(start: Start) -> None:
+    world = start()
+    topic = world.broker.topic("news")
+    assert [topic.channel(name).number for name in ("a", "b")] == [1, 2]
+    topic.delete_channel("b")
+    world = world.restart()
+    topic = world.broker.find_topic("news")
+    assert topic.channel("b").number == 3
+
+
+def test_a_channel_made_again_does_not_inherit(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    other = world.consumer("news", "b")
+    world.publish("news", b"1")
+    consumer.take()
+    world.broker.find_topic("news").delete_channel("a")
+    again = world.consumer("news", "a")
+    assert again.take() == []
+    world.publish("news", b"2")
+    assert bodies(again.take()) == [b"2"]
+    assert bodies(other.take()) == [b"1", b"2"]
+    world = world.killed()
+    assert bodies(world.consumer("news", "a").take()) == [b"2"]
+
+
+def test_a_deleted_channel_is_gone_after_a_kill(start: Start) -> None:
+    world = start()
+    world.consumer("news", "a")
+    topic = world.broker.find_topic("news")
+    topic.delete_channel("a")
+    with pytest.raises(NotFound):
+        topic.delete_channel("a")
+    world.publish("news", b"1")
+    world = world.killed()
+    topic = world.broker.find_topic("news")
+    assert (topic.channels, topic.depth) == ({}, 1)
+
+
+def test_a_consumer_of_a_deleted_channel_is_refused(start: Start) -> None:
+    world = start()
+    channel = world.broker.topic("news").channel("a")
+    world.broker.find_topic("news").delete_channel("a")
+    with pytest.raises(Refused):
+        channel.subscribe(world.engine.open_detached())
+
+
+def test_a_channel_whose_topic_file_cannot_be_written_is_not_made(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.publish("news", b"1")
+    topic = world.broker.find_topic("news")
+    disk.fail.add(("rename", "topic.json"))
+    with pytest.raises(StorageError):
+        topic.channel("a")
+    assert (topic.channels, topic.depth) == ({}, 1)
+    disk.fail.clear()
+    assert bodies(world.consumer("news", "a").take()) == [b"1"]
+
+
+def test_pausing_that_cannot_be_stored_does_not_happen(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    channel = world.broker.topic("news").channel("a")
+    disk.fail.add(("write", "topic.json"))
+    with pytest.raises(StorageError):
+        channel.pause()
+    with pytest.raises(StorageError):
+        channel.topic.pause()
+    with pytest.raises(StorageError):
+        channel.topic.delete_channel("a")
+    assert (channel.paused, channel.topic.paused, channel.deleted) == (False, False, False)
+    assert channel.topic.find_channel("a") is channel
+
+
+def test_requeues_are_counted_and_come_again(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"1")
+    consumer.requeue(*consumer.take())
+    (again,) = consumer.take()
+    assert again.attempts == 2
+    assert (consumer.channel.requeue_count, consumer.channel.timeout_count) == (1, 0)

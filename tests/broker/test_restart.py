@@ -1,0 +1,337 @@
+"""What a restart brings back, after an orderly stop ("restart") and after kill -9 ("killed")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock import limits
+from penstock.errors import DirectoryLocked, PartitionMissing, StorageError
+
+from .faults import FaultyDisk
+from .world import World, bodies
+
+Start = Callable[..., World]
+HOUR_NS = 3600 * limits.SECOND
+
+both_ways = pytest.mark.parametrize("again", [World.restart, World.killed])
+Again = Callable[[World], World]
+
+
+@both_ways
+def test_what_was_stored_is_delivered(start: Start, again: Again) -> None:
+    world = start()
+    world.publish("news", b"1", b"2")
+    world.publish("other", b"3")
+    world = again(world)
+    assert bodies(world.consumer("news", "a").take()) == [b"1", b"2"]
+    assert bodies(world.consumer("other", "a").take()) == [b"3"]
+
+
+@both_ways
+def test_nothing_finished_comes_back(start: Start, again: Again) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    world.publish("news", *(b"%d" % number for number in range(10)))
+    got = consumer.take()
+    consumer.finish(*got[:3], got[5], *got[8:])
+    world = again(world)
+    left = world.consumer("news", "a").take()
+    assert sorted(bodies(left)) == [b"3", b"4", b"6", b"7"]
+    assert [message.attempts for message in left] == [2, 2, 2, 2]
+    assert {message.id for message in left} < {message.id for message in got}
+
+
+@both_ways
+def test_what_nobody_had_seen_comes_with_one_attempt(start: Start, again: Again) -> None:
+    world = start()
+    consumer = world.consumer("news", "a", rdy=1)
+    world.publish("news", b"seen", b"unseen")
+    assert bodies(consumer.take()) == [b"seen"]
+    world = again(world)
+    left = world.consumer("news", "a").take()
+    assert {message.body: message.attempts for message in left} == {b"seen": 2, b"unseen": 1}
+
+
+@both_ways
+def test_attempts_go_on_counting(start: Start, again: Again) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"1")
+    for _ in range(3):
+        consumer.requeue(*consumer.take())
+    world = again(world)
+    (message,) = world.consumer("news", "a").take()
+    assert message.attempts >= 4
+
+
+@both_ways
+def test_delayed_messages_keep_their_due_time(start: Start, again: Again) -> None:
+    world = start()
+    world.broker.topic("news").channel("a")
+    world.publish("news", b"published late", due_ns=world.clock.wall_ns() + HOUR_NS)
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"put off")
+    consumer.requeue(*consumer.take(), delay_ns=2 * HOUR_NS)
+    assert consumer.channel.delayed == 2
+
+    world = again(world)
+    consumer = world.consumer("news", "a")
+    assert (consumer.take(), consumer.channel.delayed) == ([], 2)
+    world.clock.pass_ns(HOUR_NS - 1)
+    assert consumer.take() == []
+    world.clock.pass_ns(1)
+    assert bodies(consumer.take()) == [b"published late"]
+    world.clock.pass_ns(HOUR_NS)
+    (late,) = [message for message in consumer.take() if message.body == b"put off"]
+    assert late.attempts == 2
+
+
+@both_ways
+def test_a_delay_is_kept_without_any_channel(start: Start, again: Again) -> None:
+    world = start()
+    world.publish("news", b"later", due_ns=world.clock.wall_ns() + HOUR_NS)
+    world = again(world)
+    consumer = world.consumer("news", "a")
+    assert (consumer.take(), consumer.channel.delayed) == ([], 1)
+    world.clock.pass_ns(HOUR_NS)
+    assert bodies(consumer.take()) == [b"later"]
+
+
+@both_ways
+def test_pauses_stay(start: Start, again: Again) -> None:
+    world = start()
+    world.broker.topic("news").channel("a").pause()
+    world.broker.topic("other").channel("a")
+    world.broker.topic("other").pause()
+    world.publish("news", b"1")
+    world.publish("other", b"2")
+    world = again(world)
+    news, other = world.broker.find_topic("news"), world.broker.find_topic("other")
+    assert (news.paused, news.find_channel("a").paused) == (False, True)
+    assert (other.paused, other.find_channel("a").paused) == (True, False)
+    assert (news.depth, news.find_channel("a").depth) == (0, 1)
+    assert (other.depth, other.find_channel("a").depth) == (1, 0)
+    other.unpause()
+    assert bodies(world.consumer("other", "a").take()) == [b"2"]
+
+
+@both_ways
+def test_the_point_of_handing_over_stays(start: Start, again: Again) -> None:
+    world = start()
+    world.broker.topic("news").channel("a")
+    world.publish("news", b"handed")
+    world.broker.find_topic("news").delete_channel("a")
+    world.publish("news", b"kept")
+    world = again(world)
+    assert world.broker.find_topic("news").depth == 1
+    assert bodies(world.consumer("news", "b").take()) == [b"kept"]
+
+
+@both_ways
+def test_an_emptied_topic_stays_empty(start: Start, again: Again) -> None:
+    world = start()
+    world.publish("news", b"1")
+    world.broker.find_topic("news").empty()
+    world = again(world)
+    assert world.broker.find_topic("news").depth == 0
+
+
+@both_ways
+def test_ids_rise_over_restarts_even_when_the_clock_steps_back(start: Start, again: Again) -> None:
+    world = start()
+    world.publish("news", b"1")
+    world = again(world)
+    world.clock.wall_step_ns = -HOUR_NS
+    world.publish("news", b"2")
+    world = again(world)
+    world.publish("other", b"3")
+    world.publish("news", b"4")
+    ids = [message.id for message in world.consumer("news", "a").take()]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == 3
+    log = world.broker.find_topic("news").partition.log
+    times = [log.message(offset).timestamp_ns for offset in range(3)]
+    assert times == sorted(times)
+
+
+@both_ways
+def test_many_turns_and_generations_of_the_journal(start: Start, again: Again) -> None:
+    world = start(journal_bytes_max=2000)
+    consumer = world.consumer("news", "a", rdy=7)
+    world.publish("news", *(b"%d" % number for number in range(200)))
+    done: set[bytes] = set()
+    while len(done) < 100:
+        got = consumer.take()
+        finished = got[: len(got) // 2 + 1]
+        consumer.finish(*finished)
+        done.update(bodies(finished))
+        for message in got[len(finished) :]:
+            consumer.requeue(message)
+        world.pass_ns(limits.SECOND)
+    journals = list((world.path / "topics" / "news" / "0").glob("channels.*"))
+    assert len(journals) == 2
+    world = again(world)
+    consumer = world.consumer("news", "a", rdy=300)
+    left = bodies(consumer.take())
+    assert sorted(left) == sorted({b"%d" % number for number in range(200)} - done)
+    assert len(left) == len(set(left))
+
+
+@both_ways
+def test_restarts_on_restarts(start: Start, again: Again) -> None:
+    world = start()
+    world.broker.topic("news").channel("a")
+    finished: list[bytes] = []
+    for number in range(5):
+        world.publish("news", b"%d" % number)
+        consumer = world.consumer("news", "a", rdy=2)
+        got = consumer.take()
+        consumer.finish(got[-1])
+        finished.append(got[-1].body)
+        world = again(world)
+    left = bodies(world.consumer("news", "a").take())
+    assert sorted(left + finished) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_journal_that_is_ahead_of_the_log_takes_nothing_from_new_messages(start: Start) -> None:
+    """A power loss may keep the journal's last records and lose the log's last batches."""
+    world = start()
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"kept")
+    world.turn()
+    before = {
+        path: path.read_bytes()
+        for path in (world.path / "topics" / "news" / "0").iterdir()
+        if not path.name.startswith("channels")
+    }
+    world.publish("news", b"lost", b"lost too")
+    consumer.finish(*consumer.take())
+    for path, data in before.items():
+        path.write_bytes(data)
+    world = world.killed()
+    world.publish("news", b"new", b"new too")
+    assert world.broker.find_topic("news").find_channel("a").depth == 2
+    world = world.killed()  # the journal must say so as well
+    assert sorted(bodies(world.consumer("news", "a").take())) == [b"new", b"new too"]
+
+
+def test_a_lost_journal_makes_all_that_is_stored_come_again(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"1", b"2")
+    consumer.finish(*consumer.take())
+    world.close()
+    for path in (world.path / "topics" / "news" / "0").glob("channels.*"):
+        path.unlink()
+    world = world.restart()
+    assert bodies(world.consumer("news", "a").take()) == [b"1", b"2"]
+
+
+def test_a_torn_journal_is_believed_up_to_the_tear(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"1")
+    consumer.finish(*consumer.take())
+    world.publish("news", b"2")
+    consumer.finish(*consumer.take())
+    journal = world.path / "topics" / "news" / "0" / "channels.0"
+    data = bytearray(journal.read_bytes())
+    data[-1] ^= 1
+    journal.write_bytes(data)
+    world = world.killed()
+    assert bodies(world.consumer("news", "a").take()) == [b"2"]
+    world = world.killed()  # a fresh generation was begun, the torn one is not built on
+    assert bodies(world.consumer("news", "a").take()) == [b"2"]
+
+
+def test_a_missing_partition_is_a_loss_and_not_a_new_one(start: Start) -> None:
+    world = start()
+    world.publish("news", b"1")
+    world.close()
+    partition = world.path / "topics" / "news" / "0"
+    partition.rename(world.path / "elsewhere")
+    with pytest.raises(PartitionMissing) as caught:
+        world.restart()
+    assert "topic news" in str(caught.value)
+    (world.path / "elsewhere").rename(partition)
+    world = world.restart()  # the lock was let go
+    assert bodies(world.consumer("news", "a").take()) == [b"1"]
+
+
+def test_a_lost_topic_file_is_for_people_to_look_at(start: Start) -> None:
+    world = start()
+    world.publish("news", b"1")
+    world.close()
+    (world.path / "topics" / "news" / "topic.json").unlink()
+    with pytest.raises(StorageError, match=r"topic\.json is gone, but 1 messages are there"):
+        world.restart()
+
+
+def test_an_interrupted_creation_is_cleared_away(start: Start) -> None:
+    world = start()
+    world.broker.topic("news")
+    (world.path / "topics" / "bare").mkdir()
+    (world.path / "topics" / "half" / "0").mkdir(parents=True)
+    world.close()
+    (world.path / "topics" / "news" / "topic.json").unlink()
+    world = world.restart()
+    assert world.broker.topics == {}
+    assert list((world.path / "topics").iterdir()) == []
+    assert world.publish("news", b"1").stored
+
+
+def test_a_stranger_in_the_topics_directory_is_left_alone(start: Start) -> None:
+    world = start()
+    (world.path / "topics" / "lost+found").mkdir()
+    world = world.restart()
+    assert world.broker.topics == {}
+    assert (world.path / "topics" / "lost+found").exists()
+
+
+def test_a_topic_file_about_another_topic_is_refused(start: Start) -> None:
+    world = start()
+    world.broker.topic("news")
+    world.close()
+    (world.path / "topics" / "news").rename(world.path / "topics" / "old")
+    with pytest.raises(StorageError, match="about another topic, 'news'"):
+        world.restart()
+
+
+def test_a_data_directory_has_one_owner(start: Start) -> None:
+    world = start()
+    with pytest.raises(DirectoryLocked):
+        world._again(world.path, {})
+    assert world.publish("news", b"1").stored
+
+
+def test_the_data_directory_must_exist(start: Start, tmp_path: Path) -> None:
+    world = start()
+    world.close()
+    with pytest.raises(StorageError, match="does not exist"):
+        world._again(tmp_path / "nowhere", {})
+
+
+def test_the_node_id_may_change(start: Start) -> None:
+    world = start(node_id=7)
+    world.publish("news", b"1")
+    world = world.restart(node_id=3)
+    world.publish("news", b"2")
+    first, second = world.consumer("news", "a").take()
+    assert first.id < second.id
+    assert [int(message.id, 16) >> 12 & 1023 for message in (first, second)] == [7, 3]
+
+
+def test_a_start_that_fails_half_way_holds_nothing(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    for name in ("a", "b", "c"):
+        world.publish(name, b"1")
+    world.close()
+    disk.fail.add(("open", "topics/b/"))
+    with pytest.raises(StorageError):
+        world.restart()
+    disk.fail.clear()
+    assert sorted(world.restart().broker.topics) == ["a", "b", "c"]
