@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.kernel.pure.block import Batch, Special
     from penstock.kernel.pure.conn import Conn
     from penstock.kernel.pure.engine import Engine
+    from penstock.kernel.pure.flight import Flight
     from penstock.kernel.pure.window import Window
 
 _MESSAGE_HEAD = struct.Struct(">IIqH16s")
@@ -41,8 +42,8 @@ def pump(window: Window, engine: Engine) -> None:
         first = window.turn % len(conns)
         window.turn = (first + 1) % len(conns)
         sent = 0
+        share = -(-window.depth // ready)
         for conn in conns[first:] + conns[:first]:
-            share = -(-window.depth // ready)
             sent += Delivery(window, conn, engine).run(min(conn.room(), share))
         if sent == 0:
             return
@@ -59,11 +60,16 @@ def park_delayed(window: Window, engine: Engine) -> None:
         special = batch.special(window.next - batch.base_offset)
         if special.due_ns <= engine.wall_ns:
             return
-        _park(window, special)
+        _park(window, batch, special)
 
 
-def _park(window: Window, special: Special) -> None:
-    flight = window.new_stray(special.id, special.attempts)
+def _new_stray(window: Window, batch: Batch, special: Special, attempts: int) -> Flight:
+    log_id = batch.ids(window.next - batch.base_offset, 1)[0]
+    return window.new_stray(special.id, log_id, attempts)
+
+
+def _park(window: Window, batch: Batch, special: Special) -> None:
+    flight = _new_stray(window, batch, special, special.attempts)
     window.sleep(flight, special.due_ns)
     window.move_to(window.next + 1)
     window.step_over()
@@ -185,14 +191,14 @@ class Delivery:
         special = batch.special(index)
         attempts = window.attempts_next()
         if special.due_ns > self._engine.wall_ns:
-            _park(window, special)
+            _park(window, batch, special)
         elif self._sampled_away():
             window.notes.finished(window.next, window.next + 1)
             window.move_to(window.next + 1)
         elif special.own_id or special.attempts:
-            flight = window.new_stray(special.id, special.attempts + attempts - 1)
+            flight = _new_stray(window, batch, special, special.attempts + attempts - 1)
             window.send_stray(flight, self._conn, self._engine.mono_ns)
-            self._put(batch, index, special, flight.attempts)
+            self._put(batch, index, special._replace(id=flight.id), flight.attempts)
             window.move_to(window.next + 1)
         else:
             self._put(batch, index, special, attempts)

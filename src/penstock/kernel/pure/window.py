@@ -108,7 +108,7 @@ class Window:
 
     @property
     def floor(self) -> int:
-        return min((flight.offset for flight in self.strays), default=self.low)
+        return min(self.low, min((flight.offset for flight in self.strays), default=self.low))
 
     @property
     def message_count(self) -> int:
@@ -223,8 +223,11 @@ class Window:
         self.strays.fly(flight)
         self._note_stray(flight)
 
-    def new_stray(self, id: int, attempts: int) -> Flight:
-        """The message at the cursor goes through the strays; the cursor passes it."""
+    def new_stray(self, id: int, log_id: int, attempts: int) -> Flight:
+        """The message at the cursor goes through the strays. Its own id gives way to the log's while
+        another message has it: a replay may bring the same id twice."""
+        if id in self._ring or self.strays.get(id) is not None:
+            id = log_id
         flight = Flight(self.next, id, attempts, GONE)
         self.strays.add(flight)
         return flight

@@ -1,0 +1,222 @@
+"""The writing end of a partition: open, sealed, committed, failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.kernel import Section
+
+from .turns import WALL_NS, Side
+
+LARGE = 5_000  # beyond what the compiled form writes as one buffer
+
+
+@pytest.fixture
+def side(kernel: SimpleNamespace) -> Iterator[Side]:
+    side = Side(kernel)
+    yield side
+    side.close()
+
+
+def test_a_new_tail_stands_at_its_start(side: Side) -> None:
+    tail = side.engine.tail(b"t", 7, 1000)
+    ends = (tail.handed_end, tail.committed_end, tail.written_end, tail.memory_start)
+    assert ends == (7, 7, 7, 7)
+    assert (tail.topic, tail.open_count, tail.open_bytes, tail.sealed_count) == (b"t", 0, 0, 0)
+    assert not tail.refusing
+    tail.validate()
+
+
+def test_there_is_one_tail_for_a_topic(side: Side) -> None:
+    side.tail(b"t")
+    with pytest.raises(ValueError, match="already"):
+        side.engine.tail(b"t", 0, 0)
+
+
+def test_appending_counts(side: Side) -> None:
+    tail = side.tail()
+    tail.append(b"abc")
+    tail.append(bytearray(b"de"))
+    assert (tail.open_count, tail.open_bytes) == (2, 5)
+    assert (tail.message_count, tail.message_bytes) == (2, 5)
+    assert tail.written_end == 0
+
+
+def test_an_empty_message_is_refused(side: Side) -> None:
+    tail = side.tail()
+    with pytest.raises(ValueError, match="empty"):
+        tail.append(b"")
+    assert tail.open_count == 0
+
+
+@pytest.mark.parametrize("bodies", [[b"x"], [b"ab", b"c" * 100, b"d"], [b"e" * LARGE, b"f"]])
+def test_a_sealed_batch_is_the_one_of_the_format(side: Side, bodies: list[bytes]) -> None:
+    tail = side.tail(start=40)
+    for body in bodies:
+        tail.append(body)
+    parts = tail.seal(9 << 22, 1234, 38, 2)
+    assert b"".join(bytes(part) for part in parts) == side.kernel.encode_batch(
+        bodies, 40, 9 << 22, 1234, synced_end=38, leader_epoch=2
+    )
+    assert (tail.open_count, tail.open_bytes, tail.sealed_count) == (0, 0, len(bodies))
+    assert (tail.committed_end, tail.written_end) == (40, 40 + len(bodies))
+    tail.validate()
+
+
+@pytest.mark.parametrize("body", [b"x", b"x" * LARGE])
+def test_due_times_stand_in_the_trailer(side: Side, body: bytes) -> None:
+    tail = side.tail()
+    tail.append(body)
+    tail.append(b"later", 77)
+    tail.append(b"much later", 99)
+    expected = side.kernel.encode_batch(
+        [body, b"later", b"much later"], 0, 8, 5, sections={Section.DUE: {1: 77, 2: 99}}
+    )
+    assert b"".join(bytes(part) for part in tail.seal(8, 5, 0)) == expected
+    tail.commit()
+    tail.append(b"plain")  # the next batch has no due times left over
+    expected = side.kernel.encode_batch([b"plain"], 3, 16, 6)
+    assert b"".join(bytes(part) for part in tail.seal(16, 6, 0)) == expected
+
+
+def test_sealing_goes_one_batch_at_a_time(side: Side) -> None:
+    tail = side.tail()
+    with pytest.raises(RuntimeError):
+        tail.seal(1, 1, 0)
+    tail.append(b"a")
+    tail.seal(1, 1, 0)
+    tail.append(b"b")
+    with pytest.raises(RuntimeError):
+        tail.seal(2, 2, 0)
+    tail.commit()
+    with pytest.raises(RuntimeError):
+        tail.commit()
+    with pytest.raises(RuntimeError):
+        tail.fail()
+    assert tail.open_count == 1
+
+
+def test_a_commit_is_handed_on_only_while_handing(side: Side) -> None:
+    tail = side.tail(handing=False)
+    side.publish(tail, b"a", b"b")
+    assert (tail.committed_end, tail.handed_end) == (2, 0)
+    tail.hand()
+    assert tail.handed_end == 2
+    side.publish(tail, b"c")
+    assert tail.handed_end == 2
+    tail.handing = True
+    side.publish(tail, b"d")
+    assert tail.handed_end == tail.committed_end == 4
+    tail.validate()
+
+
+def test_a_failed_batch_gives_its_offsets_back(side: Side) -> None:
+    tail = side.tail()
+    side.publish(tail, b"a")
+    tail.append(b"lost")
+    side.seal(tail)
+    tail.append(b"gathering")
+    tail.fail()
+    assert (tail.committed_end, tail.written_end, tail.sealed_count) == (1, 1, 0)
+    tail.validate()
+    data = side.seal(tail)
+    assert side.kernel.decode_header(data, 0).base_offset == 1
+    assert side.kernel.decode_bodies(data, 0) == [b"gathering"]
+
+
+def test_dirty_tails_have_something_to_seal(side: Side) -> None:
+    one, two = side.tail(b"one"), side.tail(b"two")
+    assert side.engine.dirty_tails() == []
+    two.append(b"x")
+    one.append(b"y")
+    assert side.engine.dirty_tails() == [two, one]
+    side.seal(one)
+    side.seal(two)
+    one.append(b"z")  # can't be sealed before the other is through
+    assert side.engine.dirty_tails() == []
+    one.commit()
+    two.fail()
+    assert side.engine.dirty_tails() == [one]
+
+
+def test_memory_keeps_the_newest_batches(side: Side) -> None:
+    tail = side.tail(memory=3_000)
+    for _ in range(10):
+        side.publish(tail, b"x" * 1_000)
+        assert tail.committed_end - tail.memory_start <= 2
+        tail.validate()
+    assert 0 < tail.memory_start < tail.committed_end
+
+
+def test_memory_keeps_the_newest_batch_whatever_its_size(side: Side) -> None:
+    tail = side.tail(memory=0)
+    side.publish(tail, b"a")
+    side.publish(tail, b"x" * 10_000, b"y")
+    assert tail.memory_start == 1
+    tail.validate()
+
+
+def test_enough_memory_keeps_all(side: Side) -> None:
+    tail = side.tail(memory=1 << 20)
+    for number in range(100):
+        side.publish(tail, b"%d" % number)
+    assert tail.memory_start == 0
+
+
+def test_a_restart_may_hand_again_what_was_not_yet_handed(side: Side) -> None:
+    tail = side.engine.tail(b"t", 10, 0)
+    tail.handed_end = 4
+    window = side.window(tail)
+    tail.hand()
+    assert (tail.handed_end, window.depth, window.message_count) == (10, 6, 6)
+
+
+def test_validate_sees_ends_out_of_order(side: Side) -> None:
+    tail = side.tail()
+    tail.handed_end = 1
+    with pytest.raises(RuntimeError, match="out of order"):
+        tail.validate()
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.binary(min_size=1, max_size=50)),
+        st.tuples(st.sampled_from(["seal", "commit", "fail", "hand", "toggle"]), st.just(b"")),
+    ),
+    max_size=60,
+)
+
+
+@given(steps=STEPS)
+def test_both_forms_agree_on_any_life(
+    compiled: SimpleNamespace, pure: SimpleNamespace, steps: list[tuple[str, bytes]]
+) -> None:
+    lives = []
+    for form in (compiled, pure):
+        side = Side(form)
+        lives.append([outcome for outcome in life(side, steps)])
+        side.close()
+    assert lives[0] == lives[1]
+
+
+def life(side: Side, steps: list[tuple[str, bytes]]) -> Iterator[object]:
+    tail = side.tail(start=3)
+    for step, body in steps:
+        if step == "append":
+            tail.append(body, WALL_NS if body[0] == 0 else 0)
+        elif step == "seal" and tail.open_count and not tail.sealed_count:
+            yield side.seal(tail)
+        elif step in ("commit", "fail") and tail.sealed_count:
+            getattr(tail, step)()
+        elif step == "hand":
+            tail.hand()
+        elif step == "toggle":
+            tail.handing = not tail.handing
+        tail.validate()
+        yield (tail.handed_end, tail.committed_end, tail.written_end, tail.memory_start)
+        yield (tail.open_count, tail.open_bytes, tail.sealed_count, tail.message_count)

@@ -1,0 +1,233 @@
+"""An engine on a bench: a clock to move, a log that is a list of batches, clients that are bytes."""
+
+from __future__ import annotations
+
+import struct
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from penstock.kernel import Event, Source
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+START_NS = 1_000 * SECOND
+WALL_NS = 1_700_000_000 * SECOND
+FIRST_ID = 5 << 22
+MAGIC = b"  V2"
+OK = (0, b"OK")
+
+
+def size(count: int) -> bytes:
+    return struct.pack(">i", count)
+
+
+def pub(topic: bytes, body: bytes) -> bytes:
+    return b"PUB " + topic + b"\n" + size(len(body)) + body
+
+
+def mpub(topic: bytes, bodies: list[bytes], total: int | None = None) -> bytes:
+    inner = size(len(bodies)) + b"".join(size(len(body)) + body for body in bodies)
+    return b"MPUB " + topic + b"\n" + size(len(inner) if total is None else total) + inner
+
+
+def fin(id: int) -> bytes:
+    return b"FIN %016x\n" % id
+
+
+class Message(NamedTuple):
+    timestamp_ns: int
+    attempts: int
+    id: int
+    body: bytes
+
+
+def frames(data: bytes) -> list[tuple[int, bytes]]:
+    """(type, data) of each frame; the bytes must end with a frame."""
+    found = []
+    at = 0
+    while at < len(data):
+        length, frame_type = struct.unpack_from(">II", data, at)
+        assert at + 4 + length <= len(data), "the output ends inside a frame"
+        found.append((frame_type, data[at + 8 : at + 4 + length]))
+        at += 4 + length
+    return found
+
+
+def messages(data: bytes) -> list[Message]:
+    """The messages among the frames."""
+    found = []
+    for frame_type, content in frames(data):
+        if frame_type == 2:
+            timestamp_ns, attempts, id = struct.unpack_from(">qH16s", content)
+            found.append(Message(timestamp_ns, attempts, int(id, 16), content[26:]))
+    return found
+
+
+def bodies(data: bytes) -> list[bytes]:
+    return [message.body for message in messages(data)]
+
+
+class Entry(NamedTuple):
+    """One entry of the channel journal, as docs/formats.md has it."""
+
+    kind: int
+    state: int
+    attempts: int
+    reserved: int
+    a: int
+    b: int
+    id: int
+
+
+CURSOR, FINISHED, STRAY, GONE, RESET = 1, 2, 3, 4, 5
+
+
+def entries(journal: bytes) -> list[Entry]:
+    return [Entry(*fields) for fields in struct.iter_unpack("<BBHIqqQ", journal)]
+
+
+class Side:
+    """One form of the kernel with all that a shell does for it."""
+
+    def __init__(self, kernel: SimpleNamespace, **limits: int) -> None:
+        self.kernel = kernel
+        self.engine = kernel.Engine(
+            limits.get("message_bytes_max", 1 << 20),
+            limits.get("body_bytes_max", 5 << 20),
+            limits.get("rdy_count_max", 2500),
+        )
+        self.mono_ns = START_NS
+        self.wall_ns = WALL_NS
+        self.next_id = FIRST_ID
+        self.written: dict[bytes, list[bytes]] = {}
+        self.windows: list[Any] = []
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def pass_time(self, duration_ns: int) -> None:
+        self.mono_ns += duration_ns
+        self.wall_ns += duration_ns
+
+    # --- tails and windows ---
+
+    def tail(
+        self, topic: bytes = b"t", start: int = 0, memory: int = 1 << 20, handing: bool = True
+    ) -> Any:
+        tail = self.engine.tail(topic, start, memory)
+        tail.handing = handing
+        self.written[topic] = []
+        return tail
+
+    def window(self, tail: Any, start: int | None = None) -> Any:
+        window = self.engine.window(tail, tail.handed_end if start is None else start)
+        self.windows.append(window)
+        return window
+
+    def seal(self, tail: Any) -> bytes:
+        """Close the open batch and take down what would be written."""
+        count = tail.open_count
+        data = b"".join(bytes(part) for part in tail.seal(self.next_id, self.wall_ns, 0))
+        self.next_id += count << 22  # a new tick for each message: far from any other id
+        self.written[tail.topic].append(data)
+        return data
+
+    def commit(self) -> None:
+        for tail in self.engine.dirty_tails():
+            self.seal(tail)
+            tail.commit()
+
+    def publish(self, tail: Any, *bodies: bytes, due_ns: int = 0) -> int:
+        """One committed batch, as if it came by HTTP. Returns the id of its first message."""
+        for body in bodies:
+            tail.append(body, due_ns)
+        first_id = self.next_id
+        self.seal(tail)
+        tail.commit()
+        return first_id
+
+    # --- connections ---
+
+    def connect(self) -> Any:
+        conn = self.engine.open_detached()
+        conn.feed(MAGIC)
+        return conn
+
+    def consumer(self, window: Any, rdy: int = 0) -> Any:
+        conn = self.connect()
+        assert self.poll() == []
+        conn.subscribe(window)
+        conn.rdy = rdy
+        return conn
+
+    # --- turns ---
+
+    def poll(self) -> list[tuple[Any, ...]]:
+        return list(self.engine.poll(self.mono_ns))
+
+    def flush(self) -> list[tuple[Any, ...]]:
+        return list(self.engine.flush(self.mono_ns, self.wall_ns))
+
+    def turn(self) -> list[tuple[Any, ...]]:
+        """A whole turn, in which what was gathered is committed."""
+        events = self.poll()
+        self.commit()
+        return events + self.flush()
+
+    def settle(self) -> list[tuple[Any, ...]]:
+        """Turns until the engine has nothing left to do by itself."""
+        events = self.turn()
+        for _ in range(100):
+            if not self.engine.busy:
+                return events
+            events += self.turn()
+        raise AssertionError("the engine is busy for ever")
+
+    def said(self, conn: Any, data: bytes) -> list[tuple[Any, ...]]:
+        """Feed, take a turn, return the events."""
+        conn.feed(data)
+        return self.settle()
+
+    def received(self, conn: Any) -> list[Message]:
+        """Take turns while messages come for a consumer; return them."""
+        data = b""
+        while True:
+            self.settle()
+            more = conn.take_output()
+            if not more:
+                return messages(data)
+            data += more
+
+    def tick(self) -> int:
+        return int(self.engine.tick(self.mono_ns, self.wall_ns))
+
+    def journal(self, window: Any) -> list[Entry]:
+        return entries(window.take_journal())
+
+    def validate(self) -> None:
+        for window in self.windows:
+            window.validate()
+            window.tail.validate()
+
+    # --- reading what was written ---
+
+    def block(self, topic: bytes, from_offset: int, count_max: int = 1_000_000) -> bytes:
+        """Batches from the one that holds `from_offset` on."""
+        found: list[bytes] = []
+        for data in self.written[topic]:
+            header = self.kernel.decode_header(data, 0)
+            if header.base_offset + header.count > from_offset and len(found) < count_max:
+                found.append(data)
+        return b"".join(found)
+
+    def serve_needs(self, events: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Load what NEED events ask for, flush again, until no more is needed. Returns the needs."""
+        needs = []
+        while events:
+            event = events.pop(0)
+            if event[0] == Event.NEED:
+                _, window, which, offset = event
+                needs.append((Source(which), offset))
+                window.load(which, self.block(window.tail.topic, offset, 1))
+                events += self.flush()
+        return needs
