@@ -24,7 +24,7 @@ VERBS = {
     "log": VerbEntry(
         "penstock.tools.log",
         "log_main",
-        "look into stored messages: dump, verify (no daemon needed)",
+        "look into stored messages without a daemon: dump, verify",
     ),
     "bench": VerbEntry(
         "penstock.bench.main", "bench_main", "measure this build against its budgets and a peer"
