@@ -159,7 +159,7 @@ class PartitionLog:
             position = 0
         end = position + length
         if end > self._ground.prepared:
-            self._ground.extend(active, end)
+            self._ground.extend(active, end, length)
         try:
             write_at(active, buffers, position, length)
         except OSError as error:
@@ -209,6 +209,8 @@ class PartitionLog:
         anything in the new one: this thread does not wait for it."""
         new = Segment(self._disk, self.path, self.written_end, 0)
         self._directory_dirty = True
+        # A failure may leave the new file: then it must be the next one, so each write rolls first.
+        self._roll_after_ns = -1
         file, prepared = self._spares.make_file(new.path)
         new.adopt(file)
         old = self._active

@@ -103,12 +103,11 @@ class LogReader:
 
     def _place(self, offset: int) -> tuple[Segment, int, int]:
         """The segment and position of the batch that holds `offset`, and its base offset."""
-        place = self._places.get(offset)
-        if place is not None and place.position < place.segment.data_bytes:
-            self._segments.use(self._segments.holding(offset))
-            return place.segment, place.position, offset
         number = self._segments.holding(offset)
         segment = self._segments.use(number)
+        place = self._places.get(offset)
+        if place is not None and place.segment is segment:
+            return segment, place.position, offset
         if offset == segment.base_offset:
             return segment, 0, offset
         batch = self.locate(offset)

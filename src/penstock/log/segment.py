@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock import limits
 from penstock.log.disk import Disk, File
 from penstock.log.names import index_path_of, segment_name
 from penstock.log.scan import HEADER_BYTES, Blocks
@@ -101,14 +102,19 @@ class Ground:
         self._segment_bytes_max = settings.segment_bytes_max
         self.prepared = prepared
 
-    def extend(self, segment: Segment, end: int) -> None:
-        """Prepare room behind a write that is about to end at `end`.
+    def extend(self, segment: Segment, end: int, length: int) -> None:
+        """Prepare room behind a write of `length` bytes that is about to end at `end`.
+
+        Only small writes gain by it: there the sync is what costs. A large write would pay for its
+        pages twice, once for the zeros and once for itself.
 
         This is done for speed alone, so a failure decides nothing: the space is given back as far
         as
         possible, and the write itself will find out whether the disk is full.
         """
         self.prepared = end  # the write itself brings the bytes up to here
+        if length >= limits.PREALLOCATE_FOR_BYTES_MAX:
+            return
         step = min(max(end, self._bytes_min), self._bytes_max)
         target = min((end + step) // PAGE_BYTES * PAGE_BYTES, self._segment_bytes_max)
         if target <= end:

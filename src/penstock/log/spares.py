@@ -56,7 +56,11 @@ class Spares:
         if not self._numbers:
             return self._disk.create(path), 0
         self._disk.rename(self._path(self._numbers.pop()), path)
-        file = self._disk.open(path, write=True)
+        try:
+            file = self._disk.open(path, write=True)
+        except OSError:
+            self._disk.unlink(path)
+            raise
         return file, file.size()
 
     def _path(self, number: int) -> str:
