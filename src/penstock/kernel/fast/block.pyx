@@ -4,6 +4,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
 from penstock.kernel.fast.batch cimport HEADER_BYTES, batch_header_t
 from penstock.kernel.fast.tail cimport view_t
+from penstock.kernel.fast.types cimport i64, u8
 
 
 cdef class Block:
@@ -14,7 +15,7 @@ cdef class Block:
         cdef const batch_header_t* header
         PyObject_GetBuffer(keeper, &self.buffer, PyBUF_SIMPLE)
         self.held = True
-        self.data = <const unsigned char*>self.buffer.buf
+        self.data = <const u8*>self.buffer.buf
         self.size = self.buffer.len
         self.starts = []
         self.first_offset = self.end_offset = 0
@@ -41,7 +42,7 @@ cdef class Block:
             self.held = False
             PyBuffer_Release(&self.buffer)
 
-    cdef bint view(self, long long offset, view_t* out) except -1:
+    cdef bint view(self, i64 offset, view_t* out) except -1:
         cdef Py_ssize_t low = 0, high = len(self.starts), middle
         cdef const batch_header_t* header
         cdef size_t at

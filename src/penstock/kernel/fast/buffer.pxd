@@ -1,11 +1,13 @@
 """Growable byte buffers, and Python's view of a piece of C memory.
 
-`buf_t` is the only container of bytes in the kernel. Live bytes are `data[start:length]`; `start` moves
-forward as bytes are taken from the front, and `buf_compact` brings the rest to the front again.
-"""
+`buf_t` is the only container of bytes in the kernel. Live bytes are `data[start:length]`; `start`
+moves forward as bytes are taken from the front, and `buf_compact` brings the rest to the front
+again."""
+
+from penstock.kernel.fast.types cimport u8
 
 cdef struct buf_t:
-    unsigned char* data
+    u8* data
     size_t start
     size_t length
     size_t capacity
@@ -18,8 +20,8 @@ cdef void buf_compact(buf_t* buf) noexcept
 cdef void buf_take(buf_t* buf, size_t size) noexcept
 
 cdef class Span:
-    cdef unsigned char* data
+    cdef u8* data
     cdef Py_ssize_t size
     cdef object keeper
 
-cdef Span span_of(unsigned char* data, Py_ssize_t size, object keeper)
+cdef Span span_of(u8* data, Py_ssize_t size, object keeper)

@@ -3,6 +3,7 @@
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
+from penstock.kernel.fast.types cimport u8
 
 cdef void buf_init(buf_t* buf) noexcept:
     buf.data = NULL
@@ -20,13 +21,13 @@ cdef int buf_reserve(buf_t* buf, size_t extra) except -1:
     """Room for `extra` more bytes behind `length`; doubles, so that appending stays linear."""
     cdef size_t need = buf.length + extra
     cdef size_t capacity
-    cdef unsigned char* data
+    cdef u8* data
     if need <= buf.capacity:
         return 0
-    capacity = buf.capacity * 2 if buf.capacity else 512  # the smallest; an idle connection has none
+    capacity = buf.capacity * 2 if buf.capacity else 512  # an idle connection has none at all
     if capacity < need:
         capacity = need
-    data = <unsigned char*>realloc(buf.data, capacity)
+    data = <u8*>realloc(buf.data, capacity)
     if data == NULL:
         raise MemoryError(f"cannot grow a buffer to {capacity} bytes")
     buf.data = data
@@ -70,7 +71,7 @@ cdef class Span:
         return self.size
 
 
-cdef Span span_of(unsigned char* data, Py_ssize_t size, object keeper):
+cdef Span span_of(u8* data, Py_ssize_t size, object keeper):
     cdef Span span = Span.__new__(Span)
     span.data = data
     span.size = size

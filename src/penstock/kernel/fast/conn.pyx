@@ -11,6 +11,7 @@ from penstock.kernel.fast.hexid cimport id_decode
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.window cimport Window, consumer_t
+from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
 cdef enum:
     PUB = 1
@@ -47,17 +48,22 @@ cdef enum:
     DRAIN_BYTES_MAX = 16 << 20
     NAME_BYTES_MAX = 64
 
-cdef unsigned char* OK_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
+cdef u8* OK_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
 
 
-cdef inline unsigned int be32(const unsigned char* p) noexcept:
-    return (<unsigned int>p[0] << 24) | (<unsigned int>p[1] << 16) | (<unsigned int>p[2] << 8) | p[3]
+cdef inline u32 be32(const u8* p) noexcept:
+    return (<u32>p[0] << 24) | (<u32>p[1] << 16) | (<u32>p[2] << 8) | p[3]
 
 
-cdef bint name_is_valid(const unsigned char* name, size_t size) noexcept:
+cdef inline void store_be32(u8* p, u32 value) noexcept:
+    p[0], p[1] = (value >> 24) & 255, (value >> 16) & 255
+    p[2], p[3] = (value >> 8) & 255, value & 255
+
+
+cdef bint name_is_valid(const u8* name, size_t size) noexcept:
     """^[.a-zA-Z0-9_-]+(#ephemeral)?$, 1 to 64 bytes with the suffix."""
     cdef size_t i
-    cdef unsigned char c
+    cdef u8 c
     if size == 0 or size > NAME_BYTES_MAX:
         return False
     if size > 10 and memcmp(name + size - 10, b"#ephemeral", 10) == 0:
@@ -70,21 +76,21 @@ cdef bint name_is_valid(const unsigned char* name, size_t size) noexcept:
 
 
 cdef class Conn:
-    def __cinit__(self, Hub hub not None, unsigned int serial, int fd):
+    def __cinit__(self, Hub hub not None, u32 serial, int fd):
         self.hub, self.serial, self.fd = hub, serial, fd
         self.me = <consumer_t*>calloc(1, sizeof(consumer_t))
         self.owed = NULL
         if self.me == NULL:
             raise MemoryError("no memory for a connection")
         self.me.serial = serial
-        self.me.timeout_ns = 60 * <long long>1000000000
+        self.me.timeout_ns = 60 * <i64>1000000000
         self.published_counts = {}
         self.last_command_ns = hub.mono_ns
         buf_init(&self.input)
         buf_init(&self.output)
 
     def __dealloc__(self):
-        cdef unsigned int i
+        cdef u32 i
         if self.owed != NULL:
             for i in range(self.owed_count):
                 Py_DECREF(<object>self.owed[(self.owed_head + i) & (OWED_MAX - 1)].tail)
@@ -100,7 +106,7 @@ cdef class Conn:
         return self.me.rdy
 
     @rdy.setter
-    def rdy(self, long long value):
+    def rdy(self, i64 value):
         self.me.rdy = value
         if self.window is not None:
             self.window.mark_pump()
@@ -127,7 +133,7 @@ cdef class Conn:
         return self.me.timeout_ns
 
     @timeout_ns.setter
-    def timeout_ns(self, long long value):
+    def timeout_ns(self, i64 value):
         self.me.timeout_ns = value
 
     @property
@@ -161,7 +167,7 @@ cdef class Conn:
 
     @property
     def pending(self):
-        cdef unsigned int i, total = 0
+        cdef u32 i, total = 0
         for i in range(self.owed_count):
             total += self.owed[(self.owed_head + i) & (OWED_MAX - 1)].count
         return total
@@ -175,7 +181,8 @@ cdef class Conn:
 
     cdef int count_published(self) except -1:
         if self.topic_count:
-            self.published_counts[self.topic] = self.published_counts.get(self.topic, 0) + self.topic_count
+            before = self.published_counts.get(self.topic, 0)
+            self.published_counts[self.topic] = before + self.topic_count
             self.topic_count = 0
         return 0
 
@@ -222,7 +229,7 @@ cdef class Conn:
         self.eof = True
         self.mark_ready()
 
-    cdef int receive(self, const unsigned char* data, size_t size) except -1:
+    cdef int receive(self, const u8* data, size_t size) except -1:
         """Bytes just received, with nothing left over before them; what is not used is kept."""
         cdef size_t used
         if self.state == STATE_DRAINING:
@@ -240,7 +247,9 @@ cdef class Conn:
             self.input.start = self.input.length = 0
             return 0
         if self.input.length > self.input.start:
-            used = self.parse(self.input.data + self.input.start, self.input.length - self.input.start)
+            used = self.parse(
+                self.input.data + self.input.start, self.input.length - self.input.start
+            )
             buf_take(&self.input, used)
             if self.input.start > 65536 or self.input.start * 2 > self.input.length:
                 buf_compact(&self.input)
@@ -248,7 +257,7 @@ cdef class Conn:
                 buf_free(&self.input)
         return 0
 
-    cdef int parse(self, const unsigned char* data, size_t size) except -1:
+    cdef int parse(self, const u8* data, size_t size) except -1:
         """Take whole commands off the front; returns the bytes used."""
         cdef size_t position = 0
         cdef Py_ssize_t used
@@ -272,15 +281,13 @@ cdef class Conn:
             position += used
         return <int>position
 
-    cdef Py_ssize_t parse_command(self, const unsigned char* data, size_t size) except -2:
-        cdef const unsigned char* newline
-        cdef size_t line
+    cdef Py_ssize_t parse_command(self, const u8* data, size_t size) except -2:
+        cdef const u8* newline
+        cdef size_t line, end
         if (size >= FIN_LINE_BYTES and data[20] == 10 and self.window is not None
                 and memcmp(data, b"FIN ", 4) == 0 and memchr(data + 4, 10, 16) == NULL):
             return self.parse_fin(data, size, 20)
-        newline = <const unsigned char*>memchr(
-            data, 10, size if size < <size_t>self.hub.line_bytes_max else <size_t>self.hub.line_bytes_max
-        )
+        newline = <const u8*>memchr(data, 10, min(size, <size_t>self.hub.line_bytes_max))
         if newline == NULL:
             if size >= <size_t>self.hub.line_bytes_max:
                 self.gone("line too long")
@@ -300,15 +307,16 @@ cdef class Conn:
             if line == 3 or data[3] == 32 or (data[3] == 13 and line == 4):
                 self.last_command_ns = self.hub.mono_ns
                 return line + 1
-        if line >= 3 and memcmp(data, b"PUB", 3) == 0 and (line == 3 or (line == 4 and data[3] == 13)):
+        end = line - 1 if line and data[line - 1] == 13 else line
+        if end == 3 and memcmp(data, b"PUB", 3) == 0:
             self.bad_pub(PUB, PARAMS, 0, 0)
-            return line + 1
-        if line >= 4 and memcmp(data, b"MPUB", 4) == 0 and (line == 4 or (line == 5 and data[4] == 13)):
+            return MORE if self.held else <Py_ssize_t>line + 1
+        if end == 4 and memcmp(data, b"MPUB", 4) == 0:
             self.bad_pub(MPUB, PARAMS, 0, 0)
-            return line + 1
+            return MORE if self.held else <Py_ssize_t>line + 1
         return self.line_event(data, line, line + 1)
 
-    cdef Py_ssize_t line_event(self, const unsigned char* data, size_t line, size_t consumed) except -2:
+    cdef Py_ssize_t line_event(self, const u8* data, size_t line, size_t consumed) except -2:
         """A command for Python; it waits while publishes are unanswered."""
         cdef size_t end = line
         if self.owed_count:
@@ -321,8 +329,8 @@ cdef class Conn:
         self.halt((LINE, self, data[:end].split(b" ")))
         return consumed
 
-    cdef Py_ssize_t parse_fin(self, const unsigned char* data, size_t size, size_t line) except -2:
-        cdef unsigned long long id
+    cdef Py_ssize_t parse_fin(self, const u8* data, size_t size, size_t line) except -2:
+        cdef u64 id
         cdef size_t end = line
         cdef int held
         if end and data[end - 1] == 13:
@@ -342,8 +350,8 @@ cdef class Conn:
             self.window.mark_pump()
         return line + 1
 
-    cdef Py_ssize_t parse_rdy(self, const unsigned char* data, size_t size, size_t line) except -2:
-        cdef long long value = 0
+    cdef Py_ssize_t parse_rdy(self, const u8* data, size_t size, size_t line) except -2:
+        cdef i64 value = 0
         cdef size_t i = 4, end = line
         if end and data[end - 1] == 13:
             end -= 1
@@ -367,17 +375,18 @@ cdef class Conn:
 
     # --- publishing ---
 
-    cdef int bad_pub(self, int verb, int reason, long long a, long long b) except -1:
+    cdef int bad_pub(self, int verb, int reason, i64 a, i64 b) except -1:
         if self.owed_count:
             self.held = True
             return self.mark_interest()
-        return self.halt((BAD_PUB, self, verb, reason, self.topic if self.topic is not None else b"", a, b))
+        topic = self.topic if self.topic is not None else b""
+        return self.halt((BAD_PUB, self, verb, reason, topic, a, b))
 
-    cdef int find_topic(self, const unsigned char* name, size_t size) except -1:
+    cdef int find_topic(self, const u8* name, size_t size) except -1:
         """Make `topic` and `topic_tail` those of this command. Returns 0 for an invalid name."""
         cdef bytes topic
         if (self.topic is not None and <size_t>len(self.topic) == size
-                and memcmp(<const unsigned char*>self.topic, name, size) == 0):
+                and memcmp(<const u8*>self.topic, name, size) == 0):
             if self.topic_tail is None or self.topic_tail.forgotten:
                 self.topic_tail = self.hub.tails.get(self.topic)
             if self.topic_tail is not None:
@@ -422,7 +431,8 @@ cdef class Conn:
         return (last.tail == <void*>self.topic_tail and last.serial == self.topic_tail.open_serial
                 and last.verb == verb)
 
-    cdef Py_ssize_t parse_pub(self, const unsigned char* data, size_t size, size_t line, size_t args) except -2:
+    cdef Py_ssize_t parse_pub(self, const u8* data, size_t size, size_t line,
+                              size_t args) except -2:
         cdef size_t end = args
         cdef int body_size
         while end < line and data[end] != 32:
@@ -451,10 +461,11 @@ cdef class Conn:
         self.owe(self.topic_tail, PUB, 1)
         return line + 5 + body_size
 
-    cdef Py_ssize_t parse_mpub(self, const unsigned char* data, size_t size, size_t line, size_t args) except -2:
+    cdef Py_ssize_t parse_mpub(self, const u8* data, size_t size, size_t line,
+                               size_t args) except -2:
         cdef size_t end = args, position
         cdef int total, count, body_size
-        cdef unsigned int i
+        cdef u32 i
         while end < line and data[end] != 32:
             end += 1
         if end == line and end > args and data[end - 1] == 13:
@@ -481,7 +492,7 @@ cdef class Conn:
             self.bad_pub(MPUB, COUNT_INVALID, count, 0)
             return MORE if self.held else <Py_ssize_t>line + 9
         position = self.walk_position if self.walk_position else line + 9
-        while self.walk_index < <unsigned int>count:
+        while self.walk_index < <u32>count:
             if size < position + 4:
                 self.walk_position = position
                 return MORE
@@ -490,8 +501,10 @@ cdef class Conn:
                 self.bad_pub(MPUB, MESSAGE_INVALID, self.walk_index, body_size)
             elif body_size > self.hub.message_bytes_max:
                 self.bad_pub(MPUB, MESSAGE_TOO_BIG, body_size, self.hub.message_bytes_max)
-            elif <long long>(position + 4 + body_size - line - 5) > self.hub.body_bytes_max:
-                self.bad_pub(MPUB, BODY_TOO_BIG, position + 4 + body_size - line - 5, self.hub.body_bytes_max)
+            else:
+                total = <int>(position + 4 + body_size - line - 5)
+                if total > self.hub.body_bytes_max:
+                    self.bad_pub(MPUB, BODY_TOO_BIG, total, self.hub.body_bytes_max)
             if self.halted or self.held:
                 self.walk_position = self.walk_index = 0
                 return MORE if self.held else <Py_ssize_t>position + 4
@@ -505,7 +518,7 @@ cdef class Conn:
             return MORE
         self.last_command_ns = self.hub.mono_ns
         position = line + 9
-        for i in range(<unsigned int>count):
+        for i in range(<u32>count):
             body_size = <int>be32(data + position)
             self.topic_tail.append_c(data + position + 4, body_size)
             position += 4 + body_size
@@ -514,7 +527,7 @@ cdef class Conn:
         self.owe(self.topic_tail, MPUB, 1)
         return position
 
-    cdef int owe(self, Tail tail, int verb, unsigned int count) except -1:
+    cdef int owe(self, Tail tail, int verb, u32 count) except -1:
         cdef owed_t* last
         if self.owed == NULL:
             self.owed = <owed_t*>calloc(OWED_MAX, sizeof(owed_t))
@@ -541,9 +554,9 @@ cdef class Conn:
         self.published_counts[tail.topic] = self.published_counts.get(tail.topic, 0) + 1
         self.owe(tail, verb, 1)
 
-    cdef int settle(self, Tail tail, unsigned long long serial, bint stored) except -1:
+    cdef int settle(self, Tail tail, u64 serial, bint stored) except -1:
         """A batch is through; answer what stands at the head of the FIFO."""
-        cdef unsigned int i
+        cdef u32 i
         cdef owed_t* entry
         for i in range(self.owed_count):
             entry = &self.owed[(self.owed_head + i) & (OWED_MAX - 1)]
@@ -553,7 +566,7 @@ cdef class Conn:
 
     cdef int answer(self) except -1:
         cdef owed_t* entry
-        cdef unsigned int i
+        cdef u32 i
         cdef Tail tail
         while self.owed_count:
             entry = &self.owed[self.owed_head]
@@ -582,12 +595,12 @@ cdef class Conn:
 
     # --- bodies that Python asked for ---
 
-    def read_body(self, long long size_max):
+    def read_body(self, i64 size_max):
         self.state = STATE_BODY
         self.body_size_max = size_max
         self.resume()
 
-    cdef Py_ssize_t parse_body(self, const unsigned char* data, size_t size) except -2:
+    cdef Py_ssize_t parse_body(self, const u8* data, size_t size) except -2:
         cdef int body_size
         if size < 4:
             return MORE
@@ -609,12 +622,11 @@ cdef class Conn:
 
     # --- output ---
 
-    cdef int send_frame(self, int frame_type, const unsigned char* data, size_t size) except -1:
-        cdef unsigned char head[8]
-        cdef unsigned int length = <unsigned int>(size + 4)
-        head[0], head[1], head[2], head[3] = length >> 24, (length >> 16) & 255, (length >> 8) & 255, length & 255
-        head[4] = head[5] = head[6] = 0
-        head[7] = frame_type
+    cdef int send_frame(self, int frame_type, const u8* data, size_t size) except -1:
+        cdef u8 head[8]
+        cdef u32 length = <u32>(size + 4)
+        store_be32(head, length)
+        store_be32(head + 4, frame_type)
         buf_append(&self.output, head, 8)
         buf_append(&self.output, data, size)
         return self.mark_output()
@@ -624,16 +636,16 @@ cdef class Conn:
             return
         if self.hold_since_ns:
             self.hold_since_ns = 1  # a response takes everything held with it
-        self.send_frame(frame_type, <const unsigned char*>data, len(data))
+        self.send_frame(frame_type, <const u8*>data, len(data))
 
-    def output_every(self, long long bytes_max, long long timeout_ns):
+    def output_every(self, i64 bytes_max, i64 timeout_ns):
         self.hold_bytes, self.hold_ns = bytes_max, timeout_ns
 
-    cdef bint holding(self, long long mono_ns) noexcept:
+    cdef bint holding(self, i64 mono_ns) noexcept:
         """Is output held back on purpose right now?"""
         if self.hold_ns == 0 or self.hold_since_ns == 0 or self.closing_after_flush:
             return False
-        if <long long>self.unsent_c() >= self.hold_bytes or mono_ns - self.hold_since_ns >= self.hold_ns:
+        if <i64>self.unsent_c() >= self.hold_bytes or mono_ns - self.hold_since_ns >= self.hold_ns:
             return False
         return not (self.window is None or self.me.rdy <= self.me.in_flight or self.window._paused)
 

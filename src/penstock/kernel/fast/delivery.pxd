@@ -2,16 +2,16 @@
 
     [u32 BE 30 + body][u32 BE 2][i64 BE timestamp][u16 BE attempts][16 hex id][body]
 
-Frames are built by copy into one shared scratch buffer and sent at once; what a socket does not take
-is copied to the connection, which gets nothing more until that is gone. So no batch is pinned by a slow
-consumer, and a connection holds at most one scratch buffer.
-"""
+Frames are built by copy into one shared scratch buffer and sent at once; what a socket does not
+take is copied to the connection, which gets nothing more until that is gone. So no batch is
+pinned by a slow consumer, and a connection holds at most one scratch buffer."""
 
 from penstock.kernel.fast.buffer cimport buf_t
 from penstock.kernel.fast.conn cimport Conn
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.tail cimport view_t
 from penstock.kernel.fast.window cimport Window
+from penstock.kernel.fast.types cimport i64, u16, u32
 
 cdef int pump(Window window, Hub hub) except -1
 cdef int send_waiting(Conn conn, Hub hub) except -1

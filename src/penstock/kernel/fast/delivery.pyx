@@ -15,6 +15,7 @@ from penstock.kernel.fast.tail cimport view_t
 from penstock.kernel.fast.unaligned cimport load_u32, load_u64
 from penstock.kernel.fast.strays cimport WAITING, stray_t
 from penstock.kernel.fast.window cimport Window, consumer_t, place_t
+from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
 cdef extern from "sys/socket.h" nogil:
     ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
@@ -25,7 +26,8 @@ cdef extern from *:
     """
     #include <stdint.h>
     #include <string.h>
-    static inline void ps_put_head(unsigned char *p, uint32_t size, uint64_t ts, uint16_t attempts) {
+    static inline void ps_put_head(unsigned char *p, uint32_t size, uint64_t ts,
+                                   uint16_t attempts) {
         uint32_t s = __builtin_bswap32(size), t = __builtin_bswap32(2);
         uint64_t b = __builtin_bswap64(ts);
         uint16_t a = __builtin_bswap16(attempts);
@@ -45,15 +47,15 @@ cdef enum:
 cdef struct special_t:
     bint found
     bint own_id
-    unsigned long long id
-    long long timestamp_ns
-    long long due_ns
-    long long attempts
+    u64 id
+    i64 timestamp_ns
+    i64 due_ns
+    i64 attempts
 
 
-cdef bint section_value(section_t* section, unsigned int index, long long* value) noexcept:
+cdef bint section_value(section_t* section, u32 index, i64* value) noexcept:
     """Binary search of a section's rising indexes."""
-    cdef unsigned int low = 0, high = section.entries, middle
+    cdef u32 low = 0, high = section.entries, middle
     while low < high:
         middle = (low + high) >> 1
         if load_u32(section.indexes + 4 * middle) < index:
@@ -62,15 +64,15 @@ cdef bint section_value(section_t* section, unsigned int index, long long* value
             high = middle
     if low == section.entries or load_u32(section.indexes + 4 * low) != index:
         return False
-    value[0] = <long long>load_u64(section.values + 8 * low)
+    value[0] = <i64>load_u64(section.values + 8 * low)
     return True
 
 
-cdef void find_special(view_t* view, unsigned int index, special_t* out) noexcept:
+cdef void find_special(view_t* view, u32 index, special_t* out) noexcept:
     """What the trailer says of one message."""
     cdef size_t position = 0
     cdef section_t section
-    cdef long long value
+    cdef i64 value
     out.own_id = False
     out.id = id_at_c(view.base_id, index)
     out.timestamp_ns = view.timestamp_ns
@@ -81,16 +83,16 @@ cdef void find_special(view_t* view, unsigned int index, special_t* out) noexcep
         if section.type == SECTION_TIMESTAMP:
             out.timestamp_ns = value
         elif section.type == SECTION_ID:
-            out.id, out.own_id = <unsigned long long>value, True
+            out.id, out.own_id = <u64>value, True
         elif section.type == SECTION_DUE:
             out.due_ns = value
         elif section.type == SECTION_ATTEMPTS:
             out.attempts = value
 
 
-cdef unsigned int body_position(view_t* view, unsigned int index, place_t* place) noexcept:
+cdef u32 body_position(view_t* view, u32 index, place_t* place) noexcept:
     """Where body `index` begins; sums on from the place remembered, if it is in the same batch."""
-    cdef unsigned int at = 0, position = 0
+    cdef u32 at = 0, position = 0
     if place.base_offset == view.base_offset and place.index <= index:
         at, position = place.index, place.position
     while at < index:
@@ -100,9 +102,9 @@ cdef unsigned int body_position(view_t* view, unsigned int index, place_t* place
     return position
 
 
-cdef int put_frame(buf_t* out, view_t* view, unsigned int position, unsigned int size,
-                   long long timestamp_ns, int attempts, unsigned long long id) except -1:
-    cdef unsigned char* p
+cdef int put_frame(buf_t* out, view_t* view, u32 position, u32 size,
+                   i64 timestamp_ns, int attempts, u64 id) except -1:
+    cdef u8* p
     if out.length + HEAD_BYTES + size > out.capacity:
         buf_reserve(out, HEAD_BYTES + size)
     p = out.data + out.length
@@ -115,21 +117,22 @@ cdef int put_frame(buf_t* out, view_t* view, unsigned int position, unsigned int
 
 # --- which consumer may have how much ---
 
-cdef inline long long room_of(consumer_t* consumer) noexcept:
+cdef inline i64 room_of(consumer_t* consumer) noexcept:
     """Free places, with hysteresis: a large window is refilled in pieces worth a send."""
-    cdef long long room = consumer.rdy - consumer.in_flight
+    cdef i64 room = consumer.rdy - consumer.in_flight
     if room <= 0 or consumer.closing or consumer.blocked:
         return 0
-    if consumer.rdy >= HYSTERESIS_RDY_MIN and 2 * consumer.in_flight > consumer.rdy and 4 * room < consumer.rdy:
+    if (consumer.rdy >= HYSTERESIS_RDY_MIN and 2 * consumer.in_flight > consumer.rdy
+            and 4 * room < consumer.rdy):
         return 0
     return room
 
 
 cdef int pump(Window window, Hub hub) except -1:
     """Deliver while there are messages and consumers with room."""
-    cdef unsigned int i, ready, count
-    cdef long long available, room
-    cdef long long sent
+    cdef u32 i, ready, count
+    cdef i64 available, room, share
+    cdef i64 sent
     cdef Conn conn
     register_delayed(window, hub)
     while not window._paused:
@@ -141,13 +144,13 @@ cdef int pump(Window window, Hub hub) except -1:
         if available <= 0 or ready == 0:
             return 0
         sent = 0
+        share = (available + ready - 1) // ready
         for i in range(count):
             conn = <Conn>window.conns[(window.turn + i) % count]
             room = room_of(conn.me)
-            available = window.depth_c()
-            if room <= 0 or available <= 0:
+            if room <= 0:
                 continue
-            sent += deliver(window, conn, hub, min(room, (available + ready - 1) // ready))
+            sent += deliver(window, conn, hub, min(room, share))
             if window.consumer_count != count:
                 return window.mark_pump()  # one is gone: its socket failed
         window.turn = (window.turn + 1) % count
@@ -157,8 +160,8 @@ cdef int pump(Window window, Hub hub) except -1:
 
 
 cdef int register_delayed(Window window, Hub hub) except -1:
-    """Delayed messages at the cursor start their wait now, consumers or not (in memory only: what has
-    to be read from a file is met when the cursor gets there)."""
+    """Delayed messages at the cursor start their wait now, consumers or not (in memory only: what
+    has to be read from a file is met when the cursor gets there)."""
     cdef view_t view
     cdef special_t special
     if window.skip_start <= window.next:
@@ -166,9 +169,11 @@ cdef int register_delayed(Window window, Hub hub) except -1:
     while window.next < window.tail.handed_end and window.tail.view(window.next, &view):
         if view.trailer == NULL:
             return 0
-        find_special(&view, <unsigned int>(window.next - view.base_offset), &special)
+        find_special(&view, <u32>(window.next - view.base_offset), &special)
         if special.due_ns <= hub.wall_ns:
             return 0
+        if special.own_id and window.strays.find(special.id) != NULL:
+            special.id = id_at_c(view.base_id, <u32>(window.next - view.base_offset))
         delay_next(window, &special)
     return 0
 
@@ -184,11 +189,11 @@ cdef int delay_next(Window window, special_t* special) except -1:
 
 # --- one consumer ---
 
-cdef long long deliver(Window window, Conn conn, Hub hub, long long quota) except -1:
+cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota) except -1:
     """Up to `quota` messages to one consumer; returns how many."""
     cdef buf_t* out = &hub.scratch
     cdef bint direct = conn.fd >= 0 and conn.unsent_c() == 0 and conn.hold_ns == 0
-    cdef long long sent = 0, for_strays = 0
+    cdef i64 sent = 0, for_strays = 0
     cdef bint more = window.next < window.tail.handed_end
     if direct:
         out.length = 0
@@ -219,8 +224,8 @@ cdef long long deliver(Window window, Conn conn, Hub hub, long long quota) excep
     return sent
 
 
-cdef long long deliver_forward(Window window, Conn conn, Hub hub, buf_t* out, long long quota) except -1:
-    cdef long long sent = 0, last, count
+cdef i64 deliver_forward(Window window, Conn conn, Hub hub, buf_t* out, i64 quota) except -1:
+    cdef i64 sent = 0, last, count
     cdef view_t view
     cdef bint found
     while sent < quota and out.length < CHUNK_BYTES:
@@ -248,22 +253,23 @@ cdef long long deliver_forward(Window window, Conn conn, Hub hub, buf_t* out, lo
     return sent
 
 
-cdef long long deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view,
-                           long long count) except -1:
+cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view,
+                           i64 count) except -1:
     """The common case: a row of plain messages of one batch, as many as fit the chunk."""
-    cdef unsigned int index = <unsigned int>(window.next - view.base_offset)
-    cdef unsigned int position = body_position(view, index, &window.forward_place)
-    cdef unsigned int size, mask, done = 0
+    cdef u32 index = <u32>(window.next - view.base_offset)
+    cdef u32 position = body_position(view, index, &window.forward_place)
+    cdef u32 size, mask, done = 0
     cdef int attempts = window.attempts_of(window.next)
-    cdef long long deadline_ns = hub.mono_ns + conn.me.timeout_ns
-    cdef long long offset = window.next
+    cdef i64 deadline_ns = hub.mono_ns + conn.me.timeout_ns
+    cdef i64 offset = window.next
     window.ring_room(count)
     mask = window.ring_capacity - 1
     while done < count:
         size = load_u32(view.lengths + 4 * <size_t>(index + done))
         if done and out.length + HEAD_BYTES + size > CHUNK_BYTES:
             break
-        put_frame(out, view, position, size, view.timestamp_ns, attempts, id_at_c(view.base_id, index + done))
+        put_frame(out, view, position, size, view.timestamp_ns, attempts,
+                  id_at_c(view.base_id, index + done))
         position += size
         window.owners[(offset + done) & mask] = conn.serial
         window.deadlines[(offset + done) & mask] = deadline_ns
@@ -278,27 +284,36 @@ cdef long long deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t
     return done
 
 
-cdef long long deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view) except -1:
-    """A message that may be special: due later, with an id or attempts of its own, or sampled away."""
-    cdef unsigned int index = <unsigned int>(window.next - view.base_offset)
-    cdef unsigned int position
-    cdef unsigned int size = load_u32(view.lengths + 4 * <size_t>index)
+cdef bint sampled_away(Conn conn, Hub hub) noexcept:
+    """NSQ's draw: 0 to 99, dropped for good when it is above the rate."""
+    return conn.me.sample_rate and hub.random_below(100) > <u32>conn.me.sample_rate
+
+
+cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view) except -1:
+    """A message that may be special: due later, an id or attempts of its own, or sampled away."""
+    cdef u32 index = <u32>(window.next - view.base_offset)
+    cdef u32 position
+    cdef u32 size = load_u32(view.lengths + 4 * <size_t>index)
     cdef special_t special
     cdef stray_t* stray
-    cdef long long deadline_ns
+    cdef i64 deadline_ns
     cdef int attempts
     find_special(view, index, &special)
+    if special.own_id and window.strays.find(special.id) != NULL:
+        special.own_id, special.id = False, id_at_c(view.base_id, index)  # taken: the log's own
     if special.due_ns > hub.wall_ns:
         delay_next(window, &special)
         return 0
-    if conn.me.sample_rate and hub.random_below(100) > <unsigned int>conn.me.sample_rate:
+    if sampled_away(conn, hub):
         window.note_finished(window.next, window.next + 1)
         window.jump(window.next + 1)
         return 0
     position = body_position(view, index, &window.forward_place)
     attempts = window.attempts_of(window.next)
     if special.own_id or special.attempts:
-        stray = window.strays.put(special.id, window.next, <int>special.attempts + attempts - 1, WAITING)
+        stray = window.strays.put(
+            special.id, window.next, <int>special.attempts + attempts - 1, WAITING
+        )
         window.stray_flies(stray, conn.me, hub.mono_ns)
         put_frame(out, view, position, size, special.timestamp_ns, stray.attempts, special.id)
         window.jump(window.next + 1)
@@ -317,12 +332,12 @@ cdef long long deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t
     return 1
 
 
-cdef long long deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, long long quota) except -1:
-    cdef long long sent = 0
+cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota) except -1:
+    cdef i64 sent = 0
     cdef stray_t* stray
     cdef view_t view
     cdef special_t special
-    cdef unsigned int index, position, size
+    cdef u32 index, position, size
     cdef bint found
     while sent < quota and out.length < CHUNK_BYTES:
         stray = window.strays.first_waiting()
@@ -338,7 +353,11 @@ cdef long long deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, lon
                 window.stray_needed = True
                 hub.events.append((NEED, window, 1, stray.offset))
             break
-        index = <unsigned int>(stray.offset - view.base_offset)
+        if sampled_away(conn, hub):
+            window.strays.drop_first()
+            window.remove_stray(stray)
+            continue
+        index = <u32>(stray.offset - view.base_offset)
         position = body_position(&view, index, &window.stray_place)
         size = load_u32(view.lengths + 4 * <size_t>index)
         special.timestamp_ns = view.timestamp_ns

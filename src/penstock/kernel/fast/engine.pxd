@@ -1,9 +1,10 @@
-"""All connections of one daemon on an epoll of its own (see interface.py for one turn of the loop)."""
+"""All connections of one daemon on an epoll of its own (interface.py tells of the turn)."""
 
 from penstock.kernel.fast.conn cimport Conn
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.window cimport Window
+from penstock.kernel.fast.types cimport i64, u32, u64
 
 cdef class Engine:
     cdef Hub hub
@@ -12,14 +13,14 @@ cdef class Engine:
     cdef bint lazy_watched
     cdef list slots  # Conn or None, by slot
     cdef list free_slots
-    cdef unsigned int last_serial
+    cdef u32 last_serial
     cdef list holds  # connections whose output is held back
     cdef list drains  # connections whose last bytes are read and dropped
     cdef readonly bint busy
-    cdef readonly long long deadline_ns
+    cdef readonly i64 deadline_ns
 
-    cdef int watch(self, int fd, unsigned long long tag) except -1
-    cdef Py_ssize_t read_event(self, unsigned long long tag, unsigned int ready) except -2
+    cdef int watch(self, int fd, u64 tag) except -1
+    cdef Py_ssize_t read_event(self, u64 tag, u32 ready) except -2
     cdef Py_ssize_t read_socket(self, Conn conn) except -2
     cdef int read_consumers(self) except -1
     cdef int arm_timer(self) except -1

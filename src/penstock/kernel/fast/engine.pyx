@@ -15,6 +15,7 @@ from penstock.kernel.fast.delivery cimport pump, send_waiting
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.window cimport Window
+from penstock.kernel.fast.types cimport i64, u32, u64
 
 cdef extern from "sys/socket.h" nogil:
     ssize_t c_recv "recv"(int fd, void* data, size_t size, int flags)
@@ -60,18 +61,18 @@ cdef enum:
     FRONT_BYTES_MAX = 64 << 10  # a remainder up to here is copied in front of the next recv
 
 # Tags of descriptors that are not connections; serial 0 is never one.
-cdef unsigned long long WAKE_TAG = 0
-cdef unsigned long long LAZY_TAG = (<unsigned long long>1) << 32
-cdef unsigned long long TIMER_TAG = (<unsigned long long>2) << 32
+cdef u64 WAKE_TAG = 0
+cdef u64 LAZY_TAG = (<u64>1) << 32
+cdef u64 TIMER_TAG = (<u64>2) << 32
 
 if sys.byteorder != "little":
     raise ImportError("the compiled kernel needs a little-endian machine; set PENSTOCK_KERNEL=pure")
 
-cdef long long DRAIN_NS = limits.CLOSE_DRAIN_NS
+cdef i64 DRAIN_NS = limits.CLOSE_DRAIN_NS
 
 
 cdef class Engine:
-    def __cinit__(self, long long message_bytes_max, long long body_bytes_max, long long rdy_count_max):
+    def __cinit__(self, i64 message_bytes_max, i64 body_bytes_max, i64 rdy_count_max):
         self.hub = Hub()
         self.hub.message_bytes_max = message_bytes_max
         self.hub.body_bytes_max = body_bytes_max
@@ -89,7 +90,7 @@ cdef class Engine:
         self.watch(self.lazy_fd, LAZY_TAG)
         self.lazy_watched = True
 
-    cdef int watch(self, int fd, unsigned long long tag) except -1:
+    cdef int watch(self, int fd, u64 tag) except -1:
         cdef epoll_event event
         event.events = EPOLLIN
         event.data.u64 = tag
@@ -136,7 +137,7 @@ cdef class Engine:
     def open_detached(self):
         return self.new_conn(-1)
 
-    def tail(self, bytes topic not None, long long start_offset, size_t memory_bytes_max):
+    def tail(self, bytes topic not None, i64 start_offset, size_t memory_bytes_max):
         if topic in self.hub.tails:
             raise ValueError(f"there is a tail for {topic!r} already")
         tail = Tail(self.hub, topic, start_offset, memory_bytes_max)
@@ -151,7 +152,7 @@ cdef class Engine:
                 tail.fail()
             tail.drop_open()
 
-    def window(self, Tail tail not None, long long start_offset):
+    def window(self, Tail tail not None, i64 start_offset):
         window = Window(self.hub, tail, start_offset)
         tail.windows.append(window)
         return window
@@ -162,10 +163,10 @@ cdef class Engine:
 
     # --- reading ---
 
-    def poll(self, long long mono_ns):
+    def poll(self, i64 mono_ns):
         cdef epoll_event events[EVENTS_MAX]
         cdef int count, i
-        cdef unsigned long long tag
+        cdef u64 tag
         cdef bint consumers = False
         self.hub.mono_ns = mono_ns
         if self.hub.ready:
@@ -188,10 +189,10 @@ cdef class Engine:
             self.check_deadlines()
         return self.take_events()
 
-    cdef Py_ssize_t read_event(self, unsigned long long tag, unsigned int ready) except -2:
+    cdef Py_ssize_t read_event(self, u64 tag, u32 ready) except -2:
         """One socket that epoll named; returns the bytes read from it."""
         cdef Conn conn = <Conn>self.slots[tag >> 32]
-        if conn is None or conn.serial != <unsigned int>(tag & 0xFFFFFFFF):
+        if conn is None or conn.serial != <u32>(tag & 0xFFFFFFFF):
             return 0
         if ready & EPOLLOUT:
             conn.mark_output()
@@ -200,15 +201,15 @@ cdef class Engine:
         return 0
 
     cdef int read_consumers(self) except -1:
-        """Consumers with a large RDY. Many clients write each FIN by itself, and nobody waits for its
-        answer: while all who spoke said little and have plenty in flight, they are not watched but
-        looked at every LAZY_NS, so that one read takes many FINs."""
+        """Consumers with a large RDY. Many clients write each FIN by itself, and nobody waits for
+        its answer: while all who spoke said little and have plenty in flight, they are not watched
+        but looked at every LAZY_NS, so that one read takes many FINs."""
         cdef epoll_event events[EVENTS_MAX]
         cdef int count, i
         cdef Py_ssize_t size
         cdef bint eager = False
         cdef Conn conn
-        cdef unsigned long long tag
+        cdef u64 tag
         count = epoll_wait(self.lazy_fd, events, EVENTS_MAX, 0)
         for i in range(count):
             tag = events[i].data.u64
@@ -325,7 +326,7 @@ cdef class Engine:
             return [tail for tail in dirty if (<Tail>tail).open_batch != NULL]
         return dirty
 
-    def flush(self, long long mono_ns, long long wall_ns):
+    def flush(self, i64 mono_ns, i64 wall_ns):
         self.hub.mono_ns, self.hub.wall_ns = mono_ns, wall_ns
         if self.hub.settled:
             self.work_settled()
@@ -424,7 +425,8 @@ cdef class Engine:
             self.drains.append(conn)
             conn.leave()
             return conn.mark_interest()
-        if conn.eof and not (conn.owed_count or conn.halted or conn.held or conn.stalled or conn.ready_listed):
+        if conn.eof and not (conn.owed_count or conn.halted or conn.held or conn.stalled
+                             or conn.ready_listed):
             conn.gone("eof")
             return self.release_socket(conn)
         return 0
@@ -457,7 +459,7 @@ cdef class Engine:
         otherwise be reported for ever."""
         cdef epoll_event event
         cdef int op
-        cdef unsigned int wanted = 0
+        cdef u32 wanted = 0
         cdef bint lazy
         if conn.wants_input() and conn.unsent_c() <= <size_t>self.hub.output_bytes_max:
             wanted |= EPOLLIN
@@ -477,7 +479,7 @@ cdef class Engine:
         elif wanted == 0:
             op = EPOLL_CTL_DEL
         event.events = wanted
-        event.data.u64 = (<unsigned long long>conn.slot << 32) | conn.serial
+        event.data.u64 = (<u64>conn.slot << 32) | conn.serial
         if wanted == conn.interest:
             return 0
         if epoll_ctl(self.home_of(conn), op, conn.fd, &event):
@@ -489,7 +491,7 @@ cdef class Engine:
         return self.lazy_fd if conn.lazy else self.epoll_fd
 
     cdef int find_deadline(self) except -1:
-        cdef long long earliest = 0
+        cdef i64 earliest = 0
         cdef Conn conn
         for conn in self.drains:
             if earliest == 0 or conn.drain_until_ns < earliest:
@@ -507,12 +509,13 @@ cdef class Engine:
             self.hub.journals = []
             for window in dirty:
                 window.journal_listed = False
+            return [window for window in dirty if not (<Window>window).forgotten]
         return dirty
 
-    def tick(self, long long mono_ns, long long wall_ns):
+    def tick(self, i64 mono_ns, i64 wall_ns):
         cdef list active = self.hub.active
         cdef Window window
-        cdef long long wait = 0, left
+        cdef i64 wait = 0, left
         self.hub.mono_ns, self.hub.wall_ns = mono_ns, wall_ns
         self.hub.active = []
         for window in active:

@@ -1,7 +1,8 @@
 """What tails, windows, connections and the engine share: work lists, buffers, the time.
 
-The parts of the kernel never call one another upward. A tail that committed, a window that has room
-and a connection that has output put themselves on a list here, once; the engine works the lists off.
+The parts of the kernel never call one another upward. A tail that committed, a window that has
+room and a connection that has output put themselves on a list here, once; the engine works the
+lists off.
 
     list           holds      put there by                              worked off by
     dirty_tails    Tail       first append to an open batch             Engine.dirty_tails
@@ -17,32 +18,34 @@ and a connection that has output put themselves on a list here, once; the engine
 """
 
 from penstock.kernel.fast.buffer cimport buf_t
+from penstock.kernel.fast.types cimport i64, u32, u64
 
 cdef struct membatch_t:
-    long long base_offset
-    unsigned long long base_id
-    long long timestamp_ns
-    unsigned int count
+    i64 base_offset
+    u64 base_id
+    i64 timestamp_ns
+    u32 count
     buf_t lengths
     buf_t bodies
     buf_t trailer
 
 cdef class Hub:
-    cdef list dirty_tails, handed, settled, unstalled, pumps, ready, outputs, interests, journals, active
+    cdef list dirty_tails, handed, settled, unstalled, pumps, ready
+    cdef list outputs, interests, journals, active
     cdef list events
     cdef dict tails  # topic -> Tail
-    cdef long long mono_ns, wall_ns
-    cdef long long message_bytes_max, body_bytes_max, rdy_count_max
-    cdef long long line_bytes_max, batch_bytes_max, output_bytes_max, input_bytes_max
+    cdef i64 mono_ns, wall_ns
+    cdef i64 message_bytes_max, body_bytes_max, rdy_count_max
+    cdef i64 line_bytes_max, batch_bytes_max, output_bytes_max, input_bytes_max
     cdef buf_t receive  # one recv lands here; a connection's remainder is put in front
     cdef buf_t scratch  # frames on their way to one socket
     cdef membatch_t** pool
-    cdef unsigned int pool_count
+    cdef u32 pool_count
     cdef size_t memory_bytes  # committed batches of all tails together
-    cdef unsigned long long random_state
+    cdef u64 random_state
 
     cdef membatch_t* take_batch(self) except NULL
     cdef void give_batch(self, membatch_t* batch) noexcept
-    cdef unsigned int random_below(self, unsigned int bound) noexcept
+    cdef u32 random_below(self, u32 bound) noexcept
 
 cdef size_t membatch_bytes(membatch_t* batch) noexcept

@@ -3,6 +3,7 @@
 from libc.stdlib cimport calloc, free
 
 from penstock.kernel.fast.buffer cimport buf_free, buf_init, buf_reserve
+from penstock.kernel.fast.types cimport u32, u64
 
 from penstock import limits
 
@@ -34,7 +35,7 @@ cdef class Hub:
         self.batch_bytes_max = limits.BATCH_BYTES_MAX
         self.output_bytes_max = 1 << 20  # a publisher that does not read its OKs is not read from
         self.input_bytes_max = 256 << 10
-        self.random_state = 0x9E3779B97F4A7C15 ^ <unsigned long long>id(self)
+        self.random_state = 0x9E3779B97F4A7C15 ^ <u64>id(self)
         buf_init(&self.receive)
         buf_init(&self.scratch)
         buf_reserve(&self.receive, RECEIVE_BYTES)
@@ -44,7 +45,7 @@ cdef class Hub:
             raise MemoryError("no memory for the pool of batch buffers")
 
     def __dealloc__(self):
-        cdef unsigned int i
+        cdef u32 i
         if self.pool != NULL:
             for i in range(self.pool_count):
                 free_batch(self.pool[i])
@@ -74,11 +75,11 @@ cdef class Hub:
         self.pool[self.pool_count] = batch
         self.pool_count += 1
 
-    cdef unsigned int random_below(self, unsigned int bound) noexcept:
+    cdef u32 random_below(self, u32 bound) noexcept:
         """xorshift64*: for sampling, not for secrets."""
-        cdef unsigned long long x = self.random_state
+        cdef u64 x = self.random_state
         x ^= x >> 12
         x ^= x << 25
         x ^= x >> 27
         self.random_state = x
-        return <unsigned int>(((x * <unsigned long long>2685821657736338717) >> 33) % bound)
+        return <u32>(((x * <u64>2685821657736338717) >> 33) % bound)

@@ -3,13 +3,14 @@
 from libc.stdlib cimport calloc, free
 
 from penstock.kernel.fast.batch cimport id_at_c, id_index_c
+from penstock.kernel.fast.types cimport i64, u32, u64
 
 
 cdef class Runs:
     def __dealloc__(self):
         free(self.runs)
 
-    cdef void trim(self, long long low) noexcept:
+    cdef void trim(self, i64 low) noexcept:
         """Drop the runs wholly below `low`."""
         cdef run_t* run
         while self.count:
@@ -24,10 +25,10 @@ cdef class Runs:
     cdef void clear(self) noexcept:
         self.head = self.count = self.hint = 0
 
-    cdef int add(self, unsigned long long first_id, long long first_offset, unsigned int count) except -1:
+    cdef int add(self, u64 first_id, i64 first_offset, u32 count) except -1:
         cdef run_t* run
         cdef run_t* grown
-        cdef unsigned int i, capacity
+        cdef u32 i, capacity
         if self.count:
             run = &self.runs[(self.head + self.count - 1) & (self.capacity - 1)]
             if (run.first_offset + run.count == first_offset
@@ -48,12 +49,12 @@ cdef class Runs:
         self.count += 1
         return 0
 
-    cdef long long offset_of(self, unsigned long long id) noexcept:
+    cdef i64 offset_of(self, u64 id) noexcept:
         """Offset of an id that was delivered from the log's own ids, or -1."""
-        cdef unsigned int mask = self.capacity - 1
-        cdef unsigned int low = 0, high = self.count, middle
+        cdef u32 mask = self.capacity - 1
+        cdef u32 low = 0, high = self.count, middle
         cdef run_t* run
-        cdef long long index
+        cdef i64 index
         if high == 0:
             return -1
         if self.hint < high:
@@ -74,9 +75,9 @@ cdef class Runs:
         self.hint = low
         return run.first_offset + index
 
-    cdef unsigned long long id_of(self, long long offset) noexcept:
-        cdef unsigned int mask = self.capacity - 1
-        cdef unsigned int low = 0, high = self.count, middle
+    cdef u64 id_of(self, i64 offset) noexcept:
+        cdef u32 mask = self.capacity - 1
+        cdef u32 low = 0, high = self.count, middle
         cdef run_t* run
         while high - low > 1:
             middle = (low + high) >> 1

@@ -11,6 +11,7 @@ tombstone until the table is made anew. Every change is noted as a journal entry
 """
 
 from penstock.kernel.fast.buffer cimport buf_t
+from penstock.kernel.fast.types cimport i64, u8, u16, u32, u64
 
 cdef enum:
     WAITING = 1
@@ -18,44 +19,44 @@ cdef enum:
     IN_FLIGHT = 3
 
 cdef struct stray_t:
-    unsigned long long id  # 0: a slot never used
-    long long offset
-    long long deadline_ns  # in flight: mono; delayed: wall
-    long long delivered_ns
-    unsigned int owner
-    unsigned short attempts
-    unsigned char state  # 0: removed
+    u64 id  # 0: a slot never used
+    i64 offset
+    i64 deadline_ns  # in flight: mono; delayed: wall
+    i64 delivered_ns
+    u32 owner
+    u16 attempts
+    u8 state  # 0: removed
 
 cdef struct delay_t:
-    long long due_ns
-    unsigned long long id
+    i64 due_ns
+    u64 id
 
 cdef class Strays:
     cdef stray_t* table
-    cdef unsigned int capacity, count, used
-    cdef long long waiting_count, delayed_count, flying_count
-    cdef long long deadline_ns  # lower bound over those in flight, 0: none
+    cdef u32 capacity, count, used
+    cdef i64 waiting_count, delayed_count, flying_count
+    cdef i64 deadline_ns  # lower bound over those in flight, 0: none
     cdef buf_t waiting  # u64 ids
     cdef delay_t* delays
-    cdef unsigned int delay_count, delay_capacity
+    cdef u32 delay_count, delay_capacity
     cdef buf_t notes
 
-    cdef stray_t* find(self, unsigned long long id) noexcept
-    cdef stray_t* put(self, unsigned long long id, long long offset, int attempts, int state) except NULL
+    cdef stray_t* find(self, u64 id) noexcept
+    cdef stray_t* put(self, u64 id, i64 offset, int attempts, int state) except NULL
     cdef int remove(self, stray_t* stray) except -1
     cdef int grow(self) except -1
     cdef void set_state(self, stray_t* stray, int state) noexcept
     cdef int note(self, stray_t* stray) except -1
     cdef int wait(self, stray_t* stray) except -1
-    cdef int sleep(self, stray_t* stray, long long due_ns) except -1
-    cdef int fly(self, stray_t* stray, unsigned int owner, long long mono_ns, long long deadline_ns) except -1
-    cdef void expect(self, long long deadline_ns) noexcept
+    cdef int sleep(self, stray_t* stray, i64 due_ns) except -1
+    cdef int fly(self, stray_t* stray, u32 owner, i64 mono_ns, i64 deadline_ns) except -1
+    cdef void expect(self, i64 deadline_ns) noexcept
     cdef stray_t* first_waiting(self) noexcept
     cdef void drop_first(self) noexcept
     cdef void pop_delay(self) noexcept
     cdef stray_t* top_delay(self) noexcept
-    cdef long long first_due(self) noexcept
-    cdef stray_t* take_due(self, long long wall_ns) noexcept
+    cdef i64 first_due(self) noexcept
+    cdef stray_t* take_due(self, i64 wall_ns) noexcept
     cdef void clear(self) noexcept
     cdef int write_all(self, buf_t* out) except -1
-    cdef long long lowest_offset(self, long long below) noexcept
+    cdef i64 lowest_offset(self, i64 below) noexcept

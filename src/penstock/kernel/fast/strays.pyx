@@ -3,16 +3,19 @@
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
-from penstock.kernel.fast.buffer cimport buf_append, buf_compact, buf_free, buf_init, buf_take, buf_t
+from penstock.kernel.fast.buffer cimport (
+    buf_append, buf_compact, buf_free, buf_init, buf_t, buf_take,
+)
 from penstock.kernel.fast.entries cimport ENTRY_GONE, ENTRY_STRAY, add_entry
+from penstock.kernel.fast.types cimport i64, u32, u64
 
 cdef enum:
     TABLE_MIN = 16
 
 
-cdef inline unsigned int slot_of(unsigned long long id, unsigned int capacity) noexcept:
+cdef inline u32 slot_of(u64 id, u32 capacity) noexcept:
     """Fibonacci hashing: ids differ in few bits."""
-    return <unsigned int>((id * <unsigned long long>0x9E3779B97F4A7C15) >> 32) & (capacity - 1)
+    return <u32>((id * <u64>0x9E3779B97F4A7C15) >> 32) & (capacity - 1)
 
 
 cdef int write_stray(buf_t* out, stray_t* stray) except -1:
@@ -33,8 +36,8 @@ cdef class Strays:
 
     # --- the table ---
 
-    cdef stray_t* find(self, unsigned long long id) noexcept:
-        cdef unsigned int slot
+    cdef stray_t* find(self, u64 id) noexcept:
+        cdef u32 slot
         if self.count == 0:
             return NULL
         slot = slot_of(id, self.capacity)
@@ -44,9 +47,9 @@ cdef class Strays:
             slot = (slot + 1) & (self.capacity - 1)
         return NULL
 
-    cdef stray_t* put(self, unsigned long long id, long long offset, int attempts, int state) except NULL:
+    cdef stray_t* put(self, u64 id, i64 offset, int attempts, int state) except NULL:
         """A new stray; pointers to others are not valid any more."""
-        cdef unsigned int slot
+        cdef u32 slot
         cdef stray_t* stray
         if id == 0:
             raise RuntimeError(f"the message at offset {offset} has no id")
@@ -68,7 +71,7 @@ cdef class Strays:
 
     cdef int grow(self) except -1:
         """A new table of the right size, without tombstones."""
-        cdef unsigned int capacity = TABLE_MIN, i, slot
+        cdef u32 capacity = TABLE_MIN, i, slot
         cdef stray_t* table
         while capacity < (self.count + 1) * 3:
             capacity *= 2
@@ -115,14 +118,14 @@ cdef class Strays:
         return write_stray(&self.notes, stray)
 
     cdef int write_all(self, buf_t* out) except -1:
-        cdef unsigned int i
+        cdef u32 i
         for i in range(self.capacity):
             if self.table[i].state:
                 write_stray(out, &self.table[i])
         return 0
 
-    cdef long long lowest_offset(self, long long below) noexcept:
-        cdef unsigned int i
+    cdef i64 lowest_offset(self, i64 below) noexcept:
+        cdef u32 i
         for i in range(self.capacity):
             if self.table[i].state and self.table[i].offset < below:
                 below = self.table[i].offset
@@ -140,7 +143,7 @@ cdef class Strays:
     cdef stray_t* first_waiting(self) noexcept:
         cdef stray_t* stray
         while self.waiting.start < self.waiting.length:
-            stray = self.find((<unsigned long long*>(self.waiting.data + self.waiting.start))[0])
+            stray = self.find((<u64*>(self.waiting.data + self.waiting.start))[0])
             if stray != NULL and stray.state == WAITING:
                 return stray
             self.drop_first()
@@ -151,21 +154,21 @@ cdef class Strays:
 
     # --- in flight ---
 
-    cdef int fly(self, stray_t* stray, unsigned int owner, long long mono_ns, long long deadline_ns) except -1:
+    cdef int fly(self, stray_t* stray, u32 owner, i64 mono_ns, i64 deadline_ns) except -1:
         self.set_state(stray, IN_FLIGHT)
         stray.attempts += 1
         stray.owner, stray.delivered_ns, stray.deadline_ns = owner, mono_ns, deadline_ns
         self.expect(deadline_ns)
         return self.note(stray)
 
-    cdef void expect(self, long long deadline_ns) noexcept:
+    cdef void expect(self, i64 deadline_ns) noexcept:
         if self.deadline_ns == 0 or deadline_ns < self.deadline_ns:
             self.deadline_ns = deadline_ns
 
     # --- delayed: a binary heap ---
 
-    cdef int sleep(self, stray_t* stray, long long due_ns) except -1:
-        cdef unsigned int child = self.delay_count, parent
+    cdef int sleep(self, stray_t* stray, i64 due_ns) except -1:
+        cdef u32 child = self.delay_count, parent
         if self.delay_count == self.delay_capacity:
             self.delay_capacity = self.delay_capacity * 2 if self.delay_capacity else TABLE_MIN
             self.delays = <delay_t*>realloc(self.delays, self.delay_capacity * sizeof(delay_t))
@@ -185,7 +188,7 @@ cdef class Strays:
 
     cdef void pop_delay(self) noexcept:
         cdef delay_t last
-        cdef unsigned int parent = 0, child
+        cdef u32 parent = 0, child, right
         self.delay_count -= 1
         if self.delay_count == 0:
             return
@@ -194,8 +197,9 @@ cdef class Strays:
             child = 2 * parent + 1
             if child >= self.delay_count:
                 break
-            if child + 1 < self.delay_count and self.delays[child + 1].due_ns < self.delays[child].due_ns:
-                child += 1
+            right = child + 1
+            if right < self.delay_count and self.delays[right].due_ns < self.delays[child].due_ns:
+                child = right
             if self.delays[child].due_ns >= last.due_ns:
                 break
             self.delays[parent] = self.delays[child]
@@ -207,15 +211,16 @@ cdef class Strays:
         cdef stray_t* stray
         while self.delay_count:
             stray = self.find(self.delays[0].id)
-            if stray != NULL and stray.state == DELAYED and stray.deadline_ns == self.delays[0].due_ns:
+            if (stray != NULL and stray.state == DELAYED
+                    and stray.deadline_ns == self.delays[0].due_ns):
                 return stray
             self.pop_delay()
         return NULL
 
-    cdef long long first_due(self) noexcept:
+    cdef i64 first_due(self) noexcept:
         return self.delays[0].due_ns if self.top_delay() != NULL else 0
 
-    cdef stray_t* take_due(self, long long wall_ns) noexcept:
+    cdef stray_t* take_due(self, i64 wall_ns) noexcept:
         cdef stray_t* stray = self.top_delay()
         if stray == NULL or stray.deadline_ns > wall_ns:
             return NULL

@@ -1,32 +1,33 @@
 """The writing end of one partition in memory.
 
-A batch in memory is a `membatch_t`: its lengths, its bodies and (rarely) its trailer in three buffers,
-just as they go to disk behind the header. The tail holds the open batch, at most one sealed batch and
-a ring of committed batches, oldest first, bounded in bytes.
+A batch in memory is a `membatch_t`: its lengths, its bodies and (rarely) its trailer in three
+buffers, just as they go to disk behind the header. The tail holds the open batch, at most one
+sealed batch and a ring of committed batches, oldest first, bounded in bytes.
 
     committed ring [memory_start, committed_end) | sealed [.., written_end) | open (no offsets yet)
 
-`view_t` is how delivery looks at a batch, wherever it is: in this ring or in a block read from a file.
-"""
+`view_t` is how delivery looks at a batch, wherever it is: in this ring or in a block read from a
+file."""
 
 from penstock.kernel.fast.batch cimport batch_header_t
 from penstock.kernel.fast.buffer cimport buf_t
 from penstock.kernel.fast.hub cimport Hub, membatch_t
+from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
 cdef struct view_t:
-    long long base_offset
-    unsigned long long base_id
-    long long timestamp_ns
-    unsigned int count
-    unsigned int bodies_length
-    const unsigned char* lengths
-    const unsigned char* bodies
-    const unsigned char* trailer
+    i64 base_offset
+    u64 base_id
+    i64 timestamp_ns
+    u32 count
+    u32 bodies_length
+    const u8* lengths
+    const u8* bodies
+    const u8* trailer
     size_t trailer_length
 
 cdef struct due_t:
-    unsigned int index
-    long long due_ns
+    u32 index
+    i64 due_ns
 
 cdef class Tail:
     cdef readonly bytes topic
@@ -36,25 +37,25 @@ cdef class Tail:
     cdef Hub hub
     cdef membatch_t* open_batch
     cdef due_t* dues
-    cdef unsigned int due_count, due_capacity
+    cdef u32 due_count, due_capacity
     cdef list open_waiters
     cdef list open_stalled  # connections that wait for room in the open batch
     cdef membatch_t* sealed_batch
     cdef list sealed_waiters
-    cdef readonly unsigned long long open_serial  # number of the open batch; entries of connections name it
-    cdef readonly long long written_end, committed_end
-    cdef public long long handed_end  # set by the broker once, before the first window (a restart)
+    cdef readonly u64 open_serial  # number of the open batch; entries of connections name it
+    cdef readonly i64 written_end, committed_end
+    cdef public i64 handed_end  # set by the broker once, before the first window (a restart)
     cdef membatch_t** ring
-    cdef unsigned int ring_head, ring_count, ring_capacity
+    cdef u32 ring_head, ring_count, ring_capacity
     cdef size_t memory_bytes, memory_bytes_max
-    cdef readonly long long message_count, message_bytes
+    cdef readonly i64 message_count, message_bytes
     cdef list windows
     cdef bint listed  # in the engine's list of dirty tails
     cdef bint handed_listed
     cdef bint forgotten  # its topic is gone: connections must look it up anew
 
-    cdef int append_c(self, const unsigned char* body, unsigned int size) except -1
-    cdef bint view(self, long long offset, view_t* out) noexcept
+    cdef int append_c(self, const u8* body, u32 size) except -1
+    cdef bint view(self, i64 offset, view_t* out) noexcept
     cdef int mark_dirty(self) except -1
     cdef int write_trailer(self, membatch_t* batch) except -1
     cdef list buffers(self, membatch_t* batch, batch_header_t* header, size_t total)

@@ -8,6 +8,7 @@ from penstock.kernel.fast.batch cimport HEADER_BYTES, batch_header_t
 from penstock.kernel.fast.buffer cimport buf_append, buf_reserve, span_of
 from penstock.kernel.fast.crc32c cimport crc32c_update
 from penstock.kernel.fast.hub cimport Hub, membatch_bytes, membatch_t
+from penstock.kernel.fast.types cimport i64, u8, u16, u32, u64
 
 cdef enum:
     SMALL_BATCH_BYTES = 4096  # up to here one contiguous copy is cheaper than a gathered write
@@ -18,7 +19,7 @@ cdef enum:
 
 
 cdef class Tail:
-    def __cinit__(self, Hub hub not None, bytes topic not None, long long start, size_t memory_bytes_max):
+    def __cinit__(self, Hub hub not None, bytes topic not None, i64 start, size_t memory_bytes_max):
         self.hub = hub
         self.topic = topic
         self.written_end = self.committed_end = self.handed_end = start
@@ -28,7 +29,7 @@ cdef class Tail:
         self.open_serial = 1
 
     def __dealloc__(self):
-        cdef unsigned int i
+        cdef u32 i
         if self.hub is not None:
             if self.open_batch != NULL:
                 self.hub.give_batch(self.open_batch)
@@ -72,7 +73,7 @@ cdef class Tail:
             self.hub.dirty_tails.append(self)
         return 0
 
-    cdef int append_c(self, const unsigned char* body, unsigned int size) except -1:
+    cdef int append_c(self, const u8* body, u32 size) except -1:
         cdef membatch_t* batch = self.open_batch
         if batch == NULL:
             batch = self.open_batch = self.hub.take_batch()
@@ -84,10 +85,10 @@ cdef class Tail:
         self.message_bytes += size
         return 0
 
-    def append(self, const unsigned char[::1] body, long long due_ns=0):
+    def append(self, const unsigned char[::1] body, i64 due_ns=0):
         if body.shape[0] == 0:
             raise ValueError("an empty message cannot be stored")
-        self.append_c(&body[0], <unsigned int>body.shape[0])
+        self.append_c(&body[0], <u32>body.shape[0])
         if due_ns:
             if self.due_count == self.due_capacity:
                 self.due_capacity = self.due_capacity * 2 if self.due_capacity else 16
@@ -100,10 +101,10 @@ cdef class Tail:
 
     cdef int write_trailer(self, membatch_t* batch) except -1:
         """The due section (formats.md): entries, indexes, values."""
-        cdef unsigned short kind = SECTION_DUE
-        cdef unsigned short flags = 0
-        cdef unsigned int size = 4 + 12 * self.due_count
-        cdef unsigned int i
+        cdef u16 kind = SECTION_DUE
+        cdef u16 flags = 0
+        cdef u32 size = 4 + 12 * self.due_count
+        cdef u32 i
         buf_append(&batch.trailer, &kind, 2)
         buf_append(&batch.trailer, &flags, 2)
         buf_append(&batch.trailer, &size, 4)
@@ -115,13 +116,13 @@ cdef class Tail:
         self.due_count = 0
         return 0
 
-    def seal(self, unsigned long long base_id, long long timestamp_ns, long long synced_end,
-             unsigned int leader_epoch=0):
+    def seal(self, u64 base_id, i64 timestamp_ns, i64 synced_end,
+             u32 leader_epoch=0):
         cdef membatch_t* batch = self.open_batch
         cdef batch_header_t header
         cdef size_t used, total
-        cdef unsigned int crc
-        cdef unsigned char zeros[8]
+        cdef u32 crc
+        cdef u8 zeros[8]
         if batch == NULL:
             raise RuntimeError("there is no open batch to seal")
         if self.sealed_batch != NULL:
@@ -136,15 +137,15 @@ cdef class Tail:
         if total > used:
             buf_append(&batch.trailer, zeros, total - used)
         header.magic = MAGIC
-        header.length = <unsigned int>total
+        header.length = <u32>total
         header.base_offset = batch.base_offset = self.written_end
         header.base_id = batch.base_id = base_id
         header.timestamp_ns = batch.timestamp_ns = timestamp_ns
         header.synced_end = synced_end
         header.leader_epoch = leader_epoch
         header.count = batch.count
-        header.bodies_length = <unsigned int>batch.bodies.length
-        crc = crc32c_update(0, <unsigned char*>&header + 8, HEADER_BYTES - 8)
+        header.bodies_length = <u32>batch.bodies.length
+        crc = crc32c_update(0, <u8*>&header + 8, HEADER_BYTES - 8)
         crc = crc32c_update(crc, batch.lengths.data, batch.lengths.length)
         crc = crc32c_update(crc, batch.bodies.data, batch.bodies.length)
         header.crc = crc32c_update(crc, batch.trailer.data, batch.trailer.length)
@@ -161,16 +162,16 @@ cdef class Tail:
 
     cdef list buffers(self, membatch_t* batch, batch_header_t* header, size_t total):
         cdef bytes small
-        cdef unsigned char* out
+        cdef u8* out
         if total > SMALL_BATCH_BYTES:
             return [
-                (<unsigned char*>header)[:HEADER_BYTES],
+                (<u8*>header)[:HEADER_BYTES],
                 span_of(batch.lengths.data, batch.lengths.length, self),
                 span_of(batch.bodies.data, batch.bodies.length, self),
-                (<unsigned char*>batch.trailer.data)[:batch.trailer.length],
+                (<u8*>batch.trailer.data)[:batch.trailer.length],
             ]
         small = PyBytes_FromStringAndSize(NULL, total)
-        out = <unsigned char*>PyBytes_AS_STRING(small)
+        out = <u8*>PyBytes_AS_STRING(small)
         memcpy(out, header, HEADER_BYTES)
         out += HEADER_BYTES
         memcpy(out, batch.lengths.data, batch.lengths.length)
@@ -230,7 +231,7 @@ cdef class Tail:
 
     cdef int keep(self, membatch_t* batch) except -1:
         """Put a committed batch into the ring and drop the oldest beyond the bounds."""
-        cdef unsigned int i, capacity
+        cdef u32 i, capacity
         cdef membatch_t** ring
         cdef size_t size = membatch_bytes(batch)
         if self.ring_count == self.ring_capacity:
@@ -263,7 +264,7 @@ cdef class Tail:
         self.hub.give_batch(batch)
         return 0
 
-    def trim(self, long long below_offset):
+    def trim(self, i64 below_offset):
         """Drop batches wholly below an offset: every channel has read them."""
         cdef membatch_t* batch
         while self.ring_count:
@@ -272,10 +273,10 @@ cdef class Tail:
                 return
             self.drop_oldest()
 
-    cdef bint view(self, long long offset, view_t* out) noexcept:
+    cdef bint view(self, i64 offset, view_t* out) noexcept:
         """The batch in memory that holds `offset`, by binary search over the ring."""
-        cdef unsigned int low = 0, high = self.ring_count, middle
-        cdef unsigned int mask = self.ring_capacity - 1
+        cdef u32 low = 0, high = self.ring_count, middle
+        cdef u32 mask = self.ring_capacity - 1
         cdef membatch_t* batch
         if high == 0 or offset >= self.committed_end:
             return False
@@ -292,7 +293,7 @@ cdef class Tail:
         out.base_id = batch.base_id
         out.timestamp_ns = batch.timestamp_ns
         out.count = batch.count
-        out.bodies_length = <unsigned int>batch.bodies.length
+        out.bodies_length = <u32>batch.bodies.length
         out.lengths = batch.lengths.data
         out.bodies = batch.bodies.data
         out.trailer = batch.trailer.data if batch.trailer.length >= 8 else NULL
@@ -300,9 +301,9 @@ cdef class Tail:
         return True
 
     def validate(self):
-        cdef unsigned int i
+        cdef u32 i
         cdef membatch_t* batch
-        cdef long long expected
+        cdef i64 expected
         cdef size_t memory = 0
         if not self.handed_end <= self.committed_end <= self.written_end:
             raise RuntimeError(f"{self.topic!r}: ends out of order: handed {self.handed_end}, "

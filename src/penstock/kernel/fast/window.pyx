@@ -13,6 +13,7 @@ from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.runs cimport Runs
 from penstock.kernel.fast.strays cimport DELAYED, IN_FLIGHT, WAITING, Strays, stray_t
 from penstock.kernel.fast.tail cimport Tail
+from penstock.kernel.fast.types cimport i64, u32, u64
 
 cdef enum:
     DONE = 0
@@ -21,16 +22,16 @@ cdef enum:
     RING_SPAN_MAX = 65536
     RING_SPAN_MIN = 64
 
-cdef long long NEVER = <long long>0x7FFFFFFFFFFFFFFF
+cdef i64 NEVER = <i64>0x7FFFFFFFFFFFFFFF
 
 
 cdef class Window:
-    def __cinit__(self, Hub hub not None, Tail tail not None, long long start):
+    def __cinit__(self, Hub hub not None, Tail tail not None, i64 start):
         self.hub, self.tail = hub, tail
         self.low = self.next = start
         self.redo_end = 0
         self.count_base = tail.handed_end
-        self.touch_max_ns = 900 * <long long>1000000000
+        self.touch_max_ns = 900 * <i64>1000000000
         self.skips, self.conns = [], []
         self.runs, self.strays = Runs(), Strays()
         self.skip_start = NEVER
@@ -74,9 +75,19 @@ cdef class Window:
         self._paused = value
         self.mark_pump()
 
-    cdef long long depth_c(self) noexcept:
-        cdef long long ahead = self.tail.handed_end - self.next - self.skipped_ahead
+    cdef i64 depth_c(self) noexcept:
+        cdef i64 ahead = self.tail.handed_end - self.next
+        if self.skipped_ahead:
+            ahead -= self.skipped_below(self.tail.handed_end)
         return (ahead if ahead > 0 else 0) + self.strays.waiting_count
+
+    cdef i64 skipped_below(self, i64 end) noexcept:
+        """How much of the skips lies below `end`; they may reach beyond what is handed."""
+        cdef i64 total = 0, skip_start, skip_end
+        for skip_start, skip_end in self.skips:
+            if skip_start < end:
+                total += min(skip_end, end) - skip_start
+        return total
 
     @property
     def depth(self):
@@ -100,12 +111,13 @@ cdef class Window:
 
     @property
     def journal_dirty(self):
-        return self.journal_listed
+        return bool(self.cursor_changed or self.reset_pending or self.fin_count
+                    or self.strays.notes.length)
 
     @property
     def deadline_ns(self):
-        cdef long long ring = self.ring_deadline_ns if self.ring_in_flight else 0
-        cdef long long stray = self.strays.deadline_ns if self.strays.flying_count else 0
+        cdef i64 ring = self.ring_deadline_ns if self.ring_in_flight else 0
+        cdef i64 stray = self.strays.deadline_ns if self.strays.flying_count else 0
         if ring and stray:
             return min(ring, stray)
         return ring or stray
@@ -123,8 +135,8 @@ cdef class Window:
 
     # --- consumers ---
 
-    cdef consumer_t* consumer(self, unsigned int serial) noexcept:
-        cdef unsigned int i
+    cdef consumer_t* consumer(self, u32 serial) noexcept:
+        cdef u32 i
         for i in range(self.consumer_count):
             if self.consumer_table[i].serial == serial:
                 return self.consumer_table[i]
@@ -145,7 +157,7 @@ cdef class Window:
         return 0
 
     cdef int remove_consumer(self, object conn, consumer_t* consumer) except -1:
-        cdef unsigned int i
+        cdef u32 i
         for i in range(self.consumer_count):
             if self.consumer_table[i] == consumer:
                 self.consumer_count -= 1
@@ -162,13 +174,13 @@ cdef class Window:
 
     # --- the ring ---
 
-    cdef int ring_room(self, long long count) except -1:
+    cdef int ring_room(self, i64 count) except -1:
         """Make [low, next + count) fit. Beyond the span the oldest message becomes a stray."""
-        cdef long long span = self.next + count - self.low
-        cdef unsigned int capacity, mask, old_mask
-        cdef unsigned int* owners
-        cdef long long* deadlines
-        cdef long long offset
+        cdef i64 span = self.next + count - self.low
+        cdef u32 capacity, mask, old_mask
+        cdef u32* owners
+        cdef i64* deadlines
+        cdef i64 offset
         if span <= self.ring_capacity:
             return 0
         while span > RING_SPAN_MAX and self.low < self.next:
@@ -179,8 +191,8 @@ cdef class Window:
             capacity *= 2
         if capacity <= self.ring_capacity:
             return 0
-        owners = <unsigned int*>calloc(capacity, sizeof(unsigned int))
-        deadlines = <long long*>calloc(capacity, sizeof(long long))
+        owners = <u32*>calloc(capacity, sizeof(u32))
+        deadlines = <i64*>calloc(capacity, sizeof(i64))
         if owners == NULL or deadlines == NULL:
             free(owners)
             free(deadlines)
@@ -208,8 +220,8 @@ cdef class Window:
         return 0
 
     cdef void advance_low(self) noexcept:
-        cdef unsigned int mask = self.ring_capacity - 1
-        cdef long long low = self.low
+        cdef u32 mask = self.ring_capacity - 1
+        cdef i64 low = self.low
         while low < self.next and self.owners[low & mask] == 0:
             low += 1
         if low == self.low:
@@ -218,9 +230,9 @@ cdef class Window:
         self.cursor_changed = True
         self.runs.trim(low)
 
-    cdef stray_t* make_stray(self, long long offset) except NULL:
+    cdef stray_t* make_stray(self, i64 offset) except NULL:
         """Move an in-flight message from the ring to the strays; the caller sets what follows."""
-        cdef unsigned int slot = offset & (self.ring_capacity - 1)
+        cdef u32 slot = offset & (self.ring_capacity - 1)
         cdef stray_t* stray = self.strays.put(
             self.runs.id_of(offset), offset, self.attempts_of(offset), IN_FLIGHT
         )
@@ -237,12 +249,12 @@ cdef class Window:
         self.mark_journal()
         return stray
 
-    cdef int attempts_of(self, long long offset) noexcept:
+    cdef int attempts_of(self, i64 offset) noexcept:
         return 2 if offset < self.redo_end else 1
 
     # --- journal notes ---
 
-    cdef int note_finished(self, long long start, long long end) except -1:
+    cdef int note_finished(self, i64 start, i64 end) except -1:
         cdef range_t* last
         if self.fin_count:
             last = &self.fins[self.fin_count - 1]
@@ -266,12 +278,12 @@ cdef class Window:
         self.mark_journal()
         return self.mark_pump()
 
-    cdef int stray_sleeps(self, stray_t* stray, long long due_ns) except -1:
+    cdef int stray_sleeps(self, stray_t* stray, i64 due_ns) except -1:
         self.strays.sleep(stray, due_ns)
         self.mark_journal()
         return self.mark_active()
 
-    cdef int stray_flies(self, stray_t* stray, consumer_t* consumer, long long mono_ns) except -1:
+    cdef int stray_flies(self, stray_t* stray, consumer_t* consumer, i64 mono_ns) except -1:
         self.strays.fly(stray, consumer.serial, mono_ns, mono_ns + consumer.timeout_ns)
         self.mark_journal()
         return self.mark_active()
@@ -282,7 +294,7 @@ cdef class Window:
 
     def take_journal(self):
         cdef buf_t out
-        cdef unsigned int i
+        cdef u32 i
         cdef bytes result
         buf_init(&out)
         try:
@@ -304,9 +316,9 @@ cdef class Window:
 
     def snapshot(self):
         cdef buf_t out
-        cdef unsigned int i
-        cdef long long offset = self.low, start
-        cdef unsigned int mask = self.ring_capacity - 1
+        cdef u32 i
+        cdef i64 offset = self.low, start
+        cdef u32 mask = self.ring_capacity - 1
         buf_init(&out)
         try:
             add_entry(&out, ENTRY_CURSOR, 0, 0, self.low, max(self.next, self.redo_end), 0)
@@ -319,19 +331,19 @@ cdef class Window:
                     offset += 1
                 add_entry(&out, ENTRY_FINISHED, 0, 0, start, offset, 0)
             for skip in self.skips:
-                add_entry(&out, ENTRY_FINISHED, 0, 0, max(<long long>skip[0], self.next), skip[1], 0)
+                add_entry(&out, ENTRY_FINISHED, 0, 0, max(<i64>skip[0], self.next), skip[1], 0)
             self.strays.write_all(&out)
             return out.data[:out.length]
         finally:
             buf_free(&out)
 
-    def restore(self, long long low, long long next, finished, strays):
+    def restore(self, i64 low, i64 next, finished, strays):
         cdef stray_t* stray
         self.forget_all()
         self.low = self.next = low
         self.redo_end = next
         for start, end in finished:
-            self.add_skip(max(<long long>start, low), end)
+            self.add_skip(max(<i64>start, low), end)
         for offset, id, attempts, state, due_ns in strays:
             stray = self.strays.put(id, offset, attempts, WAITING)
             if state == DELAYED:
@@ -349,9 +361,9 @@ cdef class Window:
 
     # --- FIN, REQ, TOUCH ---
 
-    cdef int finish_c(self, unsigned int serial, unsigned long long id) except -1:
-        cdef long long offset = self.runs.offset_of(id)
-        cdef unsigned int slot
+    cdef int finish_c(self, u32 serial, u64 id) except -1:
+        cdef i64 offset = self.runs.offset_of(id)
+        cdef u32 slot
         cdef stray_t* stray
         if offset >= self.low and offset < self.next:
             slot = offset & (self.ring_capacity - 1)
@@ -374,10 +386,10 @@ cdef class Window:
         self.remove_stray(stray)
         return DONE
 
-    cdef stray_t* take_flying(self, unsigned int serial, unsigned long long id, int* held) except? NULL:
+    cdef stray_t* take_flying(self, u32 serial, u64 id, int* held) except? NULL:
         """The in-flight message as a stray (moved out of the ring if it was there), or NULL."""
-        cdef long long offset = self.runs.offset_of(id)
-        cdef unsigned int owner
+        cdef i64 offset = self.runs.offset_of(id)
+        cdef u32 owner
         cdef stray_t* stray
         held[0] = DONE
         if offset >= self.low and offset < self.next:
@@ -399,7 +411,7 @@ cdef class Window:
             return NULL
         return stray
 
-    def finish(self, unsigned int conn_serial, unsigned long long id):
+    def finish(self, u32 conn_serial, u64 id):
         cdef int held = self.finish_c(conn_serial, id)
         cdef consumer_t* consumer
         if held == DONE:
@@ -410,7 +422,7 @@ cdef class Window:
             self.mark_pump()
         return held
 
-    def requeue(self, unsigned int conn_serial, unsigned long long id, long long delay_ns, long long wall_ns):
+    def requeue(self, u32 conn_serial, u64 id, i64 delay_ns, i64 wall_ns):
         cdef int held
         cdef stray_t* stray = self.take_flying(conn_serial, id, &held)
         cdef consumer_t* consumer
@@ -428,11 +440,11 @@ cdef class Window:
         self.mark_pump()
         return DONE
 
-    def touch(self, unsigned int conn_serial, unsigned long long id, long long mono_ns):
+    def touch(self, u32 conn_serial, u64 id, i64 mono_ns):
         cdef int held
         cdef stray_t* stray = self.take_flying(conn_serial, id, &held)
         cdef consumer_t* consumer
-        cdef long long deadline_ns
+        cdef i64 deadline_ns
         if stray == NULL:
             return held
         consumer = self.consumer(conn_serial)
@@ -444,7 +456,7 @@ cdef class Window:
 
     # --- timers ---
 
-    def expire(self, long long mono_ns):
+    def expire(self, i64 mono_ns):
         cdef int fired = 0
         if self.ring_in_flight and mono_ns >= self.ring_deadline_ns:
             fired += self.expire_ring(mono_ns)
@@ -452,10 +464,10 @@ cdef class Window:
             fired += self.expire_strays(mono_ns)
         return fired
 
-    cdef int expire_ring(self, long long mono_ns) except -1:
+    cdef int expire_ring(self, i64 mono_ns) except -1:
         """One pass over the ring; leaves the exact earliest deadline behind."""
-        cdef unsigned int mask = self.ring_capacity - 1
-        cdef long long offset = self.low, earliest = NEVER, deadline
+        cdef u32 mask = self.ring_capacity - 1
+        cdef i64 offset = self.low, earliest = NEVER, deadline
         cdef int fired = 0
         cdef stray_t* stray
         while offset < self.next:
@@ -472,29 +484,40 @@ cdef class Window:
         self.advance_low()
         return fired
 
-    cdef int expire_strays(self, long long mono_ns) except -1:
-        cdef unsigned int i
-        cdef long long earliest = NEVER
-        cdef int fired = 0
+    cdef int expire_strays(self, i64 mono_ns) except -1:
+        """One pass over the table. What is late goes back in the order of deadline and log."""
+        cdef u32 i
+        cdef i64 earliest = NEVER
+        cdef stray_t* stray
+        cdef list late = []
         for i in range(self.strays.capacity):
-            if self.strays.table[i].state != IN_FLIGHT:
+            stray = &self.strays.table[i]
+            if stray.state != IN_FLIGHT:
                 continue
-            if self.strays.table[i].deadline_ns <= mono_ns:
-                self.time_out(&self.strays.table[i])
-                fired += 1
-            elif self.strays.table[i].deadline_ns < earliest:
-                earliest = self.strays.table[i].deadline_ns
+            if stray.deadline_ns <= mono_ns:
+                late.append((stray.deadline_ns, stray.offset, i))
+            elif stray.deadline_ns < earliest:
+                earliest = stray.deadline_ns
+        late.sort()
+        for _, _, i in late:
+            self.time_out(&self.strays.table[i])
         self.strays.deadline_ns = earliest if earliest != NEVER else 0
-        return fired
+        return len(late)
 
     cdef int time_out(self, stray_t* stray) except -1:
-        cdef consumer_t* consumer = self.consumer(stray.owner)
-        if consumer != NULL:
-            consumer.in_flight -= 1
+        self.land(stray)
         self.timeout_count += 1
         return self.stray_waits(stray)
 
-    def release(self, long long wall_ns):
+    cdef void land(self, stray_t* stray) noexcept:
+        """If it is in flight, its consumer has one less."""
+        cdef consumer_t* consumer
+        if stray.state == IN_FLIGHT:
+            consumer = self.consumer(stray.owner)
+            if consumer != NULL:
+                consumer.in_flight -= 1
+
+    def release(self, i64 wall_ns):
         cdef int fired = 0
         cdef stray_t* stray = self.strays.take_due(wall_ns)
         while stray != NULL:
@@ -516,19 +539,21 @@ cdef class Window:
         self.mark_pump()
         return len(loaded.starts)
 
-    def lose(self, unsigned long long id):
+    def lose(self, u64 id):
         cdef stray_t* stray = self.strays.find(id)
         if stray != NULL:
+            self.land(stray)
             self.remove_stray(stray)
         self.stray_needed = False
         self.mark_pump()
 
-    def lose_range(self, long long start, long long end):
+    def lose_range(self, i64 start, i64 end):
         """Drop every waiting stray of [start, end): its bytes can't be read. Returns how many."""
-        cdef unsigned int i
+        cdef u32 i
         cdef int lost = 0
         for i in range(self.strays.capacity):
             if self.strays.table[i].state and start <= self.strays.table[i].offset < end:
+                self.land(&self.strays.table[i])
                 self.remove_stray(&self.strays.table[i])
                 lost += 1
                 if self.strays.count == 0:
@@ -540,7 +565,7 @@ cdef class Window:
     # --- moving the cursor ---
 
     @cython.wraparound(True)
-    cdef int add_skip(self, long long start, long long end) except -1:
+    cdef int add_skip(self, i64 start, i64 end) except -1:
         cdef list merged
         if end <= start:
             return 0
@@ -564,7 +589,7 @@ cdef class Window:
 
     cdef int step_over_skips(self) except -1:
         """While `next` lies in a skip, jump to its end."""
-        cdef long long start, end
+        cdef i64 start, end
         while self.skips:
             start, end = self.skips[0]
             if start > self.next:
@@ -576,9 +601,9 @@ cdef class Window:
         self.skip_start = self.skips[0][0] if self.skips else NEVER
         return 0
 
-    cdef int jump(self, long long offset) except -1:
+    cdef int jump(self, i64 offset) except -1:
         """Move `next` forward without delivering. A long jump empties the ring first."""
-        cdef unsigned int mask
+        cdef u32 mask
         if self.low == self.next:
             self.low = self.next = offset
         elif offset - self.low <= RING_SPAN_MAX:
@@ -594,8 +619,8 @@ cdef class Window:
         self.cursor_changed = True
         return self.mark_journal()
 
-    def skip(self, long long from_offset, long long to_offset):
-        cdef long long start = max(from_offset, self.next)
+    def skip(self, i64 from_offset, i64 to_offset):
+        cdef i64 start = max(from_offset, self.next)
         if to_offset > start:
             self.add_skip(start, to_offset)
             self.note_finished(start, to_offset)
@@ -604,11 +629,11 @@ cdef class Window:
             self.mark_pump()
 
     cdef int forget_all(self) except -1:
-        cdef unsigned int i
+        cdef u32 i
         for i in range(self.consumer_count):
             self.consumer_table[i].in_flight = 0
         if self.ring_capacity:
-            memset(self.owners, 0, self.ring_capacity * sizeof(unsigned int))
+            memset(self.owners, 0, self.ring_capacity * sizeof(u32))
         self.ring_in_flight = self.ring_deadline_ns = 0
         self.runs.clear()
         self.strays.clear()
@@ -624,7 +649,7 @@ cdef class Window:
     def empty(self):
         self.seek(self.tail.handed_end)
 
-    def seek(self, long long offset):
+    def seek(self, i64 offset):
         self.forget_all()
         self.low = self.next = offset
         self.reset_pending = True
@@ -633,9 +658,10 @@ cdef class Window:
 
     def in_flight_records(self, Py_ssize_t count_max):
         cdef list found = []
-        cdef long long offset = self.low
-        cdef unsigned int mask = self.ring_capacity - 1
-        cdef unsigned int i
+        cdef i64 offset = self.low
+        cdef u32 mask = self.ring_capacity - 1
+        cdef u32 i
+        cdef stray_t* stray
         while offset < self.next and len(found) < count_max:
             if self.owners[offset & mask]:
                 found.append((offset, self.runs.id_of(offset), self.attempts_of(offset),
@@ -645,21 +671,23 @@ cdef class Window:
             if len(found) >= count_max:
                 break
             if self.strays.table[i].state == IN_FLIGHT:
-                found.append((self.strays.table[i].offset, self.strays.table[i].id, self.strays.table[i].attempts,
-                              self.strays.table[i].owner, self.strays.table[i].deadline_ns))
+                stray = &self.strays.table[i]
+                found.append((stray.offset, stray.id, stray.attempts, stray.owner,
+                              stray.deadline_ns))
         return found
 
     def validate(self):
-        cdef unsigned int mask = self.ring_capacity - 1
-        cdef long long offset = self.low, flying = 0
-        cdef unsigned int i
-        cdef long long counts[4]
+        cdef u32 mask = self.ring_capacity - 1
+        cdef i64 offset = self.low, flying = 0, deadline
+        cdef u32 i
+        cdef i64 counts[4]
         memset(counts, 0, sizeof(counts))
         if not self.low <= self.next or self.next - self.low > self.ring_capacity:
             raise RuntimeError(f"window [{self.low}, {self.next}) does not fit its ring")
         while offset < self.next:
             flying += self.owners[offset & mask] != 0
-            if self.owners[offset & mask] and not 0 < self.ring_deadline_ns <= self.deadlines[offset & mask]:
+            deadline = self.deadlines[offset & mask]
+            if self.owners[offset & mask] and not 0 < self.ring_deadline_ns <= deadline:
                 raise RuntimeError(f"offset {offset} is due before the ring's earliest deadline")
             offset += 1
         if self.low < self.next and self.owners[self.low & mask] == 0:
@@ -667,9 +695,11 @@ cdef class Window:
         for i in range(self.strays.capacity):
             counts[self.strays.table[i].state & 3] += 1
             if self.strays.table[i].state and self.offset_in_ring(&self.strays.table[i]):
-                raise RuntimeError(f"offset {self.strays.table[i].offset} is a stray and in the ring")
+                offset = self.strays.table[i].offset
+                raise RuntimeError(f"offset {offset} is a stray and in the ring")
         if (flying != self.ring_in_flight or counts[WAITING] != self.strays.waiting_count
-                or counts[DELAYED] != self.strays.delayed_count or counts[IN_FLIGHT] != self.strays.flying_count):
+                or counts[DELAYED] != self.strays.delayed_count
+                or counts[IN_FLIGHT] != self.strays.flying_count):
             raise RuntimeError("counts of in-flight, waiting or delayed messages do not add up")
         if self.skipped_ahead != sum([end - start for start, end in self.skips]):
             raise RuntimeError("skipped offsets do not add up")
