@@ -117,7 +117,9 @@ class Broker:
         self._lock = lock_directory(self._disk, self._path)
         try:
             self._open_node()
-            self._disk.mkdir(self._topics_path)
+            if not self._disk.is_directory(self._topics_path):
+                self._disk.mkdir(self._topics_path)
+                self._disk.sync_directory(self._path)
             for directory_name in sorted(self._disk.listdir(self._topics_path)):
                 self._open_directory(directory_name)
             self._check_disk()
