@@ -34,6 +34,14 @@ def test_blank_rows_and_failures_say_so() -> None:
     assert document(found, {})["results"][3]["failure"] == "it lost a message"
 
 
+def test_a_starved_daemon_is_marked() -> None:
+    row = rows()[0]
+    row.measures = [Measure(1000, 1.0, 200_000, waited_ns=400_000_000)]
+    assert "waited for its core 40% of the time" in table([row])
+    row.measures = [Measure(1000, 1.0, 200_000, waited_ns=10_000_000)]
+    assert "waited" not in table([row])
+
+
 def test_percentiles_are_taken_by_rank() -> None:
     latencies = [microsecond * 1000 for microsecond in range(1000, 0, -1)]
     assert percentiles(latencies) == {"p50": 501.0, "p99": 991.0, "p99.9": 1000.0}

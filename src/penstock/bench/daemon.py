@@ -28,6 +28,11 @@ class Memory(NamedTuple):
     anonymous_kb: int
 
 
+class Cpu(NamedTuple):
+    ran_ns: int  # on a processor
+    waited_ns: int  # ready to run while others had the processor
+
+
 @dataclass(frozen=True, slots=True)
 class Contender:
     """Something to measure: a name, a command with {tcp} {http} {data}, and its protocol."""
@@ -158,15 +163,17 @@ class Daemon:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
 
-    def cpu_ns(self) -> int:
-        """Time on a processor of all its threads. Finer than the clock ticks of `stat`."""
-        total = 0
+    def cpu(self) -> Cpu:
+        """Of all its threads, from `schedstat`, which is finer than the clock ticks of `stat`."""
+        ran = waited = 0
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
             try:
-                total += int((task / "schedstat").read_text().split()[0])
+                fields = (task / "schedstat").read_text().split()
             except (FileNotFoundError, ProcessLookupError):
                 continue  # a thread that has just ended
-        return total
+            ran += int(fields[0])
+            waited += int(fields[1])
+        return Cpu(ran, waited)
 
     def memory(self) -> Memory:
         found = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +31,8 @@ class Measure:
     rss_kb: int = 0
     anonymous_kb: int = 0
     extra: dict[str, float] = field(default_factory=dict)
+    generator_ns: int = 0  # processor time of the generator in the same seconds
+    waited_ns: int = 0  # the daemon's threads were ready, and other work had the processor
 
     @property
     def rate(self) -> float:
@@ -40,6 +42,16 @@ class Measure:
     def busy(self) -> float:
         """Share of one core that the daemon used: near 1 it was the limit, not the generator."""
         return self.cpu_ns / 1e9 / self.seconds if self.seconds else 0.0
+
+    @property
+    def starved(self) -> float:
+        """Share of the time that the daemon waited for its core. Its own threads wait for each
+        other too, so a little is normal."""
+        return self.waited_ns / 1e9 / self.seconds if self.seconds else 0.0
+
+    @property
+    def generator_busy(self) -> float:
+        return self.generator_ns / 1e9 / self.seconds if self.seconds else 0.0
 
     @property
     def cpu_seconds_per_million(self) -> float:
@@ -135,15 +147,22 @@ def sizes(scenario: Scenario, dialect: Dialect) -> tuple[int, int]:
     return 1, UNBATCHED_WINDOW
 
 
-def finish(daemon: Daemon, load: Load, seconds: float, cpu_before: int, messages: int) -> Measure:
+def measured(daemon: Daemon, load: Load, go: Callable[[], float]) -> Measure:
+    """Run the load and look at both processes before and after."""
+    before, generator_before = daemon.cpu(), time.thread_time_ns()
+    seconds = go()
+    generator_ns = time.thread_time_ns() - generator_before
+    after = daemon.cpu()
     memory_now = daemon.memory()
     return Measure(
-        messages=messages,
+        messages=load.received or load.acked,
         seconds=seconds,
-        cpu_ns=daemon.cpu_ns() - cpu_before,
+        cpu_ns=after.ran_ns - before.ran_ns,
         latency_us=percentiles(load.latencies()),
         rss_kb=memory_now.rss_kb,
         anonymous_kb=memory_now.anonymous_kb,
+        generator_ns=generator_ns,
+        waited_ns=after.waited_ns - before.waited_ns,
     )
 
 
@@ -158,10 +177,9 @@ def publish(scenario: Scenario, plan: Plan, daemon: Daemon, count: int, topic: s
             join_consumer(load, stack, dialect, scenario, plan, topic, name)
         how = Publishers(topic, count, batch, window, scenario.connections, bool(names))
         how.join(load, stack, dialect, plan.body_bytes)
-        before = daemon.cpu_ns()
         spin = bool(scenario.rate) and machine.cores()[2]
-        seconds = load.go(plan.seconds_max, 0, scenario.lag_max, scenario.rate, spin)
-        return finish(daemon, load, seconds, before, load.received if names else load.acked)
+        lag, rate = scenario.lag_max, scenario.rate
+        return measured(daemon, load, lambda: load.go(plan.seconds_max, 0, lag, rate, spin))
 
 
 def fill(plan: Plan, daemon: Daemon, count: int, topic: str, channels: list[str]) -> int:
@@ -184,19 +202,15 @@ def consume(scenario: Scenario, plan: Plan, daemon: Daemon, count: int, topic: s
     with ExitStack() as stack:
         load = Load(samples_max=1)
         join_consumer(load, stack, dialect, scenario, plan, topic, names[0])
-        before = daemon.cpu_ns()
-        seconds = load.go(plan.seconds_max, expected=count)
-        measure = finish(daemon, load, seconds, before, load.received)
-        measure.latency_us = {}
-        return measure
+        return measured(daemon, load, lambda: load.go(plan.seconds_max, expected=count))
 
 
 def memory(scenario: Scenario, plan: Plan, daemon: Daemon) -> Measure:
     base = daemon.memory()
-    before = daemon.cpu_ns()
+    before = daemon.cpu().ran_ns
     began = time.monotonic()
     queued = fill(plan, daemon, plan.messages(scenario), "bench", channel_names(scenario))
-    seconds, cpu = time.monotonic() - began, daemon.cpu_ns() - before
+    seconds, cpu = time.monotonic() - began, daemon.cpu().ran_ns - before
     time.sleep(SETTLE_SECONDS)
     now = daemon.memory()
     extra = {"queued": float(queued), "base_rss_kb": float(base.rss_kb)}
@@ -208,7 +222,7 @@ def restart(scenario: Scenario, plan: Plan, daemon: Daemon) -> Measure:
     published = fill(plan, daemon, plan.messages(scenario), "bench", channel_names(scenario))
     daemon.kill()
     seconds = daemon.start()
-    cpu = daemon.cpu_ns()
+    cpu = daemon.cpu().ran_ns
     stored = daemon.dialect.stored("bench")
     lost = published - stored
     if lost and daemon.contender.keeps_all:

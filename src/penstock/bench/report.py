@@ -12,9 +12,10 @@ from penstock.bench.scenarios import Scenario
 
 HEAD = (
     "scenario", "bytes", "daemon", "messages/s", "CPU s/M", "busy", "p50 us", "p99 us", "p99.9 us",
-    "RSS MB", "rate x", "CPU x", "",
+    "RSS MB", "gen.", "rate x", "CPU x", "",
 )  # fmt: skip
-LEFT = (0, 2, 12)  # columns of words
+STARVED_SHARE_MAX = 0.2  # beyond this other work on the machine has shaped the rate
+LEFT = (0, 2, 13)  # columns of words
 
 
 @dataclass(slots=True)
@@ -61,6 +62,8 @@ def figures(row: Row, first: Row) -> dict[str, Any]:
         "messages_per_second": row.middle("rate"),
         "cpu_seconds_per_million": row.middle("cpu_seconds_per_million"),
         "busy": row.middle("busy"),
+        "generator_busy": row.middle("generator_busy"),
+        "starved": row.middle("starved"),
         "rss_kb": row.middle("rss_kb"),
         "anonymous_kb": row.middle("anonymous_kb"),
         "latency_us": {p: row.latency(p) for p in ("p50", "p99", "p99.9") if row.latency(p)},
@@ -90,6 +93,10 @@ def number(value: float | None) -> str:
     return f"{value:.2f}" if value >= 1 else f"{value:.3f}"
 
 
+def share(value: float | None) -> str:
+    return f"{value:.0%}" if value else "-"
+
+
 def remark(found: dict[str, Any]) -> str:
     if "failure" in found:
         return f"FAILED: {found['failure']}"
@@ -102,6 +109,8 @@ def remark(found: dict[str, Any]) -> str:
     if "queued" in found:
         anonymous, base = found["anonymous_kb"] / 1000, found["base_rss_kb"] / 1000
         return f"{found['queued']:,.0f} queued, anonymous {anonymous:.0f} MB, empty {base:.0f} MB"
+    if found["starved"] > STARVED_SHARE_MAX:
+        return f"waited for its core {found['starved']:.0%} of the time"
     return ""
 
 
@@ -113,9 +122,10 @@ def cells(found: dict[str, Any]) -> tuple[str, ...]:
         found["daemon"],
         number(found.get("messages_per_second")),
         number(found.get("cpu_seconds_per_million")),
-        f"{found['busy']:.0%}" if found.get("busy") else "-",
+        share(found.get("busy")),
         *(number(latency.get(p)) for p in ("p50", "p99", "p99.9")),
         number(found.get("rss_kb", 0) / 1000),
+        share(found.get("generator_busy")),
         number(found.get("rate_ratio")),
         number(found.get("cpu_ratio")),
         remark(found),
