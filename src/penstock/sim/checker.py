@@ -1,4 +1,4 @@
-"""Which promise did this history break? A judge without I/O, for simulations and real daemons alike.
+"""Which promise did this history break? A judge without I/O, for simulations and real daemons.
 
 `check` takes the events of one topic (`sim/history.py`) and returns what is broken, each with the
 life of the message it is about. An empty answer is an acquittal of this one history only.
@@ -53,6 +53,8 @@ from penstock.sim.history import (
     StoredAtEnd,
 )
 
+EVERYBODY = (Crashed, Stopped, Restarted)  # events that touch every message
+NEVER = 1 << 62  # no event has this number
 LIVES_SHOWN_MAX = 5  # a report with every one of ten thousand lost messages helps nobody
 
 
@@ -84,14 +86,12 @@ class _Publish:
     attempt: PublishAttempted
     number: int  # its place among the events
     outcome: Event | None = None
-    id_floor: bytes = b""  # the highest id that was acknowledged before the attempt
 
 
 @dataclass(slots=True)
 class _Channel:
     made_number: int
     gets_backlog: bool
-    gone_number: int = -1
     stored: frozenset[bytes] | None = None
     seen: set[bytes] = field(default_factory=set)
 
@@ -100,12 +100,13 @@ class _Channel:
 class _Course:
     """What is known of one message in one channel."""
 
+    number: int  # of the event that it is judged from: the last delivery, or the publish
     last: Delivered | None = None
-    breaks: int = 0  # crashes, stops and disconnects when it was last delivered
-    crashes: int = 0
+    missing: set[int] = field(default_factory=set)  # attempts below the last, not seen so far
+    requeues: int = 0  # sent, and not yet the cause of a delivery
+    requeued_ns: int = 0
     held_until_ns: int = 0  # a requeue's delay
-    requeued: bool = False
-    confirmed: bool = False
+    confirmed_ns: int = 0
 
 
 class Checker:
@@ -121,10 +122,11 @@ class Checker:
         self._courses: dict[tuple[str, bytes], _Course] = {}
         self._body_of: dict[bytes, bytes] = {}  # by id
         self._id_of: dict[bytes, bytes] = {}  # by body
-        self._disconnects: dict[tuple[str, str], int] = {}
-        self._channel_disconnects: dict[str, int] = {}
-        self._crashes = 0
-        self._stops = 0
+        # The numbers of the last events of their kind.
+        self._crash_number = -1
+        self._end_number = -1  # a crash or a stop
+        self._disconnect_numbers: dict[tuple[str, str], int] = {}  # by channel and consumer
+        self._lossy_numbers: dict[str, int] = {}  # by channel: any of its consumers
         self._broken: list[tuple[Promise, bytes, str, str]] = []
         self._takers: dict[type, Callable[[Any], None]] = {
             PublishAttempted: self._take_attempt,
@@ -134,7 +136,7 @@ class Checker:
             ChannelMade: self._take_channel,
             ChannelGone: self._take_gone,
             Delivered: self._take_delivery,
-            FinishSent: self._take_nothing,
+            FinishSent: self._take_finish,
             FinishConfirmed: self._take_confirmed,
             RequeueSent: self._take_requeue,
             SettleRefused: self._take_refused,
@@ -153,23 +155,31 @@ class Checker:
         for name, channel in self._channels.items():
             if channel.stored is None:
                 raise HistoryInvalid(f"channel {name}: nothing says what is stored at the end")
+        self._judge_missing()
         self._judge_kept()
+        self._judge_failed()
         self._judge_whole()
         self._judge_rising()
+        lives = self._lives({body for _, body, _, _ in self._broken})
         return [
-            Broken(promise, body, channel, reason, self._life(body))
+            Broken(promise, body, channel, reason, lives[body])
             for promise, body, channel, reason in self._broken
         ]
 
     def _break(self, promise: Promise, body: bytes, channel: str, reason: str) -> None:
         self._broken.append((promise, body, channel, reason))
 
+    @property
+    def _number(self) -> int:
+        """Of the event at hand."""
+        return len(self._events) - 1
+
     # --- publishing ---
 
     def _take_attempt(self, event: PublishAttempted) -> None:
         if event.publish in self._publishes:
             raise HistoryInvalid(f"publish {event.publish} is attempted twice")
-        publish = _Publish(event, len(self._events))
+        publish = _Publish(event, self._number)
         self._publishes[event.publish] = publish
         for body in event.bodies:
             if body in self._publish_of:
@@ -187,7 +197,9 @@ class Checker:
     def _take_channel(self, event: ChannelMade) -> None:
         known = self._channels.get(event.channel)
         if known is None:
-            self._channels[event.channel] = _Channel(len(self._events), event.gets_backlog)
+            self._channels[event.channel] = _Channel(self._number, event.gets_backlog)
+        elif known.made_number == NEVER:
+            known.made_number = self._number
 
     def _channel(self, name: str) -> _Channel:
         channel = self._channels.get(name)
@@ -196,7 +208,8 @@ class Checker:
         return channel
 
     def _take_gone(self, event: ChannelGone) -> None:
-        self._channel(event.channel).gone_number = len(self._events)
+        channel = self._channel(event.channel)
+        channel.made_number, channel.gets_backlog = NEVER, False
 
     def _take_stored(self, event: StoredAtEnd) -> None:
         self._channel(event.channel).stored = event.bodies
@@ -206,35 +219,28 @@ class Checker:
     def _take_delivery(self, event: Delivered) -> None:
         self._channel(event.channel).seen.add(event.body)
         self._judge_true(event)
-        course = self._courses.setdefault((event.channel, event.message_id), _Course())
-        if course.confirmed:
-            self._break(
-                Promise.FINISHED, event.body, event.channel, "it came after its finish was confirmed"
-            )
-        if not _may_be_older(event, course.last):
-            self._judge_again(event, course)
-            self._judge_attempts(event, course)
-            self._judge_time(event, course)
-        if course.last is None or event.attempts >= course.last.attempts:
-            course.last = event
-            course.breaks = self._breaks(event.channel)
-            course.crashes = self._crashes
-            course.requeued = False
-            course.held_until_ns = 0
-
-    def _breaks(self, channel: str) -> int:
-        """How often deliveries to this channel may have been lost on their way."""
-        return self._crashes + self._stops + self._channel_disconnects.get(channel, 0)
+        course = self._courses.get((event.channel, event.message_id))
+        if course is None:
+            publish = self._publish_of.get(event.body)
+            course = _Course(publish.number if publish is not None else 0)
+            self._courses[event.channel, event.message_id] = course
+        if course.confirmed_ns and event.sent_after_ns >= course.confirmed_ns:
+            reason = f"attempt {event.attempts} came after the finish was confirmed"
+            self._break(Promise.FINISHED, event.body, event.channel, reason)
+        if _is_older(event, course):
+            course.missing.remove(event.attempts)
+            return
+        self._judge_time(event, course)
+        self._judge_again(event, course)
+        self._judge_attempts(event, course)
+        course.last, course.number, course.held_until_ns = event, self._number, 0
 
     def _judge_true(self, event: Delivered) -> None:
         def wrong(reason: str) -> None:
             self._break(Promise.TRUE, event.body, event.channel, reason)
 
-        publish = self._publish_of.get(event.body)
-        if publish is None:
+        if event.body not in self._publish_of:
             wrong("nobody has published this body")
-        elif isinstance(publish.outcome, PublishFailed):
-            wrong("its publisher was told that it was not stored")
         known_body = self._body_of.setdefault(event.message_id, event.body)
         if known_body != event.body:
             wrong(f"id {event.message_id!r} came with the body {known_body[:40]!r} before")
@@ -244,35 +250,47 @@ class Checker:
 
     def _judge_again(self, event: Delivered, course: _Course) -> None:
         last = course.last
-        if last is None or course.requeued or self._breaks(event.channel) > course.breaks:
+        if last is None:
             return
-        kept_ns = event.at_ns - last.sent_after_ns
-        if not last.timeout_ns or kept_ns + self._slack_ns < last.timeout_ns:
-            self._break(
-                Promise.CALLED_FOR,
-                event.body,
-                event.channel,
-                f"it came again {kept_ns / 1e6:.1f} ms after attempt {last.attempts}, uncalled",
-            )
+        holder = (event.channel, last.consumer)
+        if (
+            self._end_number > course.number
+            or self._disconnect_numbers.get(holder, -1) > course.number
+            or self._timed_out(event, last)
+        ):
+            # A requeue that was sent before this delivery cannot cause another one.
+            if event.sent_after_ns >= course.requeued_ns:
+                course.requeues = 0
+        elif course.requeues:
+            course.requeues -= 1
+        else:
+            kept_ms = (event.at_ns - last.at_ns) / 1e6
+            reason = f"it came again {kept_ms:.1f} ms after attempt {last.attempts}, uncalled"
+            self._break(Promise.CALLED_FOR, event.body, event.channel, reason)
+
+    def _timed_out(self, event: Delivered, last: Delivered) -> bool:
+        """Whether it may be so: `last` was sent after `sent_after_ns`, this one before `at_ns`."""
+        kept_ns = event.at_ns - last.sent_after_ns + self._slack_ns
+        return 0 < last.timeout_ns <= kept_ns
 
     def _judge_attempts(self, event: Delivered, course: _Course) -> None:
         last_attempts = course.last.attempts if course.last is not None else 0
-        lowest = last_attempts + 1
-        if course.last is not None and self._crashes > course.crashes:
-            lowest = last_attempts
-        highest = None if self._breaks(event.channel) > course.breaks else lowest
-        if event.attempts < lowest or (highest is not None and event.attempts > highest):
-            self._break(
-                Promise.ATTEMPTS,
-                event.body,
-                event.channel,
-                f"attempt {event.attempts} came after attempt {last_attempts}",
-            )
+        crashed = self._crash_number > course.number
+        lossy = max(self._end_number, self._lossy_numbers.get(event.channel, -1)) > course.number
+        lowest = max(last_attempts, 1) if crashed else last_attempts + 1
+        if event.attempts < lowest:
+            reason = f"attempt {event.attempts} came after attempt {last_attempts}"
+            self._break(Promise.ATTEMPTS, event.body, event.channel, reason)
+        elif not lossy:
+            course.missing.update(range(lowest, event.attempts))
 
     def _judge_time(self, event: Delivered, course: _Course) -> None:
         publish = self._publish_of.get(event.body)
         due_ns = publish.attempt.due_ns if publish is not None else 0
-        if self._crashes == course.crashes:
+        # After a crash the requeue may be forgotten, after a timeout it came too late.
+        last = course.last
+        binding = last is not None and not self._timed_out(event, last)
+        if binding and self._crash_number <= course.number:
             due_ns = max(due_ns, course.held_until_ns)
         early_ns = due_ns - event.at_ns
         if early_ns > self._slack_ns:
@@ -287,44 +305,64 @@ class Checker:
             raise HistoryInvalid(f"{message_id!r} was settled in {channel} and never delivered")
         return course
 
+    def _take_finish(self, event: FinishSent) -> None:
+        self._course(event.channel, event.message_id)  # it binds nobody until it is confirmed
+
     def _take_confirmed(self, event: FinishConfirmed) -> None:
-        self._course(event.channel, event.message_id).confirmed = True
+        self._course(event.channel, event.message_id).confirmed_ns = event.at_ns
 
     def _take_requeue(self, event: RequeueSent) -> None:
         course = self._course(event.channel, event.message_id)
-        course.requeued = True
+        course.requeues += 1
+        course.requeued_ns = event.at_ns
         course.held_until_ns = event.at_ns + event.delay_ns if event.delay_ns else 0
 
     def _take_refused(self, event: SettleRefused) -> None:
         self._course(event.channel, event.message_id).held_until_ns = 0
 
     def _take_disconnect(self, event: Disconnected) -> None:
-        count = self._channel_disconnects.get(event.channel, 0)
-        self._channel_disconnects[event.channel] = count + 1
+        self._disconnect_numbers[event.channel, event.consumer] = self._number
+        self._lossy_numbers[event.channel] = self._number
 
     def _take_crash(self, event: Crashed) -> None:
-        self._crashes += 1
+        self._crash_number = self._end_number = self._number
 
     def _take_stop(self, event: Stopped) -> None:
-        self._stops += 1
+        self._end_number = self._number
 
     def _take_nothing(self, event: Event) -> None:
         """It matters only when a life is told."""
 
     # --- judged at the end ---
 
+    def _judge_missing(self) -> None:
+        for (channel, message_id), course in self._courses.items():
+            if course.missing:
+                numbers = ", ".join(str(attempts) for attempts in sorted(course.missing)[:9])
+                reason = f"nobody saw attempt {numbers}"
+                self._break(Promise.ATTEMPTS, self._body_of[message_id], channel, reason)
+
     def _judge_kept(self) -> None:
         for publish in self._publishes.values():
             if not isinstance(publish.outcome, PublishAcknowledged):
                 continue
             for name, channel in self._channels.items():
-                owed = channel.gets_backlog or publish.number > channel.made_number
-                if not owed or publish.number < channel.gone_number:
+                if not channel.gets_backlog and publish.number < channel.made_number:
                     continue
                 for body in publish.attempt.bodies:
                     if body not in channel.seen and body not in (channel.stored or ()):
                         reason = "it was acknowledged, and is neither delivered nor stored"
                         self._break(Promise.KEPT, body, name, reason)
+
+    def _judge_failed(self) -> None:
+        for publish in self._publishes.values():
+            if not isinstance(publish.outcome, PublishFailed):
+                continue
+            for name, channel in self._channels.items():
+                for body in publish.attempt.bodies:
+                    if body in channel.seen or body in (channel.stored or ()):
+                        reason = "its publisher was told that it was not stored"
+                        self._break(Promise.TRUE, body, name, reason)
 
     def _judge_whole(self) -> None:
         there: set[bytes] = set()
@@ -343,53 +381,58 @@ class Checker:
         of_publisher: dict[str, bytes] = {}
         for event in self._events:
             if isinstance(event, PublishAttempted):
-                self._publishes[event.publish].id_floor = acknowledged
-                self._judge_publish_rising(event, of_publisher)
+                self._judge_publish_rising(event, acknowledged, of_publisher)
             elif isinstance(event, PublishAcknowledged):
                 for body in self._publishes[event.publish].attempt.bodies:
                     acknowledged = max(acknowledged, self._id_of.get(body, b""))
 
     def _judge_publish_rising(
-        self, event: PublishAttempted, of_publisher: dict[str, bytes]
+        self, event: PublishAttempted, acknowledged: bytes, of_publisher: dict[str, bytes]
     ) -> None:
-        floor = self._publishes[event.publish].id_floor
         for body in event.bodies:
             message_id = self._id_of.get(body)
             if message_id is None:
                 continue
             before = of_publisher.get(event.publisher, b"")
-            if message_id <= floor:
-                reason = f"its id is not above {floor!r}, which was acknowledged before"
+            if message_id <= acknowledged:
+                reason = f"its id is not above {acknowledged!r}, which was acknowledged before"
                 self._break(Promise.RISING, body, "", reason)
             elif message_id <= before:
                 reason = f"its id is not above {before!r}, which the same publisher sent before"
                 self._break(Promise.RISING, body, "", reason)
-            of_publisher[event.publisher] = message_id
+            of_publisher[event.publisher] = max(before, message_id)
 
     # --- telling ---
 
-    def _life(self, body: bytes) -> tuple[Event, ...]:
-        """All events about a message, and those that were about everybody."""
-        publish = self._publish_of.get(body)
-        number = publish.attempt.publish if publish is not None else None
-        message_id = self._id_of.get(body)
-        return tuple(
-            event
-            for event in self._events
-            if isinstance(event, Crashed | Stopped | Restarted)
-            or (number is not None and getattr(event, "publish", None) == number)
-            or (message_id is not None and getattr(event, "message_id", None) == message_id)
-            or getattr(event, "body", None) == body
-        )
+    def _lives(self, bodies: set[bytes]) -> dict[bytes, tuple[Event, ...]]:
+        """For each message all events about it, and those that were about everybody."""
+        lives: dict[bytes, list[Event]] = {body: [] for body in bodies}
+        for event in self._events:
+            for body in lives if isinstance(event, EVERYBODY) else self._about(event):
+                if body in lives:
+                    lives[body].append(event)
+        return {body: tuple(life) for body, life in lives.items()}
+
+    def _about(self, event: Event) -> tuple[bytes, ...]:
+        if isinstance(event, PublishAttempted):
+            return event.bodies
+        if isinstance(event, PublishAcknowledged | PublishFailed | PublishUnknown):
+            return self._publishes[event.publish].attempt.bodies
+        if isinstance(event, Delivered):
+            return (event.body,)
+        if isinstance(event, FinishSent | FinishConfirmed | RequeueSent | SettleRefused):
+            return (self._body_of[event.message_id],)
+        return ()
 
 
-def _may_be_older(event: Delivered, last: Delivered | None) -> bool:
+def _is_older(event: Delivered, course: _Course) -> bool:
     """Two consumers' sockets are not read at one instant: the delivery seen later may have been the
     earlier one."""
+    last = course.last
     return (
         last is not None
+        and event.attempts in course.missing
         and event.consumer != last.consumer
-        and event.attempts < last.attempts
         and event.sent_after_ns < last.at_ns
     )
 

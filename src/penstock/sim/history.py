@@ -6,8 +6,8 @@ publishes no body twice. A message id is compared as its 16 hex characters, whic
 numbers do.
 
 An outcome is what the publisher was told. `PublishFailed` is a refusal: the daemon said that the
-messages were not stored. Where an answer never came, or says that nobody knows (a failed fsync), the
-right event is `PublishUnknown`.
+messages were not stored. Where an answer never came, or says that nobody knows (a failed fsync),
+the right event is `PublishUnknown`.
 
 Times are nanoseconds of one clock. A delivery has two: it was sent after `sent_after_ns` (the
 observer looked then, and it was not there yet), and it had come by `at_ns`.
@@ -53,7 +53,7 @@ class ChannelMade(NamedTuple):
 
 
 class ChannelGone(NamedTuple):
-    """Deleted, or emptied: nothing of what came before is owed to it any more."""
+    """Deleted: nothing is owed to it. One that was emptied is gone, and made again."""
 
     at_ns: int
     channel: str
