@@ -241,7 +241,7 @@ class Protocol:
             conn.output_every(settings.output_bytes, settings.output_timeout_ns)
         else:
             conn.output_every(0, 0)
-        session.start_heartbeat()
+        session.start_heartbeat(conn.last_command_ns)
         if request.feature_negotiation:
             conn.reply(FrameType.RESPONSE, encode_response(settings, self._offer))
         else:

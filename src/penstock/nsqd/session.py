@@ -56,16 +56,16 @@ class Session:
         self._beat_ns = 0
         self._unsent_at_beat = 0
         conn.owner = self
-        self.start_heartbeat()
+        self.start_heartbeat(shell.mono_ns())
 
-    def start_heartbeat(self) -> None:
-        """Begin, or begin again with another interval."""
+    def start_heartbeat(self, since_ns: int) -> None:
+        """Begin, or begin again with another interval. It counts from the command that asked for
+        it, so the second heartbeat and the deadline fall together: a silent client sees both."""
         self.stop_heartbeat()
         self._unsent_at_beat = 0
         if self.settings.heartbeat_ns:
-            now_ns = self._shell.mono_ns()
-            self._beat_ns = now_ns + self.settings.heartbeat_ns
-            self._arm(now_ns, now_ns)
+            self._beat_ns = since_ns + self.settings.heartbeat_ns
+            self._arm(self._shell.mono_ns(), since_ns)
 
     def stop_heartbeat(self) -> None:
         if self._timer is not None:
@@ -85,6 +85,7 @@ class Session:
         # A client that has sent nothing at all yet, not even the magic, has no deadline.
         last_command_ns = conn.last_command_ns or now_ns
         silent = now_ns >= last_command_ns + 2 * interval_ns and not conn.pending
+        reads = not conn.unsent
         if now_ns >= self._beat_ns:
             if self._is_stuck():
                 conn.close()
@@ -92,17 +93,13 @@ class Session:
                 return
             conn.reply(FrameType.RESPONSE, HEARTBEAT)
             self._beat_ns += interval_ns
-        if silent:
-            self._end(conn)
-        else:
+        if not silent:
             self._arm(now_ns, last_command_ns)
-        self._shell.soon()
-
-    def _end(self, conn: Conn) -> None:
-        if conn.unsent:  # it does not read: there is nobody to wait for
-            conn.close()
-        else:
+        elif reads:
             conn.close_after_flush()
+        else:  # nobody is there to wait for
+            conn.close()
+        self._shell.soon()
 
     def _is_stuck(self) -> bool:
         """The socket took nothing for a whole interval: only the heartbeat was added."""

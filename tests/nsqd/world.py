@@ -1,0 +1,212 @@
+"""A real daemon in a thread of this process, and clients on blocking sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.nsqd.daemon import Daemon
+from penstock.nsqd.options import read_options
+from penstock.wire import frames
+from penstock.wire.frames import Frame, FrameType, Message
+
+TIMEOUT_SECONDS = 5.0
+
+
+def ok(data: bytes = b"OK") -> Frame:
+    return Frame(FrameType.RESPONSE, data)
+
+
+def error(data: bytes) -> Frame:
+    return Frame(FrameType.ERROR, data)
+
+
+HEARTBEAT = ok(frames.HEARTBEAT)
+
+
+class Running:
+    """`with Running(path, "--max-rdy-count=5") as nsqd:`"""
+
+    def __init__(self, data_path: Path, *flags: str) -> None:
+        data_path.mkdir(exist_ok=True)
+        arguments = [
+            f"--data-path={data_path}",
+            "--tcp-address=127.0.0.1:0",
+            "--http-address=127.0.0.1:0",
+            *flags,
+        ]
+        self.options = read_options(arguments, {})
+        self.loop: asyncio.AbstractEventLoop
+        self.daemon: Daemon
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Running:
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self._end)
+        self._thread.join()
+
+    def _end(self) -> None:
+        if not self.daemon.ended.done():
+            self.daemon.ended.set_result(0)
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.daemon = Daemon(self.options)
+        try:
+            await self.daemon.start()
+        except BaseException as failure:
+            self._failure = failure
+            return
+        finally:
+            self._ready.set()
+        await self.daemon.ended
+        await self.daemon.stop()
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Run something in the daemon's thread."""
+
+        async def run() -> Any:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(TIMEOUT_SECONDS)
+
+    def client(self, **identify: Any) -> V2:
+        return V2(self.daemon.tcp_address, **identify)
+
+    def request(
+        self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> Answer:
+        address = self.daemon.http_address
+        connection = http.client.HTTPConnection(address.host, address.port, TIMEOUT_SECONDS)
+        try:
+            connection.request(method, target, body or None, headers or {})
+            response = connection.getresponse()
+            return Answer(response.status, response.read(), dict(response.getheaders()))
+        finally:
+            connection.close()
+
+    def stats(self, query: str = "") -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(
+            self.request("GET", f"/stats?format=json{query}").body
+        )
+        return document
+
+    def channel(self, topic: str, channel: str) -> dict[str, Any]:
+        rows = self.stats(f"&topic={topic}&channel={channel}")["topics"]
+        found: dict[str, Any] = rows[0]["channels"][0]
+        return found
+
+
+class Answer:
+    def __init__(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.status, self.body, self.headers = status, body, headers
+
+
+class V2:
+    """A client that sends what it is told and hands out frames."""
+
+    def __init__(self, address: Any, magic: bytes = b"  V2", **identify: Any) -> None:
+        self.socket = socket.create_connection((address.host, address.port), TIMEOUT_SECONDS)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = bytearray()
+        self._frames: list[Frame] = []
+        self.send(magic)
+        if identify:
+            self.identify(**identify)
+
+    def __enter__(self) -> V2:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def identify(self, **values: Any) -> Frame:
+        self.send(b"IDENTIFY\n" + frames.with_size(json.dumps(values).encode()))
+        return self.read()
+
+    def read(self, timeout: float = TIMEOUT_SECONDS) -> Frame:
+        """The next frame. EOFError at the end, TimeoutError when nothing comes."""
+        deadline = time.monotonic() + timeout
+        while not self._frames:
+            self.socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            data = self.socket.recv(65536)
+            if not data:
+                raise EOFError
+            self._buffer += data
+            self._frames += frames.take_frames(self._buffer)
+        return self._frames.pop(0)
+
+    def ask(self, data: bytes) -> Frame:
+        self.send(data)
+        return self.read()
+
+    def message(self, timeout: float = TIMEOUT_SECONDS) -> Message:
+        frame = self.read(timeout)
+        assert frame.type == FrameType.MESSAGE, frame
+        return frames.decode_message(frame.data)
+
+    def is_closed(self) -> bool:
+        try:
+            frame = self.read()
+        except (EOFError, ConnectionResetError):
+            return True
+        raise AssertionError(f"a frame came instead of the end: {frame}")
+
+    def is_silent(self, seconds: float = 0.1) -> bool:
+        try:
+            frame = self.read(seconds)
+        except TimeoutError:
+            return True
+        raise AssertionError(f"a frame came: {frame}")
+
+
+def pub(topic: bytes, body: bytes) -> bytes:
+    return b"PUB %b\n" % topic + frames.with_size(body)
+
+
+def mpub(topic: bytes, bodies: list[bytes]) -> bytes:
+    return b"MPUB %b\n" % topic + frames.with_size(frames.encode_bodies(bodies))
+
+
+def dpub(topic: bytes, delay_ms: int, body: bytes) -> bytes:
+    return b"DPUB %b %d\n" % (topic, delay_ms) + frames.with_size(body)
+
+
+def u32(value: int) -> bytes:
+    return struct.pack(">i", value)
+
+
+def eventually(holds: Callable[[], bool], timeout: float = TIMEOUT_SECONDS) -> bool:
+    deadline = time.monotonic() + timeout
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
