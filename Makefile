@@ -53,5 +53,5 @@ $(INSTALLED): pyproject.toml setup.py | $(BIN)/python
 	@touch $@
 
 $(BUILT): $(INSTALLED) $(PYX) $(PXD)
-	@$(BIN)/python setup.py --quiet build_ext --inplace
+	@$(BIN)/python setup.py --quiet build_ext --inplace --parallel 4
 	@touch $@

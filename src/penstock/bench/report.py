@@ -110,7 +110,7 @@ def remark(found: dict[str, Any]) -> str:
         anonymous, base = found["anonymous_kb"] / 1000, found["base_rss_kb"] / 1000
         return f"{found['queued']:,.0f} queued, anonymous {anonymous:.0f} MB, empty {base:.0f} MB"
     if found["starved"] > STARVED_SHARE_MAX:
-        return f"waited for its core {found['starved']:.0%} of the time"
+        return f"waited for its core {min(1.0, found['starved']):.0%} of the time"
     return ""
 
 
