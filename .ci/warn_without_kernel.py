@@ -19,7 +19,7 @@ def main() -> int:
     missing = missing_modules(SOURCE)
     if missing:
         print(
-            f"WARNING: not compiled: {', '.join(missing)}.\n"
+            f"WARNING: {len(missing)} modules are not compiled: {', '.join(missing[:3])}, ...\n"
             "         Penstock runs on its pure-Python kernel: correct, but many times slower.\n"
             "         Install a C compiler and Python's headers, then: make clean build",
             file=sys.stderr,
