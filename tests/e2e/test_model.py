@@ -276,9 +276,7 @@ class ChannelMachine(RuleBasedStateMachine):
             if answer is not Answer.DONE:
                 text = f"E_{verb}_FAILED {verb} {message.id.decode()} failed {answer.value}"
                 expected.append(text.encode())
-        lines = b"".join(
-            f"{verb} {message.id.decode()}{suffix}\n".encode() for message in chosen
-        )
+        lines = b"".join(f"{verb} {message.id.decode()}{suffix}\n".encode() for message in chosen)
         self.do(consumer, lines, cut, expected)
 
     def apply(self, consumer: Consumer, verb: str, body: bytes, suffix: str) -> Answer:

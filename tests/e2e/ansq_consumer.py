@@ -1,0 +1,79 @@
+"""Consumes with ansq and prints one JSON line per delivery: `ansq_consumer.py OPTIONS`, as
+`pynsq_consumer.py`, without `batch`. It ends with CLS and prints the answer to that too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from typing import Any
+
+import ansq
+from ansq.tcp.types import NSQMessage
+
+MESSAGE_TIMEOUT_MS = 1_000
+TOUCH_EVERY_S = 0.6
+TOUCHES = 3
+
+
+async def consume(options: dict[str, Any]) -> None:
+    first = options.get("first", "finish")
+    short = first in ("ignore", "touch")
+    features = ansq.ConnectionFeatures(
+        heartbeat_interval=1_000, msg_timeout=MESSAGE_TIMEOUT_MS if short else 60_000
+    )
+    heartbeats = 0
+
+    async def on_heartbeat(connection: Any) -> None:
+        nonlocal heartbeats
+        heartbeats += 1
+
+    connection = await ansq.open_connection(
+        "127.0.0.1",
+        options["port"],
+        connection_options=ansq.ConnectionOptions(
+            features=features, auto_reconnect=False, on_heartbeat=on_heartbeat
+        ),
+    )
+    await connection.subscribe(
+        options["topic"], options["channel"], options.get("max_in_flight", 1)
+    )
+    left = options["count"]
+    while left:
+        message = await connection.wait_for_message()
+        if message is None:
+            raise ConnectionError("the daemon hung up")
+        event = {
+            "body": message.body.decode(),
+            "attempts": message.attempts,
+            "at": time.monotonic(),
+            "heartbeats": heartbeats,
+        }
+        print(json.dumps(event), flush=True)
+        left -= await handle(message, first)
+    answer = await connection.execute("CLS")
+    print(json.dumps({"cls": answer.body.decode()}))
+    await connection.close()
+
+
+async def handle(message: NSQMessage, first: str) -> bool:
+    """True when it was finished."""
+    if message.attempts > 1 or first == "finish":
+        await message.fin()
+        return True
+    if first == "requeue":
+        await message.req(0)
+    elif first == "requeue later":
+        await message.req(1_000)
+    elif first == "touch":
+        for _ in range(TOUCHES):
+            await message.touch()
+            await asyncio.sleep(TOUCH_EVERY_S)
+        await message.fin()
+        return True
+    return False
+
+
+if __name__ == "__main__":
+    asyncio.run(consume(json.loads(sys.argv[1])))

@@ -1,0 +1,96 @@
+"""Consumes with pynsq's Reader and prints one JSON line per delivery.
+
+`pynsq_consumer.py OPTIONS`, a JSON object: `port`, `topic`, `channel`, `count` (of FINs, then it
+ends), `max_in_flight`, and `first`, what to do with a message at its first attempt: `finish`,
+`requeue`, `requeue later` (after a second), `ignore` (let it time out), `touch` (hold it for two
+seconds, with a message timeout of one), `batch` (keep messages until the reader is starved, as
+pynsq's documentation shows, then finish all of them).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import nsq
+from tornado.ioloop import IOLoop
+
+MESSAGE_TIMEOUT_S = 1
+TOUCH_EVERY_S = 0.6
+TOUCHES = 3
+LINGER_S = 0.2  # the last FIN has to leave
+
+
+class Script:
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.first: str = options.get("first", "finish")
+        self.left: int = options["count"]
+        self.batch: list[nsq.Message] = []
+        self.reader = CountingReader(
+            options["topic"],
+            options["channel"],
+            message_handler=self.handle,
+            nsqd_tcp_addresses=[f"127.0.0.1:{options['port']}"],
+            max_in_flight=options.get("max_in_flight", 1),
+            max_tries=0,
+            heartbeat_interval=1,
+            msg_timeout=MESSAGE_TIMEOUT_S if self.first in ("ignore", "touch") else None,
+        )
+
+    def handle(self, message: nsq.Message) -> None:
+        message.enable_async()
+        event = {
+            "body": message.body.decode(),
+            "attempts": message.attempts,
+            "at": time.monotonic(),
+            "heartbeats": self.reader.heartbeats,
+        }
+        print(json.dumps(event), flush=True)
+        if message.attempts > 1 or self.first == "finish":
+            self.finish(message)
+        elif self.first == "requeue":
+            message.requeue(delay=0, backoff=False)
+        elif self.first == "requeue later":
+            message.requeue(delay=1, backoff=False)
+        elif self.first == "touch":
+            self.touch(message, TOUCHES)
+        elif self.first == "batch":
+            self.gather(message)
+
+    def touch(self, message: nsq.Message, times: int) -> None:
+        if times == 0:
+            self.finish(message)
+            return
+        message.touch()
+        IOLoop.current().call_later(TOUCH_EVERY_S, self.touch, message, times - 1)
+
+    def gather(self, message: nsq.Message) -> None:
+        self.batch.append(message)
+        if self.reader.is_starved():
+            batch, self.batch = self.batch, []
+            for one in batch:
+                self.finish(one)
+
+    def finish(self, message: nsq.Message) -> None:
+        message.finish()
+        self.left -= 1
+        if self.left == 0:
+            IOLoop.current().call_later(LINGER_S, self.end)
+
+    def end(self) -> None:
+        self.reader.close()
+        IOLoop.current().stop()
+
+
+class CountingReader(nsq.Reader):
+    heartbeats = 0
+
+    def heartbeat(self, conn: Any) -> None:
+        self.heartbeats += 1
+
+
+if __name__ == "__main__":
+    Script(json.loads(sys.argv[1]))
+    nsq.run()

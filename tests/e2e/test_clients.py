@@ -1,0 +1,225 @@
+"""Client libraries that people use, unchanged, each in a process of its own: pynsq and ansq."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .daemon import Daemon
+
+HERE = Path(__file__).resolve().parent
+LIBRARIES = ("pynsq", "ansq")
+END_S_MAX = 30
+PUBLISHED = sorted(["one", "two", "three", "four", "later", *(f"window {n}" for n in range(100))])
+
+
+class Child:
+    """A client program; `with` makes sure that none is left."""
+
+    def __init__(self, script: str, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / f"{script}.py"), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def lines(self) -> list[Any]:
+        """What it printed until its orderly end."""
+        try:
+            out, err = self.process.communicate(timeout=END_S_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            out, err = self.process.communicate()
+            raise AssertionError(f"it did not end:\n{out[-2000:]}\n{err[-4000:]}") from None
+        assert self.process.returncode == 0, f"{out[-2000:]}\n{err[-4000:]}"
+        return [json.loads(line) for line in out.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("clients") / "data") as daemon:
+        yield daemon
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture
+def topic(library: str, request: pytest.FixtureRequest) -> str:
+    return f"{library}.{request.function.__name__.removeprefix('test_')}"[:64]
+
+
+def consumer(daemon: Daemon, library: str, topic: str, count: int, **options: Any) -> Child:
+    options = {
+        "channel": "chan",
+        **options,
+        "port": daemon.tcp_port,
+        "topic": topic,
+        "count": count,
+    }
+    return Child(f"{library}_consumer", json.dumps(options))
+
+
+def publish(daemon: Daemon, topic: str, *bodies: str) -> None:
+    with daemon.client() as client:
+        client.mpub(topic, [body.encode() for body in bodies])
+
+
+def deliveries(lines: list[Any]) -> list[tuple[str, int]]:
+    return [(line["body"], line["attempts"]) for line in lines if "body" in line]
+
+
+def wait_for_nothing_left(daemon: Daemon, topic: str, channel: str = "chan") -> dict[str, Any]:
+    """The consumer is gone: its FINs have been read, or will be within a moment."""
+    deadline_s = time.monotonic() + 5
+    while True:
+        stats = daemon.channel_stats(topic, channel)
+        left = stats["depth"] + stats["in_flight_count"] + stats["deferred_count"]
+        if (left == 0 and stats["client_count"] == 0) or time.monotonic() > deadline_s:
+            break
+        time.sleep(0.02)
+    assert left == 0, stats
+    assert stats["client_count"] == 0, stats
+    return stats
+
+
+def test_every_way_to_publish_reaches_two_channels(
+    daemon: Daemon, library: str, topic: str
+) -> None:
+    started_s = time.monotonic()
+    with (
+        consumer(daemon, library, topic, len(PUBLISHED), channel="first", max_in_flight=200) as a,
+        consumer(daemon, library, topic, len(PUBLISHED), channel="second", max_in_flight=10) as b,
+    ):
+        wait_for_consumers(daemon, topic, "first", "second")
+        with Child(f"{library}_producer", str(daemon.tcp_port), topic) as producer:
+            answers = producer.lines()[0]
+        assert answers == ["OK"] * 103
+        for lines in (a.lines(), b.lines()):
+            found = deliveries(lines)
+            assert sorted(body for body, _ in found) == PUBLISHED
+            assert {attempts for _, attempts in found} == {1}
+            later = next(line for line in lines if line.get("body") == "later")
+            assert later["at"] - started_s >= 0.4
+            if library == "ansq":
+                assert lines[-1] == {"cls": "CLOSE_WAIT"}
+    for channel in ("first", "second"):
+        wait_for_nothing_left(daemon, topic, channel)
+
+
+def wait_for_consumers(daemon: Daemon, topic: str, *channels: str) -> None:
+    deadline_s = time.monotonic() + END_S_MAX
+    while time.monotonic() < deadline_s:
+        rows = [row for row in daemon.stats()["topics"] if row["topic_name"] == topic]
+        found = {
+            channel["channel_name"]: channel["client_count"]
+            for row in rows
+            for channel in row["channels"]
+        }
+        if all(found.get(channel) for channel in channels):
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"no consumers on {topic}: {found}")
+
+
+def test_a_producer_comes_before_any_channel(daemon: Daemon, library: str, topic: str) -> None:
+    with Child(f"{library}_producer", str(daemon.tcp_port), topic) as producer:
+        assert producer.lines()[0] == ["OK"] * 103
+    with consumer(daemon, library, topic, len(PUBLISHED), max_in_flight=1) as child:
+        assert sorted(body for body, _ in deliveries(child.lines())) == PUBLISHED
+
+
+def test_a_requeued_message_comes_again_at_once(daemon: Daemon, library: str, topic: str) -> None:
+    publish(daemon, topic, "m")
+    with consumer(daemon, library, topic, 1, first="requeue") as child:
+        first, second = (line for line in child.lines() if "body" in line)
+    assert (first["attempts"], second["attempts"]) == (1, 2)
+    assert second["at"] - first["at"] < 0.5
+    assert wait_for_nothing_left(daemon, topic)["requeue_count"] == 1
+
+
+def test_a_message_requeued_with_a_delay_comes_when_it_is_due(
+    daemon: Daemon, library: str, topic: str
+) -> None:
+    publish(daemon, topic, "m")
+    with consumer(daemon, library, topic, 1, first="requeue later") as child:
+        first, second = (line for line in child.lines() if "body" in line)
+    assert (first["attempts"], second["attempts"]) == (1, 2)
+    assert 0.99 <= second["at"] - first["at"] < 1.5
+    assert wait_for_nothing_left(daemon, topic)["requeue_count"] == 1
+
+
+def test_a_message_without_an_answer_times_out_and_comes_again(
+    daemon: Daemon, library: str, topic: str
+) -> None:
+    publish(daemon, topic, "m")
+    with consumer(daemon, library, topic, 1, first="ignore") as child:
+        first, second = (line for line in child.lines() if "body" in line)
+    assert (first["attempts"], second["attempts"]) == (1, 2)
+    assert 0.99 <= second["at"] - first["at"] < 1.5
+    stats = wait_for_nothing_left(daemon, topic)
+    assert (stats["timeout_count"], stats["requeue_count"]) == (1, 0)
+
+
+def test_a_touched_message_outlives_its_timeout(daemon: Daemon, library: str, topic: str) -> None:
+    publish(daemon, topic, "m")
+    with consumer(daemon, library, topic, 1, first="touch") as child:
+        assert deliveries(child.lines()) == [("m", 1)]
+    assert wait_for_nothing_left(daemon, topic)["timeout_count"] == 0
+
+
+def test_a_quiet_consumer_is_kept_alive_by_heartbeats(
+    daemon: Daemon, library: str, topic: str
+) -> None:
+    with consumer(daemon, library, topic, 1) as child:
+        wait_for_consumers(daemon, topic, "chan")
+        time.sleep(3.2)  # heartbeats are a second apart; two unanswered ones would end it
+        publish(daemon, topic, "m")
+        (line,) = (line for line in child.lines() if "body" in line)
+    assert line["heartbeats"] >= 2
+
+
+def test_rdy_bounds_what_a_consumer_holds(daemon: Daemon, library: str, topic: str) -> None:
+    """It answers nothing, so it gets as many as it is ready for, and no more."""
+    publish(daemon, topic, *(str(number) for number in range(50)))
+    with consumer(daemon, library, topic, 50, first="hold", max_in_flight=7) as child:
+        wait_for_consumers(daemon, topic, "chan")
+        deadline_s = time.monotonic() + 5
+        while daemon.channel_stats(topic, "chan")["in_flight_count"] < 7:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        time.sleep(0.3)
+        stats = daemon.channel_stats(topic, "chan")
+        assert (stats["in_flight_count"], stats["depth"]) == (7, 43)
+        child.process.kill()
+
+
+def test_pynsq_gathers_batches_until_it_is_starved(daemon: Daemon) -> None:
+    """The way that pynsq's documentation shows to work in batches: keep messages until the reader
+    says that it holds nearly all it may, 85 of 100. Messages trickle in one at a time here, so a
+    daemon that waits for FINs before it fills the last quarter would wait for ever."""
+    with consumer(daemon, "pynsq", "batches", 85, first="batch", max_in_flight=100) as child:
+        wait_for_consumers(daemon, "batches", "chan")
+        with daemon.client() as client:
+            for number in range(99):
+                client.pub("batches", b"%d" % number)
+        assert len(deliveries(child.lines())) >= 85
