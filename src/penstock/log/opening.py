@@ -72,9 +72,12 @@ class Opening:
         stopped = self._sync(first) if written_end > decision.synced_seen or cut else None
         active = self._items[-1]
         index = self._index(active)
+        segments = Segments(self._disk, self._items, index, self._settings.index_every_bytes)
+        for segment in self._items[first:-1] if not damaged else ():
+            segments.save_index(self._index(segment))
         last = self._last.header if self._last is not None else None
         opened = Opened(
-            segments=Segments(self._disk, self._items, index, self._settings.index_every_bytes),
+            segments=segments,
             prepared=self._disk.size(active.path),
             written_end=written_end,
             synced_end=written_end if stopped is None else decision.synced_seen,

@@ -33,5 +33,19 @@ class SyncJob:
         """May raise OSError. Older segments first: a log has no holes."""
         for file in self._files:
             file.fdatasync()
+        for segment in self.sealed:
+            self._sync_index(segment.index_path)
         if self._directory is not None:
             self._disk.sync_directory(self._directory)
+
+    def _sync_index(self, path: str) -> None:
+        """Spares a later start the work of making it anew. No promise hangs on it, so its failure
+        stops nothing."""
+        try:
+            file = self._disk.open(path)
+            try:
+                file.fdatasync()
+            finally:
+                file.close()
+        except OSError:
+            return

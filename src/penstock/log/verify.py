@@ -1,0 +1,361 @@
+"""Checking a data directory byte by byte: every checksum, and whether the files agree.
+
+After a clean stop every byte is accounted for, so anything odd is a finding. While the log runs, or
+after it was killed, the tail may be unfinished: what stands above the highest synced end that is
+noted anywhere is a note then, not a finding (`recovery.py` argues why). Below it, nothing is
+excused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.kernel import id_at
+from penstock.log import names
+from penstock.log.disk import Disk, read_file
+from penstock.log.index import ENTRY_BYTES, IndexEntry, decode_entries
+from penstock.log.inspect import Found, Place
+from penstock.log.journals import JournalFile, read_journal
+from penstock.log.mark import COPY_BYTES, COPY_POSITIONS, FILE_BYTES, Mark, decode, decode_file
+from penstock.log.scan import Batch, Blocks, walk
+
+JOURNAL_BYTES_READ_MAX = 1 << 30
+
+
+class Finding(NamedTuple):
+    path: str
+    position: int | None
+    from_offset: int | None
+    to_offset: int | None
+    reason: str
+
+
+class PartitionSummary(NamedTuple):
+    topic: str
+    partition: int
+    path: str
+    segments: int
+    from_offset: int
+    to_offset: int
+    batches: int
+    bytes_checked: int
+    clean: bool
+
+
+@dataclass(slots=True)
+class Report:
+    """`findings` is what is wrong; `notes` is what is only worth knowing."""
+
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+    partitions: list[PartitionSummary] = field(default_factory=list)
+    bytes_checked: int = 0
+
+    def find(
+        self,
+        path: str,
+        position: int | None,
+        reason: str,
+        offsets: tuple[int, int] | None = None,
+        is_note: bool = False,
+    ) -> None:
+        from_offset, to_offset = offsets if offsets is not None else (None, None)
+        row = Finding(path, position, from_offset, to_offset, reason)
+        (self.notes if is_note else self.findings).append(row)
+
+
+def verify(disk: Disk, found: Found) -> Report:
+    report = Report()
+    for path in found.settings:
+        _verify_settings(disk, path, report)
+    for place in found.places:
+        PartitionCheck(disk, place, report).run()
+    for path in found.files:
+        _verify_file(disk, path, report)
+    return report
+
+
+def _verify_settings(disk: Disk, path: str, report: Report) -> None:
+    data = read_file(disk, path, JOURNAL_BYTES_READ_MAX)
+    report.bytes_checked += len(data)
+    try:
+        value = json.loads(data)
+    except ValueError as error:
+        report.find(path, None, f"not JSON: {error}")
+        return
+    if not isinstance(value, dict):
+        report.find(path, None, "not a JSON object")
+
+
+def _verify_file(disk: Disk, path: str, report: Report) -> None:
+    """One file for itself. What only its neighbours could tell is not checked."""
+    directory, name = os.path.split(path)
+    check = PartitionCheck(disk, Place("", 0, directory), report)
+    base = names.segment_base(name)
+    if base is not None:
+        check.check_segment(base, None)
+        check.judge_tail()
+    elif name == names.MARK:
+        check.check_mark([name])
+    elif names.is_journal(name):
+        check.check_journals([name])
+    elif names.index_base(name) is not None:
+        entries = decode_entries(read_file(disk, path, JOURNAL_BYTES_READ_MAX))
+        if [e.offset for e in entries] != sorted({e.offset for e in entries}):
+            report.find(path, None, "the offsets of the index do not rise")
+    elif names.spare_number(name) is not None:
+        report.find(path, None, "a spare file holds no data", is_note=True)
+    else:
+        _verify_settings(disk, path, report)
+
+
+class PartitionCheck:
+    """One partition. The mark and the indexes are read before the segments they speak of, so that
+    what a running daemon adds meanwhile contradicts nothing."""
+
+    def __init__(self, disk: Disk, place: Place, report: Report) -> None:
+        self._disk = disk
+        self._place = place
+        self._report = report
+        self._clean = False
+        self._mark = Mark()
+        self._synced_seen = 0
+        self._expected: int | None = None  # the offset that must come next
+        self._last_id = 0
+        self._batches = 0
+        self._bytes = 0
+        self._holes: list[tuple[str, int, int, int | None]] = []  # path, position, from, to
+
+    def run(self) -> None:
+        inside = sorted(self._disk.listdir(self._place.path))
+        bases = names.segment_bases(inside)
+        self.check_mark(inside)
+        for number, base in enumerate(bases):
+            limit = bases[number + 1] if number + 1 < len(bases) else None
+            self._unless_gone(self._path(names.segment_name(base)), self.check_segment, base, limit)
+        self.judge_tail()
+        self.check_journals(inside)
+        for name in inside:
+            self._check_other(name, set(bases))
+        self._report.bytes_checked += self._bytes
+        self._report.partitions.append(
+            PartitionSummary(
+                self._place.topic,
+                self._place.partition,
+                self._place.path,
+                len(bases),
+                bases[0] if bases else 0,
+                self._expected or 0,
+                self._batches,
+                self._bytes,
+                self._clean,
+            )
+        )
+
+    def _unless_gone(
+        self, path: str, check: Callable[[int, int | None], None], base: int, limit: int | None
+    ) -> None:
+        try:
+            check(base, limit)
+        except FileNotFoundError:  # retention of a running daemon was faster
+            self._report.find(path, None, "the file is gone meanwhile", is_note=True)
+            self._expected = limit
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._place.path, name)
+
+    # --- the mark ---
+
+    def check_mark(self, inside: list[str]) -> None:
+        path = self._path(names.MARK)
+        if names.MARK not in inside:
+            self._report.find(path, None, "there is no mark")
+            return
+        data = read_file(self._disk, path, FILE_BYTES + 1)
+        self._bytes += len(data)
+        state = decode_file(data)
+        copies = [decode(data[at : at + COPY_BYTES]) for at in COPY_POSITIONS]
+        if state.mark is not None:
+            self._mark = state.mark
+            self._synced_seen = state.mark.synced_end
+            # "Clean" is written to both copies, so a clean one beside a hurt one says so as well.
+            self._clean = any(copy == self._mark._replace(clean=True) for copy in copies)
+            if None not in copies and copies[0] != copies[1]:
+                self._clean = False
+        for number, copy in enumerate(copies):
+            if copy is None:
+                unfinished = not self._clean and state.mark is not None
+                reason = f"copy {number} of the mark is not sound"
+                self._report.find(path, COPY_POSITIONS[number], reason, is_note=unfinished)
+        if any(data[COPY_BYTES : COPY_POSITIONS[1]]):
+            self._report.find(path, COPY_BYTES, "bytes between the copies are not zero")
+        if len(data) != FILE_BYTES:
+            self._report.find(path, len(data), f"the mark is not {FILE_BYTES} bytes long")
+
+    # --- segments ---
+
+    def check_segment(self, base: int, limit: int | None) -> None:
+        path = self._path(names.segment_name(base))
+        index = self._read_index(base, limit)
+        file = self._disk.open(path)
+        try:
+            blocks = Blocks(file, file.size())
+            position = self._check_batches(path, blocks, base, limit, index)
+            self._check_rest(path, blocks, position, limit)
+            self._bytes += blocks.end
+        finally:
+            file.close()
+        index_path = self._path(names.index_name(base))
+        hurt = {at for hole_path, at, _, _ in self._holes if hole_path == path}
+        for entry in index.values():
+            if entry.position in hurt:
+                continue  # that no batch stands there is said already
+            beyond = limit is None and not self._clean and entry.position >= position
+            self._report.find(
+                index_path,
+                None,
+                f"the entry for position {entry.position} points to no batch",
+                (entry.offset, entry.offset + 1),
+                is_note=beyond,
+            )
+
+    def _check_batches(
+        self,
+        path: str,
+        blocks: Blocks,
+        base: int,
+        limit: int | None,
+        index: dict[int, IndexEntry],
+    ) -> int:
+        """Walk all batches; returns where they end."""
+        position, expected = 0, base
+        for batch in walk(blocks, 0, base, limit):
+            if batch.header.base_offset != expected:
+                self._holes.append((path, position, expected, batch.header.base_offset))
+            self._check_batch(path, batch)
+            self._check_entry(base, batch, index)
+            position, expected = batch.end_position, batch.end_offset
+        if limit is not None and expected > limit:
+            self._report.find(path, position, "offsets appear twice", (limit, expected))
+        elif limit is not None and expected < limit:
+            self._holes.append((path, position, expected, limit))
+        self._expected = expected if limit is None else limit
+        return position
+
+    def _check_batch(self, path: str, batch: Batch) -> None:
+        header = batch.header
+        offsets = (header.base_offset, batch.end_offset)
+        if header.base_id <= self._last_id:
+            self._report.find(path, batch.position, "ids do not rise", offsets)
+        if header.synced_end > header.base_offset:
+            self._report.find(path, batch.position, "the synced end is ahead of the log", offsets)
+        self._last_id = id_at(header.base_id, header.count - 1)
+        self._synced_seen = max(self._synced_seen, header.synced_end)
+        self._batches += 1
+
+    def _check_rest(self, path: str, blocks: Blocks, position: int, limit: int | None) -> None:
+        """Bytes behind the last batch."""
+        used = blocks.used_end(position)
+        if used == position or (self._holes and self._holes[-1][:2] == (path, position)):
+            return
+        is_note = limit is not None or not self._clean
+        reason = f"{used - position} bytes behind the last batch are none of the log's"
+        self._report.find(path, position, reason, is_note=is_note)
+
+    def judge_tail(self) -> None:
+        """Holes below the highest synced end are damage, the first one above it is the unfinished
+        tail; and the log must reach as far as it was synced."""
+        end = self._expected or 0
+        for path, position, from_offset, to_offset in self._holes:
+            if not self._clean and self._is_sound_now(path, position, from_offset):
+                continue
+            is_note = from_offset >= self._synced_seen and not self._clean
+            reason = "an unfinished write" if is_note else "no sound batch where one must be"
+            offsets = (from_offset, from_offset + 1 if to_offset is None else to_offset)
+            self._report.find(path, position, reason, offsets, is_note=is_note)
+        if end < self._synced_seen or (self._clean and end != self._mark.written_end):
+            known = max(self._synced_seen, self._mark.written_end)
+            self._report.find(
+                self._place.path,
+                None,
+                f"the log ends at offset {end}, but {known} is noted as its end",
+                (min(end, known), max(end, known)),
+            )
+
+    def _is_sound_now(self, path: str, position: int, offset: int) -> bool:
+        """A running daemon may have written the batch after its place was looked at."""
+        try:
+            file = self._disk.open(path)
+        except FileNotFoundError:
+            return True
+        try:
+            batch = Blocks(file, file.size()).sound(position)
+            return batch is not None and batch.header.base_offset == offset
+        finally:
+            file.close()
+
+    # --- indexes ---
+
+    def _read_index(self, base: int, limit: int | None) -> dict[int, IndexEntry]:
+        """Entries by position; what is wrong with the file as such is reported here."""
+        path = self._path(names.index_name(base))
+        if not self._disk.exists(path):
+            if self._disk.size(self._path(names.segment_name(base))):
+                self._report.find(path, None, "no index; it will be made anew", is_note=True)
+            return {}
+        data = read_file(self._disk, path, JOURNAL_BYTES_READ_MAX)
+        self._bytes += len(data)
+        entries = decode_entries(data)
+        if len(data) % ENTRY_BYTES:
+            is_note = limit is None and not self._clean
+            self._report.find(path, len(data), "the index ends inside an entry", is_note=is_note)
+        by_position = {entry.position: entry for entry in entries}
+        if len(by_position) != len(entries):
+            self._report.find(path, None, "two entries for one position")
+        return by_position
+
+    def _check_entry(self, base: int, batch: Batch, index: dict[int, IndexEntry]) -> None:
+        entry = index.pop(batch.position, None)
+        header = batch.header
+        wanted = IndexEntry(header.base_offset, batch.position, header.timestamp_ns, header.base_id)
+        if entry is not None and entry != wanted:
+            path = self._path(names.index_name(base))
+            reason = f"the entry for position {batch.position} is not what the segment says"
+            self._report.find(path, None, reason, (header.base_offset, batch.end_offset))
+
+    # --- the rest ---
+
+    def check_journals(self, inside: list[str]) -> None:
+        journals: dict[str, JournalFile] = {}
+        for name in inside:
+            if names.is_journal(name):
+                data = read_file(self._disk, self._path(name), JOURNAL_BYTES_READ_MAX)
+                self._bytes += len(data)
+                journals[name] = read_journal(data)
+        newest = max((journal.generation for journal in journals.values()), default=0)
+        for name, journal in journals.items():
+            if journal.problem:
+                # An append may have been cut short: now, or before the newer generation began.
+                is_current = journal.generation == newest
+                is_note = (journal.is_torn and newest > 0) if not is_current else not self._clean
+                self._report.find(
+                    self._path(name), journal.end_position, journal.problem, is_note=is_note
+                )
+
+    def _check_other(self, name: str, bases: set[int]) -> None:
+        path = self._path(name)
+        base = names.index_base(name)
+        if names.spare_number(name) is not None:
+            self._report.find(path, None, "ignored: a spare file holds no data", is_note=True)
+        elif base is not None and base not in bases:
+            self._report.find(path, None, "an index without a segment", is_note=True)
+        elif base is None and names.segment_base(name) is None and not _is_ours(name):
+            self._report.find(path, None, "not a file of a partition", is_note=True)
+
+
+def _is_ours(name: str) -> bool:
+    return name == names.MARK or names.is_journal(name)

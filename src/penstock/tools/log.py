@@ -1,0 +1,164 @@
+"""`penstock log`: look at a data directory, or a part of one, from outside.
+
+It takes no lock and writes nothing, so it can be used while a daemon runs. Exit codes: 0 all is
+well, 1 something was found, 2 the command line is wrong or there is nothing to look at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.log.disk import OsDisk
+from penstock.log.dump import Row, dump_file, dump_partition
+from penstock.log.inspect import Found, NothingThere, find
+from penstock.log.verify import Finding, PartitionSummary, Report, verify
+
+SOUND, FOUND, USAGE = 0, 1, 2
+
+
+def log_main(argv: list[str]) -> int:
+    try:
+        arguments = _parser().parse_args(argv)
+    except SystemExit as leaving:  # argparse has said what is wrong, or printed the help
+        return SOUND if leaving.code in (None, 0) else USAGE
+    try:
+        found = find(OsDisk(), arguments.path, arguments.topic, arguments.partition)
+        return _verify(arguments, found) if arguments.verb == "verify" else _dump(arguments, found)
+    except NothingThere as error:
+        print(f"penstock log: {error}", file=sys.stderr)
+        return USAGE
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has seen enough
+        return SOUND
+    except OSError as error:
+        print(f"penstock log: {error}", file=sys.stderr)
+        return USAGE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock log",
+        description="Look at stored messages. PATH is a data directory, a topic, a partition or a "
+        "file of one. Nothing is written or locked.",
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    check = verbs.add_parser("verify", help="check every byte; exit code 1 when something is wrong")
+    show = verbs.add_parser("dump", help="show messages, or what another file says")
+    for verb in (check, show):
+        verb.add_argument("path", metavar="PATH")
+        verb.add_argument("--json", action="store_true", help="for scripts")
+        verb.add_argument("--topic", metavar="T", help="only this topic")
+        verb.add_argument("--partition", type=int, metavar="N", help="only this partition")
+    show.add_argument("--from-offset", type=int, default=0, metavar="N")
+    show.add_argument("--count", type=int, metavar="N", help="at most so many rows")
+    show.add_argument("--bodies", action="store_true", help="show the bodies too")
+    return parser
+
+
+# --- verify ---
+
+
+def _verify(arguments: argparse.Namespace, found: Found) -> int:
+    report = verify(OsDisk(), found)
+    if arguments.json:
+        print(json.dumps(_report_json(report), indent=2))
+    else:
+        for line in _report_lines(report):
+            print(line)
+    return FOUND if report.findings else SOUND
+
+
+def _report_json(report: Report) -> dict[str, Any]:
+    return {
+        "sound": not report.findings,
+        "findings": [finding._asdict() for finding in report.findings],
+        "notes": [note._asdict() for note in report.notes],
+        "partitions": [summary._asdict() for summary in report.partitions],
+        "bytes_checked": report.bytes_checked,
+    }
+
+
+def _report_lines(report: Report) -> Iterator[str]:
+    for summary in report.partitions:
+        yield _summary_line(summary)
+    for note in report.notes:
+        yield f"note     {_finding_text(note)}"
+    for finding in report.findings:
+        yield f"DAMAGED  {_finding_text(finding)}"
+    count = len(report.findings)
+    verdict = "all sound" if not count else f"{count} finding{'s' if count > 1 else ''}"
+    yield f"{report.bytes_checked:,} bytes checked: {verdict}"
+
+
+def _summary_line(summary: PartitionSummary) -> str:
+    messages = summary.to_offset - summary.from_offset
+    stop = "clean stop" if summary.clean else "running, or not stopped in an orderly way"
+    return (
+        f"{summary.topic}/{summary.partition}: {messages:,} messages from offset "
+        f"{summary.from_offset} in {summary.batches:,} batches and {summary.segments} segments "
+        f"({stop})"
+    )
+
+
+def _finding_text(finding: Finding) -> str:
+    where = finding.path if finding.position is None else f"{finding.path} at {finding.position}"
+    offsets = ""
+    if finding.from_offset is not None and finding.to_offset is not None:
+        offsets = f" (offsets {finding.from_offset} to {max(finding.to_offset - 1, 0)})"
+    return f"{where}{offsets}: {finding.reason}"
+
+
+# --- dump ---
+
+
+def _dump(arguments: argparse.Namespace, found: Found) -> int:
+    found_hole = False
+    disk = OsDisk()
+    sources = [
+        (place.topic, place.partition, dump_partition(disk, place, arguments.from_offset))
+        for place in found.places
+    ]
+    sources += [("", 0, dump_file(disk, path, arguments.from_offset)) for path in found.files]
+    for topic, partition, rows in sources:
+        if len(sources) > 1 and not arguments.json:
+            print(f"{topic}/{partition}")
+        for row in itertools.islice(rows, arguments.count):
+            found_hole |= "hole" in row or "problem" in row or row.get("sound") is False
+            named = {"topic": topic, "partition": partition, **row} if topic else row
+            print(_row_json(named, arguments) if arguments.json else _row_text(row, arguments))
+    return FOUND if found_hole else SOUND
+
+
+def _row_json(row: Row, arguments: argparse.Namespace) -> str:
+    shown = {
+        name: value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+        for name, value in row.items()
+        if name != "body" or arguments.bodies
+    }
+    return json.dumps(shown)
+
+
+def _row_text(row: Row, arguments: argparse.Namespace) -> str:
+    if "body" not in row:
+        return "  ".join(f"{name}={value}" for name, value in row.items())
+    common = ("offset", "id", "timestamp_ns", "batch", "position", "size", "body")
+    extra = "".join(f"  {name}={value!r}" for name, value in row.items() if name not in common)
+    body = f"  {row['body']!r}" if arguments.bodies else ""
+    return (
+        f"{row['offset']:>12}  {row['id']}  {_time_text(row['timestamp_ns'])}  "
+        f"{row['size']:>8}{extra}{body}"
+    )
+
+
+def _time_text(timestamp_ns: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(timestamp_ns // 10**9, UTC)
+    except (OverflowError, ValueError, OSError):  # a time that no calendar has
+        return f"{timestamp_ns} ns"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ns % 10**9 // 1000:06d}Z"

@@ -1,0 +1,143 @@
+"""`penstock log dump` and `penstock log verify`, as an operator calls them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.kernel import encode_batch
+from penstock.log.disk import OsDisk
+from penstock.log.partition import PartitionLog
+from penstock.tools.log import log_main
+
+NOW_NS = 1_790_000_000 * 10**9
+FIRST_ID = 0x18A26F9AC7A69000
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Two topics: five batches of two messages, and one with a key."""
+    for topic, batches in (("orders", 5), ("other", 1)):
+        log = PartitionLog.create(OsDisk(), tmp_path / "topics" / topic / "0")
+        for n in range(batches):
+            bodies = [b"%s %d" % (topic.encode(), 2 * n + i) for i in range(2)]
+            sections: dict[int, dict[int, int | bytes]] | None = (
+                {64: {1: b"a key"}} if topic == "other" else None
+            )
+            base_id = FIRST_ID + 2 * n
+            data = encode_batch(bodies, 2 * n, base_id, NOW_NS, log.synced_end, sections=sections)
+            log.write([data], len(data), 2 * n, 2, base_id, base_id + 1, NOW_NS)
+        log.close()
+    (tmp_path / "node.json").write_text("{}")
+    return tmp_path
+
+
+def segment(directory: Path) -> Path:
+    return directory / "topics" / "orders" / "0" / f"{0:020d}.log"
+
+
+def test_dump_shows_messages(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert log_main(["dump", str(directory), "--topic", "orders", "--bodies"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 10
+    assert lines[3].split() == [
+        "3",
+        "18a26f9ac7a69003",
+        "2026-09-21T14:13:20.000000Z",
+        "8",
+        "b'orders",
+        "3'",
+    ]
+
+
+def test_dump_as_json(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert log_main(["dump", str(directory), "--json", "--topic", "other"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["offset"] for row in rows] == [0, 1]
+    assert rows[1]["key"] == "a key"
+    assert "body" not in rows[0]
+    assert rows[0]["topic"] == "other"
+    assert rows[0]["timestamp_ns"] == NOW_NS
+
+
+def test_dump_from_an_offset_and_so_many(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verb = ["dump", str(segment(directory)), "--from-offset", "3", "--count", "4", "--json"]
+    assert log_main([*verb, "--bodies"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["body"] for row in rows] == [f"orders {n}" for n in (3, 4, 5, 6)]
+
+
+def test_dump_goes_on_behind_a_hole_and_says_so(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = bytearray(segment(directory).read_bytes())
+    content[content.index(b"orders 4")] ^= 1
+    segment(directory).write_bytes(content)
+    assert log_main(["dump", str(segment(directory)), "--json"]) == 1
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row.get("offset") for row in rows] == [0, 1, 2, 3, None, 6, 7, 8, 9]
+    assert rows[4]["hole"] == [4, 6]
+
+
+def test_dump_of_the_other_files(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    partition = directory / "topics" / "orders" / "0"
+    assert log_main(["dump", str(partition / "mark"), "--json"]) == 0
+    copies = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(copy["synced_end"], copy["clean"]) for copy in copies] == [(10, True), (10, True)]
+    assert log_main(["dump", str(partition / f"{0:020d}.index")]) == 0
+    assert capsys.readouterr().out.startswith("offset=0  position=0  ")
+
+
+def test_verify_of_a_sound_directory(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert log_main(["verify", str(directory)]) == 0
+    out = capsys.readouterr().out
+    assert "orders/0: 10 messages from offset 0 in 5 batches and 1 segments (clean stop)" in out
+    assert out.endswith("all sound\n")
+
+
+def test_verify_names_the_damage(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = bytearray(segment(directory).read_bytes())
+    content[content.index(b"orders 4")] ^= 1
+    segment(directory).write_bytes(content)
+    assert log_main(["verify", str(directory)]) == 1
+    out = capsys.readouterr().out
+    assert f"DAMAGED  {segment(directory)} at" in out
+    assert "(offsets 4 to 5)" in out
+    assert log_main(["verify", str(directory), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert not report["sound"]
+    (finding,) = report["findings"]
+    assert (finding["from_offset"], finding["to_offset"]) == (4, 6)
+    assert log_main(["verify", str(directory), "--topic", "other"]) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["verify"],
+        ["mend", "."],
+        ["dump", ".", "--count", "many"],
+        ["verify", "/nowhere/at/all"],
+    ],
+)
+def test_a_wrong_command_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert log_main(arguments) == 2
+    assert capsys.readouterr().err
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert log_main(["--help"]) == 0
+    assert "dump" in capsys.readouterr().out
+
+
+def test_nothing_is_changed_by_looking(directory: Path) -> None:
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    log_main(["verify", str(directory)])
+    log_main(["dump", str(directory)])
+    after = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    assert before == after
