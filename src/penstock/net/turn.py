@@ -137,16 +137,17 @@ class Turn:
         tails = engine.dirty_tails()
         if tails:
             broker.write(tails)
-        events = engine.flush(mono_ns, self._wall_ns())
+        # The time anew: a message's timeout counts from when it is sent, and a turn can be long.
+        events = engine.flush(self._mono_ns(), self._wall_ns())
         if events:
-            self._settle(events, mono_ns)
+            self._settle(events)
         windows = engine.dirty_windows()
         if windows:
             broker.journal(windows)
         if engine.busy:
             self.soon()
 
-    def _settle(self, events: list[tuple[Any, ...]], mono_ns: int) -> None:
+    def _settle(self, events: list[tuple[Any, ...]]) -> None:
         """Answer what a flush asked for, and flush again, a bounded number of times."""
         engine, load, handle = self._engine, self._broker.load, self._handle
         for _ in range(LOAD_ROUNDS_MAX):
@@ -155,7 +156,7 @@ class Turn:
                     load(event[1], event[2], event[3])
                 else:
                     handle(event)
-            events = engine.flush(mono_ns, self._wall_ns())
+            events = engine.flush(self._mono_ns(), self._wall_ns())
             if not events:
                 return
         for event in events:
