@@ -67,6 +67,7 @@ cdef class Conn:
     cdef bint output_listed, ready_listed, interest_listed
     cdef u32 interest
     cdef bint want_write, hold_listed, lazy
+    cdef bint urgent  # a response is among what is unsent: nothing is held
     cdef u32 slot
 
     cdef int parse(self, const u8* data, size_t size) except -1

@@ -232,7 +232,7 @@ cdef class Conn:
     cdef int receive(self, const u8* data, size_t size) except -1:
         """Bytes just received, with nothing left over before them; what is not used is kept."""
         cdef size_t used
-        if self.state == STATE_DRAINING:
+        if self.state == STATE_DRAINING or self.closing_after_flush:
             self.drained_bytes += size
             return 0
         used = self.parse(data, size)
@@ -243,7 +243,7 @@ cdef class Conn:
     cdef int reparse(self) except -1:
         """Look at the input buffer again."""
         cdef size_t used
-        if self.state == STATE_DRAINING:
+        if self.state == STATE_DRAINING or self.closing_after_flush:
             self.input.start = self.input.length = 0
             return 0
         if self.input.length > self.input.start:
@@ -379,7 +379,7 @@ cdef class Conn:
         if self.owed_count:
             self.held = True
             return self.mark_interest()
-        topic = self.topic if self.topic is not None else b""
+        topic = b"" if reason == PARAMS else self.topic
         return self.halt((BAD_PUB, self, verb, reason, topic, a, b))
 
     cdef int find_topic(self, const u8* name, size_t size) except -1:
@@ -580,6 +580,7 @@ cdef class Conn:
                 for i in range(entry.count):
                     memcpy(self.output.data + self.output.length, OK_FRAME, 10)
                     self.output.length += 10
+                self.urgent = True
                 self.mark_output()
             elif entry.outcome == FAILED and not self.failed and self.state != STATE_GONE:
                 self.failed = True
@@ -634,8 +635,7 @@ cdef class Conn:
     def reply(self, int frame_type, bytes data not None):
         if self.state == STATE_GONE or self.closing_after_flush:
             return
-        if self.hold_since_ns:
-            self.hold_since_ns = 1  # a response takes everything held with it
+        self.urgent = True  # a response takes everything held with it
         self.send_frame(frame_type, <const u8*>data, len(data))
 
     def output_every(self, i64 bytes_max, i64 timeout_ns):
@@ -643,7 +643,7 @@ cdef class Conn:
 
     cdef bint holding(self, i64 mono_ns) noexcept:
         """Is output held back on purpose right now?"""
-        if self.hold_ns == 0 or self.hold_since_ns == 0 or self.closing_after_flush:
+        if self.hold_ns == 0 or self.hold_since_ns == 0 or self.urgent or self.closing_after_flush:
             return False
         if <i64>self.unsent_c() >= self.hold_bytes or mono_ns - self.hold_since_ns >= self.hold_ns:
             return False
@@ -656,6 +656,7 @@ cdef class Conn:
         out = (self.output.data + self.output.start)[:self.unsent_c()] if self.unsent_c() else b""
         self.output.start = self.output.length = 0
         self.hold_since_ns = 0
+        self.urgent = False
         if self.me.blocked:
             self.me.blocked = False
             if self.window is not None:

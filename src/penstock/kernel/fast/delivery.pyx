@@ -219,7 +219,7 @@ cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota) except -1:
     else:
         if conn.hold_ns and conn.hold_since_ns == 0:
             conn.hold_since_ns = hub.mono_ns
-        conn.me.blocked = conn.unsent_c() > CHUNK_BYTES
+        conn.me.blocked = conn.unsent_c() >= CHUNK_BYTES
         conn.mark_output()
     return sent
 
@@ -404,6 +404,7 @@ cdef int send_waiting(Conn conn, Hub hub) except -1:
             conn.want_write = True
         return conn.mark_interest()
     conn.hold_since_ns = 0
+    conn.urgent = False
     if conn.output.capacity > CHUNK_BYTES:
         buf_free(&conn.output)
     if conn.want_write:

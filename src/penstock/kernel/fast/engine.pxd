@@ -29,6 +29,7 @@ cdef class Engine:
     cdef int work_ready(self) except -1
     cdef int work_settled(self) except -1
     cdef int work_pumps(self) except -1
+    cdef int trim(self, Tail tail) except -1
     cdef int work_outputs(self) except -1
     cdef int work_output(self, Conn conn) except -1
     cdef int work_interests(self) except -1

@@ -248,8 +248,7 @@ cdef class Engine:
 
     cdef list take_events(self):
         cdef list events = self.hub.events
-        if events:
-            self.hub.events = []
+        self.hub.events = []
         return events
 
     cdef Py_ssize_t read_socket(self, Conn conn) except -2:
@@ -363,9 +362,10 @@ cdef class Engine:
                 conn.stalled = False
                 conn.mark_ready()
                 conn.mark_interest()
-        if hub.handed:
-            some, hub.handed = hub.handed, []
-            for tail in some:
+        cdef list handed = hub.handed
+        if handed:
+            hub.handed = []
+            for tail in handed:
                 tail.handed_listed = False
                 for window in tail.windows:
                     window.mark_pump()
@@ -375,7 +375,19 @@ cdef class Engine:
                 window.pump_listed = False
                 if not window.forgotten:
                     pump(window, hub)
+        for tail in handed:
+            self.trim(tail)
         return 0
+
+    cdef int trim(self, Tail tail) except -1:
+        """Keep in memory what the channels that read at this end have still to read."""
+        cdef Window window
+        cdef i64 wanted = tail.committed_end
+        cdef i64 start = tail.memory_start
+        for window in tail.windows:
+            if start <= window.next < wanted:
+                wanted = window.next
+        return tail.trim(wanted)
 
     cdef int work_outputs(self) except -1:
         cdef list outputs = self.hub.outputs
@@ -389,6 +401,9 @@ cdef class Engine:
     cdef int work_output(self, Conn conn) except -1:
         if conn.state == STATE_GONE:
             return self.release_socket(conn)
+        if conn.closing_after_flush and conn.drain_until_ns == 0:
+            conn.drain_until_ns = self.hub.mono_ns + DRAIN_NS
+            self.drains.append(conn)
         if conn.holding(self.hub.mono_ns):
             if not conn.hold_listed:
                 conn.hold_listed = True
@@ -421,8 +436,6 @@ cdef class Engine:
                 sock.detach()
             if conn.state == STATE_GONE:
                 return self.release_socket(conn)
-            conn.drain_until_ns = self.hub.mono_ns + DRAIN_NS
-            self.drains.append(conn)
             conn.leave()
             return conn.mark_interest()
         if conn.eof and not (conn.owed_count or conn.halted or conn.held or conn.stalled

@@ -62,3 +62,4 @@ cdef class Tail:
     cdef int advance_handed(self) except -1
     cdef int keep(self, membatch_t* batch) except -1
     cdef int drop_oldest(self) except -1
+    cdef int trim(self, i64 below_offset) except -1

@@ -16,6 +16,7 @@ cdef enum:
     SECTION_DUE = 3
     SHARED_MEMORY_BYTES_MAX = 64 << 20  # all tails together; beyond it a tail keeps one batch
     FLAG_TRAILER = 1
+    RECENT_BYTES_MAX = 512 << 10  # kept though nobody waits for it; more would leave the cache
 
 
 cdef class Tail:
@@ -249,6 +250,7 @@ cdef class Tail:
         self.hub.memory_bytes += size
         while self.ring_count > 1 and (
             self.memory_bytes > self.memory_bytes_max
+            or (not self._handing and self.memory_bytes > RECENT_BYTES_MAX)  # nobody reads here
             or self.hub.memory_bytes > SHARED_MEMORY_BYTES_MAX
         ):
             self.drop_oldest()
@@ -264,14 +266,16 @@ cdef class Tail:
         self.hub.give_batch(batch)
         return 0
 
-    def trim(self, i64 below_offset):
-        """Drop batches wholly below an offset: every channel has read them."""
+    cdef int trim(self, i64 below_offset) except -1:
+        """Drop batches wholly below an offset, which all who read at this end have read; the most
+        recent stay for those who want them again. A buffer so is used anew while still in the cache."""
         cdef membatch_t* batch
-        while self.ring_count:
+        while self.ring_count > 1 and self.memory_bytes > RECENT_BYTES_MAX:
             batch = self.ring[self.ring_head & (self.ring_capacity - 1)]
             if batch.base_offset + batch.count > below_offset:
-                return
+                break
             self.drop_oldest()
+        return 0
 
     cdef bint view(self, i64 offset, view_t* out) noexcept:
         """The batch in memory that holds `offset`, by binary search over the ring."""
