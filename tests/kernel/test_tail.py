@@ -199,7 +199,7 @@ def test_both_forms_agree_on_any_life(
     lives = []
     for form in (compiled, pure):
         side = Side(form)
-        lives.append([outcome for outcome in life(side, steps)])
+        lives.append(list(life(side, steps)))
         side.close()
     assert lives[0] == lives[1]
 

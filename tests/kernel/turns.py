@@ -1,4 +1,4 @@
-"""An engine on a bench: a clock to move, a log that is a list of batches, clients that are bytes."""
+"""An engine on a bench: a clock to move, a log that is a list of batches, clients made of bytes."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ class Side:
         return b"".join(found)
 
     def serve_needs(self, events: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Load what NEED events ask for, flush again, until no more is needed. Returns the needs."""
+        """Load what NEED events ask for and flush again, until nothing is needed."""
         needs = []
         while events:
             event = events.pop(0)

@@ -297,17 +297,18 @@ class Conn(Reader):
             self.window = None
 
     def room(self) -> int:
-        """Free places, with hysteresis: a large window is refilled in pieces worth a send."""
+        """Free places."""
         room = self.rdy_now - self.in_flight
-        if room <= 0 or self.closing or self.blocked or self.eof:
-            return 0
-        if (
+        return 0 if room <= 0 or self.closing or self.blocked or self.eof else room
+
+    def is_small_refill(self) -> bool:
+        """Hysteresis: a large RDY is refilled in pieces worth a send. A smaller one is put off, but
+        never for good: some clients answer nothing before they hold all that they asked for."""
+        return (
             self.rdy_now >= _HYSTERESIS_RDY_MIN
             and 2 * self.in_flight > self.rdy_now
-            and 4 * room < self.rdy_now
-        ):
-            return 0
-        return room
+            and 0 < 4 * self.room() < self.rdy_now
+        )
 
     # --- the end ---
 

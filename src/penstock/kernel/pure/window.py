@@ -224,8 +224,8 @@ class Window:
         self._note_stray(flight)
 
     def new_stray(self, id: int, log_id: int, attempts: int) -> Flight:
-        """The message at the cursor goes through the strays. Its own id gives way to the log's while
-        another message has it: a replay may bring the same id twice."""
+        """The message at the cursor goes through the strays. Its own id gives way to the log's
+        while another message has it: a replay may bring the same id twice."""
         if id in self._ring or self.strays.get(id) is not None:
             id = log_id
         flight = Flight(self.next, id, attempts, GONE)

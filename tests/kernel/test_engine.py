@@ -1,0 +1,536 @@
+"""The engine with real sockets: readiness, slow and silent peers, the ways a connection ends."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.kernel import Event, Verb
+from penstock.limits import CLOSE_DRAIN_NS, MIB
+
+from .turns import MAGIC, OK, SECOND, Message, Side, bodies, fin, frames, messages, mpub, pub, size
+
+PATIENCE_S = 20.0  # a busy machine may take long; a right one does not
+
+
+class Sockets(Side):
+    """An engine with socket pairs. Its clock only moves when a test moves it."""
+
+    def __init__(self, kernel: SimpleNamespace, **limits: int) -> None:
+        super().__init__(kernel, **limits)
+        self.peers: list[socket.socket] = []
+        self.events: list[tuple[Any, ...]] = []
+        self.answer: Callable[[tuple[Any, ...]], None] = lambda event: None
+
+    def close(self) -> None:
+        super().close()
+        for peer in self.peers:
+            peer.close()
+
+    def pair(self, magic: bytes = MAGIC, buffer_bytes: int = 0) -> tuple[Any, socket.socket]:
+        ours, peer = socket.socketpair()
+        if buffer_bytes:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        ours.setblocking(False)
+        peer.setblocking(False)
+        self.peers.append(peer)
+        conn = self.engine.open(ours.detach())
+        peer.sendall(magic)
+        return conn, peer
+
+    def subscribed(self, window: Any, rdy: int, **options: int) -> tuple[Any, socket.socket]:
+        conn, peer = self.pair(**options)
+        conn.subscribe(window)
+        conn.rdy = rdy
+        return conn, peer
+
+    def ready(self, wait_s: float = 0.0) -> bool:
+        return bool(select.select([self.engine.fileno()], [], [], wait_s)[0])
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Turns, as the shell takes them, until something is so."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not until():
+            assert time.monotonic() < deadline, "it does not come about"
+            if not self.engine.busy:
+                self.ready(0.002)
+            for event in self.turn():
+                self.events.append(event)
+                self.answer(event)
+
+    def rest(self, turns: int = 10) -> None:
+        """Some turns, whether there is something to do or not."""
+        left = iter(range(turns))
+        self.run(lambda: next(left, None) is None)
+
+    def of_kind(self, kind: Event) -> list[tuple[Any, ...]]:
+        return [event for event in self.events if event[0] == kind]
+
+
+@pytest.fixture
+def side(kernel: SimpleNamespace) -> Iterator[Sockets]:
+    side = Sockets(kernel)
+    yield side
+    side.validate()
+    side.close()
+
+
+class Inbox:
+    """What a peer has read so far."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        self.peer = peer
+        self.data = b""
+        self.ended = False
+
+    def read(self, count_max: int = 1 << 20) -> bytes:
+        try:
+            data = self.peer.recv(count_max)
+        except BlockingIOError:
+            return self.data
+        self.ended = self.ended or not data
+        self.data += data
+        return self.data
+
+    def has(self, count: int) -> Callable[[], bool]:
+        return lambda: len(self.read()) >= count
+
+    def end(self) -> bool:
+        self.read()
+        return self.ended
+
+
+# --- the common path ---
+
+
+def test_publish_and_consume_over_sockets(side: Sockets) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn, consumer = side.subscribed(window, rdy=100)
+    _, publisher = side.pair()
+    sent = [b"%d" % number for number in range(50)]
+    publisher.sendall(mpub(b"t", sent[:25]) + b"".join(pub(b"t", body) for body in sent[25:]))
+    answers, inbox = Inbox(publisher), Inbox(consumer)
+    side.run(answers.has(26 * 10))
+    assert frames(answers.data) == [OK] * 26
+    side.run(inbox.has(50 * 34 + sum(map(len, sent))))
+    assert bodies(inbox.data) == sent
+    consumer.sendall(b"".join(fin(message.id) for message in messages(inbox.data)))
+    side.run(lambda: bool(window.low == 50))
+    assert (conn.finish_count, conn.in_flight) == (50, 0)
+    assert side.events == []
+
+
+def test_the_descriptor_is_readable_while_there_is_something_to_read(side: Sockets) -> None:
+    _, peer = side.pair(magic=b"")
+    assert not side.ready()
+    peer.sendall(MAGIC)
+    assert side.ready(PATIENCE_S)
+    side.rest(3)
+    assert not side.ready()
+
+
+def test_wake_makes_it_readable_from_any_thread(side: Sockets) -> None:
+    thread = threading.Thread(target=side.engine.wake)
+    thread.start()
+    thread.join()
+    assert side.ready(PATIENCE_S)
+    side.turn()
+    assert not side.ready()
+
+
+def test_many_connections_are_served_in_one_turn(side: Sockets) -> None:
+    tail = side.tail()
+    pairs = [side.pair() for _ in range(50)]
+    for number, (_, peer) in enumerate(pairs):
+        peer.sendall(pub(b"t", b"%d" % number))
+    inboxes = [Inbox(peer) for _, peer in pairs]
+    side.run(lambda: all(inbox.has(10)() for inbox in inboxes))
+    assert tail.committed_end == 50
+    assert len(side.written[b"t"]) <= 5  # batches, not messages
+
+
+def test_commands_cut_at_any_byte(side: Sockets) -> None:
+    tail = side.tail()
+    _, peer = side.pair(magic=b"")
+    text = MAGIC + pub(b"t", b"hello") + mpub(b"t", [b"a", b"bc"]) + b"NOP\nX y\n"
+    for byte in text:
+        peer.sendall(bytes([byte]))
+        side.rest(2)
+    side.run(lambda: bool(side.events))
+    assert [event[2] for event in side.of_kind(Event.LINE)] == [[b"X", b"y"]]
+    assert tail.committed_end == 3
+
+
+def test_a_large_message_comes_through_whole(side: Sockets) -> None:
+    tail = side.tail(memory=8 * MIB)
+    _, consumer = side.subscribed(side.window(tail), rdy=10)
+    _, publisher = side.pair()
+    publisher.setblocking(True)
+    body = os.urandom(1 * MIB)
+    sender = threading.Thread(target=publisher.sendall, args=(pub(b"t", body) * 3,))
+    sender.start()
+    inbox = Inbox(consumer)
+    side.run(inbox.has(3 * (34 + len(body))))
+    sender.join()
+    assert bodies(inbox.data) == [body] * 3
+
+
+# --- slow and silent peers ---
+
+
+def test_a_slow_reader_gets_every_byte_in_order(side: Sockets) -> None:
+    tail = side.tail(memory=64 * MIB)
+    window = side.window(tail)
+    conn, consumer = side.subscribed(window, rdy=60, buffer_bytes=8_192)
+    sent = [b"%d:" % number + os.urandom(20_000) for number in range(60)]
+    side.publish(tail, *sent)
+    data = b""
+    total = 60 * 34 + sum(map(len, sent))
+
+    def take_a_little() -> bool:
+        nonlocal data
+        try:
+            data += consumer.recv(7_001)
+        except BlockingIOError:
+            return False
+        return len(data) >= total
+
+    side.run(take_a_little)
+    assert bodies(data) == sent
+    assert conn.unsent == 0
+
+
+def test_a_consumer_that_does_not_read_is_bounded(side: Sockets) -> None:
+    tail = side.tail(memory=64 * MIB)
+    window = side.window(tail)
+    silent, _ = side.subscribed(window, rdy=2_500, buffer_bytes=8_192)
+    for _ in range(20):
+        side.publish(tail, *[b"x" * 100_000] * 10)
+        side.rest(3)
+        assert silent.unsent <= 1 * MIB
+    assert window.depth > 100
+    assert silent.in_flight < 100
+
+
+def test_a_consumer_that_does_not_read_holds_up_nobody_else(side: Sockets) -> None:
+    tail = side.tail(memory=64 * MIB)
+    window = side.window(tail)
+    silent, _ = side.subscribed(window, rdy=2_500, buffer_bytes=8_192)
+    _, reader = side.subscribed(window, rdy=2_500)
+    inbox = Inbox(reader)
+    for _ in range(10):
+        side.publish(tail, *[b"x" * 100_000] * 10)
+        side.rest(3)
+    side.run(lambda: inbox.read() is not None and bool(window.depth == 0))
+    side.run(inbox.has((100 - silent.in_flight) * 100_034))
+
+
+def test_a_publisher_that_does_not_read_its_answers_is_not_read_from(side: Sockets) -> None:
+    tail = side.tail(memory=0)
+    conn, peer = side.pair(buffer_bytes=8_192)
+    chunk = pub(b"t", b"x") * 2_000
+    pending = memoryview(chunk)
+    sent = 0
+    quiet = 0
+    while quiet < 20:
+        try:
+            count = peer.send(pending)
+            sent += count
+            pending = pending[count:] or memoryview(chunk)
+            quiet = 0
+        except BlockingIOError:
+            quiet += 1
+        side.rest(2)
+        assert conn.unsent <= 2 * MIB
+        assert sent < 20 * MIB, "it reads for ever"
+    inbox = Inbox(peer)
+    command_bytes = len(pub(b"t", b"x"))
+    side.run(lambda: len(inbox.read()) == 10 * (sent // command_bytes))
+    assert frames(inbox.data) == [OK] * tail.committed_end
+
+
+def test_a_halted_connection_is_not_read_without_bound(side: Sockets) -> None:
+    side.tail()
+    _, peer = side.pair()
+    peer.sendall(b"HALT\n")
+    side.run(lambda: bool(side.events))
+    sent = 0
+    quiet = 0
+    while quiet < 20:
+        try:
+            sent += peer.send(b"x" * 65_536)
+            quiet = 0
+        except BlockingIOError:
+            quiet += 1
+        side.rest(2)
+        assert sent < 8 * MIB, "it reads for ever"
+    assert not side.ready()  # what is not wanted does not keep the loop awake
+
+
+# --- the ways it ends ---
+
+
+def test_a_half_closed_publisher_gets_its_answers(side: Sockets) -> None:
+    tail = side.tail()
+    conn, peer = side.pair()
+    peer.sendall(pub(b"t", b"a") + pub(b"t", b"b"))
+    peer.shutdown(socket.SHUT_WR)
+    inbox = Inbox(peer)
+    side.run(inbox.end)
+    assert frames(inbox.data) == [OK, OK]
+    assert [event[1] for event in side.of_kind(Event.CLOSED)] == [conn]
+    assert tail.committed_end == 2
+
+
+def test_a_half_closed_publisher_whose_answer_takes_long_costs_nothing(side: Sockets) -> None:
+    tail = side.tail()
+    _, peer = side.pair()
+    peer.sendall(pub(b"t", b"a"))
+    peer.shutdown(socket.SHUT_WR)
+    for _ in range(5):
+        side.poll()
+        if tail.open_count:
+            side.seal(tail)
+        side.flush()
+    assert not side.ready()
+    assert not side.engine.busy
+    tail.commit()
+    inbox = Inbox(peer)
+    side.run(inbox.end)
+    assert frames(inbox.data) == [OK]
+
+
+@pytest.mark.parametrize("halted", [True, False])
+def test_a_peer_that_hung_up_does_not_keep_the_loop_awake(side: Sockets, halted: bool) -> None:
+    tail = side.tail()
+    _, peer = side.pair()
+    peer.sendall(b"HALT\n" if halted else pub(b"t", b"x"))
+    peer.close()
+    for _ in range(5):
+        side.poll()
+        if tail.open_count:
+            side.seal(tail)
+        side.flush()
+    assert not side.ready()
+    assert not side.engine.busy
+
+
+def test_a_peer_that_went_away_is_reported(side: Sockets) -> None:
+    conn, peer = side.pair()
+    side.rest(2)
+    peer.close()
+    side.run(lambda: bool(side.events))
+    assert [event[:2] for event in side.events] == [(Event.CLOSED, conn)]
+
+
+def test_a_peer_that_went_away_while_it_was_sent_to_is_reported(side: Sockets) -> None:
+    tail = side.tail(memory=8 * MIB)
+    window = side.window(tail)
+    conn, peer = side.subscribed(window, rdy=100, buffer_bytes=8_192)
+    side.publish(tail, *[b"x" * 50_000] * 20)
+    side.rest(3)
+    assert conn.unsent > 0
+    peer.close()
+    side.run(lambda: bool(side.of_kind(Event.CLOSED)))
+    assert window.consumers == 0
+    assert window.in_flight > 0  # until they time out
+    side.pass_time(60 * SECOND)
+    side.tick()
+    assert window.depth == 20
+
+
+def test_the_error_comes_before_the_close(side: Sockets) -> None:
+    """A client that is still sending a body that is too big must see why it is refused, not a
+    reset."""
+    side.tail()
+    conn, peer = side.pair()
+
+    def refuse(event: tuple[Any, ...]) -> None:
+        if event[0] == Event.BAD_PUB:
+            conn.reply(1, b"E_BAD_MESSAGE PUB message too big")
+            conn.close_after_flush()
+
+    side.answer = refuse
+    body = b"x" * (3 * MIB)
+    pending = memoryview(b"PUB t\n" + size(len(body)) + body)
+    while pending:
+        try:
+            pending = pending[peer.send(pending) :]
+        except BlockingIOError:
+            side.rest(1)
+    inbox = Inbox(peer)
+    side.run(inbox.end)
+    assert frames(inbox.data) == [(1, b"E_BAD_MESSAGE PUB message too big")]
+    assert side.of_kind(Event.CLOSED) == []  # it waits for the other side
+    peer.close()
+    side.run(lambda: bool(side.of_kind(Event.CLOSED)))
+    assert [event[1] for event in side.of_kind(Event.CLOSED)] == [conn]
+
+
+def test_a_refused_client_that_stays_is_closed_in_time(side: Sockets) -> None:
+    conn, peer = side.pair()
+    side.rest(2)
+    conn.reply(1, b"E_INVALID")
+    conn.close_after_flush()
+    inbox = Inbox(peer)
+    side.run(inbox.end)
+    assert side.mono_ns < side.engine.deadline_ns <= side.mono_ns + CLOSE_DRAIN_NS
+    side.pass_time(CLOSE_DRAIN_NS - 1)
+    side.rest(3)
+    assert side.events == []
+    side.pass_time(1)
+    side.rest(3)
+    assert [event[:2] for event in side.events] == [(Event.CLOSED, conn)]
+    assert side.engine.deadline_ns == 0
+
+
+def test_a_refused_client_that_does_not_read_is_closed_in_time(side: Sockets) -> None:
+    conn, _ = side.pair(buffer_bytes=8_192)
+    side.rest(2)
+    for _ in range(100):
+        conn.reply(0, b"x" * 10_000)
+    conn.close_after_flush()
+    side.rest(5)
+    assert conn.unsent > 0
+    side.pass_time(CLOSE_DRAIN_NS)
+    side.rest(3)
+    assert [event[:2] for event in side.events] == [(Event.CLOSED, conn)]
+
+
+def test_a_refused_client_that_keeps_sending_is_cut_off(side: Sockets) -> None:
+    conn, peer = side.pair()
+    peer.sendall(b"BAD\n")
+    side.run(lambda: bool(side.events))
+    conn.close_after_flush()
+    sent = 0
+    chunk = b"x" * MIB
+    while not side.of_kind(Event.CLOSED):
+        assert sent < 40 * MIB, "it reads for ever"
+        try:
+            sent += peer.send(chunk)
+        except BlockingIOError:
+            side.rest(1)
+        except OSError:
+            break
+    side.run(lambda: bool(side.of_kind(Event.CLOSED)))
+    assert sent > 8 * MIB
+
+
+def test_close_resets_at_once(side: Sockets) -> None:
+    conn, peer = side.pair()
+    side.rest(2)
+    conn.close()
+    side.rest(2)
+    assert [event[:2] for event in side.events] == [(Event.CLOSED, conn)]
+    inbox = Inbox(peer)
+    side.run(inbox.end)
+
+
+def test_a_descriptor_used_again_belongs_to_the_new_connection(side: Sockets) -> None:
+    tail = side.tail()
+    for number in range(20):
+        conn, peer = side.pair()
+        peer.sendall(pub(b"t", b"x"))
+        inbox = Inbox(peer)
+        side.run(inbox.has(10))
+        if number % 2:
+            conn.close()
+        else:
+            peer.close()
+            side.run(lambda: len(side.events) == number + 1)  # noqa: B023
+        side.rest(2)
+    assert tail.committed_end == 20
+    assert len({event[1].serial for event in side.of_kind(Event.CLOSED)}) == 20
+
+
+def test_closing_the_engine_closes_every_descriptor(kernel: SimpleNamespace) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    side = Sockets(kernel)
+    for _ in range(5):
+        side.pair()
+    side.rest(3)
+    side.close()
+    side.engine.close()  # a second time is no harm
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+# --- output on hold, and deadlines ---
+
+
+def test_held_deliveries_leave_at_their_time(side: Sockets) -> None:
+    tail = side.tail()
+    conn, peer = side.subscribed(side.window(tail), rdy=10)
+    conn.output_every(16_384, SECOND // 4)
+    side.publish(tail, b"a")
+    inbox = Inbox(peer)
+    side.rest(3)
+    assert inbox.read() == b""
+    assert side.engine.deadline_ns == side.mono_ns + SECOND // 4
+    side.pass_time(SECOND // 4)
+    side.run(inbox.has(35))
+    assert bodies(inbox.data) == [b"a"]
+
+
+# --- reading behind the memory, with many consumers ---
+
+
+def test_a_backlog_reaches_consumers_that_come_and_go(side: Sockets) -> None:
+    """Nothing is lost and nothing comes twice that was finished."""
+    tail = side.tail(memory=20_000)
+    window = side.window(tail)
+    for number in range(100):
+        side.publish(tail, *[b"%d-%d" % (number, index) for index in range(10)])
+    seen: list[Message] = []
+    finished: set[int] = set()
+
+    def load(event: tuple[Any, ...]) -> None:
+        if event[0] == Event.NEED:
+            event[1].load(event[2], side.block(b"t", event[3], 5))
+
+    side.answer = load
+    for _ in range(1_000):
+        conn, peer = side.subscribed(window, rdy=40)
+        inbox = Inbox(peer)
+        side.run(inbox.has(34))
+        side.rest(3)
+        inbox.read()
+        got = messages(inbox.data)
+        assert not finished.intersection(message.id for message in got)
+        half = got[: len(got) // 2 + 1]
+        peer.sendall(b"".join(fin(message.id) for message in half))
+        seen += got
+        finished.update(message.id for message in half)
+        side.run(lambda: bool(conn.finish_count == len(half)))  # noqa: B023
+        peer.close()
+        side.run(lambda: bool(window.consumers == 0))
+        side.pass_time(60 * SECOND)
+        side.tick()
+        side.validate()
+        if window.depth == 0:
+            break
+    assert len(finished) == 1_000
+    assert window.low == 1_000
+    assert {message.body for message in seen} == {
+        b"%d-%d" % (number, index) for number in range(100) for index in range(10)
+    }
+
+
+def test_a_failed_batch_reaches_its_publisher_over_a_socket(side: Sockets) -> None:
+    tail = side.tail()
+    conn, peer = side.pair()
+    peer.sendall(pub(b"t", b"x"))
+    while not tail.open_count:
+        side.poll()
+    side.seal(tail)
+    tail.fail()
+    assert side.flush() == [(Event.PUB_FAILED, conn, Verb.PUB, tail)]

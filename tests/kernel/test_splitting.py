@@ -1,0 +1,219 @@
+"""However the bytes of a client are cut, the same things happen.
+
+A script is a row of valid commands of one consuming and publishing client. It is played whole,
+cut in two at every byte, and cut into random pieces; events, log and output must not differ.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kernel import Event
+
+from .turns import FIRST_ID, MAGIC, Side, fin, mpub, pub, size
+
+DELIVERED = 5
+BODY_MAX = 300
+
+small_bodies = st.binary(min_size=1, max_size=40)
+topics = st.sampled_from([b"t", b"u", b"unknown"])
+commands = st.one_of(
+    st.builds(pub, topics, small_bodies),
+    st.builds(mpub, topics, st.lists(small_bodies, min_size=1, max_size=4)),
+    st.builds(fin, st.integers(FIRST_ID, FIRST_ID + DELIVERED + 1)),
+    st.builds(lambda count: b"RDY %d\n" % count, st.integers(0, 3000)),
+    st.sampled_from([b"NOP\n", b"NOP\r\n", b"RDY\n", b"RDY x\n", b"FIN short\n", b"FIN\r\n"]),
+    st.sampled_from([b"SUB t c\r\n", b"\n", b"CLS\n", b"TOUCH 0123456789abcdef\n", b"X  y \n"]),
+    st.builds(lambda body: b"IDENTIFY\n" + size(len(body)) + body, small_bodies),
+)
+# What ends a conversation stands last.
+endings = st.sampled_from(
+    [
+        b"",
+        b"PUB\n",
+        b"PUB bad/name\n",
+        b"PUB t\n" + size(0),
+        b"PUB t\n" + size(5000),
+        b"MPUB t\n" + size(0),
+        b"MPUB t\n" + size(50) + size(0),
+        mpub(b"t", [b"a", b""]),
+        mpub(b"t", [b"a" * 100] * 4, total=200),
+        b"IDENTIFY\n" + size(-1),
+        b"PUB t\n" + size(9) + b"cut",
+        b"z" * 17_000,
+    ]
+)
+scripts = st.builds(
+    lambda head, end: b"".join(head) + end, st.lists(commands, min_size=1, max_size=8), endings
+)
+
+
+class Play:
+    """One conversation, answered by rule, with all that came of it written down."""
+
+    def __init__(self, kernel: SimpleNamespace) -> None:
+        self.side = Side(kernel, message_bytes_max=100, body_bytes_max=BODY_MAX)
+        self.happened: list[tuple[Any, ...]] = []
+        tail = self.side.tail()
+        self.side.tail(b"u")
+        window = self.side.window(tail)
+        self.conn = self.side.engine.open_detached()
+        self.conn.subscribe(window)
+        self.conn.rdy = DELIVERED
+        self.side.publish(tail, *[b"to be finished"] * DELIVERED)
+        self.side.flush()
+        self.output = bytes(self.conn.take_output())
+        self.conn.rdy = 0
+
+    def hear(self, data: bytes) -> None:
+        self.conn.feed(data)
+        self.poll()
+
+    def poll(self) -> None:
+        events = self.side.poll()
+        while events:
+            for event in events:
+                self.answer(event)
+            events = self.side.poll()
+
+    def answer(self, event: tuple[Any, ...]) -> None:
+        kind, conn, *rest = event
+        self.happened.append((int(kind), *rest))
+        if kind == Event.LINE and rest[0][0] == b"IDENTIFY":
+            conn.read_body(BODY_MAX)
+        elif kind in (Event.LINE, Event.BODY):
+            conn.reply(0, b"answer")
+            conn.resume()
+        elif kind == Event.TOPIC:
+            self.side.tail(rest[1])
+            conn.resume()
+        elif kind in (Event.BAD_PUB, Event.BODY_SIZE, Event.BAD_MAGIC):
+            conn.reply(1, b"error")
+
+    def end(self) -> tuple[Any, ...]:
+        """Commit, until nothing more comes of it."""
+        for _ in range(50):
+            self.side.commit()
+            for event in self.side.flush():
+                self.answer(event)
+            if Event.CLOSED not in [event[0] for event in self.happened]:
+                self.output += self.conn.take_output()
+            self.poll()
+            if not (self.side.engine.busy or self.side.engine.dirty_tails()):
+                break
+        self.side.validate()
+        outcome = (
+            self.happened,
+            self.output,
+            {
+                topic: [
+                    body for batch in batches for body in self.side.kernel.decode_bodies(batch, 0)
+                ]
+                for topic, batches in self.side.written.items()
+            },
+            (self.conn.rdy, self.conn.in_flight, self.conn.finish_count, self.conn.pending),
+            self.conn.published,
+            self.side.windows[0].take_journal(),
+        )
+        self.side.close()
+        return outcome
+
+
+def played(kernel: SimpleNamespace, pieces: list[bytes]) -> tuple[Any, ...]:
+    play = Play(kernel)
+    for piece in pieces:
+        play.hear(piece)
+    return play.end()
+
+
+def comparable(outcome: tuple[Any, ...]) -> tuple[Any, ...]:
+    """RDY and FIN may overtake what waits for an answer, so soft errors are told apart."""
+    happened = outcome[0]
+    soft = [event for event in happened if event[0] == Event.FIN_FAILED]
+    rest = [event for event in happened if event[0] != Event.FIN_FAILED]
+    return (soft, rest, *outcome[1:])
+
+
+STORY = (
+    MAGIC
+    + b"IDENTIFY\n"
+    + size(2)
+    + b"{}"
+    + b"RDY 7\r\n"
+    + pub(b"t", b"one\n")
+    + fin(FIRST_ID)
+    + mpub(b"unknown", [b"two", b"PUB t\n"])
+    + b"NOP\nTOUCH x y\n"
+    + pub(b"fresh", b"three")
+    + fin(FIRST_ID + 99)
+    + mpub(b"u", [b"a" * 60, b"b" * 60, b"c" * 60], total=9)
+    + b"PUB t\n"
+    + size(101)
+)
+
+
+def test_a_story_cut_in_two_at_every_byte(kernel: SimpleNamespace) -> None:
+    whole = comparable(played(kernel, [STORY]))
+    assert [event[0] for event in whole[1]] == [
+        Event.LINE,
+        Event.BODY,
+        Event.TOPIC,
+        Event.LINE,
+        Event.TOPIC,
+        Event.BAD_PUB,
+    ]
+    for at in range(1, len(STORY)):
+        assert comparable(played(kernel, [STORY[:at], STORY[at:]])) == whole, f"cut at {at}"
+
+
+def test_a_story_byte_by_byte(kernel: SimpleNamespace) -> None:
+    bytewise = [bytes([byte]) for byte in STORY]
+    assert comparable(played(kernel, bytewise)) == comparable(played(kernel, [STORY]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(script=scripts, cuts=st.lists(st.integers(1, 60), min_size=1, max_size=30))
+def test_random_pieces(kernel: SimpleNamespace, script: bytes, cuts: list[int]) -> None:
+    whole = MAGIC + script
+    pieces = []
+    at = 0
+    for number in range(len(whole)):
+        if at >= len(whole):
+            break
+        step = cuts[number % len(cuts)]
+        pieces.append(whole[at : at + step])
+        at += step
+    assert comparable(played(kernel, pieces)) == comparable(played(kernel, [whole]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(script=scripts)
+def test_both_forms_hear_the_same(
+    compiled: SimpleNamespace, pure: SimpleNamespace, script: bytes
+) -> None:
+    assert played(compiled, [MAGIC + script]) == played(pure, [MAGIC + script])
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_a_long_mpub_in_small_pieces_is_not_read_again_and_again(
+    kernel: SimpleNamespace, chunk: int
+) -> None:
+    """With work in proportion to the square of its length this would take minutes."""
+    side = Side(kernel)
+    tail = side.tail(memory=1 << 24)
+    conn = side.connect()
+    side.poll()
+    text = mpub(b"t", [b"x" * 3] * 30_000)
+    if chunk == 1:
+        text = mpub(b"t", [b"x" * 3] * 3_000)
+    for at in range(0, len(text), chunk):
+        conn.feed(text[at : at + chunk])
+        assert side.engine.poll(side.mono_ns) == []
+    side.settle()
+    assert tail.committed_end == (3_000 if chunk == 1 else 30_000)
+    side.close()
