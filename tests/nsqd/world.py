@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import socket
@@ -63,7 +64,8 @@ class Running:
 
     def stop(self) -> None:
         if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self._end)
+            with contextlib.suppress(RuntimeError):  # it has ended by itself in this moment
+                self.loop.call_soon_threadsafe(self._end)
         self._thread.join()
 
     def _end(self) -> None:

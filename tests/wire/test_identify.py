@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -39,7 +40,7 @@ def decode(value: object) -> Request:
 
 
 def test_all_fields_arrive() -> None:
-    values = {
+    values: dict[str, Any] = {
         "client_id": "c",
         "hostname": "h",
         "user_agent": "u/1",
@@ -138,7 +139,7 @@ def test_half_a_surrogate_pair_is_replaced() -> None:
         ({"deflate_level": -2}, {"deflate_level": 6}),
     ],
 )
-def test_what_is_granted(asked: dict[str, int], changed: dict[str, int]) -> None:
+def test_what_is_granted(asked: dict[str, Any], changed: dict[str, Any]) -> None:
     expected = replace(FRESH, client_id="", hostname="", **changed)
     assert negotiate(Request(**asked), FRESH, OFFER) == expected
 
@@ -164,7 +165,7 @@ def test_what_is_granted(asked: dict[str, int], changed: dict[str, int]) -> None
         ({"sample_rate": 100, "msg_timeout": 1}, b"sample rate (100)"),
     ],
 )
-def test_the_first_value_out_of_range_is_named(asked: dict[str, int], text: bytes) -> None:
+def test_the_first_value_out_of_range_is_named(asked: dict[str, Any], text: bytes) -> None:
     with pytest.raises(WireFault) as caught:
         negotiate(Request(**asked), FRESH, OFFER)
     assert caught.value.data == b"E_BAD_BODY IDENTIFY " + text + b" is invalid"

@@ -89,6 +89,7 @@ class Daemon:
         self.http_address = Address("", 0, "")
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[int] = self._loop.create_future()
+        self.broken = False  # by a fault of the program: no file is touched any more
         self._clock = SystemClock()
         self.engine = Engine(options.max_msg_size, options.max_body_size, options.max_rdy_count)
         self._pool = SyncPool(self.engine.wake)
@@ -251,6 +252,7 @@ class Daemon:
         """The turn broke: what it had in hand is in doubt, so nothing more is done with it."""
         log.critical("a fault of the program stops the daemon", exc_info=error)
         self.turn.stop()
+        self.broken = True
         if not self.ended.done():
             self.ended.set_result(1)
 
@@ -261,14 +263,13 @@ class Daemon:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
         self._close_listeners()
-        broken = self.ended.done() and self.ended.result() != 0
-        if not broken:
+        if not self.broken:
             self.broker.exiting = True
             self.turn.soon()
             await self._until(self._publishes_answered, limits.SHUTDOWN_NS)
             await self._hang_up()
         self.turn.stop()
-        if not broken:
+        if not self.broken:
             self.broker.close()
         self._close_engine()
         log.info("NSQ: bye")
@@ -304,7 +305,7 @@ class Daemon:
 
     async def _until(self, done: Callable[[], bool], timeout_ns: int) -> None:
         deadline_ns = self._clock.mono_ns() + timeout_ns
-        while not done() and self._clock.mono_ns() < deadline_ns:
+        while not (done() or self.broken) and self._clock.mono_ns() < deadline_ns:
             await asyncio.sleep(limits.SHUTDOWN_POLL_NS / limits.SECOND)
 
     def _close_engine(self) -> None:

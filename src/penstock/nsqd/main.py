@@ -103,7 +103,7 @@ async def _serve(options: Options) -> int:
         gc.freeze()  # what the start made stays; the collector need not walk it again
         code = await daemon.ended
         await daemon.stop()
-        return code
+        return EXIT_FATAL if daemon.broken else code
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)

@@ -1,0 +1,205 @@
+"""Starts, stops and restarts of a whole daemon."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ConfigError, DirectoryLocked, StorageError
+from penstock.wire import frames
+
+from .world import Running, dpub, eventually, mpub, ok, pub
+
+
+def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
+    with Running(tmp_path) as nsqd, nsqd.client() as client:
+        client.send(mpub(b"kept", [b"1", b"2", b"3"]) + b"SUB kept c\nRDY 2\n")
+        assert [client.read(), client.read()] == [ok(), ok()]
+        client.send(b"FIN %b\n" % client.message().id)
+        client.message()
+        nsqd.request("POST", "/channel/create?topic=kept&channel=quiet")
+        nsqd.request("POST", "/channel/pause?topic=kept&channel=quiet")
+        assert eventually(lambda: nsqd.channel("kept", "c")["clients"][0]["finish_count"] == 1)
+    with Running(tmp_path) as nsqd, nsqd.client() as client:
+        assert nsqd.channel("kept", "quiet")["paused"] is True
+        client.send(b"SUB kept c\nRDY 10\n")
+        assert client.read() == ok()
+        again, third = client.message(), client.message()
+        bodies = {again.body: again.attempts, third.body: third.attempts}
+        assert set(bodies) == {b"2", b"3"}
+        assert bodies[b"2"] == 2
+
+
+def test_a_delay_lasts_through_a_restart(tmp_path: Path) -> None:
+    with Running(tmp_path) as nsqd, nsqd.client() as client:
+        client.send(b"SUB later c\n" + dpub(b"later", 60_000, b"x"))
+        assert [client.read(), client.read()] == [ok(), ok()]
+        assert eventually(lambda: nsqd.channel("later", "c")["deferred_count"] == 1)
+    with Running(tmp_path) as nsqd, nsqd.client() as client:
+        client.send(b"SUB later c\nRDY 1\n")
+        assert client.read() == ok()
+        assert client.is_silent()
+        assert nsqd.channel("later", "c")["deferred_count"] == 1
+
+
+def test_a_stop_answers_what_it_has_read_and_hangs_up(tmp_path: Path) -> None:
+    """Publishers run into the stop: what got an OK is in the log, and nobody hangs."""
+    acknowledged = [0] * 4
+    with Running(tmp_path) as nsqd:
+        started = threading.Barrier(5)
+
+        def publish(index: int) -> None:
+            with nsqd.client() as client:
+                started.wait()
+                try:
+                    while True:
+                        client.send(pub(b"busy", b"%d" % index) * 20)
+                        for _ in range(20):
+                            if client.read() != ok():
+                                return
+                            acknowledged[index] += 1
+                except (EOFError, ConnectionError):
+                    return
+
+        threads = [threading.Thread(target=publish, args=(index,)) for index in range(4)]
+        for thread in threads:
+            thread.start()
+        started.wait()
+        assert eventually(lambda: min(acknowledged) > 20)
+        nsqd.stop()
+        for thread in threads:
+            thread.join(5)
+            assert not thread.is_alive()
+    with Running(tmp_path) as nsqd:
+        assert nsqd.stats("&topic=busy")["topics"][0]["depth"] >= sum(acknowledged)
+
+
+def test_clients_are_sent_the_end_at_a_stop(tmp_path: Path) -> None:
+    with Running(tmp_path) as nsqd, nsqd.client() as client:
+        assert client.ask(b"SUB t c\n") == ok()
+        nsqd.stop()
+        assert client.is_closed()
+
+
+def test_durability_os(tmp_path: Path) -> None:
+    with Running(tmp_path, "--durability=os") as nsqd, nsqd.client() as client:
+        for _ in range(10):
+            assert client.ask(pub(b"t", b"x")) == ok()
+        assert nsqd.stats()["topics"][0]["durability"] == "os"
+    with Running(tmp_path) as nsqd:
+        assert nsqd.stats()["topics"][0]["depth"] == 10
+
+
+def test_unix_sockets(tmp_path: Path) -> None:
+    tcp, http = tmp_path / "tcp.sock", tmp_path / "http.sock"
+    flags = (f"--tcp-address={tcp}", f"--http-address={http}")
+    with Running(tmp_path / "data", *flags):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(5)
+            client.connect(str(tcp))
+            client.sendall(b"  V2" + pub(b"t", b"x"))
+            assert client.recv(100) == frames.encode_frame(0, b"OK")
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(5)
+            client.connect(str(http))
+            client.sendall(b"GET /info HTTP/1.1\r\nConnection: close\r\n\r\n")
+            answer = b""
+            while data := client.recv(65536):
+                answer += data
+            info = json.loads(answer.partition(b"\r\n\r\n")[2])
+            assert (info["tcp_port"], info["http_port"]) == (-1, -1)
+        assert stat.S_ISSOCK(tcp.stat().st_mode)
+    assert not tcp.exists()
+    assert not http.exists()
+
+
+def test_no_http(tmp_path: Path) -> None:
+    with Running(tmp_path, "--http-address=") as nsqd, nsqd.client() as client:
+        assert nsqd.daemon.http_address.port == 0
+        assert client.ask(pub(b"t", b"x")) == ok()
+
+
+def test_a_taken_port_fails_the_start_and_leaves_the_directory_free(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(OSError, match=rf"listen \(127.0.0.1:{port}\) failed"),
+            Running(tmp_path, f"--tcp-address=127.0.0.1:{port}"),
+        ):
+            pass
+    with Running(tmp_path):
+        pass
+
+
+def test_a_directory_has_one_daemon(tmp_path: Path) -> None:
+    with (
+        Running(tmp_path) as first,
+        pytest.raises(DirectoryLocked),
+        Running(tmp_path),
+    ):
+        pass
+    assert not first.daemon.broker.topics
+
+
+def test_a_missing_directory_and_a_bad_address(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="does not exist"), Running(tmp_path, "--data-path=/no"):
+        pass
+    with pytest.raises(ConfigError, match="tcp-address"), Running(tmp_path, "--tcp-address=h:x"):
+        pass
+
+
+def test_a_fault_in_the_turn_ends_the_daemon_with_code_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Running(tmp_path) as nsqd, nsqd.client() as client:
+
+        def broken(tails: object) -> None:
+            raise RuntimeError("impossible")
+
+        nsqd.call(lambda: setattr(nsqd.daemon.broker, "write", broken))
+        client.send(pub(b"t", b"x"))
+        assert eventually(nsqd.daemon.ended.done)
+        nsqd.stop()
+        assert (nsqd.daemon.ended.result(), nsqd.daemon.broken) == (1, True)
+    assert "a fault of the program stops the daemon" in caplog.text
+    assert "impossible" in caplog.text
+
+
+def test_a_fault_in_a_command_costs_its_connection_only(
+    nsqd: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(name: str) -> None:
+        raise RuntimeError("impossible")
+
+    with nsqd.client() as client, nsqd.client() as other:
+        topic = nsqd.daemon.broker.topic
+        nsqd.call(lambda: setattr(nsqd.daemon.broker, "topic", broken))
+        client.send(b"SUB t c\n")
+        assert client.is_closed()
+        assert nsqd.request("POST", "/topic/create?topic=x").status == 500
+        nsqd.call(lambda: setattr(nsqd.daemon.broker, "topic", topic))
+        assert other.ask(pub(b"t", b"x")) == ok()
+    assert "impossible" in caplog.text
+
+
+def test_an_idle_daemon_wakes_up_about_once_a_second(tmp_path: Path) -> None:
+    with Running(tmp_path) as nsqd, nsqd.client() as client:
+        client.send(pub(b"t", b"x") + b"SUB t c\nRDY 1\n")
+        assert [client.read(), client.read()] == [ok(), ok()]
+        client.message()
+        turns = 0
+        poll = nsqd.daemon.turn._run
+
+        def counted(mono_ns: int) -> None:
+            nonlocal turns
+            turns += 1
+            poll(mono_ns)
+
+        nsqd.call(lambda: setattr(nsqd.daemon.turn, "_run", counted))
+        assert client.is_silent(1.5)
+        assert turns <= 6

@@ -1,0 +1,176 @@
+"""Go-style flags, the environment, the file, and who wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.nsqd.flags import (
+    Effect,
+    Flag,
+    HelpWanted,
+    Kind,
+    UsageError,
+    parse_command_line,
+    resolve,
+    usage,
+    value_from_toml,
+)
+
+FLAGS = (
+    Flag("config", Kind.STRING, "", "the file"),
+    Flag("name", Kind.STRING, "nobody", "a name"),
+    Flag("size", Kind.INT, 5, "a size", key="the_size"),
+    Flag("wait-time", Kind.DURATION, 2_000_000_000, "a while"),
+    Flag("verbose", Kind.BOOL, False, "talk"),
+    Flag("peer", Kind.STRINGS, (), "peers"),
+    Flag("quantile", Kind.FLOATS, (), "quantiles", effect=Effect.LATER),
+    Flag("level", Kind.STRING, "info", "a level", choices=("info", "warn")),
+    Flag("tls", Kind.STRING, "false", "tls", effect=Effect.REFUSED, bare="true"),
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values"),
+    [
+        ([], {}),
+        (["-name=x"], {"name": "x"}),
+        (["--name=x"], {"name": "x"}),
+        (["--name", "x"], {"name": "x"}),
+        (["-name", "-size"], {"name": "-size"}),
+        (["-name="], {"name": ""}),
+        (["-name=a=b"], {"name": "a=b"}),
+        (["-name=a", "-name=b"], {"name": "b"}),
+        (["-size", "7"], {"size": 7}),
+        (["-size=-7"], {"size": -7}),
+        (["-size=0x10"], {"size": 16}),
+        (["-wait-time", "1h30m"], {"wait-time": 5_400_000_000_000}),
+        (["-verbose", "-size=1"], {"verbose": True, "size": 1}),
+        (["-verbose=false"], {"verbose": False}),
+        (["-verbose=T"], {"verbose": True}),
+        (["-peer=a,b", "-peer", "c"], {"peer": ("a", "b", "c")}),
+        (["-quantile=0.5, 0.9"], {"quantile": (0.5, 0.9)}),
+        (["-level=WARN"], {"level": "warn"}),
+        (["-tls"], {"tls": "true"}),
+        (["-tls=false", "--"], {"tls": "false"}),
+    ],
+)
+def test_command_line(arguments: list[str], values: dict[str, Any]) -> None:
+    assert parse_command_line(FLAGS, arguments) == values
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-unknown"], "flag provided but not defined: -unknown"),
+        (["---name=x"], "bad flag syntax: ---name=x"),
+        (["-=x"], "bad flag syntax: -=x"),
+        (["--=x"], "bad flag syntax: --=x"),
+        (["name"], "unexpected argument: name"),
+        (["-verbose", "true"], "unexpected argument: true"),
+        (["-"], "unexpected argument: -"),
+        (["--", "rest"], "unexpected argument: rest"),
+        (["-name"], "flag needs an argument: -name"),
+        (["-size=x"], 'invalid value "x" for flag -size: a whole number is wanted'),
+        (["-verbose=yes"], 'invalid value "yes" for flag -verbose: true or false is wanted'),
+        (["-quantile=x"], "numbers separated by commas are wanted"),
+        (["-wait-time=5"], 'invalid value "5" for flag -wait-time'),
+        (["-level=loud"], "one of info, warn"),
+    ],
+)
+def test_command_line_mistakes(arguments: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_command_line(FLAGS, arguments)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("word", ["-h", "--help", "-help"])
+def test_help(word: str) -> None:
+    with pytest.raises(HelpWanted):
+        parse_command_line(FLAGS, [word])
+
+
+@pytest.mark.parametrize(
+    ("name", "toml", "value"),
+    [
+        ("name", "x", "x"),
+        ("size", 7, 7),
+        ("size", "7", 7),
+        ("wait-time", 1500, 1_500_000_000),
+        ("wait-time", "1.5s", 1_500_000_000),
+        ("verbose", True, True),
+        ("verbose", 0, False),
+        ("verbose", "true", True),
+        ("peer", ["a", "b"], ("a", "b")),
+        ("peer", "a,b", ("a", "b")),
+        ("quantile", [0.5, 1], (0.5, 1.0)),
+        ("tls", True, "true"),
+    ],
+)
+def test_values_of_the_file(name: str, toml: Any, value: Any) -> None:
+    flag = next(flag for flag in FLAGS if flag.name == name)
+    assert value_from_toml(flag, toml) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "toml"),
+    [("size", 1.5), ("size", True), ("verbose", 2), ("name", ["x"]), ("name", 5), ("peer", 5)],
+)
+def test_values_of_the_wrong_type(name: str, toml: Any) -> None:
+    flag = next(flag for flag in FLAGS if flag.name == name)
+    with pytest.raises(ValueError, match="does not fit"):
+        value_from_toml(flag, toml)
+
+
+def test_flag_before_environment_before_file_before_default(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('name = "file"\nthe_size = 1\nwait_time = 100\nunknown = 1\n')
+    environment = {"PENSTOCK_NAME": "environment", "PENSTOCK_THE_SIZE": "2", "PENSTOCK_X": "?"}
+    resolved = resolve(FLAGS, [f"-config={file}", "-name=flag"], environment)
+    assert resolved.values == {
+        "config": str(file),
+        "name": "flag",
+        "size": 2,
+        "wait_time_ns": 100_000_000,
+        "verbose": False,
+        "peer": (),
+        "quantile": (),
+        "level": "info",
+        "tls": "false",
+    }
+    assert set(resolved.explicit) == {"config", "name", "size", "wait-time"}
+
+
+def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text("the_size = 9\n")
+    assert resolve(FLAGS, [], {"PENSTOCK_CONFIG": str(file)}).values["size"] == 9
+
+
+def test_mistakes_outside_the_command_line(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text("the_size = [")
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("the_size = 1.5")
+    for arguments, environment, name in (
+        ([], {"PENSTOCK_THE_SIZE": "x"}, "PENSTOCK_THE_SIZE"),
+        ([f"-config={bad}"], {}, "config"),
+        ([f"-config={tmp_path}/none.toml"], {}, "config"),
+        ([f"-config={wrong}"], {}, f"{wrong}: the_size"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            resolve(FLAGS, arguments, environment)
+        assert caught.value.name == name
+
+
+def test_usage_names_every_flag_its_default_and_its_effect() -> None:
+    text = usage("prog", FLAGS)
+    assert text.startswith("Usage of prog:\n")
+    for flag in FLAGS:
+        assert f"  -{flag.name}" in text
+    assert "a while (default 2s)" in text
+    assert "quantiles (no effect in this version)" in text
+    assert "tls (not in this version: refuses to start; default false)" in text

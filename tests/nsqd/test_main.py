@@ -1,0 +1,169 @@
+"""The executable as a process: flags, exit codes, signals, and one message all the way."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock import __version__
+from penstock.net.listener import Address
+
+from .world import V2, mpub, ok, pub
+
+NSQD = [sys.executable, "-m", "penstock.nsqd.main"]
+WAIT_SECONDS = 20
+
+
+class Process:
+    def __init__(self, data_path: Path, *flags: str) -> None:
+        self.log = data_path.parent / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *NSQD,
+                    f"--data-path={data_path}",
+                    "--tcp-address=127.0.0.1:0",
+                    "--http-address=127.0.0.1:0",
+                    *flags,
+                ],
+                stderr=log,
+            )
+        self.tcp = self._wait_for(r"INFO: TCP: listening on 127\.0\.0\.1:(\d+)$")
+        self.http = self._wait_for(r"INFO: HTTP: listening on 127\.0\.0\.1:(\d+)$")
+
+    def _wait_for(self, line: str) -> Address:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            found = re.findall(line, self.log.read_text(), re.MULTILINE)
+            if found:
+                return Address("127.0.0.1", int(found[-1]), "")
+            time.sleep(0.02)
+        raise AssertionError(f"no line like {line}:\n{self.log.read_text()}")
+
+    def end(self, number: int) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(WAIT_SECONDS)
+
+
+@pytest.fixture
+def data_path(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def nsqd_process(data_path: Path) -> Iterator[Process]:
+    process = Process(data_path)
+    yield process
+    if process.process.poll() is None:
+        process.process.kill()
+        process.process.wait()
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*NSQD, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_message_all_the_way_and_an_orderly_end(nsqd_process: Process, number: int) -> None:
+    with V2(nsqd_process.tcp) as client:
+        client.send(mpub(b"e2e", [b"one", b"two"]) + b"SUB e2e c\nRDY 1\n")
+        assert [client.read(), client.read()] == [ok(), ok()]
+        message = client.message()
+        assert message.body == b"one"
+        client.send(b"FIN %b\n" % message.id)
+        assert client.message().body == b"two"
+        assert nsqd_process.end(number) == 0
+    log = nsqd_process.log.read_text()
+    assert re.search(rf"INFO: nsqd v{re.escape(__version__)} \(built w/", log)
+    assert re.search(r"INFO: ID: \d+$", log, re.MULTILINE)
+    assert "TOPIC(e2e): created" in log
+    assert "TOPIC(e2e): new channel(c)" in log
+    assert log.rstrip().endswith("INFO: NSQ: bye")
+
+
+def test_kill_9_loses_nothing_that_was_acknowledged(data_path: Path) -> None:
+    process = Process(data_path)
+    with V2(process.tcp) as client:
+        for number in range(50):
+            assert client.ask(pub(b"t", b"%d" % number)) == ok()
+    assert process.end(signal.SIGKILL) == -signal.SIGKILL
+    process = Process(data_path)
+    try:
+        with V2(process.tcp) as client:
+            client.send(b"SUB t c\nRDY 100\n")
+            assert client.read() == ok()
+            assert [client.message().body for _ in range(50)] == [b"%d" % n for n in range(50)]
+    finally:
+        assert process.end(signal.SIGTERM) == 0
+
+
+def test_a_second_signal_ends_it_at_once(nsqd_process: Process) -> None:
+    # A stop that waits for a client which neither reads nor hangs up.
+    with socket.create_connection(("127.0.0.1", nsqd_process.tcp.port)) as client:
+        client.sendall(b"  V2" + pub(b"t", b"x"))
+        client.recv(10)
+        nsqd_process.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + WAIT_SECONDS
+        while "NSQ: stopping" not in nsqd_process.log.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        assert nsqd_process.end(signal.SIGTERM) == 128 + signal.SIGTERM
+
+
+def test_version_and_help() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(
+        rf"nsqd v{re.escape(__version__)} \(built w/python[\d.]+\S*\)\n", done.stdout
+    )
+    done = run("-help")
+    assert done.returncode == 0
+    assert "-tcp-address string" in done.stdout
+    assert "loopback" in done.stdout
+
+
+def test_a_wrong_command_line() -> None:
+    done = run("-no-such-flag")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "flag provided but not defined: -no-such-flag\nUsage of nsqd:\n  -version\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "text"),
+    [
+        (["-node-id=1024"], {}, "node-id: 1024 is not valid: 0 to 1023"),
+        (["-tls-required"], {}, "tls-required: 'true' is not valid: this version has no TLS"),
+        ([], {"PENSTOCK_MSG_TIMEOUT": "x"}, "PENSTOCK_MSG_TIMEOUT: 'x' is not valid"),
+        (["-data-path=/no/such"], {}, "/no/such: the data directory does not exist"),
+        (["-tcp-address=127.0.0.1:99999"], {}, "tcp-address: '127.0.0.1:99999' is not valid"),
+    ],
+)
+def test_a_start_that_fails_says_why_in_one_line(
+    tmp_path: Path, arguments: list[str], environment: dict[str, str], text: str
+) -> None:
+    base = [f"-data-path={tmp_path}", "-tcp-address=127.0.0.1:0", "-http-address="]
+    done = run(*base, *arguments, **environment)
+    assert done.returncode == 1
+    fatal = [line for line in done.stderr.splitlines() if " FATAL: " in line]
+    assert len(fatal) == 1
+    assert text in fatal[0]
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.nsqd.flags import Effect, Kind
+from penstock.nsqd.options import FLAGS, Options, default_node_id, read_options
+
+MS, S = 1_000_000, 1_000_000_000
+
+OFFICIAL = [
+    "version",
+    "config",
+    "log-level",
+    "log-prefix",
+    "verbose",
+    "worker-id",
+    "node-id",
+    "tcp-address",
+    "http-address",
+    "https-address",
+    "broadcast-address",
+    "broadcast-tcp-port",
+    "broadcast-http-port",
+    "lookupd-tcp-address",
+    "http-client-connect-timeout",
+    "http-client-request-timeout",
+    "auth-http-address",
+    "auth-http-request-method",
+    "topology-region",
+    "topology-zone",
+    "data-path",
+    "mem-queue-size",
+    "max-bytes-per-file",
+    "sync-every",
+    "sync-timeout",
+    "queue-scan-worker-pool-max",
+    "queue-scan-selection-count",
+    "msg-timeout",
+    "max-msg-timeout",
+    "max-msg-size",
+    "max-body-size",
+    "max-req-timeout",
+    "max-heartbeat-interval",
+    "max-rdy-count",
+    "max-output-buffer-size",
+    "max-output-buffer-timeout",
+    "min-output-buffer-timeout",
+    "output-buffer-timeout",
+    "max-channel-consumers",
+    "statsd-address",
+    "statsd-interval",
+    "statsd-mem-stats",
+    "statsd-prefix",
+    "statsd-udp-packet-size",
+    "statsd-exclude-ephemeral",
+    "e2e-processing-latency-percentile",
+    "e2e-processing-latency-window-time",
+    "tls-cert",
+    "tls-key",
+    "tls-client-auth-policy",
+    "tls-root-ca-file",
+    "tls-required",
+    "tls-min-version",
+    "deflate",
+    "max-deflate-level",
+    "snappy",
+    "enable-experiment",
+]
+OURS = [
+    "durability",
+    "min-disk-free",
+    "retain-age",
+    "retain-bytes",
+    "segment-bytes",
+    "segment-age",
+    "log-format",
+]
+
+
+def test_every_official_flag_and_ours_are_known() -> None:
+    names = [flag.name for flag in FLAGS]
+    assert sorted(names) == sorted(OFFICIAL + OURS)
+    assert len({flag.file_key for flag in FLAGS}) == len(FLAGS)
+
+
+def test_every_field_is_a_flag_and_every_flag_that_works_is_a_field() -> None:
+    names = {field.name for field in fields(Options)} - {"without_effect"}
+    working = {flag.attribute for flag in FLAGS if flag.effect is Effect.NOW}
+    assert working - {"verbose"} == names
+
+
+def test_defaults() -> None:
+    options = read_options([], {})
+    assert (options.tcp_address, options.http_address) == ("127.0.0.1:4150", "127.0.0.1:4151")
+    assert (options.durability, options.data_path) == ("disk", "")
+    assert options.msg_timeout_ns == 60 * S
+    assert options.output_buffer_timeout_ns == 250 * MS
+    assert (options.max_msg_size, options.max_body_size) == (1048576, 5242880)
+    assert 0 <= options.node_id <= 1023
+    assert options.without_effect == ()
+
+
+def test_the_node_id_is_the_one_that_nsqd_would_choose() -> None:
+    # crc32 of the 16 bytes of md5 of the name, modulo 1024
+    assert default_node_id("localhost") == 16
+    assert default_node_id("localhost") != default_node_id("other")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "attribute", "value"),
+    [
+        (["--verbose", "--snappy", "-lookupd-tcp-address=127.0.0.1:4160"], "log_level", "info"),
+        (["-node-id=617"], "node_id", 617),
+        (["-http-address="], "http_address", ""),
+        (["--durability", "os"], "durability", "os"),
+        (["-retain-age=1h30m"], "retain_age_ns", 5400 * S),
+        (["--log-format=JSON"], "log_format", "json"),
+        (["--log-level=ERROR"], "log_level", "error"),
+        (["-tls-required=false"], "data_path", ""),
+        (["-max-channel-consumers=3"], "max_channel_consumers", 3),
+    ],
+)
+def test_flags(arguments: list[str], attribute: str, value: Any) -> None:
+    assert getattr(read_options(arguments, {}), attribute) == value
+
+
+def test_the_keys_of_nsq(tmp_path: Path) -> None:
+    file = tmp_path / "nsqd.cfg"
+    file.write_text(
+        'id = 5\ntcp_address = "0.0.0.0:1"\nmsg_timeout = "2s"\nsync_timeout = 300\n'
+        'nsqlookupd_tcp_addresses = ["127.0.0.1:4160"]\n'
+    )
+    options = read_options([f"--config={file}"], {"PENSTOCK_TCP_ADDRESS": "0.0.0.0:2"})
+    assert (options.node_id, options.tcp_address) == (5, "0.0.0.0:2")
+    assert (options.msg_timeout_ns, options.sync_timeout_ns) == (2 * S, 300 * MS)
+    assert options.without_effect == ("lookupd-tcp-address",)
+
+
+def test_flags_without_effect_are_named_once_when_they_ask_for_something() -> None:
+    options = read_options(["-snappy", "-deflate=true", "-statsd-address=a:1"], {})
+    assert options.without_effect == ("statsd-address",)
+
+
+@pytest.mark.parametrize(
+    ("argument", "feature"),
+    [
+        ("-tls-cert=/c", "TLS"),
+        ("-tls-key=/k", "TLS"),
+        ("-tls-client-auth-policy=require", "TLS"),
+        ("-tls-root-ca-file=/c", "TLS"),
+        ("-tls-required", "TLS"),
+        ("-tls-required=tcp-https", "TLS"),
+        ("-tls-min-version=tls1.2", "TLS"),
+        ("-auth-http-address=127.0.0.1:1", "authentication"),
+    ],
+)
+def test_it_does_not_start_weaker_than_it_was_asked_to(argument: str, feature: str) -> None:
+    with pytest.raises(ConfigError, match=f"no {feature} and will not start without it"):
+        read_options([argument], {})
+
+
+def test_a_refused_flag_in_the_environment_counts_too() -> None:
+    with pytest.raises(ConfigError, match="TLS"):
+        read_options([], {"PENSTOCK_TLS_REQUIRED": "true"})
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "-node-id=1024",
+        "-node-id=-1",
+        "-max-deflate-level=0",
+        "-max-deflate-level=10",
+        "-max-rdy-count=0",
+        "-msg-timeout=0s",
+        "-sync-every=0",
+        "-segment-bytes=1",
+        "-max-msg-size=0",
+        "-broadcast-tcp-port=65536",
+        "-retain-bytes=-1",
+    ],
+)
+def test_values_out_of_range(argument: str) -> None:
+    name = argument[1:].split("=")[0]
+    with pytest.raises(ConfigError) as caught:
+        read_options([argument], {})
+    assert caught.value.name == name
+
+
+def test_version_needs_nothing_else_to_be_right() -> None:
+    assert read_options(["-version", "-node-id=5000", "-tls-required"], {}).version
+
+
+def test_defaults_have_the_type_of_their_kind() -> None:
+    types = {
+        Kind.STRING: str,
+        Kind.INT: int,
+        Kind.DURATION: int,
+        Kind.BOOL: bool,
+        Kind.STRINGS: tuple,
+        Kind.FLOATS: tuple,
+    }
+    for flag in FLAGS:
+        assert type(flag.default) is types[flag.kind], flag.name

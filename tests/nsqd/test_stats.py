@@ -1,0 +1,191 @@
+"""/stats as JSON and as text, on a daemon of its own whose every number is known."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock import __version__
+
+from .world import V2, Running, eventually, mpub, ok, pub
+
+CLIENT_KEYS = [
+    "client_id",
+    "hostname",
+    "version",
+    "remote_address",
+    "state",
+    "ready_count",
+    "in_flight_count",
+    "message_count",
+    "finish_count",
+    "requeue_count",
+    "connect_ts",
+    "sample_rate",
+    "deflate",
+    "snappy",
+    "user_agent",
+    "topology_zone",
+    "topology_region",
+    "tls",
+    "tls_cipher_suite",
+    "tls_version",
+    "tls_negotiated_protocol",
+    "tls_negotiated_protocol_is_mutual",
+]
+TOPIC_KEYS = [
+    "topic_name",
+    "channels",
+    "depth",
+    "backend_depth",
+    "message_count",
+    "message_bytes",
+    "paused",
+    "e2e_processing_latency",
+]
+CHANNEL_KEYS = [
+    "channel_name",
+    "depth",
+    "backend_depth",
+    "in_flight_count",
+    "deferred_count",
+    "message_count",
+    "requeue_count",
+    "timeout_count",
+    "client_count",
+    "clients",
+    "paused",
+    "e2e_processing_latency",
+]
+
+
+@pytest.fixture
+def consumer(nsqd: Running) -> Iterator[V2]:
+    """Of topic `st`: three messages, one in flight, one requeued for later, one waiting."""
+    with nsqd.client(client_id="me", hostname="hn", user_agent="ua/1") as client:
+        if nsqd.stats("&topic=st")["topics"] is not None:
+            nsqd.request("POST", "/topic/delete?topic=st")
+        client.send(mpub(b"st", [b"ab", b"cd", b"ef"]) + b"SUB st ch\nRDY 1\n")
+        assert [client.read(), client.read()] == [ok(), ok()]
+        client.send(b"REQ %b 60000\n" % client.message().id)
+        client.message()
+        yield client
+
+
+def test_the_literal_start_of_an_empty_daemon(tmp_path: Path) -> None:
+    with Running(tmp_path) as nsqd:
+        body = nsqd.request("GET", "/stats?format=json").body.decode()
+        started = nsqd.stats()["start_time"]
+        assert body.startswith(
+            f'{{"version":"{__version__}","health":"OK","start_time":{started},"topics":[],'
+            '"memory":{"heap_objects":'
+        )
+        assert body.endswith(',"producers":null}')
+
+
+def test_keys_and_numbers(nsqd: Running, consumer: V2) -> None:
+    document = nsqd.stats()
+    assert list(document) == ["version", "health", "start_time", "topics", "memory", "producers"]
+    topic = next(row for row in document["topics"] if row["topic_name"] == "st")
+    assert list(topic)[: len(TOPIC_KEYS)] == TOPIC_KEYS
+    assert (topic["message_count"], topic["message_bytes"], topic["depth"]) == (3, 6, 0)
+    channel = topic["channels"][0]
+    assert list(channel)[: len(CHANNEL_KEYS)] == CHANNEL_KEYS
+    numbers = ("depth", "in_flight_count", "deferred_count", "message_count", "requeue_count")
+    assert [channel[key] for key in numbers] == [1, 1, 1, 3, 1]
+    assert channel["e2e_processing_latency"] == {"count": 0, "percentiles": None}
+    (client,) = channel["clients"]
+    assert [key for key in client if key != "pub_counts"] == CLIENT_KEYS
+    assert client["pub_counts"] == [{"topic": "st", "count": 3}]
+    assert (client["client_id"], client["hostname"], client["user_agent"]) == ("me", "hn", "ua/1")
+    assert (client["state"], client["ready_count"], client["in_flight_count"]) == (3, 1, 1)
+    assert (client["message_count"], client["requeue_count"], client["version"]) == (2, 1, "V2")
+    host, port = consumer.socket.getsockname()
+    assert client["remote_address"] == f"{host}:{port}"
+
+
+def test_producers_are_connections_that_published(nsqd: Running) -> None:
+    with nsqd.client() as client, nsqd.client():
+        assert client.ask(pub(b"p1", b"x")) == ok()
+        assert client.ask(mpub(b"p2", [b"x", b"y"])) == ok()
+        port = client.socket.getsockname()[1]
+        producers = [
+            row for row in nsqd.stats()["producers"] if row["remote_address"].endswith(f":{port}")
+        ]
+        assert len(producers) == 1
+        assert producers[0]["client_id"] == "127.0.0.1"
+        assert producers[0]["pub_counts"] == [
+            {"topic": "p1", "count": 1},
+            {"topic": "p2", "count": 2},
+        ]
+
+
+def test_filters(nsqd: Running, consumer: V2) -> None:
+    def names(query: str) -> object:
+        topics = nsqd.stats(query)["topics"]
+        return topics and [[row["topic_name"], len(row["channels"])] for row in topics]
+
+    assert names("&topic=st") == [["st", 1]]
+    assert names("&topic=st&channel=ch") == [["st", 1]]
+    assert names("&topic=st&channel=other") == []
+    assert names("&topic=unknown") is None
+    assert nsqd.request("GET", "/stats?format=%zz").status == 400
+
+
+@pytest.mark.parametrize("value", ["false", "0"])
+def test_leaving_things_out(nsqd: Running, consumer: V2, value: str) -> None:
+    document = nsqd.stats(f"&include_mem={value}&include_clients={value}&topic=st")
+    assert "memory" not in document
+    assert document["producers"] is None
+    (channel,) = document["topics"][0]["channels"]
+    assert (channel["clients"], channel["client_count"]) == (None, 1)
+    assert "memory" in nsqd.stats("&include_mem=anything")
+
+
+def test_the_text(tmp_path: Path) -> None:
+    with Running(tmp_path) as nsqd, nsqd.client(hostname="hn", user_agent="ua/1") as client:
+        port = client.socket.getsockname()[1]
+        client.send(mpub(b"st", [b"ab", b"cd"]) + b"SUB st ch\nRDY 1\n")
+        assert [client.read(), client.read()] == [ok(), ok()]
+        client.message()
+        nsqd.request("POST", "/topic/create?topic=zz")
+        nsqd.request("POST", "/topic/pause?topic=zz")
+        answer = nsqd.request("GET", "/stats?include_mem=false")
+        lines = answer.body.decode().splitlines()
+        assert re.fullmatch(rf"nsqd v{re.escape(__version__)} \(built w/python\d.*\)", lines[0])
+        assert re.fullmatch(r"start_time \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", lines[1])
+        assert re.fullmatch(r"uptime [\d.]+(ms|s|µs)", lines[2])
+        head = f"hn:{port} ua/1"
+        since = re.search(r"connected: (\d+s)", lines[9]).group(1)  # type: ignore[union-attr]
+        assert lines[3:] == [
+            "",
+            "Health: OK",
+            "",
+            "Topics:",
+            "   [st             ] depth: 0     be-depth: 0     msgs: 2        e2e%: ",
+            "      [ch                       ] depth: 1     be-depth: 0     inflt: 1    def: 0    "
+            "re-q: 0     timeout: 0     msgs: 2        e2e%: ",
+            f"        [V2 {head:<21}] state: 3 inflt: 1    rdy: 1    fin: 0        re-q: 0        "
+            f"msgs: 1        connected: {since}",
+            "",
+            "*P [zz             ] depth: 0     be-depth: 0     msgs: 0        e2e%: ",
+            "",
+            "Producers:",
+            f"   [V2 {head:<21}] msgs: 2        topics: st=2 connected: {since}",
+        ]
+        assert b"Memory:\n   heap_objects             \t" in nsqd.request("GET", "/stats").body
+        assert b"Topics: None" in nsqd.request("GET", "/stats?topic=none").body
+        text = nsqd.request("GET", "/stats?include_clients=false").body
+        assert b"Producers: None" in text
+
+
+def test_numbers_fall_when_a_client_leaves(nsqd: Running) -> None:
+    with nsqd.client() as client:
+        assert client.ask(b"SUB leaving c\n") == ok()
+        assert nsqd.channel("leaving", "c")["client_count"] == 1
+    assert eventually(lambda: nsqd.channel("leaving", "c")["client_count"] == 0)
+    assert json.dumps(nsqd.channel("leaving", "c")["clients"]) == "[]"
