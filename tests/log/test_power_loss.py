@@ -1,10 +1,11 @@
 """A thousand histories of writes, syncs, rolls and retention, each cut short again and again.
 
-`History` drives one log on a simulated disk and keeps the books: which body stands at which offset,
-and up to where the log said "synced". After every power loss it checks the promise of recovery.py:
-nothing that was synced is lost, nothing appears that was not written there, nothing sound is called
-damaged. A write that was refused may have reached the disk whole all the same and lose its removal
-with the power: its publisher was told "failed", which never meant "certainly not there".
+`History` drives one log on a simulated disk and keeps the books: which body stands at which
+offset, and up to where the log said "synced". After every power loss it checks the promise of
+recovery.py: nothing that was synced is lost, nothing appears that was not written there, nothing
+sound is called damaged. A write that was refused may have reached the disk whole all the same and
+lose its removal with the power: its publisher was told "failed", which never meant "certainly not
+there".
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What lies under a path: the partitions, segments and other files that `verify` and `dump` look
 at.
 
-Looking takes no lock and writes nothing, so it can be done while a daemon owns the directory. Files
-may come, grow and go meanwhile.
+Looking takes no lock and writes nothing, so it can be done while a daemon owns the directory.
+Files may come, grow and go meanwhile.
 """
 
 from __future__ import annotations

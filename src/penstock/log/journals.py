@@ -101,8 +101,7 @@ def _out_of_row(records: list[Record], record: Record) -> str:
 
 def _is_torn(data: bytes, position: int) -> bool:
     """Whether what stands at `position` is the beginning of a record whose append was cut short,
-    and
-    not a whole one whose length has rotted."""
+    and not a whole one whose length has rotted."""
     rest = data[position:]
     if not rest.startswith(MAGIC[: len(rest)]) or MAGIC in rest[1:]:
         return False

@@ -1,8 +1,8 @@
 """The log of one partition: a directory of segments, written at one end.
 
-One thread (the loop's) makes all calls but `SyncJob.run`. A write goes to the kernel at once and is
-safe after the next sync; the log keeps both ends, and whoever acknowledges looks at the one that
-the topic's durability asks for.
+One thread (the loop's) makes all calls but `SyncJob.run`. A write goes to the kernel at once and
+is safe after the next sync; the log keeps both ends, and whoever acknowledges looks at the one
+that the topic's durability asks for.
 
 Refusals are of three kinds. `WriteRefused`: this write was not done and the log is as before.
 `LogDamaged`: acknowledged data at the tail is hurt, the log only serves what is sound.
@@ -23,6 +23,7 @@ from penstock.log.mark import Mark, MarkFile
 from penstock.log.opening import Opened, Opening
 from penstock.log.reader import Damage, LogReader, Message
 from penstock.log.recovery import RecoveryReport
+from penstock.log.retention import consumed_bytes, first_may_go, first_sealed_ns
 from penstock.log.segment import Ground, Segment, SegmentInfo, write_at
 from penstock.log.settings import LogSettings
 from penstock.log.spares import Spares
@@ -335,20 +336,7 @@ class PartitionLog:
 
     @property
     def segments(self) -> list[SegmentInfo]:
-        found = []
-        for number in range(len(self._segments)):
-            segment, limit = self._segments[number], self._segments.limit(number)
-            to_offset = self.written_end if limit is None else limit
-            found.append(
-                SegmentInfo(
-                    segment.path,
-                    segment.base_offset,
-                    to_offset,
-                    segment.data_bytes,
-                    limit is not None,
-                )
-            )
-        return found
+        return self._segments.infos(self.written_end)
 
     # --- retention ---
 
@@ -361,9 +349,10 @@ class PartitionLog:
         try:
             self._roll_by_age(floor_offset, wall_ns, age_max_ns)
             removed = 0
-            while self._is_removable(floor_offset) and (
-                self._consumed_bytes(floor_offset) > bytes_max
-                or self._sealed_ns(0) + age_max_ns <= wall_ns
+            segments = self._segments
+            while first_may_go(segments, self.damaged, floor_offset, self.synced_end) and (
+                consumed_bytes(segments, floor_offset) > bytes_max
+                or first_sealed_ns(segments, self.last_timestamp_ns) + age_max_ns <= wall_ns
             ):
                 self._remove_first()
                 removed += 1
@@ -379,31 +368,6 @@ class PartitionLog:
         if first is not None and first.timestamp_ns + age_ns <= wall_ns:
             self._roll()
             self.sync()
-
-    def _is_removable(self, floor_offset: int) -> bool:
-        limit = self._segments.limit(0)
-        if limit is None or limit > min(floor_offset, self.synced_end):
-            return False
-        segment = self._segments[0]
-        hurt = any(start < limit and segment.base_offset < end for start, end, _ in self.damaged)
-        return not segment.unsynced and not hurt
-
-    def _consumed_bytes(self, floor_offset: int) -> int:
-        total = 0
-        for number in range(len(self._segments) - 1):
-            limit = self._segments.limit(number)
-            if limit is None or limit > floor_offset:
-                break
-            total += self._segments[number].data_bytes
-        return total
-
-    def _sealed_ns(self, number: int) -> int:
-        """When the segment's last message was written, or a little later; far ahead if unknown."""
-        following = self._segments.use(number + 1)
-        if following is self._active and not following.data_bytes:
-            return self.last_timestamp_ns
-        header = following.first_header()
-        return header.timestamp_ns if header is not None else _NEVER_NS
 
     def _remove_first(self) -> None:
         segment = self._segments[0]

@@ -1,35 +1,30 @@
 """What a log's files mean after a stop of any kind: the rules, without a file in sight.
 
-The question. A process was killed, or the power went. Some of the last writes are whole, some torn,
-some missing, and writes that were never synced may have reached the disk in any order. Which of the
-bytes are the log?
+The question. A process was killed, or the power went. Some of the last writes are whole, some
+torn, some missing, and writes that were never synced may have reached the disk in any order. Which
+of the bytes are the log?
 
 What is known for certain
-1. What was synced is there, unless the disk broke its word or bits rotted. How far that reaches was
-   written down many times: every batch header repeats the log's synced end at the time it was
-   written, and so does the mark every few seconds. Each such note is a lower bound of the truth, so
-   the highest note seen anywhere (a sound batch's header, the mark) is one too: call it S. It is
-   right to believe a sound batch that stands *beyond* a hole here: its header was computed before
-   it
-   was written, so what it says was synced had been synced.
+1. What was synced is there, unless the disk broke its word or bits rotted. How far that reaches
+   was written down many times: every batch header repeats the log's synced end at the time it was
+   written, and so does the mark every few seconds. Each such note is a lower bound of the truth,
+   so the highest note seen anywhere (a sound batch's header, the mark) is one too: call it S. It
+   is right to believe a sound batch that stands *beyond* a hole here: its header was computed
+   before it was written, so what it says was synced had been synced.
 2. Offsets are dense, ids rise and batches stand end to end, so the batch that must come next is
-   known.
-   A sound batch with a lower offset is old content of a recycled file. It is no part of the log.
+   known. A sound batch with a lower offset is old content of a recycled file. It is no part of the
+   log.
 3. Nothing was acknowledged (durability `disk`) beyond the true synced end, and that is at or above
    S.
 
-The decision. Walk from a place known to be below S to the end, and let E be the offset of the first
-batch that should be there and is not.
-- E at or above S: nobody was promised anything from E on. An unfinished write is cut away, and with
-  it
-  all that stands behind it: sound batches there were never acknowledged, and a log has no holes.
-  The
-  cut is reported. The bytes are really removed (truncated and synced), for else a later write of
-  the
-  same length would join the old batches to the log again.
+The decision. Walk from a place known to be below S to the end, and let E be the offset of the
+first batch that should be there and is not.
+- E at or above S: nobody was promised anything from E on. An unfinished write is cut away, and
+  with it all that stands behind it: sound batches there were never acknowledged, and a log has no
+  holes. The cut is reported. The bytes are really removed (truncated and synced), for else a later
+  write of the same length would join the old batches to the log again.
 - E below S: acknowledged data is hurt. Cutting would turn a report into a silent loss, so nothing
-  is
-  cut or written at all. The hole is named, what is sound on both sides stays readable, and the
+  is cut or written at all. The hole is named, what is sound on both sides stays readable, and the
   partition refuses writes until it was repaired.
 
 Why this loses nothing that was acknowledged: a cut begins at E, at or above S. The true synced end
@@ -45,6 +40,10 @@ renaming of one that was already in use.
 Durability `os` acknowledges before the sync. After a kill the kernel still holds every write, so
 all batches are found sound and are taken, above S too; then the tail is synced at once, and the
 ends meet.
+
+A write that was refused (disk full, I/O error) is truncated away, but not synced: after a power
+loss it may stand there whole and be taken. Its publisher was told that it failed, which never
+meant that it is certainly not there; and it can only stand above all that was synced.
 
 A forged batch inside a message body can only matter when the place of the batch around it is
 already unreadable, must carry the right offsets to the letter, and can then make a cut look like

@@ -4,8 +4,8 @@ A walk goes from batch to batch by their lengths. Where it meets something else 
 must come next, it looks for the next sound one further on: first where the hurt batch says that it
 ends (a flipped bit in a body leaves the header true), then at every multiple of 8 that holds the
 magic. A candidate must be plausible: it is sound, its offset is above the one that is missing, and
-the bytes stepped over are enough for the messages stepped over. That tells apart the old batches of
-a recycled file, whose offsets are lower than any that can come here.
+the bytes stepped over are enough for the messages stepped over. That tells apart the old batches
+of a recycled file, whose offsets are lower than any that can come here.
 """
 
 from __future__ import annotations
@@ -137,9 +137,8 @@ class Blocks:
 
 def walk(blocks: Blocks, position: int, expected: int, limit: int | None) -> Iterator[Batch]:
     """Sound batches from `position` on, the first with offset `expected`, stepping over what is
-    hurt
-    (a caller sees that by a base offset above the end of the batch before). It ends at `limit`, the
-    offset of the next segment, or where nothing more is found."""
+    hurt: a caller sees that by a base offset above the end of the batch before. It ends at `limit`,
+    the offset of the next segment, or where nothing more is found."""
     while limit is None or expected < limit:
         batch = blocks.sound(position)
         if batch is None or batch.header.base_offset != expected:

@@ -1,10 +1,10 @@
 """One segment file: where it is, how far it is filled, and the ground prepared ahead of writing.
 
-Writing into pages that the file never had costs five times what overwriting costs, and a sync after
-the file grew must write the file system's journal too. So zeros go out ahead of the data, in small
-writes, in steps that double with what the segment holds; and a segment that retention removed is
-kept as a spare and overwritten (`spares.py`). What lies behind the tail is therefore zeros or old
-batches with lower offsets.
+Writing into pages that the file never had costs five times what overwriting costs, and a sync
+after the file grew must write the file system's journal too. So zeros go out ahead of the data, in
+small writes, in steps that double with what the segment holds; and a segment that retention
+removed is kept as a spare and overwritten (`spares.py`). What lies behind the tail is therefore
+zeros or old batches with lower offsets.
 """
 
 from __future__ import annotations
@@ -136,8 +136,7 @@ class Ground:
 
 def write_at(segment: Segment, buffers: Sequence[Buffer], position: int, length: int) -> None:
     """One gathered write. On failure the half-written bytes are removed if that can be done; if
-    not,
-    a later write overwrites them."""
+    not, a later write overwrites them."""
     try:
         segment.file.pwritev(buffers, position, length)
     except OSError as error:

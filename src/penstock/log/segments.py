@@ -8,7 +8,7 @@ from penstock import limits
 from penstock.log.disk import Disk
 from penstock.log.index import IndexEntry, SparseIndex, load_index
 from penstock.log.scan import Batch, walk
-from penstock.log.segment import Segment
+from penstock.log.segment import Segment, SegmentInfo
 
 
 class Segments:
@@ -48,6 +48,13 @@ class Segments:
     def limit(self, number: int) -> int | None:
         """The offset at which a sealed segment ends; None for the active one."""
         return self._bases[number + 1] if number + 1 < len(self._bases) else None
+
+    def infos(self, written_end: int) -> list[SegmentInfo]:
+        ends = [*self._bases[1:], written_end]
+        return [
+            SegmentInfo(s.path, s.base_offset, end, s.data_bytes, s is not self.active)
+            for s, end in zip(self._items, ends, strict=True)
+        ]
 
     def append(self, segment: Segment, index: SparseIndex) -> None:
         """A roll: what was active is sealed."""

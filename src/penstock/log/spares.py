@@ -1,8 +1,8 @@
 """Recycled segment files of one partition.
 
 Only files whose offsets were all below everything the log will write become spares, so their old
-batches can never be taken for new ones. A spare found at a start is dropped: after a power loss the
-name may stand for a file that had already been put to use again.
+batches can never be taken for new ones. A spare found at a start is dropped: after a power loss
+the name may stand for a file that had already been put to use again.
 """
 
 from __future__ import annotations

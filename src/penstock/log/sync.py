@@ -1,7 +1,7 @@
 """One sync of a log: what must be on disk before its offsets are safe.
 
-The loop thread makes the job and takes its result; only `run` happens in another thread. It touches
-nothing but its own handles, which stay open until the job has ended.
+The loop thread makes the job and takes its result; only `run` happens in another thread. It
+touches nothing but its own handles, which stay open until the job has ended.
 """
 
 from __future__ import annotations

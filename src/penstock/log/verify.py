@@ -1,8 +1,8 @@
 """Checking a data directory byte by byte: every checksum, and whether the files agree.
 
-After a clean stop every byte is accounted for, so anything odd is a finding. While the log runs, or
-after it was killed, the tail may be unfinished: what stands above the highest synced end that is
-noted anywhere is a note then, not a finding (`recovery.py` argues why). Below it, nothing is
+After a clean stop every byte is accounted for, so anything odd is a finding. While the log runs,
+or after it was killed, the tail may be unfinished: what stands above the highest synced end that
+is noted anywhere is a note then, not a finding (`recovery.py` argues why). Below it, nothing is
 excused.
 """
 
