@@ -236,7 +236,8 @@ def test_topics_and_channels_through_their_life(nsqd: Running) -> None:
         assert NSQ in answer.headers.items()
 
     def topic() -> dict[str, object]:
-        return nsqd.stats("&topic=life")["topics"][0]
+        found: dict[str, object] = nsqd.stats("&topic=life")["topics"][0]
+        return found
 
     post("/topic/create?topic=life")
     post("/topic/create?topic=life")

@@ -76,7 +76,6 @@ class Turn:
         self._scheduled: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = NEVER_NS
-        self._ticked_ns = 0
         self._stopped = False
 
     def start(self) -> None:
@@ -116,12 +115,13 @@ class Turn:
         self.tick()
 
     def _on_ready(self) -> None:
+        mono_ns = self._mono_ns()
         try:
-            self._run(self._mono_ns())
+            self._run(mono_ns)
         except Exception as error:
             self._on_fault(error)
             return
-        due_ns = self._ticked_ns + limits.TICK_NS
+        due_ns = mono_ns + limits.TICK_NS
         deadline_ns = self._engine.deadline_ns
         if deadline_ns and deadline_ns < due_ns:
             due_ns = deadline_ns
@@ -173,7 +173,6 @@ class Turn:
         self._run(mono_ns)
         # Nothing more can fire at this same instant; the answer counts in what the turn has sent.
         wait_ns = engine.tick(mono_ns, self._wall_ns())
-        self._ticked_ns = mono_ns
         due_ns = mono_ns + wait_ns if wait_ns else NEVER_NS
         deadline_ns = engine.deadline_ns
         if deadline_ns and deadline_ns < due_ns:

@@ -1,0 +1,349 @@
+"""The HTTP server, on real sockets, with an application that answers when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.net import http
+from penstock.net.http import BodyRule, HttpConnection, Request, Response
+
+BODY_MAX = 100
+TOO_BIG = Response(413, b"too big", "text/plain", closes=True)
+
+
+class App:
+    """/later waits for `release`; everything else answers with what it got."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.waiting: list[Callable[[], None]] = []
+
+    def body_rule(self, method: str, path: str) -> BodyRule:
+        return BodyRule(BODY_MAX, TOO_BIG)
+
+    def serve(self, request: Request, answer: Callable[[Response], None]) -> None:
+        self.requests.append(request)
+        response = Response(200, f"{request.method} {request.target} ".encode() + request.body)
+        if request.path == "/later":
+            self.waiting.append(lambda: answer(response))
+        elif request.path == "/close":
+            answer(response._replace(closes=True))
+        else:
+            answer(response)
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def response(self) -> tuple[int, dict[str, str], bytes]:
+        head = (await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 5)).decode()
+        status, *lines = head.rstrip().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        body = await self.reader.readexactly(int(headers.get("Content-Length", 0)))
+        return int(status.split()[1]), headers, body
+
+    async def body(self, request: bytes = b"") -> bytes:
+        if request:
+            self.writer.write(request)
+        return (await self.response())[2]
+
+    async def rest(self) -> bytes:
+        return await asyncio.wait_for(self.reader.read(), 5)
+
+
+class Server:
+    def __init__(self) -> None:
+        self.app = App()
+        self.connections: set[HttpConnection] = set()
+        self.port = 0
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            yield Client(reader, writer)
+        finally:
+            writer.close()
+
+
+def serving(story: Callable[[Server], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        server = Server()
+        loop = asyncio.get_running_loop()
+        listening = await loop.create_server(
+            lambda: HttpConnection(server.app, server.connections), "127.0.0.1", 0
+        )
+        server.port = listening.sockets[0].getsockname()[1]
+        try:
+            await story(server)
+        finally:
+            listening.close()
+            for connection in list(server.connections):
+                connection.abort()
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+
+
+def test_keep_alive_and_headers() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(b"GET /a?b=c HTTP/1.1\r\nHost: x\r\n\r\n")
+            status, headers, body = await client.response()
+            assert (status, body) == (200, b"GET /a?b=c ")
+            assert set(headers) == {"Date", "Content-Length"}
+            assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", headers["Date"])
+            assert await client.body(b"GET /d HTTP/1.1\r\n\r\n") == b"GET /d "
+        request = server.app.requests[0]
+        assert (request.path, request.query, request.body) == ("/a", b"b=c", b"")
+        assert request.remote.startswith("127.0.0.1:")
+
+    serving(story)
+
+
+@pytest.mark.parametrize(
+    ("request_head", "answered"),
+    [
+        (b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", "close"),
+        (b"GET / HTTP/1.0\r\n\r\n", "close"),
+        (b"GET /close HTTP/1.1\r\n\r\n", "close"),
+        (b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "keep-alive"),
+    ],
+)
+def test_who_closes(request_head: bytes, answered: str) -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(request_head + b"GET /second HTTP/1.1\r\n\r\n")
+            _, headers, _ = await client.response()
+            assert headers["Connection"] == answered
+            if answered == "close":
+                assert await client.rest() == b""
+                assert len(server.app.requests) == 1
+            else:
+                assert await client.body() == b"GET /second "
+
+    serving(story)
+
+
+def test_pipelined_requests_are_answered_in_order_one_at_a_time() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(
+                b"GET /later HTTP/1.1\r\n\r\nPOST /b HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi"
+                b"GET /c HTTP/1.1\r\n\r\n"
+            )
+            await asyncio.sleep(0.05)
+            assert [request.path for request in server.app.requests] == ["/later"]
+            server.app.waiting.pop()()
+            assert [await client.body() for _ in range(3)] == [
+                b"GET /later ",
+                b"POST /b hi",
+                b"GET /c ",
+            ]
+
+    serving(story)
+
+
+def test_many_pipelined_requests_stop_the_reading_and_are_all_served() -> None:
+    count = limits.HTTP_PIPELINE_MAX * 3
+
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(b"GET /later HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(0.02)
+            for number in range(count):
+                client.writer.write(b"GET /%d HTTP/1.1\r\n\r\n" % number)
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.05)
+            server.app.waiting.pop()()
+            assert await client.body() == b"GET /later "
+            assert [await client.body() for _ in range(count)] == [
+                b"GET /%d " % number for number in range(count)
+            ]
+
+    serving(story)
+
+
+def test_a_chunked_body_and_bytes_one_by_one() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            for byte in b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n":
+                client.writer.write(bytes([byte]))
+                await asyncio.sleep(0)
+            assert await client.body(b"2\r\nde\r\n0\r\n\r\n") == b"POST / abcde"
+
+    serving(story)
+
+
+def test_expect_100_continue() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            head = b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+            client.writer.write(head)
+            assert await client.reader.readexactly(len(http.CONTINUE)) == http.CONTINUE
+            assert await client.body(b"hi") == b"POST / hi"
+
+    serving(story)
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"POST / HTTP/1.1\r\nContent-Length: 101\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 101\r\nExpect: 100-continue\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 99999999999999\r\n\r\n" + b"x" * 300_000,
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101,
+    ],
+)
+def test_a_body_that_is_too_long_is_refused_and_the_connection_closed(request_bytes: bytes) -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(request_bytes)
+            status, headers, body = await client.response()
+            assert (status, body, headers["Connection"]) == (413, b"too big", "close")
+            assert await client.rest() == b""
+        assert server.app.requests == []
+
+    serving(story)
+
+
+def test_a_body_of_the_limit_is_taken() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            head = b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\n"
+            assert await client.body(head + b"x" * 100) == b"POST / " + b"x" * 100
+
+    serving(story)
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"  V2IDENTIFY\n\0\0\0\2{}",
+        b"\x16\x03\x01\x02\x00",
+        b"hello\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_bytes_that_are_not_http(junk: bytes) -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(junk)
+            assert await client.rest() == (
+                b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+                b"Connection: close\r\n\r\n400 Bad Request"
+            )
+
+    serving(story)
+
+
+def test_junk_after_a_request_does_not_hurt_its_answer() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(b"GET /later HTTP/1.1\r\n\r\n\0junk\0")
+            await asyncio.sleep(0.02)
+            server.app.waiting.pop()()
+            assert await client.body() == b"GET /later "
+            assert (await client.rest()).startswith(b"HTTP/1.1 400 Bad Request")
+
+    serving(story)
+
+
+def test_endless_headers_end_the_connection() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(b"GET / HTTP/1.1\r\n")
+            line = b"X-Header: " + b"x" * 1000 + b"\r\n"
+            for _ in range(limits.HTTP_HEADER_BYTES_MAX // len(line) + 300):
+                client.writer.write(line)
+                await asyncio.sleep(0)
+            assert (await client.rest()).startswith(b"HTTP/1.1 431 ")
+
+    serving(story)
+
+
+def test_head_has_no_body_and_an_upgrade_is_ignored() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(b"HEAD / HTTP/1.1\r\n\r\n")
+            head = await client.reader.readuntil(b"\r\n\r\n")
+            assert b"Content-Length: 7\r\n" in head
+            upgrade = b"GET /u HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+            assert await client.body(upgrade) == b"GET /u "
+            assert await client.body(b"GET /v HTTP/1.1\r\n\r\n") == b"GET /v "
+
+    serving(story)
+
+
+def test_a_half_closed_client_gets_its_answer() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(b"GET /later HTTP/1.1\r\n\r\n")
+            client.writer.write_eof()
+            await asyncio.sleep(0.02)
+            server.app.waiting.pop()()
+            assert await client.body() == b"GET /later "
+            assert await client.rest() == b""
+
+    serving(story)
+
+
+def test_an_answer_for_a_client_that_has_gone_is_dropped() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(b"GET /later HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(0.02)
+            sock = client.writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.writer.transport.abort()  # with a reset: nobody will read an answer
+        await asyncio.sleep(0.05)
+        assert server.connections == set()
+        server.app.waiting.pop()()
+
+    serving(story)
+
+
+def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_IDLE_SECONDS", 0.1)
+
+    async def story(server: Server) -> None:
+        async with server.client() as client, server.client() as slow:
+            assert await client.body(b"GET / HTTP/1.1\r\n\r\n") == b"GET / "
+            slow.writer.write(b"GET /later HTTP/1.1\r\n\r\n")
+            assert await client.rest() == b""
+            await asyncio.sleep(0.15)
+            server.app.waiting.pop()()
+            assert await slow.body() == b"GET /later "
+
+    serving(story)
+
+
+def test_stop_lets_an_answer_out_and_closes_the_rest() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as busy, server.client() as idle:
+            busy.writer.write(b"GET /later HTTP/1.1\r\n\r\n")
+            await idle.body(b"GET / HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(0.02)
+            for connection in list(server.connections):
+                connection.stop()
+            assert await idle.rest() == b""
+            assert [connection.is_serving for connection in server.connections] == [True]
+            server.app.waiting.pop()()
+            _, headers, body = await busy.response()
+            assert (headers["Connection"], body) == ("close", b"GET /later ")
+            assert await busy.rest() == b""
+
+    serving(story)

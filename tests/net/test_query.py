@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from penstock.net.query import QueryInvalid, parse_query
+
+
+@pytest.mark.parametrize(
+    ("query", "values"),
+    [
+        (b"", {}),
+        (b"a=1&b=2", {"a": "1", "b": "2"}),
+        (b"a=1&a=2", {"a": "1"}),
+        (b"a", {"a": ""}),
+        (b"a=&&=b", {"a": "", "": "b"}),
+        (b"a=b=c", {"a": "b=c"}),
+        (b"a=%20%2b+x", {"a": " + x"}),
+        (b"%61=1", {"a": "1"}),
+        (b"a=%ff", {"a": "\udcff"}),
+        ("a=ä".encode(), {"a": "ä"}),
+    ],
+)
+def test_parse(query: bytes, values: dict[str, str]) -> None:
+    assert parse_query(query) == values
+
+
+@pytest.mark.parametrize("query", [b"a=%", b"a=%2", b"%zz=1", b"a=1;b=2", b"a=%%20"])
+def test_what_spoils_a_query(query: bytes) -> None:
+    with pytest.raises(QueryInvalid):
+        parse_query(query)
