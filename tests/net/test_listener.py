@@ -146,11 +146,12 @@ def test_out_of_descriptors_is_waited_out(caplog: pytest.LogCaptureFixture) -> N
         loop = asyncio.get_running_loop()
         accepted = loop.create_future()
         sock = Exhausted(listen(Address("127.0.0.1", 0, "")))
-        acceptor = Acceptor(
-            loop,
-            sock,  # type: ignore[arg-type]
-            lambda sock, remote: (sock.close(), accepted.set_result(remote)),  # type: ignore[arg-type,func-returns-value]
-        )
+
+        def on_connect(sock: socket.socket, remote: str) -> None:
+            sock.close()
+            accepted.set_result(remote)
+
+        acceptor = Acceptor(loop, sock, on_connect)  # type: ignore[arg-type]
         with socket.create_connection(acceptor.address[:2], 5):
             await asyncio.wait_for(accepted, 5)
         acceptor.close()

@@ -1,0 +1,102 @@
+"""The demo as a user starts it: a process, rates on its output, a clean end."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.tools.demo_traffic import Meter
+
+WAIT_SECONDS = 30
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def start(path: Path, tcp: int, http: int, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "penstock.tools.main", "demo", f"--data-path={path}/data"]
+    command += [f"--tcp-address=127.0.0.1:{tcp}", f"--http-address=127.0.0.1:{http}", *arguments]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=path
+    )
+
+
+def is_refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_rates_and_a_clean_end(tmp_path: Path) -> None:
+    tcp, http = free_port(), free_port()
+    started = time.monotonic()
+    demo = start(tmp_path, tcp, http, "--seconds=2.5", "--rate=500")
+    out, err = demo.communicate(timeout=WAIT_SECONDS)
+    assert (demo.returncode, err) == (0, "")
+    assert time.monotonic() - started < 15
+    assert f"http://127.0.0.1:{http}/stats" in out
+    for name in ("producer", "archive", "metrics"):
+        totals = re.findall(rf"^{name} .* total +([\d,]+) ", out, re.MULTILINE)
+        assert len(totals) >= 2
+        assert int(totals[-1].replace(",", "")) > 400
+    assert is_refused(tcp)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_everything(tmp_path: Path, number: int) -> None:
+    tcp, http = free_port(), free_port()
+    demo = start(tmp_path, tcp, http)
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if line.startswith("metrics"):
+            break
+    demo.send_signal(number)
+    _, err = demo.communicate(timeout=WAIT_SECONDS)
+    assert (demo.returncode, err) == (0, "")
+    assert is_refused(tcp)
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        demo = start(tmp_path, port, free_port())
+        _, err = demo.communicate(timeout=WAIT_SECONDS)
+    assert demo.returncode == 1
+    assert f"127.0.0.1:{port}: taken. Is another nsqd running?" in err
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_killed_daemon_is_noticed(tmp_path: Path) -> None:
+    demo = start(tmp_path, free_port(), free_port())
+    assert demo.stdout is not None
+    pid = 0
+    for line in demo.stdout:
+        found = re.search(r"process (\d+)\.", line)
+        pid = int(found[1]) if found else pid
+        if line.startswith("metrics"):
+            break
+    subprocess.run(["kill", "-9", str(pid)], check=True)
+    _, err = demo.communicate(timeout=WAIT_SECONDS)
+    assert demo.returncode == 1
+    assert "the demo stops: " in err
+
+
+def test_a_meter() -> None:
+    meter = Meter("m")
+    assert meter.take() == (0, 0.0, 0.0)
+    for delay in range(1, 101):
+        meter.add(2, float(delay))
+    assert meter.take() == (200, 51.0, 100.0)
+    assert (meter.take(), meter.total) == ((0, 0.0, 0.0), 200)
