@@ -65,6 +65,7 @@ class Broker:
         self._disk = disk
         self._clock = clock
         self._lock: Lock | None = None
+        self._node: NodeFile | None = None
         self._context = Context(
             engine=engine,
             disk=disk,
@@ -131,15 +132,28 @@ class Broker:
             raise
 
     def _open_node(self) -> None:
+        """From here on, until the next orderly stop, the directory counts as killed."""
         node_id = self._context.options.node_id
-        if not self._disk.exists(os.path.join(self._path, NODE_FILE)):
-            write_node_file(self._disk, self._path, NodeFile(node_id, self._clock.wall_ns()))
-            return
-        node = read_node_file(self._disk, self._path)
+        if self._disk.exists(os.path.join(self._path, NODE_FILE)):
+            node = read_node_file(self._disk, self._path)
+            self._context.killed = not node.clean
+        else:
+            node = NodeFile(node_id, self._clock.wall_ns())
         if node.node_id != node_id:
             _log.warning("%s: the node id changes from %d to %d", self._path, node.node_id, node_id)
             node.node_id = node_id
-            write_node_file(self._disk, self._path, node)
+        node.clean = False
+        write_node_file(self._disk, self._path, node)
+        self._node = node
+
+    def _note_clean_stop(self) -> None:
+        if self._node is None or self._context.health.troubled:
+            return
+        self._node.clean = True
+        try:
+            write_node_file(self._disk, self._path, self._node)
+        except StorageError as error:
+            _log.error("%s", error)
 
     def _open_directory(self, directory_name: str) -> None:
         name = directories.topic_name(directory_name)
@@ -227,6 +241,7 @@ class Broker:
         self.topics.clear()
         self._context.touched.clear()
         self._context.bounded.clear()
+        self._note_clean_stop()
         self._unlock()
 
     # --- topics ---

@@ -78,9 +78,9 @@ class Channel:
     # --- a bound for what is ephemeral ---
 
     def trim(self, fresh_too: bool = False) -> None:
-        """An ephemeral channel holds at most `mem_queue_size` messages; as in NSQ, those that come on
-        top of it are dropped. What has come since the last call stays, unless `fresh_too`: consumers
-        are to be served first."""
+        """An ephemeral channel holds at most `mem_queue_size` messages; as in NSQ, those that
+        come on top of it are dropped. What has come since the last call stays, unless
+        `fresh_too`: consumers are to be served first."""
         window = self.window
         handed_end = window.tail.handed_end
         end = handed_end if fresh_too else max(self._trim_end, window.next)

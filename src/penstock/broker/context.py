@@ -44,6 +44,7 @@ class Context:
     health: Health
     hooks: list[ChangeHook] = field(default_factory=list)
     exiting: bool = False
+    killed: bool = False  # the last stop was not orderly: files may be in the system's memory only
     disk_refusal: str = ""  # free disk is below the watermark
     touched: dict[Topic, None] = field(default_factory=dict)  # written to; housekeeping looks
     bounded: dict[Channel, None] = field(default_factory=dict)  # ephemeral: their depth has a bound

@@ -120,6 +120,13 @@ class Cursors:
         if groups or (self._tail is not None and self._tail.handed_end != self._handed_end):
             self.append(groups)
 
+    def _append_rest(self) -> None:
+        """What is not yet in the journal: because nobody said it, or because that failed."""
+        if self._lost or self._journal.broken:
+            self.append([])  # begins a generation, with all that there is to say
+        else:
+            self.append_changes()
+
     def _snapshot(self) -> tuple[int, list[Group]]:
         groups: list[Group] = []
         for number, window in self._windows.items():
@@ -140,10 +147,7 @@ class Cursors:
 
     def settle(self, sync: bool) -> bool:
         """Try again what failed, store a handed end that moved, sync. True when nothing is left."""
-        if self._lost:
-            self.append([])
-        else:
-            self.append_changes()
+        self._append_rest()
         if sync:
             job = self._journal.sync_begin()
             if job is not None:
@@ -162,7 +166,7 @@ class Cursors:
     def close(self) -> None:
         """Write and sync all of it. Trouble goes to health: there is nobody left to tell."""
         self._context.syncs.wait_for(lambda: self.busy)
-        self.append_changes()
+        self._append_rest()
         try:
             self._journal.sync()
         except OSError as error:

@@ -25,8 +25,8 @@ def partition_directory(directory: str) -> str:
 
 
 def remove_tree(disk: Disk, path: str, last: str = "") -> None:
-    """`path` and all in it, deepest first. The file `last` goes when all others are gone: it is what
-    tells a later start to go on with an interrupted removal."""
+    """`path` and all in it, deepest first. The file `last` goes when all others are gone: it is
+    what tells a later start to go on with an interrupted removal."""
     for name in sorted(disk.listdir(path), key=lambda name: name == last):
         inner = os.path.join(path, name)
         if disk.is_directory(inner):

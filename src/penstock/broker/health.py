@@ -43,6 +43,10 @@ class Health:
         return self._reasons.get((topic, trouble), "")
 
     @property
+    def troubled(self) -> bool:
+        return bool(self._reasons)
+
+    @property
     def text(self) -> str:
         """NSQ's words: "OK", or "NOK - " and the reason that came first."""
         for reason in self._reasons.values():

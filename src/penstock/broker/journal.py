@@ -93,7 +93,7 @@ class Journal:
     def _continue(self, found: Folded) -> None:
         """Go on behind the last record. The file is the best there is, so it is not the one to be
         overwritten, but a process that was killed may have left it in the system's memory only."""
-        self._safe_synced = False
+        self._safe_synced = self._names_synced = False
         self.generation = self._safe_generation = found.generation
         self._safe = self._current
         self._sequence = found.sequence
@@ -136,6 +136,7 @@ class Journal:
         """The other file may only be overwritten when this one is on the disk for certain."""
         if not self._safe_synced:
             self._file(self._safe).fdatasync()
+            self._disk.sync_directory(self._directory)
             self._safe_synced = True
 
     def _file(self, place: int) -> File:
@@ -166,8 +167,12 @@ class Journal:
 
     def sync_begin(self) -> JournalSync | None:
         """A job that makes all of it durable; None when there is nothing to do or one is out."""
-        file = self._files[self._current]
-        if self._job is not None or self.broken or file is None or not self.unsynced:
+        if self._job is not None or self.broken or not self.unsynced:
+            return None
+        try:
+            file = self._file(self._current)
+        except OSError:
+            self.broken = True
             return None
         directory = "" if self._names_synced else self._directory
         self._job = JournalSync(self._disk, directory, file, self.generation, self._end)

@@ -59,6 +59,7 @@ class Partition:
             syncing  # False: an ephemeral topic, nothing of it is to outlive the process
         )
         self._sync_every_count = context.options.sync_every_count
+        self._sync_after_ns = 0
         self._on_trouble = on_trouble
         self._job: SyncJob | None = None
         self._retired = False
@@ -135,7 +136,12 @@ class Partition:
             return
         if self._commits_at_once:
             self._commit()
-            if self._syncing and tail.written_end - log.synced_end >= self._sync_every_count:
+            if (
+                self._syncing
+                and tail.written_end - log.synced_end >= self._sync_every_count
+                and wall_ns >= self._sync_after_ns
+            ):
+                self._sync_after_ns = wall_ns + limits.SYNC_PAUSE_NS
                 self.sync()
         elif not self.sync():
             self._commit()  # the log says that all of it is on the disk already

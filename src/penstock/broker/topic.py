@@ -92,6 +92,8 @@ class Topic:
             self._prepare(channel)
             self._cursors.adopt(entry.number, window)
         self._cursors.begin(tail)
+        if self._context.killed:
+            self._touch()
         tail.handing = bool(self.channels) and not self.paused
 
     def _prepare(self, channel: Channel) -> None:

@@ -52,6 +52,7 @@ class NodeFile(msgspec.Struct, forbid_unknown_fields=True):
     node_id: int
     created_ns: int
     version: int = FORMAT_VERSION
+    clean: bool = False  # the last stop was orderly, so everything is on the disk
 
 
 _Content = TypeVar("_Content", TopicFile, NodeFile)

@@ -1,0 +1,181 @@
+"""Rules about the whole broker: free disk, health, the journal's troubles, housekeeping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock import limits
+from penstock.errors import Refused
+
+from .faults import FaultyDisk
+from .world import Outcome, World, bodies
+
+Start = Callable[..., World]
+
+
+def test_a_disk_that_is_almost_full_takes_no_more_and_recovers(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk, disk_free_bytes_min=1000)
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"1")
+    topic = world.broker.find_topic("news")
+    disk.free = 999
+    world.pass_ns(limits.SECOND)
+    assert topic.tail.refusing
+    assert "disk almost full: 999 bytes free" in topic.refusal
+    assert "disk almost full" in world.broker.health
+    with pytest.raises(Refused):
+        topic.publish([b"2"], 0, Outcome())
+    assert world.broker.topic("other").tail.refusing  # new topics as well
+    assert bodies(consumer.take()) == [b"1"]  # consumers go on
+
+    disk.free = 1000
+    world.pass_ns(limits.SECOND)
+    assert not topic.tail.refusing
+    assert world.broker.health == "OK"
+    assert world.publish("news", b"2").stored
+
+
+def test_a_disk_that_is_almost_full_is_known_at_the_start(start: Start) -> None:
+    disk = FaultyDisk()
+    disk.free = 1
+    world = start(disk=disk, disk_free_bytes_min=1000)
+    with pytest.raises(Refused):
+        world.publish("news", b"1")
+
+
+def test_a_stopped_topic_stays_refusing_when_the_disk_recovers(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk, disk_free_bytes_min=1000)
+    world.publish("news", b"1")
+    world.threads.error = OSError(5, "Input/output error")
+    world.publish("news", b"2")
+    world.threads.error = None
+    disk.free = 1
+    world.pass_ns(limits.SECOND)
+    disk.free = 10_000
+    world.pass_ns(limits.SECOND)
+    assert "sync failed" in world.broker.find_topic("news").refusal
+
+
+def test_a_journal_that_cannot_be_written_does_not_stop_delivery(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"1", b"2", b"3")
+    disk.fail.add(("write", "channels."))
+    consumer.finish(*consumer.take())
+    assert "the state of the channels cannot be stored" in world.broker.health
+    world.publish("news", b"4")
+    assert bodies(consumer.take()) == [b"4"]
+
+    world.pass_ns(limits.SECOND)
+    assert "the state of the channels" in world.broker.health
+    disk.fail.clear()
+    world.pass_ns(limits.SECOND)  # without any change in the channel
+    assert world.broker.health == "OK"
+    world = world.killed()
+    left = world.consumer("news", "a").take()
+    assert [(message.body, message.attempts) for message in left] == [(b"4", 2)]
+
+
+def test_a_journal_whose_sync_fails_begins_a_new_generation(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"1", b"2")
+    got = consumer.take()
+    consumer.finish(got[0])
+    disk.fail.add(("sync", "channels."))
+    world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
+    assert "the state of the channels" in world.broker.health
+    disk.fail.clear()
+    world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
+    world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
+    assert world.broker.health == "OK"
+    consumer.finish(got[1])
+    world = world.killed()
+    assert world.consumer("news", "a").take() == []
+
+
+def test_the_journal_is_synced_every_two_seconds_and_then_left_alone(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"1")
+    world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
+    consumer.finish(*consumer.take())
+    world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
+    submitted = world.threads.submitted
+    for _ in range(5):
+        world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
+    assert world.threads.submitted == submitted
+    assert world.broker._context.touched == {}
+
+
+def test_the_mark_repeats_the_synced_end(start: Start) -> None:
+    world = start()
+    world.publish("news", b"1")
+    mark = world.path / "topics" / "news" / "0" / "mark"
+    before = mark.read_bytes()
+    world.pass_ns(limits.MARK_EVERY_NS)
+    assert mark.read_bytes() != before
+
+
+def test_a_stop_waits_for_syncs_and_answers_what_is_open(start: Start) -> None:
+    world = start()
+    world.broker.topic("news")
+    world.threads.held = True
+    syncing, gathering = world.publish("news", b"1"), world.publish("news", b"2")
+    world.close()
+    assert syncing.stored
+    assert gathering.stored
+    world = world.restart()
+    assert bodies(world.consumer("news", "a").take()) == [b"1", b"2"]
+
+
+def test_a_stop_with_a_failing_disk_still_ends(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"1")
+    consumer.take()
+    disk.fail |= {("write", ".log"), ("write", "mark"), ("write", "channels"), ("sync", "channels")}
+    outcome = Outcome()
+    world.broker.topic("news").publish([b"2"], 0, outcome)
+    world.close()
+    assert [type(error).__name__ for error in outcome.told] == ["WriteRefused"]
+    disk.fail.clear()
+    world = world.restart()
+    assert bodies(world.consumer("news", "a").take()) == [b"1"]
+
+
+def test_changes_are_told(start: Start) -> None:
+    world = start()
+    world.broker.topic("news").channel("a")
+    world.broker.topic("news").delete_channel("a")
+    world.broker.delete_topic("news")
+    assert world.changes == [
+        ("TOPIC_CREATED", "news", ""),
+        ("CHANNEL_CREATED", "news", "a"),
+        ("CHANNEL_DELETED", "news", "a"),
+        ("TOPIC_DELETED", "news", ""),
+    ]
+    world.broker.topic("kept").channel("b")
+    assert world.restart().changes == []  # what comes back is no change
+
+
+def test_the_owners_lead_from_the_kernel_to_the_broker(start: Start) -> None:
+    world = start()
+    channel = world.broker.topic("news").channel("a")
+    assert channel.window.owner is channel
+    assert channel.topic.tail.owner is channel.topic
+
+
+def test_what_a_read_asks_for_a_deleted_channel_is_not_answered(start: Start) -> None:
+    world = start()
+    world.publish("news", b"1")
+    channel = world.broker.find_topic("news").channel("a")
+    world.broker.delete_topic("news")
+    world.broker.load(channel.window, 0, 0)  # the log is gone: reading it would raise

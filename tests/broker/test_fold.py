@@ -1,0 +1,201 @@
+"""What a row of journal records amounts to."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.broker.fold import (
+    ENTRY,
+    FLAG_SNAPSHOT,
+    RECORD,
+    ChannelState,
+    Entry,
+    Group,
+    clamped,
+    cursor_entry,
+    decode_record,
+    encode_record,
+    fold,
+    fold_entries,
+    normalised,
+)
+from penstock.kernel import StrayRecord, crc32c
+
+
+def entry(kind: Entry, a: int, b: int = 0, id: int = 0, state: int = 0, attempts: int = 0) -> bytes:
+    return ENTRY.pack(kind, state, attempts, 0, a, b, id)
+
+
+def stray(offset: int, id: int, attempts: int = 1, state: int = 1, due_ns: int = 0) -> bytes:
+    return entry(Entry.STRAY, offset, due_ns, id, state, attempts)
+
+
+def record(sequence: int, *groups: Group, generation: int = 1, handed_end: int = 0) -> bytes:
+    flags = FLAG_SNAPSHOT if sequence == 0 else 0
+    return encode_record(flags, generation, sequence, handed_end, groups)
+
+
+def test_a_record_is_laid_out_as_the_format_says() -> None:
+    data = encode_record(1, 2, 3, 4, [Group(7, cursor_entry(Entry.CURSOR, 5, 6))])
+    assert len(data) == 40 + 8 + 32
+    assert data[:4] == b"PSJ1"
+    assert struct.unpack_from("<IIIQQQ", data, 4) == (crc32c(data[8:]), len(data), 1, 2, 3, 4)
+    assert struct.unpack_from("<II", data, 40) == (7, 1)
+    assert struct.unpack_from("<BBHIqqQ", data, 48) == (1, 0, 0, 0, 5, 6, 0)
+
+
+def test_a_cursor_with_finished_ranges() -> None:
+    entries = (
+        cursor_entry(Entry.CURSOR, 10, 20)
+        + entry(Entry.FINISHED, 12, 14)
+        + entry(Entry.FINISHED, 14, 15)
+        + entry(Entry.FINISHED, 5, 8)
+        + entry(Entry.FINISHED, 18, 19)
+    )
+    assert fold_entries(entries) == ChannelState(10, 20, ((12, 15), (18, 19)), ())
+
+
+def test_low_goes_as_high_as_what_is_done() -> None:
+    entries = cursor_entry(Entry.CURSOR, 10, 20) + entry(Entry.FINISHED, 10, 13)
+    assert fold_entries(entries).low == 13
+
+
+def test_a_stray_stands_for_itself_until_it_is_gone() -> None:
+    entries = cursor_entry(Entry.CURSOR, 0, 10) + stray(4, 44, attempts=2) + stray(0, 40)
+    state = fold_entries(entries)
+    assert state.low == 1
+    assert state.finished == ((4, 5),)
+    assert state.strays == (StrayRecord(0, 40, 1, 1, 0), StrayRecord(4, 44, 2, 1, 0))
+    state = fold_entries(entries + entry(Entry.GONE, 4, id=44))
+    assert state.strays == (StrayRecord(0, 40, 1, 1, 0),)
+    assert state.finished == ((4, 5),)
+
+
+def test_the_last_word_about_a_stray_counts() -> None:
+    entries = stray(0, 40, attempts=1) + stray(0, 40, attempts=3, state=2, due_ns=99)
+    assert fold_entries(entries).strays == (StrayRecord(0, 40, 3, 2, 99),)
+
+
+def test_a_reset_forgets() -> None:
+    entries = (
+        cursor_entry(Entry.CURSOR, 0, 10)
+        + stray(4, 44)
+        + entry(Entry.FINISHED, 6, 8)
+        + cursor_entry(Entry.RESET, 3, 3)
+    )
+    assert fold_entries(entries) == ChannelState(3, 3, (), ())
+
+
+def test_records_count_in_sequence() -> None:
+    data = (
+        record(0, Group(1, cursor_entry(Entry.CURSOR, 0, 0)), handed_end=1)
+        + record(1, Group(1, cursor_entry(Entry.CURSOR, 0, 5)), handed_end=2)
+        + record(2, Group(2, cursor_entry(Entry.RESET, 7, 7)), handed_end=3)
+    )
+    folded = fold(data)
+    assert folded is not None
+    assert folded.channels == {1: ChannelState(0, 5, (), ()), 2: ChannelState(7, 7, (), ())}
+    assert (folded.handed_end, folded.sequence, folded.end) == (3, 3, len(data))
+    assert not folded.torn
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        record(2),  # one is missing
+        record(1, generation=2),
+        record(0),
+        record(1)[:-1],
+        record(1)[:20],
+        b"\0" * 40,
+        record(1)[:-1] + b"\xff",
+    ],
+)
+def test_a_file_ends_at_the_first_record_that_does_not_follow(behind: bytes) -> None:
+    head = record(0, Group(1, cursor_entry(Entry.CURSOR, 0, 3)))
+    # what stands behind the tear would follow in sequence, and must not
+    folded = fold(head + behind + record(1, Group(1, cursor_entry(Entry.CURSOR, 9, 9))))
+    assert folded is not None
+    assert folded.channels[1].next in (3,)
+    assert (folded.end, folded.torn) == (len(head), True)
+
+
+@pytest.mark.parametrize("data", [b"", b"PSJ1", record(1), record(0)[:-1], b"\0" * 100])
+def test_a_file_without_a_whole_snapshot_says_nothing(data: bytes) -> None:
+    assert fold(data) is None
+
+
+def test_a_record_with_a_first_sequence_but_no_snapshot_says_nothing() -> None:
+    assert fold(encode_record(0, 1, 0, 0, [])) is None
+
+
+@given(st.data())
+def test_a_changed_byte_is_never_believed(data: Any) -> None:
+    whole = record(0, Group(1, cursor_entry(Entry.CURSOR, 0, 3) + stray(1, 11)))
+    position = data.draw(st.integers(0, len(whole) - 1))
+    changed = bytearray(whole)
+    changed[position] ^= data.draw(st.integers(1, 255))
+    assert decode_record(bytes(changed), 0) is None
+
+
+@given(st.binary(max_size=200), st.binary(max_size=40))
+def test_any_bytes_fold_to_something_or_nothing(tail: bytes, body: bytes) -> None:
+    fold(tail)
+    whole = bytearray(RECORD.pack(b"PSJ1", 0, RECORD.size + len(body), 1, 1, 0, 0) + body)
+    whole[4:8] = crc32c(bytes(whole[8:])).to_bytes(4, "little")
+    folded = fold(bytes(whole) + tail)  # a right checksum over a body that makes no sense
+    if folded is not None:
+        assert folded.end >= len(whole)
+
+
+RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=8)
+STRAYS = st.lists(
+    st.builds(
+        StrayRecord, st.integers(0, 30), st.integers(1, 9), st.just(1), st.just(1), st.just(0)
+    ),
+    max_size=4,
+    unique_by=lambda stray: stray.id,
+)
+
+
+@given(st.integers(0, 30), st.integers(0, 30), RANGES, STRAYS)
+def test_normalising_keeps_which_offsets_are_open(
+    low: int, next_offset: int, finished: list[tuple[int, int]], strays: list[StrayRecord]
+) -> None:
+    state = normalised(low, next_offset, finished, strays)
+    covered = {offset for start, end in finished for offset in range(start, end)}
+    covered |= {stray.offset for stray in strays}
+    still_open = [offset for offset in range(40) if offset >= low and offset not in covered]
+    kept = {offset for start, end in state.finished for offset in range(start, end)}
+    assert [offset for offset in range(state.low, 40) if offset not in kept] == still_open
+    assert all(
+        end < start
+        for (_, end), (start, _) in zip(state.finished, state.finished[1:], strict=False)
+    )
+    assert normalised(*state) == state
+
+
+@given(st.integers(0, 30), RANGES, STRAYS, st.integers(0, 30), st.integers(0, 30))
+def test_a_clamped_state_speaks_only_of_the_log(
+    low: int,
+    finished: list[tuple[int, int]],
+    strays: list[StrayRecord],
+    start_offset: int,
+    length: int,
+) -> None:
+    end = start_offset + length
+    before = normalised(low, low, finished, strays)
+    state, beyond = clamped(before, start_offset, end)
+    assert start_offset <= state.low <= state.next <= end
+    assert all(start_offset <= start < stop <= end for start, stop in state.finished)
+    assert all(start_offset <= stray.offset < end for stray in state.strays)
+    named = [before.low, before.next, *(stop for _, stop in before.finished)]
+    named += [stray.offset + 1 for stray in before.strays]
+    assert beyond == (max(named) > end)
+    if not beyond and start_offset == 0:
+        assert state == before

@@ -1,0 +1,246 @@
+"""The two files of a journal, and every fault that can meet them."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.broker.fold import ChannelState, Entry, Group, cursor_entry
+from penstock.broker.journal import NAMES, Journal
+from penstock.log.disk import OsDisk
+from penstock.sim.disk import Fault, SimDisk
+
+from .faults import FaultyDisk
+
+BYTES_MAX = 400  # a few records
+
+
+class Cursor:
+    """One channel whose cursor is a number; it says it to a journal."""
+
+    def __init__(self, disk: OsDisk | SimDisk, directory: str) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.at = 0
+        self.open()
+
+    def open(self) -> int:
+        """Read it back: what the files say."""
+        self.journal, folded = Journal.open(self.disk, self.directory, BYTES_MAX)
+        self.at = folded.channels[1].next if folded is not None else 0
+        self.torn = folded is not None and folded.torn
+        return self.at
+
+    def move(self, count: int = 1) -> None:
+        self.at += count
+        entry = cursor_entry(Entry.CURSOR, self.at, self.at)
+        self.journal.append(self.at, [Group(1, entry)], self.snapshot)
+        self.journal.validate()
+
+    def snapshot(self) -> tuple[int, list[Group]]:
+        return self.at, [Group(1, cursor_entry(Entry.CURSOR, self.at, self.at))]
+
+
+@pytest.fixture
+def cursor(tmp_path: Path) -> Cursor:
+    return Cursor(FaultyDisk(), str(tmp_path))
+
+
+def reopened(cursor: Cursor) -> int:
+    cursor.journal.close()
+    return cursor.open()
+
+
+def test_what_was_said_is_read_back(cursor: Cursor) -> None:
+    for _ in range(3):
+        cursor.move()
+    assert reopened(cursor) == 3
+    cursor.move()
+    assert reopened(cursor) == 4
+    cursor.journal.close()
+
+
+def test_nothing_is_written_before_there_is_something_to_say(cursor: Cursor) -> None:
+    assert reopened(cursor) == 0
+    assert list(Path(cursor.directory).iterdir()) == []
+    cursor.journal.sync()
+    assert cursor.journal.sync_begin() is None
+
+
+def test_generations_take_turns_in_the_two_files(cursor: Cursor) -> None:
+    seen: list[int] = []
+    for _ in range(40):
+        cursor.move()
+        cursor.journal.sync()
+        seen.append(cursor.journal.generation)
+    assert seen[-1] > 3
+    assert seen == sorted(seen)
+    sizes = [(Path(cursor.directory) / name).stat().st_size for name in NAMES]
+    assert max(sizes) <= BYTES_MAX + 100
+    assert reopened(cursor) == 40
+    cursor.journal.close()
+
+
+def test_a_file_grows_on_while_its_snapshot_is_not_on_the_disk(cursor: Cursor) -> None:
+    """The other file is the only one that is certain; it must not be overwritten."""
+    for _ in range(40):
+        cursor.move()
+    assert cursor.journal.generation == 1
+    cursor.journal.sync()
+    cursor.move()
+    assert cursor.journal.generation == 2
+    cursor.journal.close()
+
+
+def test_a_failed_write_makes_a_new_generation(cursor: Cursor) -> None:
+    cursor.move()
+    cursor.journal.sync()
+    cursor.disk.fail.add(("write", "channels."))
+    for _ in range(3):
+        with pytest.raises(OSError, match="Input/output"):
+            cursor.move()
+    assert cursor.journal.broken
+    cursor.disk.fail.clear()
+    cursor.move()
+    assert (cursor.journal.broken, reopened(cursor)) == (False, 5)
+    cursor.journal.close()
+
+
+def test_while_nothing_can_be_written_the_old_file_still_counts(cursor: Cursor) -> None:
+    cursor.move()
+    cursor.journal.sync()
+    cursor.disk.fail.add(("write", "channels."))
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output"):
+            cursor.move()
+    cursor.disk.fail.clear()
+    assert reopened(cursor) == 1
+
+
+def test_a_failed_sync_makes_a_new_generation_elsewhere(cursor: Cursor) -> None:
+    cursor.move()
+    cursor.journal.sync()
+    first = (Path(cursor.directory) / NAMES[0]).read_bytes()
+    cursor.move()
+    cursor.disk.fail.add(("sync", "channels."))
+    with pytest.raises(OSError, match="Input/output"):
+        cursor.journal.sync()
+    cursor.disk.fail.clear()
+    cursor.move()
+    assert cursor.journal.generation == 2
+    assert (Path(cursor.directory) / NAMES[0]).read_bytes()[: len(first)] == first
+    assert reopened(cursor) == 3
+    cursor.journal.close()
+
+
+def test_a_sync_of_an_older_generation_says_nothing_about_the_newer(cursor: Cursor) -> None:
+    cursor.move()
+    job = cursor.journal.sync_begin()
+    assert job is not None
+    assert cursor.journal.sync_begin() is None  # one at a time
+    cursor.journal.begin(cursor.snapshot)
+    job.run()
+    cursor.journal.sync_end(job, None)
+    assert cursor.journal.unsynced
+    cursor.journal.validate()
+    cursor.journal.close()
+
+
+def test_what_comes_during_a_sync_is_still_to_be_synced(cursor: Cursor) -> None:
+    cursor.move()
+    job = cursor.journal.sync_begin()
+    assert job is not None
+    cursor.move()
+    job.run()
+    cursor.journal.sync_end(job, None)
+    assert cursor.journal.unsynced
+    cursor.journal.sync()
+    assert not cursor.journal.unsynced
+    cursor.journal.close()
+
+
+def test_nothing_is_appended_to_a_torn_file(cursor: Cursor) -> None:
+    cursor.move()
+    cursor.move()
+    path = Path(cursor.directory) / NAMES[0]
+    whole = path.read_bytes()
+    record = len(whole) // 2
+    # the second record is hurt, and one that would follow it stands behind
+    hurt = bytearray(whole)
+    hurt[record + 50] ^= 1
+    path.write_bytes(bytes(hurt) + whole[record:])
+    assert reopened(cursor) == 1
+    assert cursor.torn
+    cursor.move(9)
+    assert cursor.journal.generation == 2
+    assert reopened(cursor) == 10
+    cursor.journal.close()
+
+
+def test_the_file_that_was_found_is_synced_before_the_other_is_overwritten(cursor: Cursor) -> None:
+    """After a kill it may be in the system's memory only, and the other file all there is."""
+    cursor.move()
+    reopened(cursor)
+    cursor.disk.fail.add(("sync", NAMES[0]))
+    with pytest.raises(OSError, match="Input/output"):
+        cursor.journal.begin(cursor.snapshot)
+    assert not (Path(cursor.directory) / NAMES[1]).exists()
+    cursor.disk.fail.clear()
+    cursor.journal.begin(cursor.snapshot)
+    assert (Path(cursor.directory) / NAMES[1]).exists()
+    cursor.journal.close()
+
+
+def test_the_snapshot_covers_the_record_that_it_stands_for(cursor: Cursor) -> None:
+    cursor.move()
+    folded = Journal.open(cursor.disk, cursor.directory, BYTES_MAX)[1]
+    assert folded is not None
+    assert folded.channels == {1: ChannelState(1, 1, (), ())}
+    assert folded.handed_end == 1
+    cursor.journal.close()
+
+
+STEPS = st.lists(
+    st.sampled_from(["move", "move", "move", "sync", "kill", "crash", "bad write", "bad sync"]),
+    max_size=60,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(STEPS, st.integers(0, 2**32))
+def test_no_stop_of_any_kind_takes_back_what_was_certain(steps: list[str], seed: int) -> None:
+    """After a power loss all that was synced is there; after a kill all that was written, unless
+    the disk failed in between; and what is there is never more than was said."""
+    rng = random.Random(seed)
+    disk = SimDisk()
+    disk.mkdir("/p")
+    disk.sync_directory("/")
+    cursor = Cursor(disk, "/p")
+    written = synced = 0
+    faulty = False
+    for step in steps:
+        if step in ("kill", "crash"):
+            said = cursor.at
+            disk.kill() if step == "kill" else disk.crash(rng)
+            written = cursor.open()
+            assert synced <= written <= said
+            if step == "kill" and not faulty:
+                assert written == said
+            if step == "crash":
+                synced = written
+            faulty = False
+        elif step.startswith("bad"):
+            faulty = True
+            call: Any = step.removeprefix("bad ")
+            disk.inject(Fault(call, path_part="channels.", written=rng.random()))
+        else:
+            with contextlib.suppress(OSError):
+                cursor.move() if step == "move" else cursor.journal.sync()
+            if not cursor.journal.unsynced and not cursor.journal.broken:
+                synced = cursor.at

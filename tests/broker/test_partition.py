@@ -1,0 +1,286 @@
+"""The group commit, and what happens when the disk does not do what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock import limits
+from penstock.errors import PartitionStopped, Refused, WriteRefused
+from penstock.kernel import Event
+
+from .faults import FaultyDisk
+from .world import Outcome, World, bodies
+
+Start = Callable[..., World]
+
+
+def test_nothing_is_ok_before_it_is_synced(start: Start) -> None:
+    world = start()
+    world.threads.held = True
+    outcome = world.publish("news", b"1")
+    topic = world.broker.find_topic("news")
+    assert (outcome.told, topic.depth) == ([], 0)
+    world.threads.run()
+    world.turn()
+    assert (outcome.stored, topic.depth) == (True, 1)
+
+
+def test_while_one_batch_is_synced_the_next_one_gathers(start: Start) -> None:
+    world = start()
+    world.broker.topic("news")
+    world.threads.held = True
+    outcomes = [world.publish("news", b"%d" % number) for number in range(4)]
+    assert len(world.threads.waiting) == 1
+    tail = world.broker.find_topic("news").tail
+    assert (tail.sealed_count, tail.open_count) == (1, 3)
+    world.threads.run()
+    world.broker.synced()  # the next one is written in this very moment
+    assert [outcome.stored for outcome in outcomes] == [True, False, False, False]
+    assert len(world.threads.waiting) == 1
+    world.threads.run()
+    world.turn()
+    assert [outcome.stored for outcome in outcomes] == [True] * 4
+    log = world.broker.find_topic("news").partition.log
+    assert [header.count for header, _ in log.batches(0)] == [1, 3]
+
+
+def test_partitions_are_synced_side_by_side(start: Start) -> None:
+    world = start()
+    world.threads.held = True
+    outcomes = [world.publish(name, b"1") for name in ("a", "b", "c")]
+    assert len(world.threads.waiting) == 3
+    world.threads.run()
+    world.turn()
+    assert all(outcome.stored for outcome in outcomes)
+
+
+def test_durability_os_is_ok_after_the_write(start: Start) -> None:
+    world = start(durability="os")
+    world.threads.held = True
+    assert world.publish("news", b"1").stored
+    assert world.threads.submitted == 0
+    world = world.killed()
+    assert bodies(world.consumer("news", "a").take()) == [b"1"]
+
+
+def test_durability_os_syncs_by_count(start: Start) -> None:
+    world = start(durability="os", sync_every_count=3)
+    world.publish("news", b"1", b"2")
+    assert world.threads.submitted == 0
+    world.publish("news", b"3")
+    assert world.threads.submitted == 1
+    assert world.broker.find_topic("news").partition.log.unsynced_bytes == 0
+
+
+def test_durability_os_syncs_by_time(start: Start) -> None:
+    world = start(durability="os")
+    world.publish("news", b"1")
+    world.pass_ns(limits.SYNC_TIMEOUT_NS)
+    assert world.threads.submitted == 1
+    assert world.broker.find_topic("news").partition.log.unsynced_bytes == 0
+    world.pass_ns(limits.SYNC_TIMEOUT_NS)
+    assert world.threads.submitted == 1
+
+
+def test_a_write_that_fails_fails_its_batch_and_nothing_else(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    conn = world.engine.open_detached()
+    assert world.publish("news", b"1").stored
+    disk.fail.add(("write", ".log"))
+    conn.feed(b"  V2PUB news\n\x00\x00\x00\x02hi")
+    outcome = world.publish("news", b"2")
+    (error,) = outcome.told
+    assert isinstance(error, WriteRefused)
+    assert [event[1] for event in world.events if event[0] == Event.PUB_FAILED] == [conn]
+    assert world.broker.health.startswith("NOK - the write failed")
+    assert world.broker.find_topic("news").refusal == ""
+
+    disk.fail.clear()
+    assert world.publish("news", b"3").stored
+    assert world.broker.health == "OK"
+    assert bodies(world.consumer("news", "a").take()) == [b"1", b"3"]
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_a_sync_that_fails_stops_the_partition_for_good(start: Start, durability: str) -> None:
+    world = start(durability=durability, sync_every_count=1)
+    assert world.publish("news", b"1").stored
+    world.publish("other", b"1")
+    world.threads.held = True
+    world.threads.error = OSError(5, "Input/output error")
+    syncing = world.publish("news", b"2")
+    gathering = world.publish("news", b"3")
+    world.threads.run()
+    world.turn()
+    world.threads.held = False
+    world.threads.error = None
+
+    topic = world.broker.find_topic("news")
+    if durability == "disk":
+        assert [type(error) for error in syncing.told + gathering.told] == [PartitionStopped] * 2
+    else:
+        assert syncing.stored  # it had been promised no more than the write
+        assert gathering.stored
+    assert topic.tail.refusing
+    assert "sync failed" in topic.refusal
+    assert "sync failed" in world.broker.health
+    with pytest.raises(Refused) as caught:
+        topic.publish([b"4"], 0, Outcome())
+    assert caught.value.reason == topic.refusal
+    for _ in range(3):
+        world.pass_ns(limits.SECOND)
+    assert topic.tail.refusing
+    assert world.publish("other", b"2").stored
+    assert bodies(world.consumer("news", "a").take())[0] == b"1"
+
+
+def test_publishers_of_a_stopped_partition_hear_so_each_once(start: Start) -> None:
+    world = start()
+    world.broker.topic("news")
+    world.threads.held = True
+    outcomes = [world.publish("news", b"1"), world.publish("news", b"2")]
+    world.threads.error = OSError(5, "Input/output error")
+    world.threads.run()
+    world.turn()
+    world.turn()
+    assert [len(outcome.told) for outcome in outcomes] == [1, 1]
+
+
+def test_publishes_beyond_a_full_batch_wait_for_the_next(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BATCH_BYTES_MAX", 10)
+    world = start()
+    topic = world.broker.topic("news")
+    outcomes = [Outcome() for _ in range(5)]
+    for number, outcome in enumerate(outcomes):
+        topic.publish([b"%d" % number * 6], 0, outcome)
+    assert topic.tail.open_count == 2
+    for _ in range(4):
+        world.turn()
+    assert all(outcome.stored for outcome in outcomes)
+    headers = [header.count for header, _ in topic.partition.log.batches(0)]
+    assert headers == [2, 2, 1]
+    order = [message.body[:1] for message in world.consumer("news", "a").take()]
+    assert order == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_callback_may_publish_again(start: Start) -> None:
+    world = start(durability="os")
+    topic = world.broker.topic("news")
+    second = Outcome()
+    topic.publish([b"1"], 0, lambda error: topic.publish([b"2"], 0, second))
+    world.turns()
+    world.turn()
+    assert second.stored
+    assert topic.depth == 2
+
+
+def damage(world: World, offset: int) -> None:
+    """Overwrite some bytes of the batch that holds `offset`."""
+    log = world.broker.find_topic("news").partition.log
+    position = 0
+    for header, _ in log.batches(0):
+        if header.base_offset <= offset < header.base_offset + header.count:
+            break
+        position += header.length
+    (path,) = (world.path / "topics" / "news" / "0").glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[position + 76] ^= 0xFF
+    path.write_bytes(data)
+
+
+def test_damage_met_while_reading_is_stepped_over_and_shown(start: Start) -> None:
+    world = start()
+    world.broker.topic("news").channel("b")
+    for number in range(5):
+        world.publish("news", b"%d" % number)
+    world = world.restart()
+    damage(world, 2)
+    assert world.broker.health == "OK"
+    assert bodies(world.consumer("news", "a").take()) == []  # "a" is new, "b" has the backlog
+    consumer = world.consumer("news", "b")
+    assert bodies(consumer.take()) == [b"0", b"1", b"3", b"4"]
+    topic = world.broker.find_topic("news")
+    assert topic.partition.damaged[0][:2] == (2, 3)
+    assert topic.tail.refusing
+    assert "offsets 2 to 2 are damaged" in topic.refusal
+    assert "offsets 2 to 2 are damaged" in world.broker.health
+    assert world.publish("other", b"1").stored
+
+
+def test_damage_is_stepped_over_by_every_channel(start: Start) -> None:
+    world = start()
+    names = ("a", "b", "c")
+    for name in names:
+        world.broker.topic("news").channel(name)
+    for number in range(3):
+        world.publish("news", b"%d" % number)
+    world = world.restart()
+    damage(world, 0)
+    for name in names:
+        assert bodies(world.consumer("news", name).take()) == [b"1", b"2"]
+
+
+def test_a_requeued_message_whose_bytes_are_hurt_is_lost_and_no_other(start: Start) -> None:
+    world = start()
+    world.broker.topic("news").channel("a")
+    for number in range(3):
+        world.publish("news", b"%d" % number)
+    consumer = world.consumer("news", "a")
+    got = consumer.take()
+    for message in got:
+        consumer.requeue(message, limits.SECOND)
+    world = world.restart()
+    damage(world, 1)
+    world.clock.pass_ns(limits.SECOND)
+    consumer = world.consumer("news", "a")
+    assert sorted(bodies(consumer.take())) == [b"0", b"2"]
+    assert consumer.channel.depth == 0
+    assert "offsets 1 to 1" in world.broker.health
+
+
+def test_damage_of_old_data_is_known_at_the_next_start_too(start: Start) -> None:
+    """Nothing in the tail is hurt, so the start does not see it: the channel meets it again."""
+    world = start()
+    world.broker.topic("news").channel("a")
+    for number in range(3):
+        world.publish("news", b"%d" % number)
+    world = world.restart()
+    damage(world, 1)
+    world.consumer("news", "a").take()
+    world = world.killed()
+    left = bodies(world.consumer("news", "a").take())
+    assert b"1" not in left
+    assert sorted(left) == [b"0", b"2"]
+
+
+def test_what_cannot_be_read_just_now_is_tried_again(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.broker.topic("news").channel("a")
+    world.publish("news", b"1", b"2")
+    world = world.restart()
+    disk.fail.add(("read", ".log"))
+    consumer = world.consumer("news", "a")
+    assert consumer.take() == []
+    assert "cannot be read" in world.broker.health
+    world.pass_ns(limits.SECOND)
+    assert consumer.take() == []
+    disk.fail.clear()
+    world.pass_ns(limits.SECOND)
+    assert bodies(consumer.take()) == [b"1", b"2"]
+    assert world.broker.health == "OK"
+
+
+def test_the_turn_of_a_clean_tail_writes_nothing(start: Start) -> None:
+    world = start()
+    world.publish("news", b"1")
+    partition = world.broker.find_topic("news").partition
+    submitted = world.threads.submitted
+    partition.write(world.clock.wall_ns())
+    assert world.threads.submitted == submitted
+    assert partition.log.written_end == 1

@@ -1,0 +1,84 @@
+"""The small JSON files, and what is refused of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.topicfile import (
+    ChannelEntry,
+    NodeFile,
+    TopicFile,
+    TopicSettings,
+    read_node_file,
+    read_topic_file,
+    write_node_file,
+    write_topic_file,
+)
+from penstock.errors import StorageError
+from penstock.log.disk import OsDisk
+
+from .faults import FaultyDisk
+
+FILE = TopicFile(
+    name="news",
+    identity="000-17",
+    created_ns=17,
+    paused=True,
+    channel_number_next=4,
+    settings=TopicSettings(durability="os"),
+    channels=[ChannelEntry("a", 3, 18, True)],
+)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    write_topic_file(OsDisk(), str(tmp_path), FILE)
+    assert read_topic_file(OsDisk(), str(tmp_path)) == FILE
+    write_node_file(OsDisk(), str(tmp_path), NodeFile(7, 1))
+    assert read_node_file(OsDisk(), str(tmp_path)) == NodeFile(7, 1)
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["node.json", "topic.json"]
+
+
+@pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, call: str) -> None:
+    disk = FaultyDisk()
+    write_topic_file(disk, str(tmp_path), FILE)
+    disk.fail.add((call, "topic.json"))
+    with pytest.raises(StorageError):
+        write_topic_file(disk, str(tmp_path), TopicFile("other", "1", 1))
+    assert read_topic_file(OsDisk(), str(tmp_path)) == FILE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"later": 1},
+        {"name": 5},
+        {"settings": {"durability": "maybe"}},
+        {"channels": [{"name": "a"}]},
+    ],
+)
+def test_what_this_version_does_not_write_is_not_guessed_at(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    write_topic_file(OsDisk(), str(tmp_path), FILE)
+    path = tmp_path / "topic.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(StorageError):
+        read_topic_file(OsDisk(), str(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "\0" * 20])
+def test_a_broken_file_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "topic.json").write_text(text)
+    with pytest.raises(StorageError) as caught:
+        read_topic_file(OsDisk(), str(tmp_path))
+    assert caught.value.where == str(tmp_path / "topic.json")
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be read"):
+        read_node_file(OsDisk(), str(tmp_path))
