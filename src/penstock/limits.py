@@ -58,7 +58,7 @@ JOURNAL_SYNC_EVERY_NS = 2 * SECOND  # a power loss redelivers at most what was f
 
 # --- timers and the loop ---
 TICK_NS = 5 * MS  # resolution of message timeouts and delays
-CLOSE_DRAIN_NS = 2 * SECOND  # a refused client's bytes are read and dropped so long before the close
+CLOSE_DRAIN_NS = 2 * SECOND  # bytes of a refused client are read and dropped so long
 EPHEMERAL_DEPTH_MAX = 10_000  # --mem-queue-size: an ephemeral channel holds no more than this
 
 # --- HTTP ---

@@ -120,7 +120,8 @@ Try, in another terminal:
   curl 'http://{http}/stats'                          everything it knows, as text
   curl -d 'hello' 'http://{http}/pub?topic=greetings'  publish; stored before it says OK
   curl -X POST 'http://{http}/channel/pause?topic={TOPIC}&channel=archive'   (then unpause)
-  penstock log dump {data_path}                       the stored batches, no daemon needed
+  penstock log dump {data_path} --topic {TOPIC} --count 5 --bodies   what is stored
+  kill -9 {pid}; penstock log verify {data_path}       every acknowledged message is there
 Ctrl-C stops everything.
 """
 
