@@ -333,6 +333,16 @@ def test_a_timeout_is_counted_from_when_it_may_have_been_sent(story: Story) -> N
     assert story.verdict() == []
 
 
+def test_sending_may_take_the_time_that_was_allowed(story: Story) -> None:
+    story.publish(b"a")
+    story.delivered(0, b"a")
+    story.wait(TIMEOUT_NS // MS - 10)
+    story.delivered(0, b"a", attempts=2)
+    events = [*story.events, StoredAtEnd(story.now_ns, "ch", frozenset())]
+    assert check(events, send_slack_ns=10 * MS) == []
+    assert [case.promise for case in check(events, send_slack_ns=5 * MS)] == [Promise.CALLED_FOR]
+
+
 # --- ATTEMPTS ---
 
 
@@ -399,6 +409,17 @@ def test_two_sockets_may_be_read_in_the_wrong_order(
     story.delivered(0, b"a", attempts=3, consumer="one")
     story.delivered(0, b"a", attempts=2, consumer="two", late_ms=late_ms)
     assert ((Promise.ATTEMPTS, b"a") in story.broken()) is not innocent
+
+
+def test_after_a_crash_too_two_sockets_may_be_read_in_the_wrong_order(story: Story) -> None:
+    story.publish(b"a")
+    story.crashed()
+    story.wait(2 * TIMEOUT_NS // MS)
+    story.delivered(0, b"a", attempts=2, consumer="one")
+    story.delivered(0, b"a", attempts=1, consumer="two", late_ms=2000)
+    assert story.verdict() == []
+    story.delivered(0, b"a", attempts=1, consumer="two", late_ms=2000)
+    assert (Promise.ATTEMPTS, b"a") in story.broken()
 
 
 def test_only_two_consumers_can_be_read_in_the_wrong_order(story: Story) -> None:

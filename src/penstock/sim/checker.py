@@ -102,7 +102,8 @@ class _Course:
 
     number: int  # of the event that it is judged from: the last delivery, or the publish
     last: Delivered | None = None
-    missing: set[int] = field(default_factory=set)  # attempts below the last, not seen so far
+    unseen: set[int] = field(default_factory=set)  # attempts below the last
+    missing: set[int] = field(default_factory=set)  # those of them that nothing can have lost
     requeues: int = 0  # sent, and not yet the cause of a delivery
     requeued_ns: int = 0
     held_until_ns: int = 0  # a requeue's delay
@@ -112,9 +113,12 @@ class _Course:
 class Checker:
     """Feed it events with `take`, then ask `verdict` once."""
 
-    def __init__(self, clock_slack_ns: int = 0) -> None:
-        """`clock_slack_ns`: by how much the observer's clock may differ from the daemon's."""
-        self._slack_ns = clock_slack_ns
+    def __init__(self, clock_slack_ns: int = 0, send_slack_ns: int = 0) -> None:
+        """`clock_slack_ns`: by how much the observer's clock may differ from the daemon's.
+        `send_slack_ns`: how long a delivery may take from the moment that its timeout counts from
+        until it is really sent; on a busy machine others run in between."""
+        self._clock_slack_ns = clock_slack_ns
+        self._send_slack_ns = send_slack_ns
         self._events: list[Event] = []
         self._publishes: dict[int, _Publish] = {}
         self._publish_of: dict[bytes, _Publish] = {}  # by body
@@ -228,7 +232,8 @@ class Checker:
             reason = f"attempt {event.attempts} came after the finish was confirmed"
             self._break(Promise.FINISHED, event.body, event.channel, reason)
         if _is_older(event, course):
-            course.missing.remove(event.attempts)
+            course.unseen.remove(event.attempts)
+            course.missing.discard(event.attempts)
             return
         self._judge_time(event, course)
         self._judge_again(event, course)
@@ -270,8 +275,8 @@ class Checker:
 
     def _timed_out(self, event: Delivered, last: Delivered) -> bool:
         """Whether it may be so: `last` was sent after `sent_after_ns`, this one before `at_ns`."""
-        kept_ns = event.at_ns - last.sent_after_ns + self._slack_ns
-        return 0 < last.timeout_ns <= kept_ns
+        slack_ns = self._clock_slack_ns + self._send_slack_ns
+        return 0 < last.timeout_ns <= event.at_ns - last.sent_after_ns + slack_ns
 
     def _judge_attempts(self, event: Delivered, course: _Course) -> None:
         last_attempts = course.last.attempts if course.last is not None else 0
@@ -281,7 +286,8 @@ class Checker:
         if event.attempts < lowest:
             reason = f"attempt {event.attempts} came after attempt {last_attempts}"
             self._break(Promise.ATTEMPTS, event.body, event.channel, reason)
-        elif not lossy:
+        course.unseen.update(range(lowest, event.attempts))
+        if not lossy:
             course.missing.update(range(lowest, event.attempts))
 
     def _judge_time(self, event: Delivered, course: _Course) -> None:
@@ -293,7 +299,7 @@ class Checker:
         if binding and self._crash_number <= course.number:
             due_ns = max(due_ns, course.held_until_ns)
         early_ns = due_ns - event.at_ns
-        if early_ns > self._slack_ns:
+        if early_ns > self._clock_slack_ns:
             reason = f"attempt {event.attempts} came {early_ns / 1e6:.1f} ms early"
             self._break(Promise.ON_TIME, event.body, event.channel, reason)
 
@@ -431,15 +437,17 @@ def _is_older(event: Delivered, course: _Course) -> bool:
     last = course.last
     return (
         last is not None
-        and event.attempts in course.missing
+        and event.attempts in course.unseen
         and event.consumer != last.consumer
         and event.sent_after_ns < last.at_ns
     )
 
 
-def check(history: Iterable[Event], clock_slack_ns: int = 0) -> list[Broken]:
+def check(
+    history: Iterable[Event], clock_slack_ns: int = 0, send_slack_ns: int = 0
+) -> list[Broken]:
     """What is broken in `history`. Raises HistoryInvalid."""
-    checker = Checker(clock_slack_ns)
+    checker = Checker(clock_slack_ns, send_slack_ns)
     for event in history:
         checker.take(event)
     return checker.verdict()
