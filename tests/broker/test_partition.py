@@ -109,6 +109,7 @@ def test_a_sync_that_fails_stops_the_partition_for_good(start: Start, durability
     world = start(durability=durability, sync_every_count=1)
     assert world.publish("news", b"1").stored
     world.publish("other", b"1")
+    world.pass_ns(limits.SYNC_PAUSE_NS)
     world.threads.held = True
     world.threads.error = OSError(5, "Input/output error")
     syncing = world.publish("news", b"2")
