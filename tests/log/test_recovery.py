@@ -18,7 +18,14 @@ STORIES = {
     "all is there and synced": (0, [run(0, 10)], 10, 10, (), 0),
     "an empty log": (0, [], 0, 0, (), 0),
     "a log that retention emptied": (50, [], 50, 50, (), 0),
-    "an unsynced batch is missing, later ones landed": (0, [run(0, 5, 5), run(8, 10, 5)], 5, 5, (), 1),
+    "an unsynced batch is missing, later ones landed": (
+        0,
+        [run(0, 5, 5), run(8, 10, 5)],
+        5,
+        5,
+        (),
+        1,
+    ),
     "the same, and the mark is old": (0, [run(0, 5, 3), run(8, 10, 5)], 0, 5, (), 1),
     "a batch below the synced end that a later header tells of": (
         0,

@@ -1,0 +1,216 @@
+"""A log whose files were hurt: what it says, what it still serves, what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import LogDamaged, StorageError
+from penstock.log.partition import PartitionLog
+from penstock.sim.disk import Fault, SimDisk
+
+from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body, new_log
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    disk = SimDisk()
+    disk.mkdir("data")
+    return disk
+
+
+def closed_log(disk: SimDisk, batches: int = 60) -> None:
+    log, writer = new_log(disk, "data/0")
+    for n in range(batches):
+        writer.fill(1, NOW_NS + n * SECOND)
+    log.close()
+
+
+def reopened(disk: SimDisk) -> PartitionLog:
+    return PartitionLog.open(disk, "data/0", SMALL)
+
+
+def position_of(disk: SimDisk, offset: int) -> tuple[str, int]:
+    log = reopened(disk)
+    found = log._reader.locate(offset)
+    path = next(s.path for s in log.segments if s.from_offset <= offset < s.to_offset)
+    log._segments.close()
+    return path, found.position
+
+
+def segments_of(disk: SimDisk) -> list[str]:
+    return sorted(f"data/0/{n}" for n in disk.listdir("data/0") if n.endswith(".log"))
+
+
+def test_a_hurt_batch_in_an_old_segment_is_named_when_it_is_read(disk: SimDisk) -> None:
+    closed_log(disk)
+    path, position = position_of(disk, 10)
+    disk.flip(path, position + 90, 5)
+    log = reopened(disk)
+    assert log.damaged == []  # a start reads only the tail
+    for offset in (9, 10, 11):
+        with pytest.raises(LogDamaged) as caught:
+            log.read(offset, 1000)
+        assert (caught.value.from_offset, caught.value.to_offset) == (9, 12)
+        assert caught.value.where == path
+    assert [(start, end) for start, end, _ in log.damaged] == [(9, 12)]
+    assert bodies_from(log, 12) == [body(n) for n in range(12, 180)]
+    block = log.read(0, 100_000)  # all before it
+    assert bytes(block).rstrip(b"\0").endswith(body(8))
+    Writer(log).fill(1)  # writing goes on
+    assert bodies_from(log, 180) == [body(n) for n in range(180, 183)]
+    log.close()
+
+
+def test_a_damaged_segment_is_never_removed(disk: SimDisk) -> None:
+    closed_log(disk)
+    path, position = position_of(disk, 10)
+    disk.flip(path, position + 90, 5)
+    log = reopened(disk)
+    with pytest.raises(LogDamaged):
+        log.message(10)
+    assert log.retain(180, NOW_NS + 10**6 * SECOND, 1, 0) == 0
+    assert log.start_offset == 0
+    log.close()
+
+
+def test_searches_step_over_what_is_hurt(disk: SimDisk) -> None:
+    closed_log(disk)
+    log = reopened(disk)
+    ids = [log.message(n).id for n in range(180)]
+    log.close()
+    path, position = position_of(disk, 10)
+    disk.flip(path, position + 90, 5)
+    log = reopened(disk)
+    assert [log.find_id(id) for id in ids] == [None if 9 <= n < 12 else n for n in range(180)]
+    assert log.find_time(NOW_NS + 3 * SECOND) == 12  # the batch of that second is the hurt one
+    assert log.find_time(NOW_NS + 4 * SECOND) == 12
+    log.close()
+
+
+def test_damage_at_the_tail_stops_writing_and_changes_nothing(disk: SimDisk) -> None:
+    closed_log(disk)
+    path, position = position_of(disk, 175)
+    disk.flip(path, position + 90, 5)
+    before = {name: disk.content(f"data/0/{name}") for name in disk.listdir("data/0")}
+    log = reopened(disk)
+    assert [(start, end) for start, end, _ in log.damaged] == [(174, 177)]
+    assert log.report.damaged == tuple(log.damaged)
+    assert log.report.cut is None
+    assert (log.written_end, log.synced_end) == (180, 180)
+    with pytest.raises(LogDamaged) as caught:
+        Writer(log).fill(1)
+    assert (caught.value.from_offset, caught.value.to_offset) == (174, 177)
+    with pytest.raises(LogDamaged):
+        log.read(175, 1000)
+    assert bodies_from(log, 177) == [body(n) for n in range(177, 180)]
+    assert [log.message(n).body for n in range(165, 174)] == [body(n) for n in range(165, 174)]
+    log.mark(NOW_NS + 10**6 * SECOND)
+    log.close()
+    assert {name: disk.content(f"data/0/{name}") for name in disk.listdir("data/0")} == before
+
+
+def test_the_last_batch_hurt_after_a_clean_stop_is_damage(disk: SimDisk) -> None:
+    closed_log(disk)
+    path, position = position_of(disk, 177)
+    disk.flip(path, position + 5, 0)
+    log = reopened(disk)
+    assert [(start, end) for start, end, _ in log.damaged] == [(177, 180)]
+    with pytest.raises(LogDamaged) as caught:
+        log.read(178, 1000)
+    assert (caught.value.from_offset, caught.value.to_offset) == (177, 180)
+    log.close()
+
+
+def test_a_newest_segment_that_is_gone_is_damage(disk: SimDisk) -> None:
+    closed_log(disk)
+    last = segments_of(disk)[-1]
+    first_lost = int(last[7:27])
+    disk.unlink(last)
+    log = reopened(disk)
+    assert [(start, end) for start, end, _ in log.damaged] == [(first_lost, 180)]
+    assert bodies_from_up_to(log, first_lost) == [body(n) for n in range(first_lost)]
+    with pytest.raises(LogDamaged):
+        log.read(first_lost, 100)
+    log.close()
+
+
+def test_a_segment_missing_in_the_middle_is_named_when_it_is_read(disk: SimDisk) -> None:
+    closed_log(disk)
+    segments = segments_of(disk)
+    start, end = int(segments[1][7:27]), int(segments[2][7:27])
+    disk.unlink(segments[1])
+    log = reopened(disk)
+    with pytest.raises(LogDamaged) as caught:
+        log.read(start + 1, 100)
+    assert (caught.value.from_offset, caught.value.to_offset) == (start, end)
+    assert bodies_from(log, end) == [body(n) for n in range(end, 180)]
+    log.close()
+
+
+def bodies_from_up_to(log: PartitionLog, end: int) -> list[bytes]:
+    return [log.message(n).body for n in range(log.start_offset, end)]
+
+
+@pytest.mark.parametrize("what", ["missing", "short", "junk", "of another log"])
+def test_a_wrong_index_is_put_right(disk: SimDisk, what: str) -> None:
+    closed_log(disk)
+    indexes = [f"data/0/{n}" for n in sorted(disk.listdir("data/0")) if n.endswith(".index")]
+    sound = {path: disk.content(path) for path in indexes}
+    for path in indexes:
+        content = sound[path]
+        if what == "missing":
+            disk.unlink(path)
+        elif what == "short":
+            disk.replace(path, content[:40])
+        elif what == "junk":
+            disk.replace(path, content[:32] + b"\xff" * (len(content) - 32))
+        else:  # plausible as a table, and wrong in every entry but the first
+            wrong = bytearray(content)
+            for at in range(32, len(wrong), 32):
+                wrong[at : at + 8] = (int.from_bytes(wrong[at : at + 8], "little") + 1).to_bytes(
+                    8, "little"
+                )
+            disk.replace(path, bytes(wrong))
+    log = reopened(disk)
+    for offset in range(180):
+        message = log.message(offset)
+        assert message.body == body(offset)
+        assert log.find_id(message.id) == offset
+        assert log.find_time(message.timestamp_ns) == offset // 3 * 3
+    log.close()
+    assert {path: disk.content(path) for path in indexes} == sound
+
+
+def test_a_lost_mark_loses_nothing(disk: SimDisk) -> None:
+    closed_log(disk)
+    disk.unlink("data/0/mark")
+    log = reopened(disk)
+    assert not log.report.mark_found
+    assert not log.report.clean
+    assert log.written_end == 180
+    assert bodies_from(log, 0) == [body(n) for n in range(180)]
+    Writer(log).fill(1)
+    log.close()
+    assert reopened(disk).report.clean
+
+
+def test_a_disk_that_does_not_read_is_an_error_of_ours(disk: SimDisk) -> None:
+    closed_log(disk)
+    log = reopened(disk)
+    disk.inject(Fault("read"))
+    with pytest.raises(StorageError, match="cannot be read"):
+        log.read(0, 100)
+    assert bodies_from(log, 0)[:3] == [body(n) for n in range(3)]
+    log.close()
+    disk.inject(Fault("read", path_part=".log"))
+    with pytest.raises(StorageError, match="cannot be opened"):
+        reopened(disk)
+
+
+def test_leftovers_are_removed_at_a_start(disk: SimDisk) -> None:
+    closed_log(disk)
+    disk.create("data/0/spare-3.log")
+    disk.create("data/0/00000000000000099999.index")
+    reopened(disk).close()
+    assert not disk.exists("data/0/spare-3.log")
+    assert not disk.exists("data/0/00000000000000099999.index")

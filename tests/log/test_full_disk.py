@@ -1,0 +1,214 @@
+"""A disk that fills up, or fails: refused writes leave the log as it was, and it goes on later."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import PartitionStopped, WriteRefused
+from penstock.log.disk import OsDisk
+from penstock.log.partition import PartitionLog
+from penstock.log.settings import LogSettings
+from penstock.sim.disk import Fault, SimDisk
+
+from .helpers import SMALL, Writer, bodies_from, body, new_log
+
+DISK_BYTES = 2 * 1024 * 1024
+
+
+@pytest.fixture
+def sim() -> SimDisk:
+    disk = SimDisk()
+    disk.mkdir("data")
+    return disk
+
+
+def write_until_refused(
+    writer: Writer, batches_max: int = 10_000, body_bytes: int = 40
+) -> WriteRefused:
+    with pytest.raises(WriteRefused) as caught:
+        writer.fill(batches_max, body_bytes=body_bytes)
+    return caught.value
+
+
+def test_every_size_of_disk_gives_a_clear_refusal_and_a_log_as_before(sim: SimDisk) -> None:
+    for capacity in range(9000, 15_000, 397):
+        disk = SimDisk(capacity)
+        disk.mkdir("data")
+        log, writer = new_log(disk, "data/0")
+        error = write_until_refused(writer)
+        assert isinstance(error.__cause__, OSError)
+        assert error.__cause__.errno == errno.ENOSPC
+        end, last_id = log.written_end, log.last_id
+        write_until_refused(writer)
+        assert (log.written_end, log.last_id) == (end, last_id)
+        log.validate()
+        assert bodies_from(log, 0) == [body(n) for n in range(end)]
+        disk.capacity_bytes = None  # room was made
+        writer.fill(50)
+        log.sync()
+        disk.kill()
+        log = PartitionLog.open(disk, "data/0", SMALL)
+        assert bodies_from(log, 0) == [body(n) for n in range(end + 150)]
+        log.close()
+
+
+def test_a_full_disk_is_used_to_the_last_batch(sim: SimDisk) -> None:
+    """Preparing ground ahead is given up before a write is refused."""
+    sim.capacity_bytes = 20_000
+    _, writer = new_log(sim, "data/0")
+    write_until_refused(writer)
+    assert sim.capacity_bytes - sim.used_bytes() < 600
+
+
+@pytest.mark.parametrize("written", [0.0, 0.3, 0.999, 1.0])
+def test_a_write_that_fails_half_way_is_overwritten(sim: SimDisk, written: float) -> None:
+    log, writer = new_log(sim, "data/0")
+    writer.fill(3)
+    sim.inject(Fault("write", path_part=".log", written=written))
+    write_until_refused(writer, 1)
+    sim.inject(Fault("write", path_part=".log", written=written))
+    sim.inject(Fault("truncate"))  # even what it wrote can't be taken back
+    write_until_refused(writer, 1)
+    writer.write([body(9, 1)])
+    sim.kill()
+    log = PartitionLog.open(sim, "data/0", SMALL)
+    assert bodies_from(log, 0) == [*(body(n) for n in range(9)), body(9, 1)]
+    log.close()
+
+
+@pytest.mark.parametrize("call", ["create", "rename", "open"])
+def test_a_roll_that_fails_is_tried_again(sim: SimDisk, call: str) -> None:
+    log, writer = new_log(sim, "data/0")
+    writer.fill(100)
+    log.sync()
+    if call != "create":
+        log.retain(300, 0, 10**18, 0)  # now there are spares to recycle
+    fault = sim.inject(Fault(call, path_part=".log", times=2))  # type: ignore[arg-type]
+    start, end = log.start_offset, log.written_end
+    refusals = 0
+    while fault.failed < 2:
+        try:
+            writer.fill(1)
+        except WriteRefused:
+            refusals += 1
+            log.validate()
+    writer.fill(40)
+    assert refusals == 2
+    assert bodies_from(log, start) == [body(n) for n in range(start, log.written_end)]
+    assert log.written_end > end
+    log.close()
+    again = PartitionLog.open(sim, "data/0", SMALL)
+    assert again.damaged == []
+    assert bodies_from(again, start) == [body(n) for n in range(start, log.written_end)]
+    again.close()
+
+
+def test_after_a_failed_sync_nothing_more_is_written(sim: SimDisk) -> None:
+    log, writer = new_log(sim, "data/0")
+    writer.fill(1)
+    log.sync()
+    writer.fill(1)
+    sim.inject(Fault("sync", path_part=".log"))
+    with pytest.raises(PartitionStopped):
+        log.sync()
+    syncs = sim.syncs
+    with pytest.raises(PartitionStopped):
+        log.sync()
+    with pytest.raises(PartitionStopped):
+        writer.fill(1)
+    log.mark(10**18)
+    log.close()
+    assert sim.syncs == syncs  # it is never tried again
+    assert log.synced_end == 3
+    log = PartitionLog.open(sim, "data/0", SMALL)  # a new start looks at what is there
+    assert log.written_end >= 3
+    log.close()
+
+
+def test_a_failed_sync_at_the_start_stops_the_partition(sim: SimDisk) -> None:
+    log, writer = new_log(sim, "data/0")
+    writer.fill(2)
+    sim.kill()
+    sim.inject(Fault("sync", path_part=".log"))
+    log = PartitionLog.open(sim, "data/0", SMALL)
+    assert log.stopped is not None
+    assert log.synced_end == 0
+    with pytest.raises(PartitionStopped):
+        Writer(log).fill(1)
+    log.close()
+
+
+def test_a_failed_directory_sync_stops_the_partition(sim: SimDisk) -> None:
+    log, writer = new_log(sim, "data/0")
+    writer.fill(60)
+    sim.inject(Fault("sync_directory"))
+    with pytest.raises(PartitionStopped):
+        log.sync()
+    assert log.synced_end == 0
+    log.close()
+
+
+def test_a_log_that_cannot_be_made(sim: SimDisk) -> None:
+    for call in ("create", "mkdir", "sync", "sync_directory"):
+        sim.inject(Fault(call))  # type: ignore[arg-type]
+        with pytest.raises(WriteRefused):
+            PartitionLog.create(sim, "data/0", SMALL)
+    PartitionLog.create(sim, "data/0", SMALL).close()
+
+
+# --- a real full disk ---
+
+
+@contextlib.contextmanager
+def small_disk(directory: Path) -> Iterator[Path]:
+    """A real file system of 2 MiB where we may mount one, else a limit on the size of files."""
+    mount = directory / "mount"
+    mount.mkdir()
+    options = ["-o", f"size={DISK_BYTES}", "tmpfs", str(mount)]
+    mounted = os.geteuid() == 0 and (
+        subprocess.run(["mount", "-t", "tmpfs", *options], capture_output=True).returncode == 0
+    )
+    if mounted:
+        try:
+            yield mount
+        finally:
+            subprocess.run(["umount", str(mount)], check=True)
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (DISK_BYTES, hard))
+    try:
+        yield mount
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_real_disk_fills_up_and_is_emptied_again(tmp_path: Path) -> None:
+    settings = LogSettings()
+    with small_disk(tmp_path) as mount:
+        filler = mount / "filler"
+        filler.write_bytes(bytes(DISK_BYTES // 2))
+        log = PartitionLog.create(OsDisk(), mount / "0", settings)
+        writer = Writer(log)
+        refusal = write_until_refused(writer, body_bytes=2000)
+        assert isinstance(refusal.__cause__, OSError)
+        assert refusal.__cause__.errno in (errno.ENOSPC, errno.EFBIG)
+        end = log.written_end
+        assert end > 100
+        log.sync()
+        assert log.read(end - 1, 10_000)
+        if refusal.__cause__.errno == errno.ENOSPC:
+            filler.unlink()
+            writer.fill(50, body_bytes=2000)
+            end = log.written_end
+        log.close()
+        log = PartitionLog.open(OsDisk(), mount / "0", settings)
+        assert bodies_from(log, 0, 100_000) == [body(n, 2000) for n in range(end)]
+        log.close()

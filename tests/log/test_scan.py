@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from penstock.kernel import BatchCheck, encode_batch
+from penstock.log.scan import WINDOW_BYTES, Batch, Blocks, find_beyond, walk
+from penstock.sim.disk import SimDisk
+
+
+def batch(base: int, count: int = 2, size: int = 20, synced_end: int = 0) -> bytes:
+    bodies = [bytes([(base + n) % 256]) * size for n in range(count)]
+    return encode_batch(bodies, base, 1000 + base, 5, synced_end)
+
+
+def blocks_of(content: bytes) -> Blocks:
+    disk = SimDisk()
+    file = disk.create("f")
+    file.pwritev([content], 0, len(content))
+    return Blocks(file, len(content))
+
+
+def offsets(batches: list[Batch]) -> list[int]:
+    return [b.header.base_offset for b in batches]
+
+
+def test_a_walk_goes_from_batch_to_batch() -> None:
+    content = b"".join(batch(n) for n in range(0, 20, 2))
+    found = list(walk(blocks_of(content + bytes(5000)), 0, 0, None))
+    assert offsets(found) == list(range(0, 20, 2))
+    assert found[-1].end_position == len(content)
+    assert found[-1].end_offset == 20
+
+
+def test_a_walk_ends_at_the_next_segments_offset() -> None:
+    content = b"".join(batch(n) for n in range(0, 20, 2))
+    assert offsets(list(walk(blocks_of(content), 0, 0, 8))) == [0, 2, 4, 6]
+
+
+def test_batches_larger_than_the_window() -> None:
+    content = batch(0) + batch(2, 1, 3 * WINDOW_BYTES) + batch(3)
+    assert offsets(list(walk(blocks_of(content), 0, 0, None))) == [0, 2, 3]
+
+
+def test_a_batch_cut_short_is_short() -> None:
+    content = batch(0) + batch(2)[:-8]
+    blocks = blocks_of(content)
+    assert blocks.check(len(batch(0)))[0] == BatchCheck.SHORT
+    assert offsets(list(walk(blocks, 0, 0, None))) == [0]
+
+
+def test_old_batches_of_a_recycled_file_are_no_part_of_the_log() -> None:
+    new = batch(100) + batch(102)
+    old = b"".join(batch(n) for n in range(0, 50, 2))
+    found = list(walk(blocks_of(new + old[len(new) :]), 0, 100, None))
+    assert offsets(found) == [100, 102]
+
+
+def test_a_hurt_body_is_stepped_over_by_its_own_length() -> None:
+    hurt = bytearray(batch(2))
+    hurt[-10] ^= 1
+    content = batch(0) + bytes(hurt) + batch(4)
+    assert offsets(list(walk(blocks_of(content), 0, 0, None))) == [0, 4]
+
+
+def test_a_hurt_length_is_stepped_over_by_looking_for_the_magic() -> None:
+    for bit in range(32):
+        hurt = bytearray(batch(2, 3, 777))
+        hurt[8 + bit // 8] ^= 1 << bit % 8
+        content = batch(0) + bytes(hurt) + batch(5) + batch(7)
+        assert offsets(list(walk(blocks_of(content), 0, 0, None))) == [0, 5, 7]
+
+
+def test_a_batch_inside_a_message_is_not_taken_for_the_next() -> None:
+    """Someone stores segments of a log as messages, and one such message's batch is hurt."""
+    stored = encode_batch([batch(3) + batch(5) * 50], 2, 1002, 5)
+    hurt = bytearray(stored)
+    hurt[-1] ^= 1
+    content = batch(0) + bytes(hurt) + batch(3)
+    found = list(walk(blocks_of(content), 0, 0, None))
+    assert [(b.header.base_offset, b.position) for b in found] == [
+        (0, 0),
+        (3, len(batch(0)) + len(hurt)),
+    ]
+
+
+def test_what_stands_beyond_must_leave_room_for_what_is_missing() -> None:
+    content = bytes(80) + batch(21)
+    assert find_beyond(blocks_of(content), 0, 0, None) is None  # 21 messages never fit 80 bytes
+    found = find_beyond(blocks_of(content), 0, 1, None)
+    assert found is not None
+    assert found.header.base_offset == 21
+    assert find_beyond(blocks_of(content), 0, 1, 22) is None  # it would reach into the next segment
+    assert find_beyond(blocks_of(content), 0, 21, None) is None  # nothing would be missing
+    lying = bytes(80) + batch(5, synced_end=6)
+    assert find_beyond(blocks_of(lying), 0, 0, None) is None
+
+
+def test_a_magic_across_two_windows_is_found() -> None:
+    for shift in range(0, 160, 8):
+        content = bytes(WINDOW_BYTES - shift) + batch(7)
+        found = find_beyond(blocks_of(content), 0, 0, None)
+        assert found is not None
+        assert found.position == WINDOW_BYTES - shift
+
+
+def test_used_end() -> None:
+    assert blocks_of(bytes(1000)).used_end(0) == 0
+    assert blocks_of(bytes(1000)).used_end(40) == 40
+    assert blocks_of(bytes(WINDOW_BYTES + 9) + b"\1" + bytes(9)).used_end(8) == WINDOW_BYTES + 10
+    assert blocks_of(b"\1" + bytes(2 * WINDOW_BYTES)).used_end(0) == 1
