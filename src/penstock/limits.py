@@ -15,6 +15,7 @@ NAME_BYTES_MAX = 64  # topic and channel names, the #ephemeral suffix included
 LINE_BYTES_MAX = 16 * KIB  # a command line; nsqd's read buffer
 MESSAGE_BYTES_MAX = 1 * MIB  # --max-msg-size
 BODY_BYTES_MAX = 5 * MIB  # --max-body-size: one MPUB, IDENTIFY or AUTH
+BODY_BYTES_CEILING = 1024 * MIB  # of both flags: a batch's lengths are 32 bits, and others share it
 RDY_COUNT_MAX = 2500  # --max-rdy-count
 MESSAGE_TIMEOUT_NS = 60 * SECOND  # --msg-timeout
 MESSAGE_TIMEOUT_MAX_NS = 900 * SECOND  # --max-msg-timeout

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock import __version__
-from penstock.errors import Refused, StorageError
+from penstock.errors import Refused, StorageError, WriteRefused
 from penstock.kernel import BadPub, Verb
+from penstock.log.partition import PartitionLog
 from penstock.nsqd.protocol import bad_pub, reason_of
 from penstock.wire import frames
 from penstock.wire.frames import Frame
@@ -385,6 +386,28 @@ def test_publishing_to_a_stopped_topic_names_the_reason(client: V2, nsqd: Runnin
     ):
         with nsqd.client() as other:
             assert other.ask(command) == error(b"E_%b_FAILED %b failed a bad disk" % (code, code))
+
+
+def test_a_write_that_was_refused_names_the_reason_and_the_next_one_may_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Running(tmp_path) as nsqd, nsqd.client() as client, nsqd.client() as other:
+        assert client.ask(pub(b"full_disk", b"x")) == ok()
+
+        def refuse(*_: object) -> None:
+            raise WriteRefused("/data", "no space left on device")
+
+        monkeypatch.setattr(PartitionLog, "write", refuse)
+        assert client.ask(pub(b"full_disk", b"x")) == error(
+            b"E_PUB_FAILED PUB failed no space left on device"
+        )
+        assert client.is_closed()
+        answer = nsqd.request("POST", "/pub?topic=full_disk", b"x")
+        assert (answer.status, b"no space left on device" in answer.body) == (503, True)
+        assert nsqd.request("GET", "/ping").body == b"NOK - no space left on device"
+        monkeypatch.undo()
+        assert other.ask(pub(b"full_disk", b"x")) == ok()
+        assert nsqd.request("GET", "/ping").body == b"OK"
 
 
 def test_every_malformed_publish_has_its_fault() -> None:

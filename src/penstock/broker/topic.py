@@ -18,6 +18,7 @@ from penstock.broker.channel import NOT_KEPT, Channel
 from penstock.broker.context import Change, Context
 from penstock.broker.cursors import Cursors
 from penstock.broker.directories import partition_directory
+from penstock.broker.health import Trouble
 from penstock.broker.partition import Partition, PublishDone, step_over
 from penstock.broker.topicfile import ChannelEntry, TopicFile, write_topic_file
 from penstock.errors import NameInvalid, NotFound, Refused, StorageError
@@ -328,6 +329,11 @@ class Topic:
         self.partition.destroy()
 
     # --- numbers ---
+
+    @property
+    def failure(self) -> str:
+        """Why the batch that just failed was not stored; empty when none has."""
+        return self.refusal or self._context.health.reason(self.name, Trouble.WRITE)
 
     @property
     def depth(self) -> int:

@@ -193,7 +193,7 @@ class Protocol:
 
     def _on_pub_failed(self, session: Session, verb: int, tail: Tail) -> None:
         topic = self._broker.topics.get(tail.topic.decode("ascii"))
-        reason = topic.refusal if topic is not None else "exiting"
+        reason = (topic.failure or "the write was not done") if topic is not None else "exiting"
         raise WireFault(_PUB_FAULTS[Verb(verb)], reason.encode("utf-8", "replace"))
 
     def _on_fin_failed(self, session: Session, message_id: bytes, held: int) -> None:
