@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -222,25 +221,34 @@ def test_no_stop_of_any_kind_takes_back_what_was_certain(steps: list[str], seed:
     disk.mkdir("/p")
     disk.sync_directory("/")
     cursor = Cursor(disk, "/p")
-    written = synced = 0
-    faulty = False
+    synced = 0
+    write_failed = False
+    lied_about = 0  # the generation that a killed process read, of which a sync had failed
+    bad_syncs: list[Fault] = []
     for step in steps:
         if step in ("kill", "crash"):
             said = cursor.at
+            sync_failed = any(fault.failed for fault in bad_syncs)
+            if step == "kill" and sync_failed:
+                synced, lied_about = 0, cursor.journal.generation
             disk.kill() if step == "kill" else disk.crash(rng)
-            written = cursor.open()
-            assert synced <= written <= said
-            if step == "kill" and not faulty:
-                assert written == said
+            found = cursor.open()
+            assert synced <= found <= said
+            if step == "kill" and not (write_failed or sync_failed):
+                assert found == said
             if step == "crash":
-                synced = written
-            faulty = False
-        elif step.startswith("bad"):
-            faulty = True
-            call: Any = step.removeprefix("bad ")
-            disk.inject(Fault(call, path_part="channels.", written=rng.random()))
+                synced, lied_about = found, 0
+            write_failed = False
+            bad_syncs.clear()
+        elif step == "bad write":
+            write_failed = True
+            disk.inject(Fault("write", path_part="channels.", written=rng.random()))
+        elif step == "bad sync":
+            bad_syncs.append(disk.inject(Fault("sync", path_part="channels.")))
         else:
             with contextlib.suppress(OSError):
                 cursor.move() if step == "move" else cursor.journal.sync()
-            if not cursor.journal.unsynced and not cursor.journal.broken:
+            journal = cursor.journal
+            if not journal.unsynced and not journal.broken and journal.generation > lied_about:
                 synced = cursor.at
+                bad_syncs.clear()

@@ -21,10 +21,14 @@ followed it, and recovery takes the higher generation whose snapshot is whole:
 - A sync fails: what the file holds is unknown, and the system may not say so a second time. Same as
   above, and `_safe` stays where it is.
 
-A generation that follows a broken one goes into the same file again when the other file is the
-safe one. It then overwrites records that a reader might still have wanted after a crash in that
-very moment; the safe file is then older than it could be, and messages come again. That needs two
-faults at once, and it still loses nothing.
+What is left: it takes a failed disk *and* a crash to lose the news of channels, and then messages
+come again; nothing is lost.
+
+- A generation that follows a broken one goes into the same file again when the other file is the
+  safe one. Killed in that very moment, the safe file is older than what had been written before.
+- After a failed sync the system may hold content in memory that it will never write, and show it to
+  the next process as if all was well. Killed before a new generation was synced, that process
+  trusts it, and a power loss then shows that it was not there.
 """
 
 from __future__ import annotations
@@ -71,7 +75,7 @@ class Journal:
         self._sequence = 0
         self._end = 0
         self._synced_end = 0
-        self._names_synced = True
+        self._names_synced = False  # files that are found may be new to the disk as well
         self._job: JournalSync | None = None
         self.generation = 0  # 0: no file was ever begun
         self.broken = False
@@ -93,7 +97,7 @@ class Journal:
     def _continue(self, found: Folded) -> None:
         """Go on behind the last record. The file is the best there is, so it is not the one to be
         overwritten, but a process that was killed may have left it in the system's memory only."""
-        self._safe_synced = self._names_synced = False
+        self._safe_synced = False
         self.generation = self._safe_generation = found.generation
         self._safe = self._current
         self._sequence = found.sequence
