@@ -144,6 +144,27 @@ def test_dirty_tails_have_something_to_seal(side: Side) -> None:
     assert side.engine.dirty_tails() == [one]
 
 
+def test_a_tail_stays_dirty_until_it_is_sealed(side: Side) -> None:
+    tail = side.tail()
+    tail.append(b"a")
+    assert side.engine.dirty_tails() == [tail]
+    assert side.engine.dirty_tails() == [tail]
+    tail.append(b"b")
+    side.seal(tail)
+    tail.append(b"c")
+    assert side.engine.dirty_tails() == []
+    tail.commit()
+    assert side.engine.dirty_tails() == [tail]
+
+
+def test_a_tail_that_was_sealed_unasked_is_not_dirty(side: Side) -> None:
+    tail = side.tail()
+    tail.append(b"a")
+    side.seal(tail)
+    tail.append(b"b")
+    assert side.engine.dirty_tails() == []
+
+
 def test_memory_keeps_the_newest_batches(side: Side) -> None:
     tail = side.tail(memory=3_000)
     for _ in range(10):

@@ -86,6 +86,28 @@ def entries(journal: bytes) -> list[Entry]:
     return [Entry(*fields) for fields in struct.iter_unpack("<BBHIqqQ", journal)]
 
 
+def cursor(low: int, next: int) -> Entry:
+    return Entry(CURSOR, 0, 0, 0, low, next, 0)
+
+
+def finished(start: int, end: int) -> Entry:
+    return Entry(FINISHED, 0, 0, 0, start, end, 0)
+
+
+def stray(offset: int, id: int, attempts: int, state: int, due_ns: int = 0) -> Entry:
+    return Entry(STRAY, state, attempts, 0, offset, due_ns, id)
+
+
+def gone(offset: int, id: int) -> Entry:
+    return Entry(GONE, 0, 0, 0, offset, 0, id)
+
+
+def last_of_each(journal: list[Entry]) -> list[Entry]:
+    """The journal with only the last word on each stray."""
+    last = {entry.id: entry for entry in journal if entry.kind in (STRAY, GONE)}
+    return [entry for entry in journal if entry.kind not in (STRAY, GONE)] + list(last.values())
+
+
 class Side:
     """One form of the kernel with all that a shell does for it."""
 
@@ -133,9 +155,10 @@ class Side:
         return data
 
     def commit(self) -> None:
-        for tail in self.engine.dirty_tails():
-            self.seal(tail)
-            tail.commit()
+        for tail in sorted(self.engine.dirty_tails(), key=lambda tail: tail.topic):
+            if not tail.sealed_count:
+                self.seal(tail)
+                tail.commit()
 
     def publish(self, tail: Any, *bodies: bytes, due_ns: int = 0) -> int:
         """One committed batch, as if it came by HTTP. Returns the id of its first message."""

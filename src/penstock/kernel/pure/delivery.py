@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 from penstock.kernel.interface import Source
 from penstock.kernel.pure.conn import CHUNK_BYTES
+from penstock.limits import MS
 
 if TYPE_CHECKING:
     from penstock.kernel.pure.block import Batch, Special
     from penstock.kernel.pure.conn import Conn
     from penstock.kernel.pure.engine import Engine
-    from penstock.kernel.pure.flight import Flight
     from penstock.kernel.pure.window import Window
+
+REFILL_NS = 2 * MS  # a small refill waits so long for a better one
 
 _MESSAGE_HEAD = struct.Struct(">IIqH16s")
 _HEAD_BYTES = _MESSAGE_HEAD.size  # of a frame, before the body
@@ -34,9 +36,15 @@ def message_head(size: int, timestamp_ns: int, attempts: int, id: int) -> bytes:
 def pump(window: Window, engine: Engine) -> None:
     """Deliver while there are messages and consumers with room."""
     park_delayed(window, engine)
+    patient = engine.mono_ns < engine.refills.get(window, engine.mono_ns + 1)
+    if not patient:
+        del engine.refills[window]
     while not window.paused and window.depth > 0:
         conns = window.conns
-        ready = sum(conn.room() > 0 for conn in conns)
+        small = [conn for conn in conns if patient and conn.is_small_refill()]
+        if small:
+            engine.refills.setdefault(window, engine.mono_ns + REFILL_NS)
+        ready = sum(conn.room() > 0 for conn in conns) - len(small)
         if ready == 0:
             return
         first = window.turn % len(conns)
@@ -44,7 +52,8 @@ def pump(window: Window, engine: Engine) -> None:
         sent = 0
         share = -(-window.depth // ready)
         for conn in conns[first:] + conns[:first]:
-            sent += Delivery(window, conn, engine).run(min(conn.room(), share))
+            if not (patient and conn.is_small_refill()):
+                sent += Delivery(window, conn, engine).run(min(conn.room(), share))
         if sent == 0:
             return
 
@@ -57,19 +66,24 @@ def park_delayed(window: Window, engine: Engine) -> None:
         batch = window.tail.find(window.next)
         if batch is None or batch.plain:
             return
-        special = batch.special(window.next - batch.base_offset)
+        special = _special_at_cursor(window, batch)
         if special.due_ns <= engine.wall_ns:
             return
-        _park(window, batch, special)
+        _park(window, special)
 
 
-def _new_stray(window: Window, batch: Batch, special: Special, attempts: int) -> Flight:
-    log_id = batch.ids(window.next - batch.base_offset, 1)[0]
-    return window.new_stray(special.id, log_id, attempts)
+def _special_at_cursor(window: Window, batch: Batch) -> Special:
+    """An own id gives way to the log's while another message has it: a replay may bring the same
+    one twice."""
+    index = window.next - batch.base_offset
+    special = batch.special(index)
+    if special.own_id and window.has(special.id):
+        return special._replace(own_id=False, id=batch.ids(index, 1)[0])
+    return special
 
 
-def _park(window: Window, batch: Batch, special: Special) -> None:
-    flight = _new_stray(window, batch, special, special.attempts)
+def _park(window: Window, special: Special) -> None:
+    flight = window.new_stray(special.id, special.attempts)
     window.sleep(flight, special.due_ns)
     window.move_to(window.next + 1)
     window.step_over()
@@ -188,17 +202,17 @@ class Delivery:
         away."""
         window = self._window
         index = window.next - batch.base_offset
-        special = batch.special(index)
+        special = _special_at_cursor(window, batch)
         attempts = window.attempts_next()
         if special.due_ns > self._engine.wall_ns:
-            _park(window, batch, special)
+            _park(window, special)
         elif self._sampled_away():
             window.notes.finished(window.next, window.next + 1)
             window.move_to(window.next + 1)
         elif special.own_id or special.attempts:
-            flight = _new_stray(window, batch, special, special.attempts + attempts - 1)
+            flight = window.new_stray(special.id, special.attempts + attempts - 1)
             window.send_stray(flight, self._conn, self._engine.mono_ns)
-            self._put(batch, index, special._replace(id=flight.id), flight.attempts)
+            self._put(batch, index, special, flight.attempts)
             window.move_to(window.next + 1)
         else:
             self._put(batch, index, special, attempts)

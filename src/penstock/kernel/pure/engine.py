@@ -43,6 +43,7 @@ class Engine:
         self.endings: dict[Conn, None] = {}  # closing after their last bytes
         self.journals: dict[Window, None] = {}  # changes for the channel journal
         self.active: dict[Window, None] = {}  # something in flight or delayed
+        self.refills: dict[Window, int] = {}  # small ones that are put off, until this mono time
         self._holds: dict[Conn, None] = {}  # output held back
         self._opened: dict[Tail, None] = {}  # the open batch is not empty
         self._settled: list[Promise] = []
@@ -111,7 +112,7 @@ class Engine:
     def forget_window(self, window: Window) -> None:
         window.forgotten = True
         window.tail.windows.remove(window)
-        for windows in (self.pumps, self.journals, self.active):
+        for windows in (self.pumps, self.journals, self.active, self.refills):
             windows.pop(window, None)
 
     # --- what the parts report ---
@@ -148,7 +149,7 @@ class Engine:
                 self._serve(conn_at, mask)
             elif fd == self._wake_fd:
                 self._clear_wake()
-        if self.endings or self._holds:
+        if self.endings or self._holds or self.refills:
             self._check_deadlines()
         return self._take_events()
 
@@ -173,6 +174,9 @@ class Engine:
             conn.drop("closed")
         self.outputs.update(self._holds)
         self._holds.clear()
+        for window, due_ns in self.refills.items():
+            if self.mono_ns >= due_ns:
+                self.pumps[window] = None
 
     def _take_events(self) -> list[tuple[Any, ...]]:
         events, self.events = self.events, []
@@ -252,6 +256,7 @@ class Engine:
     def deadline_ns(self) -> int:
         deadlines = [conn.ends_at_ns for conn in self.endings]
         deadlines += [conn.held_until_ns for conn in self._holds]
+        deadlines += self.refills.values()
         return min(deadlines, default=0)
 
     def dirty_windows(self) -> list[Window]:

@@ -50,6 +50,9 @@ class Notes:
         self._finished: list[list[int]] = []
         self._changes: list[bytes] = []
 
+    def __bool__(self) -> bool:
+        return bool(self.cursor_changed or self.reset or self._finished or self._changes)
+
     def finished(self, start: int, end: int) -> None:
         last = self._finished[-1] if self._finished else None
         if last is not None and last[1] == start:

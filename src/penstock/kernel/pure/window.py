@@ -128,7 +128,7 @@ class Window:
 
     @property
     def journal_dirty(self) -> bool:
-        return self._dirty
+        return bool(self.notes)
 
     def mark(self) -> None:
         """See to deliveries in the next flush."""
@@ -223,11 +223,12 @@ class Window:
         self.strays.fly(flight)
         self._note_stray(flight)
 
-    def new_stray(self, id: int, log_id: int, attempts: int) -> Flight:
-        """The message at the cursor goes through the strays. Its own id gives way to the log's
-        while another message has it: a replay may bring the same id twice."""
-        if id in self._ring or self.strays.get(id) is not None:
-            id = log_id
+    def has(self, id: int) -> bool:
+        """Is a message of this id on its way?"""
+        return id in self._ring or self.strays.get(id) is not None
+
+    def new_stray(self, id: int, attempts: int) -> Flight:
+        """The message at the cursor goes through the strays."""
         flight = Flight(self.next, id, attempts, GONE)
         self.strays.add(flight)
         return flight
@@ -322,7 +323,7 @@ class Window:
             return 0
         due = [flight for flight in self._order if self._is_due(flight, RINGED, mono_ns)]
         again = [flight for flight in self.strays if self._is_due(flight, FLYING, mono_ns)]
-        again.sort(key=lambda flight: flight.offset)
+        again.sort(key=lambda flight: (flight.deadline_ns, flight.offset))
         for flight in due:
             self._stray_from_ring(flight)
             self._time_out(flight)

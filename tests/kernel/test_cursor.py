@@ -1,0 +1,297 @@
+"""A channel's cursor: moved by hand, written to the journal, restored from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from penstock.kernel import Held, Stray, StrayRecord
+
+from .turns import (
+    CURSOR,
+    RESET,
+    SECOND,
+    STRAY,
+    Entry,
+    Side,
+    cursor,
+    entries,
+    fin,
+    finished,
+    gone,
+    last_of_each,
+    stray,
+)
+
+TIMEOUT_NS = 60 * SECOND
+
+
+@pytest.fixture
+def side(kernel: SimpleNamespace) -> Iterator[Side]:
+    side = Side(kernel, rdy_count_max=200_000)
+    yield side
+    side.validate()
+    side.close()
+
+
+# --- empty, seek, skip, lose ---
+
+
+def busy_window(side: Side) -> tuple[SimpleNamespace, int]:
+    """In flight: 0 (touched), 2, 3; finished: 1; waiting: 4; delayed: 5; new: 6 to 9."""
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=6)
+    id = side.publish(tail, *[b"%d" % number for number in range(10)])
+    side.received(conn)
+    conn.rdy = 0
+    window.touch(conn.serial, id, side.mono_ns)
+    window.finish(conn.serial, id + 1)
+    window.requeue(conn.serial, id + 4, 0, side.wall_ns)
+    window.requeue(conn.serial, id + 5, SECOND, side.wall_ns)
+    assert (window.in_flight, window.delayed, window.depth, conn.in_flight) == (3, 1, 5, 3)
+    side.validate()
+    return SimpleNamespace(tail=tail, window=window, conn=conn), id
+
+
+def test_empty_drops_everything(side: Side) -> None:
+    it, id = busy_window(side)
+    side.journal(it.window)
+    it.window.empty()
+    assert (it.window.low, it.window.next, it.window.depth) == (10, 10, 0)
+    assert (it.window.in_flight, it.window.delayed, it.conn.in_flight) == (0, 0, 0)
+    assert (it.window.deadline_ns, it.window.due_ns, it.window.floor) == (0, 0, 10)
+    assert it.window.finish(it.conn.serial, id + 2) == Held.NOT_IN_FLIGHT
+    assert side.journal(it.window) == [Entry(RESET, 0, 0, 0, 10, 10, 0)]
+    it.conn.rdy = 10
+    side.publish(it.tail, b"after")
+    assert [message.body for message in side.received(it.conn)] == [b"after"]
+
+
+def test_seek_goes_back(side: Side) -> None:
+    it, _ = busy_window(side)
+    it.window.seek(3)
+    assert (it.window.low, it.window.next, it.window.depth, it.conn.in_flight) == (3, 3, 7, 0)
+    assert side.journal(it.window) == [Entry(RESET, 0, 0, 0, 3, 3, 0)]
+    it.conn.rdy = 10
+    got = side.received(it.conn)
+    assert [(message.body, message.attempts) for message in got] == [
+        (b"%d" % number, 1) for number in range(3, 10)
+    ]
+
+
+def test_skip_ahead_of_the_cursor(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window)
+    side.publish(tail, *[b"%d" % number for number in range(10)])
+    side.settle()
+    window.skip(3, 6)
+    assert (window.depth, window.next) == (7, 0)
+    conn.rdy = 2
+    assert len(side.received(conn)) == 2
+    conn.rdy = 10
+    assert [message.body for message in side.received(conn)] == [b"2", b"6", b"7", b"8", b"9"]
+    assert (window.depth, window.in_flight, window.low, window.next) == (0, 7, 0, 10)
+    assert finished(3, 6) in side.journal(window)
+
+
+def test_skip_at_the_cursor_moves_it(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    side.publish(tail, *[b"x"] * 10)
+    side.settle()
+    window.skip(0, 4)
+    side.settle()
+    assert (window.low, window.next, window.depth, window.floor) == (4, 4, 6, 4)
+    assert cursor(4, 4) in side.journal(window)
+
+
+def test_skip_behind_the_cursor_leaves_what_is_in_flight(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=3)
+    id = side.publish(tail, *[b"%d" % number for number in range(10)])
+    side.received(conn)
+    window.skip(0, 6)
+    side.settle()
+    assert (window.low, window.next, window.depth, window.in_flight) == (0, 6, 4, 3)
+    for index in range(3):
+        assert window.finish(conn.serial, id + index) == Held.DONE
+    assert window.low == 6
+    assert [message.body for message in side.received(conn)] == [b"6", b"7", b"8"]
+
+
+def test_skips_may_overlap(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window)
+    side.publish(tail, *[b"%d" % number for number in range(10)])
+    side.settle()
+    for start, end in ((4, 6), (2, 3), (5, 8), (2, 3), (7, 7)):
+        window.skip(start, end)
+    assert window.depth == 5
+    conn.rdy = 10
+    assert [message.body for message in side.received(conn)] == [b"0", b"1", b"3", b"8", b"9"]
+
+
+def test_a_skip_beyond_what_is_handed_does_not_hide_what_is(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    side.publish(tail, *[b"x"] * 10)
+    side.settle()
+    window.skip(8, 100)
+    assert window.depth == 8
+
+
+def test_lose_drops_a_stray(side: Side) -> None:
+    it, id = busy_window(side)
+    side.journal(it.window)
+    it.window.lose(id + 4)
+    it.window.lose(id + 5)
+    it.window.lose(id + 99)
+    assert (it.window.depth, it.window.delayed, it.window.floor) == (4, 0, 0)
+    assert side.journal(it.window) == [gone(4, id + 4), gone(5, id + 5)]
+
+
+def test_lose_range_drops_the_strays_in_it(side: Side) -> None:
+    it, id = busy_window(side)
+    side.journal(it.window)
+    assert it.window.lose_range(4, 6) == 2
+    assert (it.window.depth, it.window.delayed) == (4, 0)
+    assert sorted(side.journal(it.window)) == [gone(4, id + 4), gone(5, id + 5)]
+    assert it.window.lose_range(4, 6) == 0
+
+
+def test_losing_a_stray_in_flight_frees_its_consumer(side: Side) -> None:
+    it, id = busy_window(side)
+    it.window.lose(id)  # touched, so a stray, and in flight
+    assert (it.window.in_flight, it.conn.in_flight) == (2, 2)
+
+
+def test_in_flight_records(side: Side) -> None:
+    it, id = busy_window(side)
+    deadline_ns = side.mono_ns + TIMEOUT_NS
+    serial = it.conn.serial
+    assert sorted(it.window.in_flight_records(100)) == [
+        (0, id, 1, serial, deadline_ns),
+        (2, id + 2, 1, serial, deadline_ns),
+        (3, id + 3, 1, serial, deadline_ns),
+    ]
+    assert len(it.window.in_flight_records(2)) == 2
+    assert it.window.in_flight_records(0) == []
+
+
+def test_floor_is_the_lowest_offset_still_wanted(side: Side) -> None:
+    it, id = busy_window(side)
+    assert (it.window.floor, it.window.low) == (0, 2)
+    it.window.finish(it.conn.serial, id)
+    assert it.window.floor == 2
+    it.window.finish(it.conn.serial, id + 2)
+    it.window.finish(it.conn.serial, id + 3)
+    assert (it.window.floor, it.window.low) == (4, 6)
+
+
+# --- the journal ---
+
+
+def test_a_snapshot_and_the_journal_say_the_same(side: Side) -> None:
+    it, id = busy_window(side)
+    snapshot = entries(it.window.snapshot())
+    due_ns = side.wall_ns + SECOND
+    assert snapshot[0] == cursor(2, 6)
+    assert strays_of(snapshot) == [
+        stray(0, id, 1, Stray.IN_FLIGHT),
+        stray(4, id + 4, 1, Stray.WAITING),
+        stray(5, id + 5, 1, Stray.DELAYED, due_ns),
+    ]
+    journal = last_of_each(side.journal(it.window))
+    assert [entry for entry in journal if entry.kind == CURSOR] == [cursor(2, 6)]
+    assert strays_of(journal) == strays_of(snapshot)
+
+
+def strays_of(journal: list[Entry]) -> list[Entry]:
+    return sorted((entry for entry in journal if entry.kind == STRAY), key=lambda entry: entry.a)
+
+
+def test_dirty_windows_have_something_to_write(side: Side) -> None:
+    tail = side.tail()
+    one, two = side.window(tail), side.window(tail)
+    conn = side.consumer(two, rdy=1)
+    id = side.publish(tail, b"a")
+    side.received(conn)
+    assert side.engine.dirty_windows() == [two]
+    two.take_journal()
+    assert side.engine.dirty_windows() == []
+    conn.feed(fin(id))
+    side.settle()
+    one.seek(1)
+    assert sorted(map(id_of, side.engine.dirty_windows())) == sorted(map(id_of, (one, two)))
+
+
+def id_of(window: object) -> int:
+    return id(window)
+
+
+def test_a_restored_window_sends_again_what_was_in_flight(side: Side) -> None:
+    tail = side.tail()
+    side.publish(tail, *[b"%d" % number for number in range(10)])
+    window = side.window(tail, 0)
+    window.restore(2, 7, [(3, 4), (5, 6)], [])
+    assert (window.low, window.depth) == (2, 6)
+    assert entries(window.snapshot())[0] == cursor(2, 7)
+    conn = side.consumer(window, rdy=10)
+    got = [(message.body, message.attempts) for message in side.received(conn)]
+    assert got == [(b"2", 2), (b"4", 2), (b"6", 2), (b"7", 1), (b"8", 1), (b"9", 1)]
+    assert (window.low, window.next) == (2, 10)
+
+
+def test_a_snapshot_while_sending_again_still_says_the_old_next(side: Side) -> None:
+    tail = side.tail()
+    side.publish(tail, *[b"%d" % number for number in range(10)])
+    window = side.window(tail, 0)
+    window.restore(0, 8, [(6, 7)], [])
+    conn = side.consumer(window, rdy=2)
+    ids = [message.id for message in side.received(conn)]
+    window.finish(conn.serial, ids[0])
+    journal = side.journal(window)
+    assert cursor(1, 8) in journal
+    snapshot = entries(window.snapshot())
+    assert snapshot[0] == cursor(1, 8)
+    assert finished(6, 7) in snapshot
+
+
+def test_restored_strays_go_on_where_they_were(side: Side) -> None:
+    tail = side.tail()
+    id = side.publish(tail, *[b"%d" % number for number in range(6)])
+    window = side.window(tail, 0)
+    due_ns = side.wall_ns + SECOND
+    window.restore(
+        3,
+        5,
+        [],
+        [
+            StrayRecord(0, id, 4, Stray.WAITING, 0),
+            StrayRecord(1, id + 1, 2, Stray.DELAYED, due_ns),
+            StrayRecord(4, id + 4, 7, Stray.IN_FLIGHT, 0),
+        ],
+    )
+    assert (window.depth, window.delayed, window.in_flight) == (4, 1, 0)
+    assert (window.floor, window.due_ns) == (0, due_ns)
+    conn = side.consumer(window, rdy=10)
+    got = {message.body: message.attempts for message in side.received(conn)}
+    assert got == {b"0": 5, b"4": 8, b"3": 2, b"5": 1}
+    side.pass_time(SECOND)
+    side.tick()
+    assert [(m.body, m.attempts) for m in side.received(conn)] == [(b"1", 3)]
+    assert window.low == 3
+
+
+def test_a_restored_delay_keeps_the_tick_going(side: Side) -> None:
+    tail = side.tail()
+    id = side.publish(tail, b"a")
+    window = side.window(tail, 0)
+    window.restore(1, 1, [], [StrayRecord(0, id, 1, Stray.DELAYED, side.wall_ns + SECOND)])
+    assert side.tick() == SECOND

@@ -1,0 +1,413 @@
+"""Delivery: delayed messages, messages with a past, reading behind the memory, sampling, shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from penstock.kernel import Event, Held, Section, Source, Stray
+
+from .turns import (
+    MS,
+    SECOND,
+    Side,
+    bodies,
+    cursor,
+    fin,
+    messages,
+    mpub,
+    stray,
+)
+
+TIMEOUT_NS = 60 * SECOND
+
+
+@pytest.fixture
+def side(kernel: SimpleNamespace) -> Iterator[Side]:
+    side = Side(kernel, rdy_count_max=200_000)
+    yield side
+    side.validate()
+    side.close()
+
+
+# --- delayed messages ---
+
+
+def test_a_delayed_message_waits_without_any_consumer(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    due_ns = side.wall_ns + 5 * SECOND
+    id = side.publish(tail, b"later", due_ns=due_ns)
+    side.settle()
+    assert (window.delayed, window.depth, window.due_ns) == (1, 0, due_ns)
+    assert (window.low, window.next, window.floor) == (1, 1, 0)
+    assert stray(0, id, 0, Stray.DELAYED, due_ns) in side.journal(window)
+    conn = side.consumer(window, rdy=1)
+    assert side.received(conn) == []
+    side.pass_time(5 * SECOND)
+    side.tick()
+    (message,) = side.received(conn)
+    assert (message.attempts, message.id, message.body) == (1, id, b"later")
+    assert window.finish(conn.serial, id) == Held.DONE
+
+
+def test_a_delay_does_not_hold_up_what_comes_after(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=10)
+    tail.append(b"now")
+    tail.append(b"later", side.wall_ns + SECOND)
+    tail.append(b"now too")
+    side.commit()
+    assert [message.body for message in side.received(conn)] == [b"now", b"now too"]
+    assert (window.delayed, window.in_flight) == (1, 2)
+
+
+def test_a_delay_that_has_passed_is_no_delay(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    id = side.publish(tail, b"a", due_ns=side.wall_ns)
+    side.settle()
+    assert (window.delayed, window.depth, window.next) == (0, 1, 0)
+    conn = side.consumer(window, rdy=1)
+    assert [(message.id, message.attempts) for message in side.received(conn)] == [(id, 1)]
+    assert side.journal(window) == [cursor(0, 1)]
+
+
+def test_each_channel_delays_for_itself(side: Side) -> None:
+    tail = side.tail()
+    windows = [side.window(tail) for _ in range(2)]
+    side.publish(tail, b"a", due_ns=side.wall_ns + SECOND)
+    side.settle()
+    assert [window.delayed for window in windows] == [1, 1]
+
+
+# --- messages with a past: own ids, attempts, timestamps ---
+
+
+def with_past(side: Side, window: object, first: int, sections: dict[int, dict[int, int]]) -> bytes:
+    return bytes(
+        side.kernel.encode_batch([b"a", b"b", b"c"], first, 6 << 22, 1111, sections=sections)
+    )
+
+
+def behind_memory(side: Side) -> tuple[SimpleNamespace, int]:
+    """A window at offset 0 of a log whose memory begins at 3."""
+    tail = side.engine.tail(b"t", 3, 0)
+    tail.handed_end = 0
+    window = side.window(tail, 0)
+    tail.hand()
+    return SimpleNamespace(tail=tail, window=window), 6 << 22
+
+
+def test_a_message_keeps_its_own_timestamp_id_and_attempts(side: Side) -> None:
+    it, base_id = behind_memory(side)
+    conn = side.consumer(it.window, rdy=10)
+    sections = {Section.TIMESTAMP: {0: 77}, Section.ID: {1: 0xABC}, Section.ATTEMPTS: {1: 3, 2: 9}}
+    assert side.settle() == [(Event.NEED, it.window, Source.FORWARD, 0)]
+    assert it.window.load(Source.FORWARD, with_past(side, it.window, 0, sections)) == 1
+    got = side.received(conn)
+    assert got == [
+        (77, 1, base_id, b"a"),
+        (1111, 4, 0xABC, b"b"),
+        (1111, 10, base_id + 2, b"c"),
+    ]
+    journal = side.journal(it.window)
+    assert stray(1, 0xABC, 4, Stray.IN_FLIGHT) in journal
+    assert stray(2, base_id + 2, 10, Stray.IN_FLIGHT) in journal
+    assert (it.window.low, it.window.next, it.window.in_flight) == (0, 3, 3)
+    conn.feed(b"FIN 0000000000000ABC\n" + fin(base_id) + fin(base_id + 2))
+    assert side.settle() == []
+    assert (it.window.in_flight, it.window.low, it.window.floor) == (0, 3, 3)
+
+
+def test_attempts_wrap_at_sixteen_bits(side: Side) -> None:
+    it, base_id = behind_memory(side)
+    conn = side.consumer(it.window, rdy=10)
+    side.settle()
+    it.window.load(Source.FORWARD, with_past(side, it.window, 0, {Section.ATTEMPTS: {0: 0xFFFF}}))
+    assert [message.attempts for message in side.received(conn)] == [0, 1, 1]
+    it.window.requeue(conn.serial, base_id, 0, side.wall_ns)
+    assert [message.attempts for message in side.received(conn)] == [1]
+
+
+def test_the_same_own_id_twice_is_two_messages(side: Side) -> None:
+    it, _ = behind_memory(side)
+    conn = side.consumer(it.window, rdy=10)
+    side.settle()
+    it.window.load(Source.FORWARD, with_past(side, it.window, 0, {Section.ID: {0: 9, 1: 9, 2: 9}}))
+    got = side.received(conn)
+    assert [message.body for message in got] == [b"a", b"b", b"c"]
+    assert len({message.id for message in got}) == 3
+    assert got[0].id == 9
+    for message in got:
+        assert it.window.finish(conn.serial, message.id) == Held.DONE
+    assert it.window.in_flight == 0
+
+
+def test_an_own_id_that_is_another_messages_by_formula(side: Side) -> None:
+    """A topic replayed into itself, while the originals are in flight."""
+    it, base_id = behind_memory(side)
+    conn = side.consumer(it.window, rdy=10)
+    side.settle()
+    it.window.load(Source.FORWARD, with_past(side, it.window, 0, {Section.ID: {2: base_id}}))
+    for attempts in (1, 2):
+        got = side.received(conn)
+        assert sorted(message.body for message in got) == [b"a", b"b", b"c"]
+        assert {message.attempts for message in got} == {attempts}
+        assert len({message.id for message in got}) == 3
+        side.pass_time(TIMEOUT_NS)
+        side.tick()
+        events = side.settle()
+        if events:
+            it.window.load(Source.STRAY, with_past(side, it.window, 0, {}))
+
+
+def test_a_delayed_message_with_a_past_keeps_it(side: Side) -> None:
+    it, _ = behind_memory(side)
+    conn = side.consumer(it.window, rdy=10)
+    side.settle()
+    sections = {
+        Section.ID: {0: 9},
+        Section.ATTEMPTS: {0: 2},
+        Section.DUE: {0: side.wall_ns + SECOND},
+    }
+    it.window.load(Source.FORWARD, with_past(side, it.window, 0, sections))
+    assert [message.body for message in side.received(conn)] == [b"b", b"c"]
+    assert it.window.delayed == 1
+    side.pass_time(SECOND)
+    side.tick()
+    got = side.received(conn)
+    assert [(message.id, message.attempts, message.body) for message in got] == [(9, 3, b"a")]
+
+
+# --- reading behind the memory ---
+
+
+def test_what_is_not_in_memory_is_asked_for_once(side: Side) -> None:
+    tail = side.tail(memory=0)
+    window = side.window(tail)
+    for number in range(4):
+        side.publish(tail, b"%d" % number)
+    assert side.settle() == []  # nobody wants it yet
+    conn = side.consumer(window, rdy=10)
+    assert side.settle() == [(Event.NEED, window, Source.FORWARD, 0)]
+    conn.rdy = 11
+    assert side.settle() == []
+    assert window.load(Source.FORWARD, side.block(b"t", 0, 2)) == 2
+    events = side.flush()
+    assert bodies(conn.take_output()) == [b"0", b"1"]
+    assert events == [(Event.NEED, window, Source.FORWARD, 2)]
+    window.load(Source.FORWARD, side.block(b"t", 2, 1))
+    assert side.flush() == []  # the last one is in memory
+    assert bodies(conn.take_output()) == [b"2", b"3"]
+
+
+def test_a_block_may_begin_before_what_was_asked_for(side: Side) -> None:
+    tail = side.tail(memory=0)
+    window = side.window(tail)
+    side.publish(tail, b"0", b"1", b"2")
+    side.publish(tail, b"3")
+    window.seek(1)
+    conn = side.consumer(window, rdy=10)
+    assert side.settle() == [(Event.NEED, window, Source.FORWARD, 1)]
+    window.load(Source.FORWARD, bytearray(side.block(b"t", 1)))
+    side.settle()
+    assert bodies(conn.take_output()) == [b"1", b"2", b"3"]
+
+
+def test_a_block_that_is_cut_is_refused(side: Side) -> None:
+    tail = side.tail(memory=0)
+    window = side.window(tail)
+    side.publish(tail, b"0")
+    with pytest.raises(ValueError, match="block"):
+        window.load(Source.FORWARD, side.block(b"t", 0)[:-8])
+
+
+def test_a_stray_is_read_again_from_the_file(side: Side) -> None:
+    tail = side.tail(memory=0)
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=10)
+    id = side.publish(tail, b"a")
+    side.received(conn)
+    side.publish(tail, b"b")
+    assert [message.body for message in side.received(conn)] == [b"b"]
+    window.requeue(conn.serial, id, 0, side.wall_ns)
+    assert side.settle() == [(Event.NEED, window, Source.STRAY, 0)]
+    side.publish(tail, b"c")  # goes by in the meantime
+    assert side.settle() == []
+    assert bodies(conn.take_output()) == [b"c"]
+    window.load(Source.STRAY, side.block(b"t", 0, 1))
+    assert side.flush() == []
+    (message,) = messages(conn.take_output())
+    assert (message.attempts, message.id, message.body) == (2, id, b"a")
+
+
+def test_a_stray_that_cannot_be_read_is_lost(side: Side) -> None:
+    tail = side.tail(memory=0)
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=10)
+    ids = []
+    for number in range(3):
+        ids.append(side.publish(tail, b"%d" % number))
+        side.received(conn)
+    window.requeue(conn.serial, ids[0], 0, side.wall_ns)
+    window.requeue(conn.serial, ids[1], 0, side.wall_ns)
+    assert side.settle() == [(Event.NEED, window, Source.STRAY, 0)]
+    window.lose(ids[0])
+    assert side.settle() == [(Event.NEED, window, Source.STRAY, 1)]
+    window.load(Source.STRAY, side.block(b"t", 1, 1))
+    side.settle()
+    assert bodies(conn.take_output()) == [b"1"]
+
+
+def test_damage_under_the_cursor_is_skipped(side: Side) -> None:
+    tail = side.tail(memory=0)
+    window = side.window(tail)
+    for number in range(3):
+        side.publish(tail, b"%d" % number)
+    conn = side.consumer(window, rdy=10)
+    assert side.settle() == [(Event.NEED, window, Source.FORWARD, 0)]
+    window.skip(0, 1)
+    assert side.settle() == [(Event.NEED, window, Source.FORWARD, 1)]
+    window.load(Source.FORWARD, side.block(b"t", 1))
+    side.settle()
+    assert bodies(conn.take_output()) == [b"1", b"2"]
+
+
+def test_a_whole_backlog_is_read_block_by_block(side: Side) -> None:
+    tail = side.tail(memory=0)
+    window = side.window(tail)
+    expected = []
+    for number in range(50):
+        batch = [b"%d-%d" % (number, index) for index in range(number % 4 + 1)]
+        side.publish(tail, *batch)
+        expected += batch
+    conn = side.consumer(window, rdy=1000)
+    needs = side.serve_needs(side.settle())
+    assert bodies(conn.take_output()) == expected
+    assert len(needs) == 49
+    assert window.depth == 0
+
+
+# --- sampling ---
+
+
+def test_sampling_drops_for_good(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=10_000)
+    conn.sample_rate = 50
+    side.publish(tail, *[b"x"] * 4_000)
+    got = len(side.received(conn))
+    assert 0.45 < got / 4_000 < 0.57
+    assert (window.depth, window.next) == (0, 4_000)
+    assert window.in_flight == conn.in_flight == conn.message_count == got
+    assert (window.finish_count, conn.finish_count) == (0, 0)
+
+
+def test_a_redelivery_is_sampled_as_well(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=4_000)
+    id = side.publish(tail, *[b"x"] * 4_000)
+    side.received(conn)
+    for index in range(4_000):
+        window.requeue(conn.serial, side.kernel.id_at(id, index), 0, side.wall_ns)
+    conn.sample_rate = 50
+    got = len(side.received(conn))
+    assert 0.45 < got / 4_000 < 0.57
+    assert (window.depth, window.in_flight, conn.in_flight) == (0, got, got)
+    assert window.finish_count == 0
+
+
+# --- who gets what ---
+
+
+def test_consumers_share_what_there_is(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conns = [side.consumer(window, rdy=100) for _ in range(4)]
+    side.publish(tail, *[b"x"] * 100)
+    side.settle()
+    counts = [conn.in_flight for conn in conns]
+    assert sum(counts) == 100
+    assert max(counts) <= 26
+    assert min(counts) >= 20
+
+
+def test_single_messages_go_round(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conns = [side.consumer(window, rdy=100) for _ in range(4)]
+    for _ in range(40):
+        side.publish(tail, b"x")
+        side.settle()
+    assert [conn.message_count for conn in conns] == [10] * 4
+
+
+def test_a_large_window_is_refilled_in_pieces(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=100)
+    id = side.publish(tail, *[b"x"] * 300)
+    assert len(side.received(conn)) == 100
+    for index in range(24):
+        window.finish(conn.serial, id + index)
+    assert side.received(conn) == []
+    window.finish(conn.serial, id + 24)
+    assert len(side.received(conn)) == 25
+
+
+def test_a_small_refill_is_put_off_but_not_for_good(side: Side) -> None:
+    """Some clients answer nothing before they hold all that they asked for."""
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=100)
+    id = side.publish(tail, *[b"x"] * 90)
+    assert len(side.received(conn)) == 90
+    assert window.finish(conn.serial, id) == Held.DONE
+    side.publish(tail, b"y")
+    assert side.received(conn) == []
+    wait_ns = side.engine.deadline_ns - side.mono_ns
+    assert 0 < wait_ns <= 5 * MS
+    side.pass_time(wait_ns)
+    assert [message.body for message in side.received(conn)] == [b"y"]
+    assert side.received(conn) == []
+    assert side.engine.deadline_ns == 0
+
+
+def test_a_small_window_is_refilled_at_once(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=63)
+    id = side.publish(tail, *[b"x"] * 100)
+    assert len(side.received(conn)) == 63
+    window.finish(conn.serial, id)
+    assert len(side.received(conn)) == 1
+
+
+def test_a_forgotten_window_is_left_alone(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=10)
+    side.publish(tail, b"a")
+    side.received(conn)
+    side.engine.forget_window(window)
+    side.windows.remove(window)
+    side.publish(tail, b"b")
+    assert side.received(conn) == []
+    side.pass_time(TIMEOUT_NS)
+    assert side.tick() == 0
+    assert side.engine.dirty_windows() == []
+
+
+def test_a_published_batch_reaches_its_consumer_in_the_same_turn(side: Side) -> None:
+    tail = side.tail()
+    conn = side.consumer(side.window(tail), rdy=1000)
+    publisher = side.connect()
+    publisher.feed(mpub(b"t", [b"%d" % number for number in range(300)]))
+    assert side.turn() == []
+    assert bodies(conn.take_output()) == [b"%d" % number for number in range(300)]

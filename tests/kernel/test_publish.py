@@ -1,0 +1,458 @@
+"""Publishes of a connection without a socket, and their answers in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.kernel import BadPub, Event, Verb
+
+from .turns import MS, OK, Side, fin, frames, mpub, pub, size
+
+MESSAGE_MAX = 100
+BODY_MAX = 1_000
+
+
+@pytest.fixture
+def side(kernel: SimpleNamespace) -> Iterator[Side]:
+    side = Side(kernel, message_bytes_max=MESSAGE_MAX, body_bytes_max=BODY_MAX, rdy_count_max=2500)
+    yield side
+    side.validate()
+    side.close()
+
+
+def line(conn: Any, *params: bytes) -> tuple[Any, ...]:
+    return (Event.LINE, conn, list(params))
+
+
+# --- PUB ---
+
+
+def test_a_publish_is_answered_when_it_is_committed(side: Side) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    conn.feed(pub(b"t", b"hello"))
+    assert side.poll() == []
+    assert (tail.open_count, conn.pending) == (1, 1)
+    side.flush()
+    side.seal(tail)
+    side.flush()
+    assert conn.take_output() == b""
+    tail.commit()
+    assert side.flush() == []
+    assert frames(conn.take_output()) == [OK]
+    assert conn.pending == 0
+    assert conn.published == {b"t": 1}
+    assert side.kernel.decode_bodies(side.written[b"t"][0], 0) == [b"hello"]
+
+
+def test_extra_parameters_of_pub_are_ignored(side: Side) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    assert side.said(conn, b"PUB t and more\r\n" + size(1) + b"x") == []
+    assert tail.committed_end == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "numbers"),
+    [
+        (b"PUB\n", BadPub.PARAMS, ()),
+        (b"PUB\r\n", BadPub.PARAMS, ()),
+        (b"PUB \n", BadPub.TOPIC_NAME, ()),
+        (b"PUB  t\n", BadPub.TOPIC_NAME, ()),
+        (b"PUB a/b\n", BadPub.TOPIC_NAME, ()),
+        (b"PUB \xff\n", BadPub.TOPIC_NAME, ()),
+        (b"PUB a\rb\n", BadPub.TOPIC_NAME, ()),
+        (b"PUB #ephemeral\n", BadPub.TOPIC_NAME, ()),
+        (b"PUB t#ephemera\n", BadPub.TOPIC_NAME, ()),
+        (b"PUB t#ephemeral#ephemeral\n", BadPub.TOPIC_NAME, ()),
+        (b"PUB " + b"x" * 65 + b"\n", BadPub.TOPIC_NAME, ()),
+        (b"PUB " + b"x" * 60 + b"#ephemeral\n", BadPub.TOPIC_NAME, ()),
+        (b"PUB t\n" + size(0), BadPub.SIZE_INVALID, (0,)),
+        (b"PUB t\n" + size(-1), BadPub.SIZE_INVALID, (-1,)),
+        (b"PUB t\n" + size(-(1 << 31)), BadPub.SIZE_INVALID, (-(1 << 31),)),
+        (b"PUB t\n" + size(101), BadPub.SIZE_TOO_BIG, (101, 100)),
+        (b"PUB t\n" + size((1 << 31) - 1), BadPub.SIZE_TOO_BIG, ((1 << 31) - 1, 100)),
+        (b"PUB new\n" + size(101), BadPub.SIZE_TOO_BIG, (101, 100)),
+    ],
+)
+def test_a_malformed_pub(side: Side, text: bytes, reason: BadPub, numbers: tuple[int, ...]) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    (event,) = side.said(conn, text)
+    assert event[:4] == (Event.BAD_PUB, conn, Verb.PUB, reason)
+    if reason == BadPub.TOPIC_NAME:
+        assert event[4] == text[4:].partition(b"\n")[0].partition(b" ")[0]
+    assert event[5 : 5 + len(numbers)] == numbers
+    assert side.said(conn, pub(b"t", b"x")) == []  # halted
+    assert tail.message_count == 0
+
+
+@pytest.mark.parametrize("verb", [b"PUB", b"MPUB"])
+def test_a_missing_topic_is_not_the_topic_before(side: Side, verb: bytes) -> None:
+    side.tail()
+    conn = side.connect()
+    side.said(conn, pub(b"t", b"x"))
+    (event,) = side.said(conn, verb + b"\n")
+    assert event[3:5] == (BadPub.PARAMS, b"")
+
+
+@pytest.mark.parametrize(
+    "name", [b"a", b"x" * 64, b".", b"a.b_c-D9", b"t#ephemeral", b"x" * 54 + b"#ephemeral"]
+)
+def test_a_valid_name_of_no_known_topic(side: Side, name: bytes) -> None:
+    conn = side.connect()
+    assert side.said(conn, pub(name, b"x")) == [(Event.TOPIC, conn, Verb.PUB, name)]
+
+
+def test_an_unknown_topic_of_a_pub_is_asked_for_when_the_body_is_there(side: Side) -> None:
+    conn = side.connect()
+    text = pub(b"new", b"hello")
+    assert side.said(conn, text[:-1]) == []
+    assert side.said(conn, text[-1:]) == [(Event.TOPIC, conn, Verb.PUB, b"new")]
+    tail = side.tail(b"new")
+    assert side.settle() == []
+    conn.resume()
+    assert side.settle() == []
+    assert frames(conn.take_output()) == [OK]
+    assert tail.committed_end == 1
+
+
+def test_a_topic_that_is_still_unknown_is_asked_for_again(side: Side) -> None:
+    conn = side.connect()
+    for text in (pub(b"new", b"x"), b"", b""):
+        assert side.said(conn, text) == [(Event.TOPIC, conn, Verb.PUB, b"new")]
+        conn.resume()
+
+
+def test_a_forgotten_topic_is_asked_for_again(side: Side) -> None:
+    side.tail()
+    conn = side.connect()
+    side.said(conn, pub(b"t", b"x"))
+    side.engine.forget_tail(b"t")
+    assert side.said(conn, pub(b"t", b"y")) == [(Event.TOPIC, conn, Verb.PUB, b"t")]
+    tail = side.tail()
+    conn.resume()
+    side.settle()
+    assert tail.committed_end == 1
+    assert conn.published == {b"t": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "verb"), [(pub(b"t", b"x"), Verb.PUB), (mpub(b"t", [b"x", b"y"]), Verb.MPUB)]
+)
+def test_a_refusing_tail_takes_nothing(side: Side, text: bytes, verb: Verb) -> None:
+    tail = side.tail()
+    tail.refusing = True
+    conn = side.connect()
+    assert side.said(conn, text[:-1]) == []
+    assert side.said(conn, text[-1:]) == [(Event.REFUSED, conn, verb, tail)]
+    assert (tail.message_count, conn.pending, conn.published.get(b"t", 0)) == (0, 0, 0)
+
+
+def test_the_largest_message_is_taken(side: Side) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    assert side.said(conn, pub(b"t", b"x" * MESSAGE_MAX)) == []
+    assert tail.message_bytes == MESSAGE_MAX
+
+
+# --- MPUB ---
+
+
+def test_an_mpub_is_one_answer_for_many_messages(side: Side) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    assert side.said(conn, mpub(b"t", [b"a", b"bc", b"d" * 100])) == []
+    assert frames(conn.take_output()) == [OK]
+    assert side.kernel.decode_bodies(side.written[b"t"][0], 0) == [b"a", b"bc", b"d" * 100]
+    assert conn.published == {b"t": 3}
+    assert tail.message_count == 3
+
+
+@pytest.mark.parametrize("total", [1, 5, 999])
+def test_the_total_of_an_mpub_is_only_checked_for_its_range(side: Side, total: int) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    assert side.said(conn, mpub(b"t", [b"a", b"b"], total) + pub(b"t", b"c")) == []
+    assert frames(conn.take_output()) == [OK, OK]
+    assert tail.committed_end == 3
+
+
+COUNT_MAX = (BODY_MAX - 4) // 5
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "numbers"),
+    [
+        (b"MPUB\n", BadPub.PARAMS, ()),
+        (b"MPUB \n", BadPub.TOPIC_NAME, ()),
+        (b"MPUB a,b\n", BadPub.TOPIC_NAME, ()),
+        (b"MPUB t\n" + size(0), BadPub.BODY_INVALID, (0,)),
+        (b"MPUB t\n" + size(-7), BadPub.BODY_INVALID, (-7,)),
+        (b"MPUB t\n" + size(1001), BadPub.BODY_TOO_BIG, (1001, 1000)),
+        (b"MPUB t\n" + size(99) + size(0), BadPub.COUNT_INVALID, (0,)),
+        (b"MPUB t\n" + size(99) + size(-1), BadPub.COUNT_INVALID, (-1,)),
+        (b"MPUB t\n" + size(99) + size(COUNT_MAX + 1), BadPub.COUNT_INVALID, (COUNT_MAX + 1,)),
+        (mpub(b"t", [b"a", b""]), BadPub.MESSAGE_INVALID, (1, 0)),
+        (mpub(b"t", [b"a", b"b", b""])[:-4] + size(-5), BadPub.MESSAGE_INVALID, (2, -5)),
+        (mpub(b"t", [b"a", b"x" * 101]), BadPub.MESSAGE_TOO_BIG, (101, 100)),
+    ],
+)
+def test_a_malformed_mpub(
+    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, ...]
+) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    (event,) = side.said(conn, text)
+    assert event[:4] == (Event.BAD_PUB, conn, Verb.MPUB, reason)
+    assert event[5 : 5 + len(numbers)] == numbers
+    assert tail.message_count == 0
+
+
+def test_the_most_messages_an_mpub_can_hold(side: Side) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    assert side.said(conn, mpub(b"t", [b"x"] * COUNT_MAX)) == []
+    assert tail.committed_end == COUNT_MAX
+
+
+def test_an_mpub_that_outgrows_the_limit_is_refused(side: Side) -> None:
+    """Its total lies, so what is really received has to be counted."""
+    tail = side.tail()
+    conn = side.connect()
+    (event,) = side.said(conn, mpub(b"t", [b"x" * 100] * 11, total=500))
+    assert event[:4] == (Event.BAD_PUB, conn, Verb.MPUB, BadPub.BODY_TOO_BIG)
+    assert event[5] > BODY_MAX
+    assert event[6] == BODY_MAX
+    assert tail.message_count == 0
+
+
+def test_an_unknown_topic_of_an_mpub_is_asked_for_at_once(side: Side) -> None:
+    conn = side.connect()
+    assert side.said(conn, b"MPUB new\n") == [(Event.TOPIC, conn, Verb.MPUB, b"new")]
+    tail = side.tail(b"new")
+    conn.resume()
+    assert side.said(conn, mpub(b"new", [b"a", b"b"]).partition(b"\n")[2]) == []
+    assert tail.committed_end == 2
+
+
+def test_a_topic_may_go_while_its_mpub_arrives(side: Side) -> None:
+    side.tail()
+    conn = side.connect()
+    text = mpub(b"t", [b"a", b"b"])
+    assert side.said(conn, text[:-1]) == []
+    side.engine.forget_tail(b"t")
+    assert side.said(conn, text[-1:]) == [(Event.TOPIC, conn, Verb.MPUB, b"t")]
+    tail = side.tail()
+    conn.resume()
+    assert side.settle() == []
+    assert tail.committed_end == 2
+
+
+def test_nothing_of_an_mpub_is_appended_before_all_is_there(side: Side) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    text = mpub(b"t", [b"a"] * 20)
+    assert side.said(conn, text[:-1]) == []
+    assert tail.message_count == 0
+    assert side.said(conn, text[-1:]) == []
+    assert tail.message_count == 20
+
+
+# --- answers in order ---
+
+
+def test_answers_keep_the_order_of_commands_over_several_topics(side: Side) -> None:
+    one, two = side.tail(b"one"), side.tail(b"two")
+    conn = side.connect()
+    conn.feed(pub(b"one", b"1") + pub(b"two", b"2") + pub(b"two", b"3") + pub(b"one", b"4"))
+    side.poll()
+    assert conn.pending == 4
+    side.seal(one)
+    side.seal(two)
+    two.commit()
+    side.flush()
+    assert conn.take_output() == b""  # the first one is still open
+    one.commit()
+    side.flush()
+    assert frames(conn.take_output()) == [OK] * 4
+
+
+def test_a_command_for_python_waits_for_the_answers(side: Side) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    conn.feed(pub(b"t", b"x") + b"SUB t c\n" + pub(b"t", b"y"))
+    assert side.poll() == []
+    assert side.flush() == []
+    side.seal(tail)
+    assert side.poll() == []
+    tail.commit()
+    assert side.settle() == [line(conn, b"SUB", b"t", b"c")]
+    conn.reply(0, b"subscribed")
+    conn.resume()
+    assert side.settle() == []
+    assert frames(conn.take_output()) == [OK, (0, b"subscribed"), OK]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [(b"PUB\n", Event.BAD_PUB), (b"PUB t\n" + size(0), Event.BAD_PUB), (b"X\n", Event.LINE)],
+)
+def test_an_error_does_not_overtake_the_answers(side: Side, text: bytes, kind: Event) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    conn.feed(pub(b"t", b"x") + text)
+    assert side.poll() == []
+    side.seal(tail)
+    tail.commit()
+    (event,) = side.settle()
+    assert event[0] == kind
+    assert frames(conn.take_output()) == [OK]
+
+
+def test_fin_rdy_and_nop_do_not_wait_for_the_answers(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=1)
+    id = side.publish(tail, b"a")
+    side.received(conn)
+    conn.feed(pub(b"t", b"x") + fin(id) + b"RDY 7\nNOP\n")
+    assert side.poll() == []
+    assert (conn.pending, conn.in_flight, conn.rdy) == (1, 0, 7)
+
+
+def test_a_failed_batch_is_told_once(side: Side) -> None:
+    one, two = side.tail(b"one"), side.tail(b"two")
+    conn = side.connect()
+    conn.feed(pub(b"one", b"1") + pub(b"two", b"2") + mpub(b"two", [b"3"]) + pub(b"one", b"4"))
+    side.poll()
+    side.seal(one)
+    side.seal(two)
+    two.fail()
+    assert side.settle() == []
+    one.commit()
+    assert side.settle() == [(Event.PUB_FAILED, conn, Verb.PUB, two)]
+    assert frames(conn.take_output()) == [OK]  # the last one is not answered any more
+    assert conn.pending == 0
+    assert (one.committed_end, two.committed_end, two.written_end) == (2, 0, 0)
+
+
+def test_each_publisher_of_a_failed_batch_is_told(side: Side) -> None:
+    tail = side.tail()
+    conns = [side.connect() for _ in range(3)]
+    for conn in conns[:2]:
+        conn.feed(pub(b"t", b"x"))
+    conns[2].feed(mpub(b"t", [b"x"]))
+    side.poll()
+    side.seal(tail)
+    tail.fail()
+    verbs = [Verb.PUB, Verb.PUB, Verb.MPUB]
+    expected = [
+        (Event.PUB_FAILED, conn, verb, tail) for conn, verb in zip(conns, verbs, strict=True)
+    ]
+    assert side.settle() == expected
+    assert [conn.take_output() for conn in conns] == [b""] * 3
+
+
+def test_a_deleted_topic_fails_what_was_gathering(side: Side) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    conn.feed(pub(b"t", b"x"))
+    side.poll()
+    side.engine.forget_tail(b"t")
+    assert side.settle() == [(Event.PUB_FAILED, conn, Verb.PUB, tail)]
+
+
+def test_a_publish_that_python_appended_is_answered_too(side: Side) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    assert side.said(conn, b"DPUB t 100\n" + size(1) + b"x") == [line(conn, b"DPUB", b"t", b"100")]
+    conn.read_body(100)
+    assert side.settle() == [(Event.BODY, conn, b"x")]
+    tail.append(b"x", side.wall_ns + 100 * MS)
+    conn.appended(tail, Verb.DPUB)
+    conn.resume()
+    conn.feed(pub(b"t", b"y"))
+    assert conn.pending == 1
+    assert side.settle() == []
+    assert frames(conn.take_output()) == [OK, OK]
+    assert conn.published == {b"t": 2}
+
+
+def test_a_failed_dpub_says_so(side: Side) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    side.said(conn, b"DPUB t 100\n")
+    tail.append(b"x")
+    conn.appended(tail, Verb.DPUB)
+    side.seal(tail)
+    tail.fail()
+    assert side.settle() == [(Event.PUB_FAILED, conn, Verb.DPUB, tail)]
+
+
+def test_many_publishes_over_changing_topics_are_all_answered(side: Side) -> None:
+    tails = [side.tail(b"one"), side.tail(b"two")]
+    conn = side.connect()
+    for number in range(100):
+        conn.feed(pub([b"one", b"two"][number % 2], b"%d" % number))
+    side.poll()
+    assert conn.pending <= 100
+    side.settle()
+    assert frames(conn.take_output()) == [OK] * 100
+    assert [tail.committed_end for tail in tails] == [50, 50]
+
+
+def test_a_full_batch_makes_publishers_wait(kernel: SimpleNamespace) -> None:
+    side = Side(kernel)
+    tail = side.tail(memory=0)
+    conns = [side.connect() for _ in range(3)]
+    large = pub(b"t", b"x" * (1 << 20))
+    for _ in range(9):
+        conns[0].feed(large)
+        conns[1].feed(large)
+    side.poll()
+    assert (16 << 20) <= tail.open_bytes <= (17 << 20)
+    conns[2].feed(pub(b"t", b"late"))
+    side.poll()
+    side.flush()
+    assert conns[2].pending == 0
+    assert side.settle() == []
+    assert [frames(conn.take_output()) for conn in conns] == [[OK] * 9, [OK] * 9, [OK]]
+    assert tail.committed_end == 19
+    side.close()
+
+
+# --- bodies for Python ---
+
+
+@pytest.mark.parametrize("body", [b"x", b"{}", b"y" * 300])
+def test_a_body_is_read_where_python_asks_for_it(side: Side, body: bytes) -> None:
+    conn = side.connect()
+    text = size(len(body)) + body + b"NEXT\n"
+    assert side.said(conn, b"IDENTIFY\n" + text) == [line(conn, b"IDENTIFY")]
+    conn.read_body(300)
+    assert side.settle() == [(Event.BODY, conn, body)]
+    assert side.settle() == []
+    conn.resume()
+    assert side.settle() == [line(conn, b"NEXT")]
+
+
+def test_a_body_in_pieces(side: Side) -> None:
+    conn = side.connect()
+    side.said(conn, b"AUTH\n")
+    conn.read_body(300)
+    for byte in size(5) + b"hell":
+        assert side.said(conn, bytes([byte])) == []
+    assert side.said(conn, b"o") == [(Event.BODY, conn, b"hello")]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 301, (1 << 31) - 1, -(1 << 31)])
+def test_a_body_of_a_wrong_size(side: Side, wrong: int) -> None:
+    conn = side.connect()
+    side.said(conn, b"IDENTIFY\n")
+    conn.read_body(300)
+    assert side.said(conn, size(wrong)) == [(Event.BODY_SIZE, conn, wrong)]

@@ -1,0 +1,445 @@
+"""The two forms side by side: one random history, and after every step the same of everything.
+
+What a step does is drawn from a seed, so a failure can be played again: it names its seed. Beside
+the comparison each window's journal is replayed as docs/formats.md says, and must come to the same
+state as a snapshot taken at that moment.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.kernel import Event, Held, Section, Stray, StrayRecord
+
+from .turns import (
+    CURSOR,
+    FINISHED,
+    GONE,
+    MS,
+    RESET,
+    SECOND,
+    STRAY,
+    WALL_NS,
+    Entry,
+    Side,
+    entries,
+    fin,
+    messages,
+    mpub,
+    pub,
+)
+
+PAST = 8
+PAST_SECTIONS = {
+    Section.TIMESTAMP: {0: 5, 1: 6, 7: -1},
+    Section.ID: {1: 77, 2: 78, 3: 77, 6: (1 << 64) - 1},
+    Section.DUE: {2: WALL_NS + SECOND, 4: WALL_NS + 2 * SECOND, 5: 1},
+    Section.ATTEMPTS: {1: 3, 4: 1, 5: 0xFFFF},
+    Section.KEY: {0: b"key"},
+}
+FIXED_SEEDS = range(12)
+STEPS = 250
+FRESH_SECONDS = 4.0
+CONSUMERS_MAX = 4
+TIMEOUTS_NS = (700 * MS, 2 * SECOND, 5 * SECOND + 1)
+
+
+WINDOW_STATE = [
+    "low",
+    "next",
+    "depth",
+    "in_flight",
+    "delayed",
+    "floor",
+    "timeout_count",
+    "requeue_count",
+    "message_count",
+    "finish_count",
+    "consumers",
+    "due_ns",
+    "journal_dirty",
+    "paused",
+]
+TAIL_STATE = [
+    "open_count",
+    "open_bytes",
+    "sealed_count",
+    "written_end",
+    "committed_end",
+    "handed_end",
+    "handing",
+    "refusing",
+    "message_count",
+    "message_bytes",
+]
+CONN_STATE = [
+    "serial",
+    "rdy",
+    "closing",
+    "in_flight",
+    "message_count",
+    "finish_count",
+    "requeue_count",
+    "published",
+    "unsent",
+    "pending",
+    "last_command_ns",
+    "holds_output",
+    "sample_rate",
+    "timeout_ns",
+]
+
+
+class Recovery:
+    """A channel's state as a reader of its journal knows it."""
+
+    def __init__(self, low: int) -> None:
+        self.low = self.next = low
+        self.done: set[int] = set()
+        self.strays: dict[int, tuple[int, int, int, int]] = {}
+
+    def apply(self, journal: list[Entry]) -> None:
+        for entry in journal:
+            if entry.kind in (CURSOR, RESET):
+                if entry.kind == RESET:
+                    self.done.clear()
+                    self.strays.clear()
+                self.low, self.next = entry.a, entry.b
+                self.done = {offset for offset in self.done if offset >= self.low}
+            elif entry.kind == FINISHED:
+                self.done.update(range(max(entry.a, self.low), entry.b))
+            elif entry.kind == STRAY:
+                self.strays[entry.id] = (entry.a, entry.attempts, entry.state, entry.b)
+            elif entry.kind == GONE:
+                del self.strays[entry.id]
+                self.done.add(entry.a)
+
+    def known(self) -> tuple[Any, ...]:
+        """What matters: the open messages of the window, and the strays."""
+        strayed = {stray[0] for stray in self.strays.values()}
+        in_flight = set(range(self.low, self.next)) - self.done - strayed
+        return (self.low, self.next, sorted(in_flight), dict(sorted(self.strays.items())))
+
+    def records(self) -> tuple[list[tuple[int, int]], list[StrayRecord]]:
+        return (
+            [(offset, offset + 1) for offset in sorted(self.done)],
+            [StrayRecord(a, id, n, state, due) for id, (a, n, state, due) in self.strays.items()],
+        )
+
+
+class World:
+    """One form in the middle of a history: topics, channels, clients."""
+
+    def __init__(self, form: SimpleNamespace, memory: int) -> None:
+        self.side = Side(form, rdy_count_max=2500)
+        self.tails = [self.tail_with_a_past(topic, memory) for topic in (b"t", b"u")]
+        self.windows = [self.side.window(self.tails[i // 2], 0) for i in range(3)]
+        self.recoveries = [Recovery(0) for _ in self.windows]
+        self.publishers = [self.side.connect() for _ in range(2)]
+        self.consumers: list[tuple[int, Any]] = []
+        self.names: dict[int, str] = {}
+        self.held: dict[int, list[int]] = {}  # serial -> ids that came and were not answered
+
+    def tail_with_a_past(self, topic: bytes, memory: int) -> Any:
+        """Its first messages have been somewhere else before, and lie behind the memory."""
+        past = self.side.kernel.encode_batch(
+            [b"past %d" % number for number in range(PAST)], 0, 1 << 22, 99, sections=PAST_SECTIONS
+        )
+        tail = self.side.tail(topic, PAST, memory)
+        tail.handed_end = 0
+        self.side.written[topic].append(past)
+        return tail
+
+    def named(self, event: tuple[Any, ...]) -> tuple[Any, ...]:
+        """An event without objects that belong to one form."""
+
+        def name(member: Any) -> Any:
+            if hasattr(member, "serial"):
+                return f"conn {member.serial}"
+            if hasattr(member, "touch_max_ns"):
+                return f"window {self.windows.index(member)}"
+            return member.topic if hasattr(member, "topic") else member
+
+        return tuple(name(member) for member in event)
+
+    def take(self, events: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Answer events as a daemon would; returns them, named."""
+        seen = []
+        while events:
+            event = events.pop(0)
+            seen.append(self.named(event))
+            if event[0] in (Event.LINE, Event.REFUSED):
+                event[1].reply(0, b"answer")
+                event[1].resume()
+            elif event[0] == Event.PUB_FAILED:
+                event[1].reply(1, b"E_PUB_FAILED")
+                event[1].close_after_flush()
+            elif event[0] == Event.NEED:
+                _, window, which, offset = event
+                window.load(which, self.side.block(window.tail.topic, offset, 2))
+                events += self.side.flush()
+        return seen
+
+    def outputs(self) -> list[bytes]:
+        taken = []
+        for _, conn in [*self.consumers, *((0, conn) for conn in self.publishers)]:
+            data = conn.take_output()
+            taken.append(data)
+            self.held.setdefault(conn.serial, []).extend(m.id for m in messages(data))
+        return taken
+
+    def state(self) -> list[list[Any]]:
+        for window in self.windows:
+            assert (window.deadline_ns > 0) == (window.in_flight > 0)
+        conns = [conn for _, conn in self.consumers] + self.publishers
+        return [
+            *([getattr(window, name) for name in WINDOW_STATE] for window in self.windows),
+            *(sorted(window.in_flight_records(10_000)) for window in self.windows),
+            *([getattr(tail, name) for name in TAIL_STATE] for tail in self.tails),
+            *([getattr(conn, name) for name in CONN_STATE] for conn in conns),
+        ]
+
+    def journals(self) -> list[bytes]:
+        taken = []
+        for window, recovery in zip(self.windows, self.recoveries, strict=True):
+            journal = window.take_journal()
+            recovery.apply(entries(journal))
+            whole = Recovery(0)
+            whole.apply(entries(window.snapshot()))
+            assert recovery.known() == whole.known()
+            taken.append(journal)
+        return taken
+
+    def close(self) -> None:
+        self.side.close()
+
+
+# --- steps: each draws with `dice` alone, so that both forms do the same ---
+
+
+def publish(world: World, dice: random.Random) -> None:
+    conn = dice.choice(world.publishers)
+    topic = dice.choice([b"t", b"u"])
+    bodies = [dice.randbytes(dice.randrange(1, 40)) for _ in range(dice.randrange(1, 9))]
+    conn.feed(mpub(topic, bodies) if dice.random() < 0.5 else pub(topic, bodies[0]))
+
+
+def publish_delayed(world: World, dice: random.Random) -> None:
+    tail = dice.choice(world.tails)
+    tail.append(
+        b"later %d" % dice.randrange(100), world.side.wall_ns + dice.randrange(-9, 3 * SECOND)
+    )
+
+
+def commit(world: World, dice: random.Random) -> None:
+    world.side.commit()
+
+
+def seal(world: World, dice: random.Random) -> None:
+    tail = dice.choice(world.tails)
+    if tail.open_count and not tail.sealed_count:
+        world.side.seal(tail)
+
+
+def decide(world: World, dice: random.Random) -> None:
+    tail = dice.choice(world.tails)
+    stored = dice.random() < 0.8
+    if tail.sealed_count:
+        if not stored:
+            world.side.written[tail.topic].pop()
+        (tail.commit if stored else tail.fail)()
+
+
+def join(world: World, dice: random.Random) -> None:
+    number = dice.randrange(len(world.windows))
+    if len(world.consumers) < CONSUMERS_MAX:
+        conn = world.side.connect()
+        conn.timeout_ns = dice.choice(TIMEOUTS_NS)
+        conn.subscribe(world.windows[number])
+        conn.rdy = dice.choice([1, 3, 10, 100])
+        world.consumers.append((number, conn))
+
+
+def part(world: World, dice: random.Random) -> None:
+    if world.consumers:
+        _, conn = world.consumers.pop(dice.randrange(len(world.consumers)))
+        dice.choice([conn.close, conn.leave, conn.feed_eof])()
+
+
+def change_rdy(world: World, dice: random.Random) -> None:
+    if world.consumers:
+        _, conn = dice.choice(world.consumers)
+        conn.feed(b"RDY %d\n" % dice.choice([0, 1, 2, 5, 70, 200]))
+
+
+def pick(world: World, dice: random.Random) -> tuple[Any, Any, int] | None:
+    """A consumer and an id: mostly one that it holds."""
+    if not world.consumers:
+        return None
+    number, conn = dice.choice(world.consumers)
+    ids = world.held.get(conn.serial, [])
+    if not ids:
+        return None
+    place = dice.randrange(len(ids))
+    id = ids[place] if dice.random() < 0.1 else ids.pop(place)
+    if dice.random() < 0.05:
+        number, conn = dice.choice(world.consumers)
+    return world.windows[number], conn, id
+
+
+def finish(world: World, dice: random.Random) -> None:
+    for _ in range(dice.randrange(1, 12)):
+        picked = pick(world, dice)
+        if picked:
+            _, conn, id = picked
+            conn.feed(fin(id))
+
+
+def requeue(world: World, dice: random.Random) -> Held | None:
+    picked = pick(world, dice)
+    delay_ns = dice.choice([0, 0, dice.randrange(1, 2 * SECOND)])
+    if picked is None:
+        return None
+    window, conn, id = picked
+    return Held(window.requeue(conn.serial, id, delay_ns, world.side.wall_ns))
+
+
+def touch(world: World, dice: random.Random) -> Held | None:
+    picked = pick(world, dice)
+    if picked is None:
+        return None
+    window, conn, id = picked
+    return Held(window.touch(conn.serial, id, world.side.mono_ns))
+
+
+def pass_time(world: World, dice: random.Random) -> int:
+    world.side.pass_time(
+        dice.choice([1, MS, 100 * MS, 700 * MS, 2 * SECOND]) + dice.randrange(1000)
+    )
+    return world.side.tick() > 0
+
+
+def pause(world: World, dice: random.Random) -> None:
+    window = dice.choice(world.windows)
+    window.paused = not window.paused
+
+
+def toggle_handing(world: World, dice: random.Random) -> None:
+    tail = dice.choice(world.tails)
+    tail.handing = not tail.handing
+    if dice.random() < 0.5:
+        tail.hand()
+
+
+def move_cursor(world: World, dice: random.Random) -> None:
+    window = dice.choice(world.windows)
+    kind = dice.randrange(10)
+    if kind == 0:
+        window.empty()
+    elif kind == 1:
+        window.seek(dice.randint(0, window.tail.handed_end))
+    elif window.tail.handed_end:
+        start = dice.randrange(window.tail.handed_end)
+        window.skip(start, min(start + dice.randrange(1, 6), window.tail.handed_end))
+
+
+def restart(world: World, dice: random.Random) -> None:
+    """The channel comes back from what its journal says."""
+    number = dice.randrange(len(world.windows))
+    old, recovery = world.windows[number], world.recoveries[number]
+    recovery.apply(entries(old.take_journal()))
+    for place, conn in list(world.consumers):
+        if place == number:
+            conn.close()
+            world.consumers.remove((place, conn))
+    world.take(world.side.flush())
+    world.side.engine.forget_window(old)
+    window = world.side.engine.window(old.tail, recovery.low)
+    finished, strays = recovery.records()
+    window.restore(recovery.low, recovery.next, finished, strays)
+    for id, (offset, attempts, state, due_ns) in recovery.strays.items():
+        if state == Stray.IN_FLIGHT:  # it waits now; that needs no entry
+            recovery.strays[id] = (offset, attempts, Stray.WAITING, due_ns)
+    world.windows[number] = window
+    world.side.windows = world.windows
+
+
+WEIGHTS: dict[Callable[[World, random.Random], Any], int] = {
+    publish: 20,
+    publish_delayed: 4,
+    commit: 14,
+    seal: 5,
+    decide: 5,
+    join: 6,
+    part: 2,
+    change_rdy: 8,
+    finish: 20,
+    requeue: 8,
+    touch: 4,
+    pass_time: 10,
+    pause: 2,
+    toggle_handing: 2,
+    move_cursor: 2,
+    restart: 1,
+}
+
+
+def step(world: World, action: Callable[..., Any], seed: int) -> tuple[Any, ...]:
+    """One action and a turn; all that can be seen of it."""
+    dice = random.Random(seed)
+    outcome = action(world, dice)
+    events: list[Any] = []
+    outputs = world.outputs()
+    for turn in range(20):  # in which turn of a few it happens is not what matters
+        events += world.take(world.side.poll())
+        events += world.take(world.side.flush())
+        outputs = [a + b for a, b in zip(outputs, world.outputs(), strict=True)]
+        if turn > 2 and not world.side.engine.busy:
+            break
+    for place, conn in enumerate(world.publishers):
+        if conn.closing:  # its batch failed; another takes its place
+            world.publishers[place] = world.side.connect()
+    world.side.validate()
+    return outcome, events, outputs, world.state(), world.journals()
+
+
+def play(compiled: SimpleNamespace, pure: SimpleNamespace, seed: int) -> None:
+    dice = random.Random(seed)
+    memory = dice.choice([0, 1 << 20])
+    worlds = [World(form, memory) for form in (compiled, pure)]
+    try:
+        for number in range(STEPS):
+            (action,) = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))
+            step_seed = dice.getrandbits(32)
+            one, two = (step(world, action, step_seed) for world in worlds)
+            assert one == two, f"seed {seed}, step {number}: {action.__name__}"
+    finally:
+        for world in worlds:
+            world.close()
+
+
+@pytest.mark.parametrize("seed", FIXED_SEEDS)
+def test_a_fixed_history(compiled: SimpleNamespace, pure: SimpleNamespace, seed: int) -> None:
+    play(compiled, pure, seed)
+
+
+def test_fresh_histories(compiled: SimpleNamespace, pure: SimpleNamespace) -> None:
+    end = time.monotonic() + FRESH_SECONDS
+    while time.monotonic() < end:
+        play(compiled, pure, random.SystemRandom().getrandbits(48))
+
+
+def test_a_difference_would_be_seen(pure: SimpleNamespace) -> None:
+    """The comparison itself: two histories that differ in one message do not look alike."""
+    worlds = [World(pure, 0) for _ in range(2)]
+    worlds[1].tails[0].append(b"one more")
+    one, two = (step(world, commit, 1) for world in worlds)
+    assert one != two
+    for world in worlds:
+        world.close()
