@@ -92,7 +92,8 @@ def lock_directory(disk: Disk, path: str) -> Lock:
     try:
         return disk.lock(lock_path)
     except BlockingIOError as error:
-        raise DirectoryLocked(path, f"another process holds {lock_path}") from error
+        reason = "failed to lock data-path (possibly in use by another instance of nsqd)"
+        raise DirectoryLocked(path, reason) from error
 
 
 class OsFile:
