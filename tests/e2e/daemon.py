@@ -39,13 +39,14 @@ class Daemon:
     It can be started again after `stop` or `kill`, on the same data path.
     """
 
-    def __init__(self, data_path: Path, *flags: str) -> None:
+    def __init__(self, data_path: Path, *flags: str, name: str = "") -> None:
+        """`name` tells the daemons of one data path apart."""
         self.data_path = data_path
         self.flags = list(flags)
         self.tcp_port = 0
         self.http_port = 0
         self.process: subprocess.Popen[bytes] | None = None
-        self._stderr_path = data_path.parent / f"{data_path.name}.stderr"
+        self._stderr_path = data_path.parent / f"{name or data_path.name}.stderr"
         self._run_start = 0  # where in that file the present run begins
 
     # --- life and death ---
