@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.net import http
@@ -329,6 +331,80 @@ def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
             assert await slow.body() == b"GET /later "
 
     serving(story)
+
+
+def test_headers_that_trickle_in_do_not_keep_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_IDLE_SECONDS", 0.1)
+
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(b"GET / HTTP/1.1\r\nX:")
+            for _ in range(100):
+                client.writer.write(b"x")
+                await asyncio.sleep(0.01)
+                if client.reader.at_eof():
+                    break
+            assert client.reader.at_eof()
+
+    serving(story)
+
+
+class Pipe(asyncio.Transport):
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += bytes(data)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+PIECES = st.sampled_from(
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"POST /x HTTP/1.0\r\n",
+        b"Content-Length: 3\r\n",
+        b"Content-Length: 999\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"Expect: 100-continue\r\n",
+        b"Connection: Upgrade\r\nUpgrade: x\r\n",
+        b"CONNECT a:1 HTTP/1.1\r\n",
+        b"\r\n",
+        b"3\r\nabc\r\n",
+        b"0\r\n\r\n",
+        b"  V2",
+    ]
+)
+
+
+@given(st.lists(PIECES | st.binary(max_size=12), max_size=12), st.integers(1, 40))
+@settings(max_examples=300, deadline=None)
+def test_no_bytes_can_break_a_connection(pieces: list[bytes], step: int) -> None:
+    """Whatever comes, in whatever fragments: only answers go out, and each begins as one."""
+
+    async def run() -> None:
+        connection, pipe = HttpConnection(App(), set()), Pipe()
+        connection.connection_made(pipe)
+        stream = b"".join(pieces)
+        for start in range(0, len(stream), step):
+            connection.data_received(stream[start : start + step])
+        connection.connection_lost(None)
+        assert pipe.written == b"" or pipe.written.startswith(b"HTTP/1.1 ")
+
+    asyncio.run(run())
 
 
 def test_stop_lets_an_answer_out_and_closes_the_rest() -> None:

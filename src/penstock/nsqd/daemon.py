@@ -14,6 +14,7 @@ import platform
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from penstock import __version__, limits
@@ -125,8 +126,6 @@ class Daemon:
             sample_rate=0,
             message_timeout_ns=options.msg_timeout_ns,
             deflate_level=min(6, options.max_deflate_level),
-            topology_region="",
-            topology_zone="",
         )
 
     # --- start ---
@@ -207,23 +206,9 @@ class Daemon:
     def _on_connect(self, sock: socket.socket, remote: str) -> None:
         conn = self.engine.open(sock.detach())
         host = remote.rpartition(":")[0].strip("[]") or remote
-        settings = self._default_settings_for(host)
+        settings = replace(self._default_settings, client_id=host, hostname=host)
         now_s = self._clock.wall_ns() // limits.SECOND
         self.protocol.add(Session(conn, remote, now_s, settings, self._shell))
-
-    def _default_settings_for(self, host: str) -> Settings:
-        default = self._default_settings
-        return Settings(
-            host,
-            host,
-            "",
-            default.heartbeat_ns,
-            default.output_bytes,
-            default.output_timeout_ns,
-            0,
-            default.message_timeout_ns,
-            default.deflate_level,
-        )
 
     def _on_topic_changed(self, change: Change, topic: Topic, channel: Channel | None) -> None:
         if change is Change.TOPIC_CREATED:
