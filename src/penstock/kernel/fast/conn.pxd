@@ -16,16 +16,12 @@ tail."""
 
 from penstock.kernel.fast.buffer cimport buf_t
 from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.peer cimport (
+    STATE_BODY, STATE_COMMAND, STATE_DRAINING, STATE_GONE, STATE_MAGIC, Peer,
+)
 from penstock.kernel.fast.tail cimport Tail
-from penstock.kernel.fast.window cimport Window, consumer_t
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
-
-cdef enum:
-    STATE_MAGIC = 0
-    STATE_COMMAND = 1
-    STATE_BODY = 2
-    STATE_DRAINING = 3
-    STATE_GONE = 4
+from penstock.kernel.fast.window cimport Window, consumer_t
 
 cdef enum:
     OWED_MAX = 64
@@ -37,18 +33,7 @@ cdef struct owed_t:
     u8 verb
     u8 outcome  # 0 pending, 1 stored, 2 failed
 
-cdef class Conn:
-    cdef Hub hub
-    cdef readonly u32 serial
-    cdef readonly int fd  # -1: detached, or closed
-    cdef public object owner
-    cdef consumer_t* me
-    cdef readonly Window window
-    cdef int state
-    cdef bint halted, held, stalled, eof, failed, hung_up
-    cdef public i64 last_command_ns
-    cdef buf_t input, output
-    cdef i64 body_size_max
+cdef class Conn(Peer):
     # publishing
     cdef bytes topic  # of the latest PUB or MPUB
     cdef Tail topic_tail
@@ -59,33 +44,13 @@ cdef class Conn:
     # MPUB walked so far, so that a long one is not walked again with each chunk
     cdef size_t walk_position
     cdef u32 walk_index
-    # output on hold
-    cdef i64 hold_bytes, hold_ns, hold_since_ns
-    cdef bint closing_after_flush, shut
-    cdef i64 drain_until_ns, drained_bytes
-    # lists of the hub, and the socket half
-    cdef bint output_listed, ready_listed, interest_listed
-    cdef u32 interest
-    cdef bint want_write, hold_listed, lazy
-    cdef bint urgent  # a response is among what is unsent: nothing is held
-    cdef u32 slot
 
     cdef int parse(self, const u8* data, size_t size) except -1
     cdef int receive(self, const u8* data, size_t size) except -1
     cdef int reparse(self) except -1
-    cdef int send_frame(self, int frame_type, const u8* data, size_t size) except -1
     cdef int settle(self, Tail tail, u64 serial, bint stored) except -1
     cdef int answer(self) except -1
     cdef int owe(self, Tail tail, int verb, u32 count) except -1
-    cdef int mark_output(self) except -1
-    cdef int mark_ready(self) except -1
-    cdef int mark_interest(self) except -1
-    cdef int halt(self, tuple event) except -1
-    cdef int note_eof(self) except -1
-    cdef int gone(self, str reason) except -1
-    cdef bint holding(self, i64 mono_ns) noexcept
-    cdef bint wants_input(self) noexcept
-    cdef size_t unsent_c(self) noexcept
     cdef Py_ssize_t parse_command(self, const u8* data, size_t size) except -2
     cdef Py_ssize_t parse_pub(self, const u8* data, size_t size, size_t line, size_t args) except -2
     cdef Py_ssize_t parse_mpub(self, const u8* data, size_t size, size_t line,

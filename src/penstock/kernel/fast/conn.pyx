@@ -5,12 +5,14 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy
 
 from penstock.kernel.fast.buffer cimport (
-    buf_append, buf_compact, buf_free, buf_init, buf_reserve, buf_take,
+    buf_append, buf_compact, buf_free, buf_reserve, buf_take,
 )
 from penstock.kernel.fast.hexid cimport id_decode
 from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.peer cimport (
+    STATE_BODY, STATE_COMMAND, STATE_DRAINING, STATE_GONE, STATE_MAGIC, Peer,
+)
 from penstock.kernel.fast.tail cimport Tail
-from penstock.kernel.fast.window cimport Window, consumer_t
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
 cdef enum:
@@ -26,7 +28,6 @@ cdef enum:
     PUB_FAILED = 7
     FIN_FAILED = 8
     BAD_MAGIC = 10
-    CLOSED = 11
     # BadPub
     TOPIC_NAME = 1
     SIZE_INVALID = 2
@@ -45,7 +46,6 @@ cdef enum:
 cdef enum:
     MORE = -1  # not enough bytes yet
     FIN_LINE_BYTES = 21  # "FIN " + 16 + "\n"
-    DRAIN_BYTES_MAX = 16 << 20
     NAME_BYTES_MAX = 64
 
 cdef u8* OK_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
@@ -53,11 +53,6 @@ cdef u8* OK_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
 
 cdef inline u32 be32(const u8* p) noexcept:
     return (<u32>p[0] << 24) | (<u32>p[1] << 16) | (<u32>p[2] << 8) | p[3]
-
-
-cdef inline void store_be32(u8* p, u32 value) noexcept:
-    p[0], p[1] = (value >> 24) & 255, (value >> 16) & 255
-    p[2], p[3] = (value >> 8) & 255, value & 255
 
 
 cdef bint name_is_valid(const u8* name, size_t size) noexcept:
@@ -75,19 +70,9 @@ cdef bint name_is_valid(const u8* name, size_t size) noexcept:
     return True
 
 
-cdef class Conn:
+cdef class Conn(Peer):
     def __cinit__(self, Hub hub not None, u32 serial, int fd):
-        self.hub, self.serial, self.fd = hub, serial, fd
-        self.me = <consumer_t*>calloc(1, sizeof(consumer_t))
-        self.owed = NULL
-        if self.me == NULL:
-            raise MemoryError("no memory for a connection")
-        self.me.serial = serial
-        self.me.timeout_ns = 60 * <i64>1000000000
         self.published_counts = {}
-        self.last_command_ns = hub.mono_ns
-        buf_init(&self.input)
-        buf_init(&self.output)
 
     def __dealloc__(self):
         cdef u32 i
@@ -95,128 +80,6 @@ cdef class Conn:
             for i in range(self.owed_count):
                 Py_DECREF(<object>self.owed[(self.owed_head + i) & (OWED_MAX - 1)].tail)
             free(self.owed)
-        free(self.me)
-        buf_free(&self.input)
-        buf_free(&self.output)
-
-    # --- attributes ---
-
-    @property
-    def rdy(self):
-        return self.me.rdy
-
-    @rdy.setter
-    def rdy(self, i64 value):
-        self.me.rdy = value
-        if self.window is not None:
-            self.window.mark_pump()
-            self.mark_interest()
-
-    @property
-    def closing(self):
-        return self.me.closing
-
-    @closing.setter
-    def closing(self, bint value):
-        self.me.closing = value
-
-    @property
-    def sample_rate(self):
-        return self.me.sample_rate
-
-    @sample_rate.setter
-    def sample_rate(self, int value):
-        self.me.sample_rate = value
-
-    @property
-    def timeout_ns(self):
-        return self.me.timeout_ns
-
-    @timeout_ns.setter
-    def timeout_ns(self, i64 value):
-        self.me.timeout_ns = value
-
-    @property
-    def holds_output(self):
-        return self.hold_ns > 0
-
-    @property
-    def in_flight(self):
-        return self.me.in_flight
-
-    @property
-    def message_count(self):
-        return self.me.message_count
-
-    @property
-    def finish_count(self):
-        return self.me.finish_count
-
-    @property
-    def requeue_count(self):
-        return self.me.requeue_count
-
-    @property
-    def published(self):
-        self.count_published()
-        return self.published_counts
-
-    @property
-    def unsent(self):
-        return self.unsent_c()
-
-    @property
-    def pending(self):
-        cdef u32 i, total = 0
-        for i in range(self.owed_count):
-            total += self.owed[(self.owed_head + i) & (OWED_MAX - 1)].count
-        return total
-
-    @property
-    def gone_already(self):
-        return self.state == STATE_GONE
-
-    cdef size_t unsent_c(self) noexcept:
-        return self.output.length - self.output.start
-
-    cdef int count_published(self) except -1:
-        if self.topic_count:
-            before = self.published_counts.get(self.topic, 0)
-            self.published_counts[self.topic] = before + self.topic_count
-            self.topic_count = 0
-        return 0
-
-    # --- lists ---
-
-    cdef int mark_output(self) except -1:
-        if not self.output_listed:
-            self.output_listed = True
-            self.hub.outputs.append(self)
-        return 0
-
-    cdef int mark_ready(self) except -1:
-        if not self.ready_listed:
-            self.ready_listed = True
-            self.hub.ready.append(self)
-        return 0
-
-    cdef int mark_interest(self) except -1:
-        if not self.interest_listed:
-            self.interest_listed = True
-            self.hub.interests.append(self)
-        return 0
-
-    cdef bint wants_input(self) noexcept:
-        if self.state == STATE_GONE or self.eof:
-            return False
-        if self.state == STATE_DRAINING:
-            return True
-        return not (self.halted or self.held or self.stalled or self.closing_after_flush)
-
-    cdef int halt(self, tuple event) except -1:
-        self.halted = True
-        self.hub.events.append(event)
-        return self.mark_interest()
 
     # --- input ---
 
@@ -372,6 +235,28 @@ cdef class Conn:
             self.window.mark_pump()
             self.mark_interest()
         return line + 1
+
+    # --- bodies that Python asked for ---
+
+    def read_body(self, i64 size_max):
+        self.state = STATE_BODY
+        self.body_size_max = size_max
+        self.resume()
+
+    cdef Py_ssize_t parse_body(self, const u8* data, size_t size) except -2:
+        cdef int body_size
+        if size < 4:
+            return MORE
+        body_size = <int>be32(data)
+        if body_size < 1 or body_size > self.body_size_max:
+            self.state = STATE_COMMAND
+            self.halt((BODY_SIZE, self, body_size))
+            return 4
+        if size < 4 + <size_t>body_size:
+            return MORE
+        self.state = STATE_COMMAND
+        self.halt((BODY, self, data[4:4 + body_size]))
+        return 4 + body_size
 
     # --- publishing ---
 
@@ -594,117 +479,21 @@ cdef class Conn:
             self.mark_output()
         return 0
 
-    # --- bodies that Python asked for ---
+    @property
+    def published(self):
+        self.count_published()
+        return self.published_counts
 
-    def read_body(self, i64 size_max):
-        self.state = STATE_BODY
-        self.body_size_max = size_max
-        self.resume()
+    @property
+    def pending(self):
+        cdef u32 i, total = 0
+        for i in range(self.owed_count):
+            total += self.owed[(self.owed_head + i) & (OWED_MAX - 1)].count
+        return total
 
-    cdef Py_ssize_t parse_body(self, const u8* data, size_t size) except -2:
-        cdef int body_size
-        if size < 4:
-            return MORE
-        body_size = <int>be32(data)
-        if body_size < 1 or body_size > self.body_size_max:
-            self.state = STATE_COMMAND
-            self.halt((BODY_SIZE, self, body_size))
-            return 4
-        if size < 4 + <size_t>body_size:
-            return MORE
-        self.state = STATE_COMMAND
-        self.halt((BODY, self, data[4:4 + body_size]))
-        return 4 + body_size
-
-    def resume(self):
-        self.halted = False
-        self.mark_ready()
-        self.mark_interest()
-
-    # --- output ---
-
-    cdef int send_frame(self, int frame_type, const u8* data, size_t size) except -1:
-        cdef u8 head[8]
-        cdef u32 length = <u32>(size + 4)
-        store_be32(head, length)
-        store_be32(head + 4, frame_type)
-        buf_append(&self.output, head, 8)
-        buf_append(&self.output, data, size)
-        return self.mark_output()
-
-    def reply(self, int frame_type, bytes data not None):
-        if self.state == STATE_GONE or self.closing_after_flush:
-            return
-        self.urgent = True  # a response takes everything held with it
-        self.send_frame(frame_type, <const u8*>data, len(data))
-
-    def output_every(self, i64 bytes_max, i64 timeout_ns):
-        self.hold_bytes, self.hold_ns = bytes_max, timeout_ns
-
-    cdef bint holding(self, i64 mono_ns) noexcept:
-        """Is output held back on purpose right now?"""
-        if self.hold_ns == 0 or self.hold_since_ns == 0 or self.urgent or self.closing_after_flush:
-            return False
-        if <i64>self.unsent_c() >= self.hold_bytes or mono_ns - self.hold_since_ns >= self.hold_ns:
-            return False
-        return not (self.window is None or self.me.rdy <= self.me.in_flight or self.window._paused)
-
-    def take_output(self):
-        cdef bytes out
-        if self.holding(self.hub.mono_ns):
-            return b""
-        out = (self.output.data + self.output.start)[:self.unsent_c()] if self.unsent_c() else b""
-        self.output.start = self.output.length = 0
-        self.hold_since_ns = 0
-        self.urgent = False
-        if self.me.blocked:
-            self.me.blocked = False
-            if self.window is not None:
-                self.window.mark_pump()
-        if self.eof or self.closing_after_flush or self.stalled:
-            self.mark_output()
-        return out
-
-    # --- consuming ---
-
-    def subscribe(self, Window window not None):
-        if self.window is not None:
-            raise RuntimeError("this connection is subscribed already")
-        self.window = window
-        window.add_consumer(self, self.me)
-
-    def leave(self):
-        if self.window is not None:
-            self.window.remove_consumer(self, self.me)
-            self.window = None
-
-    # --- the end ---
-
-    def close_after_flush(self):
-        if self.state == STATE_GONE:
-            return
-        self.closing_after_flush = True
-        self.me.closing = True
-        self.hold_since_ns = 0
-        self.mark_output()
-        self.mark_interest()
-
-    def close(self):
-        self.gone("closed")
-
-    cdef int note_eof(self) except -1:
-        self.eof = True
-        self.mark_interest()
-        return self.mark_output()
-
-    cdef int gone(self, str reason) except -1:
-        """Report the end once; the engine closes the socket when it works off its outputs."""
-        if self.state == STATE_GONE:
-            return 0
-        self.state = STATE_GONE
-        self.me.closing = True
-        self.hub.events.append((CLOSED, self, reason))
-        self.leave()
-        buf_free(&self.input)
-        self.mark_output()
-        return self.mark_interest()
+    cdef int count_published(self) except -1:
+        if self.topic_count:
+            before = self.published_counts.get(self.topic, 0)
+            self.published_counts[self.topic] = before + self.topic_count
+            self.topic_count = 0
+        return 0

@@ -1,0 +1,52 @@
+"""What every connection has, whatever it says: buffers, an output, a window, an end.
+
+Its states are told in conn.pxd, which adds what is said: commands in, publishes owed. Output goes out
+with the turn, unless the client asked to have deliveries held back (`output_every`); a response takes
+everything that is held with it.
+"""
+
+from penstock.kernel.fast.buffer cimport buf_t
+from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.types cimport i64, u8, u32
+from penstock.kernel.fast.window cimport Window, consumer_t
+
+cdef enum:
+    STATE_MAGIC = 0
+    STATE_COMMAND = 1
+    STATE_BODY = 2
+    STATE_DRAINING = 3
+    STATE_GONE = 4
+
+cdef class Peer:
+    cdef Hub hub
+    cdef readonly u32 serial
+    cdef readonly int fd  # -1: detached, or closed
+    cdef public object owner
+    cdef consumer_t* me
+    cdef readonly Window window
+    cdef int state
+    cdef bint halted, held, stalled, eof, failed, hung_up
+    cdef public i64 last_command_ns
+    cdef buf_t input, output
+    cdef i64 body_size_max
+    # output on hold
+    cdef i64 hold_bytes, hold_ns, hold_since_ns
+    cdef bint closing_after_flush, shut
+    cdef i64 drain_until_ns, drained_bytes
+    # lists of the hub, and the socket half
+    cdef bint output_listed, ready_listed, interest_listed
+    cdef u32 interest
+    cdef bint want_write, hold_listed, lazy
+    cdef bint urgent  # a response is among what is unsent: nothing is held
+    cdef u32 slot
+
+    cdef int send_frame(self, int frame_type, const u8* data, size_t size) except -1
+    cdef int mark_output(self) except -1
+    cdef int mark_ready(self) except -1
+    cdef int mark_interest(self) except -1
+    cdef int halt(self, tuple event) except -1
+    cdef int note_eof(self) except -1
+    cdef int gone(self, str reason) except -1
+    cdef bint holding(self, i64 mono_ns) noexcept
+    cdef bint wants_input(self) noexcept
+    cdef size_t unsent_c(self) noexcept

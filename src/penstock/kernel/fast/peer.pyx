@@ -1,0 +1,227 @@
+"""What every connection has, whatever it says: an output, a window, an end (see peer.pxd)."""
+
+from libc.stdlib cimport calloc, free
+
+from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_init
+from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.types cimport i64, u8, u32
+from penstock.kernel.fast.window cimport Window, consumer_t
+
+cdef enum:
+    CLOSED = 11  # Event
+
+
+cdef inline void store_be32(u8* p, u32 value) noexcept:
+    p[0], p[1] = (value >> 24) & 255, (value >> 16) & 255
+    p[2], p[3] = (value >> 8) & 255, value & 255
+
+
+cdef class Peer:
+    def __cinit__(self, Hub hub not None, u32 serial, int fd):
+        self.hub, self.serial, self.fd = hub, serial, fd
+        self.me = <consumer_t*>calloc(1, sizeof(consumer_t))
+        if self.me == NULL:
+            raise MemoryError("no memory for a connection")
+        self.me.serial = serial
+        self.me.timeout_ns = 60 * <i64>1000000000
+        self.last_command_ns = hub.mono_ns
+        buf_init(&self.input)
+        buf_init(&self.output)
+
+    def __dealloc__(self):
+        free(self.me)
+        buf_free(&self.input)
+        buf_free(&self.output)
+
+    # --- attributes ---
+
+    @property
+    def rdy(self):
+        return self.me.rdy
+
+    @rdy.setter
+    def rdy(self, i64 value):
+        self.me.rdy = value
+        if self.window is not None:
+            self.window.mark_pump()
+            self.mark_interest()
+
+    @property
+    def closing(self):
+        return self.me.closing
+
+    @closing.setter
+    def closing(self, bint value):
+        self.me.closing = value
+
+    @property
+    def sample_rate(self):
+        return self.me.sample_rate
+
+    @sample_rate.setter
+    def sample_rate(self, int value):
+        self.me.sample_rate = value
+
+    @property
+    def timeout_ns(self):
+        return self.me.timeout_ns
+
+    @timeout_ns.setter
+    def timeout_ns(self, i64 value):
+        self.me.timeout_ns = value
+
+    @property
+    def holds_output(self):
+        return self.hold_ns > 0
+
+    @property
+    def in_flight(self):
+        return self.me.in_flight
+
+    @property
+    def message_count(self):
+        return self.me.message_count
+
+    @property
+    def finish_count(self):
+        return self.me.finish_count
+
+    @property
+    def requeue_count(self):
+        return self.me.requeue_count
+
+    @property
+    def unsent(self):
+        return self.unsent_c()
+
+    @property
+    def gone_already(self):
+        return self.state == STATE_GONE
+
+    cdef size_t unsent_c(self) noexcept:
+        return self.output.length - self.output.start
+
+    # --- lists ---
+
+    cdef int mark_output(self) except -1:
+        if not self.output_listed:
+            self.output_listed = True
+            self.hub.outputs.append(self)
+        return 0
+
+    cdef int mark_ready(self) except -1:
+        if not self.ready_listed:
+            self.ready_listed = True
+            self.hub.ready.append(self)
+        return 0
+
+    cdef int mark_interest(self) except -1:
+        if not self.interest_listed:
+            self.interest_listed = True
+            self.hub.interests.append(self)
+        return 0
+
+    cdef bint wants_input(self) noexcept:
+        if self.state == STATE_GONE or self.eof:
+            return False
+        if self.state == STATE_DRAINING:
+            return True
+        return not (self.halted or self.held or self.stalled or self.closing_after_flush)
+
+    cdef int halt(self, tuple event) except -1:
+        self.halted = True
+        self.hub.events.append(event)
+        return self.mark_interest()
+
+    def resume(self):
+        self.halted = False
+        self.mark_ready()
+        self.mark_interest()
+
+    # --- output ---
+
+    cdef int send_frame(self, int frame_type, const u8* data, size_t size) except -1:
+        cdef u8 head[8]
+        cdef u32 length = <u32>(size + 4)
+        store_be32(head, length)
+        store_be32(head + 4, frame_type)
+        buf_append(&self.output, head, 8)
+        buf_append(&self.output, data, size)
+        return self.mark_output()
+
+    def reply(self, int frame_type, bytes data not None):
+        if self.state == STATE_GONE or self.closing_after_flush:
+            return
+        self.urgent = True  # a response takes everything held with it
+        self.send_frame(frame_type, <const u8*>data, len(data))
+
+    def output_every(self, i64 bytes_max, i64 timeout_ns):
+        self.hold_bytes, self.hold_ns = bytes_max, timeout_ns
+
+    cdef bint holding(self, i64 mono_ns) noexcept:
+        """Is output held back on purpose right now?"""
+        if self.hold_ns == 0 or self.hold_since_ns == 0 or self.urgent or self.closing_after_flush:
+            return False
+        if <i64>self.unsent_c() >= self.hold_bytes or mono_ns - self.hold_since_ns >= self.hold_ns:
+            return False
+        return not (self.window is None or self.me.rdy <= self.me.in_flight or self.window._paused)
+
+    def take_output(self):
+        cdef bytes out
+        if self.holding(self.hub.mono_ns):
+            return b""
+        out = (self.output.data + self.output.start)[:self.unsent_c()] if self.unsent_c() else b""
+        self.output.start = self.output.length = 0
+        self.hold_since_ns = 0
+        self.urgent = False
+        if self.me.blocked:
+            self.me.blocked = False
+            if self.window is not None:
+                self.window.mark_pump()
+        if self.eof or self.closing_after_flush or self.stalled:
+            self.mark_output()
+        return out
+
+    # --- consuming ---
+
+    def subscribe(self, Window window not None):
+        if self.window is not None:
+            raise RuntimeError("this connection is subscribed already")
+        self.window = window
+        window.add_consumer(self, self.me)
+
+    def leave(self):
+        if self.window is not None:
+            self.window.remove_consumer(self, self.me)
+            self.window = None
+
+    # --- the end ---
+
+    def close_after_flush(self):
+        if self.state == STATE_GONE:
+            return
+        self.closing_after_flush = True
+        self.me.closing = True
+        self.hold_since_ns = 0
+        self.mark_output()
+        self.mark_interest()
+
+    def close(self):
+        self.gone("closed")
+
+    cdef int note_eof(self) except -1:
+        self.eof = True
+        self.mark_interest()
+        return self.mark_output()
+
+    cdef int gone(self, str reason) except -1:
+        """Report the end once; the engine closes the socket when it works off its outputs."""
+        if self.state == STATE_GONE:
+            return 0
+        self.state = STATE_GONE
+        self.me.closing = True
+        self.hub.events.append((CLOSED, self, reason))
+        self.leave()
+        buf_free(&self.input)
+        self.mark_output()
+        return self.mark_interest()
