@@ -44,7 +44,7 @@ class Owed:
 
 class Conn(Reader):
     def __init__(self, engine: Engine, serial: int, sock: socket.socket | None) -> None:
-        super().__init__(engine)
+        super().__init__(engine, serial)
         self.owner: Any = None
         self.sock = sock  # None: detached, or gone
         self.interest = 0  # what epoll was told
@@ -61,7 +61,6 @@ class Conn(Reader):
         self.message_count = 0
         self.finish_count = 0
         self.requeue_count = 0
-        self._serial = serial
         self._detached = sock is None
         self._owed: deque[Owed] = deque()
         self._failed = False
@@ -70,10 +69,6 @@ class Conn(Reader):
         self._hold_ns = 0
         self._hold_since_ns = 0  # 0: nothing is held
         self._urgent = False  # a response is queued: it takes along what is held
-
-    @property
-    def serial(self) -> int:
-        return self._serial
 
     @property
     def rdy(self) -> int:

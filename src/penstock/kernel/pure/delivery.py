@@ -162,14 +162,13 @@ class Delivery:
             if batch is None:
                 window.need(Source.FORWARD, window.next)
                 return
-            if not batch.plain or self._conn.sample_rate:
+            again = window.next < window.redo_end
+            if again or not batch.plain or self._conn.sample_rate:
                 self._send_one(batch)
                 continue
             end = min(end, batch.end, window.next + quota - self._sent)
             if window.skips:
                 end = min(end, window.skips.first)
-            if window.next < window.redo_end:
-                end = min(end, window.redo_end)
             self._send_run(batch, end - window.next)
 
     def _send_run(self, batch: Batch, count: int) -> None:
@@ -199,7 +198,8 @@ class Delivery:
 
     def _send_one(self, batch: Batch) -> None:
         """A message that may be special: due later, with an id or attempts of its own, or sampled
-        away."""
+        away. One that was in flight before a restart goes through the strays, whose attempts are
+        journalled: the next restart counts on from there."""
         window = self._window
         index = window.next - batch.base_offset
         special = _special_at_cursor(window, batch)
@@ -209,7 +209,7 @@ class Delivery:
         elif self._sampled_away():
             window.notes.finished(window.next, window.next + 1)
             window.move_to(window.next + 1)
-        elif special.own_id or special.attempts:
+        elif special.own_id or special.attempts or attempts > 1:
             flight = window.new_stray(special.id, special.attempts + attempts - 1)
             window.send_stray(flight, self._conn, self._engine.mono_ns)
             self._put(batch, index, special, flight.attempts)

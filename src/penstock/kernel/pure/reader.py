@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from penstock.kernel.pure.tail import Tail
     from penstock.kernel.pure.window import Window
 
+# An enum member costs a look-up on each command.
+_PUB = int(Verb.PUB)
+_MPUB = int(Verb.MPUB)
 MAGIC = b"  V2"
 _MAGIC_BYTES = 4
 _SIZE_BYTES = 4
@@ -48,8 +51,9 @@ def name_is_valid(name: bytes) -> bool:
 class Reader:
     """Holds the bytes received and the state they are read in; `Conn` is the rest."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, serial: int) -> None:
         self.engine = engine
+        self.serial = serial
         self.window: Window | None = None
         self.rdy_now = 0
         self.closing = False
@@ -154,8 +158,9 @@ class Reader:
             if len(self._input) - start >= LINE_BYTES_MAX:
                 self.drop("line too long")
             return False
-        stop = end - 1 if end > start and self._input[end - 1] == ord(b"\r") else end
-        line = bytes(self._input[start:stop])
+        line = bytes(self._input[start:end])
+        if line[-1:] == b"\r":
+            line = line[:-1]
         name, _, rest = line.partition(b" ")
         take = _HOT.get(name)
         if take is None:
@@ -203,23 +208,19 @@ class Reader:
             self.engine.events.append((Event.FIN_FAILED, self, text, held))
         return True
 
-    @property
-    def serial(self) -> int:
-        raise NotImplementedError
-
     # --- PUB ---
 
     def _pub(self, line: bytes, rest: bytes, end: int) -> bool:
-        return self._publish(Verb.PUB, line, rest, end, Reader._pub_size)
+        return self._publish(_PUB, line, rest, end, Reader._pub_size)
 
     def _mpub(self, line: bytes, rest: bytes, end: int) -> bool:
-        return self._publish(Verb.MPUB, line, rest, end, Reader._mpub_topic)
+        return self._publish(_MPUB, line, rest, end, Reader._mpub_topic)
 
     def _publish(
-        self, verb: Verb, line: bytes, rest: bytes, end: int, step: Callable[[Reader], bool]
+        self, verb: int, line: bytes, rest: bytes, end: int, step: Callable[[Reader], bool]
     ) -> bool:
         self._topic = topic = rest.partition(b" ")[0]
-        if len(line) == len(verb.name):
+        if line in _HOT:
             return self._bad_pub(verb, BadPub.PARAMS, 0, 0)
         if topic not in self.engine.tails and not name_is_valid(topic):
             return self._bad_pub(verb, BadPub.TOPIC_NAME, 0, 0)
@@ -242,10 +243,10 @@ class Reader:
         if size is None:
             return False
         if size <= 0:
-            return self._bad_pub(Verb.PUB, BadPub.SIZE_INVALID, size, 0)
+            return self._bad_pub(_PUB, BadPub.SIZE_INVALID, size, 0)
         if size > self.engine.message_bytes_max:
             limit = self.engine.message_bytes_max
-            return self._bad_pub(Verb.PUB, BadPub.SIZE_TOO_BIG, size, limit)
+            return self._bad_pub(_PUB, BadPub.SIZE_TOO_BIG, size, limit)
         self._at += _SIZE_BYTES
         self._size = size
         self._step = Reader._pub_body
@@ -255,13 +256,13 @@ class Reader:
         end = self._at + self._size
         if len(self._input) < end:
             return False
-        tail = self._open_tail(Verb.PUB)
+        tail = self._open_tail(_PUB)
         if tail is None:
             return False
         body = bytes(memoryview(self._input)[self._at : end])
         self._use(end, Reader._command)
         tail.extend((body,))
-        self._appended(tail, Verb.PUB, 1)
+        self._appended(tail, _PUB, 1)
         return True
 
     def _open_tail(self, verb: int) -> Tail | None:
@@ -288,7 +289,7 @@ class Reader:
 
     def _mpub_topic(self) -> bool:
         if self._topic not in self.engine.tails:
-            return self._emit(Event.TOPIC, self, Verb.MPUB, self._topic)
+            return self._emit(Event.TOPIC, self, _MPUB, self._topic)
         self._step = Reader._mpub_total
         return True
 
@@ -297,10 +298,10 @@ class Reader:
         if total is None:
             return False
         if total <= 0:
-            return self._bad_pub(Verb.MPUB, BadPub.BODY_INVALID, total, 0)
+            return self._bad_pub(_MPUB, BadPub.BODY_INVALID, total, 0)
         if total > self.engine.body_bytes_max:
             limit = self.engine.body_bytes_max
-            return self._bad_pub(Verb.MPUB, BadPub.BODY_TOO_BIG, total, limit)
+            return self._bad_pub(_MPUB, BadPub.BODY_TOO_BIG, total, limit)
         self._at += _SIZE_BYTES
         self._step = Reader._mpub_count
         return True
@@ -311,7 +312,7 @@ class Reader:
             return False
         # a message takes 5 bytes at least
         if not 0 < count <= (self.engine.body_bytes_max - _SIZE_BYTES) // (_SIZE_BYTES + 1):
-            return self._bad_pub(Verb.MPUB, BadPub.COUNT_INVALID, count, 0)
+            return self._bad_pub(_MPUB, BadPub.COUNT_INVALID, count, 0)
         self._at += _SIZE_BYTES
         self._count = count
         self._bodies = []
@@ -348,20 +349,20 @@ class Reader:
 
     def _bad_message(self, size: int, total: int) -> bool:
         if size <= 0:
-            return self._bad_pub(Verb.MPUB, BadPub.MESSAGE_INVALID, len(self._bodies), size)
+            return self._bad_pub(_MPUB, BadPub.MESSAGE_INVALID, len(self._bodies), size)
         if size > self.engine.message_bytes_max:
             limit = self.engine.message_bytes_max
-            return self._bad_pub(Verb.MPUB, BadPub.MESSAGE_TOO_BIG, size, limit)
-        return self._bad_pub(Verb.MPUB, BadPub.BODY_TOO_BIG, total, self.engine.body_bytes_max)
+            return self._bad_pub(_MPUB, BadPub.MESSAGE_TOO_BIG, size, limit)
+        return self._bad_pub(_MPUB, BadPub.BODY_TOO_BIG, total, self.engine.body_bytes_max)
 
     def _mpub_done(self) -> bool:
-        tail = self._open_tail(Verb.MPUB)
+        tail = self._open_tail(_MPUB)
         if tail is None:
             return False
         bodies, self._bodies = self._bodies, []
         self._use(self._at, Reader._command)
         tail.extend(bodies)
-        self._appended(tail, Verb.MPUB, len(bodies))
+        self._appended(tail, _MPUB, len(bodies))
         return True
 
     # --- bodies that Python asked for ---

@@ -258,7 +258,8 @@ class Window:
             return _NOT_OWNER
         self._leave_ring(flight)
         self.notes.finished(flight.offset, flight.offset + 1)
-        self.mark_dirty()
+        if not self._dirty:
+            self.mark_dirty()
         self._count_finish(flight)
         return _DONE
 
