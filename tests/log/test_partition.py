@@ -96,7 +96,8 @@ def test_create_takes_over_what_an_interrupted_creation_left(disk: OsDisk, tmp_p
 def test_a_batch_larger_than_the_read_is_returned_whole(disk: OsDisk, tmp_path: Path) -> None:
     log, writer = new_log(disk, tmp_path / "0")
     data = writer.write([bytes(10_000)])
-    assert log.read(0, 100) == data
+    for bytes_max in (0, 1, 71, 100):
+        assert log.read(0, bytes_max) == data
     log.close()
 
 

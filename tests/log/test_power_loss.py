@@ -47,6 +47,7 @@ class History:
         self.refused: dict[int, set[bytes]] = {}  # what failed writes would have put there
         self.ids: dict[int, int] = {}
         self.synced_end = 0
+        self.synced_id = 0  # the highest id of a message that was ever synced
         self.written_end = 0
         self.cuts = 0
 
@@ -100,7 +101,11 @@ class History:
             self.job.run()
             self.log.sync_end(self.job, None)
             self.job = None
-            self.synced_end = self.log.synced_end
+            self._note_synced()
+
+    def _note_synced(self) -> None:
+        self.synced_end = self.log.synced_end
+        self.synced_id = max(self.synced_id, self.ids.get(self.synced_end - 1, 0))
 
     def sync(self) -> None:
         self.sync_end()
@@ -113,7 +118,7 @@ class History:
     def retain(self) -> None:
         floor = self.rng.randint(self.log.start_offset, self.log.written_end)
         self.log.retain(floor, self.now_ns, self.rng.choice((SECOND, 10**18)), 2000)
-        self.synced_end = self.log.synced_end
+        self._note_synced()
 
     def wait(self) -> None:
         self.now_ns += self.rng.choice((1, SECOND, 3 * SECOND, 4000 * SECOND))
@@ -179,9 +184,8 @@ class History:
         found = bodies_from(log, log.start_offset, self.rng.choice((100, 1000, 100_000)))
         wanted = [self.bodies[n] for n in range(log.start_offset, log.written_end)]
         assert found == wanted
-        assert log.last_id >= max(
-            (self.ids[n] for n in range(log.start_offset, log.written_end)), default=0
-        )
+        kept_ids = [self.ids[n] for n in range(log.start_offset, log.written_end)]
+        assert log.last_id >= max([self.synced_id, *kept_ids])
         self.cuts += log.report.cut is not None
         self.written_end = self.synced_end = log.written_end
         self.refused.clear()

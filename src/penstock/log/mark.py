@@ -15,7 +15,7 @@ import struct
 from typing import NamedTuple
 
 from penstock.kernel import crc32c
-from penstock.log.disk import Disk, File
+from penstock.log.disk import Disk
 
 MAGIC = b"PSM1"
 _LAYOUT = struct.Struct("<4sIQQQIIQ")
@@ -78,7 +78,13 @@ class MarkFile:
         self.path = path
 
     def create(self, mark: Mark) -> None:
-        self._write_copies(self._disk.create(self.path), mark, COPY_POSITIONS)
+        file = self._disk.create(self.path)
+        try:
+            for position in COPY_POSITIONS:
+                file.pwritev((encode(mark),), position, COPY_BYTES)
+            file.fdatasync()
+        finally:
+            file.close()
 
     def write(self, mark: Mark) -> None:
         """One copy, no sync."""
@@ -91,15 +97,13 @@ class MarkFile:
 
     def write_both(self, mark: Mark) -> None:
         """Both copies, each synced before the next is touched."""
-        order = (COPY_POSITIONS[self._next_copy], COPY_POSITIONS[1 - self._next_copy])
-        if self._disk.exists(self.path):
-            self._write_copies(self._disk.open(self.path, write=True), mark, order)
-        else:
+        if not self._disk.exists(self.path):
             self.create(mark)
-
-    def _write_copies(self, file: File, mark: Mark, positions: tuple[int, ...]) -> None:
+            return
+        file = self._disk.open(self.path, write=True)
         try:
-            for position in positions:
+            for copy in (self._next_copy, 1 - self._next_copy):
+                position = COPY_POSITIONS[copy]
                 file.pwritev((encode(mark),), position, COPY_BYTES)
                 file.fdatasync()
         finally:

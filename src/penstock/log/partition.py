@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.errors import LogDamaged, PartitionStopped, StorageError, WriteRefused
@@ -294,29 +295,39 @@ class PartitionLog:
     def read(self, offset: int, bytes_max: int) -> memoryview:
         """Whole checked batches from the one that holds `offset`, at least one."""
         self._check_offset(offset)
-        try:
+        with self._reading():
             return self._reader.read(offset, bytes_max)
-        except OSError as error:
-            raise StorageError(self.path, f"the log cannot be read: {error}") from error
 
     def batches(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Header and bytes of each batch from the one that holds `offset` to the written end."""
-        return self._reader.batches(offset)
+        with self._reading():
+            yield from self._reader.batches(offset)
 
     def message(self, offset: int) -> Message:
         self._check_offset(offset)
-        return self._reader.message(offset)
+        with self._reading():
+            return self._reader.message(offset)
 
     def find_time(self, timestamp_ns: int) -> int:
         """The first offset whose batch is not older; the written end if there is none."""
-        return self._reader.find_time(timestamp_ns)
+        with self._reading():
+            return self._reader.find_time(timestamp_ns)
 
     def find_id(self, id: int) -> int | None:
-        return self._reader.find_id(id)
+        with self._reading():
+            return self._reader.find_id(id)
 
     def find_own_id(self, id: int) -> int | None:
         """For ids that came with a message from elsewhere. This reads the whole log."""
-        return self._reader.find_own_id(id)
+        with self._reading():
+            return self._reader.find_own_id(id)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(self.path, f"the log cannot be read: {error}") from error
 
     def _check_offset(self, offset: int) -> None:
         if not self.start_offset <= offset < self.written_end:
@@ -371,8 +382,8 @@ class PartitionLog:
 
     def _remove_first(self) -> None:
         segment = self._segments[0]
-        if self._active.data_bytes == 0:
-            # No batch may be left to tell the last id: then the mark must.
+        if self._segments.limit(0) == self.synced_end:
+            # No synced batch will be left to tell the last id: then the mark must.
             self._write_mark_both(clean=False)
         spare = self._spares.remove(segment)
         self._segments.drop_first()

@@ -23,7 +23,7 @@ from penstock.kernel import (
     id_at,
     id_index,
 )
-from penstock.log.scan import Batch, find_beyond, walk
+from penstock.log.scan import HEADER_BYTES, Batch, find_beyond, walk
 from penstock.log.segment import Segment
 from penstock.log.segments import Segments
 
@@ -72,7 +72,7 @@ class LogReader:
         `bytes_max` unless that one is larger. The caller sees that `offset` is in the log."""
         segment, position, base = self._place(offset)
         room = segment.data_bytes - position
-        view = self._load(segment, position, min(bytes_max, room))
+        view = self._load(segment, position, min(max(bytes_max, HEADER_BYTES), room))
         limit = self._segments.limit(self._segments.holding(base))
         end, next_offset = _whole(view, base, limit)
         if end == 0:
