@@ -175,6 +175,7 @@ async def _show(
     while not stop.is_set() and (not seconds or time.monotonic() - started_s < seconds):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), 1.0)
+            return  # before the second is over: its numbers would be halves
         lines = [_line(producer, "published", "OK after")]
         lines += [
             _line(meter, f"{CONSUMERS[name]} consumer{'s' * (CONSUMERS[name] > 1)}", "delay")
