@@ -1,8 +1,8 @@
 """A disk in memory that fails on request: `penstock.log.disk.Disk` over `storage`.
 
 `crash` is the power going: every open file is dead and unsynced changes meet their fates. `kill`
-ends the process only: what was written stays. `inject` makes calls fail, `capacity_bytes` makes the
-disk fill up, `flip` rots a bit.
+ends the process only: what was written stays. `inject` makes calls fail, `capacity_bytes` makes
+the disk fill up, `flip` rots a bit.
 """
 
 from __future__ import annotations

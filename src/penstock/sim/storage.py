@@ -2,9 +2,9 @@
 
 Every file and directory has two states: the one that the running system sees, and the one that is
 on the platter. A change is made in the first and stands in a list until a sync applies it to the
-second. When the power goes, each node takes one of several fates for what is in its list: all lost,
-all kept, kept up to some point, each change by the toss of a coin, or (files) each 512-byte sector
-by the toss of a coin. So unsynced writes come out missing, torn, and in any order.
+second. When the power goes, each node takes one of several fates for what is in its list: all
+lost, all kept, kept up to some point, each change by the toss of a coin, or (files) each 512-byte
+sector by the toss of a coin. So unsynced writes come out missing, torn, and in any order.
 """
 
 from __future__ import annotations
