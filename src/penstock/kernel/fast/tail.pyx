@@ -300,8 +300,9 @@ cdef class Tail:
         out.bodies_length = <u32>batch.bodies.length
         out.lengths = batch.lengths.data
         out.bodies = batch.bodies.data
-        out.trailer = batch.trailer.data if batch.trailer.length >= 8 else NULL
-        out.trailer_length = batch.trailer.length
+        out.trailer, out.trailer_length = NULL, 0
+        if batch.trailer.length >= 8:  # less is padding
+            out.trailer, out.trailer_length = batch.trailer.data, batch.trailer.length
         return True
 
     def validate(self):
