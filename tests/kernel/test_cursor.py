@@ -245,7 +245,7 @@ def test_a_restored_window_sends_again_what_was_in_flight(side: Side) -> None:
     conn = side.consumer(window, rdy=10)
     got = [(message.body, message.attempts) for message in side.received(conn)]
     assert got == [(b"2", 2), (b"4", 2), (b"6", 2), (b"7", 1), (b"8", 1), (b"9", 1)]
-    assert (window.low, window.next) == (2, 10)
+    assert (window.floor, window.next) == (2, 10)
 
 
 def test_a_snapshot_while_sending_again_still_says_the_old_next(side: Side) -> None:
@@ -257,9 +257,9 @@ def test_a_snapshot_while_sending_again_still_says_the_old_next(side: Side) -> N
     ids = [message.id for message in side.received(conn)]
     window.finish(conn.serial, ids[0])
     journal = side.journal(window)
-    assert cursor(1, 8) in journal
+    assert [entry.b for entry in journal if entry.kind == CURSOR] == [8]
     snapshot = entries(window.snapshot())
-    assert snapshot[0] == cursor(1, 8)
+    assert (snapshot[0].kind, snapshot[0].b) == (CURSOR, 8)
     assert finished(6, 7) in snapshot
 
 
@@ -286,7 +286,30 @@ def test_restored_strays_go_on_where_they_were(side: Side) -> None:
     side.pass_time(SECOND)
     side.tick()
     assert [(m.body, m.attempts) for m in side.received(conn)] == [(b"1", 3)]
-    assert window.low == 3
+    assert window.floor == 0
+
+
+def test_attempts_count_on_over_restarts(side: Side) -> None:
+    tail = side.tail()
+    id = side.publish(tail, b"a")
+    window = side.window(tail, 0)
+    conn = side.consumer(window, rdy=1)
+    assert [message.attempts for message in side.received(conn)] == [1]
+    assert side.journal(window) == [cursor(0, 1)]
+    conn.close()
+    side.settle()
+    again = side.window(tail, 0)
+    again.restore(0, 1, [], [])
+    conn = side.consumer(again, rdy=1)
+    assert [message.attempts for message in side.received(conn)] == [2]
+    (entry,) = [entry for entry in side.journal(again) if entry.kind == STRAY]
+    assert entry == stray(0, id, 2, Stray.IN_FLIGHT)
+    conn.close()
+    side.settle()
+    third = side.window(tail, 0)
+    third.restore(1, 1, [], [StrayRecord(0, id, 2, Stray.IN_FLIGHT, 0)])
+    conn = side.consumer(third, rdy=1)
+    assert [message.attempts for message in side.received(conn)] == [3]
 
 
 def test_a_restored_delay_keeps_the_tick_going(side: Side) -> None:
