@@ -285,3 +285,26 @@ def test_the_turn_of_a_clean_tail_writes_nothing(start: Start) -> None:
     partition.write(world.clock.wall_ns())
     assert world.threads.submitted == submitted
     assert partition.log.written_end == 1
+
+
+def test_damage_found_at_the_start_is_stepped_over_and_shown(start: Start) -> None:
+    world = start()
+    world.broker.topic("news").channel("a")
+    for number in range(5):
+        world.publish("news", b"%d" % number)
+    world.close()
+    (path,) = (world.path / "topics" / "news" / "0").glob("*.log")
+    data = path.read_bytes()
+    third = len(data) // 5 * 2
+    path.write_bytes(data[: third + 76] + b"\xff" + data[third + 77 :])
+    world = world.restart()
+    topic = world.broker.find_topic("news")
+    assert topic.partition.damaged[0][:2] == (2, 3)
+    assert topic.tail.refusing
+    assert "offsets 2 to 2" in topic.refusal
+    assert "offsets 2 to 2" in world.broker.health
+    assert topic.find_channel("a").depth == 4
+    assert bodies(world.consumer("news", "a").take()) == [b"0", b"1", b"3", b"4"]
+    world = world.restart()
+    assert world.broker.find_topic("news").tail.refusing
+    assert b"2" not in bodies(world.consumer("news", "a").take())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock import limits
+from penstock.broker.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
 from penstock.errors import DirectoryLocked, PartitionMissing, StorageError
 
 from .faults import FaultyDisk
@@ -335,3 +336,34 @@ def test_a_start_that_fails_half_way_holds_nothing(start: Start) -> None:
         world.restart()
     disk.fail.clear()
     assert sorted(world.restart().broker.topics) == ["a", "b", "c"]
+
+
+def test_a_channel_beyond_the_log_alone_is_enough_to_replace_the_journal(start: Start) -> None:
+    world = start()
+    world.broker.topic("news").channel("a")
+    world.close()
+    ahead = encode_record(FLAG_SNAPSHOT, 9, 0, 0, [Group(1, cursor_entry(Entry.CURSOR, 5, 5))])
+    (world.path / "topics" / "news" / "0" / "channels.0").write_bytes(ahead)
+    world = world.restart()
+    assert world.publish("news", b"1", b"2").stored
+    world = world.killed()
+    assert bodies(world.consumer("news", "a").take()) == [b"1", b"2"]
+
+
+def test_an_unfinished_write_is_cut_and_reported(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = start(durability="os")
+    world.publish("news", b"1")
+    world = world.killed()
+    path = world.path / "topics" / "news" / "0" / "00000000000000000000.log"
+    world.threads.held = True
+    world.publish("news", b"2")
+    end = world.broker.find_topic("news").partition.log.bytes_stored
+    data = bytearray(path.read_bytes())
+    data[end - 1] ^= 1
+    path.write_bytes(data)
+    world = world.killed()
+    assert "news: an unfinished write of" in caplog.text
+    assert bodies(world.consumer("news", "a").take()) == [b"1"]
+    assert world.publish("news", b"3").stored

@@ -185,6 +185,7 @@ class Broker:
         log = PartitionLog.open(
             self._disk, partition_path, self._log_settings, self._clock.wall_ns()
         )
+        _report_cut(name, log)
         self._add_topic(directory, file, log)
 
     def _remove_unfinished(self, directory: str) -> None:
@@ -418,3 +419,16 @@ class Broker:
             last_id = topic.partition.log.last_id
             if last_id > self._context.ids.last_id:
                 raise RuntimeError(f"{name}: id {last_id} is above the last one given out")
+
+
+def _report_cut(name: str, log: PartitionLog) -> None:
+    """An unfinished write at the tail is ordinary after a crash; people still want to know."""
+    cut = log.report.cut
+    if cut is not None:
+        _log.warning(
+            "%s: an unfinished write of %d bytes was cut at offset %d: %s",
+            name,
+            cut.bytes_cut,
+            cut.offset,
+            cut.reason,
+        )
