@@ -42,6 +42,7 @@ cdef enum:
     CHUNK_BYTES = 256 << 10  # frames built before they are sent; 64 KiB costs consume 30 %
     NEED = 9
     HYSTERESIS_RDY_MIN = 64
+    REFILL_NS = 2000000  # a small refill waits so long; measured gains come from far shorter waits
 
 
 cdef struct special_t:
@@ -118,14 +119,15 @@ cdef int put_frame(buf_t* out, view_t* view, u32 position, u32 size,
 # --- which consumer may have how much ---
 
 cdef inline i64 room_of(consumer_t* consumer) noexcept:
-    """Free places, with hysteresis: a large window is refilled in pieces worth a send."""
     cdef i64 room = consumer.rdy - consumer.in_flight
-    if room <= 0 or consumer.closing or consumer.blocked:
-        return 0
-    if (consumer.rdy >= HYSTERESIS_RDY_MIN and 2 * consumer.in_flight > consumer.rdy
-            and 4 * room < consumer.rdy):
-        return 0
-    return room
+    return 0 if room <= 0 or consumer.closing or consumer.blocked else room
+
+
+cdef inline bint is_small(consumer_t* consumer, i64 room) noexcept:
+    """Hysteresis: a large RDY is refilled in pieces worth a send. A smaller one is put off, but
+    never for good: some clients answer nothing before they hold all that they asked for."""
+    return (room > 0 and consumer.rdy >= HYSTERESIS_RDY_MIN
+            and 2 * consumer.in_flight > consumer.rdy and 4 * room < consumer.rdy)
 
 
 cdef int pump(Window window, Hub hub) except -1:
@@ -133,22 +135,31 @@ cdef int pump(Window window, Hub hub) except -1:
     cdef u32 i, ready, count
     cdef i64 available, room, share
     cdef i64 sent
+    cdef bint patient = window.refill_ns == 0 or hub.mono_ns < window.refill_ns
     cdef Conn conn
     register_delayed(window, hub)
+    if not patient:
+        window.refill_ns = 0
     while not window._paused:
         available = window.depth_c()
+        if available <= 0:
+            return 0
         count = window.consumer_count
         ready = 0
         for i in range(count):
-            ready += room_of(window.consumer_table[i]) > 0
-        if available <= 0 or ready == 0:
+            room = room_of(window.consumer_table[i])
+            if patient and is_small(window.consumer_table[i], room):
+                put_off(window, hub)
+            else:
+                ready += room > 0
+        if ready == 0:
             return 0
         sent = 0
         share = (available + ready - 1) // ready
         for i in range(count):
             conn = <Conn>window.conns[(window.turn + i) % count]
             room = room_of(conn.me)
-            if room <= 0:
+            if room <= 0 or (patient and is_small(conn.me, room)):
                 continue
             sent += deliver(window, conn, hub, min(room, share))
             if window.consumer_count != count:
@@ -156,6 +167,15 @@ cdef int pump(Window window, Hub hub) except -1:
         window.turn = (window.turn + 1) % count
         if sent == 0:
             return 0
+    return 0
+
+
+cdef int put_off(Window window, Hub hub) except -1:
+    if window.refill_ns == 0:
+        window.refill_ns = hub.mono_ns + REFILL_NS
+    if not window.short_listed:
+        window.short_listed = True
+        hub.shorts.append(window)
     return 0
 
 
@@ -243,10 +263,8 @@ cdef i64 deliver_forward(Window window, Conn conn, Hub hub, buf_t* out, i64 quot
             break
         last = min(view.base_offset + view.count, window.tail.handed_end)
         last = min(last, window.skip_start)
-        if window.next < window.redo_end:
-            last = min(last, window.redo_end)
         count = min(quota - sent, last - window.next)
-        if view.trailer != NULL or conn.me.sample_rate:
+        if view.trailer != NULL or conn.me.sample_rate or window.next < window.redo_end:
             sent += deliver_one(window, conn, hub, out, &view)
         else:
             sent += deliver_run(window, conn, hub, out, &view, count)
@@ -290,7 +308,11 @@ cdef bint sampled_away(Conn conn, Hub hub) noexcept:
 
 
 cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view) except -1:
-    """A message that may be special: due later, an id or attempts of its own, or sampled away."""
+    """A message that may be special: due later, an id or attempts of its own, or sampled away.
+
+    One that was in flight before a restart goes through the strays, whose attempts are journalled:
+    the next restart counts on from there.
+    """
     cdef u32 index = <u32>(window.next - view.base_offset)
     cdef u32 position
     cdef u32 size = load_u32(view.lengths + 4 * <size_t>index)
@@ -310,7 +332,7 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
         return 0
     position = body_position(view, index, &window.forward_place)
     attempts = window.attempts_of(window.next)
-    if special.own_id or special.attempts:
+    if special.own_id or special.attempts or attempts > 1:
         stray = window.strays.put(
             special.id, window.next, <int>special.attempts + attempts - 1, WAITING
         )

@@ -36,6 +36,7 @@ cdef class Engine:
     cdef int release_socket(self, Conn conn) except -1
     cdef int set_interest(self, Conn conn) except -1
     cdef int check_deadlines(self) except -1
+    cdef int refill(self) except -1
     cdef int find_deadline(self) except -1
     cdef int finish_closing(self, Conn conn) except -1
     cdef list take_events(self)

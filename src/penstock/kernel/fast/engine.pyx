@@ -185,7 +185,7 @@ cdef class Engine:
                 consumers = True
         if consumers:
             self.read_consumers()
-        if self.holds or self.drains:
+        if self.holds or self.drains or self.hub.shorts:
             self.check_deadlines()
         return self.take_events()
 
@@ -311,6 +311,21 @@ cdef class Engine:
         for conn in holds:
             conn.hold_listed = False
             conn.mark_output()
+        if self.hub.shorts:
+            self.refill()
+        return 0
+
+    cdef int refill(self) except -1:
+        """Small refills that have been put off for long enough."""
+        cdef list shorts = self.hub.shorts
+        cdef Window window
+        self.hub.shorts = []
+        for window in shorts:
+            if self.hub.mono_ns < window.refill_ns and not window.forgotten:
+                self.hub.shorts.append(window)
+            else:
+                window.short_listed = False
+                window.mark_pump()
         return 0
 
     # --- the second half of a turn ---
@@ -506,12 +521,16 @@ cdef class Engine:
     cdef int find_deadline(self) except -1:
         cdef i64 earliest = 0
         cdef Conn conn
+        cdef Window window
         for conn in self.drains:
             if earliest == 0 or conn.drain_until_ns < earliest:
                 earliest = conn.drain_until_ns
         for conn in self.holds:
             if earliest == 0 or conn.hold_since_ns + conn.hold_ns < earliest:
                 earliest = conn.hold_since_ns + conn.hold_ns
+        for window in self.hub.shorts:
+            if window.refill_ns and (earliest == 0 or window.refill_ns < earliest):
+                earliest = window.refill_ns
         self.deadline_ns = earliest
         return 0
 

@@ -15,6 +15,7 @@ lists off.
     interests      Conn       halted, resumed, full, drained            Engine.flush
     journals       Window     cursor, finished or stray changes         Engine.dirty_windows
     active         Window     something in flight or delayed            Engine.tick
+    shorts         Window     a small refill is put off                 Engine.poll
 """
 
 from penstock.kernel.fast.buffer cimport buf_t
@@ -31,7 +32,7 @@ cdef struct membatch_t:
 
 cdef class Hub:
     cdef list dirty_tails, handed, settled, unstalled, pumps, ready
-    cdef list outputs, interests, journals, active
+    cdef list outputs, interests, journals, active, shorts
     cdef list events
     cdef dict tails  # topic -> Tail
     cdef i64 mono_ns, wall_ns

@@ -78,12 +78,13 @@ cdef class Window:
     cdef u32 consumer_count, consumer_capacity
     cdef u32 turn  # rotates the first consumer
     cdef bint stray_turn
+    cdef i64 refill_ns  # mono: then small refills go out too; 0: none is put off
     # journal
     cdef range_t* fins
     cdef u32 fin_count, fin_capacity
     cdef bint cursor_changed, reset_pending
     # lists of the hub
-    cdef bint pump_listed, journal_listed, active_listed, forgotten
+    cdef bint pump_listed, journal_listed, active_listed, short_listed, forgotten
 
     cdef int mark_pump(self) except -1
     cdef int mark_journal(self) except -1
