@@ -137,6 +137,9 @@ class Broker:
         if self._disk.exists(os.path.join(self._path, NODE_FILE)):
             node = read_node_file(self._disk, self._path)
             self._context.killed = not node.clean
+            if node.node_id == node_id and self._context.killed:
+                self._node = node  # it says all that already: a full disk is no reason to stay down
+                return
         else:
             node = NodeFile(node_id, self._clock.wall_ns())
         if node.node_id != node_id:
