@@ -124,7 +124,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     first_sequence: int
     leader_epoch: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
     bodies_length: int
 
 
@@ -194,7 +194,7 @@ class Columns(NamedTuple):
     """Arrow layout: fixed-width columns as contiguous little-endian buffers, a binary column as i64
     value offsets (count + 1 of them) and the bodies end to end."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # as above
     offsets: bytearray  # i64: message offset
     timestamps: bytearray  # i64: nanoseconds
     ids: bytearray  # u64
