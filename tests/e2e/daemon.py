@@ -39,14 +39,14 @@ class Daemon:
     It can be started again after `stop` or `kill`, on the same data path.
     """
 
-    def __init__(self, data_path: Path, *flags: str, name: str = "") -> None:
-        """`name` tells the daemons of one data path apart."""
+    def __init__(self, data_path: Path, *flags: str, stderr: Path | None = None) -> None:
+        """`stderr` is for a second daemon on one data path, and for small disks."""
         self.data_path = data_path
         self.flags = list(flags)
         self.tcp_port = 0
         self.http_port = 0
         self.process: subprocess.Popen[bytes] | None = None
-        self._stderr_path = data_path.parent / f"{name or data_path.name}.stderr"
+        self._stderr_path = stderr or data_path.with_suffix(".stderr")
         self._run_start = 0  # where in that file the present run begins
 
     # --- life and death ---

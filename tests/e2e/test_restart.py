@@ -110,7 +110,7 @@ def test_messages_in_flight_at_a_stop_come_again(daemon: Daemon) -> None:
 
 
 def test_a_second_daemon_on_the_same_data_is_refused(daemon: Daemon) -> None:
-    second = Daemon(daemon.data_path, name="second")
+    second = Daemon(daemon.data_path, stderr=daemon.data_path.with_name("second.stderr"))
     with pytest.raises(DaemonFailed, match="ended with 1"):
         second.start()
     said = second.stderr()

@@ -1,0 +1,298 @@
+"""A disk that fills up: publishes are refused with a reason, the rest goes on, and space that
+comes back is used."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.sim import history
+from penstock.sim.checker import check, report
+from penstock.sim.history import Event
+
+from .daemon import Daemon
+from .v2client import (
+    Closed,
+    Message,
+    Refused,
+    V2Client,
+    dpub_bytes,
+    mpub_bytes,
+    pub_bytes,
+)
+
+MIB = 1024 * 1024
+TOPIC = "t"
+CHANNEL = "ch"
+TIMEOUT_MS = 60_000
+BODY_BYTES = 64 * 1024
+WATERMARK = 8 * MIB
+PAUSE_S = 0.03  # some 2 MB a second: the disk is looked at once a second
+RECOVERY_S_MAX = 10.0  # the disk is looked at, and old segments are dropped, about once a second
+
+
+class Ledger:
+    """One publisher and one consumer that keep books."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self.events: list[Event] = []
+        self.publisher: V2Client | None = None
+        self._numbers = itertools.count(1)
+        daemon.post(f"/topic/create?topic={TOPIC}")
+        daemon.post(f"/channel/create?topic={TOPIC}&channel={CHANNEL}")
+        self.events.append(history.ChannelMade(time.time_ns(), CHANNEL, True))
+
+    def close(self) -> None:
+        if self.publisher is not None:
+            self.publisher.close()
+            self.publisher = None
+
+    def publish(self, verb: str = "PUB", size: int = BODY_BYTES, count: int = 1) -> str:
+        """ "" when it was stored, or the error's text."""
+        number = next(self._numbers)
+        bodies = tuple(b"%d.%d " % (number, n) + os.urandom(size) for n in range(count))
+        self.events.append(history.PublishAttempted(time.time_ns(), number, "p", bodies))
+        if self.publisher is None:
+            self.publisher = self.daemon.client()
+        sent = {"PUB": pub_bytes(TOPIC, bodies[0]), "DPUB": dpub_bytes(TOPIC, 1, bodies[0])}
+        self.publisher.send(sent.get(verb) or mpub_bytes(TOPIC, bodies))
+        try:
+            self.publisher.ok()
+        except Refused as error:
+            self.close()  # it is fatal, as in NSQ
+            self.events.append(history.PublishFailed(time.time_ns(), number))
+            return str(error)
+        self.events.append(history.PublishAcknowledged(time.time_ns(), number))
+        return ""
+
+    def fill(self, pause_s: float = 0.0) -> str:
+        """Publish until it is refused."""
+        for _ in range(2000):
+            refusal = self.publish()
+            if refusal:
+                return refusal
+            time.sleep(pause_s)
+        raise AssertionError("the disk does not get full")
+
+    def consume(self, consumer: V2Client, quiet_s: float = 0.5) -> list[Message]:
+        got = consumer.drain(quiet_s)
+        for message in got:
+            now_ns = time.time_ns()
+            self.events.append(
+                history.Delivered(
+                    now_ns,
+                    CHANNEL,
+                    "c",
+                    message.id,
+                    message.attempts,
+                    message.body,
+                    now_ns,
+                    TIMEOUT_MS * 1_000_000,
+                )
+            )
+        return got
+
+    def consume_all(self) -> list[Message]:
+        with self.daemon.client() as consumer:
+            consumer.sub(TOPIC, CHANNEL)
+            consumer.rdy(100)
+            got = self.consume(consumer)
+            consumer.settle()
+        now_ns = time.time_ns()
+        self.events.append(history.Disconnected(now_ns, CHANNEL, "c"))
+        return got
+
+    def crash(self) -> None:
+        self.close()
+        self.daemon.kill()
+        self.events.append(history.Crashed(time.time_ns()))
+        self.daemon.start()
+
+    def wait_until_publishing(self) -> None:
+        deadline_s = time.monotonic() + RECOVERY_S_MAX
+        while refusal := self.publish():
+            if time.monotonic() > deadline_s:
+                raise AssertionError(f"still refused after {RECOVERY_S_MAX} s: {refusal}")
+            time.sleep(0.1)
+
+    def judge(self) -> None:
+        end = history.StoredAtEnd(time.time_ns(), CHANNEL, frozenset())
+        broken = check([*self.events, end])
+        assert not broken, report(broken)
+
+
+def free_bytes(path: Path) -> int:
+    numbers = os.statvfs(path)
+    return numbers.f_bavail * numbers.f_frsize
+
+
+@pytest.fixture
+def ballast(small_disk: Path) -> Path:
+    """Ten megabytes that an operator can do without."""
+    path = small_disk / "ballast"
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 10 * MIB)
+    return path
+
+
+def ledger_on(disk: Path, *flags: str) -> Iterator[Ledger]:
+    flags = (f"--msg-timeout={TIMEOUT_MS}ms", "--segment-bytes=1048576", *flags)
+    with Daemon(disk / "data", *flags, stderr=disk.parent / "stderr") as daemon:
+        ledger = Ledger(daemon)
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+
+
+@pytest.fixture
+def guarded(small_disk: Path, ballast: Path) -> Iterator[Ledger]:
+    """Eight megabytes are to stay free, and nothing that was consumed is kept."""
+    yield from ledger_on(
+        small_disk, f"--min-disk-free={WATERMARK}", "--retain-bytes=0", "--retain-age=1h"
+    )
+
+
+@pytest.fixture
+def unguarded(small_disk: Path, ballast: Path) -> Iterator[Ledger]:
+    yield from ledger_on(small_disk, "--min-disk-free=0")
+
+
+# --- the watermark ---
+
+any_disk = pytest.mark.parametrize("small_disk", ["tmpfs"], indirect=True)
+
+
+@any_disk
+def test_publishes_are_refused_before_the_disk_is_full(
+    guarded: Ledger, small_disk: Path, ballast: Path
+) -> None:
+    assert guarded.fill(pause_s=PAUSE_S).startswith("E_PUB_FAILED PUB failed disk almost full: ")
+    assert 2 * MIB < free_bytes(small_disk) < WATERMARK
+    reason = f" bytes free, {WATERMARK} are to stay free"
+    assert guarded.publish("MPUB", 100, 3).startswith("E_MPUB_FAILED MPUB failed disk almost full")
+    assert guarded.publish("DPUB", 100).startswith("E_DPUB_FAILED DPUB failed disk almost full")
+    for path in ("/pub?topic=t", "/mpub?topic=t", "/pub?topic=t&defer=10"):
+        status, answer = guarded.daemon.http("POST", path, b"message")
+        assert status == 503
+        assert reason in answer.decode()
+    status, answer = guarded.daemon.http("GET", "/ping")
+    assert status == 500
+    assert answer.decode().startswith("NOK - ")
+    assert "disk almost full" in guarded.daemon.stats()["health"]
+
+    ballast.unlink()
+    guarded.wait_until_publishing()
+    assert guarded.daemon.http("GET", "/ping") == (200, b"OK")
+    assert guarded.daemon.stats()["health"] == "OK"
+    assert len(guarded.consume_all()) > 50
+    guarded.judge()
+
+
+@any_disk
+def test_what_is_consumed_makes_room(guarded: Ledger) -> None:
+    """Consuming goes on while publishes are refused, and brings the space back by itself."""
+    assert "disk almost full" in guarded.fill(pause_s=PAUSE_S)
+    assert len(guarded.consume_all()) > 50
+    guarded.wait_until_publishing()
+    guarded.consume_all()
+    guarded.judge()
+
+
+@any_disk
+def test_a_low_disk_survives_a_kill(guarded: Ledger, ballast: Path) -> None:
+    guarded.fill(pause_s=PAUSE_S)
+    guarded.crash()
+    assert "disk almost full" in guarded.publish()
+    ballast.unlink()
+    guarded.wait_until_publishing()
+    guarded.consume_all()
+    guarded.judge()
+
+
+# --- no watermark: the disk is really full ---
+
+
+def test_a_full_disk_refuses_and_loses_nothing(unguarded: Ledger, ballast: Path) -> None:
+    refusals = [unguarded.fill()]
+    for size in (BODY_BYTES, 200_000, 30, 5000, BODY_BYTES):
+        refusals.append(unguarded.publish(size=size))  # small ones may still fit
+    refusals.append(unguarded.publish("MPUB", 50_000, 10))
+    for refusal in filter(None, refusals):
+        verb = refusal.split()[1]
+        assert refusal.startswith(f"E_{verb}_FAILED {verb} failed ")
+        assert "No space left on device" in refusal
+    assert refusals[-1]
+    status, answer = unguarded.daemon.http("POST", "/pub?topic=t", os.urandom(500_000))
+    assert status == 503
+    assert b"No space left on device" in answer
+    assert unguarded.daemon.stats()["health"].startswith("NOK")
+
+    unguarded.crash()
+    assert unguarded.publish(size=500_000)
+    assert len(unguarded.consume_all()) > 100
+    ballast.unlink()
+    unguarded.wait_until_publishing()
+    assert len(unguarded.consume_all()) == 1
+    unguarded.crash()
+    assert unguarded.consume_all() == []
+    unguarded.judge()
+    assert unguarded.daemon.stats()["health"] == "OK"
+
+
+def test_consuming_goes_on_while_the_disk_is_full(unguarded: Ledger, ballast: Path) -> None:
+    """Even the journal has no room. What that costs is redelivery after a kill, never a message."""
+    unguarded.fill()
+    fill_up(ballast.parent)
+    got = unguarded.consume_all()
+    assert len(got) > 100
+    assert unguarded.daemon.channel_stats(TOPIC, CHANNEL)["depth"] == 0
+    assert unguarded.publish()
+    unguarded.crash()
+    assert unguarded.publish()
+    (ballast.parent / "the rest").unlink()
+    ballast.unlink()
+    unguarded.wait_until_publishing()
+    unguarded.consume_all()
+    unguarded.judge()
+
+
+def test_pipelined_publishes_on_a_full_disk_are_answered_to_the_first_refusal(
+    unguarded: Ledger, ballast: Path
+) -> None:
+    """What a client has sent beyond the refused one gets no OK, and what got an OK is there."""
+    unguarded.fill()
+    bodies = [b"%d " % number + os.urandom(3000) for number in range(3000)]
+    acknowledged = 0
+    with unguarded.daemon.client() as client:
+        try:
+            client.send(b"".join(pub_bytes(TOPIC, body) for body in bodies))
+            while (frame := client.frame(10)) is not None and frame.data == b"OK":
+                acknowledged += 1
+        except (Closed, ConnectionError):
+            pass  # it hung up: that is an answer too
+    assert acknowledged < len(bodies)
+    ballast.unlink()
+    unguarded.crash()
+    with unguarded.daemon.client() as consumer:
+        consumer.sub(TOPIC, CHANNEL)
+        consumer.rdy(100)
+        got = {message.body for message in consumer.drain(0.5)}
+    assert set(bodies[:acknowledged]) <= got
+
+
+def fill_up(disk: Path) -> None:
+    """Take what is left, to the last byte."""
+    with (disk / "the rest").open("wb", buffering=0) as file:
+        for size in (65536, 4096, 1):
+            try:
+                while file.write(b"\0" * size) == size:
+                    pass
+            except OSError:
+                continue
