@@ -406,6 +406,7 @@ def step(world: World, action: Callable[..., Any], seed: int) -> tuple[Any, ...]
         if conn.closing:  # its batch failed; another takes its place
             world.publishers[place] = world.side.connect()
     world.side.validate()
+    events.sort(key=lambda event: str(event[1]))  # the order counts within one connection
     return outcome, events, outputs, world.state(), world.journals()
 
 
