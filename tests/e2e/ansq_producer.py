@@ -1,5 +1,7 @@
-"""Publishes with ansq, each way it has: `ansq_producer.py PORT TOPIC`. The same messages and the same
-output as `pynsq_producer.py`."""
+"""Publishes with ansq, each way it has: `ansq_producer.py PORT TOPIC`.
+
+The same messages and the same output as `pynsq_producer.py`.
+"""
 
 from __future__ import annotations
 

@@ -162,6 +162,7 @@ class TopicModel:
     due: dict[bytes, int] = field(default_factory=dict)  # of all in the log
     handed: int = 0  # so many of the log went to channels, or were emptied away
     kept_handed: int = 0  # the part of it that a channel with a file of its own has seen
+    ids: dict[bytes, bytes] = field(default_factory=dict)  # as seen in deliveries: id to body
     channels: dict[str, ChannelModel] = field(default_factory=dict)
 
     @property

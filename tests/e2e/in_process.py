@@ -1,5 +1,8 @@
-"""nsqd without sockets, sleeping or a real clock: kernel, broker, sessions and the turn of the loop,
-put together as `nsqd/daemon.py` does it, on a loop whose time the test moves."""
+"""nsqd without sockets, sleeping or a real clock.
+
+Kernel, broker, sessions and the turn of the loop are put together as `nsqd/daemon.py` does it, on a
+loop whose time the test moves.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ class FakeHandle:
 
 
 class FakeLoop:
-    """The part of an event loop that Turn and Session use. Time stands still while callbacks run."""
+    """What Turn and Session use of an event loop. Time stands still while callbacks run."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
@@ -195,6 +198,7 @@ class World:
         self.options = options
         self.disk = QuietDisk()
         self.clients: list[Client] = []  # in the order in which their output is looked at
+        self.validates = True  # after every turn; a test of great numbers does without
         self.faults: list[Exception] = []
         self._kernel = kernel
         self._numbers = itertools.count(1)
@@ -293,7 +297,8 @@ class World:
             raise AssertionError("clients and daemon never come to rest")
         if self.faults:
             raise self.faults[0]
-        self.broker.validate()
+        if self.validates:
+            self.broker.validate()
 
     def _read_all(self) -> bool:
         some = [client.read() for client in self.clients]
