@@ -1,0 +1,287 @@
+"""Thousands of clients and topics, and clients that misbehave: the daemon serves, and stays small.
+
+Memory is what the daemon itself holds (anonymous pages), not the libraries that it maps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from .daemon import Daemon
+from .v2client import MESSAGE, V2Client, mpub_bytes, parse_message, pub_bytes, sized, take_frame
+
+KIB = 1024
+MIB = 1024 * KIB
+PAIRS = 1_000  # a topic with a publisher and a consumer each: 2,000 connections
+EACH = 20
+BODY_BYTES = 100
+CONNECTION_BYTES_MAX = 40 * KIB
+TOPIC_BYTES_MAX = 20 * KIB
+TOPIC_DISK_BYTES_MAX = 64 * KIB
+DESCRIPTORS_MIN = 3 * PAIRS
+SETTLE_S = 0.3
+END_S_MAX = 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def many_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(DESCRIPTORS_MIN, hard)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with Daemon(tmp_path / "data") as daemon:
+        with daemon.client() as warm:  # the first of everything costs once
+            warm.pub("warm", b"x")
+            warm.sub("warm", "c")
+            warm.rdy(1)
+            warm.fin(warm.messages(1)[0].id)
+        yield daemon
+
+
+def memory_bytes(daemon: Daemon) -> int:
+    """When it has come to rest."""
+    time.sleep(SETTLE_S)
+    text = Path(f"/proc/{daemon.pid}/status").read_text("ascii")
+    line = next(line for line in text.splitlines() if line.startswith("RssAnon:"))
+    return int(line.split()[1]) * KIB
+
+
+def disk_bytes(path: Path) -> int:
+    return sum(file.stat().st_blocks * 512 for file in path.rglob("*"))
+
+
+def wait_until(true: Callable[[], bool], what: str, timeout_s: float = END_S_MAX) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline_s, what
+        time.sleep(0.02)
+
+
+def connect(daemon: Daemon, count: int, on_exit: ExitStack) -> list[V2Client]:
+    return [on_exit.enter_context(daemon.client()) for _ in range(count)]
+
+
+def is_served(daemon: Daemon, topic: str) -> None:
+    """Somebody else publishes and consumes, and does not notice a thing."""
+    started_s = time.monotonic()
+    with daemon.client() as client:
+        client.pub(topic, b"hello")
+        client.sub(topic, "c")
+        client.rdy(1)
+        message = client.messages(1)[0]
+        assert message.body == b"hello"
+        client.fin(message.id)
+    assert time.monotonic() - started_s < 2
+
+
+# --- many ---
+
+
+def test_an_idle_connection_costs_little(daemon: Daemon) -> None:
+    with ExitStack() as on_exit:
+        before = memory_bytes(daemon)
+        clients = connect(daemon, 2 * PAIRS, on_exit)
+        for client in clients:
+            client.command("NOP")
+        wait_until(lambda: is_accepted(daemon), "not all connections were accepted")
+        each = (memory_bytes(daemon) - before) / len(clients)
+        assert each <= CONNECTION_BYTES_MAX, f"{each / KIB:.1f} KiB per idle connection"
+
+
+def is_accepted(daemon: Daemon) -> bool:
+    return len(list(Path(f"/proc/{daemon.pid}/fd").iterdir())) > 2 * PAIRS
+
+
+def test_an_idle_topic_costs_little(daemon: Daemon) -> None:
+    topics_path = daemon.data_path / "topics"
+    before, before_disk = memory_bytes(daemon), disk_bytes(topics_path)
+    with daemon.client() as client:
+        client.send(b"".join(pub_bytes(f"idle{number}", b"x") for number in range(PAIRS)))
+        for _ in range(PAIRS):
+            client.ok()
+    each = (memory_bytes(daemon) - before) / PAIRS
+    each_disk = (disk_bytes(topics_path) - before_disk) / PAIRS
+    assert each <= TOPIC_BYTES_MAX, f"{each / KIB:.1f} KiB of memory per idle topic"
+    assert each_disk <= TOPIC_DISK_BYTES_MAX, f"{each_disk / KIB:.1f} KiB of disk per idle topic"
+
+
+async def publish(port: int, topic: str) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"  V2")
+    body = bytes(BODY_BYTES)
+    writer.write(b"".join(pub_bytes(topic, b"%d" % n + body) for n in range(EACH)))
+    answers = await reader.readexactly(EACH * 10)
+    assert answers == b"\x00\x00\x00\x06\x00\x00\x00\x00OK" * EACH
+    writer.close()
+    await writer.wait_closed()
+
+
+async def consume(port: int, topic: str, subscribed: asyncio.Semaphore) -> list[bytes]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"  V2SUB %s c\nRDY 5\n" % topic.encode())
+    buffer = bytearray()
+    bodies: list[bytes] = []
+    while len(bodies) < EACH:
+        data = await reader.read(1 << 16)
+        assert data, "the daemon hung up"
+        buffer += data
+        while (frame := take_frame(buffer)) is not None:
+            if frame.kind == MESSAGE:
+                message = parse_message(frame.data)
+                writer.write(b"FIN %s\n" % message.id)
+                bodies.append(message.body)
+            else:
+                assert frame.data == b"OK"
+                subscribed.release()
+    writer.close()
+    await writer.wait_closed()
+    return bodies
+
+
+async def converse(port: int) -> list[list[bytes]]:
+    topics = [f"pair{number}" for number in range(PAIRS)]
+    subscribed = asyncio.Semaphore(0)
+    consumers = [asyncio.create_task(consume(port, topic, subscribed)) for topic in topics]
+    for _ in topics:  # all 2,000 are there at once
+        await subscribed.acquire()
+    await asyncio.gather(*(publish(port, topic) for topic in topics))
+    return await asyncio.gather(*consumers)
+
+
+def test_two_thousand_clients_on_a_thousand_topics(daemon: Daemon) -> None:
+    topics_path = daemon.data_path / "topics"
+    before, before_disk = memory_bytes(daemon), disk_bytes(topics_path)
+    found = asyncio.run(asyncio.wait_for(converse(daemon.tcp_port), END_S_MAX))
+    body = bytes(BODY_BYTES)
+    expected = sorted(b"%d" % number + body for number in range(EACH))
+    assert all(sorted(bodies) == expected for bodies in found)
+    wait_until(lambda: nothing_left(daemon), "some FINs were lost")
+    grown = memory_bytes(daemon) - before
+    budget = PAIRS * (2 * CONNECTION_BYTES_MAX + TOPIC_BYTES_MAX)
+    assert grown <= budget, f"{grown / MIB:.1f} MiB for all of it, {budget / MIB:.1f} allowed"
+    each_disk = (disk_bytes(topics_path) - before_disk) / PAIRS
+    assert each_disk <= TOPIC_DISK_BYTES_MAX, f"{each_disk / KIB:.1f} KiB of disk per topic"
+
+
+def nothing_left(daemon: Daemon) -> bool:
+    return all(
+        channel["depth"] == channel["in_flight_count"] == 0
+        for topic in daemon.stats()["topics"]
+        for channel in topic["channels"]
+    )
+
+
+# --- clients that misbehave ---
+
+SLOW_COUNT = 20_000
+SLOW_BODY = b"s" * 1_000
+SLOW_BYTES_MAX = 16 * MIB
+
+
+def test_a_consumer_that_never_reads_blocks_nobody(daemon: Daemon) -> None:
+    """It asks for all it can get and reads nothing; what it holds times out and goes to others."""
+    before = memory_bytes(daemon)
+    with daemon.client() as slow, daemon.client() as good, daemon.client() as silent:
+        silent.command("NOP")  # and no more
+        slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+        slow.identify(msg_timeout=1_000, heartbeat_interval=60_000)
+        slow.sub("slow", "c")
+        slow.rdy(2_500)
+        with daemon.client() as producer:
+            for _ in range(SLOW_COUNT // 1_000):
+                producer.mpub("slow", [SLOW_BODY] * 1_000)
+        grown = memory_bytes(daemon) - before
+        assert grown <= SLOW_BYTES_MAX, f"{grown / MIB:.1f} MiB with a consumer that does not read"
+        is_served(daemon, "other")
+        good.sub("slow", "c")
+        good.rdy(500)
+        finished: set[bytes] = set()
+        while len(finished) < SLOW_COUNT:
+            message = good.message(5)
+            assert message is not None, f"{len(finished)} of {SLOW_COUNT} came"
+            finished.add(message.id)
+            good.fin(message.id)
+
+
+PIPELINE = pub_bytes("unread", b"x") * 1_000
+PIPELINED_BYTES_MAX = 400 * MIB
+UNREAD_BYTES_MAX = 16 * MIB  # 4 MiB of it are the topic's newest messages, kept on purpose
+
+
+def send_while_read(sock: socket.socket) -> int:
+    """Publish until nobody takes it any more. Returns the bytes."""
+    sent = 0
+    while sent < PIPELINED_BYTES_MAX:
+        try:
+            sent += sock.send(PIPELINE)
+        except TimeoutError:
+            break
+    return sent
+
+
+def test_a_publisher_that_never_reads_its_oks_is_not_read_from_for_ever(daemon: Daemon) -> None:
+    before = memory_bytes(daemon)
+    with daemon.client() as deaf:
+        deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+        deaf.socket.settimeout(1.0)
+        sent = send_while_read(deaf.socket)
+        assert sent < PIPELINED_BYTES_MAX, "it is still read from"
+        grown = memory_bytes(daemon) - before
+        assert grown <= UNREAD_BYTES_MAX, f"{grown / MIB:.1f} MiB after {sent / MIB:.1f} MiB"
+        is_served(daemon, "other")
+
+
+ANNOUNCERS = 1_000
+MIB_SIZE = MIB.to_bytes(4, "big")
+ANNOUNCEMENTS = (
+    b"PUB announced\n" + MIB_SIZE,
+    b"DPUB announced 1000\n" + MIB_SIZE,
+    b"MPUB announced\n" + (5 * MIB).to_bytes(4, "big") + b"\x00\x00\x00\x01" + MIB_SIZE,
+    b"IDENTIFY\n" + MIB_SIZE,
+)
+
+
+def test_what_is_only_announced_takes_no_memory(daemon: Daemon) -> None:
+    with ExitStack() as on_exit:
+        clients = connect(daemon, ANNOUNCERS, on_exit)
+        before = memory_bytes(daemon)
+        for number, client in enumerate(clients):
+            client.send(ANNOUNCEMENTS[number % len(ANNOUNCEMENTS)])
+        time.sleep(SETTLE_S)
+        for client in clients:
+            client.send(b"{")  # the first byte of a body that never comes
+        grown = memory_bytes(daemon) - before
+        assert grown <= ANNOUNCERS * CONNECTION_BYTES_MAX / 4, (
+            f"{grown / ANNOUNCERS / KIB:.1f} KiB per announcement of a MiB"
+        )
+        is_served(daemon, "other")
+
+
+def test_a_refused_announcement_costs_nothing_either(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        client.send(b"PUB announced\n" + (1 << 30).to_bytes(4, "big"))
+        assert client.error().startswith(b"E_BAD_MESSAGE PUB message too big")
+
+
+def test_a_batch_that_trickles_in_is_stored_whole(daemon: Daemon) -> None:
+    """One byte at a time: the daemon reads it as it comes, and nobody waits for it."""
+    with daemon.client() as client:
+        command = mpub_bytes("trickle", [b"one", b"two"])
+        for position in range(len(command)):
+            client.send(command[position : position + 1])
+        client.ok()
+        assert sized(b"one") in command
+    is_served(daemon, "other")
+    assert daemon.topic_stats("trickle")["depth"] == 2
