@@ -19,6 +19,7 @@ from penstock.broker.topicfile import (
 )
 from penstock.errors import StorageError
 from penstock.log.disk import OsDisk
+from penstock.log.sealed import seal, unseal
 
 from .faults import FaultyDisk
 
@@ -66,8 +67,17 @@ def test_what_this_version_does_not_write_is_not_guessed_at(
 ) -> None:
     write_topic_file(OsDisk(), str(tmp_path), FILE)
     path = tmp_path / "topic.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    content = {**json.loads(unseal(path.read_bytes())), **change}
+    path.write_bytes(seal(json.dumps(content).encode()))
     with pytest.raises(StorageError):
+        read_topic_file(OsDisk(), str(tmp_path))
+
+
+def test_a_file_that_was_changed_by_other_hands_is_refused(tmp_path: Path) -> None:
+    write_topic_file(OsDisk(), str(tmp_path), FILE)
+    path = tmp_path / "topic.json"
+    path.write_bytes(path.read_bytes().replace(b"news", b"mews"))
+    with pytest.raises(StorageError, match="checksum does not match"):
         read_topic_file(OsDisk(), str(tmp_path))
 
 

@@ -11,6 +11,7 @@ from penstock.kernel import crc32c
 from penstock.log.disk import OsDisk
 from penstock.log.inspect import NothingThere, find
 from penstock.log.partition import PartitionLog
+from penstock.log.sealed import seal
 from penstock.log.verify import Report, verify
 from penstock.sim.disk import SimDisk
 
@@ -37,8 +38,8 @@ def small_directory(batches: int = 40) -> SimDisk:
     log, writer = new_log(disk, PARTITION)
     writer.fill(batches)
     log.close()
-    put(disk, "data/node.json", b'{"version": 1}')
-    put(disk, "data/topics/orders/topic.json", b'{"name": "orders"}')
+    put(disk, "data/node.json", seal(b'{"version": 1}'))
+    put(disk, "data/topics/orders/topic.json", seal(b'{"name": "orders"}'))
     put(disk, f"{PARTITION}/channels.0", journal_record(1, 0) + journal_record(1, 1))
     put(disk, f"{PARTITION}/channels.1", journal_record(2, 0) + journal_record(2, 1, 5))
     return disk

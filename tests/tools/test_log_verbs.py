@@ -10,6 +10,7 @@ import pytest
 from penstock.kernel import encode_batch
 from penstock.log.disk import OsDisk
 from penstock.log.partition import PartitionLog
+from penstock.log.sealed import seal
 from penstock.tools.log import log_main
 
 NOW_NS = 1_790_000_000 * 10**9
@@ -30,7 +31,7 @@ def directory(tmp_path: Path) -> Path:
             data = encode_batch(bodies, 2 * n, base_id, NOW_NS, log.synced_end, sections=sections)
             log.write([data], len(data), 2 * n, 2, base_id, base_id + 1, NOW_NS)
         log.close()
-    (tmp_path / "node.json").write_text("{}")
+    (tmp_path / "node.json").write_bytes(seal(b'{"version": 1}'))
     return tmp_path
 
 

@@ -1,8 +1,9 @@
 """The small JSON files: `topics/<topic>/topic.json` and `node.json`.
 
 Both are replaced whole: written beside, synced, renamed, and the directory synced. A reader sees
-the old file or the new one. Unknown keys are refused rather than dropped: a newer version wrote
-them, and writing the file back without them would lose what they mean.
+the old file or the new one. Each ends with its checksum (`log/sealed.py`): one wrong bit in a name
+would be another channel. Unknown keys are refused rather than dropped: a newer version wrote them,
+and writing the file back without them would lose what they mean.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from penstock.broker.options import Durability
 from penstock.errors import StorageError
 from penstock.log.disk import Disk, read_file
+from penstock.log.sealed import seal, unseal
 
 FORMAT_VERSION = 1
 FILE_BYTES_MAX = 16 * 1024 * 1024  # far above any real one: 64-byte names, some 150 bytes a channel
@@ -67,19 +69,20 @@ def read_node_file(disk: Disk, directory: str) -> NodeFile:
 
 
 def write_topic_file(disk: Disk, directory: str, content: TopicFile) -> None:
-    _replace(disk, os.path.join(directory, TOPIC_FILE), msgspec.json.encode(content))
+    _replace(disk, os.path.join(directory, TOPIC_FILE), seal(msgspec.json.encode(content)))
 
 
 def write_node_file(disk: Disk, directory: str, content: NodeFile) -> None:
-    _replace(disk, os.path.join(directory, NODE_FILE), msgspec.json.encode(content))
+    _replace(disk, os.path.join(directory, NODE_FILE), seal(msgspec.json.encode(content)))
 
 
 def _read(disk: Disk, path: str, kind: type[_Content]) -> _Content:
     try:
-        content = msgspec.json.decode(read_file(disk, path, FILE_BYTES_MAX), type=kind)
+        document = unseal(read_file(disk, path, FILE_BYTES_MAX))
+        content = msgspec.json.decode(document, type=kind)
     except OSError as error:
         raise StorageError(path, f"cannot be read: {error}") from error
-    except msgspec.DecodeError as error:
+    except (ValueError, msgspec.DecodeError) as error:
         raise StorageError(path, f"is not what this version writes: {error}") from error
     if content.version != FORMAT_VERSION:
         raise StorageError(path, f"has format version {content.version}, not {FORMAT_VERSION}")

@@ -22,6 +22,7 @@ from penstock.log.inspect import Found, Place
 from penstock.log.journals import JournalFile, read_journal
 from penstock.log.mark import COPY_BYTES, COPY_POSITIONS, FILE_BYTES, Mark, decode, decode_file
 from penstock.log.scan import Batch, Blocks, walk
+from penstock.log.sealed import unseal
 
 JOURNAL_BYTES_READ_MAX = 1 << 30
 
@@ -83,9 +84,9 @@ def _verify_settings(disk: Disk, path: str, report: Report) -> None:
     data = read_file(disk, path, JOURNAL_BYTES_READ_MAX)
     report.bytes_checked += len(data)
     try:
-        value = json.loads(data)
+        value = json.loads(unseal(data))
     except ValueError as error:
-        report.find(path, None, f"not JSON: {error}")
+        report.find(path, None, str(error))
         return
     if not isinstance(value, dict):
         report.find(path, None, "not a JSON object")
