@@ -14,14 +14,9 @@ commands.
 `owed` is a small FIFO: one entry for each run of publishes with one verb into one batch of one
 tail."""
 
-from penstock.kernel.fast.buffer cimport buf_t
-from penstock.kernel.fast.hub cimport Hub
-from penstock.kernel.fast.peer cimport (
-    STATE_BODY, STATE_COMMAND, STATE_DRAINING, STATE_GONE, STATE_MAGIC, Peer,
-)
+from penstock.kernel.fast.peer cimport Peer
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
-from penstock.kernel.fast.window cimport Window, consumer_t
 
 cdef enum:
     OWED_MAX = 64

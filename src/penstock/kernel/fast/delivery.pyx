@@ -5,7 +5,8 @@ from libc.string cimport memcpy
 
 from penstock.kernel.fast.batch cimport id_at_c
 from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_reserve, buf_t, buf_take
-from penstock.kernel.fast.conn cimport STATE_DRAINING, STATE_GONE, Conn
+from penstock.kernel.fast.conn cimport Conn
+from penstock.kernel.fast.cursor cimport consumer_t, place_t
 from penstock.kernel.fast.hexid cimport id_encode
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.sections cimport (
@@ -14,7 +15,7 @@ from penstock.kernel.fast.sections cimport (
 from penstock.kernel.fast.tail cimport view_t
 from penstock.kernel.fast.unaligned cimport load_u32, load_u64
 from penstock.kernel.fast.strays cimport WAITING, stray_t
-from penstock.kernel.fast.window cimport Window, consumer_t, place_t
+from penstock.kernel.fast.window cimport Window
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
 cdef extern from "sys/socket.h" nogil:
@@ -192,7 +193,7 @@ cdef int register_delayed(Window window, Hub hub) except -1:
         find_special(&view, <u32>(window.next - view.base_offset), &special)
         if special.due_ns <= hub.wall_ns:
             return 0
-        if special.own_id and window.strays.find(special.id) != NULL:
+        if special.own_id and window.has(special.id):
             special.id = id_at_c(view.base_id, <u32>(window.next - view.base_offset))
         delay_next(window, &special)
     return 0
@@ -321,7 +322,7 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     cdef i64 deadline_ns
     cdef int attempts
     find_special(view, index, &special)
-    if special.own_id and window.strays.find(special.id) != NULL:
+    if special.own_id and window.has(special.id):
         special.own_id, special.id = False, id_at_c(view.base_id, index)  # taken: the log's own
     if special.due_ns > hub.wall_ns:
         delay_next(window, &special)

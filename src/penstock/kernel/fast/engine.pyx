@@ -10,9 +10,10 @@ import sys
 from penstock import limits
 
 from penstock.kernel.fast.buffer cimport buf_append, buf_reserve
-from penstock.kernel.fast.conn cimport STATE_COMMAND, STATE_DRAINING, STATE_GONE, Conn
+from penstock.kernel.fast.conn cimport Conn
 from penstock.kernel.fast.delivery cimport pump, send_waiting
 from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.peer cimport STATE_DRAINING, STATE_GONE
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.window cimport Window
 from penstock.kernel.fast.types cimport i64, u32, u64

@@ -1,14 +1,15 @@
 """What every connection has, whatever it says: buffers, an output, a window, an end.
 
-Its states are told in conn.pxd, which adds what is said: commands in, publishes owed. Output goes out
-with the turn, unless the client asked to have deliveries held back (`output_every`); a response takes
-everything that is held with it.
+Its states are told in conn.pxd, which adds what is said: commands in, publishes owed. Output goes
+out with the turn, unless the client asked to have deliveries held back (`output_every`); a response
+takes everything that is held with it.
 """
 
 from penstock.kernel.fast.buffer cimport buf_t
+from penstock.kernel.fast.cursor cimport consumer_t
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.types cimport i64, u8, u32
-from penstock.kernel.fast.window cimport Window, consumer_t
+from penstock.kernel.fast.window cimport Window
 
 cdef enum:
     STATE_MAGIC = 0

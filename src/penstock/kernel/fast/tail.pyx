@@ -268,7 +268,7 @@ cdef class Tail:
 
     cdef int trim(self, i64 below_offset) except -1:
         """Drop batches wholly below an offset, which all who read at this end have read; the most
-        recent stay for those who want them again. A buffer so is used anew while still in the cache."""
+        recent stay for those who want them again. So a buffer is used anew while in the cache."""
         cdef membatch_t* batch
         while self.ring_count > 1 and self.memory_bytes > RECENT_BYTES_MAX:
             batch = self.ring[self.ring_head & (self.ring_capacity - 1)]

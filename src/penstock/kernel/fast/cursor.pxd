@@ -1,0 +1,96 @@
+"""Where one channel stands in one partition: the state, and the moves that keep it whole.
+
+window.pxd tells what the ring, runs, strays, skips and redo are. Everything here leaves the state
+such that `validate` holds and `take_journal` says what changed.
+"""
+
+from penstock.kernel.fast.block cimport Block
+from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.runs cimport Runs
+from penstock.kernel.fast.strays cimport Strays, stray_t
+from penstock.kernel.fast.tail cimport Tail
+from penstock.kernel.fast.types cimport i64, u32
+
+cdef struct consumer_t:
+    u32 serial
+    bint closing
+    bint blocked  # socket full, or output on hold beyond its bound
+    int sample_rate
+    i64 rdy
+    i64 in_flight
+    i64 timeout_ns
+    i64 message_count
+    i64 finish_count
+    i64 requeue_count
+
+cdef struct range_t:
+    i64 start
+    i64 end
+
+cdef struct place_t:  # where a reader stands inside a batch, so that the next sums on from there
+    i64 base_offset
+    u32 index
+    u32 position
+
+cdef class Cursor:
+    cdef Hub hub
+    cdef readonly Tail tail
+    cdef public object owner
+    cdef bint _paused
+    cdef readonly i64 low, next
+    cdef i64 count_base
+    cdef public i64 touch_max_ns
+    cdef readonly i64 timeout_count, requeue_count, finish_count
+    # ring
+    cdef u32* owners
+    cdef i64* deadlines
+    cdef u32 ring_capacity
+    cdef i64 ring_in_flight
+    cdef i64 ring_deadline_ns  # lower bound, 0: none
+    cdef Runs runs
+    cdef Strays strays
+    # skips, redo
+    cdef list skips  # (start, end), sorted, disjoint; rare
+    cdef i64 skip_start  # start of skips[0], or a number no offset reaches
+    cdef i64 skipped_ahead
+    cdef i64 redo_end
+    # reading
+    cdef Block forward, stray_block
+    cdef bint forward_needed, stray_needed
+    cdef place_t forward_place, stray_place
+    # consumers
+    cdef list conns  # Conn; delivery.pyx knows the type
+    cdef consumer_t** consumer_table
+    cdef u32 consumer_count, consumer_capacity
+    cdef u32 turn  # rotates the first consumer
+    cdef bint stray_turn
+    cdef i64 refill_ns  # mono: then small refills go out too; 0: none is put off
+    # journal
+    cdef range_t* fins
+    cdef u32 fin_count, fin_capacity
+    cdef bint cursor_changed, reset_pending
+    # lists of the hub
+    cdef bint pump_listed, journal_listed, active_listed, short_listed, forgotten
+
+    cdef bint has_timers(self) noexcept
+    cdef int mark_pump(self) except -1
+    cdef int mark_journal(self) except -1
+    cdef int mark_active(self) except -1
+    cdef consumer_t* consumer(self, u32 serial) noexcept
+    cdef int add_consumer(self, object conn, consumer_t* consumer) except -1
+    cdef int remove_consumer(self, object conn, consumer_t* consumer) except -1
+    cdef int ring_room(self, i64 count) except -1
+    cdef int evict_low(self) except -1
+    cdef int evict_all(self) except -1
+    cdef void advance_low(self) noexcept
+    cdef int note_finished(self, i64 start, i64 end) except -1
+    cdef int stray_waits(self, stray_t* stray) except -1
+    cdef int stray_sleeps(self, stray_t* stray, i64 due_ns) except -1
+    cdef int stray_flies(self, stray_t* stray, consumer_t* consumer, i64 mono_ns) except -1
+    cdef int remove_stray(self, stray_t* stray) except -1
+    cdef stray_t* make_stray(self, i64 offset) except NULL
+    cdef int jump(self, i64 offset) except -1
+    cdef int step_over_skips(self) except -1
+    cdef int add_skip(self, i64 start, i64 end) except -1
+    cdef int forget_all(self) except -1
+    cdef int attempts_of(self, i64 offset) noexcept
