@@ -49,7 +49,7 @@ $(BIN)/python:
 
 $(INSTALLED): pyproject.toml setup.py | $(BIN)/python
 	@echo "installing into $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@PENSTOCK_BUILD=later $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 $(BUILT): $(INSTALLED) $(PYX) $(PXD)

@@ -1,5 +1,9 @@
-"""Builds the compiled kernel. Without a C compiler the install goes on and the pure twin runs."""
+"""Builds the compiled kernel. Without a C compiler the install goes on and the pure twin runs.
 
+`PENSTOCK_BUILD=later` installs without building: the Makefile builds in place as a step of its own.
+"""
+
+import os
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -33,11 +37,14 @@ def cythonized() -> list[Extension]:
     from Cython.Build import cythonize
 
     modules: list[Extension] = cythonize(
-        kernel_extensions(), compiler_directives=DIRECTIVES, include_path=["src"]
+        kernel_extensions(),
+        compiler_directives=DIRECTIVES,
+        include_path=["src"],
+        nthreads=os.cpu_count() or 1,
     )
     for module in modules:
         module.optional = True
     return modules
 
 
-setup(ext_modules=cythonized())
+setup(ext_modules=[] if os.environ.get("PENSTOCK_BUILD") == "later" else cythonized())
