@@ -38,6 +38,21 @@ def test_a_disk_that_is_almost_full_takes_no_more_and_recovers(start: Start) -> 
     assert world.publish("news", b"2").stored
 
 
+def test_fast_publishers_do_not_overrun_the_watermark_between_two_looks(start: Start) -> None:
+    disk = FaultyDisk()
+    disk.free = 101_000
+    world = start(disk=disk, disk_free_bytes_min=1000)
+    body = b"x" * 10_000
+    for _ in range(5):
+        assert world.publish("news", body).stored
+        disk.free -= 10_100
+    topic = world.broker.find_topic("news")
+    assert not topic.tail.refusing
+    disk.free = 999
+    assert world.publish("news", body).stored  # more than half of the room is written: a look
+    assert topic.tail.refusing  # and the clock has not moved
+
+
 def test_a_disk_that_is_almost_full_is_known_at_the_start(start: Start) -> None:
     disk = FaultyDisk()
     disk.free = 1

@@ -327,6 +327,8 @@ class Broker:
         wall_ns = self._clock.wall_ns()
         for tail in tails:
             tail.owner.partition.write(wall_ns)
+        if self._context.headroom_bytes < 0:
+            self._check_disk()  # fast publishers must not overrun the watermark between two looks
 
     def load(self, window: Window, which: int, offset: int) -> None:
         """The answer of a NEED event."""
@@ -396,6 +398,7 @@ class Broker:
         except OSError as error:
             refusal = f"free disk cannot be told: {error}"
         else:
+            self._context.headroom_bytes = max(free_bytes - free_bytes_min, 0) // 2
             refusal = (
                 f"disk almost full: {free_bytes} bytes free, {free_bytes_min} are to stay free"
                 if free_bytes < free_bytes_min

@@ -46,6 +46,7 @@ class Context:
     exiting: bool = False
     killed: bool = False  # the last stop was not orderly: files may be in the system's memory only
     disk_refusal: str = ""  # free disk is below the watermark
+    headroom_bytes: int = 0  # may be written before free disk is looked at again
     touched: dict[Topic, None] = field(default_factory=dict)  # written to; housekeeping looks
     bounded: dict[Channel, None] = field(default_factory=dict)  # ephemeral: their depth has a bound
 

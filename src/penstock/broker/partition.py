@@ -134,6 +134,7 @@ class Partition:
         except StorageError as error:
             self._fail_write(error)
             return
+        self._context.headroom_bytes -= length
         if self._commits_at_once:
             self._commit()
             if (
