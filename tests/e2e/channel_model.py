@@ -63,6 +63,7 @@ class ChannelModel:
     consumers: dict[int, ConsumerModel] = field(default_factory=dict)
     requeues: int = 0
     timeouts: int = 0
+    passed: tuple[int, int] = (0, 0)  # the instant of the last look at timers: mono, wall
 
     # --- numbers ---
 
@@ -77,6 +78,12 @@ class ChannelModel:
             return 0
         return consumer.rdy - len(self.held_by(consumer.number))
 
+    def waits(self, mono_ns: int, wall_ns: int) -> list[int]:
+        """How long until each timeout and each release."""
+        return [copy.deadline_ns - mono_ns for copy in self.in_state(State.IN_FLIGHT)] + [
+            copy.due_ns - wall_ns for copy in self.in_state(State.DELAYED)
+        ]
+
     # --- what happens to copies ---
 
     def accept(self, body: bytes, due_ns: int, wall_ns: int) -> None:
@@ -86,6 +93,9 @@ class ChannelModel:
         self.copies[body] = Copy(body, state, due_ns=due_ns)
 
     def pass_time(self, mono_ns: int, wall_ns: int) -> None:
+        if self.passed == (mono_ns, wall_ns):
+            return
+        self.passed = mono_ns, wall_ns
         for copy in self.copies.values():
             if copy.state is State.IN_FLIGHT and copy.deadline_ns <= mono_ns:
                 copy.state = State.WAITING
@@ -143,6 +153,7 @@ class ChannelModel:
         if copy is not None:
             longest = copy.delivered_ns + touch_max_ns
             copy.deadline_ns = min(mono_ns + self.consumers[number].timeout_ns, longest)
+            self.passed = 0, 0
         return answer
 
     def restart(self) -> None:

@@ -288,11 +288,16 @@ class World:
 
     def settle(self) -> None:
         """Run until there is nothing left to do at this instant."""
+        self.turn.soon()
+        self._run()
+
+    def _run(self) -> None:
+        """Whoever wants a turn has to ask for it: the loop by its timers, clients by speaking."""
         for _ in range(ROUNDS_MAX):
-            self.turn.soon()
             self.loop.run_ready()
             if not self._read_all():
                 break
+            self.turn.soon()
         else:
             raise AssertionError("clients and daemon never come to rest")
         if self.faults:
@@ -307,7 +312,7 @@ class World:
 
     def pass_ns(self, ns: int) -> None:
         """Time goes by; timers run when they are due, and only then."""
-        self.loop.advance_to(self.clock.since_ns + ns, self.settle)
+        self.loop.advance_to(self.clock.since_ns + ns, self._run)
 
     def tick(self) -> None:
         """All that is due by now has happened after this."""

@@ -8,9 +8,9 @@ drained, and nothing is missing.
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass, field
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,48 +18,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
-    invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
 
 from penstock import limits
-from penstock.kernel import load
-from penstock.nsqd.options import read_options
-from penstock.wire.frames import Message, encode_bodies, with_size
+from penstock.kernel import Form
 
-from .channel_model import Answer, ChannelModel, ConsumerModel, Forbidden, State, TopicModel
-from .in_process import Client, World
-
-MS = limits.MS
-SECOND = limits.SECOND
-LATE_NS = limits.TICK_NS + 2 * MS  # a timer may fire so much after its time
-TOUCH_MAX_NS = 20 * SECOND
-MESSAGE_TIMEOUT_NS = 10 * SECOND
-DELAY_MS_MAX = 30_000
-DRAIN_STEPS_MAX = 100
-REFILL_NS = 3 * MS  # a consumer with a large RDY may wait so long for its last few messages
-REFILLS_MAX = 5
-
-TOPICS = ("t", "u")
-CHANNELS = ("a", "b", "c#ephemeral")
-OPTIONS = [
-    "-data-path=.",
-    f"-msg-timeout={MESSAGE_TIMEOUT_NS}ns",
-    f"-max-msg-timeout={TOUCH_MAX_NS}ns",
-]
-
-topics = st.sampled_from(TOPICS)
-channels = st.sampled_from(CHANNELS)
-# Which of the things that are there: as many as a test ever has, folded onto them.
-which = st.integers(0, 9)
-delays_ms = st.sampled_from((0, 1, 70, 1_000, 5_500, DELAY_MS_MAX))
-cuts = st.sampled_from((-1, -1, 1, 7, 25))
+from .channel_traffic import LATE_NS, Traffic
 
 settings.register_profile(
     "channel-model",
-    max_examples=60,
     stateful_step_count=50,
     deadline=None,
     derandomize=False,
@@ -67,463 +36,107 @@ settings.register_profile(
     suppress_health_check=list(HealthCheck),
 )
 
+# What comes first is drawn most: traffic that meets is worth more than traffic side by side.
+topics = st.sampled_from(("t", "t", "t", "u"))
+channels = st.sampled_from(("a", "a", "b", "c#ephemeral"))
+which = st.integers(0, 5)  # of the consumers that are there
+shares = st.integers(1, 4)  # one of so many messages
+delays_ms = st.sampled_from((0, 1, 70, 1_000, 5_500, 30_000))
+cuts = st.sampled_from((-1, -1, 1, 7, 25))  # where the bytes of a command are torn; -1: nowhere
+accidents = st.sampled_from(
+    (
+        "unpause",
+        "create channel",
+        "pause channel",
+        "pause topic",
+        "empty channel",
+        "empty topic",
+        "delete channel",
+        "delete topic",
+        "hold syncs",
+        "let syncs go",
+        "kill",
+        "stop",
+    )
+)
 
-@dataclass
-class Consumer:
-    client: Client
-    topic: TopicModel
-    channel: ChannelModel
-    me: ConsumerModel
-    seen: list[Message] = field(default_factory=list)  # all that it ever got
+Step = tuple[str, dict[str, Any]]
 
-    @property
-    def number(self) -> int:
-        return self.client.number
 
-    def held(self) -> list[Message]:
-        bodies = {copy.body for copy in self.channel.held_by(self.number)}
-        newest = {message.body: message for message in self.seen if message.body in bodies}
-        return list(newest.values())
+def step(weight: int, method: str, /, **arguments: st.SearchStrategy[Any]) -> list[Any]:
+    """A method of Traffic and what to call it with."""
+    return [st.tuples(st.just(method), st.fixed_dictionaries(arguments))] * weight
+
+
+# One rule for all: with many, each example would leave most kinds of traffic out altogether.
+STEPS: list[st.SearchStrategy[Step]] = [
+    *step(2, "pub", name=topics, count=st.sampled_from((1, 1, 2, 5, 30)),
+          size=st.sampled_from((1, 1, 900)), cut=cuts),
+    *step(1, "mpub", name=topics, count=st.sampled_from((1, 3, 20, 200)),
+          size=st.sampled_from((1, 300)), cut=cuts),
+    *step(2, "dpub", name=topics, delay_ms=delays_ms, count=st.integers(1, 3), cut=cuts),
+    *step(2, "subscribe", name=topics, channel_name=channels,
+          timeout_ms=st.sampled_from((0, 1_000, 7_300)), rdy=st.sampled_from((0, 1, 2, 50))),
+    *step(1, "ready", number=which, rdy=st.sampled_from((0, 1, 2, 7, 63, 100, 2500)), cut=cuts),
+    *step(2, "finish", number=which, share=shares, cut=cuts),
+    *step(2, "requeue", number=which, share=shares, delay_ms=delays_ms, cut=cuts),
+    *step(2, "touch", number=which, share=shares, cut=cuts),
+    *step(1, "settle_any", number=which, index=st.integers(0, 1_000),
+          verb=st.sampled_from(("FIN", "REQ", "TOUCH"))),
+    *step(1, "close_politely", number=which),
+    *step(1, "hang_up", number=which),
+    *step(3, "operate", name=topics, channel_name=channels, action=accidents),
+    *step(1, "pass_time", ms=st.sampled_from((1, 10, 400, 1_000, 1_100, 6_000, 65_000))),
+    *step(3, "pass_time_up_to_the_next_timer", past_ns=st.sampled_from((-1, -1, 0, LATE_NS))),
+]  # fmt: skip
 
 
 class ChannelMachine(RuleBasedStateMachine):
-    form = "compiled"
+    form: Form = "compiled"
     directory = Path()
     made = 0
 
     def __init__(self) -> None:
         super().__init__()
-        ChannelMachine.made += 1
-        self.path = self.directory / f"{self.form}-{self.made}"
-        self.world: World | None = None
-        self.topics = {name: TopicModel(name) for name in TOPICS}
-        self.consumers: list[Consumer] = []
-        self.published = 0
-        self.unanswered: list[tuple[TopicModel, list[bytes]]] = []  # in the producer's order
-        self.identities: dict[bytes, tuple[bytes, int]] = {}  # body: id and timestamp
+        self.traffic: Traffic | None = None
 
     @initialize(
         durability=st.sampled_from(("disk", "os")),
-        memory_bytes=st.sampled_from((1, 4 * limits.KIB, 4 * limits.MIB)),
-        segment_bytes=st.sampled_from((4 * limits.KIB, 64 * limits.KIB)),
-        journal_bytes=st.sampled_from((limits.KIB, limits.MIB)),
+        tail_memory_bytes_max=st.sampled_from((1, 4 * limits.KIB, 4 * limits.MIB)),
+        segment_bytes_max=st.sampled_from((4 * limits.KIB, 64 * limits.KIB)),
+        journal_bytes_max=st.sampled_from((1, limits.KIB, limits.MIB)),
         retains=st.booleans(),
     )
-    def start(
-        self,
-        durability: str,
-        memory_bytes: int,
-        segment_bytes: int,
-        journal_bytes: int,
-        retains: bool,
-    ) -> None:
-        retention = {} if retains else {"retain_age_ns": 0, "retain_bytes": 0}
-        self.w = self.world = World(
-            self.path / "data",
-            load(self.form),
-            read_options(OPTIONS, {}),
-            durability=durability,
-            tail_memory_bytes_max=memory_bytes,
-            segment_bytes_max=segment_bytes,
-            journal_bytes_max=journal_bytes,
-            **retention,
-        )
-        for name in TOPICS:
-            self.w.broker.topic(name)
-        self.connect_producer()
+    def start(self, **options: Any) -> None:
+        ChannelMachine.made += 1
+        path = self.directory / str(ChannelMachine.made)
+        self.traffic = Traffic(path, self.form, **options)
+        self.traffic.check()
+
+    @rule(step=st.one_of(STEPS))
+    def go_on(self, step: Step) -> None:
+        method, arguments = step
+        getattr(self.traffic, method)(**arguments)
+        if self.traffic is not None:
+            self.traffic.check()
 
     def teardown(self) -> None:
-        try:
-            if self.world is not None and not self.world.faults:
-                self.drain()
-        finally:
-            if self.world is not None:
-                self.world.stop()
-            shutil.rmtree(self.path, ignore_errors=True)
-
-    # --- what the clients see ---
-
-    @property
-    def mono_ns(self) -> int:
-        return self.w.clock.mono_ns()
-
-    @property
-    def wall_ns(self) -> int:
-        return self.w.clock.wall_ns()
-
-    def connect_producer(self) -> None:
-        self.producer = self.w.connect()
-
-    def take_answers(self) -> None:
-        """Each OK is for the oldest publish that has none."""
-        assert not self.producer.errors, self.producer.errors
-        for response in self.producer.responses:
-            assert response == b"OK"
-            topic, bodies = self.unanswered.pop(0)
-            topic.store(bodies, self.wall_ns)
-        self.producer.responses.clear()
-
-    def on_message(self, consumer: Consumer, message: Message) -> None:
-        self.take_answers()
-        topic, body = consumer.topic, message.body
-        if body in topic.pending:
-            if self.w.threads.held and self.w.broker.options.durability == "disk":
-                raise Forbidden(f"{body[:12]!r} was delivered before it was on the disk")
-            topic.store([body], self.wall_ns)
-        consumer.channel.deliver(
-            consumer.number, body, message.attempts, self.mono_ns, self.wall_ns
-        )
-        identity = message.id, message.timestamp_ns
-        assert self.identities.setdefault(body, identity) == identity
-        assert topic.ids.setdefault(message.id, body) == body
-        consumer.seen.append(message)
-
-    def do(self, consumer: Consumer, data: bytes, cut: int, expected: list[bytes]) -> None:
-        self.w.say(consumer.client, data, cut)
-        assert consumer.client.errors == expected
-        consumer.client.errors.clear()
-
-    def some_consumer(self, number: int) -> Consumer:
-        return self.consumers[number % len(self.consumers)]
-
-    def forget_closed(self) -> None:
-        self.consumers = [one for one in self.consumers if one.client.is_open]
-
-    # --- publishing ---
-
-    def new_bodies(self, count: int, size: int) -> list[bytes]:
-        first, self.published = self.published, self.published + count
-        return [b"%d " % number + b"x" * size for number in range(first, self.published)]
-
-    def publish(self, name: str, commands: list[tuple[bytes, list[bytes]]], due_ns: int) -> None:
-        topic = self.topics[name]
-        for _, bodies in commands:
-            for body in bodies:
-                topic.publish(body, due_ns)
-            self.unanswered.append((topic, bodies))
-        self.w.say(self.producer, b"".join(command for command, _ in commands), self.cut)
-        self.take_answers()
-
-    @rule(name=topics, count=st.sampled_from((1, 1, 2, 5, 30)), size=st.sampled_from((1, 1, 900)),
-          cut=cuts)  # fmt: skip
-    def pub(self, name: str, count: int, size: int, cut: int) -> None:
-        self.cut = cut
-        line = b"PUB %s\n" % name.encode()
-        bodies = self.new_bodies(count, size)
-        self.publish(name, [(line + with_size(body), [body]) for body in bodies], 0)
-
-    @rule(name=topics, count=st.sampled_from((1, 3, 20, 200)), size=st.sampled_from((1, 300)),
-          cut=cuts)  # fmt: skip
-    def mpub(self, name: str, count: int, size: int, cut: int) -> None:
-        self.cut = cut
-        bodies = self.new_bodies(count, size)
-        command = b"MPUB %s\n" % name.encode() + with_size(encode_bodies(bodies))
-        self.publish(name, [(command, bodies)], 0)
-
-    @precondition(lambda self: not self.unanswered)  # else it is read later, and due later
-    @rule(name=topics, delay_ms=delays_ms, count=st.integers(1, 3), cut=cuts)
-    def dpub(self, name: str, delay_ms: int, count: int, cut: int) -> None:
-        if self.w.threads.held:
-            count = 1
-        self.cut = cut
-        line = b"DPUB %s %d\n" % (name.encode(), delay_ms)
-        due_ns = self.wall_ns + delay_ms * MS if delay_ms else 0
-        bodies = self.new_bodies(count, 1)
-        self.publish(name, [(line + with_size(body), [body]) for body in bodies], due_ns)
-
-    # --- consuming ---
-
-    @precondition(lambda self: len(self.consumers) < 6)
-    @rule(name=topics, channel_name=channels, timeout_ms=st.sampled_from((0, 1_000, 7_300)),
-          rdy=st.sampled_from((0, 1, 2, 50)))  # fmt: skip
-    def subscribe(self, name: str, channel_name: str, timeout_ms: int, rdy: int) -> None:
-        topic = self.topics[name]
-        channel = topic.channel(channel_name, self.wall_ns)
-        client = self.w.connect()
-        me = ConsumerModel(client.number, timeout_ms * MS or MESSAGE_TIMEOUT_NS, rdy)
-        channel.consumers[me.number] = me
-        consumer = Consumer(client, topic, channel, me)
-        client.on_message = lambda message: self.on_message(consumer, message)
-        self.consumers.append(consumer)
-        if timeout_ms:
-            self.do(consumer, b"IDENTIFY\n" + with_size(b'{"msg_timeout":%d}' % timeout_ms), -1, [])
-        text = f"SUB {name} {channel_name}\nRDY {rdy}\n"
-        self.do(consumer, text.encode(), -1, [])
-        assert client.responses.count(b"OK") == (2 if timeout_ms else 1)
-
-    @precondition(lambda self: self.consumers)
-    @rule(number=which, rdy=st.sampled_from((0, 1, 2, 7, 63, 100, 2500)), cut=cuts)
-    def ready(self, number: int, rdy: int, cut: int) -> None:
-        consumer = self.some_consumer(number)
-        before = consumer.me.rdy
-        consumer.me.rdy = max(before, rdy) if cut >= 0 else rdy  # while half of it is read
-        self.do(consumer, b"RDY %d\n" % rdy, cut, [])
-        consumer.me.rdy = rdy
-
-    def settle_messages(self, number: int, verb: str, share: int, suffix: str, cut: int) -> None:
-        """FIN, REQ or TOUCH some of what a consumer holds."""
-        consumer = self.some_consumer(number)
-        held = consumer.held()
-        chosen = held if share == 0 else held[::share]
-        self.command(consumer, verb, chosen, suffix, cut)
-
-    def command(
-        self, consumer: Consumer, verb: str, chosen: list[Message], suffix: str, cut: int
-    ) -> None:
-        expected = []
-        for message in chosen:
-            answer = self.apply(consumer, verb, message.body, suffix)
-            if answer is not Answer.DONE:
-                text = f"E_{verb}_FAILED {verb} {message.id.decode()} failed {answer.value}"
-                expected.append(text.encode())
-        lines = b"".join(f"{verb} {message.id.decode()}{suffix}\n".encode() for message in chosen)
-        self.do(consumer, lines, cut, expected)
-
-    def apply(self, consumer: Consumer, verb: str, body: bytes, suffix: str) -> Answer:
-        channel, number = consumer.channel, consumer.number
-        if verb == "FIN":
-            return channel.finish(number, body)
-        if verb == "REQ":
-            return channel.requeue(number, body, int(suffix) * MS, self.wall_ns)
-        return channel.touch(number, body, TOUCH_MAX_NS, self.mono_ns)
-
-    @precondition(lambda self: self.consumers)
-    @rule(number=which, share=st.integers(0, 4), cut=cuts)
-    def finish(self, number: int, share: int, cut: int) -> None:
-        self.settle_messages(number, "FIN", share, "", cut)
-
-    @precondition(lambda self: self.consumers)
-    @rule(number=which, share=st.integers(0, 4), delay_ms=delays_ms, cut=cuts)
-    def requeue(self, number: int, share: int, delay_ms: int, cut: int) -> None:
-        self.settle_messages(number, "REQ", share, f" {delay_ms}", cut)
-
-    @precondition(lambda self: self.consumers)
-    @rule(number=which, share=st.integers(0, 4), cut=cuts)
-    def touch(self, number: int, share: int, cut: int) -> None:
-        self.settle_messages(number, "TOUCH", share, "", cut)
-
-    @precondition(lambda self: self.consumers)
-    @rule(number=which, index=st.integers(0, 1_000), verb=st.sampled_from(("FIN", "REQ", "TOUCH")))
-    def settle_any(self, number: int, index: int, verb: str) -> None:
-        """A message that may be finished, another consumer's, or of another channel."""
-        consumer = self.some_consumer(number)
-        ids = list(consumer.topic.ids.items()) or [(b"0" * 16, b"")]
-        id, body = ids[-1 - index % len(ids)]
-        message = Message(0, 0, id, body)
-        self.command(consumer, verb, [message], " 0" if verb == "REQ" else "", -1)
-
-    @precondition(lambda self: any(not one.me.closing for one in self.consumers))
-    @rule(number=which)
-    def close_politely(self, number: int) -> None:
-        open_ones = [one for one in self.consumers if not one.me.closing]
-        consumer = open_ones[number % len(open_ones)]
-        consumer.me.closing = True
-        self.do(consumer, b"CLS\n", -1, [])
-        assert consumer.client.responses[-1] == b"CLOSE_WAIT"
-
-    @precondition(lambda self: self.consumers)
-    @rule(number=which)
-    def hang_up(self, number: int) -> None:
-        consumer = self.some_consumer(number)
-        self.w.hang_up(consumer.client)
-        assert not consumer.client.is_open
-        consumer.topic.leave(consumer.channel, consumer.number)
-        self.forget_closed()
-
-    # --- what operators do ---
-
-    @rule(name=topics, pause=st.booleans())
-    def pause_topic(self, name: str, pause: bool) -> None:
-        topic, real = self.topics[name], self.w.broker.find_topic(name)
-        (real.pause if pause else real.unpause)()
-        topic.paused = pause
-        topic.hand_over(self.wall_ns)
-        self.w.settle()
-
-    @rule(name=topics, channel_name=channels, pause=st.booleans())
-    def pause_channel(self, name: str, channel_name: str, pause: bool) -> None:
-        channel = self.topics[name].channels.get(channel_name)
-        if channel is not None:
-            real = self.w.broker.find_topic(name).find_channel(channel_name)
-            (real.pause if pause else real.unpause)()
-            channel.paused = pause
-            self.w.settle()
-
-    @rule(name=topics)
-    def empty_topic(self, name: str) -> None:
-        self.w.broker.find_topic(name).empty()
-        self.topics[name].empty()
-        self.w.settle()
-
-    @rule(name=topics, channel_name=channels)
-    def empty_channel(self, name: str, channel_name: str) -> None:
-        channel = self.topics[name].channels.get(channel_name)
-        if channel is not None:
-            self.w.broker.find_topic(name).find_channel(channel_name).empty()
-            channel.copies.clear()
-            self.w.settle()
-
-    @rule(name=topics, channel_name=channels)
-    def create_channel(self, name: str, channel_name: str) -> None:
-        self.w.broker.find_topic(name).channel(channel_name)
-        self.topics[name].channel(channel_name, self.wall_ns)
-        self.w.settle()
-
-    @rule(name=topics, channel_name=channels)
-    def delete_channel(self, name: str, channel_name: str) -> None:
-        if channel_name in self.topics[name].channels:
-            self.topics[name].delete_channel(channel_name)
-            self.w.broker.find_topic(name).delete_channel(channel_name)
-            self.w.settle()
-            self.forget_closed()
-
-    @precondition(lambda self: not self.unanswered)
-    @rule(name=topics)
-    def delete_topic(self, name: str) -> None:
-        self.w.broker.delete_topic(name)
-        self.topics[name] = TopicModel(name)
-        self.w.settle()
-        self.forget_closed()
-        self.w.broker.topic(name)
-
-    # --- the world ---
-
-    @rule(ms=st.sampled_from((1, 10, 400, 1_000, 1_100, 6_000, 11_000, 65_000)))
-    def pass_time(self, ms: int) -> None:
-        self.w.pass_ns(ms * MS)
-        self.check_timers_fired()
-        self.w.tick()
-        for topic in self.topics.values():
-            for channel in topic.channels.values():
-                channel.pass_time(self.mono_ns, self.wall_ns)
-
-    def check_timers_fired(self) -> None:
-        """All that was due a few milliseconds ago has happened by itself."""
-        for topic in self.topics.values():
-            for channel in topic.channels.values():
-                channel.pass_time(self.mono_ns - LATE_NS, self.wall_ns - LATE_NS)
-                real = self.w.broker.find_topic(topic.name).find_channel(channel.name)
-                assert real.in_flight <= len(channel.in_state(State.IN_FLIGHT)), "a late timeout"
-                assert real.delayed <= len(channel.in_state(State.DELAYED)), "a late release"
-
-    @rule(held=st.booleans())
-    def hold_syncs(self, held: bool) -> None:
-        self.w.hold_syncs(held)
-        self.take_answers()
-
-    @rule(killed=st.booleans())
-    def restart(self, killed: bool) -> None:
-        (self.w.kill if killed else self.w.stop)()
-        self.consumers.clear()
-        self.unanswered.clear()
-        self.w.start()
-        for topic in self.topics.values():
-            real = self.w.broker.find_topic(topic.name)
-            topic.restart(real.tail.written_end, real.depth, self.wall_ns)
-            assert real.paused == topic.paused
-            assert set(real.channels) == set(topic.channels)
-        self.connect_producer()
-
-    # --- what holds after every step ---
-
-    def underserved(self) -> list[str]:
-        """Messages wait, the channel is not paused, and a consumer has room all the same."""
-        found = []
-        for topic in self.topics.values():
-            for channel in topic.channels.values():
-                channel.pass_time(self.mono_ns, self.wall_ns)
-                if channel.in_state(State.WAITING) and not channel.paused:
-                    found += [
-                        f"{topic.name}:{channel.name}: consumer {me.number} of RDY {me.rdy}"
-                        for me in channel.consumers.values()
-                        if channel.room_of(me) > 0
-                    ]
-        return found
-
-    @invariant()
-    def all_are_served(self) -> None:
-        for _ in range(REFILLS_MAX):
-            if self.world is None or not self.underserved():
-                return
-            self.w.pass_ns(REFILL_NS)
-            self.w.tick()
-        raise AssertionError(f"messages wait, and there is room: {self.underserved()}")
-
-    @invariant()
-    def counts_agree(self) -> None:
-        if self.world is None:
+        traffic, self.traffic = self.traffic, None
+        if traffic is None:
             return
-        if not self.w.threads.held:
-            assert not self.unanswered, "a publish has no answer"
-        for topic in self.topics.values():
-            real = self.w.broker.find_topic(topic.name)
-            assert real.depth == topic.queued
-            for channel in topic.channels.values():
-                self.channel_agrees(topic, channel)
-
-    def channel_agrees(self, topic: TopicModel, channel: ChannelModel) -> None:
-        channel.pass_time(self.mono_ns, self.wall_ns)
-        real = self.w.broker.find_topic(topic.name).find_channel(channel.name)
-        waiting = channel.in_state(State.WAITING)
-        assert real.in_flight == len(channel.in_state(State.IN_FLIGHT))
-        # What is delayed and still behind the cursor counts as depth.
-        assert real.depth + real.delayed == len(waiting) + len(channel.in_state(State.DELAYED))
-        assert real.depth >= len(waiting)
-        assert real.requeue_count == channel.requeues
-        assert real.timeout_count == channel.timeouts
-        assert len(real.consumers) == len(channel.consumers)
-
-    # --- the end ---
-
-    def drain(self) -> None:
-        """Everything is unpaused. Consumers come and are lost with the daemon, twice; new ones
-        finish all there is."""
-        self.w.hold_syncs(False)
-        self.take_answers()
-        self.start_over(rdy=3)
-        self.restart(killed=True)
-        self.start_over(rdy=2)
-        self.restart(killed=False)
-        self.start_over(rdy=50)
-        for _ in range(DRAIN_STEPS_MAX):
-            self.finish_all()
-            if all(not one.channel.copies for one in self.consumers):
-                break
-            self.pass_time(11_000)
-        else:
-            left = [(one.channel.name, len(one.channel.copies)) for one in self.consumers]
-            raise AssertionError(f"messages never came: {left}")
-        self.counts_agree()
-        for topic in self.topics.values():
-            offsets = {body: offset for offset, body in enumerate(topic.log)}
-            in_order = [offsets[body] for _, body in sorted(topic.ids.items())]
-            assert in_order == sorted(in_order), "ids do not rise along the log"
-        self.restart(killed=True)  # and what is finished stays finished
-        self.counts_agree()
-
-    def start_over(self, rdy: int) -> None:
-        """Everybody leaves, and one consumer comes to each channel."""
-        for consumer in list(self.consumers):
-            self.w.hang_up(consumer.client)
-            consumer.topic.leave(consumer.channel, consumer.number)
-        self.consumers.clear()
-        for topic in self.topics.values():
-            self.pause_topic(topic.name, False)
-            topic.channel("a", self.wall_ns)
-            for channel_name in list(topic.channels):
-                self.w.broker.find_topic(topic.name).channel(channel_name).unpause()
-                topic.channels[channel_name].paused = False
-                self.subscribe(topic.name, channel_name, 0, rdy)
-        self.all_are_served()
-        self.counts_agree()
-
-    def finish_all(self) -> None:
-        while any(consumer.held() for consumer in self.consumers):
-            for consumer in self.consumers:
-                self.command(consumer, "FIN", consumer.held(), "", -1)
+        try:
+            if not traffic.w.faults:
+                traffic.drain()
+        finally:
+            traffic.close()
 
 
-@pytest.mark.parametrize("form", ["compiled", "pure"])
-def test_channels_do_what_the_model_allows_and_nothing_else(form: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("form", "examples"), [("compiled", 200), ("pure", 100)])
+def test_channels_do_what_the_model_allows_and_nothing_else(
+    form: str, examples: int, tmp_path: Path
+) -> None:
+    """PENSTOCK_MODEL_EXAMPLES asks for more of them, on a machine that has the time."""
+    examples = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES") or examples)
+    profile = settings(settings.get_profile("channel-model"), max_examples=examples)
     machine = type("Machine", (ChannelMachine,), {"form": form, "directory": tmp_path})
-    run_state_machine_as_test(machine, settings=settings.get_profile("channel-model"))
+    run_state_machine_as_test(machine, settings=profile)
