@@ -159,7 +159,7 @@ def test_timeouts_are_seen_in_time_beside_a_hundred_thousand_in_flight(tmp_path:
                 producer.mpub("timers", [b"probe"] * PROBES)
                 ids = [message.id for message in probe.messages(PROBES)]
                 late_s = touched_and_caught(probe, ids)
-                noise_s = statistics.median(round_trip_s(noise) for _ in range(100))
+                noise_s = max(round_trip_s(noise) for _ in range(300))
         for holder in holders:
             holder.close()
     assert min(late_s) >= -0.001  # our clock is read a moment after the daemon's
