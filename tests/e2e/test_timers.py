@@ -133,8 +133,8 @@ def touched_and_caught(probe: V2Client, ids: list[bytes]) -> list[float]:
     late_s: list[float] = []
     for at_s, message_id in plan:
         time.sleep(max(0.0, at_s - time.monotonic()))
-        probe.touch(message_id)
         due_s[message_id] = time.monotonic() + PROBE_TIMEOUT_MS / 1_000
+        probe.touch(message_id)
     while len(late_s) < len(ids):
         message = probe.message()
         assert message is not None
@@ -162,6 +162,6 @@ def test_timeouts_are_seen_in_time_beside_a_hundred_thousand_in_flight(tmp_path:
                 noise_s = max(round_trip_s(noise) for _ in range(300))
         for holder in holders:
             holder.close()
-    assert min(late_s) >= -0.001  # our clock is read a moment after the daemon's
+    assert min(late_s) >= -0.001  # a turn of the daemon reads the clock before it reads sockets
     p99_s = statistics.quantiles(late_s, n=100)[98]
     assert p99_s <= 0.010 + noise_s, f"p99 {p99_s * 1e3:.1f} ms, noise {noise_s * 1e3:.2f} ms"
