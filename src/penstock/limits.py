@@ -49,6 +49,7 @@ MARK_EVERY_NS = 2 * SECOND  # how often the synced end is repeated in the mark f
 DISK_FREE_BYTES_MIN = 256 * MIB  # --min-disk-free: publishes are refused below this
 DISK_CHECK_EVERY_NS = 1 * SECOND  # how often free disk is looked at
 SYNC_THREADS = 4  # partitions whose fdatasync runs side by side
+SYNC_AT_ONCE_NS = 1 * MS  # while syncs typically take less, an awaited one runs in the loop
 SYNC_EVERY_COUNT = 2500  # --sync-every, durability `os`: messages between fsyncs
 SYNC_PAUSE_NS = 50 * MS  # least time between two fsyncs by count: thousands a second cost 30 % CPU
 SYNC_TIMEOUT_NS = 2 * SECOND  # --sync-timeout, durability `os`: time between fsyncs

@@ -48,7 +48,7 @@ class Threads:
         self._done: list[tuple[Job, OSError | None]] = []
         self.submitted = 0
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: Job, awaited: bool = False) -> None:
         self.submitted += 1
         self.waiting.append(job)
         if not self.held:

@@ -134,7 +134,7 @@ class Threads:
         self.done: deque[tuple[Job, OSError | None]] = deque()
         self._waiting: list[Job] = []
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: Job, awaited: bool = False) -> None:
         self._waiting.append(job)
         if not self.held:
             self.run()

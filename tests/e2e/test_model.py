@@ -131,6 +131,21 @@ class ChannelMachine(RuleBasedStateMachine):
             traffic.close()
 
 
+@pytest.mark.parametrize("form", ["compiled", "pure"])
+def test_a_message_that_timed_out_does_not_wait_for_delayed_ones(
+    form: Form, tmp_path: Path
+) -> None:
+    """Found by the test below: the only place went to new messages, which were all delayed."""
+    traffic = Traffic(tmp_path / "t", form, "disk", retains=True, tail_memory_bytes_max=1)
+    traffic.pub("u", 1, 1, -1)
+    traffic.dpub("u", 5_500, 2, -1)
+    traffic.subscribe("u", "a", 1_000, 1)
+    traffic.pass_time(1_000)
+    traffic.check()
+    traffic.drain()
+    traffic.close()
+
+
 @pytest.mark.parametrize(("form", "examples"), [("compiled", 200), ("pure", 100)])
 def test_channels_do_what_the_model_allows_and_nothing_else(
     form: str, examples: int, tmp_path: Path

@@ -100,3 +100,68 @@ def test_close_lets_waiting_jobs_run(woken: Woken) -> None:
         pool.submit(Task(lambda number=number: ran.append(number)))  # type: ignore[misc]
     pool.close()
     assert ran == list(range(10))
+
+
+class Timed:
+    """Takes some time, and remembers which thread it ran in."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.thread: threading.Thread | None = None
+
+    def run(self) -> None:
+        self.thread = threading.current_thread()
+        time.sleep(self.seconds)
+
+
+def ran_here(pool: SyncPool, job: Timed, awaited: bool = True) -> bool:
+    pool.submit(job, awaited)
+    pool.wait()
+    assert [done for done, _ in pool.take_done()] == [job]
+    return job.thread is threading.current_thread()
+
+
+def test_an_awaited_job_runs_at_once_when_such_jobs_have_been_quick() -> None:
+    pool = SyncPool(lambda: None, threads=1)
+    assert not ran_here(pool, Timed())  # a disk has to show that it is quick
+    for _ in range(20):
+        ran_here(pool, Timed())
+    assert ran_here(pool, Timed())
+    assert not ran_here(pool, Timed(), awaited=False)
+    pool.close()
+
+
+def test_after_a_slow_one_the_threads_are_back() -> None:
+    pool = SyncPool(lambda: None, threads=1)
+    for _ in range(20):
+        ran_here(pool, Timed())
+    assert ran_here(pool, Timed(0.05))
+    assert not ran_here(pool, Timed())
+    pool.close()
+
+
+def test_only_one_job_runs_at_once_in_a_turn() -> None:
+    pool = SyncPool(lambda: None, threads=1)
+    for _ in range(20):
+        ran_here(pool, Timed())
+    first, second = Timed(), Timed()
+    pool.submit(first, True)
+    pool.submit(second, True)
+    pool.close()
+    assert [job for job, _ in pool.take_done()] == [first, second]
+    assert first.thread is threading.current_thread()
+    assert second.thread is not threading.current_thread()
+
+
+def test_a_job_run_at_once_hands_its_error_over() -> None:
+    class Failing(Timed):
+        def run(self) -> None:
+            raise OSError(5, "Input/output error")
+
+    pool = SyncPool(lambda: None, threads=1)
+    for _ in range(20):
+        ran_here(pool, Timed())
+    pool.submit(Failing(), True)
+    ((_, error),) = pool.take_done()
+    assert isinstance(error, OSError)
+    pool.close()

@@ -155,7 +155,7 @@ class Partition:
         if job is None:
             return False
         self._job = job
-        self._syncs.submit(job, self._synced)
+        self._syncs.submit(job, self._synced, awaited=self.tail.sealed_count > 0)
         return True
 
     def _synced(self, error: OSError | None) -> None:

@@ -23,7 +23,10 @@ class Job(Protocol):
 class Syncer(Protocol):
     """Runs jobs side by side. Jobs of one partition come one at a time."""
 
-    def submit(self, job: Job) -> None: ...
+    def submit(self, job: Job, awaited: bool = False) -> None:
+        """`awaited`: publishers wait for this one. It may be run at once, in the caller's thread,
+        where that is the quicker way."""
+        ...
 
     def take_done(self) -> list[tuple[Job, OSError | None]]:
         """The jobs that ended since the last call, each with its error."""

@@ -12,9 +12,11 @@ class Syncs:
         self._syncer = syncer
         self._waiting: dict[int, Callable[[OSError | None], None]] = {}
 
-    def submit(self, job: Job, ended: Callable[[OSError | None], None]) -> None:
+    def submit(
+        self, job: Job, ended: Callable[[OSError | None], None], awaited: bool = False
+    ) -> None:
         self._waiting[id(job)] = ended  # the syncer holds the job, so its id stays its own
-        self._syncer.submit(job)
+        self._syncer.submit(job, awaited)
 
     def settle(self) -> None:
         """Tell those whose jobs have ended. Called every turn, so cheap when there is nothing."""

@@ -1,4 +1,11 @@
-"""A few threads in which the broker's slow disk calls run.
+"""Where the broker's slow disk calls run: in a few threads, or at once when that is quicker.
+
+Handing a sync to a thread and taking it back costs about as much as a sync on a quick disk, and
+lets small batches go out that the next one could have carried. So a sync that publishers wait for
+is run at once, in the loop's thread, as long as such syncs have been quick of late; what arrives
+meanwhile gathers in the sockets and makes the next batch. One slow sync is enough to go back to
+the threads, until the disk has shown to be quick again. At most one is run at once in a turn: the
+syncs of several partitions go side by side.
 
 A job is anything with `run()`. It runs in one of the threads, comes back through `take_done`, and
 `wake` tells the loop that something is there. An OSError is the job's answer and travels with it.
@@ -9,12 +16,15 @@ stops the daemon; it is never lost in a thread.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol
 
 from penstock import limits
+
+LESSON = 8  # one sync counts for an eighth of what is believed of the disk
 
 
 class Job(Protocol):
@@ -27,6 +37,7 @@ class SyncPool:
         self._waiting: SimpleQueue[Job | None] = SimpleQueue()
         self.done: deque[tuple[Job, BaseException | None]] = deque()
         self._ended = threading.Condition()
+        self._typical_ns = limits.SYNC_AT_ONCE_NS  # a disk has to show that it is quick
         self._out = 0  # submitted and not yet taken; only the loop's thread counts
         self._threads = [
             threading.Thread(target=self._work, name=f"sync-{number}", daemon=True)
@@ -35,9 +46,24 @@ class SyncPool:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: Job, awaited: bool = False) -> None:
         self._out += 1
-        self._waiting.put(job)
+        if awaited and self._typical_ns < limits.SYNC_AT_ONCE_NS and not self.done:
+            self.done.append((job, self._run(job)))
+        else:
+            self._waiting.put(job)
+
+    def _run(self, job: Job) -> BaseException | None:
+        """Run it, and learn from how long it took. Threads may lose one another's lessons."""
+        start_ns = time.perf_counter_ns()
+        try:
+            job.run()
+        except BaseException as caught:
+            return caught
+        finally:
+            took_ns = time.perf_counter_ns() - start_ns
+            self._typical_ns += (took_ns - self._typical_ns) // LESSON
+        return None
 
     def take_done(self) -> list[tuple[Job, OSError | None]]:
         taken: list[tuple[Job, OSError | None]] = []
@@ -76,11 +102,7 @@ class SyncPool:
             job = self._waiting.get()
             if job is None:
                 return
-            error: BaseException | None = None
-            try:
-                job.run()
-            except BaseException as caught:
-                error = caught
+            error = self._run(job)
             with self._ended:
                 self.done.append((job, error))
                 self._ended.notify()

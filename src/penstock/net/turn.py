@@ -137,6 +137,8 @@ class Turn:
         tails = engine.dirty_tails()
         if tails:
             broker.write(tails)
+            if self._done:  # a sync that was run at once
+                broker.synced()
         # The time anew: a message's timeout counts from when it is sent, and a turn can be long.
         events = engine.flush(self._mono_ns(), self._wall_ns())
         if events:

@@ -114,6 +114,7 @@ class Delivery:
             self._send_strays(for_strays)
         if more:
             self._send_new(quota)
+            self._send_strays(quota)  # new messages may all be delayed, or have to be read first
         if self._sent:
             self._conn.deliver(b"".join(self._parts), self._sent)
         return self._sent
