@@ -1,5 +1,6 @@
 """A run of whole sound batches read from a file (declared in block.pxd)."""
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
 from penstock.kernel.fast.batch cimport HEADER_BYTES, batch_header_t
@@ -7,6 +8,9 @@ from penstock.kernel.fast.tail cimport view_t
 from penstock.kernel.fast.types cimport i64, u8
 
 
+# Not for the collector of cycles: it would drop the buffer's owner, and never release the buffer.
+# What a block holds (bytes or a view of them, and a list of numbers) leads nowhere else.
+@cython.no_gc
 cdef class Block:
     """Whole sound batches read from a file; keeps the Python buffer alive."""
 
