@@ -10,13 +10,14 @@ from penstock.kernel import Source
 
 def test_a_window_in_a_cycle_gives_its_blocks_buffer_back(kernel: SimpleNamespace) -> None:
     data = bytearray(kernel.encode_batch([b"a", b"b"], 0, 1 << 22, 1))
+    view = memoryview(data)  # older than the window, so the collector would clear it first
     engine = kernel.Engine(1 << 20, 5 << 20, 2500)
     tail = engine.tail(b"t", 2, 0)
     window = engine.window(tail, 0)
     window.owner = [window]
-    assert window.load(Source.FORWARD, memoryview(data)) == 1
+    assert window.load(Source.FORWARD, view) == 1
     engine.forget_window(window)
-    del window, tail
+    del window, tail, view
     engine.close()
     del engine
     gc.collect()
