@@ -189,6 +189,37 @@ def test_closing_during_a_sync_is_refused(disk: OsDisk, tmp_path: Path) -> None:
 # --- looking for things ---
 
 
+def descriptors_below(path: Path) -> list[str]:
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            target = link.readlink()
+        except FileNotFoundError:  # the descriptor that read the directory
+            continue
+        if target.is_relative_to(path):
+            found.append(target.name)
+    return found
+
+
+def test_a_log_at_rest_holds_no_descriptor(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path)
+    writer.fill(3)
+    log.rest()
+    assert descriptors_below(tmp_path) != []  # not all is synced: the handle is still wanted
+    job = log.sync_begin()
+    assert job is not None
+    job.run()
+    log.rest()
+    assert descriptors_below(tmp_path) != []  # in use in another thread
+    log.sync_end(job, None)
+    log.rest()
+    assert descriptors_below(tmp_path) == []
+    before = log.written_end
+    writer.fill(1)
+    assert bodies_from(log, before)[0] == body(before)
+    log.close()
+
+
 def test_find_time(disk: OsDisk, tmp_path: Path) -> None:
     log, writer = new_log(disk, tmp_path / "0")
     for n in range(100):

@@ -383,6 +383,7 @@ class Broker:
         for topic in list(touched):
             if topic.settle(wall_ns, sync_logs, sync_journals):
                 touched.pop(topic, None)
+                topic.rest()
 
     def _next_to_retain(self) -> list[Topic]:
         if not self._retained:

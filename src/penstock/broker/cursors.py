@@ -155,6 +155,9 @@ class Cursors:
                 self._context.syncs.submit(job, self._synced)
         return not self._lost and not self.busy and not self._journal.unsynced
 
+    def rest(self) -> None:
+        self._journal.rest()
+
     def _synced(self, error: OSError | None) -> None:
         job, self._job = self._job, None
         if job is None:

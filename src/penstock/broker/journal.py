@@ -207,6 +207,11 @@ class Journal:
             raise
         self.sync_end(job, None)
 
+    def rest(self) -> None:
+        """Hold no descriptor until there is something to write again."""
+        if not self.busy and not self.unsynced:
+            self.close()
+
     def close(self) -> None:
         files, self._files = self._files, [None, None]
         for file in files:

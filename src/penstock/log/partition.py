@@ -440,6 +440,11 @@ class PartitionLog:
         if self._marked != Mark(self.synced_end, self.written_end, self.last_id, clean=True):
             self._write_mark_both(clean=True)
 
+    def rest(self) -> None:
+        """Hold no descriptor while nothing is written or synced; the next use opens what it needs."""
+        if self._job is None and self.synced_end == self.written_end:
+            self._segments.close()
+
     def destroy(self) -> None:
         """Remove the directory and all in it."""
         if self._job is not None:
