@@ -303,7 +303,7 @@ class Topic:
         return settled
 
     def rest(self) -> None:
-        """Nothing to do for now: hold no descriptors. Ten thousand topics are to fit in one node."""
+        """Nothing to do for now: hold no descriptors, so that ten thousand topics fit a node."""
         self.partition.log.rest()
         if self._cursors is not None:
             self._cursors.rest()

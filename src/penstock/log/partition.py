@@ -441,7 +441,7 @@ class PartitionLog:
             self._write_mark_both(clean=True)
 
     def rest(self) -> None:
-        """Hold no descriptor while nothing is written or synced; the next use opens what it needs."""
+        """Hold no descriptor while nothing is written or synced; the next use opens it again."""
         if self._job is None and self.synced_end == self.written_end:
             self._segments.close()
 
