@@ -6,14 +6,19 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 BUSY_LOAD_PER_CORE = 0.4  # above this, figures of a two-core machine wander by tens of percent
 
 
+@cache
 def cores() -> tuple[set[int], set[int], bool]:
-    """(daemon's, generator's, do they differ?). With one core both share it, unpinned."""
+    """(daemon's, generator's, do they differ?). With one core both share it, unpinned.
+
+    Asked once: when this process is pinned to its own core, that is all it may still use.
+    """
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) < 2:
         return set(usable), set(usable), False

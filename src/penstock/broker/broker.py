@@ -431,7 +431,10 @@ class Broker:
 def _report_cut(name: str, log: PartitionLog) -> None:
     """An unfinished write at the tail is ordinary after a crash; people still want to know."""
     cut = log.report.cut
-    if cut is not None:
+    if cut is not None and not cut.unfinished:
+        # Not worth a warning: overwritten files leave such bytes after every kill.
+        _log.info("%s: %d bytes behind offset %d were cleared", name, cut.bytes_cut, cut.offset)
+    elif cut is not None:
         _log.warning(
             "%s: an unfinished write of %d bytes was cut at offset %d: %s",
             name,

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from penstock.errors import PartitionMissing, PartitionStopped
-from penstock.kernel import id_at
+from penstock.kernel import BatchCheck, id_at
 from penstock.log import names
 from penstock.log.disk import Disk, read_file
 from penstock.log.index import SparseIndex, load_index
@@ -240,6 +240,7 @@ class Opening:
                 self._disk.unlink(segment.index_path)
         active = self._items[-1]
         trimmed = self._used_bytes(active)
+        begun = self._batch_begins(active, decision.end_offset)
         if trimmed:
             active.file.truncate(active.data_bytes)
         index = self._index(active)
@@ -256,7 +257,18 @@ class Opening:
             reason=(
                 "sound batches behind an unfinished one" if messages else "an unfinished write"
             ),
+            unfinished=bool(messages or removed_segments or begun),
         )
+
+    def _batch_begins(self, segment: Segment, offset: int) -> bool:
+        """Does the header of the log's next batch stand behind its data, sound or not?"""
+        blocks = Blocks(segment.file, segment.file.size())
+        found, _ = blocks.check(segment.data_bytes)
+        if found == BatchCheck.NO_MAGIC:
+            return False
+        if found == BatchCheck.SHORT:
+            return True
+        return blocks.header(segment.data_bytes).base_offset == offset
 
     def _used_bytes(self, segment: Segment) -> int:
         """Bytes behind the data that are not zero (or stand before one that is not)."""

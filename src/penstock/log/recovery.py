@@ -111,6 +111,7 @@ class Cut:
     bytes_cut: int
     messages_cut: int  # in sound batches beyond the unfinished one; none of them was synced
     reason: str
+    unfinished: bool = True  # False: no batch had begun there, the bytes may be a recycled file's
 
 
 @dataclass(frozen=True, slots=True)
