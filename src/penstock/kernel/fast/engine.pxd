@@ -23,7 +23,7 @@ cdef class Engine:
     cdef Py_ssize_t read_event(self, u64 tag, u32 ready) except -2
     cdef Py_ssize_t read_socket(self, Conn conn) except -2
     cdef int read_consumers(self) except -1
-    cdef int arm_timer(self) except -1
+    cdef int arm_timer(self, i64 wait_ns) except -1
     cdef int disarm_timer(self) except -1
     cdef int home_of(self, Conn conn) noexcept
     cdef int work_ready(self) except -1

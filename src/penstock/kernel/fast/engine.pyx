@@ -57,7 +57,9 @@ cdef enum:
     EVENTS_MAX = 256  # sockets looked at in one turn; the rest come in the next
     LAZY_RDY_MIN = 64  # below it every FIN matters: waiting would cost rate
     LAZY_READ_BYTES = 2048  # reads below it are not worth a wake-up of their own
-    LAZY_NS = 200000  # measured: 200 us takes FIN-per-packet from 2.4 to 0.5 us a message
+    LAZY_NS_PER_MESSAGE = 600  # a consumer with this much in flight cannot run dry meanwhile
+    LAZY_NS_MAX = 1500000
+    LAZY_NS_MIN = 200000  # measured: 200 us takes FIN-per-packet from 2.4 to 0.5 us a message
     DRAIN_BYTES_MAX = 16 << 20
     RECV_BYTES = 256 << 10  # measured: 64 KiB costs MPUB 30 %, 1 MiB gains nothing
     READS_MAX = 4  # of one socket in a turn: what lies there goes out with one write and one sync
@@ -213,11 +215,13 @@ cdef class Engine:
     cdef int read_consumers(self) except -1:
         """Consumers with a large RDY. Many clients write each FIN by itself, and nobody waits for
         its answer: while all who spoke said little and have plenty in flight, they are not watched
-        but looked at every LAZY_NS, so that one read takes many FINs."""
+        but looked at every 200 us, or less often when the one with the least in flight has much,
+        so that one read takes many FINs."""
         cdef epoll_event events[EVENTS_MAX]
         cdef int count, i
         cdef Py_ssize_t size
         cdef bint eager = False
+        cdef i64 wait_ns = LAZY_NS_MAX
         cdef Conn conn
         cdef u64 tag
         count = epoll_wait(self.lazy_fd, events, EVENTS_MAX, 0)
@@ -228,21 +232,23 @@ cdef class Engine:
             if conn is not None and (size >= LAZY_READ_BYTES or conn.halted
                                      or 2 * conn.me.in_flight <= conn.me.rdy):
                 eager = True
+            elif conn is not None:
+                wait_ns = min(wait_ns, LAZY_NS_PER_MESSAGE * conn.me.in_flight)
         if count and not eager:
             if self.lazy_watched:
                 self.lazy_watched = False
                 epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, self.lazy_fd, NULL)
-            self.arm_timer()
+            self.arm_timer(max(wait_ns, <i64>LAZY_NS_MIN))
         elif not self.lazy_watched:
             self.lazy_watched = True
             self.watch(self.lazy_fd, LAZY_TAG)
             self.disarm_timer()
         return 0
 
-    cdef int arm_timer(self) except -1:
+    cdef int arm_timer(self, i64 wait_ns) except -1:
         cdef itimerspec when
         when.it_interval.tv_sec = when.it_interval.tv_nsec = when.it_value.tv_sec = 0
-        when.it_value.tv_nsec = LAZY_NS
+        when.it_value.tv_nsec = wait_ns
         if timerfd_settime(self.timer_fd, 0, &when, NULL):
             raise OSError(errno, "timerfd_settime failed")
         return 0
