@@ -170,6 +170,9 @@ class Turn:
 
     def _tick(self) -> None:
         engine = self._engine
+        # What has arrived is heard first: after a stall (a slow disk, a sleeping machine) a FIN
+        # that came in time must not find its message timed out.
+        self._run(self._mono_ns())
         mono_ns = self._mono_ns()
         engine.tick(mono_ns, self._wall_ns())
         self._run(mono_ns)
