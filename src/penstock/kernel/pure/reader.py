@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ def name_is_valid(name: bytes) -> bool:
     return len(name) <= NAME_BYTES_MAX and _valid_name(name) is not None
 
 
-class Reader:
+class Reader(ABC):
     """Holds the bytes received and the state they are read in; `Conn` is the rest."""
 
     def __init__(self, engine: Engine, serial: int) -> None:
@@ -74,18 +75,18 @@ class Reader:
 
     # --- what a connection adds ---
 
+    @abstractmethod
     def owes(self) -> bool:
         """Is a publish unanswered?"""
-        raise NotImplementedError
 
-    def may_owe(self, tail: Tail, verb: int) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def may_owe(self, tail: Tail, verb: int) -> bool: ...
 
-    def owe(self, tail: Tail, verb: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def owe(self, tail: Tail, verb: int) -> None: ...
 
-    def drop(self, reason: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def drop(self, reason: str) -> None: ...
 
     # --- reading ---
 
