@@ -21,6 +21,7 @@ from penstock.bench.v2 import V2
 
 START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 30.0
+SETTLE_SECONDS_MAX = 0.02
 
 
 class Memory(NamedTuple):
@@ -164,7 +165,14 @@ class Daemon:
             self._process.wait()
 
     def cpu(self) -> Cpu:
-        """Of all its threads, from `schedstat`, which is finer than the clock ticks of `stat`."""
+        """Of all its threads, from `schedstat`, which is finer than the clock ticks of `stat`.
+
+        The kernel counts a thread's time when the thread stops or at a clock tick, so the daemon is
+        given a moment to stop: else a burst shorter than a tick would read as nothing.
+        """
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while self._runs() and time.monotonic() < deadline:
+            time.sleep(SETTLE_SECONDS_MAX / 20)
         ran = waited = 0
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
             try:
@@ -174,6 +182,16 @@ class Daemon:
             ran += int(fields[0])
             waited += int(fields[1])
         return Cpu(ran, waited)
+
+    def _runs(self) -> bool:
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            try:
+                state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # a thread that has just ended
+            if state == "R":
+                return True
+        return False
 
     def memory(self) -> Memory:
         found = {}
