@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from penstock.nsqd.flags import Effect, resolve
+from penstock.command.flags import Effect, resolve
 from penstock.nsqd.options import FLAGS
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "nsqd.toml"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from penstock.command.flags import Effect, Kind
 from penstock.errors import ConfigError
-from penstock.nsqd.flags import Effect, Kind
 from penstock.nsqd.options import FLAGS, Options, default_node_id, read_options
 
 MS, S = 1_000_000, 1_000_000_000

@@ -6,24 +6,20 @@ line; 2: the command line is wrong. A second signal ends the process at once.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 import os
-import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from penstock import limits
+from penstock.command import logs
+from penstock.command import run as command_run
+from penstock.command.flags import HelpWanted, UsageError, usage
+from penstock.command.run import EXIT_FATAL, EXIT_USAGE
 from penstock.errors import ConfigError, PenstockError
-from penstock.nsqd import logs
-from penstock.nsqd.flags import HelpWanted, UsageError, usage
 from penstock.nsqd.options import FLAGS, Options, read_options
 
 log = logging.getLogger("penstock.nsqd")
-
-EXIT_USAGE = 2
-EXIT_FATAL = 1
 
 _HELP_NOTE = """ Any flag may also stand in the TOML file that -config names, or in the environment
 as PENSTOCK_<KEY>, where <KEY> is the flag with underscores. It listens on the loopback interface
@@ -61,65 +57,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(options: Options) -> int:
     """Serve until a signal comes. Returns the exit code."""
-    _raise_descriptor_limit()
-    sys.setswitchinterval(limits.GIL_SWITCH_NS / limits.SECOND)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(options))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop
-
-
-def _raise_descriptor_limit() -> None:
-    """A connection is a descriptor; the usual soft limit of 1,024 is a shell's, not a server's."""
-    try:
-        import resource
-    except ImportError:
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return command_run.run(lambda: _serve(options))
 
 
 async def _serve(options: Options) -> int:
     from penstock.nsqd.daemon import Daemon
 
-    loop = asyncio.get_running_loop()
     daemon = Daemon(options)
-    signals = _Signals(daemon.ended)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, signals.on_signal, number)
-    try:
+
+    async def start() -> bool:
         try:
             await daemon.start()
         except (PenstockError, OSError) as error:
             log.critical("failed to start nsqd - %s", error)
-            return EXIT_FATAL
+            return False
         gc.freeze()  # what the start made stays; the collector need not walk it again
-        code = await daemon.ended
-        await daemon.stop()
-        return EXIT_FATAL if daemon.broken else code
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+        return True
 
-
-class _Signals:
-    def __init__(self, ended: asyncio.Future[int]) -> None:
-        self._ended = ended
-        self._count = 0
-
-    def on_signal(self, number: int) -> None:
-        self._count += 1
-        if self._count > 1:
-            os._exit(128 + number)
-        if not self._ended.done():
-            self._ended.set_result(0)
+    return await command_run.serve(daemon, start)
 
 
 if __name__ == "__main__":

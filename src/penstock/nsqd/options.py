@@ -17,8 +17,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from penstock import limits
+from penstock.command.flags import Effect, Flag, Kind, Resolved, resolve
 from penstock.errors import ConfigError
-from penstock.nsqd.flags import Effect, Flag, Kind, Resolved, resolve
 
 SECOND = limits.SECOND
 MS = limits.MS
@@ -210,7 +210,7 @@ _RANGES: dict[str, tuple[int, int | None]] = {
 
 
 def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
-    """Raises UsageError, ConfigError and HelpWanted (`nsqd/flags.py`)."""
+    """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
     resolved = resolve(FLAGS, arguments, environment)
     options = make_options(resolved)
     if not options.version:

@@ -1,27 +1,35 @@
-"""nsqd's HTTP API: paths, parameters, the order in which they are checked, and the answers.
-
-Errors are `{"message":"CODE"}` with a status. Parameters come from the query string only; a body
-is payload. Every answer but those of `/ping` and redirects carries `X-Nsq-Content-Type`, by which
-clients tell this API from older ones.
-"""
+"""nsqd's HTTP API: paths, parameters, the order in which they are checked, and the answers."""
 
 from __future__ import annotations
 
-import json
 import logging
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import __version__, limits
 from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
 from penstock.broker.topic import Topic
 from penstock.errors import NameInvalid, NotFound, PenstockError, Refused
-from penstock.net.http import BodyRule, Request, Response
-from penstock.net.query import QueryInvalid, parse_query
+from penstock.net.api import (
+    EMPTY,
+    GET,
+    OK,
+    POST,
+    TEXT,
+    Answer,
+    Api,
+    HttpError,
+    Parameters,
+    Route,
+    error_response,
+    json_response,
+    text_response,
+)
+from penstock.net.http import Request, Response
+from penstock.net.query import parse_query
 from penstock.nsqd import stats
-from penstock.nsqd.durations import format_duration
 from penstock.wire.names import is_valid_name
 
 if TYPE_CHECKING:
@@ -30,23 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.nsqd")
 
-JSON = "application/json; charset=utf-8"
-TEXT = "text/plain; charset=utf-8"
-NSQ_HEADER = (("X-Nsq-Content-Type", "nsq; version=1.0"),)
-
-Parameters = dict[str, str]
-Answer = Callable[[Response], None]
-
 _U32 = struct.Struct(">i")
 _FALSE, _TRUE = ("false", "0"), ("true", "1")
-
-
-class HttpError(PenstockError):
-    def __init__(self, status: int, code: str, closes: bool = False) -> None:
-        super().__init__(f"{status} {code}")
-        self.status = status
-        self.code = code
-        self.closes = closes
 
 
 class Identity(NamedTuple):
@@ -60,32 +53,7 @@ class Identity(NamedTuple):
     hostname: str
 
 
-class Route(NamedTuple):
-    methods: tuple[str, ...]
-    serve: Callable[[Request, Answer], None]
-    body_bytes_max: int = limits.HTTP_DISCARD_BYTES_MAX
-    too_big: str = "BODY_TOO_BIG"
-
-
-def json_response(value: Any) -> Response:
-    body = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
-    return Response(200, body, JSON, NSQ_HEADER)
-
-
-def text_response(text: str) -> Response:
-    return Response(200, text.encode("utf-8", "replace"), TEXT, NSQ_HEADER)
-
-
-def error_response(error: HttpError) -> Response:
-    body = json.dumps({"message": error.code}, separators=(",", ":")).encode()
-    return Response(error.status, body, JSON, NSQ_HEADER, error.closes)
-
-
-EMPTY = Response(200, headers=NSQ_HEADER)
-OK = text_response("OK")
-
-
-class Routes:
+class Routes(Api):
     """The application behind the HTTP listener (`net/http.py`)."""
 
     def __init__(
@@ -98,86 +66,30 @@ class Routes:
         wall_ns: Callable[[], int],
         soon: Callable[[], None],
     ) -> None:
+        super().__init__(log, mono_ns, quiet=frozenset(("/pub", "/mpub")))
         self._broker = broker
         self._protocol = protocol
         self._options = options
         self._identity = identity
-        self._mono_ns = mono_ns
         self._wall_ns = wall_ns
         self._soon = soon
-        get, post = ("GET", "OPTIONS"), ("OPTIONS", "POST")
-        self._table = {
-            "/ping": Route(get, self._at_once(self._ping)),
-            "/info": Route(get, self._at_once(self._info)),
-            "/stats": Route(get, self._at_once(self._stats)),
-            "/pub": Route(post, self._pub, options.max_msg_size, "MSG_TOO_BIG"),
-            "/mpub": Route(post, self._mpub, options.max_body_size),
-            "/topic/create": Route(post, self._at_once(self._topic_create)),
-            "/topic/delete": Route(post, self._at_once(self._topic_delete)),
-            "/topic/empty": Route(post, self._at_once(self._topic_empty)),
-            "/topic/pause": Route(post, self._at_once(self._topic_pause)),
-            "/topic/unpause": Route(post, self._at_once(self._topic_unpause)),
-            "/channel/create": Route(post, self._at_once(self._channel_create)),
-            "/channel/delete": Route(post, self._at_once(self._channel_delete)),
-            "/channel/empty": Route(post, self._at_once(self._channel_empty)),
-            "/channel/pause": Route(post, self._at_once(self._channel_pause)),
-            "/channel/unpause": Route(post, self._at_once(self._channel_unpause)),
+        self.table = {
+            "/ping": Route(GET, self._at_once(self._ping)),
+            "/info": Route(GET, self._at_once(self._info)),
+            "/stats": Route(GET, self._at_once(self._stats)),
+            "/pub": Route(POST, self._pub, options.max_msg_size, "MSG_TOO_BIG"),
+            "/mpub": Route(POST, self._mpub, options.max_body_size),
+            "/topic/create": Route(POST, self._at_once(self._topic_create)),
+            "/topic/delete": Route(POST, self._at_once(self._topic_delete)),
+            "/topic/empty": Route(POST, self._at_once(self._topic_empty)),
+            "/topic/pause": Route(POST, self._at_once(self._topic_pause)),
+            "/topic/unpause": Route(POST, self._at_once(self._topic_unpause)),
+            "/channel/create": Route(POST, self._at_once(self._channel_create)),
+            "/channel/delete": Route(POST, self._at_once(self._channel_delete)),
+            "/channel/empty": Route(POST, self._at_once(self._channel_empty)),
+            "/channel/pause": Route(POST, self._at_once(self._channel_pause)),
+            "/channel/unpause": Route(POST, self._at_once(self._channel_unpause)),
         }
-
-    # --- what the HTTP shell calls ---
-
-    def body_rule(self, method: str, path: str) -> BodyRule:
-        route = self._table.get(path)
-        if route is None or method not in route.methods:
-            refusal = error_response(HttpError(413, "BODY_TOO_BIG", closes=True))
-            return BodyRule(limits.HTTP_DISCARD_BYTES_MAX, refusal)
-        refusal = error_response(HttpError(413, route.too_big, closes=True))
-        return BodyRule(route.body_bytes_max, refusal)
-
-    def serve(self, request: Request, answer: Answer) -> None:
-        started_ns = self._mono_ns()
-        level = logging.DEBUG if request.path in ("/pub", "/mpub") else logging.INFO
-
-        def logged(response: Response) -> None:
-            if log.isEnabledFor(level):
-                elapsed = format_duration(self._mono_ns() - started_ns)
-                line = f"{request.method} {request.target} ({request.remote}) {elapsed}"
-                log.log(level, "%d %s", response.status, line)
-            answer(response)
-
-        try:
-            self._dispatch(request, logged)
-        except HttpError as error:
-            logged(error_response(error))
-        except QueryInvalid:
-            logged(error_response(HttpError(400, "INVALID_REQUEST")))
-        except PenstockError as error:
-            logged(error_response(unavailable(error)))
-        except Exception:
-            log.exception("a fault while serving %s %s", request.method, request.target)
-            logged(error_response(HttpError(500, "INTERNAL_ERROR", closes=True)))
-
-    def _dispatch(self, request: Request, answer: Answer) -> None:
-        route = self._table.get(request.path)
-        if route is None:
-            answer(self._redirect_or_not_found(request))
-            return
-        allowed = (("Allow", ", ".join(route.methods)), *NSQ_HEADER)
-        if request.method == "OPTIONS":
-            answer(Response(200, headers=allowed))
-        elif request.method not in route.methods:
-            refused = error_response(HttpError(405, "METHOD_NOT_ALLOWED"))
-            answer(refused._replace(headers=allowed))
-        else:
-            route.serve(request, answer)
-
-    def _redirect_or_not_found(self, request: Request) -> Response:
-        path = request.path.lower().rstrip("/")
-        if path not in self._table:
-            return error_response(HttpError(404, "NOT_FOUND"))
-        query = request.query.decode("latin-1")
-        location = f"{path}?{query}" if query else path
-        return Response(301 if request.method == "GET" else 307, headers=(("Location", location),))
 
     def _at_once(self, respond: Callable[[Parameters], Response]) -> Callable[..., None]:
         """A route whose answer is there when the function returns."""
@@ -191,6 +103,9 @@ class Routes:
         return serve
 
     # --- about the daemon ---
+
+    def error_of(self, error: PenstockError) -> HttpError:
+        return unavailable(error)
 
     def _ping(self, parameters: Parameters) -> Response:
         health = self._broker.health

@@ -15,8 +15,8 @@ from typing import Any
 
 from penstock.broker import stats as broker_stats
 from penstock.broker.broker import Broker
+from penstock.command.durations import format_duration
 from penstock.kernel import Conn
-from penstock.nsqd.durations import format_duration
 from penstock.nsqd.session import Session
 
 Row = dict[str, Any]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.nsqd import logs
+from penstock.command import logs
 
 log = logging.getLogger("penstock.nsqd")
 

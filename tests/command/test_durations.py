@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.nsqd.durations import DURATION_NS_MAX, format_duration, parse_duration
+from penstock.command.durations import DURATION_NS_MAX, format_duration, parse_duration
 
 MS, S = 1_000_000, 1_000_000_000
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import ConfigError
-from penstock.nsqd.flags import (
+from penstock.command.flags import (
     Effect,
     Flag,
     HelpWanted,
@@ -19,6 +18,7 @@ from penstock.nsqd.flags import (
     usage,
     value_from_toml,
 )
+from penstock.errors import ConfigError
 
 FLAGS = (
     Flag("config", Kind.STRING, "", "the file"),

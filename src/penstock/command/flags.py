@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock import limits
+from penstock.command.durations import format_duration, parse_duration
 from penstock.errors import ConfigError, PenstockError
-from penstock.nsqd.durations import format_duration, parse_duration
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 

@@ -1,0 +1,1 @@
+"""What every executable shares: flags, durations, log lines, signals and exit codes."""

@@ -1,0 +1,153 @@
+"""What our HTTP APIs have in common: a table of routes, JSON and text answers, NSQ's error form.
+
+Errors are `{"message":"CODE"}` with a status. Parameters come from the query string only; a body
+is payload. Every answer but those of `/ping` and redirects carries `X-Nsq-Content-Type`, by which
+clients tell this API from older ones. An unknown path is a 404, a known one with the wrong method
+a 405, and a trailing slash or the wrong letter case a redirect.
+
+A path of the table that ends in `/:` stands for all that have one more part, whatever it is; its
+handler finds it in `Request.path`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from penstock import limits
+from penstock.command.durations import format_duration
+from penstock.errors import PenstockError
+from penstock.net.http import BodyRule, Request, Response
+from penstock.net.query import QueryInvalid, parse_query
+
+JSON = "application/json; charset=utf-8"
+TEXT = "text/plain; charset=utf-8"
+NSQ_HEADER = (("X-Nsq-Content-Type", "nsq; version=1.0"),)
+GET = ("GET", "OPTIONS")
+POST = ("OPTIONS", "POST")
+GET_PUT = ("GET", "OPTIONS", "PUT")
+GET_POST = ("GET", "OPTIONS", "POST")
+
+Parameters = dict[str, str]
+Answer = Callable[[Response], None]
+
+
+class HttpError(PenstockError):
+    """Raised by a handler: the status and the code of the answer."""
+
+    def __init__(self, status: int, code: str, closes: bool = False) -> None:
+        super().__init__(f"{status} {code}")
+        self.status = status
+        self.code = code
+        self.closes = closes
+
+
+class Route(NamedTuple):
+    methods: tuple[str, ...]
+    serve: Callable[[Request, Answer], None]
+    body_bytes_max: int = limits.HTTP_DISCARD_BYTES_MAX
+    too_big: str = "BODY_TOO_BIG"
+
+
+def json_response(value: Any) -> Response:
+    body = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+    return Response(200, body, JSON, NSQ_HEADER)
+
+
+def text_response(text: str) -> Response:
+    return Response(200, text.encode("utf-8", "replace"), TEXT, NSQ_HEADER)
+
+
+def error_response(error: HttpError) -> Response:
+    body = json.dumps({"message": error.code}, separators=(",", ":")).encode()
+    return Response(error.status, body, JSON, NSQ_HEADER, error.closes)
+
+
+EMPTY = Response(200, headers=NSQ_HEADER)
+OK = text_response("OK")
+
+
+class Api:
+    """The application behind an HTTP listener (`net/http.py`). A subclass fills `table`."""
+
+    def __init__(
+        self, log: logging.Logger, mono_ns: Callable[[], int], quiet: frozenset[str] = frozenset()
+    ) -> None:
+        self.table: dict[str, Route] = {}
+        self._log = log
+        self._mono_ns = mono_ns
+        self._quiet = quiet  # paths whose requests are too many for the log
+
+    def error_of(self, error: PenstockError) -> HttpError:
+        """What a client hears of an error that no handler turned into an HttpError."""
+        return HttpError(500, "INTERNAL_ERROR")
+
+    def route(self, path: str) -> Route | None:
+        found = self.table.get(path)
+        return found if found is not None else self.table.get(path.rpartition("/")[0] + "/:")
+
+    # --- what the HTTP shell calls ---
+
+    def body_rule(self, method: str, path: str) -> BodyRule:
+        route = self.route(path)
+        if route is None or method not in route.methods:
+            refusal = error_response(HttpError(413, "BODY_TOO_BIG", closes=True))
+            return BodyRule(limits.HTTP_DISCARD_BYTES_MAX, refusal)
+        refusal = error_response(HttpError(413, route.too_big, closes=True))
+        return BodyRule(route.body_bytes_max, refusal)
+
+    def serve(self, request: Request, answer: Answer) -> None:
+        started_ns = self._mono_ns()
+        level = logging.DEBUG if request.path in self._quiet else logging.INFO
+
+        def logged(response: Response) -> None:
+            if self._log.isEnabledFor(level):
+                elapsed = format_duration(self._mono_ns() - started_ns)
+                line = f"{request.method} {request.target} ({request.remote}) {elapsed}"
+                self._log.log(level, "%d %s", response.status, line)
+            answer(response)
+
+        try:
+            self._dispatch(request, logged)
+        except HttpError as error:
+            logged(error_response(error))
+        except QueryInvalid:
+            logged(error_response(HttpError(400, "INVALID_REQUEST")))
+        except PenstockError as error:
+            logged(error_response(self.error_of(error)))
+        except Exception:
+            self._log.exception("a fault while serving %s %s", request.method, request.target)
+            logged(error_response(HttpError(500, "INTERNAL_ERROR", closes=True)))
+
+    def _dispatch(self, request: Request, answer: Answer) -> None:
+        route = self.route(request.path)
+        if route is None:
+            answer(self._redirect_or_not_found(request))
+            return
+        allowed = (("Allow", ", ".join(route.methods)), *NSQ_HEADER)
+        if request.method == "OPTIONS":
+            answer(Response(200, headers=allowed))
+        elif request.method not in route.methods:
+            refused = error_response(HttpError(405, "METHOD_NOT_ALLOWED"))
+            answer(refused._replace(headers=allowed))
+        else:
+            route.serve(request, answer)
+
+    def _redirect_or_not_found(self, request: Request) -> Response:
+        path = request.path.lower().rstrip("/")
+        if self.route(path) is None:
+            return error_response(HttpError(404, "NOT_FOUND"))
+        query = request.query.decode("latin-1")
+        location = f"{path}?{query}" if query else path
+        return Response(301 if request.method == "GET" else 307, headers=(("Location", location),))
+
+
+def at_once(respond: Callable[[Parameters], Response]) -> Callable[[Request, Answer], None]:
+    """A route whose answer is there when the function returns."""
+
+    def serve(request: Request, answer: Answer) -> None:
+        answer(respond(parse_query(request.query)))
+
+    return serve
