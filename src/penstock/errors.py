@@ -8,6 +8,7 @@ PenstockError
 │   ├── LogDamaged       damage below the synced end: acknowledged data is hurt
 │   ├── WriteRefused     this write was not done, and later ones may be (disk full, watermark)
 │   └── PartitionStopped an fsync failed: nothing more is written to this partition
+├── StreamBroken         a compressed stream breaks the rules of its format
 ├── NameInvalid          a topic or channel name
 ├── NotFound             no such topic or channel
 └── Refused              a request that the rules forbid (limits, exiting, deleted)
@@ -62,6 +63,13 @@ class WriteRefused(StorageError):
 
 class PartitionStopped(StorageError):
     pass
+
+
+class StreamBroken(PenstockError, ValueError):
+    def __init__(self, form: str, reason: str) -> None:
+        super().__init__(f"{form} stream: {reason}")
+        self.form = form
+        self.reason = reason
 
 
 class NameInvalid(PenstockError):

@@ -25,6 +25,8 @@ HEARTBEAT_MAX_NS = 60 * SECOND  # --max-heartbeat-interval
 OUTPUT_BUFFER_BYTES = 16 * KIB  # default output buffer
 OUTPUT_BUFFER_BYTES_MAX = 64 * KIB  # --max-output-buffer-size
 OUTPUT_BUFFER_TIMEOUT_NS = 250 * MS  # --output-buffer-timeout
+SNAPPY_CHUNK_BYTES_MAX = 64 * KIB  # uncompressed, of one chunk: the framing format's own bound
+INFLATE_BYTES = 64 * KIB  # compressed bytes given to zlib at a time: it copies what it did not use
 NODE_ID_MAX = 1023  # ten bits of a message id
 
 # --- ids ---

@@ -16,6 +16,7 @@ from penstock.wire.identify import (
     Offer,
     Request,
     Settings,
+    compression,
     decode_request,
     encode_response,
     negotiate,
@@ -199,3 +200,18 @@ def test_the_answer_has_these_keys_in_this_order() -> None:
         b'"sample_rate":0,"auth_required":false,"output_buffer_size":16384,'
         b'"output_buffer_timeout":250,"topology_region":"r1","topology_zone":"z1"}'
     )
+
+
+@pytest.mark.parametrize(("field", "first"), [("snappy", b"\xff\x06"), ("deflate", b"J")])
+def test_the_streams_that_were_agreed_on(field: str, first: bytes) -> None:
+    streams = compression(replace(FRESH, **{field: True}))
+    assert streams is not None
+    encoder, decoder = streams
+    data = encoder.encode(b"abc")
+    assert data.startswith(first)
+    decoder.feed(data)
+    assert decoder.read(10) == b"abc"
+
+
+def test_no_stream_unless_agreed_on() -> None:
+    assert compression(FRESH) is None

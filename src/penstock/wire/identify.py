@@ -15,10 +15,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from penstock import limits
+from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
 from penstock.wire.errors import Fault, WireFault
+from penstock.wire.snappy import SnappyDecoder, SnappyEncoder
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 MS = limits.MS
 DEFLATE_LEVEL_DEFAULT = 6
@@ -247,3 +252,22 @@ def encode_response(settings: Settings, offer: Offer) -> bytes:
         "topology_zone": offer.topology_zone,
     }
     return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class Encoder(Protocol):
+    def encode(self, data: bytes) -> bytes: ...
+
+
+class Decoder(Protocol):
+    def feed(self, data: Buffer) -> None: ...
+    def read(self, bytes_max: int) -> bytes: ...
+
+
+def compression(settings: Settings) -> tuple[Encoder, Decoder] | None:
+    """The streams that both sides go over to, if any. The two directions know nothing of one
+    another, so client and server call this alike."""
+    if settings.snappy:
+        return SnappyEncoder(), SnappyDecoder()
+    if settings.deflate:
+        return DeflateEncoder(settings.deflate_level), DeflateDecoder()
+    return None

@@ -1,0 +1,184 @@
+"""Snappy as a stream: the framing format, over raw blocks.
+
+    [type u8] [length u24, little-endian] [length bytes]
+
+    ff   stream identifier, `sNaPpY`: the first chunk, and again wherever a writer starts anew
+         (pynsq makes a new encoder for each command)
+    00   compressed: [masked crc32c of the plain bytes, u32 little-endian] [snappy block]
+    01   plain: [masked crc32c] [bytes]
+    80-fe  to be skipped (fe is padding)
+    02-7f  reserved: a reader must give up
+
+A chunk holds at most 64 KiB of plain bytes, so a reader needs no more memory than that, whatever
+was announced. A checksum that does not fit ends the stream: its bytes are never passed on.
+
+Raw blocks come from a compiled library, the checksum from the kernel.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import cramjam
+
+from penstock import limits
+from penstock.errors import StreamBroken
+from penstock.kernel import crc32c
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
+
+_COMPRESSED, _PLAIN, _IDENTIFIER = 0x00, 0x01, 0xFF
+_SKIPPABLE_FIRST = 0x80
+_HEAD_BYTES = 4
+_CRC_BYTES = 4
+_NAME = IDENTIFIER[_HEAD_BYTES:]
+_CHUNK = limits.SNAPPY_CHUNK_BYTES_MAX
+# What a block of 64 KiB can grow to at worst (the format's own formula), and its checksum.
+_BLOCK_BYTES_MAX = 32 + _CHUNK + _CHUNK // 6
+_CHUNK_HEAD = struct.Struct("<II")  # type and length in one number; masked checksum
+_compress = cramjam.snappy.compress_raw
+_decompress = cramjam.snappy.decompress_raw
+_plain_bytes = cramjam.snappy.decompress_raw_len
+
+
+def masked_crc32c(data: Buffer) -> int:
+    """The checksum as it stands in a chunk: a checksum of checksums would be a poor one."""
+    crc = crc32c(data)
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+class SnappyEncoder:
+    """Each call gives whole chunks, ready to be sent."""
+
+    def __init__(self) -> None:
+        self._started = False
+
+    def encode(self, data: bytes) -> bytes:
+        if not data:
+            return b""
+        parts: list[Buffer] = []
+        if not self._started:
+            self._started = True
+            parts.append(IDENTIFIER)
+        if len(data) <= _CHUNK:
+            self._add_chunk(parts, data)
+        else:
+            view = memoryview(data)
+            for start in range(0, len(data), _CHUNK):
+                self._add_chunk(parts, view[start : start + _CHUNK])
+        return b"".join(parts)
+
+    @staticmethod
+    def _add_chunk(parts: list[Buffer], data: bytes | memoryview) -> None:
+        block = _compress(data)
+        kind = _COMPRESSED
+        body: Buffer = block
+        size = len(block)
+        if len(block) >= len(data) - len(data) // 8:  # not worth the reader's work
+            kind, body, size = _PLAIN, data, len(data)
+        parts.append(_CHUNK_HEAD.pack(kind | size + _CRC_BYTES << 8, masked_crc32c(data)))
+        parts.append(body)
+
+
+class SnappyDecoder:
+    """`feed` what arrived, then `read` until it gives nothing.
+
+    Holds what was fed and not yet used, and at most one chunk of plain bytes.
+    """
+
+    def __init__(self) -> None:
+        self._input = bytearray()
+        self._at = 0  # what stands before it in the input is used up
+        self._skip_bytes = 0  # of a skippable chunk that has not arrived yet
+        self._started = False
+        self._rest = memoryview(b"")  # of a chunk that was larger than what was asked for
+
+    def feed(self, data: Buffer) -> None:
+        if self._at:
+            del self._input[: self._at]
+            self._at = 0
+        self._input += data
+
+    def read(self, bytes_max: int) -> bytes:
+        """At most so many plain bytes; b"" when more input is needed. Raises StreamBroken."""
+        parts: list[Buffer] = []
+        room = bytes_max
+        while room > 0:
+            if not self._rest:
+                chunk = self._next_chunk()
+                if chunk is None:
+                    break
+                self._rest = chunk
+            part = self._rest[:room]
+            self._rest = self._rest[len(part) :]
+            room -= len(part)
+            parts.append(part)
+        return b"".join(parts)
+
+    def _next_chunk(self) -> memoryview | None:
+        """The plain bytes of the next chunk that has any; None when it is not all there."""
+        while True:
+            self._skip()
+            available = len(self._input) - self._at - _HEAD_BYTES
+            if self._skip_bytes or available < 0:
+                return None
+            head = int.from_bytes(self._input[self._at : self._at + _HEAD_BYTES], "little")
+            kind, size = head & 0xFF, head >> 8
+            self._check_head(kind, size)
+            if kind >= _SKIPPABLE_FIRST and kind != _IDENTIFIER:
+                self._at += _HEAD_BYTES
+                self._skip_bytes = size
+                continue
+            if available < size:
+                return None
+            start = self._at + _HEAD_BYTES
+            self._at = start + size
+            body = bytes(memoryview(self._input)[start : start + size])
+            if kind == _IDENTIFIER:
+                if body != _NAME:
+                    raise StreamBroken("snappy", f"the stream identifier is {body!r}")
+                self._started = True
+                continue
+            plain = self._plain(kind, body)
+            if plain:
+                return plain
+
+    def _skip(self) -> None:
+        if self._skip_bytes:
+            step = min(self._skip_bytes, len(self._input) - self._at)
+            self._skip_bytes -= step
+            self._at += step
+
+    def _check_head(self, kind: int, size: int) -> None:
+        if kind == _IDENTIFIER:
+            if size != len(_NAME):
+                raise StreamBroken("snappy", f"a stream identifier of {size} bytes")
+        elif not self._started:
+            raise StreamBroken("snappy", f"it begins with a chunk of type {kind:#04x}")
+        elif kind >= _SKIPPABLE_FIRST:
+            return
+        elif kind not in (_COMPRESSED, _PLAIN):
+            raise StreamBroken("snappy", f"a chunk of unknown type {kind:#04x}")
+        else:
+            most = _CRC_BYTES + (_CHUNK if kind == _PLAIN else _BLOCK_BYTES_MAX)
+            if not _CRC_BYTES <= size <= most:
+                raise StreamBroken("snappy", f"a chunk of {size} bytes, {most} at most")
+
+    @staticmethod
+    def _plain(kind: int, body: bytes) -> memoryview:
+        data = memoryview(body)[_CRC_BYTES:]
+        if kind == _COMPRESSED:
+            try:
+                size = _plain_bytes(data)
+                if size > _CHUNK:
+                    raise StreamBroken("snappy", f"a chunk that holds {size} bytes")
+                data = memoryview(_decompress(data))
+            except cramjam.DecompressionError as error:
+                raise StreamBroken("snappy", f"a chunk that cannot be read ({error})") from error
+        if masked_crc32c(data) != int.from_bytes(body[:_CRC_BYTES], "little"):
+            raise StreamBroken("snappy", "a chunk whose checksum does not fit")
+        return data

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import random
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.wire.streams import decode_in_steps, read_all
+
+from penstock.errors import StreamBroken
+from penstock.wire.snappy import IDENTIFIER, SnappyDecoder, SnappyEncoder, masked_crc32c
+
+PLAIN_A = b"\x01\x05\x00\x00" + masked_crc32c(b"a").to_bytes(4, "little") + b"a"
+TEXT = b'{"id": 17, "user": "u17", "ok": true}\n' * 6000
+
+
+def decoded(stream: bytes) -> bytes:
+    decoder = SnappyDecoder()
+    decoder.feed(stream)
+    return read_all(decoder)
+
+
+@given(
+    st.lists(st.binary(max_size=300), max_size=8),
+    st.lists(st.integers(0, 5000), max_size=20),
+    st.integers(1, 400),
+)
+def test_what_goes_in_comes_out_however_it_is_cut(
+    pieces: list[bytes], cuts: list[int], step: int
+) -> None:
+    encoder = SnappyEncoder()
+    stream = b"".join(map(encoder.encode, pieces))
+    assert decode_in_steps(SnappyDecoder(), stream, cuts, step) == b"".join(pieces)
+
+
+@pytest.mark.parametrize("data", [TEXT, random.Random(1).randbytes(200_000)])
+def test_another_implementation_reads_and_is_read(data: bytes) -> None:
+    stream = SnappyEncoder().encode(data)
+    assert bytes(cramjam.snappy.decompress(stream)) == data
+    assert decoded(bytes(cramjam.snappy.compress(data))) == data
+
+
+def test_the_identifier_stands_before_the_first_chunk_only() -> None:
+    encoder = SnappyEncoder()
+    assert encoder.encode(b"") == b""
+    first = encoder.encode(b"a")
+    assert first == IDENTIFIER + PLAIN_A
+    assert encoder.encode(b"a") == PLAIN_A
+
+
+def test_chunks_hold_64_kib() -> None:
+    stream = SnappyEncoder().encode(random.Random(2).randbytes(65536 + 1))
+    size = int.from_bytes(stream[11:14], "little")
+    assert (stream[10], size) == (1, 4 + 65536)
+    assert stream[14 + size : 14 + size + 4] == b"\x01\x05\x00\x00"
+
+
+def test_a_writer_may_start_anew_in_the_middle() -> None:
+    stream = b"".join(SnappyEncoder().encode(part) for part in (b"one ", b"two ", b"three"))
+    assert stream.count(IDENTIFIER) == 3
+    assert decoded(stream) == b"one two three"
+
+
+@pytest.mark.parametrize("kind", [0x80, 0xFD, 0xFE])
+def test_skippable_chunks_are_skipped_and_not_kept(kind: int) -> None:
+    decoder = SnappyDecoder()
+    decoder.feed(IDENTIFIER + bytes([kind]) + (3 << 20).to_bytes(3, "little"))
+    for _ in range(3):
+        decoder.feed(bytes(1 << 20))
+        assert decoder.read(10) == b""
+    decoder.feed(PLAIN_A)
+    assert len(decoder._input) == len(PLAIN_A)
+    assert decoder.read(10) == b"a"
+
+
+def test_a_small_read_gets_the_rest_of_a_chunk_later() -> None:
+    decoder = SnappyDecoder()
+    decoder.feed(SnappyEncoder().encode(b"abcdef"))
+    assert [decoder.read(4), decoder.read(4), decoder.read(4)] == [b"abcd", b"ef", b""]
+
+
+def chunk(kind: int, body: bytes) -> bytes:
+    return bytes([kind]) + len(body).to_bytes(3, "little") + body
+
+
+BOMB = bytes(cramjam.snappy.compress_raw(bytes(65537)))
+BROKEN = {
+    "no identifier": PLAIN_A,
+    "wrong identifier": chunk(0xFF, b"sNaPpX"),
+    "long identifier": chunk(0xFF, b"sNaPpYY"),
+    "reserved type": IDENTIFIER + chunk(0x02, b"....a"),
+    "no checksum": IDENTIFIER + chunk(0x01, b"abc"),
+    "plain too long": IDENTIFIER + b"\x01" + (4 + 65537).to_bytes(3, "little"),
+    "compressed too long": IDENTIFIER + b"\x00" + (1 << 20).to_bytes(3, "little"),
+    "bad checksum": IDENTIFIER + chunk(0x01, b"\0\0\0\0a"),
+    "no block": IDENTIFIER + chunk(0x00, b"\0\0\0\0"),
+    "broken block": IDENTIFIER + chunk(0x00, b"\0\0\0\0\x05\xff\xff\xff"),
+    "bomb": IDENTIFIER + chunk(0x00, masked_crc32c(bytes(65537)).to_bytes(4, "little") + BOMB),
+}
+
+
+@pytest.mark.parametrize("stream", BROKEN.values(), ids=BROKEN.keys())
+def test_garbage_is_refused(stream: bytes) -> None:
+    with pytest.raises(StreamBroken, match="snappy stream: "):
+        decoded(stream)
+
+
+def test_no_random_bytes_do_harm() -> None:
+    seed = random.randrange(1 << 32)
+    source = random.Random(seed)
+    sound = SnappyEncoder().encode(TEXT)
+    refused = 0
+    for _ in range(300):
+        stream = bytearray(sound[: source.randrange(1, len(sound))])
+        for _ in range(source.randrange(1, 4)):
+            stream[source.randrange(len(stream))] ^= source.randrange(1, 256)
+        try:
+            assert TEXT.startswith(decoded(bytes(stream))), f"seed {seed}"
+        except StreamBroken:
+            refused += 1
+    assert refused, f"seed {seed}"
