@@ -11,6 +11,7 @@ PenstockError
 ├── StreamBroken         a compressed stream breaks the rules of its format
 ├── NameInvalid          a topic or channel name
 ├── NotFound             no such topic or channel
+├── FetchFailed          an outgoing HTTP request: names the URL without its query
 └── Refused              a request that the rules forbid (limits, exiting, deleted)
 
 Callers match on classes and attributes, never on text.
@@ -84,6 +85,16 @@ class NotFound(PenstockError):
         super().__init__(f"no such {kind}: {name}")
         self.kind = kind
         self.name = name
+
+
+class FetchFailed(PenstockError):
+    """`status` is the answer's, 0 when there was none. `url` has no query: it may hold a secret."""
+
+    def __init__(self, url: str, reason: str, status: int = 0) -> None:
+        super().__init__(f"{url}: {reason}")
+        self.url = url
+        self.reason = reason
+        self.status = status
 
 
 class Refused(PenstockError):

@@ -71,6 +71,13 @@ HTTP_IDLE_NS = 120 * SECOND  # keep-alive connections without a request are clos
 HTTP_PIPELINE_MAX = 16  # waiting requests of one connection; then reading stops
 HTTP_DISCARD_BYTES_MAX = 256 * KIB  # an unwanted request body up to this is read and dropped
 
+# --- outgoing HTTP ---
+FETCH_CONNECT_NS = 2 * SECOND  # --http-client-connect-timeout
+FETCH_REQUEST_NS = 5 * SECOND  # --http-client-request-timeout
+FETCH_BYTES_MAX = 64 * MIB  # an answer that is read: the stats of a node with 10,000 topics
+FETCH_READ_BYTES = 64 * KIB  # of it at a time
+LOOKUP_CHANNELS_MAX = 1000  # taken from one lookupd for a new topic: a garbled answer fills no disk
+
 # --- accepting ---
 ACCEPT_BACKLOG = 1024  # connections the system keeps until we accept them
 ACCEPTS_PER_TURN = 64  # a storm of connections must not starve those that are there

@@ -109,17 +109,22 @@ class Api:
                 self._log.log(level, "%d %s", response.status, line)
             answer(response)
 
+        self.guard(request, logged, lambda: self._dispatch(request, logged))
+
+    def guard(self, request: Request, answer: Answer, act: Callable[[], None]) -> None:
+        """Run `act`, which answers, now or later; what it raises is answered here. A handler that
+        goes on after `serve` has returned does so through this."""
         try:
-            self._dispatch(request, logged)
+            act()
         except HttpError as error:
-            logged(error_response(error))
+            answer(error_response(error))
         except QueryInvalid:
-            logged(error_response(HttpError(400, "INVALID_REQUEST")))
+            answer(error_response(HttpError(400, "INVALID_REQUEST")))
         except PenstockError as error:
-            logged(error_response(self.error_of(error)))
+            answer(error_response(self.error_of(error)))
         except Exception:
-            self._log.exception("a fault while serving %s %s", request.method, request.target)
-            logged(error_response(HttpError(500, "INTERNAL_ERROR", closes=True)))
+            self._log.exception("a fault while serving %s %s", request.method, request.path)
+            answer(error_response(HttpError(500, "INTERNAL_ERROR", closes=True)))
 
     def _dispatch(self, request: Request, answer: Answer) -> None:
         route = self.route(request.path)

@@ -26,6 +26,7 @@ from penstock.broker.topic import Topic
 from penstock.kernel import IMPLEMENTATION, Engine
 from penstock.log.disk import OsDisk
 from penstock.net.clock import SystemClock
+from penstock.net.fetch import Fetcher
 from penstock.net.http import HttpConnection
 from penstock.net.listener import (
     Acceptor,
@@ -41,6 +42,7 @@ from penstock.nsqd.options import Options
 from penstock.nsqd.protocol import Protocol
 from penstock.nsqd.routes import Identity, Routes
 from penstock.nsqd.session import Session, Shell
+from penstock.nsqd.topics import TopicMaker
 from penstock.wire.identify import Offer, Settings
 
 log = logging.getLogger("penstock.nsqd")
@@ -101,7 +103,13 @@ class Daemon:
         self.broker.on_topic_changed.append(self._on_topic_changed)
         self._offer = make_offer(options)
         clock = self._clock
-        self.protocol = Protocol(self.broker, options, self._offer, clock.wall_ns, clock.mono_ns)
+        self._fetcher = Fetcher(
+            options.http_client_connect_timeout_ns, options.http_client_request_timeout_ns
+        )
+        self.topics = TopicMaker(self.broker, self._fetcher, lambda: [], lambda: self.turn.soon())
+        self.protocol = Protocol(
+            self.broker, self.topics, options, self._offer, clock.wall_ns, clock.mono_ns
+        )
         self.turn = Turn(
             self._loop,
             self.engine,
@@ -170,6 +178,7 @@ class Daemon:
     async def _serve_http(self, sock: socket.socket) -> None:
         routes = Routes(
             self.broker,
+            self.topics,
             self.protocol,
             self.options,
             self._identity(),
@@ -250,6 +259,7 @@ class Daemon:
         self._close_listeners()
         if not self.broken:
             self.broker.exiting = True
+            await self.topics.stop()
             self.turn.soon()
             await self._until(self._publishes_answered, limits.SHUTDOWN_NS)
             await self._hang_up()
@@ -257,6 +267,7 @@ class Daemon:
         if not self.broken:
             self.broker.close()
         self._close_engine()
+        await self._fetcher.close()
         log.info("NSQ: bye")
 
     def _close_listeners(self) -> None:

@@ -57,10 +57,10 @@ FLAGS: tuple[Flag, ...] = (
     Flag("broadcast-http-port", Kind.INT, 0, "HTTP port that clients are told (0: the real one)"),
     Flag("lookupd-tcp-address", Kind.STRINGS, (), "lookupd TCP address (may be repeated)",
          "nsqlookupd_tcp_addresses", LATER),
-    Flag("http-client-connect-timeout", Kind.DURATION, 2 * SECOND, "for outgoing HTTP",
-         effect=LATER),
-    Flag("http-client-request-timeout", Kind.DURATION, 5 * SECOND, "for outgoing HTTP",
-         effect=LATER),
+    Flag("http-client-connect-timeout", Kind.DURATION, limits.FETCH_CONNECT_NS, "of outgoing HTTP"
+         " requests"),
+    Flag("http-client-request-timeout", Kind.DURATION, limits.FETCH_REQUEST_NS, "of outgoing HTTP"
+         " requests, in all"),
     Flag("topology-region", Kind.STRING, "", "region that clients are told"),
     Flag("topology-zone", Kind.STRING, "", "zone that clients are told"),
     # what it stores
@@ -150,6 +150,8 @@ class Options:
     broadcast_address: str
     broadcast_tcp_port: int
     broadcast_http_port: int
+    http_client_connect_timeout_ns: int
+    http_client_request_timeout_ns: int
     topology_region: str
     topology_zone: str
     data_path: str
@@ -185,6 +187,8 @@ _RANGES: dict[str, tuple[int, int | None]] = {
     "node_id": (0, limits.NODE_ID_MAX),
     "broadcast_tcp_port": (0, 65535),
     "broadcast_http_port": (0, 65535),
+    "http_client_connect_timeout_ns": (MS, None),
+    "http_client_request_timeout_ns": (MS, None),
     "sync_every": (1, None),
     "sync_timeout_ns": (1, None),
     "min_disk_free": (0, None),

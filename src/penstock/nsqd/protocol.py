@@ -30,7 +30,9 @@ from penstock.wire.states import State, Verdict, verdict
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.broker.topic import Topic
     from penstock.nsqd.options import Options
+    from penstock.nsqd.topics import Found, TopicMaker
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -82,12 +84,14 @@ class Protocol:
     def __init__(
         self,
         broker: Broker,
+        topics: TopicMaker,
         options: Options,
         offer: Offer,
         wall_ns: Callable[[], int],
         mono_ns: Callable[[], int],
     ) -> None:
         self._broker = broker
+        self._topics = topics
         self._options = options
         self._offer = offer
         self._wall_ns = wall_ns
@@ -129,14 +133,16 @@ class Protocol:
 
     def handle(self, event: tuple[Any, ...]) -> None:
         conn: Conn = event[1]
-        session: Session = conn.owner
+        self._guard(conn.owner, self._handlers[event[0]], *event[2:])
+
+    def _guard(self, session: Session, act: Callable[..., None], *arguments: Any) -> None:
         try:
-            self._handlers[event[0]](session, *event[2:])
+            act(session, *arguments)
         except WireFault as error:
             self._fail(session, error)
         except Exception:
-            log.exception("client(%s): a fault while handling %s", session.remote, event[0])
-            conn.close()
+            log.exception("client(%s): a fault in %s", session.remote, act.__name__)
+            session.conn.close()
 
     def _fail(self, session: Session, error: WireFault) -> None:
         conn = session.conn
@@ -158,7 +164,7 @@ class Protocol:
             raise WireFault(Fault.WRONG_STATE, command)
         if allowed is Verdict.ALLOWED:
             self._commands[command](session, params)
-        if session.awaits is None:
+        if session.awaits is None and not session.waits:
             session.conn.resume()
 
     def _on_body(self, session: Session, body: bytes) -> None:
@@ -167,7 +173,8 @@ class Protocol:
             raise RuntimeError("a body came that no command asked for")
         session.awaits = None
         take(session, body)
-        session.conn.resume()
+        if not session.waits:
+            session.conn.resume()
 
     def _on_body_size(self, session: Session, size: int) -> None:
         command, size_max = session.body_command, session.body_bytes_max
@@ -185,11 +192,41 @@ class Protocol:
         raise bad_pub(Verb(verb), BadPub(kind), topic, a, b)
 
     def _on_topic(self, session: Session, verb: int, topic: bytes) -> None:
+        self._with_topic(session, topic, _PUB_FAULTS[Verb(verb)], lambda topic: None)
+        if not session.waits:
+            session.conn.resume()
+
+    def _with_topic(
+        self, session: Session, name: bytes, fault: Fault, act: Callable[[Topic], None]
+    ) -> None:
+        """Call `act` with the topic: now, or once it has been made, and then resume the session."""
+
+        def act_or_fail(session: Session, found: Found) -> None:
+            try:
+                if isinstance(found, PenstockError):
+                    raise found
+                act(found)
+            except PenstockError as error:
+                raise WireFault(fault, reason_of(error)) from error
+
+        def go_on(session: Session, found: Found) -> None:
+            act_or_fail(session, found)
+            session.conn.resume()
+
+        def done(found: Found) -> None:
+            session.waits = False
+            if not session.gone:
+                self._guard(session, go_on, found)
+
         try:
-            self._broker.topic(topic.decode("ascii"))
+            topic = self._topics.at_once(name.decode("ascii"))
         except PenstockError as error:
-            raise WireFault(_PUB_FAULTS[Verb(verb)], reason_of(error)) from error
-        session.conn.resume()
+            raise WireFault(fault, reason_of(error)) from error
+        if topic is not None:
+            act_or_fail(session, topic)
+        else:
+            session.waits = True
+            self._topics.topic(name.decode("ascii"), done)
 
     def _on_pub_failed(self, session: Session, verb: int, tail: Tail) -> None:
         topic = self._broker.topics.get(tail.topic.decode("ascii"))
@@ -206,6 +243,7 @@ class Protocol:
         raise WireFault(Fault.BAD_PROTOCOL)
 
     def _on_closed(self, session: Session, reason: str) -> None:
+        session.gone = True
         session.stop_heartbeat()
         self.sessions.pop(session.conn.serial, None)
         if session.channel is not None:
@@ -265,15 +303,15 @@ class Protocol:
             raise bad_topic(b"SUB", topic_name)
         if not is_valid_name(channel_name):
             raise WireFault(Fault.BAD_CHANNEL, b"SUB", quote(channel_name))
-        try:
-            topic = self._broker.topic(topic_name.decode("ascii"))
+
+        def subscribe(topic: Topic) -> None:
             channel = topic.channel(channel_name.decode("ascii"))
             channel.subscribe(session.conn, self._options.max_channel_consumers)
-        except PenstockError as error:
-            raise WireFault(Fault.SUB_FAILED, reason_of(error)) from error
-        session.channel = channel
-        session.state = State.SUBSCRIBED
-        session.conn.reply(FrameType.RESPONSE, frames.OK)
+            session.channel = channel
+            session.state = State.SUBSCRIBED
+            session.conn.reply(FrameType.RESPONSE, frames.OK)
+
+        self._with_topic(session, topic_name, Fault.SUB_FAILED, subscribe)
 
     def _rdy(self, session: Session, params: list[bytes]) -> None:
         text = params[1] if len(params) > 1 else b"1"
@@ -355,14 +393,14 @@ class Protocol:
         timeout_ms_max = self._options.max_req_timeout_ns // limits.MS
         if timeout_ms > timeout_ms_max:
             raise WireFault(Fault.DPUB_RANGE, timeout_ms, timeout_ms_max)
-        topic_name = params[1].decode("ascii")
+        topic_name = params[1]
 
         def take(session: Session, body: bytes) -> None:
             due_ns = self._wall_ns() + timeout_ms * limits.MS if timeout_ms else 0
-            try:
-                topic = self._broker.topic(topic_name)
+
+            def append(topic: Topic) -> None:
                 topic.append(session.conn, Verb.DPUB, body, due_ns)
-            except PenstockError as error:
-                raise WireFault(Fault.DPUB_FAILED, reason_of(error)) from error
+
+            self._with_topic(session, topic_name, Fault.DPUB_FAILED, append)
 
         self._read_body(session, b"DPUB", self._options.max_msg_size, take)

@@ -35,6 +35,7 @@ from penstock.wire.names import is_valid_name
 if TYPE_CHECKING:
     from penstock.nsqd.options import Options
     from penstock.nsqd.protocol import Protocol
+    from penstock.nsqd.topics import Found, TopicMaker
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -59,6 +60,7 @@ class Routes(Api):
     def __init__(
         self,
         broker: Broker,
+        topics: TopicMaker,
         protocol: Protocol,
         options: Options,
         identity: Identity,
@@ -68,6 +70,7 @@ class Routes(Api):
     ) -> None:
         super().__init__(log, mono_ns, quiet=frozenset(("/pub", "/mpub")))
         self._broker = broker
+        self._topics = topics
         self._protocol = protocol
         self._options = options
         self._identity = identity
@@ -79,7 +82,7 @@ class Routes(Api):
             "/stats": Route(GET, self._at_once(self._stats)),
             "/pub": Route(POST, self._pub, options.max_msg_size, "MSG_TOO_BIG"),
             "/mpub": Route(POST, self._mpub, options.max_body_size),
-            "/topic/create": Route(POST, self._at_once(self._topic_create)),
+            "/topic/create": Route(POST, self._topic_create),
             "/topic/delete": Route(POST, self._at_once(self._topic_delete)),
             "/topic/empty": Route(POST, self._at_once(self._topic_empty)),
             "/topic/pause": Route(POST, self._at_once(self._topic_pause)),
@@ -152,13 +155,26 @@ class Routes(Api):
 
     # --- publishing ---
 
-    def _publish_topic(self, parameters: Parameters) -> Topic:
+    def _with_topic(
+        self,
+        request: Request,
+        parameters: Parameters,
+        answer: Answer,
+        act: Callable[[Topic], None],
+    ) -> None:
+        """Call `act` with the topic, made when it is not there, which may take a while."""
         name = parameters.get("topic")
         if name is None:
             raise HttpError(400, "MISSING_ARG_TOPIC")
         if not _is_valid(name):
             raise HttpError(400, "INVALID_TOPIC")
-        return self._broker.topic(name)
+
+        def go_on(found: Found) -> None:
+            if isinstance(found, PenstockError):
+                raise found
+            act(found)
+
+        self._topics.topic(name, lambda found: self.guard(request, answer, lambda: go_on(found)))
 
     def _publish(self, topic: Topic, bodies: list[bytes], due_ns: int, answer: Answer) -> None:
         def done(error: PenstockError | None) -> None:
@@ -171,12 +187,15 @@ class Routes(Api):
         if not request.body:
             raise HttpError(400, "MSG_EMPTY")
         parameters = parse_query(request.query)
-        topic = self._publish_topic(parameters)
-        due_ns = 0
-        if "defer" in parameters:
-            delay_ns = self._defer_ns(parameters["defer"])
-            due_ns = self._wall_ns() + delay_ns if delay_ns else 0
-        self._publish(topic, [request.body], due_ns, answer)
+
+        def publish(topic: Topic) -> None:
+            due_ns = 0
+            if "defer" in parameters:
+                delay_ns = self._defer_ns(parameters["defer"])
+                due_ns = self._wall_ns() + delay_ns if delay_ns else 0
+            self._publish(topic, [request.body], due_ns, answer)
+
+        self._with_topic(request, parameters, answer, publish)
 
     def _defer_ns(self, text: str) -> int:
         digits = text[1:] if text[:1] in ("+", "-") else text
@@ -189,18 +208,23 @@ class Routes(Api):
 
     def _mpub(self, request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
-        topic = self._publish_topic(parameters)
+
+        def publish(topic: Topic) -> None:
+            bodies = self._bodies(request, parameters)
+            if bodies:
+                self._publish(topic, bodies, 0, answer)
+            else:
+                answer(OK)
+
+        self._with_topic(request, parameters, answer, publish)
+
+    def _bodies(self, request: Request, parameters: Parameters) -> list[bytes]:
         binary = parameters.get("binary", "false")
         if binary in _FALSE:
-            bodies = self._text_bodies(request.body)
-        else:
-            if binary not in _TRUE:
-                log.warning("deprecated value %r for binary: use true or false", binary)
-            bodies = self._binary_bodies(request.body)
-        if bodies:
-            self._publish(topic, bodies, 0, answer)
-        else:
-            answer(OK)
+            return self._text_bodies(request.body)
+        if binary not in _TRUE:
+            log.warning("deprecated value %r for binary: use true or false", binary)
+        return self._binary_bodies(request.body)
 
     def _text_bodies(self, body: bytes) -> list[bytes]:
         bodies = [line for line in body.split(b"\n") if line]
@@ -241,9 +265,12 @@ class Routes(Api):
         except NotFound as error:
             raise HttpError(404, "TOPIC_NOT_FOUND") from error
 
-    def _topic_create(self, parameters: Parameters) -> Response:
-        self._publish_topic(parameters)
-        return EMPTY
+    def _topic_create(self, request: Request, answer: Answer) -> None:
+        def created(topic: Topic) -> None:
+            answer(EMPTY)
+            self._soon()
+
+        self._with_topic(request, parse_query(request.query), answer, created)
 
     def _topic_delete(self, parameters: Parameters) -> Response:
         self._broker.delete_topic(self._topic(parameters).name)

@@ -2,8 +2,8 @@
 
 Heartbeats go out every interval from the moment of connecting, whatever else is sent. The client
 has two intervals to begin a command (a `NOP` will do), counted from its last one; after that it is
-gone, and is told nothing. A client that waits for the answer to a publish is not silent: we are. A
-client that asked for no heartbeats has no deadline either.
+gone, and is told nothing. A client that waits for the answer to a publish, or for a topic that is
+being made, is not silent: we are. A client that asked for no heartbeats has no deadline either.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class Session:
         self.awaits: Callable[[Session, bytes], None] | None = None  # who takes the next body
         self.body_command = b""  # the command that the body belongs to, and its bound
         self.body_bytes_max = 0
+        self.waits = False  # for a topic that is being made: no command is read meanwhile
+        self.gone = False  # its connection is closed
         self._shell = shell
         self._timer: asyncio.TimerHandle | None = None
         self._beat_ns = 0
@@ -84,7 +86,7 @@ class Session:
         interval_ns = self.settings.heartbeat_ns
         # A client that has sent nothing at all yet, not even the magic, has no deadline.
         last_command_ns = conn.last_command_ns or now_ns
-        silent = now_ns >= last_command_ns + 2 * interval_ns and not conn.pending
+        silent = now_ns >= last_command_ns + 2 * interval_ns and not self._is_waiting()
         reads = not conn.unsent
         if now_ns >= self._beat_ns:
             if self._is_stuck():
@@ -100,6 +102,9 @@ class Session:
         else:  # nobody is there to wait for
             conn.close()
         self._shell.soon()
+
+    def _is_waiting(self) -> bool:
+        return bool(self.conn.pending) or self.waits
 
     def _is_stuck(self) -> bool:
         """The socket took nothing for a whole interval: only the heartbeat was added."""

@@ -1,0 +1,140 @@
+"""Making topics: first ask every connected nsqlookupd which channels the topic has elsewhere.
+
+A topic that is new here may be old in the cluster. Its channels are made before its first message
+is handed out, so that every channel gets a copy, and no consumer that is still on its way here
+misses one. Whoever wants the topic waits until all lookups have ended, each bounded by the HTTP
+client's timeouts; neither the loop nor other connections wait. A lookup that fails is logged and
+counts as an empty list. Several who want the same topic at once share its lookups.
+
+Topics that are there, and all topics while no nsqlookupd is connected, are given at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+from penstock import limits
+from penstock.broker.broker import Broker
+from penstock.broker.topic import Topic
+from penstock.errors import FetchFailed, NameInvalid, PenstockError, Refused
+from penstock.net.fetch import Fetcher, gather_json
+from penstock.wire.names import is_ephemeral, is_valid_name
+
+log = logging.getLogger("penstock.nsqd")
+
+Found = Topic | PenstockError
+Done = Callable[[Found], None]
+
+
+class TopicMaker:
+    """`lookups` gives the HTTP addresses of the connected nsqlookupds. `soon` has a turn run after
+    an answer that came later."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        fetcher: Fetcher,
+        lookups: Callable[[], list[str]],
+        soon: Callable[[], None],
+    ) -> None:
+        self._broker = broker
+        self._fetcher = fetcher
+        self._lookups = lookups
+        self._soon = soon
+        self._waiting: dict[str, list[Done]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def topic(self, name: str, done: Done) -> None:
+        """Call `done` with the topic, or with why there is none: at once, or once the lookups
+        have ended."""
+        try:
+            topic = self.at_once(name)
+        except PenstockError as error:
+            done(error)
+            return
+        if topic is not None:
+            done(topic)
+        else:
+            self._waiting[name].append(done)
+
+    def at_once(self, name: str) -> Topic | None:
+        """The topic when nobody has to be asked; otherwise the asking has begun, and `topic` is to
+        be called. Raises PenstockError."""
+        topic = self._broker.topics.get(name)
+        if topic is not None:
+            return topic
+        if name in self._waiting:
+            return None
+        addresses = self._lookups()
+        if not addresses:
+            return self._broker.topic(name)
+        if not is_valid_name(name.encode("utf-8", "surrogateescape")):
+            raise NameInvalid("topic", name)
+        if self._broker.exiting:
+            raise Refused("exiting")
+        self._waiting[name] = []
+        task = asyncio.get_running_loop().create_task(self._look_up(name, addresses))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return None
+
+    async def stop(self) -> None:
+        """Give up all lookups; those who wait are told that the daemon is exiting."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _look_up(self, name: str, addresses: list[str]) -> None:
+        found: Found = Refused("exiting")
+        try:
+            channels = await self._channels(name, addresses)
+            found = self._make(name, channels)
+        except PenstockError as error:
+            found = error
+        except Exception as error:
+            log.exception("TOPIC(%s): a fault while it was made", name)
+            found = Refused(f"a fault of the program: {error}")
+        finally:
+            for done in self._waiting.pop(name):
+                done(found)
+            self._soon()
+
+    async def _channels(self, name: str, addresses: list[str]) -> list[str]:
+        query = quote(name, safe="")
+        urls = [f"http://{address}/channels?topic={query}" for address in addresses]
+        channels: set[str] = set()
+        for address, answer in zip(addresses, await gather_json(self._fetcher, urls), strict=True):
+            if isinstance(answer, FetchFailed):
+                log.warning("failed to query nsqlookupd for channels of %s: %s", name, answer)
+            else:
+                channels.update(_names(answer, address))
+        return sorted(channels)
+
+    def _make(self, name: str, channels: list[str]) -> Topic:
+        topic = self._broker.topic(name)
+        for channel in channels:
+            if not is_ephemeral(channel):
+                topic.channel(channel)
+        return topic
+
+
+def _names(answer: Any, address: str) -> list[str]:
+    """The channel names of an answer; what is none is left out."""
+    names = answer.get("channels") if isinstance(answer, dict) else None
+    if not isinstance(names, list):
+        log.warning("nsqlookupd %s: no list of channels in its answer", address)
+        return []
+    valid = [
+        name
+        for name in names
+        if isinstance(name, str) and is_valid_name(name.encode("utf-8", "surrogatepass"))
+    ]
+    if len(valid) < len(names):
+        log.warning("nsqlookupd %s: %d bad channel names", address, len(names) - len(valid))
+    if len(valid) > limits.LOOKUP_CHANNELS_MAX:
+        log.warning("nsqlookupd %s: %d channels are too many for one topic", address, len(valid))
+    return valid[: limits.LOOKUP_CHANNELS_MAX]

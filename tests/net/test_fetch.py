@@ -1,0 +1,199 @@
+"""Outgoing HTTP against a server that answers what it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.errors import FetchFailed
+from penstock.net.fetch import Fetcher, gather_json, public
+
+MS = limits.MS
+OK_JSON = b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}'
+
+
+def answer(status: str, body: bytes) -> bytes:
+    return b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status.encode(), len(body), body)
+
+
+class Server:
+    """Says `replies`, one a request, and keeps the requests. None: says nothing."""
+
+    def __init__(self, *replies: bytes | None) -> None:
+        self.replies = list(replies)
+        self.requests: list[bytes] = []
+        self.url = ""
+
+    async def __aenter__(self) -> Server:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while self.replies:
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+            except (asyncio.IncompleteReadError, ConnectionError):
+                break
+            size = 0
+            for line in head.lower().split(b"\r\n"):
+                if line.startswith(b"content-length:"):
+                    size = int(line.split(b":")[1])
+            self.requests.append(head + await reader.readexactly(size))
+            reply = self.replies.pop(0)
+            if reply is None:
+                await reader.read()
+                break
+            writer.write(reply)
+        writer.close()
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, 10))
+
+
+async def failure(fetcher: Fetcher, url: str) -> FetchFailed:
+    with pytest.raises(FetchFailed) as caught:
+        await fetcher.get_json(url)
+    return caught.value
+
+
+async def with_fetcher(server: Server, test: Any, **options: Any) -> None:
+    fetcher = Fetcher(**options)
+    try:
+        async with server:
+            await test(fetcher, server)
+    finally:
+        await fetcher.close()
+
+
+def check(*replies: bytes | None, test: Any, **options: Any) -> None:
+    run(with_fetcher(Server(*replies), test, **options))
+
+
+def test_get_json_sends_the_url_as_it_is() -> None:
+    async def test(fetcher: Fetcher, server: Server) -> None:
+        assert await fetcher.get_json(server.url + "/a?b=%2Fc+d%FF", {"X-Mine": "1"}) == {"a": 1}
+        head = server.requests[0]
+        assert head.startswith(b"GET /a?b=%2Fc+d%FF HTTP/1.1\r\n")
+        assert b"Accept: application/vnd.nsq; version=1.0\r\n" in head
+        assert b"X-Mine: 1\r\n" in head
+
+    check(OK_JSON, test=test)
+
+
+def test_post_json() -> None:
+    async def test(fetcher: Fetcher, server: Server) -> None:
+        assert await fetcher.post_json(server.url + "/x", {"a": [1]}) == {"a": 1}
+        assert await fetcher.post_json(server.url + "/x") is None
+        first, second = server.requests
+        assert first.endswith(b'\r\n\r\n{"a":[1]}')
+        assert b"Content-Type: application/json\r\n" in first
+        assert b"application/json" not in second
+
+    check(OK_JSON, answer("200 OK", b""), test=test)
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "reason"),
+    [
+        (answer("404 Not Found", b'{"message":"TOPIC_NOT_FOUND"}'), 404,
+         "got response 404 TOPIC_NOT_FOUND"),
+        (answer("500 Oh", b"x"), 500, "got response 500"),
+        (answer("403 Forbidden", b"[]"), 403, "got response 403"),
+        (answer("403 Forbidden", b'{"https_port":0}'), 403, "got response 403"),
+        (answer("403 Forbidden", b'{"https_port":true}'), 403, "got response 403"),
+        (answer("200 OK", b"{"), 200, "the answer is not JSON"),
+        (answer("200 OK", b"[" * 100_000), 200, "the answer is not JSON"),
+        (answer("200 OK", b""), 200, "the answer is not JSON"),
+        (answer("200 OK", b"x" * 101), 200, "the answer has more than 100 bytes"),
+    ],
+)  # fmt: skip
+def test_what_is_no_document(reply: bytes, status: int, reason: str) -> None:
+    async def test(fetcher: Fetcher, server: Server) -> None:
+        error = await failure(fetcher, server.url + "/path?secret=1")
+        assert (error.status, error.reason) == (status, reason)
+        assert error.url == server.url + "/path"
+        assert "secret" not in str(error)
+
+    small = {"answer_bytes_max": 100} if b"x" * 101 in reply else {}
+    check(reply, test=test, **small)
+
+
+@pytest.mark.parametrize(
+    "reply", [b"garbage\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9"]
+)
+def test_what_is_no_http(reply: bytes) -> None:
+    async def test(fetcher: Fetcher, server: Server) -> None:
+        error = await failure(fetcher, server.url + "/?secret=s3cret")
+        assert error.status == 0
+        assert "s3cret" not in str(error)
+
+    check(reply, test=test)
+
+
+def test_silence_ends_by_the_clock() -> None:
+    async def test(fetcher: Fetcher, server: Server) -> None:
+        assert (await failure(fetcher, server.url)).reason == "timed out"
+
+    check(None, test=test, request_timeout_ns=50 * MS)
+
+
+def test_nobody_is_there() -> None:
+    async def test() -> None:
+        fetcher = Fetcher()
+        async with Server() as server:
+            url = server.url
+        assert (await failure(fetcher, url + "/?secret=s3cret")).status == 0
+        for bad in ("", "no url", "http://", "http://[::1/", "ftp://127.0.0.1/x"):
+            assert (await failure(fetcher, bad)).status == 0
+        await fetcher.close()
+
+    run(test())
+
+
+def test_a_daemon_that_wants_tls_is_asked_again_over_https() -> None:
+    async def test(fetcher: Fetcher, server: Server) -> None:
+        asked: list[str] = []
+        request = fetcher._request
+
+        async def spy(method: str, url: str, *rest: Any) -> Any:
+            asked.append(url)
+            return await request(method, server.url if url.startswith("https") else url, *rest)
+
+        fetcher._request = spy  # type: ignore[method-assign]
+        assert await fetcher.get_json(server.url + "/a?b=1") == {"a": 1}
+        assert asked == [server.url + "/a?b=1", "https://127.0.0.1:4152/a?b=1"]
+
+    body = b'{"message": "TLS_REQUIRED", "https_port": 4152}'
+    check(answer("403 Forbidden", body), OK_JSON, test=test)
+
+
+def test_gather_keeps_the_order_and_the_failures() -> None:
+    async def test(fetcher: Fetcher, server: Server) -> None:
+        found = await gather_json(fetcher, [server.url, "http://127.0.0.1:1/none"])
+        assert found[0] == {"a": 1}
+        assert isinstance(found[1], FetchFailed)
+
+    check(OK_JSON, test=test, tls=ssl.create_default_context())
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://u:p@host:1/a?secret=x#f", "http://host:1/a"),
+        ("https://[::1]:2/", "https://[::1]:2/"),
+        ("http://[::1", "a malformed URL"),
+    ],
+)
+def test_what_a_log_may_show(url: str, shown: str) -> None:
+    assert public(url) == shown

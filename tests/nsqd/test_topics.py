@@ -1,0 +1,194 @@
+"""Topics are made after the lookups, once, and everybody who waits is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.errors import FetchFailed, NameInvalid, NotFound, PenstockError, Refused
+from penstock.nsqd.topics import TopicMaker
+
+
+class FakeTopic:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.channels: list[str] = []
+
+    def channel(self, name: str) -> None:
+        self.channels.append(name)
+
+
+class FakeBroker:
+    def __init__(self) -> None:
+        self.topics: dict[str, FakeTopic] = {}
+        self.exiting = False
+
+    def topic(self, name: str) -> FakeTopic:
+        if self.exiting:
+            raise Refused("exiting")
+        return self.topics.setdefault(name, FakeTopic(name))
+
+
+class FakeFetcher:
+    """Answers by URL; an answer that is an exception is raised. Waits for `release`."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+        self.release = asyncio.Event()
+
+    async def get_json(self, url: str) -> Any:
+        self.asked.append(url)
+        await self.release.wait()
+        answer = self.answers[url.removeprefix("http://").partition("/")[0]]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class World:
+    def __init__(self, **answers: Any) -> None:
+        self.broker = FakeBroker()
+        self.fetcher = FakeFetcher(answers)
+        self.lookups = list(answers)
+        self.turns = 0
+        self.found: list[Any] = []
+        self.maker = TopicMaker(
+            self.broker,  # type: ignore[arg-type]
+            self.fetcher,  # type: ignore[arg-type]
+            lambda: self.lookups,
+            self._soon,
+        )
+
+    def _soon(self) -> None:
+        self.turns += 1
+
+    def ask(self, name: str) -> None:
+        self.maker.topic(name, self.found.append)
+
+    async def wait(self) -> None:
+        self.fetcher.release.set()
+        while self.maker._tasks:
+            await asyncio.sleep(0)
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, 5))
+
+
+def test_at_once_without_lookupds_and_for_topics_that_are_there() -> None:
+    async def test() -> None:
+        world = World()
+        world.ask("t")
+        assert world.found == [world.broker.topics["t"]]
+        world.lookups = ["a:1"]
+        world.ask("t")
+        assert len(world.found) == 2
+        assert world.maker.at_once("t") is world.found[0]
+        assert world.fetcher.asked == []
+
+    run(test())
+
+
+def test_channels_of_all_lookupds_are_made_before_anybody_is_told() -> None:
+    async def test() -> None:
+        world = World(
+            a={"channels": ["c1", "c2", "gone#ephemeral"]},
+            b={"channels": ["c2", "c3", "bad$", 7, "\ud800", "x" * 65]},
+            c=FetchFailed("http://c", "timed out"),
+            d=["no", "object"],
+            e={"channels": None},
+        )
+        world.ask("t#ephemeral")
+        await asyncio.sleep(0)
+        assert world.found == []
+        assert world.broker.topics == {}
+        await world.wait()
+        (topic,) = world.found
+        assert topic.channels == ["c1", "c2", "c3"]
+        assert sorted(world.fetcher.asked) == [
+            f"http://{a}/channels?topic=t%23ephemeral" for a in "abcde"
+        ]
+        assert world.turns == 1
+
+    run(test())
+
+
+def test_failed_lookups_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        many = {"channels": [f"c{n}" for n in range(limits.LOOKUP_CHANNELS_MAX + 1)]}
+        world = World(a=FetchFailed("http://a/channels", "timed out"), b=many, c={"channels": [7]})
+        world.ask("t")
+        await world.wait()
+        assert len(world.found[0].channels) == limits.LOOKUP_CHANNELS_MAX
+
+    with caplog.at_level(logging.WARNING, "penstock.nsqd"):
+        run(test())
+    text = caplog.text
+    assert "failed to query nsqlookupd for channels of t: http://a/channels: timed out" in text
+    assert "nsqlookupd b: 1001 channels are too many for one topic" in text
+    assert "nsqlookupd c: 1 bad channel names" in text
+
+
+def test_several_who_wait_share_one_lookup() -> None:
+    async def test() -> None:
+        world = World(a={"channels": []})
+        for name in ("t", "u", "t"):
+            world.ask(name)
+        assert world.maker.at_once("t") is None
+        await world.wait()
+        assert sorted(topic.name for topic in world.found) == ["t", "t", "u"]
+        assert len(world.fetcher.asked) == 2
+
+    run(test())
+
+
+def test_errors_reach_those_who_wait() -> None:
+    async def test() -> None:
+        world = World(a={"channels": []})
+        world.ask("bad$")
+        assert isinstance(world.found.pop(), NameInvalid)
+        world.ask("t")
+        world.broker.exiting = True
+        world.ask("u")
+        refused: PenstockError = world.found.pop()
+        assert isinstance(refused, Refused)
+        await world.wait()
+        assert isinstance(world.found.pop(), Refused)
+        with pytest.raises(Refused):
+            world.maker.at_once("v")
+
+    run(test())
+
+
+@pytest.mark.parametrize("fault", [NotFound("topic", "t"), RuntimeError("a bug")])
+def test_a_fault_reaches_them_too(fault: Exception) -> None:
+    async def test() -> None:
+        world = World(a={"channels": []})
+
+        def fail(name: str) -> FakeTopic:
+            raise fault
+
+        world.broker.topic = fail  # type: ignore[method-assign]
+        world.ask("t")
+        await world.wait()
+        assert isinstance(world.found[0], PenstockError)
+
+    run(test())
+
+
+def test_a_stop_ends_the_waiting() -> None:
+    async def test() -> None:
+        world = World(a={"channels": []})
+        world.ask("t")
+        await asyncio.sleep(0)
+        await world.maker.stop()
+        assert isinstance(world.found[0], Refused)
+        assert world.broker.topics == {}
+
+    run(test())
