@@ -27,7 +27,7 @@ STOP_SECONDS_MAX = 15.0
 
 
 def demo_main(argv: Sequence[str]) -> int:
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     tcp = parse_address(options.tcp_address, "--tcp-address")
     http = parse_address(options.http_address, "--http-address")
     taken = [address for address in (tcp, http) if not _is_free(address)]
@@ -54,7 +54,7 @@ def demo_main(argv: Sequence[str]) -> int:
         _stop_daemon(daemon)
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="penstock demo",
         description="Start nsqd with a producer and two channels, and show their rates.",

@@ -24,7 +24,7 @@ SOUND, FOUND, USAGE = 0, 1, 2
 
 def log_main(argv: list[str]) -> int:
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = parser().parse_args(argv)
     except SystemExit as leaving:  # argparse has said what is wrong, or printed the help
         return SOUND if leaving.code in (None, 0) else USAGE
     try:
@@ -41,7 +41,7 @@ def log_main(argv: list[str]) -> int:
         return USAGE
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="penstock log",
         description="Look at stored messages. PATH is a data directory, a topic, a partition or a "

@@ -21,6 +21,16 @@ VERBS = {
     "demo": VerbEntry(
         "penstock.tools.demo", "demo_main", "start nsqd with a producer and consumers, show rates"
     ),
+    "stats": VerbEntry(
+        "penstock.tools.stats", "stats_main", "what flows and what waits, once or with --watch"
+    ),
+    "topic": VerbEntry(
+        "penstock.tools.topic", "topic_main", "list, make, change and remove topics"
+    ),
+    "channel": VerbEntry(
+        "penstock.tools.channel", "channel_main", "list, make, change and remove channels"
+    ),
+    "pub": VerbEntry("penstock.tools.pub", "pub_main", "publish a message, or lines of input"),
     "log": VerbEntry(
         "penstock.tools.log",
         "log_main",
@@ -29,12 +39,15 @@ VERBS = {
     "bench": VerbEntry(
         "penstock.bench.main", "bench_main", "measure this build against its budgets and a peer"
     ),
+    "completion": VerbEntry(
+        "penstock.tools.completion", "completion_main", "print a completion script: bash or zsh"
+    ),
 }
 
 
 def help_text() -> str:
     lines = ["usage: penstock <verb> [arguments]", "", "verbs:"]
-    lines += [f"  {verb:<8} {entry.help}" for verb, entry in VERBS.items()]
+    lines += [f"  {verb:<10} {entry.help}" for verb, entry in VERBS.items()]
     lines += ["", "penstock <verb> --help says more; penstock --version prints the version"]
     return "\n".join(lines)
 

@@ -1,0 +1,95 @@
+"""`penstock channel`: list, make, change and remove the channels of a topic."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from penstock.errors import PenstockError
+from penstock.tools import nodes
+from penstock.tools.stats import as_json, look
+from penstock.tools.topic import act, configure
+from penstock.tools.verbs import DONE, FAILED, print_json, run_verb
+
+ACTIONS = {
+    "create": "make it; it gets the messages from now on, the first one gets the backlog too",
+    "delete": "remove it and what it has yet to deliver; asks for --yes",
+    "empty": "drop what it has yet to deliver, in flight and delayed; asks for --yes",
+    "pause": "stop delivering",
+    "unpause": "deliver again",
+}
+DESTRUCTIVE = frozenset({"delete", "empty"})
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="penstock channel", description="Channels of a topic.")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    listing = verbs.add_parser("list", help="the names, sorted")
+    listing.add_argument("topic", metavar="TOPIC")
+    listing.add_argument("--json", action="store_true", help="for programs")
+    nodes.add_arguments(listing)
+    show = verbs.add_parser("config", help="show its settings, or change them: NAME=VALUE ...")
+    _add_common(show)
+    show.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="empty value: the default")
+    redrive = verbs.add_parser("redrive", help="deliver its dead letters anew")
+    _add_common(redrive)
+    redrive.add_argument("--count", type=int, default=0, metavar="N", help="so many (0: all)")
+    for verb, about in ACTIONS.items():
+        action = verbs.add_parser(verb, help=about)
+        _add_common(action)
+        if verb in DESTRUCTIVE:
+            action.add_argument("--yes", action="store_true", help="do it without asking")
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("channel", metavar="CHANNEL")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    nodes.add_arguments(parser)
+
+
+def channel_main(argv: Sequence[str]) -> int:
+    return run_verb(parser(), argv, _run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.verb == "list":
+        return _list(arguments)
+    target = {"topic": arguments.topic, "channel": arguments.channel}
+    if arguments.verb == "config":
+        return configure(arguments, "/channel/config", target)
+    if arguments.verb == "redrive":
+        return _redrive(arguments, target)
+    name = f"channel {arguments.channel} of topic {arguments.topic}"
+    return act(arguments, f"/channel/{arguments.verb}", target, name)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    state = look(nodes.nodes(arguments), arguments.topic, "")
+    if not state.rows:
+        reasons = [f"{address}: {why}" for address, why in state.failures.items()]
+        raise PenstockError("; ".join(reasons) or f"no such topic: {arguments.topic}")
+    if arguments.json:
+        print_json(as_json(state, {})["topics"][arguments.topic]["channels"])
+    else:
+        for _, channel in sorted(state.rows):
+            if channel:
+                print(channel)
+    return FAILED if state.failures else DONE
+
+
+def _redrive(arguments: argparse.Namespace, target: dict[str, str]) -> int:
+    if arguments.count < 0:
+        raise PenstockError(f"--count {arguments.count}: must be 0 (all) or more")
+    if arguments.count:
+        target["count"] = str(arguments.count)
+    answers = {
+        node.address: node.post("/channel/redrive", target) for node in nodes.nodes(arguments)
+    }
+    if arguments.json:
+        print_json(answers)
+    else:
+        for address, answer in answers.items():
+            print(f"{address}: {answer}")
+    return DONE

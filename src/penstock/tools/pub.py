@@ -1,0 +1,95 @@
+"""`penstock pub`: publish from the command line: one message, or a line of input each."""
+
+from __future__ import annotations
+
+import argparse
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+from penstock import limits
+from penstock.command.durations import parse_duration
+from penstock.errors import PenstockError
+from penstock.tools import nodes, terminal
+from penstock.tools.verbs import DONE, print_json, run_verb
+
+BATCH_MESSAGES = 1000
+BATCH_BYTES = 1 << 20  # of bodies in one request: far below any daemon's bound, far above its cost
+
+_U32 = struct.Struct(">I")
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock pub",
+        description="Publish BODY, or every line of the input when there is no BODY. It ends when "
+        "all of it is acknowledged; empty lines are left out.",
+    )
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("body", nargs="?", metavar="BODY")
+    parser.add_argument("--delay", default="0", metavar="DURATION", help="such as 30s, 1h30m")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    nodes.add_arguments(parser)
+    return parser
+
+
+def pub_main(argv: Sequence[str]) -> int:
+    return run_verb(parser(), argv, _run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        delay_ms = parse_duration(arguments.delay) // limits.MS
+    except ValueError as error:
+        raise PenstockError(f"--delay: {error}") from error
+    if delay_ms < 0:
+        raise PenstockError(f"--delay {arguments.delay}: must not be negative")
+    parameters = {"topic": arguments.topic}
+    if delay_ms:
+        parameters["defer"] = str(delay_ms)
+    node = nodes.nodes(arguments)[0]
+    if arguments.body is not None:
+        node.post("/pub", parameters, arguments.body.encode("utf-8", "surrogateescape"))
+        published = 1
+    else:
+        published = _publish_lines(node, parameters, sys.stdin.buffer)
+    if arguments.json:
+        print_json({"node": node.address, "topic": arguments.topic, "published": published})
+    else:
+        print(f"{published:,} published to {arguments.topic} on {node.address}", file=sys.stderr)
+    return DONE
+
+
+def _publish_lines(node: nodes.Node, parameters: dict[str, str], stream: BinaryIO) -> int:
+    progress = terminal.Progress("published")
+    published = 0
+    try:
+        for batch in batches(line.rstrip(b"\n") for line in stream):
+            body = b"".join([_U32.pack(len(batch)), *(_U32.pack(len(b)) + b for b in batch)])
+            node.post("/mpub", parameters | {"binary": "true"}, body)
+            published += len(batch)
+            progress.show(published)
+    except nodes.NodeFailed as error:
+        raise PenstockError(
+            f"{error} (acknowledged before that: {published}; the next {BATCH_MESSAGES} at most "
+            "may or may not be stored)"
+        ) from error
+    finally:
+        progress.end()
+    return published
+
+
+def batches(bodies: Iterator[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    held_bytes = 0
+    for body in bodies:
+        if not body:
+            continue
+        if batch and (held_bytes + len(body) > BATCH_BYTES or len(batch) == BATCH_MESSAGES):
+            yield batch
+            batch, held_bytes = [], 0
+        batch.append(body)
+        held_bytes += len(body)
+    if batch:
+        yield batch

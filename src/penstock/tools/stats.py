@@ -1,0 +1,181 @@
+"""`penstock stats`: depth, flow and health of topics and channels, once or again and again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.tools import nodes, terminal
+from penstock.tools.verbs import DONE, FAILED, print_json, run_verb
+
+Row = dict[str, Any]
+Key = tuple[str, str]  # topic, channel ("" for the topic itself)
+
+SUMMED = (
+    "depth",
+    "in_flight_count",
+    "deferred_count",
+    "message_count",
+    "requeue_count",
+    "timeout_count",
+    "client_count",
+)
+HEADS = ("", "DEPTH", "IN FLIGHT", "DELAYED", "MESSAGES", "RATE/s", "REQUEUED", "TIMED OUT", "CONN")
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock stats", description="What flows and what waits, summed over the nodes."
+    )
+    parser.add_argument("topic", nargs="?", default="", metavar="TOPIC", help="only this one")
+    parser.add_argument("channel", nargs="?", default="", metavar="CHANNEL", help="only this one")
+    parser.add_argument("--watch", action="store_true", help="go on, with rates")
+    parser.add_argument(
+        "--interval", type=_interval, default=2.0, metavar="SECONDS", help="between looks (2)"
+    )
+    parser.add_argument("--count", type=int, default=0, metavar="N", help="stop after N looks")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    nodes.add_arguments(parser)
+    return parser
+
+
+def _interval(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 3600")
+    return seconds
+
+
+def stats_main(argv: Sequence[str]) -> int:
+    return run_verb(parser(), argv, _run)
+
+
+class Look:
+    """The state of all nodes at one moment."""
+
+    def __init__(self, documents: dict[str, Row], failures: dict[str, str]) -> None:
+        self.at = time.monotonic()
+        self.documents = documents
+        self.failures = failures
+        self.rows: dict[Key, Row] = {}
+        for document in documents.values():
+            for topic in document["topics"] or ():
+                self._add((topic["topic_name"], ""), topic)
+                for channel in topic["channels"]:
+                    self._add((topic["topic_name"], channel["channel_name"]), channel)
+
+    def _add(self, key: Key, row: Row) -> None:
+        total = self.rows.setdefault(key, dict.fromkeys(SUMMED, 0) | {"paused": False})
+        for name in SUMMED:
+            total[name] += row.get(name, 0)
+        total["paused"] = total["paused"] or row["paused"]
+
+
+def look(members: Sequence[nodes.Node], topic: str, channel: str) -> Look:
+    documents: dict[str, Row] = {}
+    failures: dict[str, str] = {}
+    query = {"format": "json", "include_clients": "false", "include_mem": "false"}
+    if topic:
+        query["topic"] = topic
+    if channel:
+        query["channel"] = channel
+    for node in members:
+        try:
+            documents[node.address] = node.get("/stats", query)
+        except nodes.NodeFailed as error:
+            failures[node.address] = error.reason
+    return Look(documents, failures)
+
+
+def rates(now: Look, before: Look | None) -> dict[Key, float]:
+    """Messages a second into each topic and channel."""
+    if before is None:
+        return {}
+    seconds = max(now.at - before.at, 1e-9)
+    return {
+        key: max(0, row["message_count"] - before.rows[key]["message_count"]) / seconds
+        for key, row in now.rows.items()
+        if key in before.rows
+    }
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    members = nodes.nodes(arguments)
+    before: Look | None = None
+    looks = 0
+    while True:
+        now = look(members, arguments.topic, arguments.channel)
+        if not now.documents and not arguments.watch:
+            raise PenstockError("; ".join(f"{a}: {why}" for a, why in now.failures.items()))
+        _show(now, rates(now, before), arguments)
+        looks += 1
+        if not arguments.watch or looks == arguments.count:
+            return FAILED if now.failures else DONE
+        before = now
+        time.sleep(arguments.interval)
+
+
+def _show(now: Look, flow: dict[Key, float], arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print_json(as_json(now, flow), indent=None if arguments.watch else 2)
+        return
+    lines = [*_node_lines(now), *_table(now, flow)]
+    if arguments.watch and terminal.is_watched(sys.stdout):
+        sys.stdout.write("\x1b[H\x1b[2J")
+    print("\n".join(lines), flush=True)
+
+
+def as_json(now: Look, flow: dict[Key, float]) -> Row:
+    topics: dict[str, Row] = {}
+    for (topic, channel), row in sorted(now.rows.items()):
+        shown = {**row, "rate": round(flow.get((topic, channel), 0.0), 1)}
+        if channel:
+            topics[topic]["channels"][channel] = shown
+        else:
+            topics[topic] = {**shown, "channels": {}}
+    health = {address: document["health"] for address, document in now.documents.items()}
+    return {"nodes": {**health, **now.failures}, "topics": topics}
+
+
+def _node_lines(now: Look) -> list[str]:
+    lines = []
+    for address, document in now.documents.items():
+        healthy = document["health"] == "OK"
+        health = terminal.painted(
+            document["health"], terminal.GREEN if healthy else terminal.RED, sys.stdout
+        )
+        up = terminal.span(time.time() - document["start_time"])
+        lines.append(f"{address}  v{document['version']}  up {up}  {health}")
+    lines += [
+        f"{address}  {terminal.painted(reason, terminal.RED)}"
+        for address, reason in now.failures.items()
+    ]
+    return [*lines, ""]
+
+
+def _table(now: Look, flow: dict[Key, float]) -> list[str]:
+    if not now.rows:
+        return ["no topics"]
+    rows = [_cells(key, row, flow.get(key)) for key, row in sorted(now.rows.items())]
+    return terminal.table(("TOPIC / CHANNEL", *HEADS[1:]), rows)
+
+
+def _cells(key: Key, row: Row, rate: float | None) -> list[str]:
+    topic, channel = key
+    name = f"  {channel}" if channel else topic
+    if row["paused"]:
+        name += " (paused)"
+    numbers = [terminal.short(row[name]) for name in SUMMED]
+    shown_rate = "-" if rate is None else terminal.short(rate)
+    depth, in_flight, delayed, messages, requeued, timed_out, connections = numbers
+    if not channel:
+        return [name, depth, "", "", messages, shown_rate, "", "", ""]
+    cells = [depth, in_flight, delayed, messages, shown_rate, requeued, timed_out, connections]
+    return [name, *cells]

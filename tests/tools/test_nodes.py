@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import argparse
+import http.server
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.tools import nodes
+from penstock.tools.nodes import Node, NodeFailed
+
+ANSWERS = {
+    "/stats?format=json": (200, b'{"topics":[]}'),
+    "/ping": (200, b"OK"),
+    "/topic/delete?topic=a%26b": (404, b'{"message":"TOPIC_NOT_FOUND"}'),
+    "/broken": (500, b"oh no"),
+    "/nodes": (
+        200,
+        json.dumps(
+            {
+                "producers": [
+                    {"broadcast_address": "::1", "http_port": 2},
+                    {"broadcast_address": "b", "http_port": 1},
+                    {"broadcast_address": "a", "http_port": 1},
+                ]
+            }
+        ).encode(),
+    ),
+}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        status, body = ANSWERS[self.path]
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, *_: object) -> None:
+        """Tests are silent."""
+
+    def address_string(self) -> str:
+        return "a unix socket has none"
+
+
+class UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+
+def served(server: socketserver.BaseServer) -> Iterator[socketserver.BaseServer]:
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    for _ in served(server):
+        yield f"127.0.0.1:{server.server_address[1]}"
+
+
+def arguments(nsqd: list[str] | None = None, lookupd: list[str] | None = None) -> object:
+    return argparse.Namespace(nsqd_http_address=nsqd, lookupd_http_address=lookupd)
+
+
+def addresses(*given: list[str] | None) -> list[str]:
+    return nodes.addresses(arguments(*given))  # type: ignore[arg-type]
+
+
+def test_json_and_text_over_one_connection(address: str) -> None:
+    for form in (address, f"http://{address}"):
+        node = Node(form)
+        assert node.get("/stats", {"format": "json"}) == {"topics": []}
+        assert node.post("/ping", body=b"x") == "OK"
+
+
+def test_a_refusal_carries_the_status_and_the_code(address: str) -> None:
+    node = Node(address)
+    with pytest.raises(NodeFailed, match="404 TOPIC_NOT_FOUND") as caught:
+        node.post("/topic/delete", {"topic": "a&b"})
+    assert caught.value.status == 404
+    with pytest.raises(NodeFailed, match="500 oh no"):
+        node.get("/broken")
+
+
+def test_a_unix_socket(tmp_path: Path) -> None:
+    path = str(tmp_path / "http")
+    for _ in served(UnixServer(path, Handler)):
+        node = Node(path)
+        assert node.get("/ping") == "OK"
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(NodeFailed, match=r"127.0.0.1:1: no answer: .*refused"):
+        Node("127.0.0.1:1").get("/ping")
+
+
+@pytest.mark.parametrize("text", ["here", "here:port", "ftp://here:1", "http://"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(NodeFailed) as caught:
+        Node(text)
+    assert caught.value.address == text
+
+
+def test_which_nodes(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PENSTOCK_NSQD_HTTP_ADDRESS", raising=False)
+    monkeypatch.delenv("PENSTOCK_LOOKUPD_HTTP_ADDRESS", raising=False)
+    assert addresses() == [nodes.DEFAULT_ADDRESS]
+    assert addresses(["x:1", "y:2"]) == ["x:1", "y:2"]
+    assert addresses(None, [address]) == ["[::1]:2", "a:1", "b:1"]
+    monkeypatch.setenv("PENSTOCK_LOOKUPD_HTTP_ADDRESS", f"127.0.0.1:1, {address}")
+    assert addresses() == ["[::1]:2", "a:1", "b:1"]  # one lookupd of two is enough
+    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", "z:1,")
+    assert addresses() == ["z:1"]
+
+
+def test_both_kinds_of_address_are_refused() -> None:
+    with pytest.raises(PenstockError, match="not both"):
+        addresses(["a:1"], ["b:1"])
+
+
+def test_no_lookupd_answers() -> None:
+    with pytest.raises(NodeFailed, match="no answer"):
+        addresses(None, ["127.0.0.1:1"])

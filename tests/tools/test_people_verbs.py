@@ -1,0 +1,141 @@
+"""`penstock stats|topic|channel|pub` against a real daemon, as a person and as a program."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.tools.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("people") / "data", "--durability=os") as running:
+        yield running
+
+
+@pytest.fixture
+def run(daemon: Daemon, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", f"127.0.0.1:{daemon.http_port}")
+
+    def call(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = main(arguments)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def as_json(result: tuple[int, str, str]) -> Any:
+    code, out, err = result
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_the_life_of_a_topic(run: Run) -> None:
+    assert run("topic", "create", "life")[0] == 0
+    assert run("channel", "create", "life", "one")[0] == 0
+    assert run("channel", "create", "life", "two")[0] == 0
+    assert run("channel", "list", "life")[1] == "one\ntwo\n"
+    assert run("channel", "pause", "life", "one")[0] == 0
+    assert as_json(run("channel", "list", "life", "--json"))["one"]["paused"] is True
+    assert run("channel", "unpause", "life", "one")[0] == 0
+    assert as_json(run("channel", "list", "life", "--json"))["one"]["paused"] is False
+    assert "life" in run("topic", "list")[1].split()
+    assert run("channel", "delete", "life", "one", "--yes")[0] == 0
+    assert run("channel", "list", "life")[1] == "two\n"
+    assert run("topic", "delete", "life", "--yes")[0] == 0
+    assert "life" not in run("topic", "list")[1].split()
+
+
+def test_lines_of_input_are_published_in_order(run: Run, daemon: Daemon) -> None:
+    lines = b"".join(b"line %d\n" % number for number in range(2_500)) + b"\n\nlast"
+    code, out, err = run("pub", "lines", stdin=lines)
+    assert (code, out) == (0, "")
+    assert err == f"2,501 published to lines on 127.0.0.1:{daemon.http_port}\n"
+    run("channel", "create", "lines", "all")
+    shown = as_json(run("stats", "lines", "--json"))["topics"]["lines"]
+    assert shown["message_count"] == 2_501
+    assert shown["channels"]["all"]["depth"] == 2_501
+
+
+def test_one_message_and_a_delay(run: Run) -> None:
+    run("topic", "create", "later")
+    run("channel", "create", "later", "all")
+    answer = as_json(run("pub", "later", "hello", "--delay", "1h", "--json"))
+    assert answer["published"] == 1
+    row = as_json(run("stats", "later", "--json"))["topics"]["later"]["channels"]["all"]
+    assert (row["depth"], row["deferred_count"]) == (0, 1)
+
+
+@pytest.mark.parametrize("delay", ["soon", "-5s", "5"])
+def test_a_delay_that_is_none(run: Run, delay: str) -> None:
+    code, _, err = run("pub", "later", "x", f"--delay={delay}")
+    assert code == 1
+    assert err.startswith("penstock pub: --delay")
+
+
+def test_destroying_asks_first(run: Run) -> None:
+    run("topic", "create", "dear")
+    code, _, err = run("topic", "delete", "dear")
+    assert code == 1
+    assert "give --yes" in err
+    assert "dear" in run("topic", "list")[1].split()
+
+
+def test_what_is_not_there_is_a_failure_with_the_reason(run: Run) -> None:
+    code, out, _ = run("topic", "empty", "never-made", "--yes")
+    assert (code, "404 TOPIC_NOT_FOUND" in out) == (1, True)
+    code, _, err = run("channel", "list", "never-made")
+    assert (code, err) == (1, "penstock channel: no such topic: never-made\n")
+    code, _, err = run("pub", "bad name", "x")
+    assert (code, "400 INVALID_TOPIC" in err) == (1, True)
+
+
+def test_stats_for_people(run: Run) -> None:
+    run("topic", "create", "seen")
+    run("channel", "create", "seen", "here")
+    run("pub", "seen", "x")
+    code, out, _ = run("stats", "seen", "here")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0].endswith("OK")
+    heads = "TOPIC / CHANNEL DEPTH IN FLIGHT DELAYED MESSAGES RATE/s REQUEUED TIMED OUT CONN"
+    assert " ".join(lines[2].split()) == heads
+    assert lines[4].split() == ["here", "1", "0", "0", "1", "-", "0", "0", "0"]
+
+
+def test_watching_shows_rates(run: Run) -> None:
+    run("topic", "create", "watched")
+    code, out, _ = run("stats", "watched", "--watch", "--count", "2", "--interval", "0.1", "--json")
+    assert code == 0
+    looks = [json.loads(line) for line in out.splitlines()]
+    assert [look["topics"]["watched"]["rate"] for look in looks] == [0.0, 0.0]
+
+
+def test_a_node_that_is_away_is_named_and_the_others_are_shown(run: Run, daemon: Daemon) -> None:
+    here = f"127.0.0.1:{daemon.http_port}"
+    flags = ["--nsqd-http-address", here, "--nsqd-http-address", "127.0.0.1:1"]
+    code, out, _ = run("stats", "--json", *flags)
+    assert code == 1
+    nodes = json.loads(out)["nodes"]
+    assert nodes[here] == "OK"
+    assert nodes["127.0.0.1:1"].startswith("no answer")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["topic"], ["topic", "fly"], ["channel", "create", "one"], ["stats", "--interval", "0"]],
+)
+def test_a_wrong_command_line(run: Run, arguments: list[str]) -> None:
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert "usage: penstock" in err
