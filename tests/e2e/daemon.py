@@ -39,14 +39,18 @@ class Daemon:
     It can be started again after `stop` or `kill`, on the same data path.
     """
 
-    def __init__(self, data_path: Path, *flags: str, stderr: Path | None = None) -> None:
-        """`stderr` is for a second daemon on one data path, and for small disks."""
+    def __init__(
+        self, data_path: Path, *flags: str, stderr: Path | None = None, kernel: str = ""
+    ) -> None:
+        """`stderr` is for a second daemon on one data path, and for small disks; `kernel` forces
+        one of the two forms."""
         self.data_path = data_path
         self.flags = list(flags)
         self.tcp_port = 0
         self.http_port = 0
         self.process: subprocess.Popen[bytes] | None = None
         self._stderr_path = stderr or data_path.with_suffix(".stderr")
+        self._kernel = kernel
         self._run_start = 0  # where in that file the present run begins
 
     # --- life and death ---
@@ -67,6 +71,8 @@ class Daemon:
         ]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
         environment["PYTHONFAULTHANDLER"] = "1"  # a crash of compiled code shows where it was
+        if self._kernel:
+            environment["PENSTOCK_KERNEL"] = self._kernel
         with self._stderr_path.open("ab") as stderr:
             self._run_start = stderr.seek(0, os.SEEK_END)
             self.process = subprocess.Popen(
