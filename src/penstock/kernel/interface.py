@@ -212,6 +212,8 @@ class Conn(Protocol):
     closing: bool  # after CLS: no deliveries, RDY ignored, FIN still taken
     window: Window | None
     last_command_ns: int  # mono time of the latest command read (and of the magic)
+    locked: bool  # every command comes out as LINE, the hot ones too
+    allowed: set[bytes] | None  # when set: a publish to another topic comes out as TOPIC
     holds_output: bool  # buffer deliveries up to output_bytes / output_timeout (see output_every)
     sample_rate: int  # 0: all
     timeout_ns: int  # message timeout of this consumer
@@ -223,6 +225,8 @@ class Conn(Protocol):
     published: dict[bytes, int]  # topic -> messages appended (all verbs)
     unsent: int  # bytes waiting for the socket
     pending: int  # publishes appended, not yet answered
+    reading: bool  # detached ones: may be fed now (a little more does no harm)
+    ended: bool  # CLOSED was, or is about to be, reported
 
     def feed(self, data: Buffer) -> None:
         """Detached connections: bytes that arrived. Events appear at the next poll."""
@@ -416,7 +420,21 @@ class Engine(Protocol):
         """Take over a connected, non-blocking socket (the engine closes it in the end)."""
         ...
 
-    def open_detached(self) -> Conn: ...
+    def open_detached(self) -> Conn:
+        """A connection without a socket: somebody feeds it, and takes its output."""
+        ...
+
+    def detach(self, conn: Conn) -> tuple[int, bytes]:
+        """Take a connection's socket away from the engine, in mid-stream (it must be halted). It
+        lives on as a detached one. Returns the descriptor, which is now the caller's, and the
+        input that was not looked at. What is still unsent is found by `take_output`."""
+        ...
+
+    def dirty_detached(self) -> list[Conn]:
+        """Detached connections that have output to take, whose `reading` may have changed, or
+        which have ended; each is named once until the next call. Ask after each flush."""
+        ...
+
     def tail(self, topic: bytes, start_offset: int, memory_bytes_max: int) -> Tail:
         """Make a tail and route PUBs of that topic to it. All three ends are `start_offset`."""
         ...

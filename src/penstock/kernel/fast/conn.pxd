@@ -29,6 +29,8 @@ cdef struct owed_t:
     u8 outcome  # 0 pending, 1 stored, 2 failed
 
 cdef class Conn(Peer):
+    cdef public bint locked
+    cdef public set allowed
     # publishing
     cdef bytes topic  # of the latest PUB or MPUB
     cdef Tail topic_tail
@@ -55,6 +57,7 @@ cdef class Conn(Peer):
     cdef Py_ssize_t parse_fin(self, const u8* data, size_t size, size_t line) except -2
     cdef Py_ssize_t line_event(self, const u8* data, size_t line, size_t consumed) except -2
     cdef int find_topic(self, const u8* name, size_t size) except -1
+    cdef bint needs_topic(self) except -1
     cdef int count_published(self) except -1
     cdef int bad_pub(self, int verb, int reason, i64 a, i64 b) except -1
     cdef int publish_blocked(self, int verb) except -1

@@ -148,7 +148,8 @@ cdef class Conn(Peer):
         cdef const u8* newline
         cdef size_t line, end
         if (size >= FIN_LINE_BYTES and data[20] == 10 and self.window is not None
-                and memcmp(data, b"FIN ", 4) == 0 and memchr(data + 4, 10, 16) == NULL):
+                and not self.locked and memcmp(data, b"FIN ", 4) == 0
+                and memchr(data + 4, 10, 16) == NULL):
             return self.parse_fin(data, size, 20)
         newline = <const u8*>memchr(data, 10, min(size, <size_t>self.hub.line_bytes_max))
         if newline == NULL:
@@ -157,6 +158,8 @@ cdef class Conn(Peer):
                 return size
             return MORE
         line = newline - data
+        if self.locked:
+            return self.line_event(data, line, line + 1)
         if line >= 4 and data[3] == 32:
             if memcmp(data, b"PUB", 3) == 0:
                 return self.parse_pub(data, size, line, 4)
@@ -283,9 +286,15 @@ cdef class Conn(Peer):
         self.topic_tail = self.hub.tails.get(topic)
         return self.topic_tail is not None or name_is_valid(name, size)
 
+    cdef bint needs_topic(self) except -1:
+        """Does Python have a say before this publish: no tail yet, or no leave yet?"""
+        if self.topic_tail is None:
+            return True
+        return self.allowed is not None and self.topic not in self.allowed
+
     cdef int publish_blocked(self, int verb) except -1:
         """1 when this publish can't be appended now (an event or a flag says why)."""
-        if self.topic_tail is None:
+        if self.needs_topic():
             if self.owed_count:
                 self.held = True
                 self.mark_interest()
@@ -358,7 +367,7 @@ cdef class Conn(Peer):
         if not self.find_topic(data + args, end - args):
             self.bad_pub(MPUB, TOPIC_NAME, 0, 0)
             return MORE if self.held else <Py_ssize_t>line + 1
-        if self.topic_tail is None:
+        if self.needs_topic():
             self.publish_blocked(MPUB)
             return MORE
         if size < line + 5:

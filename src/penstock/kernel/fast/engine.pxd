@@ -16,15 +16,12 @@ cdef class Engine:
     cdef u32 last_serial
     cdef list holds  # connections whose output is held back
     cdef list drains  # connections whose last bytes are read and dropped
-    cdef readonly bint busy
     cdef readonly i64 deadline_ns
 
     cdef int watch(self, int fd, u64 tag) except -1
     cdef Py_ssize_t read_event(self, u64 tag, u32 ready) except -2
     cdef Py_ssize_t read_socket(self, Conn conn) except -2
     cdef int read_consumers(self) except -1
-    cdef int arm_timer(self, i64 wait_ns) except -1
-    cdef int disarm_timer(self) except -1
     cdef int home_of(self, Conn conn) noexcept
     cdef int work_ready(self) except -1
     cdef int work_settled(self) except -1
@@ -34,6 +31,7 @@ cdef class Engine:
     cdef int work_output(self, Conn conn) except -1
     cdef int work_interests(self) except -1
     cdef int release_socket(self, Conn conn) except -1
+    cdef int forget_socket(self, Conn conn) except -1
     cdef int set_interest(self, Conn conn) except -1
     cdef int check_deadlines(self) except -1
     cdef int refill(self) except -1

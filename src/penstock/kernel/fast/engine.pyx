@@ -9,12 +9,13 @@ import sys
 
 from penstock import limits
 
-from penstock.kernel.fast.buffer cimport buf_append, buf_reserve
+from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_reserve
 from penstock.kernel.fast.conn cimport Conn
 from penstock.kernel.fast.delivery cimport pump, send_waiting
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.peer cimport STATE_DRAINING, STATE_GONE
 from penstock.kernel.fast.tail cimport Tail
+from penstock.kernel.fast.timer cimport timer_arm, timer_disarm, timer_open
 from penstock.kernel.fast.window cimport Window
 from penstock.kernel.fast.types cimport i64, u32, u64
 
@@ -40,20 +41,7 @@ cdef extern from "sys/epoll.h" nogil:
     enum: EPOLL_CTL_MOD
     enum: EPOLL_CTL_DEL
 
-cdef extern from "sys/timerfd.h" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    struct itimerspec:
-        timespec it_interval
-        timespec it_value
-    int timerfd_create(int clock, int flags)
-    int timerfd_settime(int fd, int flags, const itimerspec* new, itimerspec* old)
-    enum: TFD_NONBLOCK
-    enum: TFD_CLOEXEC
-
 cdef enum:
-    CLOCK_MONOTONIC_ID = 1
     EVENTS_MAX = 256  # sockets looked at in one turn; the rest come in the next
     LAZY_RDY_MIN = 64  # below it every FIN matters: waiting would cost rate
     LAZY_READ_BYTES = 2048  # reads below it are not worth a wake-up of their own
@@ -86,7 +74,7 @@ cdef class Engine:
         self.holds, self.drains = [], []
         self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
         self.lazy_fd = epoll_create1(EPOLL_CLOEXEC)
-        self.timer_fd = timerfd_create(CLOCK_MONOTONIC_ID, TFD_NONBLOCK | TFD_CLOEXEC)
+        self.timer_fd = timer_open()
         if self.epoll_fd < 0 or self.lazy_fd < 0 or self.timer_fd < 0:
             raise OSError(errno, "no descriptors for the engine")
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -140,7 +128,22 @@ cdef class Engine:
         return conn
 
     def open_detached(self):
-        return self.new_conn(-1)
+        cdef Conn conn = self.new_conn(-1)
+        conn.detached = True
+        return conn
+
+    def detach(self, Conn conn not None):
+        cdef int fd = conn.fd
+        cdef bytes unread
+        if fd < 0 or conn.state == STATE_GONE:
+            raise ValueError("this connection has no socket")
+        self.forget_socket(conn)
+        unread = (conn.input.data + conn.input.start)[:conn.input.length - conn.input.start]
+        buf_free(&conn.input)
+        conn.detached = True
+        conn.want_write = conn.lazy = False
+        conn.mark_detached()
+        return fd, unread
 
     def tail(self, bytes topic not None, i64 start_offset, size_t memory_bytes_max):
         if topic in self.hub.tails:
@@ -238,28 +241,11 @@ cdef class Engine:
             if self.lazy_watched:
                 self.lazy_watched = False
                 epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, self.lazy_fd, NULL)
-            self.arm_timer(max(wait_ns, <i64>LAZY_NS_MIN))
+            timer_arm(self.timer_fd, max(wait_ns, <i64>LAZY_NS_MIN))
         elif not self.lazy_watched:
             self.lazy_watched = True
             self.watch(self.lazy_fd, LAZY_TAG)
-            self.disarm_timer()
-        return 0
-
-    cdef int arm_timer(self, i64 wait_ns) except -1:
-        cdef itimerspec when
-        when.it_interval.tv_sec = when.it_interval.tv_nsec = when.it_value.tv_sec = 0
-        when.it_value.tv_nsec = wait_ns
-        if timerfd_settime(self.timer_fd, 0, &when, NULL):
-            raise OSError(errno, "timerfd_settime failed")
-        return 0
-
-    cdef int disarm_timer(self) except -1:
-        """Setting a timer also takes back an expiry that was not read."""
-        cdef itimerspec when
-        when.it_interval.tv_sec = when.it_interval.tv_nsec = 0
-        when.it_value.tv_sec = when.it_value.tv_nsec = 0
-        if timerfd_settime(self.timer_fd, 0, &when, NULL):
-            raise OSError(errno, "timerfd_settime failed")
+            timer_disarm(self.timer_fd)
         return 0
 
     cdef list take_events(self):
@@ -372,8 +358,11 @@ cdef class Engine:
         if self.hub.interests:
             self.work_interests()
         self.find_deadline()
-        self.busy = bool(self.hub.ready or self.hub.pumps or self.hub.outputs)
         return self.take_events()
+
+    @property
+    def busy(self):
+        return bool(self.hub.ready or self.hub.pumps or self.hub.outputs)
 
     cdef int work_settled(self) except -1:
         cdef list settled = self.hub.settled
@@ -448,6 +437,8 @@ cdef class Engine:
             send_waiting(conn, self.hub)
             if conn.state == STATE_GONE:
                 return self.release_socket(conn)
+        else:
+            conn.mark_detached()
         if conn.unsent_c() == 0:
             self.finish_closing(conn)
         elif conn.unsent_c() > <size_t>self.hub.output_bytes_max:
@@ -482,14 +473,18 @@ cdef class Engine:
     cdef int release_socket(self, Conn conn) except -1:
         cdef int fd = conn.fd
         if fd < 0:
-            return 0
+            return conn.mark_detached()
+        self.forget_socket(conn)
+        os.close(fd)
+        return 0
+
+    cdef int forget_socket(self, Conn conn) except -1:
         if conn.interest:
             conn.interest = 0
-            epoll_ctl(self.home_of(conn), EPOLL_CTL_DEL, fd, NULL)
+            epoll_ctl(self.home_of(conn), EPOLL_CTL_DEL, conn.fd, NULL)
         conn.fd = -1
         self.slots[conn.slot] = None
         self.free_slots.append(conn.slot)
-        os.close(fd)
         return 0
 
     cdef int work_interests(self) except -1:
@@ -500,6 +495,8 @@ cdef class Engine:
             conn.interest_listed = False
             if conn.fd >= 0 and conn.state != STATE_GONE:
                 self.set_interest(conn)
+            else:
+                conn.mark_detached()
         return 0
 
     cdef int set_interest(self, Conn conn) except -1:
@@ -562,6 +559,15 @@ cdef class Engine:
             for window in dirty:
                 window.journal_listed = False
             return [window for window in dirty if not (<Window>window).forgotten]
+        return dirty
+
+    def dirty_detached(self):
+        cdef list dirty = self.hub.detached
+        cdef Conn conn
+        if dirty:
+            self.hub.detached = []
+            for conn in dirty:
+                conn.detached_listed = False
         return dirty
 
     def tick(self, i64 mono_ns, i64 wall_ns):

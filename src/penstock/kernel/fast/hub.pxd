@@ -16,6 +16,7 @@ lists off.
     journals       Window     cursor, finished or stray changes         Engine.dirty_windows
     active         Window     something in flight or delayed            Engine.tick
     shorts         Window     a small refill is put off                 Engine.poll
+    detached       Conn       output, halted, resumed or gone, no fd    Engine.dirty_detached
 """
 
 from penstock.kernel.fast.buffer cimport buf_t
@@ -32,7 +33,7 @@ cdef struct membatch_t:
 
 cdef class Hub:
     cdef list dirty_tails, handed, settled, unstalled, pumps, ready
-    cdef list outputs, interests, journals, active, shorts
+    cdef list outputs, interests, journals, active, shorts, detached
     cdef list events
     cdef dict tails  # topic -> Tail
     cdef i64 mono_ns, wall_ns

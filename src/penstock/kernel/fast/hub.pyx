@@ -30,6 +30,7 @@ cdef class Hub:
         self.dirty_tails, self.settled, self.pumps, self.ready = [], [], [], []
         self.outputs, self.interests, self.journals, self.active = [], [], [], []
         self.events, self.handed, self.unstalled, self.shorts = [], [], [], []
+        self.detached = []
         self.tails = {}
         self.line_bytes_max = limits.LINE_BYTES_MAX
         self.batch_bytes_max = limits.BATCH_BYTES_MAX

@@ -40,11 +40,13 @@ cdef class Peer:
     cdef bint want_write, hold_listed, lazy
     cdef bint urgent  # a response is among what is unsent: nothing is held
     cdef u32 slot
+    cdef bint detached, detached_listed
 
     cdef int send_frame(self, int frame_type, const u8* data, size_t size) except -1
     cdef int mark_output(self) except -1
     cdef int mark_ready(self) except -1
     cdef int mark_interest(self) except -1
+    cdef int mark_detached(self) except -1
     cdef int halt(self, tuple event) except -1
     cdef int note_eof(self) except -1
     cdef int gone(self, str reason) except -1

@@ -96,8 +96,12 @@ cdef class Peer:
         return self.unsent_c()
 
     @property
-    def gone_already(self):
+    def ended(self):
         return self.state == STATE_GONE
+
+    @property
+    def reading(self):
+        return self.wants_input() and self.unsent_c() <= <size_t>self.hub.output_bytes_max
 
     cdef size_t unsent_c(self) noexcept:
         return self.output.length - self.output.start
@@ -120,6 +124,12 @@ cdef class Peer:
         if not self.interest_listed:
             self.interest_listed = True
             self.hub.interests.append(self)
+        return 0
+
+    cdef int mark_detached(self) except -1:
+        if self.detached and not self.detached_listed:
+            self.detached_listed = True
+            self.hub.detached.append(self)
         return 0
 
     cdef bint wants_input(self) noexcept:

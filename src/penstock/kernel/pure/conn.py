@@ -61,7 +61,7 @@ class Conn(Reader):
         self.message_count = 0
         self.finish_count = 0
         self.requeue_count = 0
-        self._detached = sock is None
+        self.detached = sock is None
         self._owed: deque[Owed] = deque()
         self._failed = False
         self._drained_bytes = 0
@@ -87,6 +87,24 @@ class Conn(Reader):
     @property
     def pending(self) -> int:
         return sum(owed.count for owed in self._owed)
+
+    @property
+    def ended(self) -> bool:
+        return self.gone
+
+    @property
+    def reading(self) -> bool:
+        return self.wants_input()
+
+    def detach(self) -> tuple[int, bytes]:
+        """The engine has let go of the socket: its descriptor, and the input not looked at."""
+        if self.sock is None:
+            raise ValueError("this connection has no socket")
+        fd, self.sock = self.sock.detach(), None
+        self.detached = True
+        unread = bytes(self._input[self._at :])
+        self.forget_input()
+        return fd, unread
 
     # --- input ---
 
@@ -324,7 +342,7 @@ class Conn(Reader):
     def finish(self) -> None:
         """Everything is sent: is this connection at its end?"""
         if self.ending:
-            if self.eof or self._detached:
+            if self.eof or self.detached:
                 self.drop("closed")
             elif not self.shut:
                 self._shut_down()

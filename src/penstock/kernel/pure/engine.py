@@ -45,6 +45,7 @@ class Engine:
         self.active: dict[Window, None] = {}  # something in flight or delayed
         self.refills: dict[Window, int] = {}  # small ones that are put off, until this mono time
         self._holds: dict[Conn, None] = {}  # output held back
+        self._detached: dict[Conn, None] = {}  # without a socket, and with something to do
         self._opened: dict[Tail, None] = {}  # the open batch is not empty
         self._settled: list[Promise] = []
         self._conns: dict[int, Conn] = {}  # by descriptor
@@ -88,6 +89,13 @@ class Engine:
 
     def open_detached(self) -> Conn:
         return Conn(self, self._new_serial(), None)
+
+    def detach(self, conn: Conn) -> tuple[int, bytes]:
+        if conn.sock is not None:
+            self._unwatch(conn, conn.sock)
+        fd, unread = conn.detach()
+        self._detached[conn] = None
+        return fd, unread
 
     def tail(self, topic: bytes, start_offset: int, memory_bytes_max: int) -> Tail:
         if topic in self.tails:
@@ -217,6 +225,7 @@ class Engine:
                 self._holds[conn] = None
                 continue
             conn.send()
+            self._note_detached(conn)
             if not (conn.gone or conn.output):
                 conn.finish()
 
@@ -224,6 +233,7 @@ class Engine:
         """Tell epoll what we wait for; nothing at all when that is nothing, as a hung-up peer would
         otherwise be reported for ever."""
         if conn.sock is None:
+            self._note_detached(conn)
             return
         wanted = select.EPOLLIN if conn.wants_input() else 0
         if conn.blocked and conn.output:
@@ -242,15 +252,27 @@ class Engine:
         """A connection is gone: close its socket, take it off the lists."""
         for conns in (self.ready, self.outputs, self.interests, self.endings, self._holds):
             conns.pop(conn, None)
+        self._note_detached(conn)
         sock = conn.sock
         if sock is None:
             return
+        self._unwatch(conn, sock)
+        conn.sock = None
+        sock.close()
+
+    def _unwatch(self, conn: Conn, sock: socket.socket) -> None:
         if conn.interest:
             self._epoll.unregister(sock)
             conn.interest = 0
         del self._conns[sock.fileno()]
-        conn.sock = None
-        sock.close()
+
+    def _note_detached(self, conn: Conn) -> None:
+        if conn.detached:
+            self._detached[conn] = None
+
+    def dirty_detached(self) -> list[Conn]:
+        detached, self._detached = self._detached, {}
+        return list(detached)
 
     @property
     def deadline_ns(self) -> int:

@@ -60,6 +60,8 @@ class Reader(ABC):
         self.closing = False
         self.last_command_ns = engine.mono_ns
         self.published: dict[bytes, int] = {}
+        self.locked = False
+        self.allowed: set[bytes] | None = None
         self.halted = False
         self.held = False
         self.stalled = False
@@ -164,7 +166,7 @@ class Reader(ABC):
             line = line[:-1]
         name, _, rest = line.partition(b" ")
         take = _HOT.get(name)
-        if take is None:
+        if take is None or self.locked:
             return self._line(line, end + 1)
         return take(self, line, rest, end + 1)
 
@@ -268,7 +270,7 @@ class Reader(ABC):
 
     def _open_tail(self, verb: int) -> Tail | None:
         """The tail for the publish at hand; None when it can't be appended now."""
-        tail = self.engine.tails.get(self._topic)
+        tail = self._known_tail()
         if tail is None:
             self._emit(Event.TOPIC, self, verb, self._topic)
         elif tail.refusing:
@@ -282,6 +284,12 @@ class Reader(ABC):
             return tail
         return None
 
+    def _known_tail(self) -> Tail | None:
+        """None when Python has a say before the publish: no tail yet, or no leave yet."""
+        if self.allowed is not None and self._topic not in self.allowed:
+            return None
+        return self.engine.tails.get(self._topic)
+
     def _appended(self, tail: Tail, verb: int, count: int) -> None:
         self.published[tail.topic] = self.published.get(tail.topic, 0) + count
         self.owe(tail, verb)
@@ -289,7 +297,7 @@ class Reader(ABC):
     # --- MPUB ---
 
     def _mpub_topic(self) -> bool:
-        if self._topic not in self.engine.tails:
+        if self._known_tail() is None:
             return self._emit(Event.TOPIC, self, _MPUB, self._topic)
         self._step = Reader._mpub_total
         return True

@@ -1,0 +1,266 @@
+"""Connections whose bytes somebody else moves, and the two gates in front of the hot verbs."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.kernel import Event, Verb
+
+from .turns import MAGIC, MS, OK, SECOND, Side, bodies, fin, frames, mpub, pub, size
+
+
+@pytest.fixture
+def side(kernel: SimpleNamespace) -> Iterator[Side]:
+    side = Side(kernel)
+    yield side
+    side.validate()
+    side.close()
+
+
+@pytest.fixture
+def peer(side: Side) -> Iterator[socket.socket]:
+    """The other end of a socket whose near end is the engine's connection `conn`."""
+    ours, peer = socket.socketpair()
+    ours.setblocking(False)
+    side.engine.open(ours.detach())
+    with peer:
+        yield peer
+
+
+# --- taking the socket away ---
+
+
+def halted(side: Side, peer: socket.socket, more: bytes) -> Any:
+    peer.sendall(MAGIC + b"IDENTIFY\n" + more)
+    (event,) = side.settle()
+    assert event[0] == Event.LINE
+    return event[1]
+
+
+def test_a_connection_outlives_its_socket(side: Side, peer: socket.socket) -> None:
+    tail = side.tail()
+    conn = halted(side, peer, b"what follows")
+    conn.reply(0, b"OK")
+    fd, unread = side.engine.detach(conn)
+    with socket.socket(fileno=fd) as sock:
+        assert unread == b"what follows"
+        assert side.engine.dirty_detached() == [conn]
+        assert frames(conn.take_output()) == [OK]
+        peer.sendall(b"not for the engine")
+        assert side.settle() == []
+        assert sock.recv(100) == b"not for the engine"
+        conn.resume()
+        assert side.said(conn, pub(b"t", b"one")) == []
+        assert frames(conn.take_output()) == [OK]
+        assert tail.committed_end == 1
+        conn.close()
+        assert [event[0] for event in side.settle()] == [Event.CLOSED]
+        sock.send(b"still open")
+    assert peer.recv(100) == b"still open"
+
+
+def test_output_that_did_not_go_out_is_found(side: Side, peer: socket.socket) -> None:
+    conn = halted(side, peer, b"")
+    conn.reply(0, bytes(4 << 20))
+    side.settle()
+    assert conn.unsent > 0
+    fd, _ = side.engine.detach(conn)
+    rest = conn.take_output()
+    os.close(fd)
+    received = b""
+    while data := peer.recv(1 << 20):
+        received += data
+    assert frames(received + rest) == [(0, bytes(4 << 20))]
+
+
+def test_only_a_socket_can_be_detached(side: Side, peer: socket.socket) -> None:
+    conn = side.engine.open_detached()
+    with pytest.raises(ValueError, match="no socket"):
+        side.engine.detach(conn)
+    conn = halted(side, peer, b"")
+    conn.close()
+    side.settle()
+    with pytest.raises(ValueError, match="no socket"):
+        side.engine.detach(conn)
+
+
+def test_its_slot_is_free_again(side: Side, peer: socket.socket) -> None:
+    conn = halted(side, peer, b"")
+    fd, _ = side.engine.detach(conn)
+    os.close(fd)
+    ours, other = socket.socketpair()
+    with other:
+        side.engine.open(ours.detach())
+        other.sendall(MAGIC + b"SUB a b\n")
+        (event,) = side.settle()
+        assert event[1] is not conn
+        assert event[2] == [b"SUB", b"a", b"b"]
+
+
+# --- what the shell is told ---
+
+
+def test_output_is_reported_once(side: Side) -> None:
+    conn = side.connect()
+    side.settle()
+    side.engine.dirty_detached()
+    conn.reply(0, b"OK")
+    side.settle()
+    assert side.engine.dirty_detached() == [conn]
+    assert side.engine.dirty_detached() == []
+    assert frames(conn.take_output()) == [OK]
+    side.settle()
+    assert side.engine.dirty_detached() == []
+
+
+def test_held_output_is_reported_when_it_is_due(side: Side) -> None:
+    tail = side.tail()
+    conn = side.consumer(side.window(tail), rdy=10)
+    conn.output_every(16_384, 250 * MS)
+    side.settle()
+    side.engine.dirty_detached()
+    side.publish(tail, b"a")
+    side.settle()
+    assert conn not in side.engine.dirty_detached()
+    side.pass_time(SECOND)
+    side.settle()
+    assert side.engine.dirty_detached() == [conn]
+    assert bodies(conn.take_output()) == [b"a"]
+
+
+def test_a_halt_stops_reading_and_a_resume_starts_it(side: Side) -> None:
+    conn = side.connect()
+    side.settle()
+    assert conn.reading
+    (event,) = side.said(conn, b"SUB a b\n" + bytes(300 << 10))
+    assert event[0] == Event.LINE
+    assert not conn.reading
+    side.engine.dirty_detached()
+    conn.close_after_flush()
+    assert not conn.ended
+    side.settle()
+    assert conn.ended
+    assert side.engine.dirty_detached() == [conn]
+
+
+def test_reading_goes_on_after_a_resume(side: Side) -> None:
+    conn = side.connect()
+    side.said(conn, b"A\n" + b"NOP\n" * 100_000)
+    assert not conn.reading
+    side.engine.dirty_detached()
+    conn.resume()
+    side.settle()
+    assert conn.reading
+    assert side.engine.dirty_detached() == [conn]
+
+
+def test_who_does_not_take_its_answers_is_not_read(side: Side) -> None:
+    conn = side.connect()
+    conn.reply(0, bytes(2 << 20))
+    side.settle()
+    assert not conn.reading
+    conn.take_output()
+    assert conn.reading
+
+
+def test_output_taken_from_a_consumer_makes_the_engine_busy(side: Side) -> None:
+    tail = side.tail(memory=1 << 22)
+    conn = side.consumer(side.window(tail), rdy=2500)
+    side.publish(tail, *[bytes(1000)] * 2000)
+    side.settle()
+    assert not side.engine.busy
+    assert conn.take_output()
+    assert side.engine.busy
+
+
+def test_an_end_by_the_peer_is_reported_after_the_answers(side: Side) -> None:
+    side.tail()
+    conn = side.connect()
+    conn.feed(pub(b"t", b"one"))
+    conn.feed_eof()
+    side.turn()
+    assert conn in side.engine.dirty_detached()
+    assert frames(conn.take_output()) == [OK]
+    assert [event[0] for event in side.settle()] == [Event.CLOSED]
+    assert side.engine.dirty_detached() == [conn]
+    assert conn.ended
+
+
+# --- locked: everything is for Python ---
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pub(b"t", b"x"), mpub(b"t", [b"x"]), b"RDY 5\n", fin(1), b"NOP\n", b"PUB\n", b"XYZ a\n"],
+)
+def test_a_locked_connection_does_nothing_by_itself(side: Side, command: bytes) -> None:
+    tail = side.tail()
+    conn = side.consumer(side.window(tail))
+    conn.locked = True
+    (event,) = side.said(conn, command)
+    assert event == (Event.LINE, conn, command.partition(b"\n")[0].split(b" "))
+    assert (conn.rdy, tail.open_count, tail.committed_end) == (0, 0, 0)
+
+
+def test_unlocked_again_it_goes_on(side: Side) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    assert not conn.locked
+    conn.locked = True
+    (event,) = side.said(conn, b"IDENTIFY\n" + pub(b"t", b"x"))
+    assert event[0] == Event.LINE
+    conn.locked = False
+    conn.resume()
+    assert side.settle() == []
+    assert tail.committed_end == 1
+
+
+# --- allowed: a topic at a time ---
+
+
+@pytest.mark.parametrize(
+    ("verb", "command"), [(Verb.PUB, pub(b"t", b"x")), (Verb.MPUB, mpub(b"t", [b"x"]))]
+)
+def test_leave_is_asked_for_each_topic_once(side: Side, verb: Verb, command: bytes) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    conn.allowed = set()
+    assert side.said(conn, command) == [(Event.TOPIC, conn, verb, b"t")]
+    conn.allowed.add(b"t")
+    conn.resume()
+    assert side.settle() == []
+    assert side.said(conn, command) == []
+    assert tail.committed_end == 2
+    conn.allowed.discard(b"t")
+    assert side.said(conn, command) == [(Event.TOPIC, conn, verb, b"t")]
+    conn.allowed = None
+    conn.resume()
+    assert side.settle() == []
+    assert tail.committed_end == 3
+
+
+def test_sizes_of_an_mpub_are_looked_at_after_the_leave(side: Side) -> None:
+    side.tail()
+    conn = side.connect()
+    conn.allowed = set()
+    (event,) = side.said(conn, b"MPUB t\n" + size(-1))
+    assert event == (Event.TOPIC, conn, Verb.MPUB, b"t")
+    conn.allowed.add(b"t")
+    conn.resume()
+    (event,) = side.settle()
+    assert event[0] == Event.BAD_PUB
+
+
+def test_a_leave_without_a_topic_asks_again(side: Side) -> None:
+    conn = side.connect()
+    conn.allowed = {b"t"}
+    assert side.said(conn, pub(b"t", b"x")) == [(Event.TOPIC, conn, Verb.PUB, b"t")]
+    side.tail()
+    conn.resume()
+    assert side.settle() == []
