@@ -2,9 +2,9 @@
 
 `pynsq_consumer.py OPTIONS`, a JSON object: `port`, `topic`, `channel`, `count` (of FINs, then it
 ends), `max_in_flight`, and `first`, what to do with a message at its first attempt: `finish`,
-`requeue`, `requeue later` (after a second), `ignore` (let it time out), `touch` (hold it for two
-seconds, with a message timeout of one), `batch` (keep messages until the reader is starved, as
-pynsq's documentation shows, then finish all of them).
+`requeue`, `requeue later` (after a second), `requeue with backoff`, `ignore` (let it time out),
+`touch` (hold it for two seconds, with a message timeout of one), `batch` (keep messages until the
+reader is starved, as pynsq's documentation shows, then finish all of them).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tornado.ioloop import IOLoop
 MESSAGE_TIMEOUT_S = 1
 TOUCH_EVERY_S = 0.6
 TOUCHES = 3
+BACKOFF_S_MAX = 2
 LINGER_S = 0.2  # the last FIN has to leave
 
 
@@ -36,6 +37,7 @@ class Script:
             max_in_flight=options.get("max_in_flight", 1),
             max_tries=0,
             heartbeat_interval=1,
+            max_backoff_duration=BACKOFF_S_MAX,
             msg_timeout=MESSAGE_TIMEOUT_S if self.first in ("ignore", "touch") else None,
         )
 
@@ -54,6 +56,8 @@ class Script:
             message.requeue(delay=0, backoff=False)
         elif self.first == "requeue later":
             message.requeue(delay=1, backoff=False)
+        elif self.first == "requeue with backoff":
+            message.requeue(delay=0, backoff=True)
         elif self.first == "touch":
             self.touch(message, TOUCHES)
         elif self.first == "batch":

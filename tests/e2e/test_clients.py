@@ -1,8 +1,10 @@
-"""Client libraries that people use, unchanged, each in a process of its own: pynsq and ansq."""
+"""Client libraries that people use, unchanged, each in a process of its own: pynsq and ansq on
+Python, nsqjs on Node."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,9 +15,10 @@ from typing import Any
 import pytest
 
 from .daemon import Daemon
+from .node import node_modules
 
 HERE = Path(__file__).resolve().parent
-LIBRARIES = ("pynsq", "ansq")
+LIBRARIES = ("pynsq", "ansq", "nsqjs")
 END_S_MAX = 30
 PUBLISHED = sorted(["one", "two", "three", "four", "later", *(f"window {n}" for n in range(100))])
 
@@ -24,8 +27,15 @@ class Child:
     """A client program; `with` makes sure that none is left."""
 
     def __init__(self, script: str, *arguments: str) -> None:
+        environment = dict(os.environ)
+        if script.startswith("nsqjs"):
+            environment["NODE_PATH"] = str(node_modules())
+            command = ["node", str(HERE / f"{script}.js")]
+        else:
+            command = [sys.executable, str(HERE / f"{script}.py")]
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / f"{script}.py"), *arguments],
+            [*command, *arguments],
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -166,6 +176,26 @@ def test_a_message_requeued_with_a_delay_comes_when_it_is_due(
     assert (first["attempts"], second["attempts"]) == (1, 2)
     assert 0.99 <= second["at"] - first["at"] < 1.5
     assert wait_for_nothing_left(daemon, topic)["requeue_count"] == 1
+
+
+@pytest.mark.parametrize("library", ["pynsq", "nsqjs"], indirect=True)
+def test_a_client_that_backs_off_is_left_alone_and_then_served(
+    daemon: Daemon, library: str, topic: str
+) -> None:
+    """It requeues at once, but says RDY 0 first and asks for one message some time later."""
+    publish(daemon, topic, "m")
+    with consumer(daemon, library, topic, 1, first="requeue with backoff") as child:
+        deadline_s = time.monotonic() + END_S_MAX
+        while True:
+            wait_for_consumers(daemon, topic, "chan")
+            stats = daemon.channel_stats(topic, "chan")
+            if stats["requeue_count"] and stats["clients"][0]["ready_count"] == 0:
+                break
+            assert time.monotonic() < deadline_s, stats
+            time.sleep(0.01)
+        assert (stats["depth"], stats["in_flight_count"]) == (1, 0)
+        assert deliveries(child.lines()) == [("m", 1), ("m", 2)]
+    wait_for_nothing_left(daemon, topic)
 
 
 def test_a_message_without_an_answer_times_out_and_comes_again(

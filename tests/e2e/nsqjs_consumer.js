@@ -1,0 +1,77 @@
+// Consumes with nsqjs and prints one JSON line per delivery: `nsqjs_consumer.js OPTIONS`, as
+// `pynsq_consumer.py`, without `batch`. Three options more: `connection`, options of nsqjs's own
+// (tls, snappy, deflate, ...); `lookupds`, HTTP addresses to ask instead of connecting to `port`;
+// and `answer later`, milliseconds between a delivery and its FIN.
+
+'use strict'
+
+const nsq = require('nsqjs')
+const {NSQDConnection} = require('nsqjs/lib/nsqdconnection')
+
+const TOUCH_EVERY_MS = 600
+const TOUCHES = 3
+const LINGER_MS = 200 // the last FIN has to leave
+
+const options = JSON.parse(process.argv[2])
+const first = options.first || 'finish'
+let left = options.count
+let heartbeats = 0
+
+// The library answers heartbeats and says nothing about them.
+const write = NSQDConnection.prototype.write
+NSQDConnection.prototype.write = function (data) {
+  if (data.toString() === 'NOP\n') heartbeats += 1
+  return write.call(this, data)
+}
+
+const settings = {
+  maxInFlight: options.max_in_flight || 1,
+  heartbeatInterval: 1,
+  maxAttempts: 0,
+  maxBackoffDuration: 2,
+  lookupdPollInterval: 1,
+  ...options.connection,
+}
+if (options.lookupds) settings.lookupdHTTPAddresses = options.lookupds
+else settings.nsqdTCPAddresses = [`127.0.0.1:${options.port}`]
+if (first === 'ignore' || first === 'touch') settings.messageTimeout = 1000
+
+const reader = new nsq.Reader(options.topic, options.channel, settings)
+
+function finish(message) {
+  message.finish()
+  left -= 1
+  if (left === 0) {
+    setTimeout(() => {
+      reader.close()
+      process.exit(0)
+    }, LINGER_MS)
+  }
+}
+
+function touch(message, times) {
+  if (times === 0) return finish(message)
+  message.touch()
+  setTimeout(() => touch(message, times - 1), TOUCH_EVERY_MS)
+}
+
+reader.on('message', (message) => {
+  console.log(JSON.stringify({
+    body: message.body.toString(),
+    attempts: message.attempts,
+    at: Number(process.hrtime.bigint()) / 1e9,
+    heartbeats,
+  }))
+  if (message.attempts > 1 || first === 'finish') finish(message)
+  else if (first === 'requeue') message.requeue(0, false)
+  else if (first === 'requeue later') message.requeue(1000, false)
+  else if (first === 'requeue with backoff') message.requeue(0, true)
+  else if (first === 'touch') touch(message, TOUCHES)
+})
+
+reader.on('error', (error) => {
+  console.error(error)
+  process.exit(1)
+})
+
+reader.connect()
