@@ -42,7 +42,7 @@ CORE_SHELLS: dict[str, str] = {
     "kernel/pure/conn.py": "the pure twin owns its sockets, as the compiled one does",
 }
 # Where printing is the purpose.
-MAY_PRINT = ("tools/", "bench/", "nsqd/main.py")
+MAY_PRINT = ("tools/", "bench/", "command/program.py")
 
 
 def files(

@@ -78,6 +78,17 @@ FETCH_BYTES_MAX = 64 * MIB  # an answer that is read: the stats of a node with 1
 FETCH_READ_BYTES = 64 * KIB  # of it at a time
 LOOKUP_CHANNELS_MAX = 1000  # taken from one lookupd for a new topic: a garbled answer fills no disk
 
+# --- long connections that are mostly silent ---
+KEEPALIVE_IDLE_S = 10  # a host that is gone is noticed after idle + probes * every: 25 s
+KEEPALIVE_EVERY_S = 5
+KEEPALIVE_PROBES = 3
+
+# --- nsqlookupd ---
+LOOKUP_BODY_BYTES_MAX = 1 * MIB  # the JSON of an IDENTIFY; nsqd's has some 200 bytes
+LOOKUP_NAMES_MAX = 1_000_000  # topics and channels: one mad client must not take all memory
+LOOKUP_INACTIVE_NS = 300 * SECOND  # --inactive-producer-timeout: 20 missed pings
+LOOKUP_TOMBSTONE_NS = 45 * SECOND  # --tombstone-lifetime
+
 # --- accepting ---
 ACCEPT_BACKLOG = 1024  # connections the system keeps until we accept them
 ACCEPTS_PER_TURN = 64  # a storm of connections must not starve those that are there

@@ -23,6 +23,9 @@ from penstock.command.durations import format_duration, parse_duration
 from penstock.errors import ConfigError, PenstockError
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
+LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
+
+Ranges = dict[str, tuple[int, int | None]]  # by attribute: (lowest, highest); None is no bound
 
 _BOOLEANS = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
@@ -222,6 +225,16 @@ def value_from_toml(flag: Flag, value: Any) -> Any:
     elif isinstance(value, list) and flag.kind in (Kind.STRINGS, Kind.FLOATS):
         return tuple(part for item in value for part in value_from_text(flag, str(item)))
     raise ValueError(f"the type {type(value).__name__} does not fit")
+
+
+def check_ranges(options: object, ranges: Ranges) -> None:
+    """Raises ConfigError for the first option that is out of its range."""
+    for name, (lowest, highest) in ranges.items():
+        value = getattr(options, name)
+        if value < lowest or (highest is not None and value > highest):
+            bounds = f"{lowest} at least" if highest is None else f"{lowest} to {highest}"
+            unit = " nanoseconds" if name.endswith("_ns") else ""
+            raise ConfigError(name.removesuffix("_ns").replace("_", "-"), value, bounds + unit)
 
 
 # --- environment and file ---

@@ -117,6 +117,20 @@ def peer_text(sock: socket.socket, peer: object) -> str:
     return "@"  # as Go prints an unnamed unix socket
 
 
+def keep_alive(sock: socket.socket) -> None:
+    """Have the system find out when the other host is gone without a word."""
+    if sock.family == socket.AF_UNIX:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", limits.KEEPALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", limits.KEEPALIVE_EVERY_S),
+        ("TCP_KEEPCNT", limits.KEEPALIVE_PROBES),
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 class Acceptor:
     """Accepts on one listening socket and gives each connection to `on_connect`."""
 

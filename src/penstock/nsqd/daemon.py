@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import platform
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -23,6 +22,7 @@ from penstock.broker.channel import Channel
 from penstock.broker.context import Change
 from penstock.broker.options import BrokerOptions
 from penstock.broker.topic import Topic
+from penstock.command.program import version_line
 from penstock.kernel import IMPLEMENTATION, Engine
 from penstock.log.disk import OsDisk
 from penstock.net.clock import SystemClock
@@ -46,10 +46,6 @@ from penstock.nsqd.topics import TopicMaker
 from penstock.wire.identify import Offer, Settings
 
 log = logging.getLogger("penstock.nsqd")
-
-
-def version_line(program: str = "nsqd") -> str:
-    return f"{program} v{__version__} (built w/python{platform.python_version()})"
 
 
 def broker_options(options: Options) -> BrokerOptions:
@@ -142,7 +138,7 @@ class Daemon:
         """Raises PenstockError or OSError; then nothing is left open."""
         with ExitStack() as undo:
             undo.callback(self._close_engine)
-            log.info("%s", version_line())
+            log.info("%s", version_line("nsqd"))
             log.info("ID: %d", self.options.node_id)
             log.info("kernel: %s, durability: %s", IMPLEMENTATION, self.options.durability)
             if self.options.without_effect:
@@ -202,7 +198,7 @@ class Daemon:
             return broadcast or address.port
 
         return Identity(
-            version_line=version_line(),
+            version_line=version_line("nsqd"),
             start_time=self._clock.wall_ns() // limits.SECOND,
             started_mono_ns=self._clock.mono_ns(),
             tcp_port=port(self.tcp_address, self.options.broadcast_tcp_port),

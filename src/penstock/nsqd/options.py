@@ -17,15 +17,22 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from penstock import limits
-from penstock.command.flags import Effect, Flag, Kind, Resolved, resolve
+from penstock.command.flags import (
+    LOG_LEVELS,
+    Effect,
+    Flag,
+    Kind,
+    Ranges,
+    Resolved,
+    check_ranges,
+    resolve,
+)
 from penstock.errors import ConfigError
 
 SECOND = limits.SECOND
 MS = limits.MS
 LATER = Effect.LATER
 REFUSED = Effect.REFUSED
-
-LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
 
 
 def default_node_id(hostname: str) -> int:
@@ -182,8 +189,7 @@ class Options:
 
 _FIELDS = tuple(field.name for field in fields(Options) if field.name != "without_effect")
 
-# attribute: (lowest, highest); None is no bound
-_RANGES: dict[str, tuple[int, int | None]] = {
+_RANGES: Ranges = {
     "node_id": (0, limits.NODE_ID_MAX),
     "broadcast_tcp_port": (0, 65535),
     "broadcast_http_port": (0, 65535),
@@ -219,7 +225,7 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     options = make_options(resolved)
     if not options.version:
         _refuse_weaker(resolved)
-        _check_ranges(options)
+        check_ranges(options, _RANGES)
     return options
 
 
@@ -241,12 +247,3 @@ def _refuse_weaker(resolved: Resolved) -> None:
             raise ConfigError(
                 flag.name, value, f"this version has no {feature} and will not start without it"
             )
-
-
-def _check_ranges(options: Options) -> None:
-    for name, (lowest, highest) in _RANGES.items():
-        value = getattr(options, name)
-        if value < lowest or (highest is not None and value > highest):
-            bounds = f"{lowest} at least" if highest is None else f"{lowest} to {highest}"
-            unit = " nanoseconds" if name.endswith("_ns") else ""
-            raise ConfigError(name.removesuffix("_ns").replace("_", "-"), value, bounds + unit)

@@ -18,6 +18,11 @@ class VerbEntry(NamedTuple):
 
 VERBS = {
     "nsqd": VerbEntry("penstock.nsqd.main", "main", "run the message daemon (nsqd --help: flags)"),
+    "nsqlookupd": VerbEntry(
+        "penstock.nsqlookupd.main",
+        "main",
+        "run the discovery daemon (nsqlookupd --help: flags)",
+    ),
     "demo": VerbEntry(
         "penstock.tools.demo", "demo_main", "start nsqd with a producer and consumers, show rates"
     ),

@@ -1,0 +1,1 @@
+"""The discovery daemon: which nsqd has which topics and channels."""

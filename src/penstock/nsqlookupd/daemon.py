@@ -1,0 +1,176 @@
+"""nsqlookupd put together: registry, TCP connections, HTTP, and how they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from penstock import __version__, limits
+from penstock.command.program import version_line
+from penstock.net.clock import SystemClock
+from penstock.net.http import HttpConnection
+from penstock.net.listener import (
+    Address,
+    bound_address,
+    close_listener,
+    keep_alive,
+    listen,
+    parse_address,
+    peer_text,
+)
+from penstock.nsqlookupd.options import Options
+from penstock.nsqlookupd.protocol import Client
+from penstock.nsqlookupd.registry import Clock, Registry
+from penstock.nsqlookupd.routes import Routes
+
+log = logging.getLogger("penstock.nsqlookupd")
+
+
+class Connection(asyncio.Protocol):
+    """Moves the bytes of one TCP connection. A client that does not read is not read either."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._client: Client | None = None
+        self._transport: asyncio.Transport | None = None
+        self._remote = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        sock = transport.get_extra_info("socket")
+        self._remote = peer_text(sock, transport.get_extra_info("peername"))
+        keep_alive(sock)
+        log.info("TCP: new client(%s)", self._remote)
+        self._client = Client(self._daemon.registry, self._remote, self._daemon.about)
+        self._daemon.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._client is not None and not self._client.closed:
+            self._send(self._client.feed(data))
+
+    def eof_received(self) -> bool:
+        if self._client is not None:
+            self._send(self._client.end())
+        return False  # the transport sends what is queued, then closes
+
+    def _send(self, answers: bytes) -> None:
+        if self._transport is None:
+            return
+        if answers:
+            self._transport.write(answers)
+        if self._client is not None and self._client.closed:
+            self._half_close(self._transport)
+
+    def _half_close(self, transport: asyncio.Transport) -> None:
+        """What still comes is read and dropped for a moment, or a reset would eat our answer."""
+        if transport.can_write_eof():
+            transport.write_eof()
+        loop = asyncio.get_running_loop()
+        loop.call_later(limits.CLOSE_DRAIN_NS / limits.SECOND, transport.abort)
+
+    def pause_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._daemon.connections.discard(self)
+        self._transport = None
+        if self._client is not None:
+            self._client.lost()
+            log.info("CLIENT(%s): closing", self._remote)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Daemon:
+    """`start`, then wait for `ended` (an exit code), then `stop`."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.tcp_address = Address("", 0, "")  # the real ones, after the start
+        self.http_address = Address("", 0, "")
+        self.about: dict[str, object] = {}  # what an nsqd is told
+        self.connections: set[Connection] = set()
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[int] = self._loop.create_future()
+        self.broken = False
+        clock = SystemClock()
+        self._mono_ns = clock.mono_ns
+        self.registry = Registry(
+            Clock(clock.mono_ns, clock.wall_ns),
+            options.inactive_producer_timeout_ns,
+            options.tombstone_lifetime_ns,
+        )
+        self._http_connections: set[HttpConnection] = set()
+        self._servers: list[asyncio.AbstractServer] = []
+
+    async def start(self) -> None:
+        """Raises PenstockError or OSError; then nothing is left open."""
+        with ExitStack() as undo:
+            log.info("%s", version_line("nsqlookupd"))
+            tcp = self._listen(self.options.tcp_address, "tcp-address", undo)
+            http = self._listen(self.options.http_address, "http-address", undo)
+            self.tcp_address, self.http_address = bound_address(tcp), bound_address(http)
+            self.about = {
+                "tcp_port": -1 if self.tcp_address.path else self.tcp_address.port,
+                "http_port": -1 if self.http_address.path else self.http_address.port,
+                "version": __version__,
+                "hostname": socket.gethostname(),
+                "broadcast_address": self.options.broadcast_address,
+            }
+            routes = Routes(self.registry, self._mono_ns, lambda: len(self.connections))
+            undo.callback(self._close_servers)
+            await self._serve(tcp, lambda: Connection(self))
+            log.info("TCP: listening on %s", self.tcp_address)
+            await self._serve(http, lambda: HttpConnection(routes, self._http_connections))
+            log.info("HTTP: listening on %s", self.http_address)
+            undo.pop_all()
+
+    def _listen(self, text: str, name: str, undo: ExitStack) -> socket.socket:
+        address = parse_address(text, name)
+        try:
+            sock = listen(address)
+        except OSError as error:
+            raise OSError(error.errno, f"listen ({address}) failed - {error.strerror}") from error
+        undo.callback(_close_unless_closed, sock)
+        return sock
+
+    async def _serve(
+        self, sock: socket.socket, protocol: Callable[[], asyncio.BaseProtocol]
+    ) -> None:
+        if sock.family == socket.AF_UNIX:
+            self._servers.append(await self._loop.create_unix_server(protocol, sock=sock))
+        else:
+            self._servers.append(await self._loop.create_server(protocol, sock=sock))
+
+    def _close_servers(self) -> None:
+        for server in self._servers:
+            server.close()
+        for address in (self.tcp_address, self.http_address):
+            if address.path:
+                Path(address.path).unlink(missing_ok=True)
+
+    async def stop(self) -> None:
+        log.info("NSQLOOKUPD: stopping")
+        self._close_servers()
+        for connection in list(self.connections):
+            connection.close()
+        for http_connection in list(self._http_connections):
+            http_connection.abort()
+        await asyncio.sleep(0)  # the transports let go of their sockets
+        log.info("NSQLOOKUPD: bye")
+
+
+def _close_unless_closed(sock: socket.socket) -> None:
+    if sock.fileno() >= 0:  # a server that has taken it closes it
+        close_listener(sock)

@@ -1,0 +1,60 @@
+"""Every option of nsqlookupd: the official flags, and ours.
+
+Unlike the official one it listens on the loopback interface unless it is told otherwise.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from penstock import limits
+from penstock.command.flags import LOG_LEVELS, Flag, Kind, Ranges, check_ranges, resolve
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("version", Kind.BOOL, False, "print version string"),
+    Flag("config", Kind.STRING, "", "path to a TOML config file"),
+    Flag("log-level", Kind.STRING, "info", "set log verbosity", choices=LOG_LEVELS),
+    Flag("log-prefix", Kind.STRING, "[nsqlookupd] ", "log message prefix"),
+    Flag("log-format", Kind.STRING, "text", "log lines as text or json", choices=("text", "json")),
+    Flag("verbose", Kind.BOOL, False, "deprecated; use -log-level"),
+    Flag("tcp-address", Kind.STRING, "127.0.0.1:4160", "<addr>:<port> or a unix socket path for"
+         " nsqd; loopback unless told otherwise"),
+    Flag("http-address", Kind.STRING, "127.0.0.1:4161", "<addr>:<port> or a unix socket path for"
+         " HTTP clients; loopback unless told otherwise"),
+    Flag("broadcast-address", Kind.STRING, socket.gethostname(), "address that nsqd is told, to ask"
+         " for channels over HTTP"),
+    Flag("inactive-producer-timeout", Kind.DURATION, limits.LOOKUP_INACTIVE_NS, "a producer that"
+         " was not heard for so long is left out of answers"),
+    Flag("tombstone-lifetime", Kind.DURATION, limits.LOOKUP_TOMBSTONE_NS, "how long a tombstoned"
+         " producer is left out of lookups of the topic"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Each field is the flag of the same name."""
+
+    version: bool
+    config: str
+    log_level: str
+    log_prefix: str
+    log_format: str
+    tcp_address: str
+    http_address: str
+    broadcast_address: str
+    inactive_producer_timeout_ns: int
+    tombstone_lifetime_ns: int
+
+
+_RANGES: Ranges = {"inactive_producer_timeout_ns": (1, None), "tombstone_lifetime_ns": (0, None)}
+
+
+def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
+    """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
+    values = resolve(FLAGS, arguments, environment).values
+    options = Options(**{field.name: values[field.name] for field in fields(Options)})
+    if not options.version:
+        check_ranges(options, _RANGES)
+    return options

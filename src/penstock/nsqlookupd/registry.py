@@ -1,0 +1,285 @@
+"""Who produces what: the memory of one nsqlookupd, without I/O.
+
+A *producer* is one connection of an nsqd that has said who it is. It registers topics and channels;
+topics and channels can also be made by an operator, and then have no producer. What a producer had
+registered loses it when the connection ends, but the names stay listed, because consumers may still
+wait for them; only ephemeral names go with their last producer.
+
+Two things hide a producer from lookups. It is *inactive* when it has not been heard for longer than
+the timeout: its connection may hang. It is *tombstoned* for a topic when an operator is about to
+delete that topic there: consumers must not find it for a while, or they would make it again. A
+tombstone ends by its lifetime, or when the producer registers the topic anew after unregistering.
+
+Ages are measured by the monotonic clock, so a step of the wall clock hides nobody; the wall clock
+gives only the times that are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock import limits
+from penstock.errors import Refused
+from penstock.wire.names import is_ephemeral
+
+
+class Clock(NamedTuple):
+    mono_ns: Callable[[], int]
+    wall_ns: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What an nsqd says about itself, and where it connects from."""
+
+    remote_address: str
+    broadcast_address: str
+    hostname: str
+    tcp_port: int
+    http_port: int
+    version: str
+    topology_zone: str = ""
+    topology_region: str = ""
+
+    @property
+    def node(self) -> str:
+        """The name that operators know it by: its HTTP address."""
+        host = self.broadcast_address
+        return f"[{host}]:{self.http_port}" if ":" in host else f"{host}:{self.http_port}"
+
+
+@dataclass(eq=False, slots=True)
+class Producer:
+    peer: Peer
+    heard_mono_ns: int
+    heard_wall_ns: int
+    topics: set[str] = field(default_factory=set)
+    channels: set[tuple[str, str]] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Registration:
+    """One producer's entry under one name."""
+
+    tombstoned_mono_ns: int = 0
+    tombstoned_wall_ns: int = 0
+    tombstoned: bool = False  # stays true when the tombstone has ended: it is shown so
+
+    def is_hidden(self, mono_ns: int, lifetime_ns: int) -> bool:
+        return self.tombstoned and mono_ns - self.tombstoned_mono_ns < lifetime_ns
+
+
+Entries = dict[Producer, Registration]
+
+
+class Registry:
+    def __init__(
+        self,
+        clock: Clock,
+        inactive_timeout_ns: int,
+        tombstone_lifetime_ns: int,
+        names_max: int = limits.LOOKUP_NAMES_MAX,
+    ) -> None:
+        self.producers: dict[Producer, None] = {}
+        self.topics: dict[str, Entries] = {}
+        self.channels: dict[str, dict[str, Entries]] = {}  # by topic, then by channel
+        self._clock = clock
+        self._inactive_timeout_ns = inactive_timeout_ns
+        self._tombstone_lifetime_ns = tombstone_lifetime_ns
+        self._names_max = names_max
+        self.channel_count = 0
+
+    # --- what producers do ---
+
+    def join(self, peer: Peer) -> Producer:
+        producer = Producer(peer, self._clock.mono_ns(), self._clock.wall_ns())
+        self.producers[producer] = None
+        return producer
+
+    def heard(self, producer: Producer) -> int:
+        """It is alive. How long ago it was heard before, in nanoseconds."""
+        mono_ns = self._clock.mono_ns()
+        silent_ns = mono_ns - producer.heard_mono_ns
+        producer.heard_mono_ns = mono_ns
+        producer.heard_wall_ns = self._clock.wall_ns()
+        return silent_ns
+
+    def leave(self, producer: Producer) -> None:
+        for topic, channel in sorted(producer.channels):
+            self._remove_channel_entry(producer, topic, channel)
+        for topic in sorted(producer.topics):
+            self._remove_topic_entry(producer, topic)
+        self.producers.pop(producer, None)
+
+    def register(self, producer: Producer, topic: str, channel: str = "") -> None:
+        """Raises Refused when there are too many names."""
+        if channel:
+            self._channel(topic, channel).setdefault(producer, Registration())
+            producer.channels.add((topic, channel))
+        self._topic(topic).setdefault(producer, Registration())
+        producer.topics.add(topic)
+
+    def _topic(self, topic: str) -> Entries:
+        entries = self.topics.get(topic)
+        if entries is None:
+            self._check_room()
+            entries = self.topics[topic] = {}
+        return entries
+
+    def _channel(self, topic: str, channel: str) -> Entries:
+        entries = self.channels.get(topic, {}).get(channel)
+        if entries is None:
+            self._check_room()
+            self.channel_count += 1
+            entries = self.channels.setdefault(topic, {})[channel] = {}
+        return entries
+
+    def _check_room(self) -> None:
+        if len(self.topics) + self.channel_count >= self._names_max:
+            raise Refused("too many topics and channels")
+
+    def unregister(self, producer: Producer, topic: str, channel: str = "") -> None:
+        """Without a channel: the topic, and all channels of it that the producer has."""
+        if channel:
+            self._remove_channel_entry(producer, topic, channel)
+            return
+        for name in sorted(c for t, c in producer.channels if t == topic):
+            self._remove_channel_entry(producer, topic, name)
+        self._remove_topic_entry(producer, topic)
+
+    def _remove_topic_entry(self, producer: Producer, topic: str) -> None:
+        producer.topics.discard(topic)
+        entries = self.topics.get(topic)
+        if entries is None:
+            return
+        entries.pop(producer, None)
+        if not entries and is_ephemeral(topic):
+            del self.topics[topic]
+
+    def _remove_channel_entry(self, producer: Producer, topic: str, channel: str) -> None:
+        producer.channels.discard((topic, channel))
+        by_channel = self.channels.get(topic, {})
+        entries = by_channel.get(channel)
+        if entries is None:
+            return
+        entries.pop(producer, None)
+        if not entries and is_ephemeral(channel):
+            self._drop_channel(topic, channel)
+
+    # --- what operators do ---
+
+    def create_topic(self, topic: str) -> None:
+        self._topic(topic)
+
+    def create_channel(self, topic: str, channel: str) -> None:
+        self._channel(topic, channel)
+        self._topic(topic)
+
+    def delete_topic(self, topic: str) -> None:
+        for channel in list(self.channels.get(topic, {})):
+            self.delete_channel(topic, channel)
+        for producer in self.topics.pop(topic, {}):
+            producer.topics.discard(topic)
+
+    def delete_channel(self, topic: str, channel: str) -> bool:
+        """Whether it was there."""
+        entries = self.channels.get(topic, {}).get(channel)
+        if entries is None:
+            return False
+        for producer in entries:
+            producer.channels.discard((topic, channel))
+        self._drop_channel(topic, channel)
+        return True
+
+    def _drop_channel(self, topic: str, channel: str) -> None:
+        by_channel = self.channels[topic]
+        del by_channel[channel]
+        self.channel_count -= 1
+        if not by_channel:
+            del self.channels[topic]
+
+    def tombstone(self, topic: str, node: str) -> list[Producer]:
+        """Hide the producers of `topic` that `node` names. Returns them."""
+        hidden = []
+        for producer, entry in self.topics.get(topic, {}).items():
+            if producer.peer.node == node:
+                entry.tombstoned = True
+                entry.tombstoned_mono_ns = self._clock.mono_ns()
+                entry.tombstoned_wall_ns = self._clock.wall_ns()
+                hidden.append(producer)
+        return hidden
+
+    # --- lookups: sorted, so that an answer is the same each time ---
+
+    def topic_names(self) -> list[str]:
+        return sorted(self.topics)
+
+    def channel_names(self, topic: str) -> list[str]:
+        return sorted(self.channels.get(topic, ()))
+
+    def producers_of(self, topic: str) -> list[Producer]:
+        """Those that consumers are to connect to."""
+        mono_ns = self._clock.mono_ns()
+        return in_order(
+            producer
+            for producer, entry in self.topics.get(topic, {}).items()
+            if self._is_active(producer, mono_ns)
+            and not entry.is_hidden(mono_ns, self._tombstone_lifetime_ns)
+        )
+
+    def nodes(self) -> list[Producer]:
+        mono_ns = self._clock.mono_ns()
+        return in_order(p for p in self.producers if self._is_active(p, mono_ns))
+
+    def topics_of(self, producer: Producer) -> list[tuple[str, bool]]:
+        """Its topics, and whether it is tombstoned for each."""
+        mono_ns = self._clock.mono_ns()
+        return [
+            (topic, self.topics[topic][producer].is_hidden(mono_ns, self._tombstone_lifetime_ns))
+            for topic in sorted(producer.topics)
+        ]
+
+    def _is_active(self, producer: Producer, mono_ns: int) -> bool:
+        return mono_ns - producer.heard_mono_ns <= self._inactive_timeout_ns
+
+    def entries(self) -> Iterator[tuple[str, str, str, Entries]]:
+        """(category, key, subkey, producers) of everything, for people who look for trouble."""
+        for topic, by_channel in self.channels.items():
+            for channel, entries in by_channel.items():
+                yield "channel", topic, channel, entries
+        yield "client", "", "", {producer: Registration() for producer in self.producers}
+        for topic, entries in self.topics.items():
+            yield "topic", topic, "", entries
+
+    def validate(self) -> None:
+        for producer in self.producers:
+            if any(producer not in self.topics.get(topic, ()) for topic in producer.topics):
+                raise RuntimeError(f"{producer.peer.remote_address}: a topic does not know it")
+            for topic, channel in producer.channels:
+                if producer not in self.channels.get(topic, {}).get(channel, ()):
+                    raise RuntimeError(f"{producer.peer.remote_address}: a channel does not")
+        for category, key, subkey, entries in self.entries():
+            for producer in entries:
+                if producer not in self.producers:
+                    raise RuntimeError(f"{category}:{key}:{subkey}: its producer has left")
+                known = {
+                    "topic": key in producer.topics,
+                    "channel": (key, subkey) in producer.channels,
+                    "client": True,
+                }
+                if not known[category]:
+                    raise RuntimeError(f"{category}:{key}:{subkey}: its producer denies it")
+        if self.channel_count != sum(map(len, self.channels.values())):
+            raise RuntimeError("the channels are miscounted")
+        if not all(self.channels.values()):
+            raise RuntimeError("a topic without channels is kept among the channels")
+
+
+def in_order(producers: Iterable[Producer]) -> list[Producer]:
+    def place(producer: Producer) -> tuple[str, int, str]:
+        peer = producer.peer
+        return peer.broadcast_address, peer.tcp_port, peer.remote_address
+
+    return sorted(producers, key=place)

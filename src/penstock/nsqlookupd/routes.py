@@ -1,0 +1,203 @@
+"""nsqlookupd's HTTP API: paths, parameters, the order in which they are checked, and the answers.
+
+Lists are sorted: NSQ's come in any order, so no client minds, and people can compare answers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from penstock import __version__
+from penstock.errors import PenstockError
+from penstock.net.api import (
+    EMPTY,
+    GET,
+    POST,
+    TEXT,
+    Api,
+    HttpError,
+    Parameters,
+    Route,
+    at_once,
+    json_response,
+)
+from penstock.net.http import Response
+from penstock.nsqlookupd.registry import Entries, Peer, Producer, Registration, Registry
+from penstock.wire.names import is_valid_name
+
+log = logging.getLogger("penstock.nsqlookupd")
+
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
+GO_ZERO_TIME_NS = -6795364578871345152  # what Go shows for a time that was never set
+
+
+class Routes(Api):
+    """The application behind the HTTP listener (`net/http.py`)."""
+
+    def __init__(
+        self, registry: Registry, mono_ns: Callable[[], int], connection_count: Callable[[], int]
+    ) -> None:
+        super().__init__(log, mono_ns, quiet=frozenset(("/metrics",)))
+        self._registry = registry
+        self._connection_count = connection_count
+        self.table = {
+            "/ping": Route(GET, at_once(lambda parameters: Response(200, b"OK", TEXT))),
+            "/info": Route(GET, at_once(lambda parameters: json_response(_INFO))),
+            "/topics": Route(GET, at_once(self._topics)),
+            "/channels": Route(GET, at_once(self._channels)),
+            "/lookup": Route(GET, at_once(self._lookup)),
+            "/nodes": Route(GET, at_once(self._nodes)),
+            "/debug": Route(GET, at_once(self._debug)),
+            "/metrics": Route(GET, at_once(self._metrics)),
+            "/topic/create": Route(POST, at_once(self._topic_create)),
+            "/topic/delete": Route(POST, at_once(self._topic_delete)),
+            "/topic/tombstone": Route(POST, at_once(self._topic_tombstone)),
+            "/channel/create": Route(POST, at_once(self._channel_create)),
+            "/channel/delete": Route(POST, at_once(self._channel_delete)),
+        }
+
+    def error_of(self, error: PenstockError) -> HttpError:
+        return HttpError(503, f"FAILED {error}")  # too many names
+
+    # --- looking ---
+
+    def _topics(self, parameters: Parameters) -> Response:
+        return json_response({"topics": self._registry.topic_names()})
+
+    def _channels(self, parameters: Parameters) -> Response:
+        topic = _wanted(parameters, "topic")
+        return json_response({"channels": self._registry.channel_names(topic)})
+
+    def _lookup(self, parameters: Parameters) -> Response:
+        registry = self._registry
+        topic = _wanted(parameters, "topic")
+        if topic not in registry.topics:
+            raise HttpError(404, "TOPIC_NOT_FOUND")
+        return json_response(
+            {
+                "channels": registry.channel_names(topic),
+                "producers": [_peer_row(p.peer) for p in registry.producers_of(topic)],
+            }
+        )
+
+    def _nodes(self, parameters: Parameters) -> Response:
+        rows = []
+        for producer in self._registry.nodes():
+            topics = self._registry.topics_of(producer)
+            row = _peer_row(producer.peer)
+            row["tombstones"] = [tombstoned for _, tombstoned in topics]
+            row["topics"] = [topic for topic, _ in topics]
+            rows.append(row)
+        return json_response({"producers": rows})
+
+    def _debug(self, parameters: Parameters) -> Response:
+        rows = {
+            f"{category}:{key}:{subkey}": _debug_rows(entries)
+            for category, key, subkey, entries in self._registry.entries()
+            if entries
+        }
+        return json_response(dict(sorted(rows.items())))
+
+    def _metrics(self, parameters: Parameters) -> Response:
+        registry = self._registry
+        gauges = (
+            ("producers", "Connected producers.", len(registry.producers)),
+            ("producers_active", "Producers that were heard lately.", len(registry.nodes())),
+            ("topics", "Known topics.", len(registry.topics)),
+            ("channels", "Known channels.", registry.channel_count),
+            ("connections", "TCP connections.", self._connection_count()),
+        )
+        lines = []
+        for name, text, value in gauges:
+            full = f"nsqlookupd_{name}"
+            lines += [f"# HELP {full} {text}", f"# TYPE {full} gauge", f"{full} {value}"]
+        return Response(200, ("\n".join(lines) + "\n").encode(), METRICS)
+
+    # --- changing ---
+
+    def _topic_create(self, parameters: Parameters) -> Response:
+        topic = _wanted_name(parameters, "topic")
+        log.info("DB: adding topic(%s)", topic)
+        self._registry.create_topic(topic)
+        return EMPTY
+
+    def _topic_delete(self, parameters: Parameters) -> Response:
+        topic = _wanted(parameters, "topic")
+        if topic in self._registry.topics or topic in self._registry.channels:
+            log.info("DB: removing topic(%s)", topic)
+            self._registry.delete_topic(topic)
+        return EMPTY
+
+    def _topic_tombstone(self, parameters: Parameters) -> Response:
+        topic, node = _wanted(parameters, "topic"), _wanted(parameters, "node")
+        for producer in self._registry.tombstone(topic, node):
+            address = producer.peer.remote_address
+            log.info("DB: setting tombstone for producer@%s of topic(%s)", address, topic)
+        return EMPTY
+
+    def _channel_create(self, parameters: Parameters) -> Response:
+        topic, channel = (_wanted_name(parameters, kind) for kind in ("topic", "channel"))
+        log.info("DB: adding channel(%s) in topic(%s)", channel, topic)
+        self._registry.create_channel(topic, channel)
+        return EMPTY
+
+    def _channel_delete(self, parameters: Parameters) -> Response:
+        topic, channel = (_wanted_name(parameters, kind) for kind in ("topic", "channel"))
+        if not self._registry.delete_channel(topic, channel):
+            raise HttpError(404, "CHANNEL_NOT_FOUND")
+        log.info("DB: removing channel(%s) from topic(%s)", channel, topic)
+        return EMPTY
+
+
+_INFO = {"version": __version__}
+
+
+def _wanted(parameters: Parameters, name: str) -> str:
+    value = parameters.get(name)
+    if value is None:
+        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
+    return value
+
+
+def _wanted_name(parameters: Parameters, kind: str) -> str:
+    name = _wanted(parameters, kind)
+    if not is_valid_name(name.encode("utf-8", "surrogateescape")):
+        raise HttpError(400, f"INVALID_ARG_{kind.upper()}")
+    return name
+
+
+def _peer_row(peer: Peer) -> dict[str, Any]:
+    return {
+        "remote_address": peer.remote_address,
+        "hostname": peer.hostname,
+        "broadcast_address": peer.broadcast_address,
+        "tcp_port": peer.tcp_port,
+        "http_port": peer.http_port,
+        "version": peer.version,
+        "topology_zone": peer.topology_zone,
+        "topology_region": peer.topology_region,
+    }
+
+
+def _debug_rows(entries: Entries) -> list[dict[str, Any]]:
+    ordered = sorted(entries.items(), key=lambda item: item[0].peer.remote_address)
+    return [_debug_row(producer, entry) for producer, entry in ordered]
+
+
+def _debug_row(producer: Producer, entry: Registration) -> dict[str, Any]:
+    peer = producer.peer
+    return {
+        "broadcast_address": peer.broadcast_address,
+        "hostname": peer.hostname,
+        "http_port": peer.http_port,
+        "id": peer.remote_address,
+        "last_update": producer.heard_wall_ns,
+        "tcp_port": peer.tcp_port,
+        "tombstoned": entry.tombstoned,
+        "tombstoned_at": entry.tombstoned_wall_ns if entry.tombstoned else GO_ZERO_TIME_NS,
+        "topology_region": peer.topology_region,
+        "topology_zone": peer.topology_zone,
+        "version": peer.version,
+    }

@@ -1,0 +1,115 @@
+"""A real nsqlookupd in a thread of this process, and blocking clients."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import struct
+import threading
+from typing import Any
+
+from penstock.nsqlookupd.daemon import Daemon
+from penstock.nsqlookupd.options import read_options
+
+from .world import NSQD, identify
+
+TIMEOUT_SECONDS = 5.0
+
+
+class Running:
+    def __init__(self, *flags: str) -> None:
+        self.options = read_options(
+            ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", *flags], {}
+        )
+        self.daemon: Daemon
+        self._failure: BaseException | None = None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    def __enter__(self) -> Running:
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self.daemon.ended.set_result, 0)
+        self._thread.join()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.daemon = Daemon(self.options)
+        try:
+            await self.daemon.start()
+        except BaseException as failure:
+            self._failure = failure
+            return
+        finally:
+            self._ready.set()
+        await self.daemon.ended
+        await self.daemon.stop()
+
+    def request(self, method: str, target: str) -> tuple[int, bytes, dict[str, str]]:
+        address = self.daemon.http_address
+        connection = http.client.HTTPConnection(address.host, address.port, TIMEOUT_SECONDS)
+        try:
+            connection.request(method, target)
+            response = connection.getresponse()
+            return response.status, response.read(), dict(response.getheaders())
+        finally:
+            connection.close()
+
+    def get(self, target: str) -> Any:
+        status, body, _ = self.request("GET", target)
+        assert status == 200, (status, body)
+        return json.loads(body)
+
+    def post(self, target: str) -> None:
+        assert self.request("POST", target)[:2] == (200, b"")
+
+    def client(self) -> Client:
+        address = self.daemon.tcp_address
+        return Client(socket.create_connection((address.host, address.port), TIMEOUT_SECONDS))
+
+    def nsqd(self, *registered: str, **changed: Any) -> Client:
+        client = self.client()
+        client.socket.sendall(b"  V1" + identify(NSQD | changed))
+        client.read()
+        for names in registered:
+            client.socket.sendall(f"REGISTER {names}\n".encode())
+            assert client.read() == b"OK"
+        return client
+
+
+class Client:
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self._file = sock.makefile("rb")
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+        self.socket.close()
+
+    @property
+    def address(self) -> str:
+        host, port = self.socket.getsockname()
+        return f"{host}:{port}"
+
+    def ask(self, data: bytes) -> bytes:
+        self.socket.sendall(data)
+        return self.read()
+
+    def read(self) -> bytes:
+        """An answer, b"" at the end."""
+        head = self._file.read(4)
+        return self._file.read(struct.unpack(">i", head)[0]) if head else b""
