@@ -1,0 +1,197 @@
+"""Hostile clients, slow clients and silent clients: nsqd stays alive, prompt, small and sound.
+
+Each siege lasts a few seconds; PENSTOCK_FUZZ_SECONDS makes them longer. A round that fails prints
+its seed.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from e2e.daemon import Daemon
+from e2e.in_process import World
+from e2e.v2client import V2Client
+from penstock import limits
+from penstock.kernel import load
+from penstock.nsqd.options import read_options
+
+from . import hostile
+from .siege import FUZZ_S, Watch, besiege, check_frames, check_http, one_round
+
+FORMS = ["compiled", "pure"]
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def daemon(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Daemon]:
+    path = tmp_path_factory.mktemp(f"fuzz-{request.param}") / "data"
+    flags = ("--durability=os", "--max-req-timeout=2s", "--retain-bytes=1")
+    with Daemon(path, *flags, kernel=request.param) as running:
+        yield running
+        assert running.stop() == 0  # and it still stops in good order
+
+
+def ids_of(daemon: Daemon) -> list[bytes]:
+    """Some ids that are in flight somewhere, for others to lay hands on."""
+    with V2Client(daemon.tcp_port) as client:
+        client.mpub("a", [b"m"] * 5)
+        client.sub("a", "x")
+        client.rdy(5)
+        return [client.messages(1)[0].id for _ in range(5)]
+
+
+def test_commands_damaged_and_cut(daemon: Daemon) -> None:
+    ids = ids_of(daemon)
+
+    def script(rng: random.Random) -> list[bytes]:
+        return hostile.pieces(rng, hostile.conversation(rng, ids))
+
+    with Watch(daemon):
+        assert besiege(daemon.tcp_port, script, check_frames) > 5
+
+
+def test_upgrades_that_are_not_kept_to(daemon: Daemon) -> None:
+    """TLS or compression is negotiated, and then something else is sent."""
+
+    def script(rng: random.Random) -> list[bytes]:
+        upgrade = rng.choice([b"snappy", b"deflate", b"tls_v1"])
+        body = b'{"feature_negotiation":true,"%b":true}' % upgrade
+        stream = b"  V2IDENTIFY\n" + hostile.sized(body)
+        junk = rng.choice([rng.randbytes(rng.randrange(3000)), b"\xff\x06\x00\x00sNaPpY" * 3])
+        return hostile.pieces(rng, stream + junk + hostile.conversation(rng, [], True))
+
+    with Watch(daemon):
+        assert besiege(daemon.tcp_port, script, lambda heard: None, FUZZ_S / 2) > 5
+
+
+def test_raw_bytes(daemon: Daemon) -> None:
+    def script(rng: random.Random) -> list[bytes]:
+        start = rng.choice([b"", b"  V2", b"  V2IDENTIFY\n", b"  V2PUB a\n", b"  V2MPUB a\n"])
+        return hostile.pieces(rng, start + rng.randbytes(rng.randrange(1, 20_000)))
+
+    with Watch(daemon):
+        assert besiege(daemon.tcp_port, script, check_frames, FUZZ_S / 2) > 5
+
+
+def test_http_requests_damaged_and_cut(daemon: Daemon) -> None:
+    def script(rng: random.Random) -> list[bytes]:
+        return hostile.pieces(rng, hostile.browsing(rng))
+
+    with Watch(daemon):
+        assert besiege(daemon.http_port, script, check_http) > 5
+
+
+def test_raw_bytes_to_http(daemon: Daemon) -> None:
+    def script(rng: random.Random) -> list[bytes]:
+        start = rng.choice([b"", b"GET ", b"POST /pub?topic=a HTTP/1.1\r\n", b"\x16\x03\x01"])
+        return hostile.pieces(rng, start + rng.randbytes(rng.randrange(1, 20_000)))
+
+    with Watch(daemon):
+        assert besiege(daemon.http_port, script, check_http, FUZZ_S / 2) > 5
+
+
+def test_the_checks_find_what_they_are_for() -> None:
+    for check, heard in (
+        (check_frames, b"HTTP/1.1 400 Bad Request\r\n"),
+        (check_frames, b"\x00\x00\x00\x06\x00\x00\x00\x03OK"),
+        (check_http, b"HTTP/1.1 500 Internal Server Error\r\n"),
+        (check_http, b"\x00\x00\x00\x06\x00\x00\x00\x00OK"),
+    ):
+        with pytest.raises(AssertionError):
+            check(heard)
+    with pytest.raises(ConnectionError):
+        one_round(random.Random(1), 1, lambda rng: [], check_frames)
+
+
+# --- slow and silent ---
+
+SLOW_COUNT = 150
+SLOW_STREAMS = (
+    b"  V2",
+    b"  V2IDENTIFY\n\x00\x00\x00\x10{",
+    b"  V2SUB slow c\nRDY 2500\nNOP\n",
+    b"  V2MPUB slow\n\x00\x50\x00\x00\x00\x00\x10\x00\x00\x00\x00\x03abc",
+)
+SLOW_REQUESTS = (
+    b"POST /pub?topic=slow HTTP/1.1\r\nContent-Length: 1000000\r\n\r\nabc",
+    b"GET /stats HTTP/1.1\r\nHost: a\r\nX-Header: aaaaaaaaaaaa",
+    b"POST /mpub?topic=slow HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffff\r\nabc",
+)
+
+
+def test_clients_that_send_a_byte_at_a_time(daemon: Daemon) -> None:
+    """150 of each kind, each with something announced that never comes. Then all hang up."""
+    until_s = time.monotonic() + FUZZ_S
+    with ExitStack() as on_exit, Watch(daemon):
+        slow: list[tuple[socket.socket, bytes]] = []
+        for number in range(SLOW_COUNT):
+            for port, streams in (
+                (daemon.tcp_port, SLOW_STREAMS),
+                (daemon.http_port, SLOW_REQUESTS),
+            ):
+                sock = on_exit.enter_context(socket.create_connection(("127.0.0.1", port), 5.0))
+                slow.append((sock, streams[number % len(streams)]))
+        position = 0
+        while time.monotonic() < until_s and position < max(map(len, SLOW_STREAMS + SLOW_REQUESTS)):
+            for sock, stream in slow:
+                sock.sendall(stream[position : position + 1])
+            position += 1
+
+
+def test_connections_that_come_and_go(daemon: Daemon) -> None:
+    """Opened and left alone, or reset at once: none is left in the end."""
+    with Watch(daemon), ExitStack() as on_exit:
+        for number in range(600):
+            port = daemon.tcp_port if number % 2 else daemon.http_port
+            sock = on_exit.enter_context(socket.create_connection(("127.0.0.1", port), 5.0))
+            if number % 3 == 0:
+                sock.close()
+    deadline_s = time.monotonic() + 10
+    while open_sockets(daemon) > 10:
+        assert time.monotonic() < deadline_s, f"{open_sockets(daemon)} sockets are open"
+        time.sleep(0.02)
+
+
+def open_sockets(daemon: Daemon) -> int:
+    found = 0
+    for link in Path(f"/proc/{daemon.pid}/fd").iterdir():
+        try:
+            found += str(link.readlink()).startswith("socket:")
+        except FileNotFoundError:  # closed meanwhile
+            continue
+    return found
+
+
+# --- inside ---
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_step_leaves_a_valid_state(form: str, tmp_path: Path) -> None:
+    """The same streams to a daemon without sockets, whose state is validated after every turn."""
+    seed = random.SystemRandom().randrange(1 << 62)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    world = World(tmp_path / "data", load(form), read_options(["-data-path=."], {}))
+    ids: list[bytes] = []
+    until_s = time.monotonic() + FUZZ_S / 2
+    spoken = 0
+    while time.monotonic() < until_s:
+        client = world.connect()
+        client.on_message = lambda message: ids.append(message.id)
+        for piece in hostile.pieces(rng, hostile.conversation(rng, ids[-20:])[4:]):
+            if client.is_open:
+                world.say(client, piece)
+        world.pass_ns(rng.choice([0, 0, 10 * limits.MS, limits.SECOND]))
+        if rng.random() < 0.7 and client.is_open:
+            world.hang_up(client)
+        spoken += 1
+    world.stop()
+    assert spoken > 10
