@@ -149,8 +149,52 @@ def test_a_refusing_tail_takes_nothing(side: Side, text: bytes, verb: Verb) -> N
     tail.refusing = True
     conn = side.connect()
     assert side.said(conn, text[:-1]) == []
-    assert side.said(conn, text[-1:]) == [(Event.REFUSED, conn, verb, tail)]
+    assert side.said(conn, text[-1:]) == [
+        (Event.REFUSED, conn, verb, tail, 1 if verb == Verb.PUB else 2)
+    ]
     assert (tail.message_count, conn.pending, conn.published.get(b"t", 0)) == (0, 0, 0)
+
+
+def test_a_bound_lets_through_exactly_so_many(side: Side) -> None:
+    tail = side.tail(start=10)
+    tail.append_end_max = 13
+    conn = side.connect()
+    conn.feed(pub(b"t", b"1") + mpub(b"t", [b"2", b"3"]) + pub(b"t", b"4") + pub(b"t", b"5"))
+    assert side.poll() == []  # an answer is owed: the error may not overtake it
+    assert (tail.open_count, conn.pending) == (3, 2)
+    assert side.settle() == [(Event.REFUSED, conn, Verb.PUB, tail, 1)]
+    assert frames(conn.take_output()) == [OK, OK]
+    assert (tail.committed_end, tail.message_count) == (13, 3)
+    tail.append_end_max = 14
+    conn.resume()
+    assert side.settle() == [(Event.REFUSED, conn, Verb.PUB, tail, 1)]
+    assert (tail.committed_end, frames(conn.take_output())) == (14, [OK])
+
+
+def test_a_bound_counts_sealed_and_open_batches(side: Side) -> None:
+    tail = side.tail()
+    tail.append_end_max = 3
+    first, second = side.connect(), side.connect()
+    side.poll()
+    first.feed(pub(b"t", b"1"))
+    side.poll()
+    side.seal(tail)
+    first.feed(pub(b"t", b"2"))
+    assert side.poll() == []
+    second.feed(mpub(b"t", [b"3", b"4"]))
+    assert side.poll() == [(Event.REFUSED, second, Verb.MPUB, tail, 2)]
+    tail.fail()  # what failed takes no room
+    second.resume()
+    assert side.poll() == []
+    assert tail.open_count == 3
+
+
+def test_without_a_bound_there_is_none(side: Side) -> None:
+    tail = side.tail(start=5)
+    assert tail.append_end_max == 0
+    conn = side.connect()
+    assert side.said(conn, mpub(b"t", [b"x"] * 100)) == []
+    assert tail.committed_end == 105
 
 
 def test_the_largest_message_is_taken(side: Side) -> None:

@@ -59,6 +59,7 @@ WINDOW_STATE = [
     "floor",
     "timeout_count",
     "requeue_count",
+    "expired_count",
     "message_count",
     "finish_count",
     "consumers",
@@ -75,6 +76,7 @@ TAIL_STATE = [
     "handed_end",
     "handing",
     "refusing",
+    "append_end_max",
     "message_count",
     "message_bytes",
 ]
@@ -174,8 +176,11 @@ class World:
         while events:
             event = events.pop(0)
             seen.append(self.named(event))
-            if event[0] in (Event.LINE, Event.REFUSED):
+            if event[0] == Event.LINE:
                 event[1].reply(0, b"answer")
+                event[1].resume()
+            elif event[0] == Event.REFUSED:
+                event[3].append_end_max = 0  # there is room now: the same command comes again
                 event[1].resume()
             elif event[0] == Event.PUB_FAILED:
                 event[1].reply(1, b"E_PUB_FAILED")
@@ -349,6 +354,21 @@ def move_cursor(world: World, dice: random.Random) -> None:
         window.skip(start, min(start + dice.randrange(1, 6), window.tail.handed_end))
 
 
+def outdate(world: World, dice: random.Random) -> int:
+    window = dice.choice(world.windows)
+    return int(window.outdate(dice.randint(0, window.tail.handed_end)))
+
+
+def bound(world: World, dice: random.Random) -> None:
+    """One publisher at a time meets the bound: in which order two are let go on is free."""
+    tail, conn = dice.choice(world.tails), dice.choice(world.publishers)
+    if not any(publisher.pending for publisher in world.publishers):
+        tail.append_end_max = tail.written_end + tail.open_count + dice.randrange(3)
+        conn.feed(b"".join(pub(tail.topic, b"%d" % n) for n in range(3)))
+        world.take(world.side.poll())
+        tail.append_end_max = 0
+
+
 def restart(world: World, dice: random.Random) -> None:
     """The channel comes back from what its journal says."""
     number = dice.randrange(len(world.windows))
@@ -386,6 +406,8 @@ WEIGHTS: dict[Callable[[World, random.Random], Any], int] = {
     pause: 2,
     toggle_handing: 2,
     move_cursor: 2,
+    outdate: 2,
+    bound: 2,
     restart: 1,
 }
 

@@ -58,7 +58,8 @@ class Event(IntEnum):
     BODY_SIZE = 3  # (BODY_SIZE, conn, size: int)                announced size refused; halts
     BAD_PUB = 4  # (BAD_PUB, conn, verb, BadPub, topic, a: int, b: int)  halts
     TOPIC = 5  # (TOPIC, conn, verb, topic: bytes)           valid, but no tail yet; halts
-    REFUSED = 6  # (REFUSED, conn, verb, tail)                 tail.refusing is set; halts
+    REFUSED = 6  # (REFUSED, conn, verb, tail, count: int)     the tail takes none, or not so many;
+    #              halts, and `resume` reads the same command anew
     PUB_FAILED = 7  # (PUB_FAILED, conn, verb, tail)              its batch failed; halts
     FIN_FAILED = 8  # (FIN_FAILED, conn, id: bytes, Held)         not halting: the soft error
     NEED = 9  # (NEED, window, which: int, offset: int)     load a block, flush again
@@ -278,6 +279,7 @@ class Tail(Protocol):
     topic: bytes
     owner: Any
     refusing: bool  # PUB and MPUB come out as REFUSED
+    append_end_max: int  # so does what would end above it, whole (0: no bound)
     handing: bool  # handed_end follows committed_end
     open_count: int
     open_bytes: int
@@ -312,6 +314,10 @@ class Tail(Protocol):
         """Set handed_end to committed_end once (empty, unpause, first channel)."""
         ...
 
+    def drop_open(self) -> None:
+        """Refuse what is in the open batch: its publishers get PUB_FAILED."""
+        ...
+
     def validate(self) -> None: ...
 
 
@@ -334,6 +340,7 @@ class Window(Protocol):
     floor: int  # lowest offset still wanted (low or the lowest stray): retention's bound
     timeout_count: int
     requeue_count: int
+    expired_count: int  # by `outdate`
     message_count: int  # handed to this channel since start
     finish_count: int
     consumers: int
@@ -362,6 +369,12 @@ class Window(Protocol):
         """Never deliver [from, to): damaged log, or an overflowing ephemeral channel. What lies
         at or above `next` is stepped over when the cursor gets there, and does not count as
         depth."""
+        ...
+
+    def outdate(self, offset: int) -> int:
+        """What is below `offset` is too old to be sent: it is done, whether it was delivered
+        before, waits, or is delayed. Only what is in flight stays so; when it comes back, it is
+        dropped. Returns how many are gone now. Holds until `seek` or `empty`."""
         ...
 
     def lose(self, id: int) -> None:

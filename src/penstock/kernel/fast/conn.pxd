@@ -60,7 +60,7 @@ cdef class Conn(Peer):
     cdef bint needs_topic(self) except -1
     cdef int count_published(self) except -1
     cdef int bad_pub(self, int verb, int reason, i64 a, i64 b) except -1
-    cdef int publish_blocked(self, int verb) except -1
+    cdef int publish_blocked(self, int verb, u32 count) except -1
     cdef bint owes_here(self, int verb) noexcept
 
 cdef bint name_is_valid(const u8* name, size_t size) noexcept

@@ -292,7 +292,7 @@ cdef class Conn(Peer):
             return True
         return self.allowed is not None and self.topic not in self.allowed
 
-    cdef int publish_blocked(self, int verb) except -1:
+    cdef int publish_blocked(self, int verb, u32 count) except -1:
         """1 when this publish can't be appended now (an event or a flag says why)."""
         if self.needs_topic():
             if self.owed_count:
@@ -301,12 +301,12 @@ cdef class Conn(Peer):
             else:
                 self.halt((TOPIC, self, verb, self.topic))
             return 1
-        if self.topic_tail.refusing:
+        if self.topic_tail.refusing or not self.topic_tail.has_room(count):
             if self.owed_count:
                 self.held = True
                 self.mark_interest()
             else:
-                self.halt((REFUSED, self, verb, self.topic_tail))
+                self.halt((REFUSED, self, verb, self.topic_tail, count))
             return 1
         if self.owed_count == OWED_MAX and not self.owes_here(verb):
             self.held = True
@@ -347,7 +347,7 @@ cdef class Conn(Peer):
             return MORE if self.held else <Py_ssize_t>line + 5
         if size < line + 5 + body_size:
             return MORE
-        if self.publish_blocked(PUB):
+        if self.publish_blocked(PUB, 1):
             return MORE
         self.last_command_ns = self.hub.mono_ns
         self.topic_tail.append_c(data + line + 5, body_size)
@@ -368,7 +368,7 @@ cdef class Conn(Peer):
             self.bad_pub(MPUB, TOPIC_NAME, 0, 0)
             return MORE if self.held else <Py_ssize_t>line + 1
         if self.needs_topic():
-            self.publish_blocked(MPUB)
+            self.publish_blocked(MPUB, 0)
             return MORE
         if size < line + 5:
             return MORE
@@ -408,7 +408,7 @@ cdef class Conn(Peer):
             position += 4 + body_size
             self.walk_index += 1
         self.walk_position = position
-        if self.publish_blocked(MPUB):
+        if self.publish_blocked(MPUB, <u32>count):
             return MORE
         self.last_command_ns = self.hub.mono_ns
         position = line + 9

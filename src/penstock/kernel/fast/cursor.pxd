@@ -40,7 +40,8 @@ cdef class Cursor:
     cdef readonly i64 low, next
     cdef i64 count_base
     cdef public i64 touch_max_ns
-    cdef readonly i64 timeout_count, requeue_count, finish_count
+    cdef readonly i64 timeout_count, requeue_count, finish_count, expired_count
+    cdef i64 outdated_end  # below it nothing is sent any more
     # ring
     cdef u32* owners
     cdef i64* deadlines

@@ -202,6 +202,10 @@ cdef class Cursor:
     # --- strays: the table's moves, and the lists that follow from them ---
 
     cdef int stray_waits(self, stray_t* stray) except -1:
+        if stray.offset < self.outdated_end:
+            self.expired_count += 1
+            self.remove_stray(stray)
+            return self.mark_pump()
         self.strays.wait(stray)
         self.mark_journal()
         return self.mark_pump()
@@ -363,7 +367,8 @@ cdef class Cursor:
         self.runs.clear()
         self.strays.clear()
         self.skips = []
-        self.skip_start, self.skipped_ahead, self.redo_end = NEVER, 0, 0
+        self.skip_start, self.skipped_ahead = NEVER, 0
+        self.redo_end = self.outdated_end = 0
         self.forward = self.stray_block = None
         self.forward_needed = self.stray_needed = False
         self.forward_place.base_offset = self.stray_place.base_offset = -1

@@ -33,6 +33,7 @@ cdef class Tail:
     cdef readonly bytes topic
     cdef public object owner
     cdef public bint refusing
+    cdef public i64 append_end_max  # no publish may end above it; 0: no bound
     cdef bint _handing
     cdef Hub hub
     cdef membatch_t* open_batch
@@ -56,6 +57,7 @@ cdef class Tail:
 
     cdef int append_c(self, const u8* body, u32 size) except -1
     cdef bint view(self, i64 offset, view_t* out) noexcept
+    cdef bint has_room(self, u32 count) noexcept
     cdef int mark_dirty(self) except -1
     cdef int write_trailer(self, membatch_t* batch) except -1
     cdef list buffers(self, membatch_t* batch, batch_header_t* header, size_t total)

@@ -167,7 +167,7 @@ cdef class Window(Cursor):
         if consumer != NULL:
             consumer.in_flight -= 1
             consumer.requeue_count += 1
-        if delay_ns > 0:
+        if delay_ns > 0 and stray.offset >= self.outdated_end:
             self.stray_sleeps(stray, wall_ns + delay_ns)
         else:
             self.stray_waits(stray)
@@ -259,6 +259,29 @@ cdef class Window(Cursor):
             fired += 1
             stray = self.strays.take_due(wall_ns)
         return fired
+
+    def outdate(self, i64 offset):
+        cdef i64 before = self.depth_c() + self.strays.delayed_count, expired
+        cdef stray_t* stray
+        cdef list old = []
+        cdef u32 i
+        cdef u64 id
+        if offset <= self.outdated_end:
+            return 0
+        self.outdated_end = offset
+        for i in range(self.strays.capacity):
+            stray = &self.strays.table[i]
+            if stray.state and stray.state != IN_FLIGHT and stray.offset < offset:
+                old.append((stray.offset, stray.id))
+        old.sort()
+        for _, id in old:
+            self.remove_stray(self.strays.find(id))
+        self.stray_needed = False
+        self.skip(self.next, offset)
+        expired = before - self.depth_c() - self.strays.delayed_count
+        self.expired_count += expired
+        self.mark_pump()
+        return expired
 
     # --- reading ---
 

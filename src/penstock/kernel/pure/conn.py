@@ -204,7 +204,7 @@ class Conn(Reader):
                 self.engine.events.append((Event.PUB_FAILED, self, owed.verb, owed.promise.tail))
             else:
                 self._respond(_OK_FRAME * owed.count)
-        if self.held:
+        if self.held and not self._owed:
             self.held = False
             self.engine.ready[self] = None
             self.engine.interests[self] = None

@@ -259,7 +259,7 @@ class Reader(ABC):
         end = self._at + self._size
         if len(self._input) < end:
             return False
-        tail = self._open_tail(_PUB)
+        tail = self._open_tail(_PUB, 1)
         if tail is None:
             return False
         body = bytes(memoryview(self._input)[self._at : end])
@@ -268,13 +268,13 @@ class Reader(ABC):
         self._appended(tail, _PUB, 1)
         return True
 
-    def _open_tail(self, verb: int) -> Tail | None:
+    def _open_tail(self, verb: int, count: int) -> Tail | None:
         """The tail for the publish at hand; None when it can't be appended now."""
         tail = self._known_tail()
         if tail is None:
             self._emit(Event.TOPIC, self, verb, self._topic)
-        elif tail.refusing:
-            self._emit(Event.REFUSED, self, verb, tail)
+        elif tail.refusing or not tail.has_room(count):
+            self._emit(Event.REFUSED, self, verb, tail, count)
         elif not self.may_owe(tail, verb):
             self.held = True
         elif tail.open_bytes > BATCH_BYTES_MAX:
@@ -365,7 +365,7 @@ class Reader(ABC):
         return self._bad_pub(_MPUB, BadPub.BODY_TOO_BIG, total, self.engine.body_bytes_max)
 
     def _mpub_done(self) -> bool:
-        tail = self._open_tail(_MPUB)
+        tail = self._open_tail(_MPUB, self._count)
         if tail is None:
             return False
         bodies, self._bodies = self._bodies, []

@@ -44,6 +44,7 @@ class Tail:
         self.topic = topic
         self.owner: Any = None
         self.refusing = False
+        self.append_end_max = 0
         self.handing = False
         self.forgotten = False
         self.open_bytes = 0
@@ -92,6 +93,11 @@ class Tail:
         if due_ns:
             self._dues[len(self._open)] = due_ns
         self.extend((data,))
+
+    def has_room(self, count: int) -> bool:
+        """May so many messages be appended, as far as the bound says?"""
+        end_max = self.append_end_max
+        return not end_max or self.written_end + len(self._open) + count <= end_max
 
     def extend(self, bodies: Sequence[bytes]) -> None:
         """Several messages at once, none of them delayed."""
@@ -179,11 +185,6 @@ class Tail:
     def find(self, offset: int) -> Batch | None:
         """The batch in memory that holds `offset`."""
         return find_batch(self._memory, offset)
-
-    def trim(self, below_offset: int) -> None:
-        """Drop batches wholly below an offset: every channel has read them."""
-        while self._memory and self._memory[0].end <= below_offset:
-            self._drop_oldest()
 
     def _keep(self, batch: Batch) -> None:
         """The newest batch stays whatever its size; older ones while there is room."""

@@ -47,9 +47,11 @@ class Window:
         self.owner: Any = None
         self.next = start
         self.redo_end = 0
+        self._outdated_end = 0  # below it nothing is sent any more
         self.timeout_count = 0
         self.requeue_count = 0
         self.finish_count = 0
+        self.expired_count = 0
         self.touch_max_ns = MESSAGE_TIMEOUT_MAX_NS
         self.forgotten = False
         self.conns: list[Conn] = []
@@ -234,6 +236,11 @@ class Window:
         return flight
 
     def _wait(self, flight: Flight) -> None:
+        if flight.offset < self._outdated_end:
+            self.expired_count += 1
+            self.drop_stray(flight)
+            self.mark()
+            return
         self.strays.wait(flight)
         self._note_stray(flight)
         self.mark()
@@ -299,7 +306,7 @@ class Window:
         conn = self._land(flight)
         if conn is not None:
             conn.requeue_count += 1
-        if delay_ns > 0:
+        if delay_ns > 0 and flight.offset >= self._outdated_end:
             self.sleep(flight, wall_ns + delay_ns)
         else:
             self._wait(flight)
@@ -415,6 +422,21 @@ class Window:
         self._needed[Source.FORWARD] = False
         self.mark()
 
+    def outdate(self, offset: int) -> int:
+        if offset <= self._outdated_end:
+            return 0
+        self._outdated_end = offset
+        before = self.depth + self.delayed
+        old = [f for f in self.strays if f.offset < offset and f.state != FLYING]
+        for flight in sorted(old, key=lambda flight: (flight.offset, flight.id)):
+            self.drop_stray(flight)
+        self._needed[Source.STRAY] = False
+        self.skip(self.next, offset)
+        expired = before - self.depth - self.delayed
+        self.expired_count += expired
+        self.mark()
+        return expired
+
     def empty(self) -> None:
         self.seek(self.tail.handed_end)
 
@@ -434,7 +456,7 @@ class Window:
         self._order.clear()
         self.strays = Strays()
         self.skips.clear()
-        self.redo_end = 0
+        self.redo_end = self._outdated_end = 0
         self.notes.forget()
         self._drop_blocks()
 
