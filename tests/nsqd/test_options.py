@@ -76,6 +76,8 @@ OURS = [
     "min-disk-free",
     "retain-age",
     "retain-bytes",
+    "max-depth",
+    "max-age",
     "segment-bytes",
     "segment-age",
     "log-format",

@@ -104,6 +104,15 @@ class Broker:
         self._context.exiting = exiting
         self._refresh_refusals()
 
+    @property
+    def draining(self) -> bool:
+        return self._context.draining
+
+    @draining.setter
+    def draining(self, draining: bool) -> None:
+        self._context.draining = draining
+        self._refresh_refusals()
+
     def _refresh_refusals(self) -> None:
         for topic in self.topics.values():
             topic.refresh_refusal()
@@ -245,6 +254,7 @@ class Broker:
         self.topics.clear()
         self._context.touched.clear()
         self._context.bounded.clear()
+        self._context.aging.clear()
         self._note_clean_stop()
         self._unlock()
 
@@ -368,6 +378,8 @@ class Broker:
         if mono_ns - self._disk_checked_ns >= limits.DISK_CHECK_EVERY_NS:
             self._disk_checked_ns = mono_ns
             self._check_disk()
+        for topic in list(self._context.aging):
+            topic.age_bound.apply(wall_ns)
         self._settle(mono_ns, wall_ns)
         for topic in self._next_to_retain():
             topic.retain(wall_ns)

@@ -25,6 +25,7 @@ class Channel:
         self.created_ns = created_ns
         self.ephemeral = is_ephemeral(name)
         self.consumers: list[Conn] = []
+        self.subscriptions = 0  # how many there have been since the start
         self.deleted = False
         self._trim_end = window.tail.handed_end
         window.owner = self
@@ -40,6 +41,7 @@ class Channel:
                 f"consumers for {self.topic.name}:{self.name} exceeds limit of {consumers_max}"
             )
         self.consumers.append(conn)
+        self.subscriptions += 1
         conn.subscribe(self.window)
 
     def leave(self, conn: Conn) -> None:
@@ -111,6 +113,16 @@ class Channel:
     @property
     def delayed(self) -> int:
         return self.window.delayed
+
+    @property
+    def unfinished(self) -> int:
+        """All that was handed to it and is not done."""
+        window = self.window
+        return window.depth + window.in_flight + window.delayed
+
+    @property
+    def expired_count(self) -> int:
+        return self.window.expired_count
 
     @property
     def requeue_count(self) -> int:

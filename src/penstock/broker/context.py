@@ -45,9 +45,11 @@ class Context:
     hooks: list[ChangeHook] = field(default_factory=list)
     exiting: bool = False
     killed: bool = False  # the last stop was not orderly: files may be in the system's memory only
+    draining: bool = False  # a stop is near: publishes are refused until then
     disk_refusal: str = ""  # free disk is below the watermark
     headroom_bytes: int = 0  # may be written before free disk is looked at again
     touched: dict[Topic, None] = field(default_factory=dict)  # written to; housekeeping looks
+    aging: dict[Topic, None] = field(default_factory=dict)  # their messages have a maximum age
     bounded: dict[Channel, None] = field(default_factory=dict)  # ephemeral: their depth has a bound
 
     def changed(self, change: Change, topic: Topic, channel: Channel | None = None) -> None:

@@ -11,6 +11,14 @@ from penstock.ids.guid import check_node_id
 
 Durability = Literal["disk", "os"]
 DURABILITIES: tuple[Durability, ...] = ("disk", "os")
+_NOT_NEGATIVE = (
+    "mem_queue_size",
+    "disk_free_bytes_min",
+    "retain_age_ns",
+    "retain_bytes",
+    "max_depth",
+    "max_age_ns",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +30,8 @@ class BrokerOptions:
     segment_age_max_ns: int = limits.SEGMENT_AGE_MAX_NS
     retain_age_ns: int = limits.RETAIN_AGE_NS
     retain_bytes: int = limits.RETAIN_BYTES
+    max_depth: int = 0  # messages that a topic may hold; 0: no bound
+    max_age_ns: int = 0  # how old an unfinished message may get; 0: no bound
     sync_every_count: int = limits.SYNC_EVERY_COUNT
     sync_timeout_ns: int = limits.SYNC_TIMEOUT_NS
     disk_free_bytes_min: int = limits.DISK_FREE_BYTES_MIN
@@ -37,7 +47,7 @@ class BrokerOptions:
             value = getattr(self, name)
             if value < 1:
                 raise ConfigError(name.replace("_", "-"), value, "must be above 0")
-        for name in ("mem_queue_size", "disk_free_bytes_min", "retain_age_ns", "retain_bytes"):
+        for name in _NOT_NEGATIVE:
             value = getattr(self, name)
             if value < 0:
                 raise ConfigError(name.replace("_", "-"), value, "must not be below 0")

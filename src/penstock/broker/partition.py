@@ -48,6 +48,9 @@ class Partition:
         self.tail = tail
         self.log = log
         self.durability = durability
+        self.retain_age_ns = context.options.retain_age_ns
+        self.retain_bytes = context.options.retain_bytes
+        self.held_count = 0  # messages that wait for the next batch
         self.damaged: list[Damage] = []
         self.stopped = ""  # the reason
         self._context = context
@@ -96,6 +99,7 @@ class Partition:
         failed."""
         if self.tail.open_bytes >= limits.BATCH_BYTES_MAX or self._held:
             self._held.append((bodies, due_ns, done))
+            self.held_count += len(bodies)
             return
         self._append(bodies, due_ns, done)
 
@@ -107,7 +111,9 @@ class Partition:
 
     def _append_held(self) -> None:
         while self._held and self.tail.open_bytes < limits.BATCH_BYTES_MAX:
-            self._append(*self._held.popleft())
+            held = self._held.popleft()
+            self.held_count -= len(held[0])
+            self._append(*held)
 
     # --- the group commit ---
 
@@ -147,6 +153,15 @@ class Partition:
         elif not self.sync():
             self._commit()  # the log says that all of it is on the disk already
 
+    def set_durability(self, durability: Durability) -> None:
+        """From the next batch on. A change to `disk` also syncs what was acknowledged before."""
+        if durability == self.durability:
+            return
+        self.durability = durability
+        self._commits_at_once = durability == "os"
+        if not self._commits_at_once and not self.stopped:
+            self.sync()
+
     def sync(self) -> bool:
         """Hand what is unsynced to the sync threads. False when there is nothing to hand over."""
         if self._job is not None:
@@ -166,10 +181,13 @@ class Partition:
         if self.log.stopped is not None:
             self._fail_sync(self.log.stopped)
             return
-        if self._commits_at_once:
-            return
         if self.tail.sealed_count:
+            if self.log.synced_end < self.tail.written_end:
+                self.sync()  # that sync began when durability was still `os`
+                return
             self._commit()
+        elif self._commits_at_once:
+            return
         self.write(self._context.clock.wall_ns())
 
     def _commit(self) -> None:
@@ -217,7 +235,7 @@ class Partition:
             tail.seal(0, 0, 0)
             tail.fail()
         told, self._open_done = self._open_done, []
-        held, self._held = self._held, deque()
+        held, self._held, self.held_count = self._held, deque(), 0
         for done in told:
             done(error)
         for _, _, done in held:
@@ -298,10 +316,9 @@ class Partition:
 
     def retain(self, floor_offset: int, wall_ns: int) -> None:
         """Let go of old segments below `floor_offset`."""
-        options = self._context.options
         health = self._context.health
         try:
-            self.log.retain(floor_offset, wall_ns, options.retain_age_ns, options.retain_bytes)
+            self.log.retain(floor_offset, wall_ns, self.retain_age_ns, self.retain_bytes)
         except StorageError as error:
             health.report(self._topic_name, Trouble.CLEANUP, error.reason)
         else:

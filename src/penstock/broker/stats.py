@@ -35,6 +35,7 @@ def topic_row(topic: Topic, channels: list[Row]) -> Row:
         "stored_bytes": log.bytes_stored,
         "unsynced_bytes": log.unsynced_bytes,
         "refusal": topic.refusal,
+        "expired_count": topic.age_bound.expired_count,
         "damaged": [
             {"from": start, "to": end, "reason": reason}
             for start, end, reason in topic.partition.damaged
@@ -56,6 +57,7 @@ def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
         "clients": clients,
         "paused": channel.paused,
         "e2e_processing_latency": no_latency(),
+        "expired_count": channel.expired_count,
         "low": channel.window.low,
         "next": channel.window.next,
     }

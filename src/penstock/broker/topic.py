@@ -12,14 +12,20 @@ its own beside it: nothing of it is synced, nothing is brought back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import msgspec
+
+from penstock.broker.age import AgeBound
 from penstock.broker.channel import NOT_KEPT, Channel
 from penstock.broker.context import Change, Context
 from penstock.broker.cursors import Cursors
+from penstock.broker.depth import DepthBound
 from penstock.broker.directories import partition_directory
 from penstock.broker.health import Trouble
 from penstock.broker.partition import Partition, PublishDone, step_over
+from penstock.broker.settings import Effective, effective
 from penstock.broker.topicfile import ChannelEntry, TopicFile, write_topic_file
 from penstock.errors import NameInvalid, NotFound, Refused, StorageError
 from penstock.kernel import Conn, Source
@@ -43,6 +49,8 @@ class Topic:
         self.identity = file.identity
         self.created_ns = file.created_ns
         self.settings = file.settings
+        self.depth_bound = DepthBound(self)
+        self.age_bound = AgeBound(self)
         self.directory = directory
         self.paused = file.paused
         self.channels: dict[str, Channel] = {}
@@ -58,7 +66,7 @@ class Topic:
             self.name.encode(), log.written_end, context.options.tail_memory_bytes_max
         )
         tail.owner = self
-        durability = self.settings.durability or context.options.durability
+        durability = effective(file.settings, context.options).durability
         self.tail = tail
         self.partition = Partition(
             context,
@@ -70,6 +78,7 @@ class Topic:
             self.refresh_refusal,
         )
         self._bring_back(file.channels)
+        self._apply_settings()
         self.refresh_refusal()
 
     def _bring_back(self, entries: list[ChannelEntry]) -> None:
@@ -209,30 +218,67 @@ class Topic:
         if oldest > tail.handed_end:
             tail.handed_end = oldest
 
+    # --- settings ---
+
+    def configure(self, changes: Mapping[str, Any]) -> None:
+        """Change settings, by name; None goes back to the daemon's option. Raises StorageError, and
+        then nothing has changed."""
+        before = self.settings
+        self.settings = msgspec.structs.replace(before, **changes)
+        self.store_or(lambda: setattr(self, "settings", before))
+        self._apply_settings()
+
+    @property
+    def effective(self) -> Effective:
+        return effective(self.settings, self._context.options)
+
+    def _apply_settings(self) -> None:
+        chosen, partition, aging = self.effective, self.partition, self._context.aging
+        if not self.ephemeral:
+            partition.set_durability(chosen.durability)
+        partition.retain_age_ns = chosen.retain_age_ns
+        partition.retain_bytes = chosen.retain_bytes
+        self.depth_bound.set(chosen.max_depth)
+        self.age_bound.set(chosen.max_age_ns)
+        aging.pop(self, None)
+        if chosen.max_age_ns:
+            aging[self] = None
+
     # --- publishing ---
 
     def publish(self, bodies: list[bytes], due_ns: int, done: PublishDone) -> None:
         """Messages from HTTP. `done` is called once, with None when they are as safe as the topic's
         durability says, or with what went wrong. Raises Refused when none are taken."""
-        if self.refusal:
-            raise Refused(self.refusal)
+        self._check_publish(len(bodies), due_ns)
         self.partition.publish(bodies, due_ns, done)
+        if self.partition.held_count:
+            self.depth_bound.renew()  # the kernel does not see those
 
     def append(self, conn: Conn, verb: int, body: bytes, due_ns: int) -> None:
         """One message of a V2 connection that the kernel left to Python (DPUB). Its OK or its error
         comes from the kernel. Raises Refused when none are taken."""
-        if self.refusal:
-            raise Refused(self.refusal)
+        self._check_publish(1, due_ns)
         self.tail.append(body, due_ns)
         conn.appended(self.tail, verb)
 
+    def _check_publish(self, count: int, due_ns: int) -> None:
+        if self.refusal:
+            raise Refused(self.refusal)
+        if due_ns:
+            self.age_bound.check(due_ns - self._context.clock.wall_ns())
+        self.depth_bound.check(count)
+
+    def refusal_of(self, count: int) -> str:
+        """Why so many messages are not taken now; empty when they are."""
+        return self.refusal or self.depth_bound.reason(count)
+
     def refresh_refusal(self) -> None:
         """Find out anew whether publishes are taken, and tell the kernel."""
-        self.refusal = (
-            "exiting"
-            if self._context.exiting
-            else self.partition.refusal or self._context.disk_refusal
-        )
+        context = self._context
+        if context.exiting or context.draining:
+            self.refusal = "exiting" if context.exiting else "draining"
+        else:
+            self.refusal = self.partition.refusal or context.disk_refusal
         self.tail.refusing = bool(self.refusal)
 
     # --- files ---
@@ -312,10 +358,15 @@ class Topic:
         """Nothing that the topic or a channel still wants is let go."""
         if self.ephemeral and not self.channels:
             self._trim_queue()
+        self.partition.retain(self.floor, wall_ns)
+
+    @property
+    def floor(self) -> int:
+        """The lowest offset that the topic or a channel still wants."""
         floor = self.tail.handed_end
         for channel in self.channels.values():
             floor = min(floor, channel.window.floor)
-        self.partition.retain(floor, wall_ns)
+        return floor
 
     def close(self) -> None:
         self.partition.close()
@@ -332,6 +383,7 @@ class Topic:
         if self._cursors is not None:
             self._cursors.discard()
         self._context.touched.pop(self, None)
+        self._context.aging.pop(self, None)
         self.partition.destroy()
 
     # --- numbers ---

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from penstock.broker.options import Durability
+from penstock.broker.settings import TopicSettings
 from penstock.errors import StorageError
 from penstock.log.disk import Disk, read_file
 from penstock.log.sealed import seal, unseal
@@ -29,12 +29,6 @@ class ChannelEntry(msgspec.Struct, forbid_unknown_fields=True):
     number: int  # names the channel in the journal; never given out twice in a topic
     created_ns: int
     paused: bool = False
-
-
-class TopicSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What the topic wants other than the daemon's options."""
-
-    durability: Durability | None = None
 
 
 class TopicFile(msgspec.Struct, forbid_unknown_fields=True):

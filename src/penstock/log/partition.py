@@ -313,6 +313,12 @@ class PartitionLog:
         with self._reading():
             return self._reader.find_time(timestamp_ns)
 
+    def written_ns(self, offset: int) -> int:
+        """When the batch that holds `offset` was written."""
+        self._check_offset(offset)
+        with self._reading():
+            return self._reader.locate(offset).header.timestamp_ns
+
     def find_id(self, id: int) -> int | None:
         with self._reading():
             return self._reader.find_id(id)

@@ -41,6 +41,7 @@ from penstock.net.turn import Turn
 from penstock.nsqd.options import Options
 from penstock.nsqd.protocol import Protocol
 from penstock.nsqd.routes import Identity, Routes
+from penstock.nsqd.routes_topics import topic_routes
 from penstock.nsqd.session import Session, Shell
 from penstock.nsqd.topics import TopicMaker
 from penstock.wire.identify import Offer, Settings
@@ -56,6 +57,8 @@ def broker_options(options: Options) -> BrokerOptions:
         segment_age_max_ns=options.segment_age_ns,
         retain_age_ns=options.retain_age_ns,
         retain_bytes=options.retain_bytes,
+        max_depth=options.max_depth,
+        max_age_ns=options.max_age_ns,
         sync_every_count=options.sync_every,
         sync_timeout_ns=options.sync_timeout_ns,
         disk_free_bytes_min=options.min_disk_free,
@@ -182,6 +185,7 @@ class Daemon:
             self._clock.wall_ns,
             self.turn.soon,
         )
+        routes.table |= topic_routes(self.broker, self.turn.soon)
 
         def connection() -> HttpConnection:
             return HttpConnection(routes, self._http_connections)

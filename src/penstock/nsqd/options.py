@@ -82,6 +82,10 @@ FLAGS: tuple[Flag, ...] = (
     Flag("retain-age", Kind.DURATION, limits.RETAIN_AGE_NS, "how long consumed messages are kept"),
     Flag("retain-bytes", Kind.INT, limits.RETAIN_BYTES, "how many bytes of consumed messages are"
          " kept per partition"),
+    Flag("max-depth", Kind.INT, 0, "publishes are refused when a topic holds so many unfinished"
+         " messages (0: no limit); a topic may have its own, see /topic/config"),
+    Flag("max-age", Kind.DURATION, 0, "unfinished messages are dropped when they get older than"
+         " this (0: no limit); a topic may have its own, see /topic/config"),
     Flag("segment-bytes", Kind.INT, limits.SEGMENT_BYTES_MAX, "a log segment rolls at this size"),
     Flag("segment-age", Kind.DURATION, limits.SEGMENT_AGE_MAX_NS, "a log segment rolls then"),
     Flag("mem-queue-size", Kind.INT, limits.EPHEMERAL_DEPTH_MAX, "messages that an ephemeral"
@@ -168,6 +172,8 @@ class Options:
     min_disk_free: int
     retain_age_ns: int
     retain_bytes: int
+    max_depth: int
+    max_age_ns: int
     segment_bytes: int
     segment_age_ns: int
     mem_queue_size: int
@@ -200,6 +206,8 @@ _RANGES: Ranges = {
     "min_disk_free": (0, None),
     "retain_age_ns": (0, None),
     "retain_bytes": (0, None),
+    "max_depth": (0, None),
+    "max_age_ns": (0, None),
     "segment_bytes": (64 * limits.KIB, limits.SEGMENT_BYTES_MAX * 16),
     "segment_age_ns": (SECOND, None),
     "mem_queue_size": (0, None),

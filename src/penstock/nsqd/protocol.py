@@ -103,7 +103,7 @@ class Protocol:
             Event.BODY_SIZE: self._on_body_size,
             Event.BAD_PUB: self._on_bad_pub,
             Event.TOPIC: self._on_topic,
-            Event.REFUSED: self._on_pub_failed,
+            Event.REFUSED: self._on_refused,
             Event.PUB_FAILED: self._on_pub_failed,
             Event.FIN_FAILED: self._on_fin_failed,
             Event.BAD_MAGIC: self._on_bad_magic,
@@ -232,6 +232,12 @@ class Protocol:
         topic = self._broker.topics.get(tail.topic.decode("ascii"))
         reason = (topic.failure or "the write was not done") if topic is not None else "exiting"
         raise WireFault(_PUB_FAULTS[Verb(verb)], reason.encode("utf-8", "replace"))
+
+    def _on_refused(self, session: Session, verb: int, tail: Tail, count: int) -> None:
+        reason = tail.owner.refusal_of(count)
+        if reason:
+            raise WireFault(_PUB_FAULTS[Verb(verb)], reason.encode("utf-8", "replace"))
+        session.conn.resume()  # by now there is room
 
     def _on_fin_failed(self, session: Session, message_id: bytes, held: int) -> None:
         # Not a halt: the connection has gone on reading, so it is not resumed either.

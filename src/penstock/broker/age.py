@@ -1,0 +1,83 @@
+"""Messages that nobody wants any more once they are so old.
+
+Age counts from the time at which a message was stored here, which is the time of its batch; times
+rise along a log, so what is too old lies below one offset, and that offset only rises. Channels
+step over what lies below it, requeued and delayed messages included. What is in flight may still be
+finished; when it comes back, it is dropped. All of that is in the channel journal, so what was
+dropped does not return.
+
+A message that would be due only after its end is refused rather than taken and dropped.
+
+Looking up a time in the log costs a few reads, so each look also finds out when the next message is
+due; until then a topic costs one comparison.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.command.durations import format_duration
+from penstock.errors import Refused, StorageError
+
+if TYPE_CHECKING:
+    from penstock.broker.topic import Topic
+
+_log = logging.getLogger("penstock.broker")
+
+
+class AgeBound:
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self.age_max_ns = 0  # 0: no bound
+        self.expired_count = 0  # messages of the topic's own queue
+        self._due_ns = 0  # nothing gets too old before that
+        self._unreadable = ""  # what is wrong with the log
+
+    def set(self, age_max_ns: int) -> None:
+        self.age_max_ns = age_max_ns
+        self._due_ns = 0
+
+    def check(self, delay_ns: int) -> None:
+        """Raise Refused for a delay that outlasts its message."""
+        if 0 < self.age_max_ns <= delay_ns:
+            raise Refused(
+                f"a delay of {format_duration(delay_ns)} is not below the topic's "
+                f"maximum age of {format_duration(self.age_max_ns)}"
+            )
+
+    def apply(self, wall_ns: int) -> None:
+        """Have everything dropped that is too old at this time."""
+        if self.age_max_ns and wall_ns >= self._due_ns:
+            try:
+                self._drop(wall_ns)
+            except StorageError as error:
+                self._report(error.reason)  # tried again the next time
+            else:
+                self._report("")
+
+    def _drop(self, wall_ns: int) -> None:
+        topic, tail = self._topic, self._topic.tail
+        log = topic.partition.log
+        due_ns = wall_ns + self.age_max_ns  # of what is stored from now on
+        if topic.floor < tail.committed_end:
+            end = min(log.find_time(wall_ns - self.age_max_ns), tail.committed_end)
+            self._drop_below(end)
+            if end < tail.committed_end:
+                due_ns = log.written_ns(end) + self.age_max_ns
+        self._due_ns = due_ns
+
+    def _drop_below(self, end: int) -> None:
+        topic, tail = self._topic, self._topic.tail
+        for channel in topic.channels.values():
+            channel.window.outdate(end)
+        if tail.handed_end < end:
+            self.expired_count += end - tail.handed_end
+            tail.handed_end = end
+            topic.store_cursors()
+
+    def _report(self, reason: str) -> None:
+        if reason and reason != self._unreadable:
+            name = self._topic.name
+            _log.warning("%s: what is too old cannot be told: %s", name, reason)
+        self._unreadable = reason

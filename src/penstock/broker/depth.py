@@ -1,0 +1,71 @@
+"""How many unfinished messages a topic may hold, exactly.
+
+The depth that is bounded is that of the channel which has most to do (not delivered, in flight,
+requeued or delayed), with what the topic has not handed over yet and what is still being stored. A
+channel that drops what is too much for it, being ephemeral, holds nobody up.
+
+PUB and MPUB are counted by the kernel: `append_end_max` of the tail is the offset that no publish
+may go beyond. It is worked out from a count of the depth. After that count the depth grows by
+appends alone, and each of them moves the end of the tail just as far, so the bound stays right
+without being looked at: no publish is let in that is too many, and one that is refused has the
+count made anew, so room that consumers made is used at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import Refused
+
+if TYPE_CHECKING:
+    from penstock.broker.topic import Topic
+
+UNBOUNDED = 1 << 62
+
+
+class DepthBound:
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self.messages_max = 0  # 0: no bound
+
+    def set(self, messages_max: int) -> None:
+        self.messages_max = messages_max
+        self.renew()
+
+    def renew(self) -> int:
+        """Count anew, and tell the kernel. Returns how many messages there is room for."""
+        tail = self._topic.tail
+        if not self.messages_max:
+            tail.append_end_max = 0
+            return UNBOUNDED
+        room = max(self.messages_max - self.depth, 0)
+        tail.append_end_max = tail.written_end + tail.open_count + room
+        return room
+
+    @property
+    def depth(self) -> int:
+        topic, tail = self._topic, self._topic.tail
+        if topic.ephemeral and not topic.channels:
+            return 0  # its queue drops what is too much
+        deepest = 0
+        for channel in topic.channels.values():
+            if not channel.ephemeral:
+                deepest = max(deepest, channel.unfinished)
+        not_handed = tail.written_end + tail.open_count - tail.handed_end
+        return deepest + not_handed + topic.partition.held_count
+
+    def reason(self, count: int) -> str:
+        """Why so many messages are not taken; empty when they are."""
+        if not self.messages_max:
+            return ""
+        room = self.renew()
+        if count <= room:
+            return ""
+        reason = f"topic depth limit of {self.messages_max} messages is reached"
+        return f"{reason}: {count} are more than the {room} left" if room else reason
+
+    def check(self, count: int) -> None:
+        """Raise Refused when so many messages are not taken."""
+        reason = self.reason(count)
+        if reason:
+            raise Refused(reason)

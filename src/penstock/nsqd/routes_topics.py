@@ -1,0 +1,113 @@
+"""`/topic/config`: what one topic wants other than the daemon's options.
+
+A GET tells, a POST changes the settings that are named in the query and tells too. An empty value
+goes back to the daemon's option. Nothing is changed when one of the values is not valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.broker.broker import Broker
+from penstock.broker.options import DURABILITIES
+from penstock.broker.topic import Topic
+from penstock.command.durations import DURATION_NS_MAX, format_duration, parse_duration
+from penstock.errors import NotFound
+from penstock.net.api import (
+    GET_POST,
+    Answer,
+    HttpError,
+    Parameters,
+    Route,
+    json_response,
+)
+from penstock.net.http import Request, Response
+from penstock.net.query import parse_query
+
+COUNT_MAX = (1 << 63) - 1
+
+
+def _durability(text: str) -> str:
+    if text not in DURABILITIES:
+        raise ValueError(f"one of {', '.join(DURABILITIES)}")
+    return text
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text[:20]) > COUNT_MAX:
+        raise ValueError("a whole number, 0 or more")
+    return int(text)
+
+
+def _duration(text: str) -> int:
+    duration_ns = parse_duration(text)
+    if not 0 <= duration_ns <= DURATION_NS_MAX:
+        raise ValueError("a duration such as 90s or 24h, not below 0")
+    return duration_ns
+
+
+# by the name in the query: the name in topic.json, and how a value is read
+SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "durability": ("durability", _durability),
+    "max_depth": ("max_depth", _count),
+    "max_age": ("max_age_ns", _duration),
+    "retain_age": ("retain_age_ns", _duration),
+    "retain_bytes": ("retain_bytes", _count),
+}
+
+
+def topic_routes(broker: Broker, soon: Callable[[], None]) -> dict[str, Route]:
+    """`soon` has a turn run: publishers may wait for what was changed."""
+
+    def config(request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+        topic = _find(broker, parameters)
+        if request.method == "POST":
+            topic.configure(_changes(parameters))
+            soon()
+        answer(_tell(topic))
+
+    return {"/topic/config": Route(GET_POST, config)}
+
+
+def _find(broker: Broker, parameters: Parameters) -> Topic:
+    name = parameters.get("topic")
+    if name is None:
+        raise HttpError(400, "MISSING_ARG_TOPIC")
+    try:
+        return broker.find_topic(name)
+    except NotFound as error:
+        raise HttpError(404, "TOPIC_NOT_FOUND") from error
+
+
+def _changes(parameters: Parameters) -> dict[str, Any]:
+    changes = {}
+    for name, text in parameters.items():
+        if name == "topic":
+            continue
+        if name not in SETTINGS:
+            known = ", ".join(SETTINGS)
+            raise HttpError(400, f"INVALID_ARG {name}: no such setting; there are {known}")
+        key, read = SETTINGS[name]
+        try:
+            changes[key] = read(text) if text else None
+        except ValueError as error:
+            raise HttpError(400, f"INVALID_ARG_{name.upper()} {text!r}: {error}") from error
+    return changes
+
+
+def _tell(topic: Topic) -> Response:
+    def shown(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: format_duration(values[key])
+            if read is _duration and values[key] is not None
+            else values[key]
+            for name, (key, read) in SETTINGS.items()
+        }
+
+    settings = {key: getattr(topic.settings, key) for key, _ in SETTINGS.values()}
+    holds = topic.effective._asdict() | {"durability": topic.partition.durability}
+    return json_response(
+        {"topic_name": topic.name, "settings": shown(settings), "effective": shown(holds)}
+    )

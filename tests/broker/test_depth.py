@@ -1,0 +1,200 @@
+"""The bound on what a topic may hold, by both ways of publishing, and how room comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.errors import Refused
+from penstock.kernel import Event
+
+from .world import Outcome, World
+
+Start = Callable[..., World]
+SECOND = limits.SECOND
+
+
+class Publisher:
+    """A V2 connection, served as the daemon serves it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.conn = world.engine.open_detached()
+        self.conn.feed(b"  V2")
+        self.refused = ""
+        world.turn()
+
+    def send(self, *bodies: bytes) -> int:
+        """One PUB for each body, in one write; returns how many were answered with OK."""
+        self.conn.feed(b"".join(b"PUB t\n%b%b" % (len(b).to_bytes(4, "big"), b) for b in bodies))
+        return self.serve()
+
+    def serve(self) -> int:
+        for _ in range(10):
+            self._world.turn()
+            events, self._world.events = self._world.events, []
+            for event in events:
+                self._answer(event)
+        return self.conn.take_output().count(b"OK")
+
+    def _answer(self, event: tuple[Any, ...]) -> None:
+        assert event[0] == Event.REFUSED, event
+        self.refused = event[3].owner.refusal_of(event[4])
+        if not self.refused:
+            event[1].resume()
+
+
+def test_pipelined_publishes_stop_exactly_at_the_bound(start: Start) -> None:
+    world = start(max_depth=5)
+    topic = world.broker.topic("t")
+    publisher = Publisher(world)
+    assert publisher.send(*[b"x"] * 9) == 5
+    assert topic.depth == 5
+    assert publisher.refused == "topic depth limit of 5 messages is reached"
+
+
+def test_http_and_a_list_are_taken_whole_or_not_at_all(start: Start) -> None:
+    world = start(max_depth=5)
+    assert world.publish("t", b"1", b"2", b"3").stored
+    topic = world.broker.find_topic("t")
+    with pytest.raises(Refused, match="limit of 5 messages is reached: 3 are more than the 2 left"):
+        topic.publish([b"4", b"5", b"6"], 0, Outcome())
+    assert world.publish("t", b"4", b"5").stored
+    with pytest.raises(Refused, match=r"^topic depth limit of 5 messages is reached$"):
+        topic.publish([b"6"], 0, Outcome())
+    assert topic.depth == 5
+
+
+def test_what_is_still_being_stored_counts(start: Start) -> None:
+    world = start(max_depth=3)
+    world.threads.held = True
+    topic = world.broker.topic("t")
+    topic.publish([b"1"], 0, Outcome())
+    world.turn()
+    topic.publish([b"2"], 0, Outcome())  # in the open batch, while the first is synced
+    publisher = Publisher(world)
+    assert publisher.send(b"3", b"4") == 0
+    world.threads.held = False
+    world.threads.run()
+    assert publisher.serve() == 1
+    assert publisher.refused
+    assert topic.depth == 3
+
+
+def test_room_comes_back_with_each_finish(start: Start) -> None:
+    world = start(max_depth=2)
+    consumer = world.consumer("t", "c")
+    publisher = Publisher(world)
+    assert publisher.send(b"1", b"2") == 2
+    first, second = consumer.take()
+    assert publisher.send(b"3") == 0  # in flight is not done
+    assert publisher.refused
+    consumer.finish(first)
+    publisher.conn.resume()
+    assert publisher.serve() == 1
+    consumer.finish(second, *consumer.take())
+    assert publisher.send(b"4", b"5") == 2
+
+
+def test_the_channel_that_has_most_to_do_counts(start: Start) -> None:
+    world = start(max_depth=3)
+    fast, slow = world.consumer("t", "fast"), world.consumer("t", "slow", rdy=1)
+    world.publish("t", b"1", b"2", b"3")
+    fast.finish(*fast.take())
+    topic = world.broker.find_topic("t")
+    with pytest.raises(Refused):
+        topic.publish([b"4"], 0, Outcome())
+    slow.finish(*slow.take())
+    assert world.publish("t", b"4").stored
+    topic.delete_channel("slow")
+    assert world.publish("t", b"5", b"6").stored
+
+
+@pytest.mark.parametrize("how", ["requeued", "delayed", "DPUB"])
+def test_what_waits_counts_as_one_message(start: Start, how: str) -> None:
+    """One that waits for an hour does not make all that came after it count."""
+    world = start(max_depth=3)
+    consumer = world.consumer("t", "c")
+    if how == "DPUB":
+        world.publish("t", b"late", due_ns=world.clock.wall_ns() + 3600 * SECOND)
+    else:
+        world.publish("t", b"late")
+        consumer.ready(1)
+        (message,) = consumer.take()
+        consumer.ready(0)
+        consumer.requeue(message, 3600 * SECOND if how == "delayed" else 0)
+        if how == "requeued":
+            consumer.channel.pause()
+    consumer.ready(100)
+    for number in range(20 if how != "requeued" else 0):
+        assert world.publish("t", b"%d" % number, b"and").stored
+        consumer.finish(*consumer.take())
+    assert world.publish("t", b"1", b"2").stored
+    with pytest.raises(Refused):
+        world.broker.find_topic("t").publish([b"3"], 0, Outcome())
+
+
+def test_an_ephemeral_channel_holds_nobody_up(start: Start) -> None:
+    world = start(max_depth=2)
+    topic = world.broker.topic("t")
+    consumer = world.consumer("t", "tail#ephemeral", rdy=0)
+    for number in range(5):
+        assert world.publish("t", b"%d" % number).stored
+    assert consumer.channel.depth == 5
+    topic.channel("kept")
+    assert world.publish("t", b"6", b"7").stored
+    with pytest.raises(Refused):
+        topic.publish([b"8"], 0, Outcome())
+
+
+def test_a_paused_topic_fills_up_too(start: Start) -> None:
+    world = start(max_depth=2)
+    topic = world.broker.topic("t")
+    topic.channel("c")
+    topic.pause()
+    assert world.publish("t", b"1", b"2").stored
+    with pytest.raises(Refused):
+        topic.publish([b"3"], 0, Outcome())
+    topic.empty()
+    assert world.publish("t", b"3").stored
+
+
+def test_a_lower_bound_drops_nothing(start: Start) -> None:
+    world = start()
+    world.publish("t", *[b"x"] * 10)
+    topic = world.broker.find_topic("t")
+    topic.configure({"max_depth": 4})
+    assert topic.depth == 10
+    assert Publisher(world).send(b"x") == 0
+    topic.configure({"max_depth": None})
+    assert Publisher(world).send(b"x") == 1
+
+
+def test_the_bound_is_there_after_a_restart(start: Start) -> None:
+    world = start()
+    world.publish("t", b"1", b"2")
+    world.broker.find_topic("t").configure({"max_depth": 3})
+    world = world.killed()
+    publisher = Publisher(world)
+    assert publisher.send(b"3", b"4") == 1
+    assert publisher.refused == "topic depth limit of 3 messages is reached"
+
+
+def test_publishes_that_wait_for_the_next_batch_count(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BATCH_BYTES_MAX", 1)
+    world = start(max_depth=3)
+    topic = world.broker.topic("t")
+    outcomes = [Outcome() for _ in range(3)]
+    for outcome in outcomes:
+        topic.publish([b"x"], 0, outcome)
+    assert topic.partition.held_count == 2
+    publisher = Publisher(world)
+    assert publisher.send(b"x") == 0
+    assert publisher.refused
+    assert all(outcome.stored for outcome in outcomes)
+    assert (topic.depth, topic.partition.held_count) == (3, 0)

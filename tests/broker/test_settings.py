@@ -1,0 +1,134 @@
+"""Settings of one topic: what holds, what is stored, what a change does at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from penstock import limits
+from penstock.broker.options import BrokerOptions
+from penstock.broker.settings import Effective, TopicSettings, effective
+from penstock.errors import StorageError
+
+from .faults import FaultyDisk
+from .world import Outcome, World, bodies
+
+Start = Callable[..., World]
+SECOND = limits.SECOND
+
+
+def test_a_setting_goes_before_the_option_of_its_name() -> None:
+    options = BrokerOptions(max_depth=7, retain_bytes=5)
+    assert effective(TopicSettings(), options) == Effective("disk", 7, 0, limits.RETAIN_AGE_NS, 5)
+    chosen = TopicSettings(durability="os", max_depth=0, max_age_ns=3, retain_age_ns=4)
+    assert effective(chosen, options) == Effective("os", 0, 3, 4, 5)
+
+
+def test_only_what_is_chosen_is_stored() -> None:
+    assert msgspec.json.encode(TopicSettings()) == b"{}"
+    assert msgspec.json.encode(TopicSettings(max_depth=0)) == b'{"max_depth":0}'
+
+
+@pytest.mark.parametrize("text", [b'{"max_depth":-1}', b'{"durability":"ram"}', b'{"other":1}'])
+def test_a_setting_that_cannot_be_is_refused(text: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(text, type=TopicSettings)
+
+
+def test_settings_are_there_after_a_restart(start: Start) -> None:
+    world = start()
+    world.broker.topic("t").configure({"durability": "os", "max_depth": 9, "retain_bytes": 0})
+    topic = world.killed().broker.find_topic("t")
+    assert topic.settings == TopicSettings(durability="os", max_depth=9, retain_bytes=0)
+    assert (topic.partition.durability, topic.partition.retain_bytes) == ("os", 0)
+
+
+def test_a_setting_that_cannot_be_stored_does_not_hold(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    topic = world.broker.topic("t")
+    disk.fail.add(("create", "topic.json"))
+    with pytest.raises(StorageError):
+        topic.configure({"max_depth": 1, "durability": "os"})
+    disk.fail.clear()
+    assert topic.settings == TopicSettings()
+    assert topic.partition.durability == "disk"
+    assert world.publish("t", b"1", b"2").stored
+
+
+def test_retention_of_its_own(start: Start) -> None:
+    world = start(segment_bytes_max=1000, retain_age_ns=3600 * SECOND)
+    consumers = [world.consumer(name, "c") for name in ("short", "long")]
+    world.broker.find_topic("short").configure({"retain_age_ns": SECOND})
+    for consumer in consumers:
+        for _ in range(4):
+            world.publish(consumer.channel.topic.name, b"x" * 600)
+        consumer.finish(*consumer.take())
+    world.pass_ns(10 * SECOND)
+    starts = [c.channel.topic.partition.log.start_offset for c in consumers]
+    assert starts[0] >= 3
+    assert starts[1] == 0
+
+
+# --- durability changes while it runs ---
+
+
+def test_from_os_to_disk_an_ok_waits_for_a_sync_that_covers_it(start: Start) -> None:
+    world = start(durability="os", sync_every_count=1)
+    topic = world.broker.topic("t")
+    world.threads.held = True
+    assert world.publish("t", b"1").stored  # its sync is under way
+    topic.configure({"durability": "disk"})
+    outcome = world.publish("t", b"2")
+    assert outcome.told == []
+    job = world.threads.waiting.pop()
+    world.threads.waiting.clear()
+    world.threads.submit(job)
+    world.threads.run()  # ends the sync that began before the second message was written
+    world.turn()
+    assert outcome.told == []
+    assert topic.partition.log.synced_end == 1
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    assert outcome.stored
+    assert topic.partition.log.synced_end == 2
+
+
+def test_from_os_to_disk_what_was_acknowledged_is_synced(start: Start) -> None:
+    world = start(durability="os")
+    world.publish("t", b"1", b"2")
+    topic = world.broker.find_topic("t")
+    assert topic.partition.log.synced_end == 0
+    topic.configure({"durability": "disk"})
+    world.turns()
+    assert topic.partition.log.synced_end == 2
+
+
+def test_from_disk_to_os_with_a_sync_under_way(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("t", "c")
+    topic = world.broker.find_topic("t")
+    world.threads.held = True
+    first, second = world.publish("t", b"1"), Outcome()
+    topic.configure({"durability": "os"})
+    topic.publish([b"2"], 0, second)
+    world.turns()
+    assert first.told == second.told == []
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    assert first.stored
+    assert second.stored
+    assert world.publish("t", b"3").stored
+    assert bodies(consumer.take()) == [b"1", b"2", b"3"]
+
+
+def test_an_ephemeral_topic_stays_as_it_is(start: Start) -> None:
+    world = start()
+    topic = world.broker.topic("t#ephemeral")
+    topic.configure({"durability": "disk", "max_depth": 2})
+    assert topic.partition.durability == "os"
+    assert world.publish("t#ephemeral", b"1").stored
