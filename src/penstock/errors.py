@@ -12,6 +12,14 @@ PenstockError
 ├── NameInvalid          a topic or channel name
 ├── NotFound             no such topic or channel
 ├── FetchFailed          an outgoing HTTP request: names the URL without its query
+├── ClientError          what the client library raises
+│   ├── ConnectFailed    an address could not be reached, or the greeting failed
+│   │   └── ServerRefused    nsqd answered with an error frame: code and text
+│   ├── ConnectionLost   it ended while an answer was awaited: the outcome is unknown
+│   ├── PublishTimeout   no answer in time: the outcome is unknown
+│   ├── ProducerFull     too much is unanswered: publish later
+│   ├── ClientClosed     the producer or consumer is closed
+│   └── MessageSettled   it was finished or requeued before
 └── Refused              a request that the rules forbid (limits, exiting, deleted)
 
 Callers match on classes and attributes, never on text.
@@ -103,3 +111,62 @@ class Refused(PenstockError):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class ClientError(PenstockError):
+    """What the client library raises."""
+
+
+class ConnectFailed(ClientError):
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address}: {reason}")
+        self.address = address
+        self.reason = reason
+
+
+class ServerRefused(ConnectFailed):
+    """An error frame. `code` is its first word ("E_BAD_TOPIC"), `text` what follows."""
+
+    def __init__(self, address: str, data: bytes) -> None:
+        code, _, text = data.decode("utf-8", "replace").partition(" ")
+        super().__init__(address, f"{code} {text}".strip())
+        self.code = code
+        self.text = text
+
+
+class ConnectionLost(ClientError):
+    """What was sent and not answered may or may not have been done."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address}: {reason}; what was not answered may or may not be done")
+        self.address = address
+        self.reason = reason
+
+
+class PublishTimeout(ClientError):
+    """`sent`: it went out, so it may be stored. Otherwise it is not."""
+
+    def __init__(self, timeout_s: float, sent: bool) -> None:
+        outcome = "it may be stored" if sent else "it was not sent"
+        super().__init__(f"no answer to a publish within {timeout_s} s: {outcome}")
+        self.timeout_s = timeout_s
+        self.sent = sent
+
+
+class ProducerFull(ClientError):
+    def __init__(self, pending_count: int, pending_bytes: int) -> None:
+        super().__init__(f"{pending_count} publishes with {pending_bytes} bytes are unanswered")
+        self.pending_count = pending_count
+        self.pending_bytes = pending_bytes
+
+
+class ClientClosed(ClientError):
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the {what} is closed")
+        self.what = what
+
+
+class MessageSettled(ClientError):
+    def __init__(self, message_id: bytes) -> None:
+        super().__init__(f"message {message_id.decode('ascii', 'replace')} was settled before")
+        self.message_id = message_id

@@ -1,0 +1,97 @@
+"""Pauses, as rules without a clock: between attempts to connect, and after failed messages.
+
+Back-off of a consumer follows the official clients. A failed message raises a level, a finished one
+lowers it; while the level is above zero the consumer takes nothing for `multiplier * 2**level`
+seconds, then one message as a test, whose outcome moves the level again:
+
+    free ──failure──▶ waiting ──time──▶ testing ──failure──▶ waiting, one level up
+     ▲                                    │  success
+     └──────────── level 0 ◀──────────────┴──▶ waiting, one level down
+
+What is heard while waiting counts for nothing: many messages in flight fail at once for one reason,
+and are one failure. The level stops rising where the pause would be longer than allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+
+class Phase(Enum):
+    FREE = "free"
+    WAITING = "waiting"
+    TESTING = "testing"
+
+
+class Backoff:
+    """`pause_max_s` 0: never backs off."""
+
+    def __init__(self, multiplier_s: float, pause_max_s: float) -> None:
+        self.level = 0
+        self.phase = Phase.FREE
+        self._multiplier_s = multiplier_s
+        self._pause_max_s = pause_max_s
+
+    def failed(self) -> float:
+        """A message failed. The pause that begins now; 0 when none does."""
+        if self.phase is Phase.WAITING or self._pause_max_s == 0:
+            return 0.0
+        if self._pause_s(self.level + 1) <= self._pause_max_s:
+            self.level += 1
+        return self._wait()
+
+    def succeeded(self) -> float:
+        """A message was finished. The pause that begins now; 0 when none does."""
+        if self.phase is not Phase.TESTING:
+            return 0.0
+        self.level = max(self.level - 1, 0)
+        if self.level == 0:
+            self.phase = Phase.FREE
+            return 0.0
+        return self._wait()
+
+    def waited(self) -> None:
+        """The pause is over."""
+        if self.phase is Phase.WAITING:
+            self.phase = Phase.TESTING
+
+    def in_flight_max(self, allowed: int) -> int:
+        """How many messages may be in flight when `allowed` are without back-off."""
+        return {Phase.FREE: allowed, Phase.WAITING: 0, Phase.TESTING: 1}[self.phase]
+
+    def validate(self) -> None:
+        if (self.level == 0) != (self.phase is Phase.FREE) and self._pause_s(1) <= (
+            self._pause_max_s
+        ):
+            raise RuntimeError(f"back-off is {self.phase} at level {self.level}")
+
+    def _wait(self) -> float:
+        self.phase = Phase.WAITING
+        return min(self._pause_s(self.level), self._pause_max_s)
+
+    def _pause_s(self, level: int) -> float:
+        return self._multiplier_s * float(2 ** min(level, 60))
+
+
+class Delays:
+    """Pauses between attempts to connect: each twice as long as the one before, up to a bound, and
+    shortened by up to a half by `dice` (0 to 1), so that the clients of one nsqd do not return all
+    at once."""
+
+    def __init__(self, first_s: float, max_s: float, dice: Callable[[], float]) -> None:
+        self._first_s = first_s
+        self._max_s = max_s
+        self._dice = dice
+        self._next_s = first_s
+
+    def next_s(self) -> float:
+        delay_s = min(self._next_s, self._max_s)
+        self._next_s = min(self._next_s * 2, self._max_s)
+        return delay_s * (1 - self._dice() / 2)
+
+    def lasted(self, seconds: float) -> None:
+        """A connection held so long. One that ended sooner than the next pause does not count as
+        success: nsqd may be refusing us right after the greeting."""
+        if seconds >= self._next_s:
+            self._next_s = self._first_s

@@ -1,0 +1,464 @@
+"""Consuming.
+
+    async with Consumer("orders", "billing", "127.0.0.1:4150") as consumer:
+        async for message in consumer:
+            ...
+            await message.fin()
+
+or, with a handler whose return finishes a message and whose exception gives it back:
+
+    async with Consumer("orders", "billing", lookupds="127.0.0.1:4161") as consumer:
+        await consumer.run(handle, concurrency=10)
+
+Messages come from every nsqd that was named or found, and share `max_in_flight` among them. What
+has arrived and was not taken yet waits in one queue; its timeout at nsqd runs, so `max_in_flight`
+should be no more than what is dealt with in a fraction of the timeout, or `auto_touch` be set.
+
+`stop()` begins an orderly end: nsqds are asked to send no more, what is here is still handed out,
+and the iteration (or `run`) ends. `close()`, which `async with` calls, gives back what nobody has
+taken, waits for messages in hand at most `stop_timeout_s`, and hangs up. Nothing is lost either
+way: a message that was not finished comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from penstock import limits
+from penstock.client import framing, handling
+from penstock.client.backoff import Backoff, Delays, Phase
+from penstock.client.discovery import Discovery, Found
+from penstock.client.link import connect
+from penstock.client.message import Message
+from penstock.client.options import ConsumerOptions, address_list, settle_options
+from penstock.client.share import Turns, share, take_turns
+from penstock.client.subscription import Subscription
+from penstock.errors import ClientClosed, ConfigError, ConnectFailed, ServerRefused
+
+log = logging.getLogger("penstock.client")
+
+_HANG_UP_S = 2.0  # closing waits so long for its sockets to end
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a consumer has seen. `late`: answers to messages that nsqd had timed out before."""
+
+    received: int = 0
+    finished: int = 0
+    requeued: int = 0
+    touched: int = 0
+    given_up: int = 0
+    late: int = 0
+    connections: int = 0
+
+
+class Consumer:
+    """`addresses`: nsqds, `host:port` or unix socket paths. `lookupds`: HTTP addresses of
+    nsqlookupds that are asked for the topic. `changes`: fields of ConsumerOptions."""
+
+    def __init__(
+        self,
+        topic: str,
+        channel: str,
+        addresses: str | Sequence[str] = (),
+        *,
+        lookupds: str | Sequence[str] = (),
+        options: ConsumerOptions | None = None,
+        **changes: Any,
+    ) -> None:
+        self.topic = topic
+        self.channel = channel
+        self._sub = framing.sub(
+            framing.check_name("topic", topic), framing.check_name("channel", channel)
+        )
+        self.options = settle_options(options or ConsumerOptions(), changes)
+        self._given = address_list(addresses)
+        self._lookupds = [lookupds] if isinstance(lookupds, str) else list(lookupds)
+        if not self._given and not self._lookupds:
+            raise ConfigError("addresses", addresses, "name an nsqd or a nsqlookupd")
+        self.counts = Counts()
+        self._backoff = Backoff(self.options.backoff_s, self.options.backoff_max_s)
+        self._turns = Turns(self.options.low_rdy_idle_s, self.options.low_rdy_hold_s)
+        self._queue: deque[Message] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._taken = 0  # messages handed out since somebody last waited
+        self._subscriptions: list[Subscription] = []
+        self._found: frozenset[str] = frozenset()
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by address
+        self._discovering: asyncio.Task[None] | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._quiet: asyncio.Future[None] | None = None
+        self._stopping: asyncio.Future[None] | None = None
+        self._paused = False
+        self._closed = False
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Connect; also done by `async with`. Raises ConnectFailed when none of `addresses` could
+        be reached and `connect_required` is set. Looking for others goes on in any case."""
+        if self._stopping is not None:
+            raise ClientClosed("consumer")
+        self._loop = asyncio.get_running_loop()
+        self._stopping = self._loop.create_future()
+        firsts = [self._begin(address) for address in self._given]
+        if self._lookupds:
+            self._discovering = self._loop.create_task(self._discover())
+        try:
+            outcomes = await asyncio.gather(*firsts)
+            failures = [outcome for outcome in outcomes if outcome is not None]
+            if failures and len(failures) == len(outcomes) and self.options.connect_required:
+                raise failures[0]
+        except BaseException:
+            await self.close(0)
+            raise
+
+    def stop(self) -> None:
+        """Begin an orderly end; may be called from a signal handler of the loop."""
+        if self._stopping is None or self._stopping.done():
+            return
+        self._stopping.set_result(None)
+        if self._discovering is not None:
+            self._discovering.cancel()
+        for subscription in self._subscriptions:
+            subscription.close_soon()
+        self._check_drained()
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Give back what nobody has taken, wait for messages in hand, and hang up."""
+        if self._closed or self._stopping is None:
+            return
+        self.stop()
+        self._closed = True
+        self._give_back()
+        if timeout_s is None:
+            timeout_s = self.options.stop_timeout_s
+        if not self._is_quiet() and timeout_s > 0:
+            self._quiet = self._loop.create_future()
+            await asyncio.wait([self._quiet], timeout=timeout_s)
+        for subscription in self._subscriptions:
+            subscription.link.close()
+        await self._end_tasks()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._check_drained()
+
+    async def _end_tasks(self) -> None:
+        subscribed = set(self.addresses)
+        for address, task in self._tasks.items():
+            if address not in subscribed:  # it is still connecting
+                task.cancel()
+        tasks = list(self._tasks.values())
+        if self._discovering is not None:
+            tasks.append(self._discovering)
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=_HANG_UP_S)
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close(None if error is None else 0)
+
+    # --- messages ---
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        if self._queue and self._taken < limits.CLIENT_TURNS_APART:
+            self._taken += 1
+            return self._queue.popleft()
+        return await self._next()
+
+    async def _next(self) -> Message:
+        """Wait for a message, or let others run after many that needed no waiting."""
+        self._taken = 0
+        if self._queue:
+            await asyncio.sleep(0)
+        while not self._queue:
+            if self._is_drained():
+                raise StopAsyncIteration
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except BaseException:
+                if waiter.done() and not waiter.cancelled():
+                    self._wake(1)  # it was our turn: somebody else must have it
+                raise
+        return self._queue.popleft()
+
+    async def run(
+        self,
+        handler: Callable[[Message], Awaitable[object]],
+        *,
+        concurrency: int = 1,
+        on_giving_up: Callable[[Message], Awaitable[object]] | None = None,
+    ) -> None:
+        """Hand each message to `handler`, `concurrency` at a time, until `stop` is called.
+
+        A handler that returns finishes its message, unless it has settled it itself; one that
+        raises gives it back (see `Requeue`), and the consumer backs off. A message that was tried
+        more than `max_attempts` times goes to `on_giving_up` instead, and is finished."""
+        await handling.work(self, handler, concurrency, on_giving_up)
+
+    def pause(self) -> None:
+        """Take no more messages until `resume`; those that are here stay."""
+        self._paused = True
+        self._balance()
+
+    def resume(self) -> None:
+        self._paused = False
+        self._balance()
+
+    @property
+    def addresses(self) -> list[str]:
+        """The nsqds that are connected."""
+        return [subscription.address for subscription in self._subscriptions]
+
+    @property
+    def backing_off(self) -> bool:
+        return self._backoff.phase is not Phase.FREE
+
+    @property
+    def in_flight(self) -> int:
+        return sum(subscription.seat.in_flight for subscription in self._subscriptions)
+
+    # --- what subscriptions tell (Keeper) ---
+
+    def deliver(self, subscription: Subscription, messages: list[Message]) -> None:
+        self.counts.received += len(messages)
+        if self._closed:
+            for message in messages:
+                message.req()
+            return
+        self._queue.extend(messages)
+        if self._waiters:
+            self._wake(len(messages))
+
+    def settled(self, subscription: Subscription, finished: bool, backoff: bool) -> None:
+        if finished:
+            self.counts.finished += 1
+            if self._backoff.phase is Phase.TESTING:
+                self._pause(self._backoff.succeeded())
+        else:
+            self.counts.requeued += 1
+            if backoff:
+                self._pause(self._backoff.failed())
+        if self._quiet is not None:
+            self._check_quiet()
+
+    def refused(self, error: ServerRefused) -> None:
+        if error.code in ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"):
+            self.counts.late += 1
+            log.info("consumer: %s", error)
+        else:
+            log.warning("consumer: %s", error)
+
+    def closing(self, subscription: Subscription) -> None:
+        self._check_drained()
+
+    # --- queue ---
+
+    def _wake(self, count: int) -> None:
+        while count > 0 and self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                count -= 1
+
+    def _give_back(self) -> None:
+        while self._queue:
+            self._queue.popleft().req()
+
+    def _is_drained(self) -> bool:
+        """Whether no message can come any more."""
+        if self._stopping is None:
+            raise ClientClosed("consumer")
+        return self._stopping.done() and (
+            self._closed or all(s.close_wait or s.lost for s in self._subscriptions)
+        )
+
+    def _is_quiet(self) -> bool:
+        return all(s.lost or (s.close_wait and s.seat.in_flight <= 0) for s in self._subscriptions)
+
+    def _check_quiet(self) -> None:
+        if self._quiet is not None and not self._quiet.done() and self._is_quiet():
+            self._quiet.set_result(None)
+
+    def _check_drained(self) -> None:
+        self._check_quiet()
+        if self._stopping is not None and self._stopping.done() and self._is_drained():
+            self._wake(len(self._waiters))
+
+    # --- who may send how much ---
+
+    def _pause(self, seconds: float) -> None:
+        """The phase of the back-off has changed; a pause of so long begins when it is not 0."""
+        if seconds > 0:
+            log.warning("consumer: backing off for %.3f s (level %d)", seconds, self._backoff.level)
+            self._later("backoff", seconds, self._waited)
+        self._balance()
+
+    def _waited(self) -> None:
+        self._backoff.waited()
+        self._balance()
+
+    def _balance(self) -> None:
+        """Tell every nsqd how much it may send now."""
+        if self._stopping is None or self._stopping.done():
+            return
+        now_s = self._loop.time()
+        seats = [subscription.seat for subscription in self._subscriptions]
+        bound = 0 if self._paused else self._backoff.in_flight_max(self.options.max_in_flight)
+        counts = share(seats, bound, now_s, self._turns)
+        for subscription, count in zip(self._subscriptions, counts, strict=True):
+            subscription.set_rdy(count, now_s)
+        if take_turns(seats, bound) and "turns" not in self._timers:
+            self._later("turns", min(self._turns.idle_s, self._turns.hold_s) / 4, self._next_turn)
+
+    def _next_turn(self) -> None:
+        del self._timers["turns"]
+        self._balance()
+
+    def _later(self, name: str, seconds: float, act: Callable[[], None]) -> None:
+        if name in self._timers:
+            self._timers[name].cancel()
+        self._timers[name] = self._loop.call_later(seconds, act)
+
+    # --- connections ---
+
+    def _begin(self, address: str) -> asyncio.Future[ConnectFailed | None]:
+        """Look after `address` from now on. The outcome of the first attempt."""
+        first: asyncio.Future[ConnectFailed | None] = self._loop.create_future()
+        task = self._loop.create_task(self._tend(address, first), name=f"penstock {address}")
+        self._tasks[address] = task
+        task.add_done_callback(lambda _: self._tasks.pop(address, None))
+        return first
+
+    async def _tend(self, address: str, first: asyncio.Future[ConnectFailed | None]) -> None:
+        """Keep a connection to `address` as long as it is wanted."""
+        options = self.options
+        delays = Delays(options.reconnect_delay_s, options.reconnect_delay_max_s, random.random)
+        try:
+            while self._is_wanted(address):
+                began_s = self._loop.time()
+                outcome = await self._attempt(address, first)
+                if not first.done():
+                    first.set_result(outcome)
+                if outcome is None:
+                    delays.lasted(self._loop.time() - began_s)
+                if self._is_wanted(address):
+                    await self._pause_tending(delays.next_s())
+        finally:
+            if not first.done():
+                first.set_result(ConnectFailed(address, "the consumer closed"))
+
+    def _is_wanted(self, address: str) -> bool:
+        if self._stopping is None or self._stopping.done():
+            return False
+        return address in self._given or address in self._found
+
+    async def _pause_tending(self, seconds: float) -> None:
+        if self._stopping is not None:
+            await asyncio.wait([self._stopping], timeout=seconds)
+
+    async def _attempt(
+        self, address: str, first: asyncio.Future[ConnectFailed | None]
+    ) -> ConnectFailed | None:
+        """Subscribe, and stay until the connection ends. What went wrong before it stood."""
+        lost: asyncio.Future[None] = self._loop.create_future()
+        try:
+            subscription = await self._subscribe(address, lost)
+        except ConnectFailed as error:
+            log.warning("consumer: %s", error)
+            return error
+        if not first.done():
+            first.set_result(None)
+        try:
+            await lost
+        finally:
+            subscription.link.close()
+            self._leave(subscription)
+        return None
+
+    async def _subscribe(self, address: str, lost: asyncio.Future[None]) -> Subscription:
+        link = await connect(address, self.options)
+        link.on_lost = lambda: None if lost.done() else lost.set_result(None)
+        try:
+            async with asyncio.timeout(self.options.connect_timeout_s):
+                link.write(self._sub)
+                await link.expect_ok()
+        except TimeoutError:
+            link.abort("timed out")
+            raise ConnectFailed(address, "SUB was not answered") from None
+        except BaseException:
+            link.abort("failed")
+            raise
+        subscription = Subscription(link, self, self.options.auto_touch, self._loop.time())
+        self._subscriptions.append(subscription)
+        self.counts.connections += 1
+        link.start(subscription.received)
+        log.info("consumer: connected to %s", address)
+        if self._stopping is not None and self._stopping.done():
+            subscription.close_soon()
+        if self.options.auto_touch and "touch" not in self._timers:
+            self._touch_due()
+        self._balance()
+        return subscription
+
+    def _leave(self, subscription: Subscription) -> None:
+        """Its connection has ended: what was queued from it will come again by another way."""
+        self._subscriptions.remove(subscription)
+        self.counts.touched += subscription.touched_count
+        if not self._closed:
+            log.warning("consumer: %s: %s", subscription.address, subscription.link.reason)
+        if self._queue:
+            self._queue = deque(message for message in self._queue if not message.lost)
+        self._balance()
+        self._check_drained()
+
+    def _touch_due(self) -> None:
+        now_s = self._loop.time()
+        timeouts_s = [1.0]
+        for subscription in self._subscriptions:
+            subscription.touch_due(now_s)
+            timeouts_s.append(subscription.link.negotiated.message_timeout_s)
+        self._later("touch", min(timeouts_s) / 8, self._touch_due)
+
+    # --- discovery ---
+
+    async def _discover(self) -> None:
+        discovery = Discovery(self._lookupds, self.options)
+        try:
+            async for found in discovery.rounds(self.topic):
+                self._heard_of(found)
+        finally:
+            await discovery.close()
+
+    def _heard_of(self, found: Found) -> None:
+        for failure in found.failures:
+            log.warning("lookupd: %s", failure)
+        self._found = found.addresses if found.complete else self._found | found.addresses
+        for address in found.addresses:
+            if address not in self._tasks and address not in self._given:
+                self._begin(address)

@@ -1,0 +1,104 @@
+"""Who to connect to, as nsqlookupds tell it.
+
+Several nsqlookupds know nothing of each other: their answers are united. A node that is inactive or
+tombstoned is simply not in the answers. An answer has one of two forms: the plain document, or
+(before NSQ 1.0) the same inside `{"status_code": ..., "data": ...}`. A topic that a nsqlookupd does
+not know is an empty answer. When one could not be asked, the round is not `complete`, and what was
+known before may still be there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from penstock import limits
+from penstock.client.options import ConnectionOptions
+from penstock.errors import FetchFailed
+from penstock.net.fetch import Fetcher
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    addresses: frozenset[str]
+    failures: tuple[FetchFailed, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        return not self.failures
+
+
+def addresses_in(document: Any) -> frozenset[str]:
+    """The TCP addresses of the producers in an answer to /lookup or /nodes; what makes no sense in
+    it is left out."""
+    if isinstance(document, Mapping) and isinstance(document.get("data"), Mapping):
+        document = document["data"]
+    producers = document.get("producers") if isinstance(document, Mapping) else None
+    if not isinstance(producers, list):
+        return frozenset()
+    return frozenset(found for entry in producers if (found := _address(entry)) is not None)
+
+
+def _address(entry: Any) -> str | None:
+    if not isinstance(entry, Mapping):
+        return None
+    host = entry.get("broadcast_address") or entry.get("address")
+    port = entry.get("tcp_port")
+    if not isinstance(host, str) or not host or "/" in host:
+        return None
+    if type(port) is not int or not 0 < port < 65536:
+        return None
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def base_url(lookupd: str) -> str:
+    return (lookupd if "://" in lookupd else f"http://{lookupd}").rstrip("/")
+
+
+class Discovery:
+    """Asks the lookupds, each `host:port` of its HTTP side or a URL."""
+
+    def __init__(self, lookupds: list[str], options: ConnectionOptions) -> None:
+        self._bases = [base_url(lookupd) for lookupd in dict.fromkeys(lookupds)]
+        self._options = options
+        self._fetcher = Fetcher(
+            connect_timeout_ns=round(options.lookup_timeout_s * limits.SECOND),
+            request_timeout_ns=round(options.lookup_timeout_s * limits.SECOND),
+            tls=options.lookup_tls,
+        )
+
+    async def topic(self, name: str) -> Found:
+        return await self._ask(f"/lookup?topic={quote(name, safe='')}")
+
+    async def nodes(self) -> Found:
+        return await self._ask("/nodes")
+
+    async def close(self) -> None:
+        await self._fetcher.close()
+
+    async def rounds(self, topic: str) -> AsyncIterator[Found]:
+        """One answer after the other for ever, the pauses between them spread by jitter."""
+        options = self._options
+        pause_s = random.uniform(0, options.lookup_jitter) * options.lookup_interval_s
+        while True:
+            yield await self.topic(topic)
+            await asyncio.sleep(options.lookup_interval_s + pause_s)
+            pause_s = 0.0
+
+    async def _ask(self, path: str) -> Found:
+        asked = [self._one(base + path) for base in self._bases]
+        answers = await asyncio.gather(*asked)
+        known = [answer for answer in answers if not isinstance(answer, FetchFailed)]
+        failures = tuple(answer for answer in answers if isinstance(answer, FetchFailed))
+        return Found(frozenset().union(*known), failures)
+
+    async def _one(self, url: str) -> frozenset[str] | FetchFailed:
+        try:
+            return addresses_in(await self._fetcher.get_json(url, self._options.lookup_headers))
+        except FetchFailed as failure:
+            unknown = failure.status == 404 or "TOPIC_NOT_FOUND" in failure.reason
+            return frozenset() if unknown else failure

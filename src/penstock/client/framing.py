@@ -1,0 +1,189 @@
+"""V2 from the client's side, without I/O: bytes in, messages and answers out, whole buffers at a
+time; and the bytes of every command.
+
+`FrameReader.feed` takes what a socket gave and returns what became whole: messages, made by the
+function that the reader was given, and all other frames. The order between the two kinds is not
+kept, because no rule needs it. A frame that is not whole yet waits in the reader, which holds no
+more than has arrived. Most reads end with a part of a frame; it is copied once, in front of the
+next read.
+
+A producer under load reads nothing but OKs, so `count_oks` knows a buffer of them by one
+comparison.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from penstock import limits
+from penstock.errors import NameInvalid, PenstockError
+from penstock.wire.frames import HEADER_BYTES, Frame, FrameType, encode_frame
+from penstock.wire.names import is_valid_name
+
+OK_FRAME = encode_frame(FrameType.RESPONSE, b"OK")
+NOP = b"NOP\n"
+CLS = b"CLS\n"
+
+_HEADER = struct.Struct(">II")
+_MESSAGE = struct.Struct(">IIqH16s")
+_SIZE = struct.Struct(">I")
+_MESSAGE_DATA = 30  # type, timestamp, attempts and id: the least size of a message frame
+
+Made = TypeVar("Made")
+MakeMessage = Callable[[int, int, bytes, bytes], Made]
+
+
+class FrameBroken(PenstockError):
+    """A frame that announces a size no frame has: this is no nsqd, or the stream is damaged."""
+
+
+class FrameReader(Generic[Made]):
+    __slots__ = ("_frame_bytes_max", "_make", "_need_bytes", "_rest")
+
+    def __init__(
+        self, make: MakeMessage[Made], frame_bytes_max: int = limits.CLIENT_FRAME_BYTES_MAX
+    ) -> None:
+        """`make(timestamp_ns, attempts, id, body)` gives what stands for a message."""
+        self._make = make
+        self._frame_bytes_max = frame_bytes_max
+        self._rest = bytearray()
+        self._need_bytes = 0  # until `_rest` is that long, nothing in it is whole
+
+    def feed(self, data: bytes) -> tuple[list[Made], list[Frame]]:
+        """What has become whole with `data`. Raises FrameBroken."""
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._need_bytes:
+                return [], []
+            data = bytes(self._rest)
+            self._rest = bytearray()
+        messages: list[Made] = []
+        frames: list[Frame] = []
+        used = self._split(data, messages, frames)
+        if used < len(data):
+            self._keep(data, used)
+        return messages, frames
+
+    def count_oks(self, data: bytes) -> int:
+        """How many OKs `data` is; 0 when it is anything else, which `feed` has to see."""
+        count, odd = divmod(len(data), len(OK_FRAME))
+        if odd or self._rest or data != OK_FRAME * count:
+            return 0
+        return count
+
+    def _split(self, data: bytes, messages: list[Made], frames: list[Frame]) -> int:
+        """Take the whole frames of `data`; how many bytes they are."""
+        position, end = 0, len(data)
+        unpack, add, make = _MESSAGE.unpack_from, messages.append, self._make
+        message_last = end - _MESSAGE.size
+        while position <= message_last:
+            size, kind, timestamp_ns, attempts, message_id = unpack(data, position)
+            if kind != 2 or size < _MESSAGE_DATA:
+                stop = self._take_other(data, position, frames)
+                if not stop:
+                    return position
+                position = stop
+                continue
+            stop = position + 4 + size
+            if stop > end:
+                return position
+            add(make(timestamp_ns, attempts, message_id, data[position + 34 : stop]))
+            position = stop
+        while position + HEADER_BYTES <= end:
+            stop = self._take_other(data, position, frames)
+            if not stop:
+                break
+            position = stop
+        return position
+
+    def _take_other(self, data: bytes, position: int, frames: list[Frame]) -> int:
+        """Take a frame that is no message. Where it ends, 0 while it is not whole."""
+        size, kind = _HEADER.unpack_from(data, position)
+        self._check(size, kind)
+        stop = position + 4 + size
+        if stop > len(data):
+            return 0
+        frames.append(Frame(kind, data[position + HEADER_BYTES : stop]))
+        return int(stop)
+
+    def _keep(self, data: bytes, used: int) -> None:
+        self._rest = bytearray(memoryview(data)[used:])
+        self._need_bytes = HEADER_BYTES
+        if len(self._rest) >= HEADER_BYTES:
+            size, kind = _HEADER.unpack_from(self._rest)
+            self._check(size, kind)
+            self._need_bytes = 4 + size
+
+    def _check(self, size: int, kind: int) -> None:
+        least = _MESSAGE_DATA if kind == FrameType.MESSAGE else 4
+        if not least <= size <= self._frame_bytes_max or kind > FrameType.MESSAGE:
+            raise FrameBroken(f"a frame of type {kind} announces {size} bytes")
+
+
+def take_frame(buffer: bytearray, frame_bytes_max: int) -> Frame | None:
+    """Remove the first frame from `buffer`; None while it is not whole. Raises FrameBroken."""
+    if len(buffer) < HEADER_BYTES:
+        return None
+    size, kind = _HEADER.unpack_from(buffer)
+    if not 4 <= size <= frame_bytes_max or kind > FrameType.MESSAGE:
+        raise FrameBroken(f"a frame of type {kind} announces {size} bytes")
+    if len(buffer) < 4 + size:
+        return None
+    frame = Frame(kind, bytes(buffer[HEADER_BYTES : 4 + size]))
+    del buffer[: 4 + size]
+    return frame
+
+
+# --- commands ---
+
+
+def check_name(kind: str, name: str) -> bytes:
+    """`name` as it goes over the wire. Raises NameInvalid."""
+    data = name.encode("utf-8", "surrogatepass")
+    if not is_valid_name(data):
+        raise NameInvalid(kind, name)
+    return data
+
+
+def sub(topic: bytes, channel: bytes) -> bytes:
+    return b"SUB %b %b\n" % (topic, channel)
+
+
+def pub_head(topic: bytes) -> bytes:
+    return b"PUB %b\n" % topic
+
+
+def dpub_head(topic: bytes, delay_ms: int) -> bytes:
+    return b"DPUB %b %d\n" % (topic, delay_ms)
+
+
+def sized(head: bytes, body: bytes) -> bytes:
+    """A command whose line is `head`, with its body."""
+    return b"%b%b%b" % (head, _SIZE.pack(len(body)), body)
+
+
+def mpub(topic: bytes, bodies: Sequence[bytes]) -> bytes:
+    parts = [b"MPUB %b\n" % topic, b"", _SIZE.pack(len(bodies))]
+    for body in bodies:
+        parts.append(_SIZE.pack(len(body)))
+        parts.append(body)
+    parts[1] = _SIZE.pack(sum(map(len, parts)) - len(parts[0]))
+    return b"".join(parts)
+
+
+def rdy(count: int) -> bytes:
+    return b"RDY %d\n" % count
+
+
+def fin(message_id: bytes) -> bytes:
+    return b"FIN %b\n" % message_id
+
+
+def req(message_id: bytes, delay_ms: int) -> bytes:
+    return b"REQ %b %d\n" % (message_id, delay_ms)
+
+
+def touch(message_id: bytes) -> bytes:
+    return b"TOUCH %b\n" % message_id

@@ -1,0 +1,103 @@
+"""A message in a consumer's hands.
+
+`fin`, `req` and `touch` put a few bytes into the connection's buffer, which is sent once per turn
+of the loop; no answer follows. They may be awaited, which costs nothing, or simply called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator
+from datetime import UTC, datetime
+from typing import Protocol
+
+from penstock.errors import MessageSettled
+
+
+class Done:
+    """An awaitable that is done: `await message.fin()` reads well and need not wait."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield  # makes this a generator, which never yields
+
+
+DONE = Done()
+
+
+class Courier(Protocol):
+    """The connection that a message came over."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def lost(self) -> bool: ...
+
+    def finish(self, message: Message) -> None: ...
+
+    def requeue(self, message: Message, delay_s: float, backoff: bool) -> None: ...
+
+    def touch(self, message: Message) -> None: ...
+
+
+class Message:
+    """`timestamp_ns` is when it was published, `attempts` is 1 at the first delivery, `id` its 16
+    hex digits. A message is settled once: by `fin` or by `req`."""
+
+    __slots__ = ("_courier", "attempts", "body", "id", "settled", "timestamp_ns")
+
+    def __init__(
+        self, courier: Courier, timestamp_ns: int, attempts: int, id: bytes, body: bytes
+    ) -> None:
+        self._courier = courier
+        self.timestamp_ns = timestamp_ns
+        self.attempts = attempts
+        self.id = id
+        self.body = body
+        self.settled = False
+
+    def fin(self) -> Awaitable[None]:
+        """It is done. When its connection has ended meanwhile this does nothing, and the message
+        will come again (see `lost`). Raises MessageSettled."""
+        if self.settled:
+            raise MessageSettled(self.id)
+        self.settled = True
+        self._courier.finish(self)
+        return DONE
+
+    def req(self, delay_s: float = 0.0, *, backoff: bool = False) -> Awaitable[None]:
+        """Give it back, to come again after `delay_s`. With `backoff` it counts as a failure, which
+        slows the consumer down. Raises MessageSettled."""
+        if self.settled:
+            raise MessageSettled(self.id)
+        self.settled = True
+        self._courier.requeue(self, delay_s, backoff)
+        return DONE
+
+    def touch(self) -> Awaitable[None]:
+        """Start its timeout again; nsqd allows this up to --max-msg-timeout after the delivery.
+        Raises MessageSettled."""
+        if self.settled:
+            raise MessageSettled(self.id)
+        self._courier.touch(self)
+        return DONE
+
+    @property
+    def lost(self) -> bool:
+        """Its connection has ended: nsqd will deliver it again, whatever is done here."""
+        return self._courier.lost
+
+    @property
+    def address(self) -> str:
+        """The nsqd that it came from."""
+        return self._courier.address
+
+    @property
+    def published(self) -> datetime:
+        return datetime.fromtimestamp(self.timestamp_ns / 1e9, UTC)
+
+    def __repr__(self) -> str:
+        shown = self.id.decode("ascii", "replace")
+        return f"<Message {shown} attempts={self.attempts} body of {len(self.body)} bytes>"

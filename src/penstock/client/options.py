@@ -1,0 +1,133 @@
+"""What a producer or a consumer can be told. All times are seconds.
+
+`Producer(..., **changes)` and `Consumer(..., **changes)` take these fields as keywords, or a whole
+object as `options=`. A wrong value or an unknown name is a ConfigError that says what is allowed.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+from penstock import __version__, limits
+from penstock.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectionOptions:
+    """For every connection to an nsqd."""
+
+    client_id: str = ""  # "": the host's short name
+    hostname: str = ""  # "": the host's name
+    user_agent: str = f"penstock/{__version__}"
+    heartbeat_s: float = 30.0  # 1 to 60
+    tls: ssl.SSLContext | bool | None = None  # True: the system's authorities
+    tls_server_name: str = ""  # whose certificate is asked for; "": the address's host
+    snappy: bool = False  # asked for; without it when nsqd does not offer it
+    deflate: bool = False
+    deflate_level: int = 6
+    auth_secret: str = field(default="", repr=False)
+    topology_region: str = ""
+    topology_zone: str = ""
+    connect_timeout_s: float = 5.0  # of one attempt, greeting included
+    connect_required: bool = True  # entering fails when no given address can be reached
+    reconnect_delay_s: float = 0.1  # after the first failure; doubles with each, with jitter
+    reconnect_delay_max_s: float = 15.0
+    lookup_interval_s: float = 60.0  # between two rounds over the lookupds
+    lookup_jitter: float = 0.3  # share of the interval that the first round may be late
+    lookup_timeout_s: float = 5.0
+    lookup_tls: ssl.SSLContext | None = None
+    lookup_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProducerOptions(ConnectionOptions):
+    publish_timeout_s: float = 30.0  # waiting for a connection and for the answer, together
+    retry: bool = False  # what was unanswered when a connection ended is sent again (duplicates!)
+    pending_count_max: int = limits.CLIENT_PENDING_COUNT_MAX  # then publish_nowait refuses
+    pending_bytes_max: int = limits.CLIENT_PENDING_BYTES_MAX
+    stop_timeout_s: float = 10.0  # how long closing waits for answers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConsumerOptions(ConnectionOptions):
+    max_in_flight: int = 200  # over all connections
+    message_timeout_s: float = 0.0  # 0: nsqd's own; else 1 to 900
+    sample_rate: int = 0  # percent of the messages; 0: all
+    output_buffer_bytes: int = 0  # 0: nsqd's own; -1: unbuffered
+    output_buffer_timeout_s: float = 0.0  # 0: nsqd's own; -1: none
+    auto_touch: bool = False  # messages in our hands are touched before they time out
+    max_attempts: int = 0  # in `run`: give up after so many; 0: never
+    requeue_delay_s: float = 90.0  # in `run`, after an exception: times the attempts
+    requeue_delay_max_s: float = 900.0
+    backoff_s: float = 1.0  # in `run`: the pause after n failures is this times 2**n
+    backoff_max_s: float = 120.0  # 0: no back-off
+    low_rdy_idle_s: float = 10.0  # fewer in flight than connections: an idle one passes its turn on
+    low_rdy_hold_s: float = 30.0  # and a busy one after this long
+    stop_timeout_s: float = 10.0  # how long closing waits for messages in hand
+
+
+Options = TypeVar("Options", bound=ConnectionOptions)
+
+# Field, least, most: what nsqd would refuse, or what makes no sense.
+_RANGES: tuple[tuple[str, float, float], ...] = (
+    ("heartbeat_s", 1, limits.HEARTBEAT_MAX_NS / limits.SECOND),
+    ("deflate_level", 1, 9),
+    ("connect_timeout_s", 0.001, 3600),
+    ("reconnect_delay_s", 0.001, 3600),
+    ("reconnect_delay_max_s", 0.001, 3600),
+    ("lookup_interval_s", 0.01, 86400),
+    ("lookup_jitter", 0, 1),
+    ("lookup_timeout_s", 0.001, 3600),
+    ("publish_timeout_s", 0.001, 86400),
+    ("pending_count_max", 1, 1 << 40),
+    ("pending_bytes_max", 1, 1 << 50),
+    ("max_in_flight", 1, 1_000_000),
+    ("message_timeout_s", 0, limits.MESSAGE_TIMEOUT_MAX_NS / limits.SECOND * 100),
+    ("sample_rate", 0, 99),
+    ("output_buffer_bytes", -1, limits.MIB),
+    ("output_buffer_timeout_s", -1, 3600),
+    ("max_attempts", 0, 65535),
+    ("requeue_delay_s", 0, 86400),
+    ("requeue_delay_max_s", 0, 86400),
+    ("backoff_s", 0.001, 3600),
+    ("backoff_max_s", 0, 86400),
+    ("low_rdy_idle_s", 0.01, 86400),
+    ("low_rdy_hold_s", 0.01, 86400),
+    ("stop_timeout_s", 0, 86400),
+)
+
+
+def settle_options(options: Options, changes: Mapping[str, Any]) -> Options:
+    """`options` with `changes`, checked. Raises ConfigError."""
+    known = {entry.name for entry in fields(options)}
+    for name, value in changes.items():
+        if name not in known:
+            raise ConfigError(name, value, f"is no option; there are {', '.join(sorted(known))}")
+    settled = replace(options, **changes)
+    for name, least, most in _RANGES:
+        if name in known and not least <= getattr(settled, name) <= most:
+            raise ConfigError(name, getattr(settled, name), f"must be from {least} to {most}")
+    if settled.snappy and settled.deflate:
+        raise ConfigError("snappy", True, "nsqd refuses snappy and deflate together")
+    return settled
+
+
+def address_list(addresses: str | Sequence[str]) -> list[str]:
+    """One address or several, each `host:port` or the path of a unix socket. Raises ConfigError."""
+    found = [addresses] if isinstance(addresses, str) else list(addresses)
+    for address in found:
+        split_address(address)
+    return list(dict.fromkeys(found))
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """(host, port); port 0 for the path of a unix socket."""
+    if "/" in address:
+        return address, 0
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError("address", address, "must be host:port or the path of a unix socket")
+    return host.removeprefix("[").removesuffix("]"), int(port)

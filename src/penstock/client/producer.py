@@ -1,0 +1,411 @@
+"""Publishing.
+
+    async with Producer("127.0.0.1:4150") as producer:
+        await producer.pub("orders", b"one")
+        await asyncio.gather(*(producer.pub("orders", body) for body in bodies))
+
+`pub`, `mpub` and `dpub` return a future that is done when nsqd has said OK. Nothing need be awaited
+between them: what is called in one turn of the loop goes out as one buffer, and answers come in
+order. While there is no connection, publishes wait in order until one is there, at most
+`publish_timeout_s`.
+
+One nsqd is used at a time. When its connection ends, the next address takes over. What was sent and
+not answered then may be stored or not: its futures raise ConnectionLost, unless `retry=True`; then
+it is sent again, and may be stored twice. (NSQ is at-least-once anyway: consumers expect it.)
+
+An error frame answers the oldest unanswered publish, and nsqd hangs up behind it. Names and empty
+bodies are checked here first, so that one bad publish does not cost its neighbours the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from penstock.client import framing
+from penstock.client.backoff import Delays
+from penstock.client.discovery import Discovery
+from penstock.client.framing import FrameReader
+from penstock.client.link import Link, connect
+from penstock.client.options import ProducerOptions, address_list, settle_options
+from penstock.errors import (
+    ClientClosed,
+    ClientError,
+    ConfigError,
+    ConnectFailed,
+    ConnectionLost,
+    ProducerFull,
+    PublishTimeout,
+    ServerRefused,
+)
+from penstock.wire.frames import HEARTBEAT, Frame, FrameType
+
+log = logging.getLogger("penstock.client")
+
+# Refusals that say something about nsqd at that moment, and nothing about the message.
+_PASSING = frozenset({"E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"})
+
+
+class _Pending(NamedTuple):
+    done: asyncio.Future[None]
+    data: bytes
+    deadline_s: float
+
+
+class Producer:
+    """`addresses`: one or several nsqds, `host:port` or unix socket paths. `lookupds`: HTTP
+    addresses of nsqlookupds whose /nodes are used besides. `changes`: fields of ProducerOptions."""
+
+    def __init__(
+        self,
+        addresses: str | Sequence[str] = (),
+        *,
+        lookupds: str | Sequence[str] = (),
+        options: ProducerOptions | None = None,
+        **changes: Any,
+    ) -> None:
+        self.options = settle_options(options or ProducerOptions(), changes)
+        self._given = address_list(addresses)
+        self._lookupds = [lookupds] if isinstance(lookupds, str) else list(lookupds)
+        if not self._given and not self._lookupds:
+            raise ConfigError("addresses", addresses, "name an nsqd or a nsqlookupd")
+        self._link: Link | None = None
+        self._reader: FrameReader[None] = FrameReader(_unexpected)
+        self._sent: deque[_Pending] = deque()  # unanswered, in order
+        self._unsent: deque[_Pending] = deque()  # waiting for a connection
+        self._pending_bytes = 0
+        self._heads: dict[str, bytes] = {}  # the PUB line of each topic, checked
+        self._connected: asyncio.Event | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._last_error: ClientError | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._closed = False
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Connect; also done by `async with`. Raises ConnectFailed when no address could be reached
+        and `connect_required` is set."""
+        if self._task is not None or self._closed:
+            raise ClientClosed("producer")
+        self._loop = asyncio.get_running_loop()
+        self._connected = asyncio.Event()
+        first = self._loop.create_future()
+        self._task = self._loop.create_task(self._tend(first), name="penstock producer")
+        try:
+            await first
+        except BaseException:
+            await self.close(0)
+            raise
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Wait for answers, at most `timeout_s` (`stop_timeout_s`), and hang up. What is unanswered
+        then raises ConnectionLost, what was not sent ClientClosed."""
+        if self._closed:
+            return
+        self._closed = True
+        if timeout_s is None:
+            timeout_s = self.options.stop_timeout_s
+        if timeout_s > 0 and (self._sent or self._unsent):
+            self._drained = self._loop.create_future()
+            await asyncio.wait([self._drained], timeout=timeout_s)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        self._fail_all()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def address(self) -> str | None:
+        """The nsqd that is connected."""
+        return self._link.address if self._link is not None else None
+
+    @property
+    def pending_count(self) -> int:
+        return len(self._sent) + len(self._unsent)
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._pending_bytes
+
+    # --- publishing ---
+
+    def pub(self, topic: str, body: bytes) -> asyncio.Future[None]:
+        """Publish. The future is done when nsqd has it safe; it raises ServerRefused,
+        ConnectionLost, PublishTimeout."""
+        if not body:
+            raise ConfigError("body", body, "a message has at least one byte")
+        head = self._heads.get(topic)
+        if head is None:
+            head = self._new_head(topic)
+        return self._send(framing.sized(head, body))
+
+    def mpub(self, topic: str, bodies: Sequence[bytes]) -> asyncio.Future[None]:
+        """Publish all `bodies` or, when one is refused, none of them."""
+        if not bodies or not all(bodies):
+            raise ConfigError("bodies", len(bodies), "at least one, each of at least one byte")
+        return self._send(framing.mpub(framing.check_name("topic", topic), bodies))
+
+    def dpub(self, topic: str, body: bytes, delay_s: float) -> asyncio.Future[None]:
+        """Publish a message that consumers get after `delay_s`."""
+        if not body:
+            raise ConfigError("body", body, "a message has at least one byte")
+        if not delay_s >= 0:
+            raise ConfigError("delay_s", delay_s, "must not be negative")
+        name = framing.check_name("topic", topic)
+        return self._send(framing.sized(framing.dpub_head(name, round(delay_s * 1000)), body))
+
+    def publish_nowait(self, topic: str, body: bytes) -> asyncio.Future[None]:
+        """`pub` for callers that do not wait: raises ProducerFull instead of holding more than
+        `pending_count_max` publishes or `pending_bytes_max` bytes."""
+        options = self.options
+        if self.pending_count >= options.pending_count_max or (
+            self._pending_bytes + len(body) > options.pending_bytes_max
+        ):
+            raise ProducerFull(self.pending_count, self._pending_bytes)
+        return self.pub(topic, body)
+
+    async def pub_many(self, topic: str, bodies: Iterable[bytes], *, window: int = 500) -> int:
+        """Publish each of `bodies`, with at most about `window` unanswered. How many there were.
+        The first error ends it; what was sent before it may be stored."""
+        waiting: deque[asyncio.Future[None]] = deque()
+        count = 0
+        try:
+            for body in bodies:
+                waiting.append(self.pub(topic, body))
+                count += 1
+                if len(waiting) >= window:
+                    await _half(waiting)
+            while waiting:
+                await _half(waiting)
+        finally:
+            for future in waiting:
+                future.cancel()
+        return count
+
+    # --- from here on: how ---
+
+    def _new_head(self, topic: str) -> bytes:
+        head = framing.pub_head(framing.check_name("topic", topic))
+        if len(self._heads) >= 1000:  # topics made up as one goes must not stay for ever
+            self._heads.clear()
+        self._heads[topic] = head
+        return head
+
+    def _send(self, data: bytes) -> asyncio.Future[None]:
+        if self._closed or self._task is None:
+            raise ClientClosed("producer")
+        done: asyncio.Future[None] = self._loop.create_future()
+        pending = _Pending(done, data, self._loop.time() + self.options.publish_timeout_s)
+        self._pending_bytes += len(data)
+        if self._link is not None:
+            self._sent.append(pending)
+            self._link.write(data)
+        else:
+            self._unsent.append(pending)
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_at(pending.deadline_s, self._sweep)
+        return done
+
+    def _received(self, data: bytes) -> None:
+        oks = self._reader.count_oks(data)
+        if oks and oks <= len(self._sent):
+            self._answered(oks)
+            return
+        _, frames = self._reader.feed(data)
+        for frame in frames:
+            self._on_frame(frame)
+
+    def _answered(self, count: int) -> None:
+        take = self._sent.popleft
+        size = 0
+        for _ in range(count):
+            done, data, _deadline = take()
+            size += len(data)
+            if not done.done():
+                done.set_result(None)
+        self._pending_bytes -= size
+        self._check_drained()
+
+    def _on_frame(self, frame: Frame) -> None:
+        link = self._link
+        if link is None:
+            return
+        if frame.data == HEARTBEAT:
+            link.write(framing.NOP)
+        elif not self._sent:
+            link.abort(f"{frame.data[:100]!r} came, and nothing was asked")
+        elif frame.type == FrameType.ERROR:
+            self._refused(link, frame.data)
+        else:
+            self._answered(1)
+
+    def _refused(self, link: Link, data: bytes) -> None:
+        """The oldest publish was refused; nsqd hangs up now."""
+        refusal = ServerRefused(link.address, data)
+        self._last_error = refusal
+        if not (self.options.retry and refusal.code in _PASSING):
+            self._fail(self._sent.popleft(), refusal)
+        link.reason = refusal.reason
+
+    # --- connections ---
+
+    async def _tend(self, first: asyncio.Future[None]) -> None:
+        """Keep one connection, as long as this producer lives."""
+        discovery = Discovery(self._lookupds, self.options) if self._lookupds else None
+        options = self.options
+        delays = Delays(options.reconnect_delay_s, options.reconnect_delay_max_s, random.random)
+        try:
+            while True:
+                for address in await self._candidates(discovery):
+                    link = await self._connect(address)
+                    if link is not None:
+                        _settle(first, None)
+                        began_s = self._loop.time()
+                        await self._hold(link)
+                        delays.lasted(self._loop.time() - began_s)
+                _settle(first, self._last_error if options.connect_required else None)
+                await asyncio.sleep(delays.next_s())
+        finally:
+            if self._link is not None:
+                self._link.close()
+            if discovery is not None:
+                await discovery.close()
+
+    async def _candidates(self, discovery: Discovery | None) -> list[str]:
+        if discovery is None:
+            return self._given
+        found = await discovery.nodes()
+        for failure in found.failures:
+            log.warning("lookupd: %s", failure)
+        others = sorted(found.addresses - set(self._given))
+        random.shuffle(others)
+        if not self._given and not others:
+            reason = str(found.failures[0]) if found.failures else "no nsqd is known"
+            self._last_error = ConnectFailed(", ".join(self._lookupds), reason)
+        return [*self._given, *others]
+
+    async def _connect(self, address: str) -> Link | None:
+        try:
+            return await connect(address, self.options)
+        except ConnectFailed as error:
+            log.warning("producer: %s", error)
+            self._last_error = error
+            return None
+
+    async def _hold(self, link: Link) -> None:
+        """Use `link` until it ends."""
+        lost: asyncio.Future[None] = self._loop.create_future()
+        link.on_lost = lambda: _settle(lost, None)
+        if link.lost:
+            return
+        self._reader = FrameReader(_unexpected)
+        self._link = link
+        link.start(self._received)
+        self._send_unsent(link)
+        try:
+            await lost
+        finally:
+            if not link.lost:
+                link.close()
+            self._link = None
+            self._recall(link)
+
+    def _send_unsent(self, link: Link) -> None:
+        for pending in self._unsent:
+            if pending.done.done():
+                self._pending_bytes -= len(pending.data)
+            else:
+                self._sent.append(pending)
+                link.write(pending.data)
+        self._unsent.clear()
+        self._check_drained()
+
+    def _recall(self, link: Link) -> None:
+        """Decide about what was unanswered when `link` ended."""
+        error = ConnectionLost(link.address, link.reason)
+        if not self._closed:
+            log.warning("producer: %s", error)
+        if self.options.retry:
+            self._unsent.extendleft(reversed(self._sent))
+        else:
+            for pending in self._sent:
+                self._fail(pending, error)
+        self._sent.clear()
+        self._check_drained()
+
+    # --- ends ---
+
+    def _fail(self, pending: _Pending, error: ClientError) -> None:
+        self._pending_bytes -= len(pending.data)
+        if not pending.done.done():
+            pending.done.set_exception(error)
+
+    def _sweep(self) -> None:
+        """Time out what is overdue. Its place among the unanswered stays: an answer will come."""
+        now_s = self._loop.time()
+        next_s = None
+        for queue, sent in ((self._sent, True), (self._unsent, False)):
+            for pending in queue:
+                if pending.deadline_s > now_s:
+                    next_s = min(pending.deadline_s, next_s or pending.deadline_s)
+                    break
+                if not pending.done.done():
+                    error = PublishTimeout(self.options.publish_timeout_s, sent)
+                    error.__cause__ = self._last_error
+                    pending.done.set_exception(error)
+        while self._unsent and self._unsent[0].done.done():
+            self._pending_bytes -= len(self._unsent.popleft().data)
+        self._sweeper = self._loop.call_at(next_s, self._sweep) if next_s is not None else None
+        self._check_drained()
+
+    def _check_drained(self) -> None:
+        if self._drained is not None and not self._sent and not self._unsent:
+            _settle(self._drained, None)
+
+    def _fail_all(self) -> None:
+        for pending in self._sent:
+            self._fail(pending, ConnectionLost(self.address or "producer", "the producer closed"))
+        for pending in self._unsent:
+            self._fail(pending, ClientClosed("producer"))
+        self._sent.clear()
+        self._unsent.clear()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+
+def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+async def _half(waiting: deque[asyncio.Future[None]]) -> None:
+    """Wait for the older half, so that the other half keeps nsqd busy meanwhile."""
+    for _ in range(len(waiting) // 2 + 1):
+        await waiting[0]
+        waiting.popleft()
+
+
+def _unexpected(timestamp_ns: int, attempts: int, id: bytes, body: bytes) -> None:
+    """A producer is sent no messages; one that comes anyway is dropped."""

@@ -1,0 +1,121 @@
+"""The frame reader: the same messages and answers, however the bytes were split."""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client import framing
+from penstock.client.framing import FrameBroken, FrameReader
+from penstock.errors import NameInvalid
+from penstock.wire.frames import Frame, FrameType, encode_frame
+
+Made = tuple[int, int, bytes, bytes]
+MESSAGES = st.tuples(
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 65535),
+    st.binary(min_size=16, max_size=16),
+    st.binary(max_size=200),
+)
+ANSWERS = st.builds(Frame, st.sampled_from([0, 1]), st.binary(max_size=50))
+
+
+def make(timestamp_ns: int, attempts: int, id: bytes, body: bytes) -> Made:
+    return timestamp_ns, attempts, id, body
+
+
+def encode(item: Frame | Made) -> bytes:
+    if isinstance(item, Frame):
+        return encode_frame(item.type, item.data)
+    timestamp_ns, attempts, id, body = item
+    data = struct.pack(">qH16s", timestamp_ns, attempts, id) + body
+    return encode_frame(FrameType.MESSAGE, data)
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[start:end] for start, end in pairwise(edges)]
+
+
+@given(st.lists(st.one_of(MESSAGES, ANSWERS), max_size=12), st.lists(st.integers(0), max_size=12))
+def test_any_split_gives_the_same(items: list[Frame | Made], cuts: list[int]) -> None:
+    reader = FrameReader(make)
+    messages: list[Made] = []
+    frames: list[Frame] = []
+    for piece in pieces(b"".join(map(encode, items)), cuts):
+        some, others = reader.feed(piece)
+        messages += some
+        frames += others
+    assert messages == [item for item in items if not isinstance(item, Frame)]
+    assert frames == [item for item in items if isinstance(item, Frame)]
+
+
+def test_byte_by_byte() -> None:
+    reader = FrameReader(make)
+    data = encode((5, 1, b"0123456789abcdef", b"body")) + encode(Frame(0, b"OK"))
+    got = [reader.feed(data[place : place + 1]) for place in range(len(data))]
+    assert [message for some, _ in got for message in some] == [
+        (5, 1, b"0123456789abcdef", b"body")
+    ]
+    assert [frame for _, some in got for frame in some] == [Frame(0, b"OK")]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        struct.pack(">II", 3, 0),
+        struct.pack(">II", 29, 2),
+        struct.pack(">II", 1025, 0),
+        struct.pack(">II", 10, 3),
+        b"HTTP/1.1 400 Bad Request\r\n\r\n and more than a message's head",
+    ],
+)
+@pytest.mark.parametrize("split", [1, 8, 100])
+def test_what_no_nsqd_sends_is_refused(head: bytes, split: int) -> None:
+    reader = FrameReader(make, frame_bytes_max=1024)
+    parts = [head[start : start + split] for start in range(0, len(head), split)]
+    with pytest.raises(FrameBroken):
+        list(map(reader.feed, parts))
+
+
+def test_oks_are_counted_only_when_there_is_nothing_else() -> None:
+    reader = FrameReader(make)
+    ok = framing.OK_FRAME
+    assert reader.count_oks(ok) == 1
+    assert reader.count_oks(ok * 7) == 7
+    assert reader.count_oks(b"") == 0
+    assert reader.count_oks(ok + ok[:4]) == 0
+    assert reader.count_oks(encode(Frame(1, b"E_"))) == 0
+    assert reader.feed(ok[:4]) == ([], [])
+    assert reader.count_oks(ok) == 0  # these bytes stand in the middle of a frame
+
+
+def test_a_frame_of_the_greeting_is_taken_alone() -> None:
+    buffer = bytearray(encode(Frame(0, b"{}")) + b"\xff\x06\x00\x00sNaPpY")
+    assert framing.take_frame(buffer, 1000) == Frame(0, b"{}")
+    assert buffer == b"\xff\x06\x00\x00sNaPpY"
+    with pytest.raises(FrameBroken):
+        framing.take_frame(buffer, 1000)
+    assert framing.take_frame(bytearray(b"\0\0\0\7"), 1000) is None
+    assert framing.take_frame(bytearray(encode(Frame(0, b"abc"))[:-1]), 1000) is None
+
+
+def test_commands() -> None:
+    assert framing.sized(framing.pub_head(b"t"), b"body") == b"PUB t\n\0\0\0\4body"
+    assert framing.sized(framing.dpub_head(b"t", 1500), b"b") == b"DPUB t 1500\n\0\0\0\1b"
+    assert framing.mpub(b"t", [b"a", b"bc"]) == (b"MPUB t\n\0\0\0\x0f\0\0\0\2\0\0\0\1a\0\0\0\2bc")
+    assert framing.sub(b"t", b"c") == b"SUB t c\n"
+    assert framing.req(b"0123456789abcdef", 90000) == b"REQ 0123456789abcdef 90000\n"
+    assert framing.fin(b"0123456789abcdef") == b"FIN 0123456789abcdef\n"
+    assert framing.touch(b"0123456789abcdef") == b"TOUCH 0123456789abcdef\n"
+
+
+def test_names_are_checked() -> None:
+    assert framing.check_name("topic", "a.b-c_D#ephemeral") == b"a.b-c_D#ephemeral"
+    for wrong in ("", "two words", "x" * 65, "umlaut\u00fc", "half\ud800"):
+        with pytest.raises(NameInvalid):
+            framing.check_name("topic", wrong)
