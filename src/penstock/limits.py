@@ -88,6 +88,7 @@ LOOKUP_BODY_BYTES_MAX = 1 * MIB  # the JSON of an IDENTIFY; nsqd's has some 200 
 LOOKUP_NAMES_MAX = 1_000_000  # topics and channels: one mad client must not take all memory
 LOOKUP_INACTIVE_NS = 300 * SECOND  # --inactive-producer-timeout: 20 missed pings
 LOOKUP_TOMBSTONE_NS = 45 * SECOND  # --tombstone-lifetime
+
 # --- the client library ---
 CLIENT_FRAME_BYTES_MAX = BODY_BYTES_CEILING + 64  # the largest message that any nsqd may send
 CLIENT_GREETING_BYTES_MAX = 1 * MIB  # one answer before the first message: some JSON
