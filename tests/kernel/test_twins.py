@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from penstock.kernel import Event, Held, Section, Stray, StrayRecord
+from penstock.kernel import Event, Held, Locality, Section, Stray, StrayRecord
 
 from .turns import (
     CURSOR,
@@ -62,6 +62,9 @@ WINDOW_STATE = [
     "expired_count",
     "message_count",
     "finish_count",
+    "zone_local_count",
+    "region_local_count",
+    "global_count",
     "consumers",
     "due_ns",
     "journal_dirty",
@@ -266,6 +269,7 @@ def join(world: World, dice: random.Random) -> None:
     if len(world.consumers) < CONSUMERS_MAX:
         conn = world.side.connect()
         conn.timeout_ns = dice.choice(TIMEOUTS_NS)
+        conn.locality = dice.choice([Locality.UNKNOWN, Locality.UNKNOWN, *Locality])
         conn.subscribe(world.windows[number])
         conn.rdy = dice.choice([1, 3, 10, 100])
         world.consumers.append((number, conn))

@@ -9,8 +9,16 @@ from typing import Any
 
 from penstock.broker.channel import Channel
 from penstock.broker.topic import Topic
+from penstock.kernel import Locality
 
 Row = dict[str, Any]
+
+# NSQ leaves them out while they are 0.
+LOCALITY_KEYS = {
+    int(Locality.ZONE): "zone_local_msg_count",
+    int(Locality.REGION): "region_local_msg_count",
+    int(Locality.GLOBAL): "global_msg_count",
+}
 
 
 def no_latency() -> Row:
@@ -43,6 +51,12 @@ def topic_row(topic: Topic, channels: list[Row]) -> Row:
     }
 
 
+def _delivered(channel: Channel) -> Row:
+    window = channel.window
+    counts = (window.zone_local_count, window.region_local_count, window.global_count)
+    return {key: count for key, count in zip(LOCALITY_KEYS.values(), counts, strict=True) if count}
+
+
 def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
     return {
         "channel_name": channel.name,
@@ -51,6 +65,7 @@ def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
         "in_flight_count": channel.in_flight,
         "deferred_count": channel.delayed,
         "message_count": channel.message_count,
+        **_delivered(channel),
         "requeue_count": channel.requeue_count,
         "timeout_count": channel.timeout_count,
         "client_count": len(channel.consumers),

@@ -97,6 +97,15 @@ class Stray(IntEnum):
     IN_FLIGHT = 3
 
 
+class Locality(IntEnum):
+    """How near a consumer is, for windows that prefer near ones. UNKNOWN: nobody asked to know."""
+
+    UNKNOWN = 0
+    GLOBAL = 1
+    REGION = 2
+    ZONE = 3
+
+
 class Source(IntEnum):
     """Which of a window's two blocks a NEED is about."""
 
@@ -218,6 +227,7 @@ class Conn(Protocol):
     holds_output: bool  # buffer deliveries up to output_bytes / output_timeout (see output_every)
     sample_rate: int  # 0: all
     timeout_ns: int  # message timeout of this consumer
+    locality: int  # Locality; set before `subscribe`
     # counters
     in_flight: int
     message_count: int
@@ -327,6 +337,9 @@ class Window(Protocol):
     First deliveries live in a ring indexed by offset over [low, next). A message that leaves the
     common path (timed out, requeued, delayed, touched, held so long that the ring would grow past
     its bound) is a stray, kept in a table by id, and `low` moves on without it.
+
+    While a consumer is nearer than GLOBAL, what there is goes to the nearest consumers with room
+    first. The others get what is left: it is a preference, and nobody is shut out.
     """
 
     tail: Tail
@@ -343,6 +356,9 @@ class Window(Protocol):
     expired_count: int  # by `outdate`
     message_count: int  # handed to this channel since start
     finish_count: int
+    zone_local_count: int  # delivered to consumers of that Locality
+    region_local_count: int
+    global_count: int
     consumers: int
     deadline_ns: int  # lower bound of the next message timeout, mono (0: none)
     due_ns: int  # earliest due time among delayed, wall (0: none)

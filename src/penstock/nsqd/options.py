@@ -34,6 +34,8 @@ MS = limits.MS
 LATER = Effect.LATER
 REFUSED = Effect.REFUSED
 
+TOPOLOGY_AWARE = "topology-aware-consumption"
+
 
 def default_node_id(hostname: str) -> int:
     """NSQ's own rule, so that ids stay recognisable when a host moves over."""
@@ -140,7 +142,8 @@ FLAGS: tuple[Flag, ...] = (
          "e2e_processing_latency_percentiles", LATER),
     Flag("e2e-processing-latency-window-time", Kind.DURATION, 600 * SECOND, "window of those",
          effect=LATER),
-    Flag("enable-experiment", Kind.STRINGS, (), "an experiment to enable", effect=LATER),
+    Flag("enable-experiment", Kind.STRINGS, (), "topology-aware-consumption: messages go to"
+         " consumers of the same zone first, then of the same region"),
 )  # fmt: skip
 
 _OFF = ("", (), "false", "0")  # values of a refused flag that ask for nothing
@@ -165,6 +168,7 @@ class Options:
     http_client_request_timeout_ns: int
     topology_region: str
     topology_zone: str
+    enable_experiment: tuple[str, ...]
     data_path: str
     durability: str
     sync_every: int
@@ -191,6 +195,11 @@ class Options:
     max_channel_consumers: int
     max_deflate_level: int
     without_effect: tuple[str, ...] = ()  # flags that were set and do nothing yet
+
+    @property
+    def topology_aware(self) -> bool:
+        """Experiments of other names are accepted, as in NSQ."""
+        return TOPOLOGY_AWARE in self.enable_experiment
 
 
 _FIELDS = tuple(field.name for field in fields(Options) if field.name != "without_effect")

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import limits
 from penstock.errors import PenstockError, Refused
-from penstock.kernel import BadPub, Conn, Event, Held, Tail, Verb, hex_to_id
+from penstock.kernel import BadPub, Conn, Event, Held, Locality, Tail, Verb, hex_to_id
 from penstock.nsqd.session import Session
 from penstock.wire import frames
 from penstock.wire.errors import NOT_IN_FLIGHT, NOT_OWNER, Fault, WireFault
 from penstock.wire.frames import FrameType
-from penstock.wire.identify import Offer, decode_request, encode_response, negotiate
+from penstock.wire.identify import Offer, Settings, decode_request, encode_response, negotiate
 from penstock.wire.names import is_valid_name, quote
 from penstock.wire.numbers import parse_number
 from penstock.wire.states import State, Verdict, verdict
@@ -128,6 +128,7 @@ class Protocol:
         self.sessions[session.conn.serial] = session
         conn = session.conn
         conn.timeout_ns = session.settings.message_timeout_ns
+        conn.locality = self._locality(None)
         conn.output_every(0, 0)
         log.info("TCP: new client(%s)", session.remote)
 
@@ -281,6 +282,7 @@ class Protocol:
         conn = session.conn
         conn.sample_rate = settings.sample_rate
         conn.timeout_ns = settings.message_timeout_ns
+        conn.locality = self._locality(settings)
         if settings.output_timeout_ns > self._options.output_buffer_timeout_ns:
             conn.output_every(settings.output_bytes, settings.output_timeout_ns)
         else:
@@ -290,6 +292,17 @@ class Protocol:
             conn.reply(FrameType.RESPONSE, encode_response(settings, self._offer))
         else:
             conn.reply(FrameType.RESPONSE, frames.OK)
+
+    def _locality(self, settings: Settings | None) -> Locality:
+        """How near a client is; None has not told. As in NSQ two empty names are the same place."""
+        options = self._options
+        if not options.topology_aware:
+            return Locality.UNKNOWN
+        if settings is not None and settings.topology_zone == options.topology_zone:
+            return Locality.ZONE
+        if settings is not None and settings.topology_region == options.topology_region:
+            return Locality.REGION
+        return Locality.GLOBAL
 
     def _auth(self, session: Session, params: list[bytes]) -> None:
         if len(params) != 1:

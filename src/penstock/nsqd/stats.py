@@ -43,6 +43,7 @@ def client_row(session: Session) -> Row:
         "ready_count": conn.rdy,
         "in_flight_count": conn.in_flight,
         "message_count": conn.message_count,
+        **_delivered(conn),
         "finish_count": conn.finish_count,
         "requeue_count": conn.requeue_count,
         "connect_ts": session.connected_s,
@@ -67,6 +68,12 @@ def client_row(session: Session) -> Row:
         "tls_negotiated_protocol_is_mutual": False,
     }
     return row
+
+
+def _delivered(conn: Conn) -> Row:
+    """A consumer stays as near as it was when it subscribed."""
+    key = broker_stats.LOCALITY_KEYS.get(conn.locality)
+    return {key: conn.message_count} if key and conn.message_count else {}
 
 
 def memory_row() -> Row:

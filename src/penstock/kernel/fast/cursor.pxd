@@ -16,6 +16,7 @@ cdef struct consumer_t:
     bint closing
     bint blocked  # socket full, or output on hold beyond its bound
     int sample_rate
+    int locality  # Locality of interface.py
     i64 rdy
     i64 in_flight
     i64 timeout_ns
@@ -64,6 +65,8 @@ cdef class Cursor:
     cdef consumer_t** consumer_table
     cdef u32 consumer_count, consumer_capacity
     cdef u32 turn  # rotates the first consumer
+    cdef bint prefers  # a consumer is nearer than others may be
+    cdef i64 delivered[4]  # messages, by Locality
     cdef bint stray_turn
     cdef i64 refill_ns  # mono: then small refills go out too; 0: none is put off
     # journal
@@ -78,6 +81,7 @@ cdef class Cursor:
     cdef int mark_journal(self) except -1
     cdef int mark_active(self) except -1
     cdef consumer_t* consumer(self, u32 serial) noexcept
+    cdef void weigh_consumers(self) noexcept
     cdef int add_consumer(self, object conn, consumer_t* consumer) except -1
     cdef int remove_consumer(self, object conn, consumer_t* consumer) except -1
     cdef int ring_room(self, i64 count) except -1

@@ -16,6 +16,11 @@ cdef enum:
     RING_SPAN_MAX = 65536  # beyond it the oldest message in flight becomes a stray
     RING_SPAN_MIN = 64
 
+cdef enum:  # Locality
+    GLOBAL = 1
+    REGION = 2
+    ZONE = 3
+
 cdef i64 NEVER = <i64>0x7FFFFFFFFFFFFFFF
 
 
@@ -81,6 +86,7 @@ cdef class Cursor:
         self.consumer_table[self.consumer_count] = consumer
         self.consumer_count += 1
         self.conns.append(conn)
+        self.weigh_consumers()
         self.mark_pump()
         return 0
 
@@ -93,12 +99,31 @@ cdef class Cursor:
                     self.consumer_table[i] = self.consumer_table[i + 1]
                     i += 1
                 self.conns.remove(conn)
+                self.weigh_consumers()
                 break
         if self.consumer_count == 0:
             self.forward = None
             self.stray_block = None
             self.forward_needed = self.stray_needed = False
         return 0
+
+    cdef void weigh_consumers(self) noexcept:
+        cdef u32 i
+        self.prefers = False
+        for i in range(self.consumer_count):
+            self.prefers |= self.consumer_table[i].locality > GLOBAL
+
+    @property
+    def zone_local_count(self):
+        return self.delivered[ZONE]
+
+    @property
+    def region_local_count(self):
+        return self.delivered[REGION]
+
+    @property
+    def global_count(self):
+        return self.delivered[GLOBAL]
 
     # --- the ring ---
 

@@ -137,6 +137,7 @@ cdef int pump(Window window, Hub hub) except -1:
     cdef i64 available, room, share
     cdef i64 sent
     cdef bint patient = window.refill_ns == 0 or hub.mono_ns < window.refill_ns
+    cdef int least = 0
     cdef Conn conn
     register_delayed(window, hub)
     if not patient:
@@ -147,7 +148,12 @@ cdef int pump(Window window, Hub hub) except -1:
             return 0
         count = window.consumer_count
         ready = 0
+        if window.prefers:
+            least = nearest_with_room(window)
+            patient = False  # to wait for a better refill would send messages further away
         for i in range(count):
+            if window.consumer_table[i].locality < least:
+                continue
             room = room_of(window.consumer_table[i])
             if patient and is_small(window.consumer_table[i], room):
                 put_off(window, hub)
@@ -160,7 +166,7 @@ cdef int pump(Window window, Hub hub) except -1:
         for i in range(count):
             conn = <Conn>window.conns[(window.turn + i) % count]
             room = room_of(conn.me)
-            if room <= 0 or (patient and is_small(conn.me, room)):
+            if room <= 0 or conn.me.locality < least or (patient and is_small(conn.me, room)):
                 continue
             sent += deliver(window, conn, hub, min(room, share))
             if window.consumer_count != count:
@@ -169,6 +175,15 @@ cdef int pump(Window window, Hub hub) except -1:
         if sent == 0:
             return 0
     return 0
+
+
+cdef int nearest_with_room(Window window) noexcept:
+    cdef u32 i
+    cdef int nearest = 0
+    for i in range(window.consumer_count):
+        if room_of(window.consumer_table[i]) > 0:
+            nearest = max(nearest, window.consumer_table[i].locality)
+    return nearest
 
 
 cdef int put_off(Window window, Hub hub) except -1:
@@ -235,6 +250,7 @@ cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota) except -1:
         return 0
     conn.me.in_flight += sent
     conn.me.message_count += sent
+    window.delivered[conn.me.locality] += sent
     if sent:
         window.mark_active()
         window.mark_journal()

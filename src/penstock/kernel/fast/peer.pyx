@@ -72,6 +72,16 @@ cdef class Peer:
         self.me.timeout_ns = value
 
     @property
+    def locality(self):
+        return self.me.locality
+
+    @locality.setter
+    def locality(self, int value):
+        if not 0 <= value <= 3:
+            raise ValueError(f"{value} is no Locality")
+        self.me.locality = value
+
+    @property
     def holds_output(self):
         return self.hold_ns > 0
 

@@ -7,7 +7,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from penstock.kernel.interface import Event
+from penstock.kernel.interface import Event, Locality
 from penstock.kernel.pure.reader import Reader
 from penstock.kernel.pure.tail import FAILED, PENDING, Promise
 from penstock.limits import CLOSE_DRAIN_NS, KIB, MESSAGE_TIMEOUT_NS, MIB
@@ -57,6 +57,7 @@ class Conn(Reader):
         self.shut = False
         self.sample_rate = 0
         self.timeout_ns = MESSAGE_TIMEOUT_NS
+        self.locality = int(Locality.UNKNOWN)
         self.in_flight = 0
         self.message_count = 0
         self.finish_count = 0

@@ -39,12 +39,17 @@ def pump(window: Window, engine: Engine) -> None:
     patient = engine.mono_ns < engine.refills.get(window, engine.mono_ns + 1)
     if not patient:
         del engine.refills[window]
+    prefers = window.prefers
+    least = 0
     while not window.paused and window.depth > 0:
         conns = window.conns
+        if prefers:
+            patient = False  # to wait for a better refill would send messages further away
+            least = max((conn.locality for conn in conns if conn.room() > 0), default=0)
         small = [conn for conn in conns if patient and conn.is_small_refill()]
         if small:
             engine.refills.setdefault(window, engine.mono_ns + REFILL_NS)
-        ready = sum(conn.room() > 0 for conn in conns) - len(small)
+        ready = sum(conn.room() > 0 and conn.locality >= least for conn in conns) - len(small)
         if ready == 0:
             return
         first = window.turn % len(conns)
@@ -52,7 +57,7 @@ def pump(window: Window, engine: Engine) -> None:
         sent = 0
         share = -(-window.depth // ready)
         for conn in conns[first:] + conns[:first]:
-            if not (patient and conn.is_small_refill()):
+            if conn.locality >= least and not (patient and conn.is_small_refill()):
                 sent += Delivery(window, conn, engine).run(min(conn.room(), share))
         if sent == 0:
             return
@@ -116,6 +121,7 @@ class Delivery:
             self._send_new(quota)
             self._send_strays(quota)  # new messages may all be delayed, or have to be read first
         if self._sent:
+            window.delivered[self._conn.locality] += self._sent
             self._conn.deliver(b"".join(self._parts), self._sent)
         return self._sent
 

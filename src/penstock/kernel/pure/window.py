@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from penstock.kernel.interface import Held, Source, Stray, StrayRecord
+from penstock.kernel.interface import Held, Locality, Source, Stray, StrayRecord
 from penstock.kernel.pure.block import Batch, find_batch, split_block
 from penstock.kernel.pure.flight import DELAYED, FLYING, GONE, RINGED, WAITING, Flight
 from penstock.kernel.pure.journal import Notes, cursor_entry, finished_entry, stray_entry
@@ -55,6 +55,7 @@ class Window:
         self.touch_max_ns = MESSAGE_TIMEOUT_MAX_NS
         self.forgotten = False
         self.conns: list[Conn] = []
+        self.delivered = [0] * len(Locality)
         self.turn = 0  # rotates the first consumer
         self.stray_turn = 0  # who gets the odd one: new messages (0) or strays (1)
         self.strays = Strays()
@@ -119,6 +120,23 @@ class Window:
     @property
     def consumers(self) -> int:
         return len(self.conns)
+
+    @property
+    def zone_local_count(self) -> int:
+        return self.delivered[Locality.ZONE]
+
+    @property
+    def region_local_count(self) -> int:
+        return self.delivered[Locality.REGION]
+
+    @property
+    def global_count(self) -> int:
+        return self.delivered[Locality.GLOBAL]
+
+    @property
+    def prefers(self) -> bool:
+        """Is a consumer nearer than others may be?"""
+        return any(conn.locality > Locality.GLOBAL for conn in self.conns)
 
     @property
     def deadline_ns(self) -> int:
