@@ -256,8 +256,8 @@ class World:
 
     # --- clients ---
 
-    def connect(self) -> Client:
-        client = Client(self, next(self._numbers))
+    def connect(self, kind: type[Client] = Client, magic: bytes = frames.MAGIC_V2) -> Client:
+        client = kind(self, next(self._numbers))
         settings = Settings(
             "model",
             "model",
@@ -270,7 +270,7 @@ class World:
         )
         self.protocol.add(Session(client.conn, "model:1", 0, settings, self._shell))
         self.clients.append(client)
-        self.say(client, frames.MAGIC_V2)
+        self.say(client, magic)
         return client
 
     def say(self, client: Client, data: bytes, first_bytes: int = -1) -> None:

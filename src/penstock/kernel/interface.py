@@ -221,7 +221,7 @@ class Conn(Protocol):
     rdy: int  # setting it also marks its window for delivery
     closing: bool  # after CLS: no deliveries, RDY ignored, FIN still taken
     window: Window | None
-    last_command_ns: int  # mono time of the latest command read (and of the magic)
+    last_command_ns: int  # mono time of the latest command read; 0 before the magic
     locked: bool  # every command comes out as LINE, the hot ones too
     allowed: set[bytes] | None  # when set: a publish to another topic comes out as TOPIC
     holds_output: bool  # buffer deliveries up to output_bytes / output_timeout (see output_every)

@@ -2,8 +2,9 @@
 
 Heartbeats go out every interval from the moment of connecting, whatever else is sent. The client
 has two intervals to begin a command (a `NOP` will do), counted from its last one; after that it is
-gone, and is told nothing. A client that waits for the answer to a publish, or for a topic that is
-being made, is not silent: we are. A client that asked for no heartbeats has no deadline either.
+gone, and is told nothing. Before the magic it hears nothing either, and has as long to send it. A
+client that waits for the answer to a publish, or for a topic that is being made, is not silent: we
+are. A client that asked for no heartbeats has no deadline either.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Session:
         self._beat_ns = 0
         self._unsent_at_beat = 0
         conn.owner = self
-        self.start_heartbeat(shell.mono_ns())
+        self._connected_ns = shell.mono_ns()
+        self.start_heartbeat(self._connected_ns)
 
     def start_heartbeat(self, since_ns: int) -> None:
         """Begin, or begin again with another interval. It counts from the command that asked for
@@ -84,16 +86,16 @@ class Session:
         now_ns = self._shell.mono_ns()
         conn = self.conn
         interval_ns = self.settings.heartbeat_ns
-        # A client that has sent nothing at all yet, not even the magic, has no deadline.
-        last_command_ns = conn.last_command_ns or now_ns
+        last_command_ns = conn.last_command_ns or self._connected_ns
         silent = now_ns >= last_command_ns + 2 * interval_ns and not self._is_waiting()
         reads = not conn.unsent
         if now_ns >= self._beat_ns:
-            if self._is_stuck():
+            if conn.last_command_ns and self._is_stuck():
                 conn.close()
                 self._shell.soon()
                 return
-            conn.reply(FrameType.RESPONSE, HEARTBEAT)
+            if conn.last_command_ns:
+                conn.reply(FrameType.RESPONSE, HEARTBEAT)
             self._beat_ns += interval_ns
         if not silent:
             self._arm(now_ns, last_command_ns)

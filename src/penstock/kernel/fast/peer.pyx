@@ -25,7 +25,7 @@ cdef class Peer:
             raise MemoryError("no memory for a connection")
         self.me.serial = serial
         self.me.timeout_ns = 60 * <i64>1000000000
-        self.last_command_ns = hub.mono_ns
+        self.last_command_ns = 0
         buf_init(&self.input)
         buf_init(&self.output)
 

@@ -58,7 +58,7 @@ class Reader(ABC):
         self.window: Window | None = None
         self.rdy_now = 0
         self.closing = False
-        self.last_command_ns = engine.mono_ns
+        self.last_command_ns = 0
         self.published: dict[bytes, int] = {}
         self.locked = False
         self.allowed: set[bytes] | None = None

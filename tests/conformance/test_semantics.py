@@ -1,0 +1,558 @@
+"""What NSQ's queues do, as stories: heartbeats, RDY, timeouts, CLS, emptying, pausing, ephemerals.
+
+Each runs on both kernels, on a clock that the story moves, so a minute costs nothing and an instant
+is exact. After each step the numbers of `/stats` are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.in_process import Client, World
+from penstock import limits
+from penstock.kernel import load
+from penstock.nsqd.options import read_options
+from penstock.nsqd.stats import Query, document
+from penstock.wire import frames
+from penstock.wire.frames import FrameType, Message, encode_bodies, with_size
+
+MS = limits.MS
+SECOND = limits.SECOND
+FLAGS = ["-data-path=.", "-msg-timeout=2s", "-max-msg-timeout=5s", "-max-req-timeout=10s"]
+
+
+class Listener(Client):
+    """Keeps everything it hears, in order, and answers nothing: heartbeats neither."""
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world, number)
+        self.heard: list[frames.Frame] = []
+        self._kept = bytearray()
+
+    def read(self) -> bool:
+        data = self.conn.take_output()
+        self._kept += data
+        self.heard += frames.take_frames(self._kept)
+        return bool(data)
+
+    # --- for stories ---
+
+    def say(self, data: bytes) -> None:
+        self.world.say(self, data)
+
+    def identify(self, text: bytes) -> None:
+        self.say(b"IDENTIFY\n" + with_size(text))
+        assert self.take() == [b"OK"]
+
+    def consume(self, rdy: int, topic: bytes = b"t", channel: bytes = b"c") -> None:
+        self.say(b"SUB %b %b\nRDY %d\n" % (topic, channel, rdy))
+        assert self.heard.pop(0).data == b"OK"
+
+    def take(self) -> list[bytes]:
+        """What was heard since the last time; messages by their bodies."""
+        heard, self.heard = self.heard, []
+        return [
+            frames.decode_message(frame.data).body
+            if frame.type == FrameType.MESSAGE
+            else frame.data
+            for frame in heard
+        ]
+
+    def messages(self) -> list[Message]:
+        """The same where nothing but messages is expected."""
+        heard, self.heard = self.heard, []
+        assert all(frame.type == FrameType.MESSAGE for frame in heard), heard
+        return [frames.decode_message(frame.data) for frame in heard]
+
+    def fin(self, *messages: Message) -> None:
+        self.say(b"".join(b"FIN %b\n" % message.id for message in messages))
+
+
+class Story:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def client(self, magic: bytes = frames.MAGIC_V2) -> Listener:
+        client = self.world.connect(Listener, magic)
+        assert isinstance(client, Listener)
+        return client
+
+    def publish(self, *bodies: bytes, topic: bytes = b"t") -> None:
+        client = self.client()
+        client.say(b"MPUB %b\n" % topic + with_size(encode_bodies(list(bodies))))
+        assert client.take() == [b"OK"]
+        self.world.hang_up(client)
+
+    def defer(self, delay_ms: int, body: bytes, topic: bytes = b"t") -> None:
+        client = self.client()
+        client.say(b"DPUB %b %d\n" % (topic, delay_ms) + with_size(body))
+        assert client.take() == [b"OK"]
+        self.world.hang_up(client)
+
+    def wait(self, seconds: float) -> None:
+        self.world.pass_ns(round(seconds * SECOND))
+
+    def topic(self, name: str = "t") -> dict[str, Any]:
+        world = self.world
+        sessions = world.protocol.sessions.values()
+        rows = document("", 0, world.broker, sessions, Query(topic=name))["topics"]
+        found: dict[str, Any] = rows[0]
+        return found
+
+    def channel(self, name: str = "c", topic: str = "t") -> dict[str, Any]:
+        rows = {row["channel_name"]: row for row in self.topic(topic)["channels"]}
+        found: dict[str, Any] = rows[name]
+        return found
+
+    def numbers(self, name: str = "c", topic: str = "t") -> tuple[int, int, int]:
+        """Depth, in flight, deferred."""
+        row = self.channel(name, topic)
+        return row["depth"], row["in_flight_count"], row["deferred_count"]
+
+    def broker(self, act: Callable[[Any], object]) -> None:
+        """What an operator does over HTTP."""
+        act(self.world.broker)
+        self.world.settle()
+
+
+@pytest.fixture(params=["compiled", "pure"])
+def story(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
+    world = World(tmp_path / "data", load(request.param), read_options(FLAGS, {}))
+    yield Story(world)
+    world.stop()
+
+
+# --- heartbeats and deadlines ---
+
+BEAT = frames.HEARTBEAT
+
+
+def test_heartbeats_come_without_any_identify(story: Story) -> None:
+    client = story.client()
+    story.wait(29.9)
+    assert client.take() == []
+    story.wait(0.2)
+    assert client.take() == [BEAT]
+    story.wait(29.8)
+    assert client.is_open
+    story.wait(0.2)
+    assert client.take() == [BEAT]
+    assert not client.is_open
+
+
+def test_before_the_magic_nothing_is_said(story: Story) -> None:
+    """Deliberately unlike NSQ, which waits for ever: a minute without a magic is the end."""
+    prompt, late = story.client(magic=b""), story.client(magic=b"  V")
+    story.wait(59.9)
+    prompt.say(b"  V2PUB t\n" + with_size(b"x"))
+    assert (prompt.take(), late.take(), late.is_open) == ([b"OK"], [], True)
+    story.wait(0.2)
+    assert (prompt.take(), late.take(), late.is_open) == ([BEAT], [], False)
+    story.wait(30)
+    assert prompt.take() == [BEAT]
+
+
+def test_heartbeats_are_not_put_off_by_other_traffic(story: Story) -> None:
+    client = story.client()
+    client.identify(b'{"heartbeat_interval":1000}')
+    for _ in range(8):
+        story.wait(0.45)
+        client.say(b"PUB t\n" + with_size(b"x"))
+    assert client.take() == [b"OK", b"OK", BEAT] * 3 + [b"OK", b"OK"]
+
+
+def test_a_body_that_dribbles_shares_the_deadline_of_its_command(story: Story) -> None:
+    client = story.client()
+    client.identify(b'{"heartbeat_interval":1000}')
+    client.say(b"PUB t\n\x00\x00\x00\xff")
+    for _ in range(3):
+        story.wait(0.6)
+        client.say(b"x")
+    assert client.is_open
+    story.wait(0.3)
+    assert not client.is_open
+
+
+# --- RDY ---
+
+
+def test_lowering_rdy_stops_deliveries_until_enough_is_finished(story: Story) -> None:
+    story.publish(*[b"%d" % number for number in range(10)])
+    client = story.client()
+    client.consume(5)
+    held = client.messages()
+    assert len(held) == 5
+    client.say(b"RDY 2\n")
+    client.fin(*held[:3])
+    assert client.messages() == []
+    assert story.numbers() == (5, 2, 0)
+    client.fin(held[3])
+    assert len(client.messages()) == 1
+    assert story.numbers() == (4, 2, 0)
+    assert story.channel()["clients"][0]["ready_count"] == 2
+
+
+def test_saying_rdy_again_changes_nothing(story: Story) -> None:
+    story.publish(*[b"x"] * 10)
+    client = story.client()
+    client.consume(3)
+    client.say(b"RDY 3\nRDY 3\nRDY 3\n")
+    assert len(client.messages()) == 3
+    assert story.numbers() == (7, 3, 0)
+
+
+def test_a_place_becomes_free_by_fin_req_and_timeout(story: Story) -> None:
+    story.publish(*[b"x"] * 10)
+    client = story.client()
+    client.consume(1)
+    client.fin(*client.messages())
+    (second,) = client.messages()
+    client.say(b"REQ %b 9000\n" % second.id)
+    (third,) = client.messages()
+    assert story.numbers() == (7, 1, 1)
+    story.wait(2.01)
+    assert len(client.messages()) == 1
+    row = story.channel()
+    assert (row["timeout_count"], row["requeue_count"], row["message_count"]) == (1, 1, 10)
+    counts = row["clients"][0]
+    assert (counts["message_count"], counts["finish_count"], counts["requeue_count"]) == (4, 1, 1)
+    assert counts["in_flight_count"] == 1
+    client.fin(third)
+    assert client.take()[0] in (
+        b"E_FIN_FAILED FIN %b failed ID not in flight" % third.id,
+        b"x",  # it came back to the same client, whose FIN holds
+    )
+
+
+def test_rdy_0_stops_what_comes_back_too(story: Story) -> None:
+    story.publish(b"x")
+    client = story.client()
+    client.consume(1)
+    assert len(client.messages()) == 1
+    client.say(b"RDY 0\n")
+    story.wait(3)
+    assert client.messages() == []
+    assert story.numbers() == (1, 0, 0)
+    client.say(b"RDY 1\n")
+    (again,) = client.messages()
+    assert again.attempts == 2
+
+
+# --- timeouts, TOUCH, REQ ---
+
+
+def test_touch_reaches_as_far_as_the_longest_timeout(story: Story) -> None:
+    story.publish(b"x")
+    client = story.client()
+    client.consume(1)
+    (message,) = client.messages()
+    for _ in range(4):
+        story.wait(1.2)
+        client.say(b"TOUCH %b\n" % message.id)
+        assert client.messages() == []
+    story.wait(5.0 - 4 * 1.2 - 0.01)  # 5 s after the delivery, whatever the last TOUCH asked for
+    assert client.messages() == []
+    story.wait(0.02)
+    assert [message.attempts for message in client.messages()] == [2]
+    assert story.channel()["timeout_count"] == 1
+
+
+def test_an_answer_that_comes_too_late(story: Story) -> None:
+    story.publish(b"x")
+    late, other = story.client(), story.client()
+    late.consume(1)
+    (message,) = late.messages()
+    late.say(b"RDY 0\n")
+    story.wait(2.01)
+    for verb, tail in ((b"FIN", b""), (b"REQ", b" 0"), (b"TOUCH", b"")):
+        late.say(b"%b %b%b\n" % (verb, message.id, tail))
+        assert late.take() == [
+            b"E_%b_FAILED %b %b failed ID not in flight" % (verb, verb, message.id)
+        ]
+    other.consume(1)
+    assert [again.id for again in other.messages()] == [message.id]
+    late.fin(message)
+    assert late.take() == [b"E_FIN_FAILED FIN %b failed client does not own message" % message.id]
+    assert story.numbers() == (0, 1, 0)
+
+
+def test_what_a_gone_client_held_times_out(story: Story) -> None:
+    story.publish(b"x", b"y")
+    client = story.client()
+    client.consume(2)
+    assert len(client.messages()) == 2
+    story.world.hang_up(client)
+    assert story.numbers() == (0, 2, 0)
+    assert story.channel()["client_count"] == 0
+    story.wait(2.01)
+    assert story.numbers() == (2, 0, 0)
+    row = story.channel()
+    assert (row["timeout_count"], row["requeue_count"]) == (2, 0)
+
+
+def test_req_is_clamped_to_the_longest_delay(story: Story) -> None:
+    story.publish(b"x")
+    client = story.client()
+    client.consume(1)
+    (message,) = client.messages()
+    client.say(b"REQ %b 999999999\n" % message.id)
+    assert story.numbers() == (0, 0, 1)
+    story.wait(9.99)
+    assert client.messages() == []
+    story.wait(0.02)
+    assert [again.attempts for again in client.messages()] == [2]
+    row = story.channel()
+    assert (row["requeue_count"], row["clients"][0]["requeue_count"]) == (1, 1)
+
+
+# --- output buffering (ADR 0002) ---
+
+
+def test_one_message_waits_for_the_output_timeout(story: Story) -> None:
+    """The rule of NSQ's own test: a buffer larger than the message, 500 ms, RDY 10."""
+    story.publish(b"x")
+    client = story.client()
+    client.identify(b'{"output_buffer_size":65536,"output_buffer_timeout":500}')
+    client.say(b"SUB t c\n")
+    assert client.take() == [b"OK"]
+    client.say(b"RDY 10\n")
+    story.wait(0.499)
+    assert client.messages() == []
+    story.wait(0.01)
+    assert len(client.messages()) == 1
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        b'{"output_buffer_timeout":250}',
+        b'{"output_buffer_timeout":-1}',
+        b'{"output_buffer_size":-1,"output_buffer_timeout":500}',
+    ],
+)
+def test_without_a_longer_timeout_nothing_waits(story: Story, wish: bytes) -> None:
+    client = story.client()
+    client.identify(wish)
+    client.consume(10)
+    story.publish(b"x")
+    assert len(client.messages()) == 1
+
+
+def test_held_messages_leave_when_the_client_has_all_it_asked_for(story: Story) -> None:
+    client = story.client()
+    client.identify(b'{"output_buffer_size":65536,"output_buffer_timeout":5000}')
+    client.consume(2)
+    story.publish(b"x")
+    assert client.messages() == []
+    story.publish(b"y")
+    assert [message.body for message in client.messages()] == [b"x", b"y"]
+
+
+# --- CLS ---
+
+
+def test_after_cls_what_is_requeued_goes_to_others(story: Story) -> None:
+    story.publish(b"x", b"y")
+    leaving, other = story.client(), story.client()
+    leaving.consume(2)
+    first, second = leaving.messages()
+    leaving.say(b"CLS\nREQ %b 0\nTOUCH %b\n" % (first.id, second.id))
+    assert leaving.take() == [b"CLOSE_WAIT"]
+    (row,) = story.channel()["clients"]
+    assert (row["state"], row["ready_count"], row["in_flight_count"]) == (4, 0, 1)
+    assert story.numbers() == (1, 1, 0)
+    other.consume(5)
+    assert [(message.id, message.attempts) for message in other.messages()] == [(first.id, 2)]
+    leaving.fin(second)
+    assert leaving.take() == []
+    assert leaving.is_open
+    assert story.numbers() == (0, 1, 0)
+
+
+# --- emptying and pausing ---
+
+
+def test_emptying_a_channel_drops_everything_and_frees_the_consumer(story: Story) -> None:
+    story.defer(5_000, b"later")
+    story.publish(*[b"%d" % number for number in range(5)])
+    client = story.client()
+    client.consume(2)
+    held = client.messages()
+    assert story.numbers() == (3, 2, 1)
+    story.broker(lambda broker: broker.topics["t"].channels["c"].empty())
+    assert story.numbers() == (0, 0, 0)
+    assert story.channel()["clients"][0]["in_flight_count"] == 0
+    client.fin(held[0])
+    assert client.take() == [b"E_FIN_FAILED FIN %b failed ID not in flight" % held[0].id]
+    story.publish(b"new", b"newer", b"newest")
+    assert [message.body for message in client.messages()] == [b"new", b"newer"]
+    story.wait(6)
+    assert b"later" not in client.take()
+
+
+def test_emptying_a_topic_leaves_its_channels_alone(story: Story) -> None:
+    story.client().consume(0)
+    story.publish(b"channel")
+    story.broker(lambda broker: broker.topics["t"].pause())
+    story.publish(b"topic")
+    assert (story.topic()["depth"], story.numbers()) == (1, (1, 0, 0))
+    story.broker(lambda broker: broker.topics["t"].empty())
+    assert (story.topic()["depth"], story.numbers()) == (0, (1, 0, 0))
+
+
+def test_a_paused_channel_takes_answers_and_delivers_nothing(story: Story) -> None:
+    story.publish(*[b"x"] * 4)
+    client = story.client()
+    client.consume(2)
+    first, second = client.messages()
+    story.broker(lambda broker: broker.topics["t"].channels["c"].pause())
+    client.fin(first)
+    client.say(b"REQ %b 0\n" % second.id)
+    story.publish(b"while paused")
+    assert client.take() == []
+    assert story.numbers() == (4, 0, 0)
+    assert story.channel()["paused"] is True
+    story.broker(lambda broker: broker.topics["t"].channels["c"].unpause())
+    assert len(client.messages()) == 2
+
+
+def test_a_paused_topic_keeps_what_is_published(story: Story) -> None:
+    client = story.client()
+    client.consume(5)
+    story.broker(lambda broker: broker.topics["t"].pause())
+    story.publish(b"x", b"y")
+    assert client.take() == []
+    assert (story.topic()["depth"], story.numbers()) == (2, (0, 0, 0))
+    assert story.topic()["paused"] is True
+    story.broker(lambda broker: broker.topics["t"].unpause())
+    assert [message.body for message in client.messages()] == [b"x", b"y"]
+    assert (story.topic()["depth"], story.numbers()) == (0, (0, 2, 0))
+
+
+# --- creation, fan-out, deletion ---
+
+
+def test_the_first_channel_gets_the_backlog(story: Story) -> None:
+    story.publish(b"x", b"yy")
+    row = story.topic()
+    assert (row["depth"], row["message_count"], row["message_bytes"]) == (2, 2, 3)
+    first, second = story.client(), story.client()
+    first.consume(5, channel=b"first")
+    second.consume(5, channel=b"second")
+    story.publish(b"z")
+    early, late = first.messages(), second.messages()
+    assert [message.body for message in early] == [b"x", b"yy", b"z"]
+    assert [message.body for message in late] == [b"z"]
+    assert (early[2].id, early[2].timestamp_ns) == (late[0].id, late[0].timestamp_ns)
+    assert story.topic()["depth"] == 0
+    assert [story.channel(name)["message_count"] for name in ("first", "second")] == [3, 1]
+
+
+def test_attempts_are_counted_by_each_channel(story: Story) -> None:
+    one, two = story.client(), story.client()
+    one.consume(1, channel=b"one")
+    two.consume(1, channel=b"two")
+    story.publish(b"x")
+    for attempts in (1, 2, 3):
+        (message,) = one.messages()
+        assert message.attempts == attempts
+        one.say(b"REQ %b 0\n" % message.id)
+    assert [message.attempts for message in two.messages()] == [1]
+    assert story.channel("one")["requeue_count"] == 3
+    assert story.channel("two")["requeue_count"] == 0
+    assert [story.channel(name)["message_count"] for name in ("one", "two")] == [1, 1]
+
+
+def test_a_bad_batch_publishes_nothing(story: Story) -> None:
+    story.client().consume(0)
+    client = story.client()
+    bodies = with_size(b"a") + with_size(b"b") + b"\x00\x00\x00\x00"
+    client.say(b"MPUB t\n" + with_size(b"\x00\x00\x00\x03" + bodies))
+    assert client.take() == [b"E_BAD_MESSAGE MPUB invalid message(2) body size 0"]
+    assert story.topic()["message_count"] == 0
+    assert story.numbers() == (0, 0, 0)
+
+
+def test_deleting_a_topic_hangs_up_on_its_consumers_only(story: Story) -> None:
+    one, two, producer = story.client(), story.client(), story.client()
+    one.consume(1, channel=b"one")
+    two.consume(1, channel=b"two")
+    producer.say(b"PUB t\n" + with_size(b"x"))
+    story.broker(lambda broker: broker.delete_topic("t"))
+    assert not one.is_open
+    assert not two.is_open
+    producer.say(b"PUB t\n" + with_size(b"y"))
+    assert producer.take() == [b"OK", b"OK"]
+    assert story.topic()["message_count"] == 1
+    assert story.topic()["channels"] == []
+
+
+def test_an_ephemeral_topic_goes_with_its_last_channel(story: Story) -> None:
+    topic = "t#ephemeral"
+    story.publish(b"x", topic=topic.encode())  # never had a channel: it stays
+    story.wait(5)
+    assert story.topic(topic)["depth"] == 1
+    one, two = story.client(), story.client()
+    one.consume(1, topic.encode(), b"one#ephemeral")
+    two.consume(1, topic.encode(), b"two#ephemeral")
+    story.world.hang_up(one)
+    assert [row["channel_name"] for row in story.topic(topic)["channels"]] == ["two#ephemeral"]
+    story.world.hang_up(two)
+    assert topic not in story.world.broker.topics
+
+
+def test_an_ephemeral_channel_of_a_lasting_topic(story: Story) -> None:
+    client = story.client()
+    client.consume(1, channel=b"c#ephemeral")
+    story.publish(b"x")
+    assert len(client.messages()) == 1
+    story.world.hang_up(client)
+    assert story.topic()["channels"] == []
+    story.publish(b"y")
+    assert story.topic()["depth"] == 1
+
+
+# --- delays ---
+
+
+def test_a_delayed_publish_counts_once_and_comes_in_time(story: Story) -> None:
+    client = story.client()
+    client.consume(5)
+    story.defer(1_500, b"x")
+    assert story.numbers() == (0, 0, 1)
+    assert story.channel()["message_count"] == 1
+    story.wait(1.499)
+    assert client.messages() == []
+    story.wait(0.011)
+    (message,) = client.messages()
+    assert (message.body, message.attempts) == (b"x", 1)
+    assert story.numbers() == (0, 1, 0)
+    assert story.channel()["message_count"] == 1
+
+
+def test_a_delayed_message_behind_a_backlog_counts_as_depth(story: Story) -> None:
+    """Deliberately unlike NSQ, where it is deferred at once: a channel is a cursor, which looks at
+    a message when it gets there."""
+    client = story.client()
+    client.consume(1)
+    story.publish(b"1", b"2", b"3")
+    story.defer(5_000, b"later")
+    assert story.numbers() == (3, 1, 0)
+    for _ in range(3):
+        client.fin(*client.messages())
+    assert story.numbers() == (0, 0, 1)
+
+
+def test_a_delay_counts_from_the_publish(story: Story) -> None:
+    """Deliberately unlike NSQ, whose delay begins when the message reaches a channel."""
+    story.defer(1_500, b"x")
+    story.wait(1.0)
+    client = story.client()
+    client.consume(5)
+    assert client.messages() == []
+    story.wait(0.51)
+    assert len(client.messages()) == 1
