@@ -63,6 +63,7 @@ JOURNAL_SYNC_EVERY_NS = 2 * SECOND  # a power loss redelivers at most what was f
 # --- timers and the loop ---
 TICK_NS = 5 * MS  # resolution of message timeouts and delays
 CLOSE_DRAIN_NS = 2 * SECOND  # bytes of a refused client are read and dropped so long
+IDLE_SWEEP_NS = 30 * SECOND  # topics and channels that nobody uses are looked for so often
 EPHEMERAL_DEPTH_MAX = 10_000  # --mem-queue-size: an ephemeral channel holds no more than this
 
 # --- HTTP ---
@@ -103,5 +104,7 @@ ACCEPTS_PER_TURN = 64  # a storm of connections must not starve those that are t
 ACCEPT_PAUSE_NS = 100 * MS  # out of descriptors: wait this long before the next accept
 SHUTDOWN_NS = 10 * SECOND  # how long a stop waits for pending publishes and unsent bytes
 SHUTDOWN_LINGER_NS = 500 * MS  # how long a stop waits for clients to read what was sent and hang up
+DRAIN_POLL_NS = 50 * MS  # how often a drain looks whether anything is left
+DRAIN_REPORT_NS = 10 * SECOND  # how often it says so in the log
 SHUTDOWN_POLL_NS = 5 * MS  # how often a stop looks whether it may go on
 GIL_SWITCH_NS = 500_000  # CPython's 5 ms would be the delay of a finished fsync

@@ -21,6 +21,7 @@ from penstock.broker.context import Change, ChangeHook, Context
 from penstock.broker.cursors import Cursors
 from penstock.broker.fold import Group
 from penstock.broker.health import Health, Trouble
+from penstock.broker.idle import IdleSweep
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Clock, Syncer
 from penstock.broker.syncs import Syncs
@@ -80,6 +81,7 @@ class Broker:
             segment_age_max_ns=options.segment_age_max_ns,
         )
         self._disk_checked_ns = self._logs_synced_ns = self._journals_synced_ns = clock.mono_ns()
+        self._idle = IdleSweep(self, options)
         self._retained: list[Topic] = []  # whose turn for retention is still to come
 
     @property
@@ -380,6 +382,7 @@ class Broker:
             self._check_disk()
         for topic in list(self._context.aging):
             topic.age_bound.apply(wall_ns)
+        self._idle.sweep(mono_ns)
         self._settle(mono_ns, wall_ns)
         for topic in self._next_to_retain():
             topic.retain(wall_ns)

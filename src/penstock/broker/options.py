@@ -18,6 +18,8 @@ _NOT_NEGATIVE = (
     "retain_bytes",
     "max_depth",
     "max_age_ns",
+    "idle_topic_delete_ns",
+    "idle_channel_delete_ns",
 )
 
 
@@ -32,6 +34,9 @@ class BrokerOptions:
     retain_bytes: int = limits.RETAIN_BYTES
     max_depth: int = 0  # messages that a topic may hold; 0: no bound
     max_age_ns: int = 0  # how old an unfinished message may get; 0: no bound
+    idle_topic_delete_ns: int = 0  # without publishes and consumers; 0: never
+    idle_channel_delete_ns: int = 0  # without consumers; 0: never
+    idle_delete_backlog: bool = False  # also those that hold messages
     sync_every_count: int = limits.SYNC_EVERY_COUNT
     sync_timeout_ns: int = limits.SYNC_TIMEOUT_NS
     disk_free_bytes_min: int = limits.DISK_FREE_BYTES_MIN

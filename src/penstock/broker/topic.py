@@ -400,6 +400,13 @@ class Topic:
         return self.tail.committed_end - self.tail.handed_end
 
     @property
+    def uncommitted(self) -> int:
+        """Messages that are still being stored."""
+        tail = self.tail
+        storing = tail.written_end - tail.committed_end + tail.open_count
+        return storing + self.partition.held_count
+
+    @property
     def backend_depth(self) -> int:
         """How many of `depth` have to be read from the disk."""
         return max(0, min(self.tail.memory_start, self.tail.committed_end) - self.tail.handed_end)

@@ -88,6 +88,12 @@ FLAGS: tuple[Flag, ...] = (
          " messages (0: no limit); a topic may have its own, see /topic/config"),
     Flag("max-age", Kind.DURATION, 0, "unfinished messages are dropped when they get older than"
          " this (0: no limit); a topic may have its own, see /topic/config"),
+    Flag("idle-topic-delete", Kind.DURATION, 0, "topics without publishes and consumers for so long"
+         " are deleted, if they hold no messages (0: never)"),
+    Flag("idle-channel-delete", Kind.DURATION, 0, "channels without consumers for so long are"
+         " deleted, if they hold no messages (0: never)"),
+    Flag("idle-delete-backlog", Kind.BOOL, False, "idle topics and channels are deleted with the"
+         " messages that they hold"),
     Flag("segment-bytes", Kind.INT, limits.SEGMENT_BYTES_MAX, "a log segment rolls at this size"),
     Flag("segment-age", Kind.DURATION, limits.SEGMENT_AGE_MAX_NS, "a log segment rolls then"),
     Flag("mem-queue-size", Kind.INT, limits.EPHEMERAL_DEPTH_MAX, "messages that an ephemeral"
@@ -178,6 +184,9 @@ class Options:
     retain_bytes: int
     max_depth: int
     max_age_ns: int
+    idle_topic_delete_ns: int
+    idle_channel_delete_ns: int
+    idle_delete_backlog: bool
     segment_bytes: int
     segment_age_ns: int
     mem_queue_size: int
@@ -217,6 +226,8 @@ _RANGES: Ranges = {
     "retain_bytes": (0, None),
     "max_depth": (0, None),
     "max_age_ns": (0, None),
+    "idle_topic_delete_ns": (0, None),
+    "idle_channel_delete_ns": (0, None),
     "segment_bytes": (64 * limits.KIB, limits.SEGMENT_BYTES_MAX * 16),
     "segment_age_ns": (SECOND, None),
     "mem_queue_size": (0, None),

@@ -1,0 +1,155 @@
+"""Who is deleted for not being used, and who is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock import limits
+
+from .faults import FaultyDisk
+from .world import World
+
+Start = Callable[..., World]
+SECOND = limits.SECOND
+HOUR = 3600 * SECOND
+
+
+def test_nothing_is_deleted_unless_asked_for(start: Start) -> None:
+    world = start()
+    world.broker.topic("t").channel("c")
+    for _ in range(3):
+        world.pass_ns(1000 * HOUR)
+    assert list(world.broker.topics["t"].channels) == ["c"]
+
+
+def test_a_channel_without_consumers_goes(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    world = start(idle_channel_delete_ns=10 * SECOND)
+    used = world.consumer("t", "used")
+    world.broker.topic("t").channel("unused")
+    for _ in range(9):
+        world.pass_ns(SECOND)
+    assert set(world.broker.topics["t"].channels) == {"used", "unused"}
+    for _ in range(3):
+        world.pass_ns(SECOND)
+    assert set(world.broker.topics["t"].channels) == {"used"}
+    assert ("CHANNEL_DELETED", "t", "unused") in world.changes
+    assert "t:unused: no consumer for 10s: it is deleted" in caplog.text
+    used.leave()
+    for _ in range(9):
+        world.pass_ns(SECOND)
+    assert set(world.broker.topics["t"].channels) == {"used"}
+    for _ in range(3):
+        world.pass_ns(SECOND)
+    assert not world.broker.topics["t"].channels
+
+
+def test_a_visit_between_two_looks_counts(start: Start) -> None:
+    world = start(idle_channel_delete_ns=10 * SECOND, idle_topic_delete_ns=10 * SECOND)
+    for _ in range(5):
+        world.consumer("t", "c").leave()
+        for _ in range(9):
+            world.pass_ns(SECOND)
+    assert set(world.broker.topics["t"].channels) == {"c"}
+
+
+@pytest.mark.parametrize("state", ["waiting", "in flight", "delayed"])
+def test_a_channel_with_messages_stays(start: Start, state: str) -> None:
+    world = start(idle_channel_delete_ns=10 * SECOND, idle_topic_delete_ns=10 * SECOND)
+    consumer = world.consumer("t", "c", rdy=1)
+    world.publish("t", b"x")
+    (message,) = consumer.take()
+    if state != "in flight":
+        consumer.ready(0)
+        consumer.requeue(message, HOUR if state == "delayed" else 0)
+    consumer.leave()
+    for _ in range(30):
+        world.pass_ns(SECOND)
+    assert world.broker.topics["t"].channels["c"].unfinished == 1
+
+
+def test_with_their_messages_where_that_is_wanted(start: Start) -> None:
+    world = start(idle_channel_delete_ns=10 * SECOND, idle_delete_backlog=True)
+    world.broker.topic("t").channel("c")
+    world.publish("t", b"x")
+    for _ in range(12):
+        world.pass_ns(SECOND)
+    assert not world.broker.topics["t"].channels
+
+
+def test_a_topic_without_publishes_and_consumers_goes(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    world = start(idle_topic_delete_ns=10 * SECOND)
+    for name in ("quiet", "published", "consumed"):
+        world.broker.topic(name).channel("c")
+    consumer = world.consumer("consumed", "c")
+    reader = world.consumer("published", "c")
+    for _ in range(15):
+        world.publish("published", b"x")
+        reader.finish(*reader.take())
+        world.pass_ns(SECOND)
+    assert set(world.broker.topics) == {"published", "consumed"}
+    assert ("TOPIC_DELETED", "quiet", "") in world.changes
+    assert "quiet: no publish and no consumer for 10s: it is deleted" in caplog.text
+    consumer.leave()
+    reader.leave()
+    for _ in range(12):
+        world.pass_ns(SECOND)
+    assert not world.broker.topics
+    world = world.restart()
+    assert not world.broker.topics
+
+
+def test_a_topic_with_messages_stays(start: Start) -> None:
+    world = start(idle_topic_delete_ns=10 * SECOND)
+    world.publish("queue", b"x")
+    world.broker.topic("channel").channel("c")
+    world.publish("channel", b"x")
+    for _ in range(30):
+        world.pass_ns(SECOND)
+    assert set(world.broker.topics) == {"queue", "channel"}
+
+
+def test_what_is_paused_stays(start: Start) -> None:
+    world = start(
+        idle_topic_delete_ns=10 * SECOND,
+        idle_channel_delete_ns=10 * SECOND,
+        idle_delete_backlog=True,
+    )
+    world.broker.topic("paused").pause()
+    world.broker.topic("t").channel("paused").pause()
+    for _ in range(30):
+        world.pass_ns(SECOND)
+    assert set(world.broker.topics) == {"paused", "t"}
+    assert set(world.broker.topics["t"].channels) == {"paused"}
+
+
+def test_a_deletion_that_fails_is_tried_again(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk, idle_topic_delete_ns=10 * SECOND, idle_channel_delete_ns=5 * SECOND)
+    world.broker.topic("t").channel("c")
+    disk.fail.add(("create", "topic.json"))
+    for _ in range(20):
+        world.pass_ns(SECOND)
+    assert set(world.broker.topics["t"].channels) == {"c"}
+    disk.fail.clear()
+    world.pass_ns(SECOND)
+    world.pass_ns(SECOND)
+    for _ in range(12):
+        world.pass_ns(SECOND)
+    assert not world.broker.topics
+
+
+def test_a_long_time_is_looked_at_now_and_then(start: Start) -> None:
+    world = start(idle_topic_delete_ns=24 * HOUR)
+    world.broker.topic("t")
+    looked = 0
+    for _ in range(120):
+        before = world.broker._idle._next_ns
+        world.pass_ns(SECOND)
+        looked += world.broker._idle._next_ns != before
+    assert looked == 4
