@@ -38,6 +38,7 @@ from penstock.net.listener import (
 )
 from penstock.net.sync import SyncPool
 from penstock.net.turn import Turn
+from penstock.nsqd.drain import Drain, drain_routes
 from penstock.nsqd.options import Options
 from penstock.nsqd.protocol import Protocol
 from penstock.nsqd.routes import Identity, Routes
@@ -59,6 +60,9 @@ def broker_options(options: Options) -> BrokerOptions:
         retain_bytes=options.retain_bytes,
         max_depth=options.max_depth,
         max_age_ns=options.max_age_ns,
+        idle_topic_delete_ns=options.idle_topic_delete_ns,
+        idle_channel_delete_ns=options.idle_channel_delete_ns,
+        idle_delete_backlog=options.idle_delete_backlog,
         sync_every_count=options.sync_every,
         sync_timeout_ns=options.sync_timeout_ns,
         disk_free_bytes_min=options.min_disk_free,
@@ -119,6 +123,7 @@ class Daemon:
             self._on_fault,
         )
         self._shell = Shell(self._loop, clock.mono_ns, self.turn.soon)
+        self.drain = Drain(self.broker, self._loop, self._on_drained)
         self._acceptor: Acceptor | None = None
         self._http_server: asyncio.AbstractServer | None = None
         self._http_connections: set[HttpConnection] = set()
@@ -185,7 +190,7 @@ class Daemon:
             self._clock.wall_ns,
             self.turn.soon,
         )
-        routes.table |= topic_routes(self.broker, self.turn.soon)
+        routes.table |= topic_routes(self.broker, self.turn.soon) | drain_routes(self.drain)
 
         def connection() -> HttpConnection:
             return HttpConnection(routes, self._http_connections)
@@ -250,10 +255,15 @@ class Daemon:
         if not self.ended.done():
             self.ended.set_result(1)
 
+    def _on_drained(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(0)
+
     # --- stop ---
 
     async def stop(self) -> None:
         log.info("NSQ: stopping")
+        self.drain.stop()
         if self._housekeeping is not None:
             self._housekeeping.cancel()
         self._close_listeners()

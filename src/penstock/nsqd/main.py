@@ -1,9 +1,11 @@
-"""The executable `nsqd`."""
+"""The executable `nsqd`. SIGUSR1 drains it (`drain.py`)."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -28,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _serve(options: Options) -> int:
     from penstock.nsqd.daemon import Daemon
 
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # not the end while the log is still being opened
     daemon = Daemon(options)
 
     async def start() -> bool:
@@ -36,6 +39,7 @@ async def _serve(options: Options) -> int:
         except (PenstockError, OSError) as error:
             log.critical("failed to start nsqd - %s", error)
             return False
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, daemon.drain.begin)
         gc.freeze()  # what the start made stays; the collector need not walk it again
         return True
 

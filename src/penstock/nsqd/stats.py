@@ -121,6 +121,8 @@ def document(
     if query.include_memory:
         row["memory"] = memory_row()
     row["producers"] = _producers(sessions) if query.include_clients else None
+    if broker.draining:
+        row["draining"] = True
     return row
 
 
@@ -140,6 +142,8 @@ def text(document: Row, version_line: str, uptime_ns: int) -> str:
         "",
         f"Health: {document['health']}",
     ]
+    if "draining" in document:
+        lines.append("Draining: no publishes are taken, deliveries go on until nothing is left")
     if "memory" in document:
         lines += ["", "Memory:"]
         lines += [f"   {name:<25}\t{value}" for name, value in document["memory"].items()]

@@ -1,0 +1,162 @@
+"""A stop that first lets consumers finish: publishes are refused, deliveries go on, and when
+nothing is left the daemon ends by itself, in order and with exit code 0.
+
+Left is what a channel has not delivered, has in flight or delayed, and what a paused topic has not
+handed over. A delayed message is durable and due at some time, so a drain waits for it unless it is
+told not to; it comes again after the next start. Messages of a topic without a channel have nobody
+who could take them: they are reported, and waited for only on demand. A channel that is paused or
+has no consumer keeps a drain waiting, and the report says which.
+
+A drain is a wish of this run of the daemon: it can be called off, and a restart knows nothing of
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from penstock import limits
+from penstock.broker.broker import Broker
+from penstock.broker.channel import Channel
+from penstock.broker.topic import Topic
+from penstock.net.api import GET_POST, POST, Answer, HttpError, Parameters, Route, json_response
+from penstock.net.http import Request
+from penstock.net.query import parse_query
+
+log = logging.getLogger("penstock.nsqd")
+
+_WORDS = {"true": True, "1": True, "false": False, "0": False}
+
+
+class Drain:
+    """`end` is called once, when nothing is left."""
+
+    def __init__(
+        self, broker: Broker, loop: asyncio.AbstractEventLoop, end: Callable[[], None]
+    ) -> None:
+        self.state = "off"  # then draining, then done
+        self.waits_for_delayed = True
+        self.waits_for_topics = False  # those without channels
+        self._broker = broker
+        self._loop = loop
+        self._end = end
+        self._timer: asyncio.TimerHandle | None = None
+        self._report_at = 0.0
+
+    def begin(self, delayed: bool = True, topics: bool = False) -> None:
+        """Called again it changes what is waited for."""
+        self.waits_for_delayed, self.waits_for_topics = delayed, topics
+        if self.state != "off":
+            return
+        self.state = "draining"
+        self._broker.draining = True
+        self._report_at = 0.0
+        log.info("DRAIN: publishes are refused, deliveries go on until nothing is left")
+        self._look_later()
+
+    def cancel(self) -> None:
+        self.stop()
+        if self.state == "draining":
+            self.state = "off"
+            self._broker.draining = False
+            log.info("DRAIN: called off, publishes are taken again")
+
+    def stop(self) -> None:
+        """The daemon ends, for this reason or another."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look_later(self) -> None:
+        self._timer = self._loop.call_later(limits.DRAIN_POLL_NS / limits.SECOND, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        left = self._left_total()
+        if not left:
+            self.state = "done"
+            log.info("DRAIN: nothing is left")
+            self._end()
+            return
+        now = self._loop.time()
+        if now >= self._report_at:
+            self._report_at = now + limits.DRAIN_REPORT_NS / limits.SECOND
+            log.info("DRAIN: %d messages are left", left)
+        self._look_later()
+
+    # --- what is left ---
+
+    def _left(self, channel: Channel) -> int:
+        waiting = channel.depth + channel.in_flight
+        return waiting + (channel.delayed if self.waits_for_delayed else 0)
+
+    def _left_of_topic(self, topic: Topic) -> int:
+        waits = self.waits_for_topics or bool(topic.channels)
+        own = topic.uncommitted + (topic.depth if waits else 0)
+        return own + sum(self._left(channel) for channel in topic.channels.values())
+
+    def _left_total(self) -> int:
+        return sum(self._left_of_topic(topic) for topic in self._broker.topics.values())
+
+    def report(self) -> dict[str, Any]:
+        topics = sorted(self._broker.topics.values(), key=lambda topic: topic.name)
+        return {
+            "state": self.state,
+            "waits_for_delayed": self.waits_for_delayed,
+            "waits_for_topics": self.waits_for_topics,
+            "left": self._left_total(),
+            "channels": [
+                _channel_row(channel)
+                for topic in topics
+                for _, channel in sorted(topic.channels.items())
+                if channel.unfinished
+            ],
+            "topics": [
+                {
+                    "topic_name": topic.name,
+                    "depth": topic.depth,
+                    "paused": topic.paused,
+                    "channel_count": len(topic.channels),
+                }
+                for topic in topics
+                if topic.depth
+            ],
+        }
+
+
+def _channel_row(channel: Channel) -> dict[str, Any]:
+    return {
+        "topic_name": channel.topic.name,
+        "channel_name": channel.name,
+        "depth": channel.depth,
+        "in_flight_count": channel.in_flight,
+        "deferred_count": channel.delayed,
+        "client_count": len(channel.consumers),
+        "paused": channel.paused,
+    }
+
+
+def drain_routes(drain: Drain) -> dict[str, Route]:
+    def serve(request: Request, answer: Answer) -> None:
+        if request.method == "POST":
+            parameters = parse_query(request.query)
+            drain.begin(_word(parameters, "delayed", True), _word(parameters, "topics", False))
+        answer(json_response(drain.report()))
+
+    def cancel(request: Request, answer: Answer) -> None:
+        drain.cancel()
+        answer(json_response(drain.report()))
+
+    return {"/drain": Route(GET_POST, serve), "/drain/cancel": Route(POST, cancel)}
+
+
+def _word(parameters: Parameters, name: str, default: bool) -> bool:
+    text = parameters.get(name)
+    if text is None:
+        return default
+    if text not in _WORDS:
+        raise HttpError(400, f"INVALID_ARG_{name.upper()} {text!r}: true or false")
+    return _WORDS[text]

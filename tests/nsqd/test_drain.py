@@ -1,0 +1,128 @@
+"""A drain: what is refused, what goes on, what is waited for, and the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .world import V2, Running, error, eventually, ok, pub
+
+
+def ask(nsqd: Running, method: str = "POST", query: str = "", path: str = "/drain") -> Any:
+    answer = nsqd.request(method, f"{path}?{query}")
+    assert answer.status == 200
+    return json.loads(answer.body)
+
+
+def subscriber(nsqd: Running, channel: bytes = b"c") -> V2:
+    client = nsqd.client()
+    assert client.ask(b"SUB t " + channel + b"\n") == ok()
+    return client
+
+
+def has_ended(nsqd: Running) -> bool:
+    return nsqd.daemon.ended.done()
+
+
+def test_nothing_left_is_the_end(tmp_path: Path) -> None:
+    with Running(tmp_path / "data") as nsqd:
+        assert ask(nsqd, "GET")["state"] == "off"
+        assert ask(nsqd)["state"] == "draining"
+        assert eventually(lambda: has_ended(nsqd))
+        assert nsqd.daemon.ended.result() == 0
+
+
+def test_publishes_are_refused_and_deliveries_go_on(tmp_path: Path) -> None:
+    with Running(tmp_path / "data") as nsqd, subscriber(nsqd) as consumer:
+        with nsqd.client() as publisher:
+            assert publisher.ask(pub(b"t", b"1")) == ok()
+            assert publisher.ask(pub(b"t", b"2")) == ok()
+            assert ask(nsqd)["left"] == 2
+            refused = error(b"E_PUB_FAILED PUB failed draining")
+            assert publisher.ask(pub(b"t", b"3")) == refused
+        with nsqd.client() as publisher:
+            assert publisher.ask(pub(b"new", b"3")) == refused
+        answer = nsqd.request("POST", "/pub?topic=t", b"3")
+        assert (answer.status, answer.body) == (503, b'{"message":"FAILED draining"}')
+        assert nsqd.stats()["draining"] is True
+        assert b"Draining: " in nsqd.request("GET", "/stats").body
+        consumer.send(b"RDY 1\n")
+        first = consumer.message()
+        consumer.send(b"FIN %b\n" % first.id)
+        second = consumer.message()
+        report = ask(nsqd, "GET")
+        assert (report["state"], report["left"]) == ("draining", 1)
+        assert report["channels"] == [
+            {
+                "topic_name": "t",
+                "channel_name": "c",
+                "depth": 0,
+                "in_flight_count": 1,
+                "deferred_count": 0,
+                "client_count": 1,
+                "paused": False,
+            }
+        ]
+        assert not has_ended(nsqd)
+        consumer.send(b"FIN %b\n" % second.id)
+        assert eventually(lambda: has_ended(nsqd))
+
+
+def test_a_delayed_message_is_waited_for_unless_told_otherwise(tmp_path: Path) -> None:
+    with Running(tmp_path / "data") as nsqd, subscriber(nsqd) as consumer:
+        assert consumer.ask(b"DPUB t 3600000\n\0\0\0\1x") == ok()
+        report = ask(nsqd)
+        assert (report["left"], report["channels"][0]["deferred_count"]) == (1, 1)
+        assert not eventually(lambda: has_ended(nsqd), timeout=0.2)
+        report = ask(nsqd, query="delayed=false")
+        assert (report["left"], report["waits_for_delayed"]) == (0, False)
+        assert eventually(lambda: has_ended(nsqd))
+
+
+def test_a_topic_without_a_channel_is_reported_and_waited_for_on_demand(tmp_path: Path) -> None:
+    with Running(tmp_path / "data") as nsqd:
+        assert nsqd.request("POST", "/pub?topic=t", b"x").status == 200
+        report = ask(nsqd, query="topics=true")
+        assert report["left"] == 1
+        assert report["topics"] == [
+            {"topic_name": "t", "depth": 1, "paused": False, "channel_count": 0}
+        ]
+        assert not eventually(lambda: has_ended(nsqd), timeout=0.2)
+        assert ask(nsqd)["left"] == 0
+        assert eventually(lambda: has_ended(nsqd))
+
+
+def test_a_paused_topic_keeps_it_waiting(tmp_path: Path) -> None:
+    with Running(tmp_path / "data") as nsqd, subscriber(nsqd) as consumer:
+        assert nsqd.request("POST", "/topic/pause?topic=t").status == 200
+        assert nsqd.request("POST", "/pub?topic=t", b"x").status == 200
+        assert ask(nsqd)["topics"][0]["paused"] is True
+        assert not eventually(lambda: has_ended(nsqd), timeout=0.2)
+        assert nsqd.request("POST", "/topic/unpause?topic=t").status == 200
+        consumer.send(b"RDY 1\n")
+        consumer.send(b"FIN %b\n" % consumer.message().id)
+        assert eventually(lambda: has_ended(nsqd))
+
+
+def test_it_can_be_called_off(tmp_path: Path) -> None:
+    with Running(tmp_path / "data") as nsqd, subscriber(nsqd) as consumer:
+        assert consumer.ask(pub(b"t", b"1")) == ok()
+        ask(nsqd)
+        assert ask(nsqd, path="/drain/cancel")["state"] == "off"
+        assert "draining" not in nsqd.stats()
+        assert consumer.ask(pub(b"t", b"2")) == ok()
+        consumer.send(b"RDY 2\n")
+        for _ in range(2):
+            consumer.send(b"FIN %b\n" % consumer.message().id)
+        assert eventually(lambda: ask(nsqd, "GET")["left"] == 0)
+        assert not eventually(lambda: has_ended(nsqd), timeout=0.2)
+        assert ask(nsqd, path="/drain/cancel")["state"] == "off"
+
+
+def test_a_word_that_is_neither_true_nor_false_changes_nothing(tmp_path: Path) -> None:
+    with Running(tmp_path / "data") as nsqd:
+        answer = nsqd.request("POST", "/drain?delayed=maybe")
+        assert answer.status == 400
+        assert json.loads(answer.body)["message"] == "INVALID_ARG_DELAYED 'maybe': true or false"
+        assert ask(nsqd, "GET")["state"] == "off"
