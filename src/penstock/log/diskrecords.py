@@ -1,0 +1,266 @@
+"""Reading the queues of `log/diskqueue.py`: every message that can be read, and where none can.
+
+Records follow each other without a mark or a checksum, so one bad length hides where the next one
+begins. A place counts as the beginning of a record when its length fits the file and 16 hex digits
+stand where the id belongs. Two of them in a row, or one that ends where the file does, are taken
+for real: the odds against it by chance are beyond 10^19.
+
+- What does not begin a record is passed over until a place does that leads to another, or to the
+  end of the file. What was passed over is reported with its position: nothing is dropped silently.
+- When a record is followed by something that begins none, either it is damage, or the record's
+  own length is too large and runs over others. If a row of records begins inside it and passes over
+  its end, the length is wrong, and only that one record is lost.
+- A record that ends where it should, but whose id is not hex, is kept: it gets an id of the log.
+- Zeros, or half a record, at the end of a file are what a power loss or a kill leaves.
+
+A file that nsqd gave up on (`.bad`) was read by nsqd up to the place that it could not read; what
+lies behind that place was never looked at, and is read here. When nothing is wrong with the file,
+all of it had been read (nsqd renames a file that way too when it was read to its end).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from penstock import limits
+from penstock.kernel import hex_to_id
+from penstock.log.disk import Disk, File, read_file
+from penstock.log.diskqueue import (
+    HEAD,
+    HEAD_BYTES,
+    LENGTH_BYTES,
+    LENGTH_MIN,
+    NO_ID,
+    Meta,
+    QueueFiles,
+    Record,
+    parse_meta,
+)
+
+READ_BYTES = 1 * limits.MIB  # of a file in memory at a time, and a message if that is larger
+LENGTH_MAX = LENGTH_MIN + limits.BODY_BYTES_CEILING
+META_BYTES_MAX = 256  # the longest is below 100
+SPANS_SHOWN_MAX = 100  # of a queue; further ones are only counted
+_ID_AT = 14  # in a record
+_ID_BYTES = 16
+_ID = re.compile(rb"(?=[0-9a-f]{16})")
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Bytes of a file in which no message could be read."""
+
+    file: str
+    start: int
+    end: int
+
+
+class Tally(msgspec.Struct):
+    """What was found in one queue."""
+
+    messages: int = 0
+    body_bytes: int = 0
+    file_bytes: int = 0
+    passed_bytes: int = 0  # in front of the read position: nsqd was done with them
+    bad_bytes: int = 0
+    bad_spans: int = 0
+    bad: list[Span] = []  # the first of them
+    ids_lost: int = 0  # messages that get a new id, because theirs cannot be read
+    depth_said: int | None = None  # by the meta file
+    notes: list[str] = []
+
+    def note_bad(self, file: str, start: int, end: int) -> None:
+        self.bad_bytes += end - start
+        self.bad_spans += 1
+        if len(self.bad) < SPANS_SHOWN_MAX:
+            self.bad = [*self.bad, Span(file, start, end)]
+
+    def note(self, text: str) -> None:
+        self.notes = [*self.notes, text]
+
+
+class RecordReader:
+    """The records of one file from `start` on. `on_bad` hears of bytes that are none."""
+
+    def __init__(self, file: File, start: int, on_bad: Callable[[int, int], None]) -> None:
+        self._file = file
+        self._size = file.size()
+        self._start = start
+        self._on_bad = on_bad
+        self._data = b""
+        self._base = 0  # where `_data` begins in the file
+
+    def __iter__(self) -> Iterator[Record]:
+        size = self._size
+        at = self._start
+        waiting: Record | None = None  # given out when what follows it is looked at
+        waiting_at = at
+        while at < size:
+            found = self._take(at)
+            if found is not None:
+                if waiting is not None:
+                    yield waiting
+                waiting, waiting_at, at = found, at, at + HEAD_BYTES + len(found.body)
+                continue
+            if waiting is not None:
+                start = self._overrun(waiting_at, at)
+                if start is not None:
+                    self._on_bad(waiting_at, start)
+                    waiting, at = None, start
+                    continue
+                yield waiting
+                waiting = None
+            start = self._next_start(at + 1)
+            self._on_bad(at, start)
+            at = start
+        if waiting is not None:
+            yield waiting
+
+    def _take(self, at: int) -> Record | None:
+        index = at - self._base
+        if not 0 <= index <= len(self._data) - HEAD_BYTES:
+            if at + HEAD_BYTES > self._size:
+                return None
+            index = self._load(at, HEAD_BYTES)
+        length, timestamp_ns, attempts, text = HEAD.unpack_from(self._data, index)
+        end = at + LENGTH_BYTES + length
+        if not LENGTH_MIN <= length <= LENGTH_MAX or end > self._size:
+            return None
+        id = hex_to_id(text)
+        if id == NO_ID and not self._is_good_end(end):
+            return None
+        index = at - self._base
+        if not 0 <= index <= len(self._data) - LENGTH_BYTES - length:
+            index = self._load(at, LENGTH_BYTES + length)
+        body = self._data[index + HEAD_BYTES : index + LENGTH_BYTES + length]
+        return Record(timestamp_ns, attempts, id, body)
+
+    def _load(self, at: int, length: int) -> int:
+        """Have [at, at + length) in memory; returns where it stands there."""
+        self._data = self._read(at, max(length, READ_BYTES))
+        self._base = at
+        if len(self._data) < length:
+            raise OSError(f"{self._file.path}: it has become shorter while it was read")
+        return 0
+
+    def _read(self, at: int, length: int) -> bytes:
+        buffer = bytearray(min(length, self._size - at))
+        return bytes(memoryview(buffer)[: self._file.pread_into(buffer, at)])
+
+    # --- where records begin ---
+
+    def _end_of(self, at: int) -> int | None:
+        """The end of the record that seems to begin here; None when none does."""
+        if at + HEAD_BYTES > self._size:
+            return None
+        index = at - self._base
+        if 0 <= index <= len(self._data) - HEAD_BYTES:
+            length, _, _, text = HEAD.unpack_from(self._data, index)
+        else:
+            length, _, _, text = HEAD.unpack(self._read(at, HEAD_BYTES))
+        end: int = at + LENGTH_BYTES + length
+        if not LENGTH_MIN <= length <= LENGTH_MAX or end > self._size:
+            return None
+        return end if hex_to_id(text) != NO_ID else None
+
+    def _is_good_end(self, end: int) -> bool:
+        return end == self._size or self._end_of(end) is not None
+
+    def _next_start(self, at: int) -> int:
+        """The next place where records go on, or the end of the file."""
+        for start in self._candidates(at, self._size):
+            end = self._end_of(start)
+            if end is not None and self._is_good_end(end):
+                return start
+        return self._size
+
+    def _overrun(self, record_at: int, record_end: int) -> int | None:
+        """Where records begin that the one at `record_at`, by its length, runs over."""
+        for start in self._candidates(record_at + HEAD_BYTES, record_end):
+            end: int | None = start
+            while end is not None and end < record_end:
+                end = self._end_of(end)
+            if end is not None and end > record_end:
+                return start
+        return None
+
+    def _candidates(self, at: int, to: int) -> Iterator[int]:
+        """Places in [at, to) with 16 hex digits where an id belongs."""
+        position = at + _ID_AT
+        while position + _ID_BYTES <= self._size:
+            block = self._read(position, READ_BYTES)
+            for match in _ID.finditer(block):
+                start = position + match.start() - _ID_AT
+                if start >= to:
+                    return
+                yield start
+            position += max(len(block) - _ID_BYTES + 1, 1)
+
+
+# --- a queue ---
+
+
+def read_meta(disk: Disk, directory: str, files: QueueFiles, tally: Tally) -> Meta | None:
+    if not files.meta:
+        if files.data:
+            tally.note("there is no meta file: all data files are read from their beginning")
+        return None
+    meta = parse_meta(read_file(disk, os.path.join(directory, files.meta), META_BYTES_MAX))
+    if meta is None:
+        tally.note("the meta file is damaged: all data files are read from their beginning")
+    else:
+        tally.depth_said = meta.depth
+    return meta
+
+
+def read_queue(
+    disk: Disk, directory: str, files: QueueFiles, tally: Tally, all_bad: bool = False
+) -> Iterator[Record]:
+    """Every message of a queue that nsqd was not done with, in the order of its files. `all_bad`
+    reads the whole of `.bad` files, also what nsqd had read. Raises OSError."""
+    meta = read_meta(disk, directory, files, tally)
+    numbered = [(number, False, name) for number, name in files.data.items()]
+    numbered += [(number, True, name) for number, name in files.bad.items()]
+    for number, is_bad, name in sorted(numbered):
+        file = disk.open(os.path.join(directory, name))
+        try:
+            size = file.size()
+            tally.file_bytes += size
+            if is_bad:
+                yield from _read_given_up(file, name, tally, all_bad)
+                continue
+            start = 0
+            if meta is not None and number <= meta.read_file:
+                start = size if number < meta.read_file else min(meta.read_position, size)
+                tally.passed_bytes += start
+            yield from _read_file(file, name, start, tally)
+        finally:
+            file.close()
+
+
+def _read_file(file: File, name: str, start: int, tally: Tally) -> Iterator[Record]:
+    for record in RecordReader(file, start, lambda at, end: tally.note_bad(name, at, end)):
+        tally.messages += 1
+        tally.body_bytes += len(record.body)
+        tally.ids_lost += record.id == NO_ID
+        yield record
+
+
+def _read_given_up(file: File, name: str, tally: Tally, all_bad: bool) -> Iterator[Record]:
+    """What lies behind the first place that cannot be read, or all of it."""
+    start = 0 if all_bad else _first_bad(file)
+    tally.passed_bytes += start
+    if start:
+        tally.note(f"{name}: nsqd had read the first {start} bytes; they are not read again")
+    yield from _read_file(file, name, start, tally)
+
+
+def _first_bad(file: File) -> int:
+    spans: list[int] = []
+    for _ in RecordReader(file, 0, lambda at, _: spans.append(at)):
+        if spans:
+            break
+    return spans[0] if spans else file.size()
