@@ -35,6 +35,31 @@ def test_what_was_synced_survives() -> None:
         assert disk.content("d/f") == b"old" * 500
 
 
+def test_a_move_between_directories_happens_in_both_or_in_none() -> None:
+    seen = set()
+    for seed in LIVES:
+        disk = disk_with_file()
+        disk.mkdir("e")
+        disk.sync_directory("")
+        disk.rename("d/f", "e/f")
+        assert (disk.exists("d/f"), disk.exists("e/f")) == (False, True)
+        after_crash(disk, seed)
+        seen.add((disk.exists("d/f"), disk.exists("e/f")))
+    assert seen == {(True, False), (False, True)}
+
+
+@pytest.mark.parametrize("synced", ["d", "e"])
+def test_a_synced_half_of_a_move_keeps_the_other(synced: str) -> None:
+    for seed in LIVES:
+        disk = disk_with_file()
+        disk.mkdir("e")
+        disk.sync_directory("")
+        disk.rename("d/f", "e/g")
+        disk.sync_directory(synced)
+        after_crash(disk, seed)
+        assert (disk.exists("d/f"), disk.exists("e/g")) == (False, True)
+
+
 def test_an_unsynced_write_survives_whole_in_part_or_not_at_all() -> None:
     seen = set()
     for seed in LIVES:

@@ -25,7 +25,9 @@ from penstock.broker.idle import IdleSweep
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Clock, Syncer
 from penstock.broker.syncs import Syncs
+from penstock.broker.takeover import Takeover
 from penstock.broker.topic import Topic
+from penstock.broker.topicbuild import BuildSettings, Progress
 from penstock.broker.topicfile import (
     NODE_FILE,
     TOPIC_FILE,
@@ -44,6 +46,7 @@ from penstock.log.partition import PartitionLog
 from penstock.log.settings import LogSettings
 from penstock.wire.names import is_ephemeral, is_valid_name
 
+TAKEOVER_SAID_EVERY_NS = 5 * limits.SECOND  # it may take minutes, and nobody is served meanwhile
 RETAIN_TOPICS_MIN = 64  # topics whose retention is looked at per housekeeping: all of a small node,
 RETAIN_ROUNDS = 30  # or a thirtieth of a large one, so that none waits longer than half a minute
 
@@ -129,6 +132,7 @@ class Broker:
         self._lock = lock_directory(self._disk, self._path)
         try:
             self._open_node()
+            self._take_over()
             if not self._disk.is_directory(self._topics_path):
                 self._disk.mkdir(self._topics_path)
                 self._disk.sync_directory(self._path)
@@ -159,6 +163,28 @@ class Broker:
         node.clean = False
         write_node_file(self._disk, self._path, node)
         self._node = node
+
+    def _take_over(self) -> None:
+        """The data of an official nsqd, if that is what the directory holds."""
+        said_ns = self._clock.mono_ns()
+
+        def say(progress: Progress) -> None:
+            nonlocal said_ns
+            now_ns = self._clock.mono_ns()
+            if now_ns - said_ns >= TAKEOVER_SAID_EVERY_NS:
+                said_ns = now_ns
+                percent = 100 * progress.bytes_done // max(progress.bytes_total, 1)
+                _log.info("taking over nsqd's data: %d %%, at %s", percent, progress.topic)
+
+        options = self._context.options
+        settings = BuildSettings(
+            node_id=options.node_id,
+            wall_ns=self._clock.wall_ns,
+            log=self._log_settings,
+            journal_bytes_max=options.journal_bytes_max,
+            on_progress=say,
+        )
+        Takeover(self._disk, self._path, self._path, settings).run()
 
     def _note_clean_stop(self) -> None:
         if self._node is None or self._context.health.troubled:

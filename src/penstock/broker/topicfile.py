@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.broker.settings import TopicSettings
 from penstock.errors import StorageError
-from penstock.log.disk import Disk, read_file
+from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.sealed import seal, unseal
 
 FORMAT_VERSION = 1
@@ -84,15 +84,8 @@ def _read(disk: Disk, path: str, kind: type[_Content]) -> _Content:
 
 
 def _replace(disk: Disk, path: str, data: bytes) -> None:
-    beside = path + ".tmp"
     try:
-        file = disk.create(beside)
-        try:
-            file.pwritev((data,), 0, len(data))
-            file.fdatasync()
-        finally:
-            file.close()
-        disk.rename(beside, path)
+        replace_file(disk, path, data)
         disk.sync_directory(os.path.dirname(path))
     except OSError as error:
         raise StorageError(path, f"cannot be written: {error}") from error

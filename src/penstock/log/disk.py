@@ -72,7 +72,8 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None: ...
     def free_bytes(self, path: str) -> int: ...
     def lock(self, path: str) -> Lock:
-        """BlockingIOError when another holds it."""
+        """A file, made when it is not there, or a directory. BlockingIOError when another holds
+        it."""
         ...
 
 
@@ -84,6 +85,18 @@ def read_file(disk: Disk, path: str, bytes_max: int) -> bytes:
         return bytes(data[: file.pread_into(data, 0)])
     finally:
         file.close()
+
+
+def replace_file(disk: Disk, path: str, data: bytes) -> None:
+    """Readers see the old content or the new one. The caller syncs the directory."""
+    beside = path + ".tmp"
+    file = disk.create(beside)
+    try:
+        file.pwritev((data,), 0, len(data))
+        file.fdatasync()
+    finally:
+        file.close()
+    disk.rename(beside, path)
 
 
 def lock_directory(disk: Disk, path: str) -> Lock:
@@ -226,7 +239,8 @@ class OsDisk:
         return found.f_bavail * found.f_frsize
 
     def lock(self, path: str) -> Lock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        flags = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT
+        fd = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -47,7 +47,7 @@ import msgspec
 
 from penstock import limits
 from penstock.errors import StorageError
-from penstock.log.disk import Disk, File, read_file
+from penstock.log.disk import Disk, File, read_file, replace_file
 from penstock.wire.names import is_valid_name
 
 HEAD = struct.Struct(">IqH16s")  # length, timestamp, attempts, id
@@ -214,18 +214,7 @@ def read_metadata(disk: Disk, directory: str, name: str) -> Metadata:
 
 def write_metadata(disk: Disk, directory: str, metadata: Metadata) -> None:
     """Raises OSError. The directory is not synced."""
-    _replace(disk, os.path.join(directory, METADATA_FILE), msgspec.json.encode(metadata))
-
-
-def _replace(disk: Disk, path: str, data: bytes) -> None:
-    beside = path + ".0.tmp"
-    file = disk.create(beside)
-    try:
-        file.pwritev((data,), 0, len(data))
-        file.fdatasync()
-    finally:
-        file.close()
-    disk.rename(beside, path)
+    replace_file(disk, os.path.join(directory, METADATA_FILE), msgspec.json.encode(metadata))
 
 
 # --- writing ---
@@ -292,4 +281,4 @@ class QueueWriter:
         self._finish_file()
         meta = Meta(self.depth, 0, 0, self._number, self._position)
         path = os.path.join(self._directory, meta_name(self._name))
-        _replace(self._disk, path, format_meta(meta))
+        replace_file(self._disk, path, format_meta(meta))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from penstock import limits
-from penstock.sim.storage import Change, Directory, Inode, Link, Move
+from penstock.sim.storage import Change, Crossing, Directory, Inode, Link, Move
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -144,11 +144,14 @@ class SimDisk:
         self.fail_if_told("rename", old)
         directory, old_name = self._parent(old)
         new_directory, new_name = self._parent(new)
-        if directory is not new_directory:
-            raise _error(errno.EXDEV, new)
         if old_name not in directory.seen:
             raise _error(errno.ENOENT, old)
-        directory.change(Move(old_name, new_name))
+        if directory is new_directory:
+            directory.change(Move(old_name, new_name))
+            return
+        crossing = Crossing(directory, old_name, new_directory, new_name, directory.seen[old_name])
+        new_directory.change(crossing)
+        directory.change(crossing)
 
     def unlink(self, path: str) -> None:
         self.fail_if_told("unlink", path)

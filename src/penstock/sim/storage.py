@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, TypeVar
 
@@ -80,26 +81,53 @@ class Move(NamedTuple):
     new: str
 
 
+@dataclass(slots=True, eq=False)
+class Crossing:
+    """A move from one directory to another: a file system with a journal keeps both halves of it
+    or none. It is pending in both directories; the first that is synced, or is asked when the
+    power goes, decides."""
+
+    source: Directory
+    old: str
+    target: Directory
+    new: str
+    node: Inode | Directory
+    kept: bool | None = None
+
+    def half(self, directory: Directory) -> Link:
+        return Link(self.new, self.node) if directory is self.target else Link(self.old, None)
+
+
 class Directory:
     def __init__(self) -> None:
         self.seen: dict[str, Inode | Directory] = {}
         self.durable: dict[str, Inode | Directory] = {}
-        self.pending: list[Link | Move] = []
+        self.pending: list[Link | Move | Crossing] = []
 
-    def change(self, change: Link | Move) -> None:
-        apply_entry(self.seen, change)
+    def change(self, change: Link | Move | Crossing) -> None:
+        apply_entry(self.seen, self._as_entry(change))
         self.pending.append(change)
+
+    def _as_entry(self, change: Link | Move | Crossing) -> Link | Move:
+        return change.half(self) if isinstance(change, Crossing) else change
 
     def sync(self) -> None:
         for change in self.pending:
-            apply_entry(self.durable, change)
+            if isinstance(change, Crossing):
+                change.kept = True
+            apply_entry(self.durable, self._as_entry(change))
         self.pending.clear()
 
     def crash(self, rng: random.Random) -> None:
         """Its own entries first: what is not linked any more is gone."""
         fate = rng.choice(DIRECTORY_FATES)
-        for change in survivors(self.pending, fate, rng):
-            apply_entry(self.durable, change)
+        chosen = {id(change) for change in survivors(self.pending, fate, rng)}
+        for change in self.pending:
+            kept = id(change) in chosen
+            if isinstance(change, Crossing):
+                change.kept = kept = kept if change.kept is None else change.kept
+            if kept:
+                apply_entry(self.durable, self._as_entry(change))
         self.pending.clear()
         self.seen = dict(self.durable)
         for name in sorted(self.durable):
