@@ -20,6 +20,7 @@ PenstockError
 │   ├── ProducerFull     too much is unanswered: publish later
 │   ├── ClientClosed     the producer or consumer is closed
 │   └── MessageSettled   it was finished or requeued before
+├── PeerFault            another daemon broke the protocol, or is silent
 └── Refused              a request that the rules forbid (limits, exiting, deleted)
 
 Callers match on classes and attributes, never on text.
@@ -103,6 +104,10 @@ class FetchFailed(PenstockError):
         self.url = url
         self.reason = reason
         self.status = status
+
+
+class PeerFault(PenstockError):
+    """The connection to it has to end."""
 
 
 class Refused(PenstockError):

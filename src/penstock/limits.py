@@ -84,6 +84,14 @@ KEEPALIVE_IDLE_S = 10  # a host that is gone is noticed after idle + probes * ev
 KEEPALIVE_EVERY_S = 5
 KEEPALIVE_PROBES = 3
 
+# --- nsqd's connections to nsqlookupd ---
+LOOKUP_CONNECT_NS = 2 * SECOND  # until connected
+LOOKUP_ANSWER_NS = 3 * SECOND  # silence for so long while answers are owed: the network is gone
+LOOKUP_PING_NS = 15 * SECOND  # NSQ's own interval
+LOOKUP_RETRY_NS_MIN = 100 * MS  # first pause before connecting again; doubled each time
+LOOKUP_RETRY_NS_MAX = 3 * SECOND  # a restarted lookupd should know us within a few seconds
+LOOKUP_ANSWER_BYTES_MAX = 64 * KIB  # nsqlookupd's longest answer has some 200 bytes
+
 # --- nsqlookupd ---
 LOOKUP_BODY_BYTES_MAX = 1 * MIB  # the JSON of an IDENTIFY; nsqd's has some 200 bytes
 LOOKUP_NAMES_MAX = 1_000_000  # topics and channels: one mad client must not take all memory

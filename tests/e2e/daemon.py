@@ -60,7 +60,24 @@ class Daemon:
         if self.process is not None:
             raise RuntimeError("the daemon runs already")
         self.data_path.mkdir(parents=True, exist_ok=True)
-        command = [
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+        environment["PYTHONFAULTHANDLER"] = "1"  # a crash of compiled code shows where it was
+        if self._kernel:
+            environment["PENSTOCK_KERNEL"] = self._kernel
+        with self._stderr_path.open("ab") as stderr:
+            self._run_start = stderr.seek(0, os.SEEK_END)
+            self.process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                cwd=self.data_path.parent,
+                env=environment,
+            )
+        return self
+
+    def command(self) -> list[str]:
+        return [
             sys.executable,
             "-m",
             "penstock.nsqd.main",
@@ -69,21 +86,6 @@ class Daemon:
             "--http-address=127.0.0.1:0",
             *self.flags,
         ]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
-        environment["PYTHONFAULTHANDLER"] = "1"  # a crash of compiled code shows where it was
-        if self._kernel:
-            environment["PENSTOCK_KERNEL"] = self._kernel
-        with self._stderr_path.open("ab") as stderr:
-            self._run_start = stderr.seek(0, os.SEEK_END)
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=stderr,
-                stderr=stderr,
-                cwd=self.data_path.parent,
-                env=environment,
-            )
-        return self
 
     def start(self) -> Self:
         self.spawn()

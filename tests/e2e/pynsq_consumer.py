@@ -1,10 +1,11 @@
 """Consumes with pynsq's Reader and prints one JSON line per delivery.
 
-`pynsq_consumer.py OPTIONS`, a JSON object: `port`, `topic`, `channel`, `count` (of FINs, then it
-ends), `max_in_flight`, and `first`, what to do with a message at its first attempt: `finish`,
-`requeue`, `requeue later` (after a second), `requeue with backoff`, `ignore` (let it time out),
-`touch` (hold it for two seconds, with a message timeout of one), `batch` (keep messages until the
-reader is starved, as pynsq's documentation shows, then finish all of them).
+`pynsq_consumer.py OPTIONS`, a JSON object: `port` (or `lookupd`, a URL), `topic`, `channel`,
+`count` (of FINs, then it ends), `max_in_flight`, and `first`, what to do with a message at its
+first attempt: `finish`, `requeue`, `requeue later` (after a second), `requeue with backoff`,
+`ignore` (let it time out), `touch` (hold it for two seconds, with a message timeout of one),
+`batch` (keep messages until the reader is starved, as pynsq's documentation shows, then finish all
+of them).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Script:
             options["topic"],
             options["channel"],
             message_handler=self.handle,
-            nsqd_tcp_addresses=[f"127.0.0.1:{options['port']}"],
+            **addresses(options),
             max_in_flight=options.get("max_in_flight", 1),
             max_tries=0,
             heartbeat_interval=1,
@@ -86,6 +87,12 @@ class Script:
     def end(self) -> None:
         self.reader.close()
         IOLoop.current().stop()
+
+
+def addresses(options: dict[str, Any]) -> dict[str, Any]:
+    if "lookupd" in options:
+        return {"lookupd_http_addresses": [options["lookupd"]], "lookupd_poll_interval": 1}
+    return {"nsqd_tcp_addresses": [f"127.0.0.1:{options['port']}"]}
 
 
 class CountingReader(nsq.Reader):

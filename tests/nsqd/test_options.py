@@ -143,7 +143,7 @@ def test_the_keys_of_nsq(tmp_path: Path) -> None:
     options = read_options([f"--config={file}"], {"PENSTOCK_TCP_ADDRESS": "0.0.0.0:2"})
     assert (options.node_id, options.tcp_address) == (5, "0.0.0.0:2")
     assert (options.msg_timeout_ns, options.sync_timeout_ns) == (2 * S, 300 * MS)
-    assert options.without_effect == ("lookupd-tcp-address",)
+    assert options.lookupd_tcp_address == ("127.0.0.1:4160",)
 
 
 def test_flags_without_effect_are_named_once_when_they_ask_for_something() -> None:

@@ -39,6 +39,7 @@ from penstock.net.listener import (
 from penstock.net.sync import SyncPool
 from penstock.net.turn import Turn
 from penstock.nsqd.drain import Drain, drain_routes
+from penstock.nsqd.lookups import Lookups, all_names
 from penstock.nsqd.options import Options
 from penstock.nsqd.protocol import Protocol
 from penstock.nsqd.routes import Identity, Routes
@@ -109,7 +110,11 @@ class Daemon:
         self._fetcher = Fetcher(
             options.http_client_connect_timeout_ns, options.http_client_request_timeout_ns
         )
-        self.topics = TopicMaker(self.broker, self._fetcher, lambda: [], lambda: self.turn.soon())
+        self.lookups = Lookups(lambda: all_names(self.broker.topics))
+        self.broker.on_topic_changed.append(self.lookups.on_topic_changed)
+        self.topics = TopicMaker(
+            self.broker, self._fetcher, self.lookups.http_addresses, lambda: self.turn.soon()
+        )
         self.protocol = Protocol(
             self.broker, self.topics, options, self._offer, clock.wall_ns, clock.mono_ns
         )
@@ -152,6 +157,9 @@ class Daemon:
             if self.options.without_effect:
                 flags = ", ".join(f"-{name}" for name in self.options.without_effect)
                 log.warning("no effect in this version: %s", flags)
+            self.lookups.set_addresses(self.options.lookupd_tcp_address)
+            if self.lookups.addresses:
+                self._fetcher.prepare()
             tcp = self._listen(self.options.tcp_address, "tcp-address", undo)
             http = None
             if self.options.http_address:
@@ -168,6 +176,7 @@ class Daemon:
                 await self._serve_http(http)
                 log.info("HTTP: listening on %s", self.http_address)
             self._keep_house()
+            self.lookups.start(self._lookup_identity())
             undo.pop_all()
 
     def _listen(self, text: str, name: str, undo: ExitStack) -> socket.socket:
@@ -214,6 +223,18 @@ class Daemon:
             http_port=port(self.http_address, self.options.broadcast_http_port),
             hostname=socket.gethostname(),
         )
+
+    def _lookup_identity(self) -> dict[str, str | int]:
+        identity, options = self._identity(), self.options
+        return {
+            "version": __version__,
+            "tcp_port": identity.tcp_port,
+            "http_port": identity.http_port or -1,  # without HTTP: nsqlookupd takes no 0
+            "hostname": identity.hostname,
+            "broadcast_address": options.broadcast_address,
+            "topology_zone": options.topology_zone,
+            "topology_region": options.topology_region,
+        }
 
     # --- while it runs ---
 
@@ -267,6 +288,7 @@ class Daemon:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
         self._close_listeners()
+        await self.lookups.stop()
         if not self.broken:
             self.broker.exiting = True
             await self.topics.stop()

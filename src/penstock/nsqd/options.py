@@ -65,7 +65,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("broadcast-tcp-port", Kind.INT, 0, "TCP port that clients are told (0: the real one)"),
     Flag("broadcast-http-port", Kind.INT, 0, "HTTP port that clients are told (0: the real one)"),
     Flag("lookupd-tcp-address", Kind.STRINGS, (), "lookupd TCP address (may be repeated)",
-         "nsqlookupd_tcp_addresses", LATER),
+         "nsqlookupd_tcp_addresses"),
     Flag("http-client-connect-timeout", Kind.DURATION, limits.FETCH_CONNECT_NS, "of outgoing HTTP"
          " requests"),
     Flag("http-client-request-timeout", Kind.DURATION, limits.FETCH_REQUEST_NS, "of outgoing HTTP"
@@ -170,6 +170,7 @@ class Options:
     broadcast_address: str
     broadcast_tcp_port: int
     broadcast_http_port: int
+    lookupd_tcp_address: tuple[str, ...]
     http_client_connect_timeout_ns: int
     http_client_request_timeout_ns: int
     topology_region: str

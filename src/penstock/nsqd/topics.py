@@ -95,9 +95,9 @@ class TopicMaker:
             found = self._make(name, channels)
         except PenstockError as error:
             found = error
-        except Exception as error:
+        except Exception:
             log.exception("TOPIC(%s): a fault while it was made", name)
-            found = Refused(f"a fault of the program: {error}")
+            found = Refused("a fault of the program")
         finally:
             for done in self._waiting.pop(name):
                 done(found)

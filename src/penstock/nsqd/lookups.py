@@ -1,0 +1,310 @@
+"""nsqd's connections to nsqlookupd: one per address, always there or on its way back.
+
+Whatever ends a connection (a restart on either side, a lost network, garbage) leads to a new one
+after a short pause that grows while it keeps failing, and everything is registered anew. So a queue
+of what happened meanwhile is never kept: what is true when the connection stands is what is told.
+
+A closed socket is noticed at once. A dead network is noticed when an answer is overdue: to a PING
+at the latest. All times are measured by the loop's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from penstock import limits
+from penstock.broker.channel import Channel
+from penstock.broker.context import Change
+from penstock.broker.topic import Topic
+from penstock.errors import PeerFault
+from penstock.net.listener import keep_alive, parse_address
+from penstock.nsqd.dialogue import IDENTIFY, PING, Dialogue
+
+log = logging.getLogger("penstock.nsqd")
+
+Names = Callable[[], Iterable[tuple[str, str]]]  # (topic, channel or "") of all that is there
+
+
+class Timing(NamedTuple):
+    """In nanoseconds."""
+
+    connect: int = limits.LOOKUP_CONNECT_NS
+    answer: int = limits.LOOKUP_ANSWER_NS
+    ping: int = limits.LOOKUP_PING_NS
+    retry_min: int = limits.LOOKUP_RETRY_NS_MIN
+    retry_max: int = limits.LOOKUP_RETRY_NS_MAX
+
+
+def all_names(topics: Mapping[str, Topic]) -> Iterable[tuple[str, str]]:
+    for topic in topics.values():
+        if topic.channels:
+            yield from ((topic.name, channel) for channel in topic.channels)
+        else:
+            yield topic.name, ""
+
+
+class Lookups:
+    """All peers. `start` tells who we are; the addresses may be set before and after it."""
+
+    def __init__(self, names: Names, timing: Timing | None = None) -> None:
+        self.peers: dict[str, Peer] = {}
+        self._names = names
+        self._timing = timing or Timing()
+        self._identity: Mapping[str, Any] | None = None
+
+    @property
+    def addresses(self) -> list[str]:
+        return list(self.peers)
+
+    def set_addresses(self, addresses: Sequence[str]) -> None:
+        """Drop the peers that are not in the list, and add the new ones. Raises ConfigError for an
+        address that is none; then nothing has changed."""
+        for address in addresses:
+            parse_address(address, "lookupd-tcp-address")
+        for address in [known for known in self.peers if known not in addresses]:
+            log.info("LOOKUPD(%s): removing peer", address)
+            self.peers.pop(address).close()
+        for address in addresses:
+            if address not in self.peers:
+                log.info("LOOKUPD(%s): adding peer", address)
+                peer = self.peers[address] = Peer(address, self._names, self._timing)
+                if self._identity is not None:
+                    peer.start(self._identity)
+
+    def start(self, identity: Mapping[str, Any]) -> None:
+        self._identity = identity
+        for peer in self.peers.values():
+            peer.start(identity)
+
+    async def stop(self) -> None:
+        self._identity = None
+        peers, self.peers = list(self.peers.values()), {}
+        for peer in peers:
+            peer.close()
+        await asyncio.gather(*(peer.ended() for peer in peers))
+
+    def http_addresses(self) -> list[str]:
+        """Of those that are connected and know us."""
+        return [peer.http_address for peer in self.peers.values() if peer.http_address]
+
+    def on_topic_changed(self, change: Change, topic: Topic, channel: Channel | None) -> None:
+        """The hook of the broker."""
+        verb = "REGISTER" if change in _CREATIONS else "UNREGISTER"
+        kind = "topic" if channel is None else "channel"
+        command = f"{verb} {topic.name}" + ("" if channel is None else f" {channel.name}")
+        for peer in self.peers.values():
+            peer.tell(kind, command)
+
+
+_CREATIONS = (Change.TOPIC_CREATED, Change.CHANNEL_CREATED)
+
+
+class Peer:
+    """One nsqlookupd: connects, and connects again."""
+
+    def __init__(self, address: str, names: Names, timing: Timing) -> None:
+        self.address = address
+        self.names = names
+        self.timing = timing
+        self._identity: Mapping[str, Any] = {}
+        self._loop: asyncio.AbstractEventLoop
+        self._link: Link | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._failures = 0
+        self._last_failure = ""
+        self._closed = False
+
+    def start(self, identity: Mapping[str, Any]) -> None:
+        self._identity = identity
+        self._loop = asyncio.get_running_loop()
+        self._connect()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        if self._link is not None:
+            self._link.close()
+
+    async def ended(self) -> None:
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.sleep(0)  # an aborted transport says so in the next round
+
+    @property
+    def http_address(self) -> str:
+        info = self._link.dialogue.info if self._link is not None else None
+        return info.http_address if info is not None else ""
+
+    def tell(self, kind: str, command: str) -> None:
+        """Something changed. While the peer does not know us there is no need: it will be told."""
+        if self._link is not None and self._link.dialogue.info is not None:
+            log.info("LOOKUPD(%s): %s %s", self.address, kind, command)
+            self._link.send(command)
+
+    # --- connecting ---
+
+    def _connect(self) -> None:
+        self._retry = None
+        self._task = self._loop.create_task(self._open())
+
+    async def _open(self) -> None:
+        address = parse_address(self.address)
+        level = logging.DEBUG if self._failures else logging.INFO
+        log.log(level, "LOOKUP connecting to %s", self.address)
+        try:
+            async with asyncio.timeout(self.timing.connect / limits.SECOND):
+                if address.path:
+                    await self._loop.create_unix_connection(self._new_link, address.path)
+                else:
+                    await self._loop.create_connection(self._new_link, address.host, address.port)
+        except TimeoutError:
+            self._failed("connecting - timed out")
+        except OSError as error:
+            self._failed(f"connecting - {error}")
+
+    def _new_link(self) -> Link:
+        return Link(self, Dialogue(self._identity))
+
+    def opened(self, link: Link) -> None:
+        if self._closed:
+            link.close()
+        else:
+            self._link = link
+
+    def lost(self, link: Link, reason: str) -> None:
+        if self._link is link:
+            self._link = None
+            if link.age_s >= self.timing.retry_max / limits.SECOND:
+                self._failures = 0  # it was a good one: try again at once
+                self._last_failure = ""
+            self._failed(reason)
+
+    def _failed(self, reason: str) -> None:
+        if self._closed:
+            return
+        # An nsqlookupd that stays away is one line, not one every few seconds.
+        level = logging.DEBUG if reason == self._last_failure else logging.ERROR
+        log.log(level, "LOOKUPD(%s): %s", self.address, reason)
+        self._last_failure = reason
+        self._retry = self._loop.call_later(self._pause_s(), self._connect)
+        self._failures += 1
+
+    def _pause_s(self) -> float:
+        timing = self.timing
+        doubled = timing.retry_min << min(self._failures, 16)
+        return min(doubled, timing.retry_max) / limits.SECOND * random.uniform(0.5, 1.0)
+
+
+class Link(asyncio.Protocol):
+    """One connection of a peer: moves the bytes and watches the clock."""
+
+    def __init__(self, peer: Peer, dialogue: Dialogue) -> None:
+        self.dialogue = dialogue
+        self._peer = peer
+        self._loop = asyncio.get_running_loop()
+        self._opened_s = self._loop.time()
+        self._transport: asyncio.Transport | None = None
+        self._overdue: asyncio.TimerHandle | None = None
+        self._ping: asyncio.TimerHandle | None = None
+        self._reason = "connection closed"
+
+    @property
+    def age_s(self) -> float:
+        return self._loop.time() - self._opened_s
+
+    # --- what the loop calls ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        keep_alive(transport.get_extra_info("socket"))
+        self._peer.opened(self)
+        self._write(self.dialogue.begin())
+        self._arm_ping()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            answers = self.dialogue.feed(data)
+        except PeerFault as fault:
+            self._fail(str(fault))
+            return
+        if answers:
+            self._disarm()
+            if answers[0].command == IDENTIFY:
+                self._introduced()
+            if self.dialogue.owed:
+                self._arm()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._disarm()
+        if self._ping is not None:
+            self._ping.cancel()
+        if error is not None and self._reason == "connection closed":
+            self._reason = f"connection lost - {error}"
+        self._peer.lost(self, self._reason)
+
+    # --- what the peer calls ---
+
+    def send(self, command: str) -> None:
+        self._write(self.dialogue.command(command))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+            if self._overdue is None:
+                self._arm()
+
+    def _introduced(self) -> None:
+        """The peer knows us: register all that is there."""
+        peer, info = self._peer, self.dialogue.info
+        if info is None:
+            return
+        log.info("LOOKUPD(%s): peer info %s", peer.address, info.text)
+        if not info.http_address:
+            log.error("LOOKUPD(%s): no broadcast address", peer.address)
+        commands = [f"REGISTER {topic} {channel}".rstrip() for topic, channel in peer.names()]
+        for command in commands:
+            log.debug("LOOKUPD(%s): %s", peer.address, command)
+        log.info("LOOKUPD(%s): registering %d topics and channels", peer.address, len(commands))
+        if commands:
+            self._write(b"".join(map(self.dialogue.command, commands)))
+
+    def _fail(self, reason: str) -> None:
+        self._reason = reason
+        self.close()
+
+    # --- time ---
+
+    def _arm(self) -> None:
+        wait_s = self._peer.timing.answer / limits.SECOND
+        self._overdue = self._loop.call_later(wait_s, self._on_overdue)
+
+    def _disarm(self) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
+
+    def _on_overdue(self) -> None:
+        self._overdue = None
+        self._fail(f"{self.dialogue.owed[0].split()[0]} - no answer")
+
+    def _arm_ping(self) -> None:
+        wait_s = self._peer.timing.ping / limits.SECOND
+        self._ping = self._loop.call_later(wait_s, self._on_ping)
+
+    def _on_ping(self) -> None:
+        log.debug("LOOKUPD(%s): sending heartbeat", self._peer.address)
+        self.send(PING)
+        self._arm_ping()

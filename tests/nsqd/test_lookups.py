@@ -1,0 +1,302 @@
+"""Connections to nsqlookupds that come, go, hang and lie. The clock runs faster than in life."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import struct
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.broker.context import Change
+from penstock.errors import ConfigError
+from penstock.nsqd.lookups import Lookups, Timing, all_names
+
+MS = limits.MS
+IDENTITY = {"broadcast_address": "b", "tcp_port": 1}
+INFO = b'{"broadcast_address":"lookup","http_port":4161}'
+OK = b"OK"
+QUICK = Timing(connect=500 * MS, answer=150 * MS, ping=50 * MS, retry_min=5 * MS, retry_max=20 * MS)
+
+
+def sized(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+class FakeLookupd:
+    """Keeps what it is told. `reply` says what it answers, None: nothing."""
+
+    def __init__(self) -> None:
+        self.heard: list[list[str]] = []  # by connection
+        self.reply: Callable[[str], bytes | None] = self.well
+        self.port = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+
+    @staticmethod
+    def well(command: str) -> bytes | None:
+        return sized(INFO if command == "IDENTIFY" else OK)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self.hang_up()
+            await self._server.wait_closed()
+            self._server = None
+
+    def hang_up(self) -> None:
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        heard: list[str] = []
+        self.heard.append(heard)
+        try:
+            assert await reader.readexactly(4) == b"  V1"
+            while True:
+                command = (await reader.readuntil(b"\n")).decode().rstrip()
+                if command == "IDENTIFY":
+                    size = struct.unpack(">i", await reader.readexactly(4))[0]
+                    assert json.loads(await reader.readexactly(size)) == IDENTITY
+                heard.append(command)
+                reply = self.reply(command)
+                if reply is not None:
+                    writer.write(reply)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+
+class Named:
+    def __init__(self, name: str, channels: Iterable[str] = ()) -> None:
+        self.name = name
+        self.channels = dict.fromkeys(channels)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.002)
+
+
+class World:
+    def __init__(self) -> None:
+        self.lookupd = FakeLookupd()
+        self.topics = {"t": Named("t", ["c", "d"]), "u": Named("u")}
+        self.lookups = Lookups(lambda: all_names(self.topics), QUICK)  # type: ignore[arg-type]
+
+    def changed(self, change: Change, topic: str, channel: str = "") -> None:
+        self.lookups.on_topic_changed(
+            change,
+            Named(topic),  # type: ignore[arg-type]
+            Named(channel) if channel else None,  # type: ignore[arg-type]
+        )
+
+    async def connected(self) -> None:
+        self.lookups.set_addresses([self.lookupd.address])
+        self.lookups.start(IDENTITY)
+        await self.registered(1)
+
+    async def registered(self, count: int) -> None:
+        """Until the `count`th connection has registered everything."""
+        wanted = {"REGISTER t c", "REGISTER t d", "REGISTER u"}
+        heard = self.lookupd.heard
+        await until(lambda: len(heard) >= count and wanted <= set(heard[count - 1]))
+
+
+def run(test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def body() -> None:
+        world = World()
+        await world.lookupd.start()
+        try:
+            await asyncio.wait_for(test(world), 10)
+        finally:
+            await world.lookups.stop()
+            await world.lookupd.stop()
+
+    asyncio.run(body())
+
+
+def test_everything_is_registered_and_changes_follow() -> None:
+    async def test(world: World) -> None:
+        await world.connected()
+        heard = world.lookupd.heard[0]
+        assert heard == ["IDENTIFY", "REGISTER t c", "REGISTER t d", "REGISTER u"]
+        assert world.lookups.http_addresses() == ["lookup:4161"]
+        world.changed(Change.TOPIC_CREATED, "v")
+        world.changed(Change.CHANNEL_CREATED, "v", "c#ephemeral")
+        world.changed(Change.CHANNEL_DELETED, "v", "c#ephemeral")
+        world.changed(Change.TOPIC_DELETED, "v")
+        await until(lambda: len(heard) >= 8)
+        assert [line for line in heard[4:] if line != "PING"] == [
+            "REGISTER v",
+            "REGISTER v c#ephemeral",
+            "UNREGISTER v c#ephemeral",
+            "UNREGISTER v",
+        ]
+
+    run(test)
+
+
+def test_pings_keep_coming() -> None:
+    async def test(world: World) -> None:
+        await world.connected()
+        await until(lambda: world.lookupd.heard[0].count("PING") >= 3)
+        assert len(world.lookupd.heard) == 1
+
+    run(test)
+
+
+def test_a_lookupd_that_restarts_is_told_anew() -> None:
+    async def test(world: World) -> None:
+        await world.connected()
+        for count in (2, 3):
+            await world.lookupd.stop()
+            await until(lambda: not world.lookups.http_addresses())
+            await world.lookupd.start()
+            await world.registered(count)
+
+    run(test)
+
+
+def test_one_that_comes_later_is_found() -> None:
+    async def test(world: World) -> None:
+        await world.lookupd.stop()
+        world.lookups.set_addresses([world.lookupd.address])
+        world.lookups.start(IDENTITY)
+        world.changed(Change.TOPIC_CREATED, "v")  # nobody is there to hear it
+        await asyncio.sleep(0.05)
+        assert world.lookups.http_addresses() == []
+        await world.lookupd.start()
+        await world.registered(1)
+        assert "REGISTER v" not in world.lookupd.heard[0]
+
+    run(test)
+
+
+def test_one_that_falls_silent_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(world: World) -> None:
+        await world.connected()
+        world.lookupd.reply = lambda command: None
+        await until(lambda: len(world.lookupd.heard) >= 2)
+        world.lookupd.reply = world.lookupd.well
+        await until(lambda: "REGISTER u" in world.lookupd.heard[-1])
+
+    with caplog.at_level(logging.INFO, "penstock.nsqd"):
+        run(test)
+    assert "PING - no answer" in caplog.text
+
+
+GARBAGE: list[bytes] = [
+    b"\0\0\0\0",
+    b"\xff\xff\xff\xff",
+    b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    b"\x7f\xff\xff\xff" + b"x" * 100_000,
+    sized(b"E_INVALID"),
+    sized(OK) * 10,
+    sized(b"[1,2"),
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_garbage_never_hurts(garbage: bytes) -> None:
+    async def test(world: World) -> None:
+        world.lookupd.reply = lambda command: garbage
+        world.lookups.set_addresses([world.lookupd.address])
+        world.lookups.start(IDENTITY)
+        await until(lambda: len(world.lookupd.heard) >= 3)
+        assert world.lookups.http_addresses() == []
+        world.changed(Change.TOPIC_CREATED, "v")
+        world.lookupd.reply = world.lookupd.well
+        await until(lambda: "REGISTER u" in world.lookupd.heard[-1])
+
+    run(test)
+
+
+def test_garbage_later_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(world: World) -> None:
+        await world.connected()
+        world.lookupd.reply = lambda command: sized(b"E_BAD_TOPIC oh")
+        await until(lambda: len(world.lookupd.heard) >= 2)
+        world.lookupd.reply = world.lookupd.well
+        await until(lambda: "REGISTER u" in world.lookupd.heard[-1])
+
+    with caplog.at_level(logging.INFO, "penstock.nsqd"):
+        run(test)
+    assert "PING - E_BAD_TOPIC oh" in caplog.text
+
+
+def test_two_lookupds_and_a_list_that_changes() -> None:
+    async def test(world: World) -> None:
+        other = FakeLookupd()
+        await other.start()
+        try:
+            await world.connected()
+            world.lookups.set_addresses([world.lookupd.address, other.address])
+            assert world.lookups.addresses == [world.lookupd.address, other.address]
+            await until(lambda: bool(other.heard) and "REGISTER u" in other.heard[0])
+            assert len(world.lookups.http_addresses()) == 2
+            world.changed(Change.TOPIC_CREATED, "v")
+            for heard in (other.heard, world.lookupd.heard):
+                await until(lambda heard=heard: "REGISTER v" in heard[0])  # type: ignore[misc]
+            world.lookups.set_addresses([other.address])
+            await until(lambda: not world.lookupd._writers)
+            with pytest.raises(ConfigError):
+                world.lookups.set_addresses(["127.0.0.1:notaport"])
+            assert world.lookups.addresses == [other.address]
+            assert (len(other.heard), len(world.lookupd.heard)) == (1, 1)
+        finally:
+            await world.lookups.stop()
+            await other.stop()
+
+    run(test)
+
+
+def test_one_that_stays_away_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(world: World) -> None:
+        await world.lookupd.stop()
+        world.lookups.set_addresses([world.lookupd.address])
+        world.lookups.start(IDENTITY)
+        (peer,) = world.lookups.peers.values()
+        await until(lambda: peer._failures >= 5)
+
+    with caplog.at_level(logging.INFO, "penstock.nsqd"):
+        run(test)
+    assert caplog.text.count("connecting - ") == 1
+
+
+def test_pauses_grow_to_their_bound() -> None:
+    async def test(world: World) -> None:
+        world.lookups.set_addresses(["127.0.0.1:1"])
+        (peer,) = world.lookups.peers.values()
+        for failures, most_ms in ((0, 5), (1, 10), (2, 20), (3, 20), (1000, 20)):
+            peer._failures = failures
+            pauses = [peer._pause_s() * 1000 for _ in range(50)]
+            assert most_ms / 2 <= min(pauses) < max(pauses) <= most_ms
+
+    run(test)
+
+
+def test_a_stop_while_connecting() -> None:
+    async def test(world: World) -> None:
+        world.lookups.set_addresses([world.lookupd.address])
+        world.lookups.start(IDENTITY)
+        await world.lookups.stop()
+        await asyncio.sleep(0.05)
+        assert not world.lookupd._writers
+
+    run(test)
