@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock.kernel import Event, Held
+from penstock.kernel import Cut, Event, Held, Verb
 from penstock.limits import CLOSE_DRAIN_NS, LINE_BYTES_MAX
 
-from .turns import MAGIC, MS, OK, SECOND, Side, bodies, fin, frames, messages, mpub, pub
+from .turns import MAGIC, MS, OK, SECOND, Side, bodies, fin, frames, messages, mpub, pub, size
 
 MESSAGE_MAX = 100
 BODY_MAX = 1_000
@@ -467,14 +467,51 @@ def test_the_end_waits_for_the_answers(side: Side) -> None:
     assert closed(events + side.settle()) == [conn]
 
 
-@pytest.mark.parametrize("text", [b"SU", pub(b"t", b"abc")[:-1], mpub(b"t", [b"a", b"b"])[:-1]])
-def test_an_end_inside_a_command_closes(side: Side, text: bytes) -> None:
-    tail = side.tail()
+@pytest.mark.parametrize("text", [b"", b"SU", b"PUB t"])
+def test_an_end_inside_a_line_closes(side: Side, text: bytes) -> None:
+    side.tail()
     conn = side.connect()
     conn.feed(text)
     conn.feed_eof()
     assert closed(side.settle()) == [conn]
+
+
+@pytest.mark.parametrize(
+    ("text", "verb", "part", "index"),
+    [
+        (b"PUB t\n", Verb.PUB, Cut.SIZE, 0),
+        (pub(b"t", b"abc")[:-1], Verb.PUB, Cut.BODY, 0),
+        (b"MPUB t\n\0\0\0", Verb.MPUB, Cut.SIZE, 0),
+        (b"MPUB t\n" + size(9), Verb.MPUB, Cut.COUNT, 0),
+        (b"MPUB t\n" + size(9) + size(2), Verb.MPUB, Cut.MESSAGE_SIZE, 0),
+        (mpub(b"t", [b"a", b"b"])[:-1], Verb.MPUB, Cut.MESSAGE, 1),
+    ],
+)
+def test_an_end_inside_a_publish_is_reported_and_not_appended(
+    side: Side, text: bytes, verb: Verb, part: Cut, index: int
+) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    conn.feed(text)
+    conn.feed_eof()
+    assert side.settle() == [(Event.CUT, conn, verb, part, index)]
+    assert side.settle() == []  # once
+    conn.reply(1, b"E_X")
+    conn.close_after_flush()
+    side.flush()
+    assert conn.take_output().endswith(b"E_X")
+    assert closed(side.settle()) == [conn]
     assert tail.message_count == 0
+
+
+def test_an_end_inside_a_body_that_python_asked_for(side: Side) -> None:
+    for sent, part in ((b"\0\0", Cut.SIZE), (size(5) + b"abc", Cut.BODY)):
+        conn = side.connect()
+        conn.feed(b"IDENTIFY\n" + sent)
+        side.poll()
+        conn.read_body(100)
+        conn.feed_eof()
+        assert side.settle() == [(Event.CUT, conn, 0, part, 0)]
 
 
 def test_a_closed_consumer_leaves_its_window(side: Side) -> None:

@@ -65,6 +65,7 @@ class Event(IntEnum):
     NEED = 9  # (NEED, window, which: int, offset: int)     load a block, flush again
     BAD_MAGIC = 10  # (BAD_MAGIC, conn, magic: bytes)             halts
     CLOSED = 11  # (CLOSED, conn, reason: str)                 gone; the engine closed the fd
+    CUT = 12  # (CUT, conn, verb, Cut, index: int)          its stream ended within a command; halts
 
 
 class BadPub(IntEnum):
@@ -79,6 +80,17 @@ class BadPub(IntEnum):
     MESSAGE_INVALID = 7  # MPUB message: a = index, b = size
     MESSAGE_TOO_BIG = 8  # MPUB message: a = size, b = limit
     PARAMS = 9  # no topic given
+
+
+class Cut(IntEnum):
+    """What a client still owed of a command when it ended its stream. The verb is 0 for a body that
+    Python asked for."""
+
+    SIZE = 1  # of the body; MPUB: the total
+    BODY = 2
+    COUNT = 3  # MPUB: of the messages
+    MESSAGE_SIZE = 4  # MPUB: of message `index`
+    MESSAGE = 5  # MPUB: message `index`
 
 
 class Held(IntEnum):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import limits
 from penstock.errors import PenstockError, Refused
-from penstock.kernel import BadPub, Conn, Event, Held, Locality, Tail, Verb, hex_to_id
+from penstock.kernel import BadPub, Conn, Cut, Event, Held, Locality, Tail, Verb, hex_to_id
 from penstock.nsqd.session import Session
 from penstock.wire import frames
 from penstock.wire.errors import NOT_IN_FLIGHT, NOT_OWNER, Fault, WireFault
@@ -72,6 +72,23 @@ def bad_pub(verb: Verb, kind: BadPub, topic: bytes, a: int, b: int) -> WireFault
             return WireFault(Fault.MPUB_MESSAGE_SIZE, a, b)
 
 
+def cut_off(command: bytes, part: Cut, index: int) -> WireFault:
+    """The error for a client that ended its stream within a command."""
+    is_message = command in (b"PUB", b"DPUB")
+    match part:
+        case Cut.SIZE if is_message:
+            return WireFault(Fault.MESSAGE_SIZE_UNREAD, command)
+        case Cut.SIZE:
+            return WireFault(Fault.BODY_SIZE_UNREAD, command)
+        case Cut.BODY if not is_message:
+            return WireFault(Fault.BODY_UNREAD, command)
+        case Cut.COUNT:
+            return WireFault(Fault.MPUB_COUNT_UNREAD)
+        case Cut.MESSAGE_SIZE:
+            return WireFault(Fault.MPUB_MESSAGE_SIZE_UNREAD, index)
+    return WireFault(Fault.MESSAGE_UNREAD, command)
+
+
 def bad_topic(command: bytes, topic: bytes) -> WireFault:
     if command == b"MPUB":
         return WireFault(Fault.BAD_TOPIC_MPUB, quote(topic))
@@ -108,6 +125,7 @@ class Protocol:
             Event.FIN_FAILED: self._on_fin_failed,
             Event.BAD_MAGIC: self._on_bad_magic,
             Event.CLOSED: self._on_closed,
+            Event.CUT: self._on_cut,
         }
         self._commands: dict[bytes, Callable[[Session, list[bytes]], None]] = {
             b"IDENTIFY": self._identify,
@@ -191,6 +209,10 @@ class Protocol:
         self, session: Session, verb: int, kind: int, topic: bytes, a: int, b: int
     ) -> None:
         raise bad_pub(Verb(verb), BadPub(kind), topic, a, b)
+
+    def _on_cut(self, session: Session, verb: int, part: int, index: int) -> None:
+        command = _VERB_NAMES[Verb(verb)] if verb else session.body_command
+        raise cut_off(command, Cut(part), index)
 
     def _on_topic(self, session: Session, verb: int, topic: bytes) -> None:
         self._with_topic(session, topic, _PUB_FAULTS[Verb(verb)], lambda topic: None)

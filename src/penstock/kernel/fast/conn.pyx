@@ -28,6 +28,13 @@ cdef enum:
     PUB_FAILED = 7
     FIN_FAILED = 8
     BAD_MAGIC = 10
+    CUT = 12
+    # Cut
+    CUT_SIZE = 1
+    CUT_BODY = 2
+    CUT_COUNT = 3
+    CUT_MESSAGE_SIZE = 4
+    CUT_MESSAGE = 5
     # BadPub
     TOPIC_NAME = 1
     SIZE_INVALID = 2
@@ -238,6 +245,32 @@ cdef class Conn(Peer):
             self.window.mark_pump()
             self.mark_interest()
         return line + 1
+
+    def cut(self):
+        """At the end of the stream: report the command that is not whole. False between commands
+        and within a line."""
+        cdef const u8* data = self.input.data + self.input.start
+        cdef size_t size = self.input.length - self.input.start
+        cdef const u8* newline
+        cdef size_t body
+        if self.state == STATE_BODY:
+            self.halt((CUT, self, 0, CUT_SIZE if size < 4 else CUT_BODY, 0))
+            return True
+        if self.state != STATE_COMMAND or size == 0:
+            return False
+        newline = <const u8*>memchr(data, 10, size)
+        if newline == NULL:
+            return False
+        body = newline - data + 1  # no other commands than PUB and MPUB wait for more than a line
+        if data[0] == 80:
+            self.halt((CUT, self, PUB, CUT_SIZE if size < body + 4 else CUT_BODY, 0))
+        elif size < body + 8:
+            self.halt((CUT, self, MPUB, CUT_SIZE if size < body + 4 else CUT_COUNT, 0))
+        else:
+            body = max(self.walk_position, body + 8)
+            self.halt((CUT, self, MPUB, CUT_MESSAGE_SIZE if size < body + 4 else CUT_MESSAGE,
+                       self.walk_index))
+        return True
 
     # --- bodies that Python asked for ---
 

@@ -465,7 +465,7 @@ cdef class Engine:
             conn.leave()
             return conn.mark_interest()
         if conn.eof and not (conn.owed_count or conn.halted or conn.held or conn.stalled
-                             or conn.ready_listed):
+                             or conn.ready_listed or conn.cut()):
             conn.gone("eof")
             return self.release_socket(conn)
         return 0

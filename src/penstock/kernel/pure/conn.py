@@ -348,7 +348,12 @@ class Conn(Reader):
             elif not self.shut:
                 self._shut_down()
         elif self.eof and not (self.stuck or self._owed or self in self.engine.ready):
-            self.drop("eof")
+            missing = self.missing()
+            if missing is None:
+                self.drop("eof")
+            else:
+                self.halted = True
+                self.engine.events.append((Event.CUT, self, *missing))
 
     def _shut_down(self) -> None:
         self.shut = True

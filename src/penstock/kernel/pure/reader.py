@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.kernel.interface import BadPub, Event, Held, Verb
+from penstock.kernel.interface import BadPub, Cut, Event, Held, Verb
 from penstock.kernel.pure.hexid import hex_to_id
 from penstock.limits import BATCH_BYTES_MAX, LINE_BYTES_MAX, NAME_BYTES_MAX
 
@@ -374,6 +374,15 @@ class Reader(ABC):
         self._appended(tail, _MPUB, len(bodies))
         return True
 
+    def missing(self) -> tuple[int, Cut, int] | None:
+        """At the end of the stream: which verb lacks what, and in which message. None between
+        commands, and within a line."""
+        if self._step == Reader._mpub_bodies:
+            has_size = len(self._input) - self._at >= _SIZE_BYTES
+            return _MPUB, Cut.MESSAGE if has_size else Cut.MESSAGE_SIZE, len(self._bodies)
+        found = _CUTS.get(self._step)
+        return None if found is None else (*found, 0)
+
     # --- bodies that Python asked for ---
 
     def _body_size(self) -> bool:
@@ -405,4 +414,12 @@ _HOT: dict[bytes, Callable[[Reader, bytes, bytes, int], bool]] = {
     b"RDY": Reader._rdy,
     b"FIN": Reader._fin,
     b"NOP": Reader._nop,
+}
+_CUTS: dict[Callable[[Reader], bool], tuple[int, Cut]] = {
+    Reader._pub_size: (_PUB, Cut.SIZE),
+    Reader._pub_body: (_PUB, Cut.BODY),
+    Reader._mpub_total: (_MPUB, Cut.SIZE),
+    Reader._mpub_count: (_MPUB, Cut.COUNT),
+    Reader._body_size: (0, Cut.SIZE),
+    Reader._body: (0, Cut.BODY),
 }
