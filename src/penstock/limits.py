@@ -60,6 +60,16 @@ RETAIN_BYTES = 1024 * MIB  # --retain-bytes: how much consumed data is kept per 
 JOURNAL_BYTES_MAX = 1 * MIB  # a channel journal starts a new generation beyond this
 JOURNAL_SYNC_EVERY_NS = 2 * SECOND  # a power loss redelivers at most what was finished since
 
+# --- kernel (its C code has most of them as constants; tests/kernel/test_limits.py compares) ---
+RECEIVE_BYTES = 256 * KIB  # one recv: 64 KiB costs MPUB 30 %, 1 MiB gains nothing
+STUCK_INPUT_BYTES_MAX = 256 * KIB  # read ahead of a command that is still being decided
+UNSENT_BYTES_MAX = 1 * MIB  # a publisher that does not read its OKs is not read from
+DRAIN_BYTES_MAX = 16 * MIB  # of a refused client, read and dropped before the close
+CHUNK_BYTES = 256 * KIB  # deliveries built before they are sent: 64 KiB costs consuming 30 %
+OWED_MAX = 64  # runs of unanswered publishes; a connection that mixes topics waits beyond this
+RING_SPAN_MAX = 65_536  # offsets; one message held for hours must not keep the rest from moving on
+REFILL_NS = 2 * MS  # a small refill waits so long for a better one; gains come from far shorter
+
 # --- timers and the loop ---
 TICK_NS = 5 * MS  # resolution of message timeouts and delays
 CLOSE_DRAIN_NS = 2 * SECOND  # bytes of a refused client are read and dropped so long

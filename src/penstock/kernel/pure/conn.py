@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 from penstock.kernel.interface import Event, Locality
 from penstock.kernel.pure.reader import Reader
 from penstock.kernel.pure.tail import FAILED, PENDING, Promise
-from penstock.limits import CLOSE_DRAIN_NS, KIB, MESSAGE_TIMEOUT_NS, MIB
+from penstock.limits import (
+    CHUNK_BYTES,
+    CLOSE_DRAIN_NS,
+    DRAIN_BYTES_MAX,
+    MESSAGE_TIMEOUT_NS,
+    OWED_MAX,
+    STUCK_INPUT_BYTES_MAX,
+    UNSENT_BYTES_MAX,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -19,11 +27,6 @@ if TYPE_CHECKING:
     from penstock.kernel.pure.tail import Tail
     from penstock.kernel.pure.window import Window
 
-OWED_MAX = 64  # runs of unanswered publishes; a connection that mixes topics waits beyond this
-STUCK_INPUT_BYTES_MAX = 256 * KIB  # read ahead of a command that is still being decided
-UNSENT_BYTES_MAX = 1 * MIB  # a publisher that does not read its OKs is not read from
-CHUNK_BYTES = 256 * KIB  # deliveries queued before they are sent
-DRAIN_BYTES_MAX = 16 * MIB  # of a refused client, read and dropped before the close
 _HYSTERESIS_RDY_MIN = 64  # below this a refill is not worth waiting for
 
 _FRAME_HEAD = struct.Struct(">II")

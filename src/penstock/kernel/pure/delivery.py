@@ -10,16 +10,13 @@ import struct
 from typing import TYPE_CHECKING
 
 from penstock.kernel.interface import Source
-from penstock.kernel.pure.conn import CHUNK_BYTES
-from penstock.limits import MS
+from penstock.limits import CHUNK_BYTES, REFILL_NS
 
 if TYPE_CHECKING:
     from penstock.kernel.pure.block import Batch, Special
     from penstock.kernel.pure.conn import Conn
     from penstock.kernel.pure.engine import Engine
     from penstock.kernel.pure.window import Window
-
-REFILL_NS = 2 * MS  # a small refill waits so long for a better one
 
 _MESSAGE_HEAD = struct.Struct(">IIqH16s")
 _HEAD_BYTES = _MESSAGE_HEAD.size  # of a frame, before the body

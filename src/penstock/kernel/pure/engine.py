@@ -17,12 +17,11 @@ from penstock.kernel.pure.conn import Conn
 from penstock.kernel.pure.delivery import pump
 from penstock.kernel.pure.tail import Promise, Tail
 from penstock.kernel.pure.window import Window
-from penstock.limits import KIB
+from penstock.limits import RECEIVE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-RECEIVE_BYTES = 256 * KIB  # one recv; a smaller buffer splits more commands
 ROUNDS_MAX = 4  # of delivering and sending in one flush; then others get their turn
 SAMPLE_DRAWS = 100
 

@@ -24,7 +24,7 @@ from penstock.kernel.pure.flight import DELAYED, FLYING, GONE, RINGED, WAITING, 
 from penstock.kernel.pure.journal import Notes, cursor_entry, finished_entry, stray_entry
 from penstock.kernel.pure.ranges import Ranges
 from penstock.kernel.pure.strays import Strays
-from penstock.limits import MESSAGE_TIMEOUT_MAX_NS
+from penstock.limits import MESSAGE_TIMEOUT_MAX_NS, RING_SPAN_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from penstock.kernel.pure.engine import Engine
     from penstock.kernel.pure.tail import Tail
 
-RING_SPAN_MAX = 65_536  # offsets; one message held for hours must not keep the rest from moving on
 _DONE = int(Held.DONE)
 _NOT_IN_FLIGHT = int(Held.NOT_IN_FLIGHT)
 _NOT_OWNER = int(Held.NOT_OWNER)

@@ -1,0 +1,45 @@
+"""The constants of the C code that mirror a limit say the same as `limits.py`.
+
+They are constants there for the compiler to see; nothing but this test ties them together.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock import limits
+from penstock.kernel import fast
+
+FAST = Path(fast.__file__).parent
+CONSTANT = re.compile(r"^ {4}([A-Z][A-Z0-9_]+) = ([0-9x<A-F ]+)", re.MULTILINE)
+MIRRORS = [
+    ("conn.pyx", "NAME_BYTES_MAX", limits.NAME_BYTES_MAX),
+    ("conn.pxd", "OWED_MAX", limits.OWED_MAX),
+    ("cursor.pyx", "RING_SPAN_MAX", limits.RING_SPAN_MAX),
+    ("delivery.pyx", "CHUNK_BYTES", limits.CHUNK_BYTES),
+    ("delivery.pyx", "REFILL_NS", limits.REFILL_NS),
+    ("engine.pyx", "DRAIN_BYTES_MAX", limits.DRAIN_BYTES_MAX),
+    ("engine.pyx", "RECV_BYTES", limits.RECEIVE_BYTES),
+]
+
+
+def constants(file: str) -> dict[str, int]:
+    """What the enums of a module say, shifts worked out."""
+    found = {}
+    for name, text in CONSTANT.findall((FAST / file).read_text()):
+        value, _, shift = text.partition("<<")
+        found[name] = int(value, 0) << int(shift or 0)
+    return found
+
+
+@pytest.mark.parametrize(("file", "name", "limit"), MIRRORS)
+def test_a_constant_is_its_limit(file: str, name: str, limit: int) -> None:
+    assert constants(file)[name] == limit
+
+
+def test_shifts_and_hexadecimals_are_read() -> None:
+    assert constants("engine.pyx")["DRAIN_BYTES_MAX"] == 16 * 1024 * 1024
+    assert constants("batch.pyx")["SEQUENCE_MASK"] == 0xFFF
