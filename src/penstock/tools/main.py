@@ -36,6 +36,9 @@ VERBS = {
         "penstock.tools.channel", "channel_main", "list, make, change and remove channels"
     ),
     "pub": VerbEntry("penstock.tools.pub", "pub_main", "publish a message, or lines of input"),
+    "check": VerbEntry(
+        "penstock.tools.check", "check_main", "is all well? one line and an exit code"
+    ),
     "log": VerbEntry(
         "penstock.tools.log",
         "log_main",
