@@ -48,6 +48,7 @@ class Kind(Enum):
     BOOL = ""
     STRINGS = "value"  # a list: repeatable, and comma separated
     FLOATS = "value "  # the same, of numbers
+    REPEATED = "value  "  # a list whose members may hold commas: repeatable only
 
 
 class Effect(Enum):
@@ -149,7 +150,7 @@ def _take(values: dict[str, Any], flag: Flag, text: str) -> None:
         value = value_from_text(flag, text)
     except ValueError as error:
         raise UsageError(f'invalid value "{text}" for flag -{flag.name}: {error}') from error
-    if flag.kind in (Kind.STRINGS, Kind.FLOATS):
+    if flag.kind in (Kind.STRINGS, Kind.FLOATS, Kind.REPEATED):
         values[flag.name] = values.get(flag.name, ()) + value
     else:
         values[flag.name] = value
@@ -203,6 +204,7 @@ _FROM_TEXT: dict[Kind, Callable[[str], Any]] = {
     Kind.BOOL: _bool_from_text,
     Kind.STRINGS: _strings_from_text,
     Kind.FLOATS: _floats_from_text,
+    Kind.REPEATED: lambda text: (text,),
 }
 
 
@@ -222,7 +224,7 @@ def value_from_toml(flag: Flag, value: Any) -> Any:
             return value * limits.MS
         if flag.kind is Kind.BOOL and value in (0, 1):
             return bool(value)
-    elif isinstance(value, list) and flag.kind in (Kind.STRINGS, Kind.FLOATS):
+    elif isinstance(value, list) and flag.kind in (Kind.STRINGS, Kind.FLOATS, Kind.REPEATED):
         return tuple(part for item in value for part in value_from_text(flag, str(item)))
     raise ValueError(f"the type {type(value).__name__} does not fit")
 

@@ -1,0 +1,248 @@
+"""The file that `nsq_to_file` writes for one topic: its name, when it ends, and when its messages
+are safe.
+
+A message is a line: its body and a newline. What is written becomes safe with `sync`; only then may
+the messages be finished. With gzip each sync ends a member, so that what is safe can be read.
+
+The name comes from a template. `<REV>` stands for nothing, or for `-000000`, `-000001` and so on
+when a file of that name is there already. Files that are gzipped, or end by size or time, are
+made anew and never appended to; others are continued.
+
+With a work directory the file is written there and moved to the output directory when it is
+complete. The move never overwrites: it is a hard link, and then the old name is removed; where the
+two directories are on different disks the file is copied under a name that ends in `.partial`
+first.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from penstock import limits
+from penstock.errors import ConfigError
+
+REVISIONS_MAX = 1_000_000
+DIRECTORY_MODE = 0o770
+FILE_MODE = 0o640
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where files go and what they are called; the same for all topics."""
+
+    output_dir: Path
+    work_dir: Path | None
+    filename_format: str = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
+    datetime_format: str = "%Y-%m-%d_%H"
+    host: str = ""
+    gzip_level: int = 0  # 0: plain
+    rotate_bytes: int = 0
+    rotate_ns: int = 0
+    skip_empty: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gzip_level <= 9:
+            raise ConfigError("gzip-level", self.gzip_level, "must be 1 to 9")
+        if self.needs_revision and "<REV>" not in self.filename_format:
+            raise ConfigError(
+                "filename-format", self.filename_format, "must have <REV> with gzip, rotation or "
+                "a work directory, or files would meet",
+            )  # fmt: skip
+
+    @property
+    def needs_revision(self) -> bool:
+        return bool(self.gzip_level or self.rotate_bytes or self.rotate_ns or self._moves)
+
+    @property
+    def _moves(self) -> bool:
+        return self.work_dir is not None and self.work_dir != self.output_dir
+
+    @property
+    def exclusive(self) -> bool:
+        return bool(self.gzip_level or self.rotate_ns)
+
+    @property
+    def write_dir(self) -> Path:
+        return self.work_dir if self.work_dir is not None else self.output_dir
+
+    def name(self, topic: str, moment: str, revision: int) -> str:
+        """`revision` -1: none."""
+        text = self.filename_format.replace("<TOPIC>", topic).replace("<HOST>", self.host)
+        text = text.replace("<PID>", str(os.getpid())).replace("<DATETIME>", moment)
+        text = text.replace("<REV>", f"-{revision:06d}" if revision >= 0 else "")
+        return text + (".gz" if self.gzip_level and not text.endswith(".gz") else "")
+
+
+class ArchiveFile:
+    """`write`, then `sync`, and only then finish the messages. `close` at the end."""
+
+    def __init__(self, topic: str, layout: Layout, now_ns: Callable[[], int]) -> None:
+        self.topic = topic
+        self.path: Path | None = None  # of the open file
+        self.unsynced = 0  # messages
+        self._layout = layout
+        self._now_ns = now_ns
+        self._file: BinaryIO | None = None
+        self._member: gzip.GzipFile | None = None
+        self._moment = ""
+        self._opened_ns = 0
+        self._bytes = 0
+        self._fresh = False  # no message has been made safe in this file yet
+
+    # --- writing ---
+
+    def write(self, body: bytes) -> bool:
+        """True: it is the first of its file, and should be made safe at once."""
+        self.rotate_if_due()
+        if self._file is None:
+            self._open()
+        out = self._sink()
+        out.write(body)
+        out.write(b"\n")
+        self._bytes += len(body) + 1
+        self.unsynced += 1
+        return self._fresh
+
+    def _sink(self) -> BinaryIO:
+        file = cast(BinaryIO, self._file)
+        if not self._layout.gzip_level:
+            return file
+        if self._member is None:
+            self._member = gzip.GzipFile(
+                "", "wb", self._layout.gzip_level, file, self._now_ns() // limits.SECOND
+            )
+        return cast(BinaryIO, self._member)
+
+    def sync(self) -> None:
+        """What was written is on the disk when this returns. Raises OSError."""
+        if self._file is None:
+            return
+        if self._member is not None:
+            self._member.close()
+            self._member = None
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.unsynced = 0
+        self._fresh = False
+
+    # --- the end of a file ---
+
+    def rotate_if_due(self) -> bool:
+        """Close the file when it has had its time or its size. Call it now and then, messages or
+        not."""
+        if not self.due:
+            return False
+        self.close()
+        if not self._layout.skip_empty:
+            self._open()
+        return True
+
+    @property
+    def due(self) -> bool:
+        """Whether the open file has had its time or its size."""
+        layout = self._layout
+        if self._file is None:
+            return False
+        if self._moment != self._current_moment():
+            return True
+        if layout.rotate_bytes and self._bytes >= layout.rotate_bytes:
+            return True
+        return bool(layout.rotate_ns) and self._now_ns() - self._opened_ns >= layout.rotate_ns
+
+    def _current_moment(self) -> str:
+        local = time.localtime(self._now_ns() / limits.SECOND)
+        return time.strftime(self._layout.datetime_format, local)
+
+    def close(self) -> None:
+        """Make everything safe, and move the file to where it belongs. Raises OSError."""
+        if self._file is None or self.path is None:
+            return
+        self.sync()
+        self._file.close()
+        self._file = None
+        path, self.path = self.path, None
+        if self._layout.write_dir != self._layout.output_dir:
+            self._move(path)
+
+    # --- names ---
+
+    def _open(self) -> None:
+        layout = self._layout
+        self._moment = self._current_moment()
+        for revision in range(-1, REVISIONS_MAX):
+            name = layout.name(self.topic, self._moment, revision)
+            path, final = layout.write_dir / name, layout.output_dir / name
+            if layout.write_dir != layout.output_dir and final.exists():
+                continue
+            if self._try(path):
+                return
+        raise FileExistsError(
+            f"{layout.write_dir}: all names of {layout.filename_format} are taken"
+        )
+
+    def _try(self, path: Path) -> bool:
+        path.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        flags |= os.O_EXCL if self._layout.exclusive else os.O_APPEND
+        try:
+            descriptor = os.open(path, flags, FILE_MODE)
+        except FileExistsError:
+            return False
+        size = os.fstat(descriptor).st_size
+        if size and self._layout.rotate_bytes and size >= self._layout.rotate_bytes:
+            os.close(descriptor)
+            return False
+        _sync_directory(path.parent)
+        self._file = os.fdopen(descriptor, "wb", buffering=1 << 16)
+        self.path, self._bytes, self._opened_ns, self._fresh = path, size, self._now_ns(), True
+        return True
+
+    def _move(self, path: Path) -> None:
+        layout = self._layout
+        for revision in range(-1, REVISIONS_MAX):
+            final = layout.output_dir / layout.name(self.topic, self._moment, revision)
+            final.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+            try:
+                _link(path, final)
+            except FileExistsError:
+                continue
+            _sync_directory(final.parent)
+            path.unlink()
+            return
+        raise FileExistsError(f"{layout.output_dir}: no name is left for {path.name}")
+
+
+def _link(path: Path, final: Path) -> None:
+    """Give the file a second name. Raises FileExistsError."""
+    try:
+        os.link(path, final)
+    except OSError as error:
+        if isinstance(error, FileExistsError):
+            raise
+        _copy(path, final)  # another disk, or one without hard links
+
+
+def _copy(path: Path, final: Path) -> None:
+    partial = final.with_name(final.name + ".partial")
+    try:
+        shutil.copyfile(path, partial)
+        with partial.open("rb") as copied:
+            os.fsync(copied.fileno())
+        os.link(partial, final)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

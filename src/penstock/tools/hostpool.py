@@ -1,0 +1,94 @@
+"""Which of several addresses to use next, as `nsq_to_http` and `nsq_to_nsq` choose.
+
+No I/O: the caller asks for an address, uses it, and says how that went. Three ways to choose:
+
+- `round-robin`: one after the other, dead or not.
+- `hostpool`: one after the other of those that are alive. One that failed is dead for 30 s, and
+  for twice as long after each failure that follows, to a quarter of an hour.
+- `epsilon-greedy`: of those that are alive mostly the quickest one. With the chance epsilon one is
+  taken at random, so that the others' times stay known; epsilon begins at 0.3 and falls by a tenth
+  with each choice made to 0.01.
+
+When all are dead the one that comes back first is used: to try is better than to stand still.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from penstock import limits
+
+RETRY_NS = 30 * limits.SECOND
+RETRY_NS_MAX = 900 * limits.SECOND
+EPSILON_START = 0.3
+EPSILON_DECAY = 0.9
+EPSILON_MIN = 0.01
+SMOOTHING = 0.2  # weight of the newest time in a host's average
+
+MODES = ("hostpool", "epsilon-greedy", "round-robin")
+
+
+class Host:
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.dead_until_ns = 0  # 0: alive
+        self.retry_ns = RETRY_NS
+        self.average_ns = 0.0  # of its answers; 0: none yet
+
+
+class HostPool:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        mode: str,
+        mono_ns: Callable[[], int],
+        chance: random.Random,
+    ) -> None:
+        if not addresses:
+            raise ValueError("a pool needs an address")
+        if mode not in MODES:
+            raise ValueError(f"{mode!r} is none of {', '.join(MODES)}")
+        self.hosts = [Host(address) for address in addresses]
+        self._mode = mode
+        self._mono_ns = mono_ns
+        self._chance = chance
+        self._epsilon = EPSILON_START
+        self._turn = 0
+
+    def take(self) -> Host:
+        if self._mode == "round-robin":
+            return self._next_of(self.hosts)
+        now_ns = self._mono_ns()
+        alive = [host for host in self.hosts if host.dead_until_ns <= now_ns]
+        if not alive:
+            return min(self.hosts, key=lambda host: host.dead_until_ns)
+        if self._mode == "epsilon-greedy":
+            return self._greedy(alive)
+        return self._next_of(alive)
+
+    def _next_of(self, hosts: Sequence[Host]) -> Host:
+        host = hosts[self._turn % len(hosts)]
+        self._turn += 1
+        return host
+
+    def _greedy(self, alive: Sequence[Host]) -> Host:
+        explore = self._chance.random() < self._epsilon
+        self._epsilon = max(EPSILON_MIN, self._epsilon * EPSILON_DECAY)
+        unknown = [host for host in alive if not host.average_ns]
+        if unknown or explore:
+            return self._next_of(unknown or alive)
+        return min(alive, key=lambda host: host.average_ns)
+
+    def succeeded(self, host: Host, took_ns: int) -> None:
+        host.dead_until_ns = 0
+        host.retry_ns = RETRY_NS
+        took_ns = max(took_ns, 1)
+        if host.average_ns:
+            host.average_ns += SMOOTHING * (took_ns - host.average_ns)
+        else:
+            host.average_ns = float(took_ns)
+
+    def failed(self, host: Host) -> None:
+        host.dead_until_ns = self._mono_ns() + host.retry_ns
+        host.retry_ns = min(2 * host.retry_ns, RETRY_NS_MAX)

@@ -1,0 +1,293 @@
+"""`nsq_to_file`: archive the messages of topics in files, a line each.
+
+A message is finished only after an fsync of the file that holds it. A sync is made when as many
+messages wait for one as a connection may have in flight, after `--sync-interval`, and for the first
+message of each file. SIGHUP makes everything safe and goes on in new files. A failed write ends the
+program with exit code 1: what was not finished comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock import limits
+from penstock.client import Consumer, Message
+from penstock.command.flags import Flag, Kind
+from penstock.errors import FetchFailed
+from penstock.net.fetch import Fetcher
+from penstock.tools.archive_file import ArchiveFile, Layout
+from penstock.tools.client_options import consumer_changes
+from penstock.tools.utility import (
+    CONNECT_TIMEOUT,
+    CONSUMER_OPT,
+    LOG_LEVEL,
+    LOOKUPD_HTTP,
+    NSQD_TCP,
+    REQUEST_TIMEOUT,
+    VERSION,
+    Values,
+    WrongUse,
+    need_names,
+    need_source,
+    pause,
+    run_utility,
+    user_agent,
+)
+
+log = logging.getLogger("penstock.tools")
+
+PROGRAM = "nsq_to_file"
+ROTATION_LOOK_S = 0.5  # how often a file is asked whether its time has come
+
+FLAGS = (
+    VERSION,
+    LOG_LEVEL,
+    Flag("topic", Kind.STRINGS, (), "NSQ topic (may be repeated)"),
+    Flag("topic-pattern", Kind.STRING, "", "also topics that match this regular expression; new "
+         "ones are looked for (needs --lookupd-http-address)"),
+    Flag("topic-refresh", Kind.DURATION, 60 * limits.SECOND, "how often they are looked for"),
+    Flag("channel", Kind.STRING, "nsq_to_file", "NSQ channel"),
+    Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight"),
+    Flag("output-dir", Kind.STRING, "/tmp", "directory of complete files"),
+    Flag("work-dir", Kind.STRING, "", "directory of files in work (default: the output directory)"),
+    Flag("datetime-format", Kind.STRING, "%Y-%m-%d_%H", "strftime format of <DATETIME>; a new "
+         "value is a new file"),
+    Flag("filename-format", Kind.STRING, "<TOPIC>.<HOST><REV>.<DATETIME>.log", "of <TOPIC>, <HOST>,"
+         " <PID>, <DATETIME> and <REV>, which tells files of the same name apart"),
+    Flag("host-identifier", Kind.STRING, "", "for <HOST>; may hold <SHORT_HOST> and <HOSTNAME>"),
+    Flag("gzip", Kind.BOOL, False, "gzip the files"),
+    Flag("gzip-level", Kind.INT, 6, "1 to 9"),
+    Flag("skip-empty-files", Kind.BOOL, False, "make no file before there is a message for it"),
+    Flag("rotate-size", Kind.INT, 0, "a new file when this many bytes are written (0: off)"),
+    Flag("rotate-interval", Kind.DURATION, 0, "a new file after so long (0: off)"),
+    Flag("sync-interval", Kind.DURATION, 30 * limits.SECOND, "the longest time between fsyncs"),
+    NSQD_TCP,
+    LOOKUPD_HTTP,
+    CONSUMER_OPT,
+    CONNECT_TIMEOUT,
+    REQUEST_TIMEOUT,
+)  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run_utility(PROGRAM, FLAGS, argv, _check, _main)
+
+
+def _check(values: Values) -> None:
+    pattern = values["topic_pattern"]
+    if not pattern or values["topic"]:
+        need_names("topic", *values["topic"])
+    need_names("channel", values["channel"])
+    need_source(values)
+    if pattern and not values["lookupd_http_address"]:
+        raise WrongUse("--topic-pattern needs --lookupd-http-address")
+    try:
+        values["pattern"] = re.compile(pattern) if pattern else None
+    except re.error as error:
+        raise WrongUse(f"--topic-pattern {pattern!r}: {error}") from error
+    for name in ("topic_refresh_ns", "sync_interval_ns", "max_in_flight"):
+        if values[name] <= 0:
+            flag = name.removesuffix("_ns").replace("_", "-")
+            raise WrongUse(f"--{flag} {values[name]}: must be above 0")
+    for name in ("rotate_size", "rotate_interval_ns"):
+        if values[name] < 0:
+            flag = name.removesuffix("_ns").replace("_", "-")
+            raise WrongUse(f"--{flag} {values[name]}: must be 0 or more")
+    if values["gzip"] and not 1 <= values["gzip_level"] <= 9:
+        raise WrongUse(f"--gzip-level {values['gzip_level']}: must be 1 to 9")
+    values["layout"] = _layout(values)
+    values["changes"] = {
+        "user_agent": user_agent(PROGRAM),
+        "max_in_flight": values["max_in_flight"],
+        "auto_touch": True,  # a message may wait longer for its sync than its timeout
+        **consumer_changes(values["consumer_opt"]),
+    }
+
+
+def _layout(values: Values) -> Layout:
+    hostname = socket.gethostname()
+    short = hostname.partition(".")[0]
+    host = values["host_identifier"] or "<SHORT_HOST>"
+    return Layout(
+        output_dir=Path(values["output_dir"]),
+        work_dir=Path(values["work_dir"]) if values["work_dir"] else None,
+        filename_format=values["filename_format"],
+        datetime_format=values["datetime_format"],
+        host=host.replace("<SHORT_HOST>", short).replace("<HOSTNAME>", hostname),
+        gzip_level=values["gzip_level"] if values["gzip"] else 0,
+        rotate_bytes=values["rotate_size"],
+        rotate_ns=values["rotate_interval_ns"],
+        skip_empty=values["skip_empty_files"],
+    )
+
+
+class Archiver:
+    """One topic: a consumer, a file, and the messages that wait for a sync."""
+
+    def __init__(self, topic: str, values: Values) -> None:
+        self.topic = topic
+        self.consumer = Consumer(
+            topic,
+            values["channel"],
+            values["nsqd_tcp_address"],
+            lookupds=values["lookupd_http_address"],
+            **values["changes"],
+        )
+        self._file = ArchiveFile(topic, values["layout"], time.time_ns)
+        self._in_flight_max = values["changes"]["max_in_flight"]
+        self._sync_s = values["sync_interval_ns"] / limits.SECOND
+        self._waiting: list[Message] = []  # written, not safe
+        self._lock = asyncio.Lock()  # of the file: its calls run in a thread, one at a time
+        self._synced_s = time.monotonic()
+
+    async def run(self) -> None:
+        """Until the consumer is stopped. Raises OSError when something can't be written."""
+        looking = asyncio.create_task(self._look())
+        writing = asyncio.create_task(self._write())
+        try:
+            await asyncio.wait([looking, writing], return_when=asyncio.FIRST_COMPLETED)
+            for task in (looking, writing):
+                if task.done():
+                    task.result()
+            await self.close_file()
+        finally:
+            looking.cancel()
+            writing.cancel()
+            await asyncio.wait([looking, writing])
+
+    async def _write(self) -> None:
+        async for message in self.consumer:
+            async with self._lock:
+                await self._rotate_if_due()
+                first = self._file.write(message.body)
+                self._waiting.append(message)
+                if first or len(self._waiting) >= self._enough:
+                    await self._sync()
+
+    @property
+    def _enough(self) -> int:
+        """So many messages stand still on one connection at most: it must not run dry."""
+        in_flight_max: int = self._in_flight_max
+        return max(1, in_flight_max // max(1, len(self.consumer.addresses)))
+
+    async def _look(self) -> None:
+        """What time alone brings about."""
+        while True:
+            await asyncio.sleep(min(ROTATION_LOOK_S, self._sync_s))
+            async with self._lock:
+                await self._rotate_if_due()
+                if self._waiting and time.monotonic() - self._synced_s >= self._sync_s:
+                    await self._sync()
+
+    async def _rotate_if_due(self) -> None:
+        if self._file.due:
+            await asyncio.to_thread(self._file.rotate_if_due)
+            self._finish()
+
+    async def _sync(self) -> None:
+        await asyncio.to_thread(self._file.sync)
+        self._finish()
+
+    async def close_file(self) -> None:
+        """Everything is safe and finished; the next message begins a new file."""
+        async with self._lock:
+            await asyncio.to_thread(self._file.close)
+            self._finish()
+
+    def _finish(self) -> None:
+        self._synced_s = time.monotonic()
+        waiting, self._waiting = self._waiting, []
+        for message in waiting:
+            message.fin()
+
+
+class Archive:
+    """All topics. The first failure of one ends all."""
+
+    def __init__(self, values: Values, stop: asyncio.Event) -> None:
+        self._values = values
+        self._stop = stop
+        self._archivers: dict[str, Archiver] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._reopening: set[asyncio.Task[None]] = set()
+        self.failure: BaseException | None = None
+
+    async def add(self, topic: str) -> None:
+        if topic in self._archivers:
+            return
+        archiver = self._archivers[topic] = Archiver(topic, self._values)
+        await archiver.consumer.start()
+        task = asyncio.create_task(archiver.run())
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def reopen(self) -> None:
+        """SIGHUP."""
+        log.info("SIGHUP: new files")
+        for archiver in self._archivers.values():
+            task = asyncio.create_task(archiver.close_file())
+            self._reopening.add(task)
+            task.add_done_callback(self._reopening.discard)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = self.failure or task.exception()
+            self._stop.set()
+
+    async def close(self) -> None:
+        for archiver in self._archivers.values():
+            archiver.consumer.stop()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await asyncio.gather(*(one.consumer.close() for one in self._archivers.values()))
+
+
+async def _main(values: Values, stop: asyncio.Event) -> int:
+    archive = Archive(values, stop)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, archive.reopen)
+    try:
+        for topic in dict.fromkeys(values["topic"]):
+            await archive.add(topic)
+        if values["pattern"] is None:
+            await stop.wait()
+        else:
+            await _follow(values, archive, stop)
+    finally:
+        await archive.close()
+    if archive.failure is not None:
+        raise archive.failure
+    return 0
+
+
+async def _follow(values: Values, archive: Archive, stop: asyncio.Event) -> None:
+    """Take up topics that match the pattern as lookupds come to know them."""
+    fetcher = Fetcher(
+        values["http_client_connect_timeout_ns"], values["http_client_request_timeout_ns"]
+    )
+    try:
+        while not stop.is_set():
+            for lookupd in values["lookupd_http_address"]:
+                try:
+                    document = await fetcher.get_json(f"http://{lookupd}/topics")
+                except FetchFailed as error:
+                    log.warning("%s", error)
+                    continue
+                for topic in sorted(document["topics"]):
+                    if values["pattern"].search(topic):
+                        await archive.add(topic)
+            await pause(stop, values["topic_refresh_ns"] / limits.SECOND)
+    finally:
+        await fetcher.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""`nsq_to_http`: give each message to an HTTP server, and finish it when the server has taken it.
+
+POST sends the body; any 2xx is taken. GET puts the escaped body into the URL in place of `%s`; only
+200 is taken. Anything else gives the message back, and the consumer backs off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Sequence
+from urllib.parse import quote_from_bytes, urlsplit
+
+from penstock import limits
+from penstock.client import Consumer, Message
+from penstock.command.flags import Flag, Kind
+from penstock.errors import FetchFailed, PenstockError
+from penstock.net.fetch import Fetcher
+from penstock.tools.client_options import consumer_changes
+from penstock.tools.hostpool import MODES, Host, HostPool
+from penstock.tools.status import Status
+from penstock.tools.utility import (
+    CONNECT_TIMEOUT,
+    CONSUMER_OPT,
+    LOG_LEVEL,
+    LOOKUPD_HTTP,
+    NSQD_TCP,
+    REQUEST_TIMEOUT,
+    VERSION,
+    Values,
+    WrongUse,
+    consume_until,
+    need_names,
+    need_source,
+    run_utility,
+    user_agent,
+)
+
+PROGRAM = "nsq_to_http"
+CONTENT_TYPE = "application/octet-stream"
+ALL = "all"  # each message to every address; taken when all have taken it
+
+FLAGS = (
+    VERSION,
+    LOG_LEVEL,
+    Flag("topic", Kind.STRING, "", "NSQ topic"),
+    Flag("channel", Kind.STRING, "nsq_to_http", "NSQ channel"),
+    Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight"),
+    Flag("post", Kind.REPEATED, (), "URL to POST to (may be repeated)"),
+    Flag("get", Kind.REPEATED, (), "URL to GET, with one %s for the body (may be repeated)"),
+    Flag("mode", Kind.STRING, "hostpool", "which address: hostpool, epsilon-greedy, round-robin, "
+         "or all", choices=(*MODES, ALL)),
+    Flag("n", Kind.INT, 100, "number of requests at once"),
+    Flag("sample", Kind.FLOATS, (), "share of the messages to send, above 0 to 1 (default 1)"),
+    Flag("content-type", Kind.STRING, "", f"of a POST (default {CONTENT_TYPE})"),
+    Flag("header", Kind.REPEATED, (), 'header of the requests, as "Name: value" (may be repeated)'),
+    Flag("status-every", Kind.INT, 250, "log figures after so many requests (0: never)"),
+    NSQD_TCP,
+    LOOKUPD_HTTP,
+    CONSUMER_OPT,
+    CONNECT_TIMEOUT,
+    REQUEST_TIMEOUT,
+)  # fmt: skip
+
+
+class NotTaken(PenstockError):
+    """The server did not take a message."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run_utility(PROGRAM, FLAGS, argv, _check, _main)
+
+
+def _check(values: Values) -> None:
+    need_names("topic", values["topic"])
+    need_names("channel", values["channel"])
+    need_source(values)
+    if bool(values["post"]) == bool(values["get"]):
+        raise WrongUse("give --post or --get, one of them")
+    for url in (*values["post"], *values["get"]):
+        if urlsplit(url.replace("%s", "x")).scheme not in ("http", "https"):
+            raise WrongUse(f"{url!r} is no http or https URL")
+    for url in values["get"]:
+        if url.count("%s") != 1:
+            raise WrongUse(f"--get {url!r}: must have exactly one %s")
+    if values["content_type"] and not values["post"]:
+        raise WrongUse("--content-type only goes with --post")
+    for name in ("n", "max_in_flight"):
+        if values[name] < 1:
+            raise WrongUse(f"--{name.replace('_', '-')} {values[name]}: must be 1 or more")
+    sample = values["sample"][-1] if values["sample"] else 1.0
+    if not 0 < sample <= 1:
+        raise WrongUse(f"--sample {sample}: must be above 0 and 1 at most")
+    values["share"] = sample
+    values["headers"] = dict(map(_header, values["header"]))
+    if values["post"]:
+        values["headers"].setdefault("Content-Type", values["content_type"] or CONTENT_TYPE)
+    values["headers"].setdefault("User-Agent", user_agent(PROGRAM))
+    values["changes"] = {
+        "user_agent": user_agent(PROGRAM),
+        "max_in_flight": values["max_in_flight"],
+        **consumer_changes(values["consumer_opt"]),
+    }
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    name, value = name.strip(), value.strip()
+    if not colon or not name or not value:
+        raise WrongUse(f'--header {text!r}: must be "Name: value"')
+    if not name.isascii() or any(c in text for c in "\r\n"):
+        raise WrongUse(f"--header {text!r}: has bytes that no header may have")
+    return name, value
+
+
+class Sender:
+    def __init__(self, values: Values, fetcher: Fetcher, status: Status) -> None:
+        self._method = "POST" if values["post"] else "GET"
+        self._headers = values["headers"]
+        self._fetcher = fetcher
+        self._status = status
+        self._share = values["share"]
+        self._random = random.Random()
+        self._to_all = values["mode"] == ALL
+        mode = "round-robin" if self._to_all else values["mode"]
+        urls = values["post"] or values["get"]
+        self._pool = HostPool(urls, mode, time.monotonic_ns, self._random)
+
+    async def __call__(self, message: Message) -> None:
+        """A handler: to return means that the message is taken."""
+        if self._share < 1 and self._random.random() >= self._share:
+            return
+        if self._to_all:
+            await asyncio.gather(*(self._send(host, message.body) for host in self._pool.hosts))
+        else:
+            await self._send(self._pool.take(), message.body)
+
+    async def _send(self, host: Host, body: bytes) -> None:
+        began_ns = time.monotonic_ns()
+        try:
+            status = await self._request(host.address, body)
+        except FetchFailed:
+            self._pool.failed(host)
+            raise
+        took_ns = time.monotonic_ns() - began_ns
+        self._status.note(host.address, took_ns)
+        taken = status == 200 if self._method == "GET" else 200 <= status < 300
+        if not taken:
+            self._pool.failed(host)
+            raise NotTaken(f"{host.address}: got response {status}")
+        self._pool.succeeded(host, took_ns)
+
+    async def _request(self, url: str, body: bytes) -> int:
+        if self._method == "GET":
+            url, body = url.replace("%s", quote_from_bytes(body, safe="")), b""
+        answer = await self._fetcher.request(self._method, url, body, self._headers)
+        return answer.status
+
+
+async def _main(values: Values, stop: asyncio.Event) -> int:
+    fetcher = Fetcher(
+        values["http_client_connect_timeout_ns"],
+        values["http_client_request_timeout_ns"],
+        answer_bytes_max=limits.MIB,
+    )
+    try:
+        sender = Sender(values, fetcher, Status(values["status_every"]))
+        consumer = Consumer(
+            values["topic"],
+            values["channel"],
+            values["nsqd_tcp_address"],
+            lookupds=values["lookupd_http_address"],
+            **values["changes"],
+        )
+        await consume_until(stop, [(consumer, sender)], values["n"])
+    finally:
+        await fetcher.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""`nsq_to_nsq`: publish the messages of topics to other nsqds.
+
+A message is finished when its destination has said OK, and given back when it has not. JSON
+messages may be filtered by a field, and cut down to some fields; what is not JSON is dropped then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import random
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.client import Consumer, Message, Producer
+from penstock.command.flags import Flag, Kind
+from penstock.errors import ClientError
+from penstock.tools.client_options import consumer_changes, producer_changes
+from penstock.tools.hostpool import MODES, HostPool
+from penstock.tools.status import Status
+from penstock.tools.utility import (
+    CONNECT_TIMEOUT,
+    CONSUMER_OPT,
+    LOG_LEVEL,
+    LOOKUPD_HTTP,
+    NSQD_TCP,
+    PRODUCER_OPT,
+    VERSION,
+    Values,
+    WrongUse,
+    consume_until,
+    need_names,
+    need_source,
+    run_utility,
+    user_agent,
+)
+
+log = logging.getLogger("penstock.tools")
+
+PROGRAM = "nsq_to_nsq"
+
+FLAGS = (
+    VERSION,
+    LOG_LEVEL,
+    Flag("topic", Kind.STRINGS, (), "NSQ topic to read (may be repeated)"),
+    Flag("channel", Kind.STRING, "nsq_to_nsq", "NSQ channel"),
+    Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight"),
+    Flag("destination-topic", Kind.STRING, "", "topic to publish to (default: the same)"),
+    Flag("destination-nsqd-tcp-address", Kind.STRINGS, (), "nsqd to publish to (may be repeated)"),
+    Flag("mode", Kind.STRING, "hostpool", "which destination: hostpool, epsilon-greedy or "
+         "round-robin", choices=MODES),
+    Flag("require-json-field", Kind.STRING, "", "only pass JSON messages that have this field"),
+    Flag("require-json-value", Kind.STRING, "", "only pass those where it has this value"),
+    Flag("whitelist-json-field", Kind.STRINGS, (), "pass only these fields (may be repeated)"),
+    Flag("status-every", Kind.INT, 250, "log figures after so many messages (0: never)"),
+    NSQD_TCP,
+    LOOKUPD_HTTP,
+    CONSUMER_OPT,
+    PRODUCER_OPT,
+    CONNECT_TIMEOUT,
+)  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run_utility(PROGRAM, FLAGS, argv, _check, _main)
+
+
+def _check(values: Values) -> None:
+    need_names("topic", *values["topic"])
+    need_names("channel", values["channel"])
+    if values["destination_topic"]:
+        need_names("topic", values["destination_topic"])
+    need_source(values)
+    if not values["destination_nsqd_tcp_address"]:
+        raise WrongUse("--destination-nsqd-tcp-address required")
+    if values["require_json_value"] and not values["require_json_field"]:
+        raise WrongUse("--require-json-value needs --require-json-field")
+    if values["max_in_flight"] < 1:
+        raise WrongUse(f"--max-in-flight {values['max_in_flight']}: must be 1 or more")
+    values["changes"] = {
+        "user_agent": user_agent(PROGRAM),
+        "max_in_flight": values["max_in_flight"],
+        **consumer_changes(values["consumer_opt"]),
+    }
+    values["producer_changes"] = {
+        "user_agent": user_agent(PROGRAM),
+        **producer_changes(values["producer_opt"]),
+    }
+
+
+class Filter:
+    """What becomes of a body: bytes to publish, or None to drop it."""
+
+    def __init__(self, field: str, value: str, kept: Sequence[str]) -> None:
+        self._field = field
+        self._value = value
+        self._kept = kept
+
+    def __call__(self, body: bytes) -> bytes | None:
+        if not self._field and not self._kept:
+            return body
+        try:
+            document = json.loads(body)
+        except (ValueError, RecursionError):
+            log.warning("a message of %d bytes is not JSON: dropped", len(body))
+            return None
+        if not isinstance(document, dict):
+            return None
+        if self._field and not self._passes(document):
+            return None
+        if not self._kept:
+            return body
+        kept = {name: document[name] for name in self._kept if name in document}
+        return json.dumps(kept, separators=(",", ":"), ensure_ascii=False).encode()
+
+    def _passes(self, document: dict[str, Any]) -> bool:
+        if self._field not in document:
+            return False
+        if not self._value:
+            return True
+        found = document[self._field]
+        if isinstance(found, str):
+            return found == self._value
+        if isinstance(found, bool) or found is None:
+            return json.dumps(found) == self._value
+        try:
+            return bool(found == float(self._value))
+        except ValueError:
+            return False
+
+
+class Forwarder:
+    def __init__(
+        self, topic: str, producers: dict[str, Producer], pool: HostPool, filter: Filter,
+        status: Status,
+    ) -> None:  # fmt: skip
+        self._topic = topic
+        self._producers = producers
+        self._pool = pool
+        self._filter = filter
+        self._status = status
+
+    async def __call__(self, message: Message) -> None:
+        body = self._filter(message.body)
+        if not body:
+            return
+        host = self._pool.take()
+        began_ns = time.monotonic_ns()
+        try:
+            await self._producers[host.address].pub(self._topic, body)
+        except ClientError:
+            self._pool.failed(host)
+            raise
+        took_ns = time.monotonic_ns() - began_ns
+        self._pool.succeeded(host, took_ns)
+        self._status.note(host.address, took_ns)
+
+
+async def _main(values: Values, stop: asyncio.Event) -> int:
+    addresses = list(dict.fromkeys(values["destination_nsqd_tcp_address"]))
+    pool = HostPool(addresses, values["mode"], time.monotonic_ns, random.Random())
+    chosen = Filter(
+        values["require_json_field"], values["require_json_value"], values["whitelist_json_field"]
+    )
+    status = Status(values["status_every"])
+    async with contextlib.AsyncExitStack() as stack:
+        producers = {
+            address: await stack.enter_async_context(
+                Producer(address, connect_required=False, **values["producer_changes"])
+            )
+            for address in addresses
+        }
+        work = []
+        for topic in values["topic"]:
+            consumer = Consumer(
+                topic,
+                values["channel"],
+                values["nsqd_tcp_address"],
+                lookupds=values["lookupd_http_address"],
+                **values["changes"],
+            )
+            name = values["destination_topic"] or topic
+            work.append((consumer, Forwarder(name, producers, pool, chosen, status)))
+        await consume_until(stop, work, values["max_in_flight"])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

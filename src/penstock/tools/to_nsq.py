@@ -1,0 +1,221 @@
+"""`to_nsq`: publish each record of the standard input to every nsqd that is named.
+
+Records end at a delimiter byte; empty ones are left out, a last one without a delimiter is whole.
+It ends at the end of the input, when all of them have said OK.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+from penstock import limits
+from penstock.client import Producer
+from penstock.command.flags import Flag, Kind
+from penstock.errors import PenstockError
+from penstock.tools import terminal
+from penstock.tools.client_options import producer_changes
+from penstock.tools.utility import (
+    LOG_LEVEL,
+    NSQD_TCP,
+    PRODUCER_OPT,
+    VERSION,
+    Values,
+    WrongUse,
+    need_names,
+    pause,
+    run_utility,
+    user_agent,
+)
+
+PROGRAM = "to_nsq"
+READ_BYTES = 64 * limits.KIB
+CHUNKS_AHEAD = 4  # read before they are published
+UNANSWERED_MAX = 1000  # publishes on their way to one nsqd
+RATE_STEPS = 20  # a second of a limited rate is so many small bursts
+
+FLAGS = (
+    VERSION,
+    LOG_LEVEL,
+    Flag("topic", Kind.STRING, "", "NSQ topic to publish to"),
+    Flag("delimiter", Kind.STRING, "\n", "byte that ends a record (default: newline)"),
+    Flag("rate", Kind.INT, 0, "records a second (0: as fast as it goes)"),
+    NSQD_TCP,
+    PRODUCER_OPT,
+)
+_ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run_utility(PROGRAM, FLAGS, argv, _check, _main)
+
+
+def _check(values: Values) -> None:
+    need_names("topic", values["topic"])
+    if not values["nsqd_tcp_address"]:
+        raise WrongUse("--nsqd-tcp-address required")
+    given: str = values["delimiter"]
+    delimiter = _ESCAPES.get(given, given)
+    values["delimiter_byte"] = delimiter.encode("utf-8", "surrogateescape")
+    if len(values["delimiter_byte"]) != 1:
+        raise WrongUse(f"--delimiter {values['delimiter']!r}: must be a single byte")
+    if values["rate"] < 0:
+        raise WrongUse(f"--rate {values['rate']}: must be 0 or more")
+    values["changes"] = {
+        "user_agent": user_agent(PROGRAM),
+        **producer_changes(values["producer_opt"]),
+    }
+
+
+class Records:
+    """Cuts bytes into records, whatever the pieces they come in."""
+
+    def __init__(self, delimiter: bytes) -> None:
+        self._delimiter = delimiter
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        *whole, self._rest = (self._rest + data).split(self._delimiter)
+        return [record for record in whole if record]
+
+    def end(self) -> list[bytes]:
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
+
+
+class Input:
+    """Reads a descriptor in a thread of its own: a read of a terminal, a pipe or a file may block
+    for ever, and must not keep a signal from ending the program."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._loop = asyncio.get_running_loop()
+        self._room = threading.Semaphore(CHUNKS_AHEAD)
+        self._chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+        threading.Thread(target=self._read, daemon=True, name="input").start()
+
+    def _read(self) -> None:
+        data = b"x"
+        while data:
+            self._room.acquire()
+            try:
+                data = os.read(self._descriptor, READ_BYTES)
+            except OSError as error:
+                self._give(error)
+                return
+            self._give(data)
+
+    def _give(self, chunk: bytes | OSError) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended before the input
+            self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
+
+    async def next(self) -> bytes:
+        """Empty at the end. Raises OSError."""
+        chunk = await self._chunks.get()
+        self._room.release()
+        if isinstance(chunk, OSError):
+            raise chunk
+        return chunk
+
+
+class Publisher:
+    """One record to every nsqd. The first failure is kept, and ends the program."""
+
+    def __init__(self, topic: str, producers: Sequence[Producer], on_failure: Callable[[], None]):
+        self.published = 0  # records that every nsqd has said OK to
+        self.failure: BaseException | None = None
+        self._topic = topic
+        self._producers = producers
+        self._on_failure = on_failure
+        self._unanswered = 0
+        self._room = asyncio.Event()
+
+    async def publish(self, record: bytes) -> None:
+        while self._unanswered >= UNANSWERED_MAX and self.failure is None:
+            self._room.clear()
+            await self._room.wait()
+        if self.failure is not None:
+            return
+        self._unanswered += 1
+        left = len(self._producers)
+
+        def answered(done: asyncio.Future[None]) -> None:
+            nonlocal left
+            left -= 1
+            if not done.cancelled() and done.exception() is not None:
+                self._fail(done.exception())
+            if left == 0:
+                self._unanswered -= 1
+                self.published += 1
+                self._room.set()
+
+        for producer in self._producers:
+            producer.pub(self._topic, record).add_done_callback(answered)
+
+    async def settle(self) -> None:
+        """Wait for all answers."""
+        while self._unanswered and self.failure is None:
+            self._room.clear()
+            await self._room.wait()
+
+    def _fail(self, error: BaseException | None) -> None:
+        self.failure = self.failure or error
+        self._room.set()
+        self._on_failure()
+
+
+async def _main(values: Values, stop: asyncio.Event) -> int:
+    async with contextlib.AsyncExitStack() as stack:
+        producers = [
+            await stack.enter_async_context(Producer(address, **values["changes"]))
+            for address in dict.fromkeys(values["nsqd_tcp_address"])
+        ]
+        publisher = Publisher(values["topic"], producers, stop.set)
+        await _publish_input(values, publisher, stop)
+        if publisher.failure is not None:
+            raise PenstockError(
+                f"{publisher.failure} (published before that: {publisher.published})"
+            ) from publisher.failure
+    return 0
+
+
+async def _publish_input(values: Values, publisher: Publisher, stop: asyncio.Event) -> None:
+    source, records = Input(sys.stdin.fileno()), Records(values["delimiter_byte"])
+    progress = terminal.Progress("published")
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        while not stop.is_set():
+            reading = asyncio.create_task(source.next())
+            await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                reading.cancel()
+                break
+            data = reading.result()
+            await _publish_all(values["rate"], records.feed(data), publisher, stop)
+            progress.show(publisher.published)
+            if not data:
+                await _publish_all(values["rate"], records.end(), publisher, stop)
+                break
+        await publisher.settle()
+    finally:
+        stopping.cancel()
+        progress.end()
+
+
+async def _publish_all(
+    rate: int, bodies: list[bytes], publisher: Publisher, stop: asyncio.Event
+) -> None:
+    burst = max(1, rate // RATE_STEPS) if rate else len(bodies)
+    for start in range(0, len(bodies), burst or 1):
+        for body in bodies[start : start + burst]:
+            await publisher.publish(body)
+        if stop.is_set() or (rate and not await pause(stop, burst / rate)):
+            return
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""What the NSQ utilities share: their flags, how they start, and how they end.
+
+The flags are Go's, as with the daemons. Exit codes are the utilities' own: 0 after --help,
+--version, SIGINT and SIGTERM and at a wanted end, 1 for everything that is wrong, the command
+line included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import platform
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from penstock import __version__, limits
+from penstock.client import Consumer, Message
+from penstock.command import logs
+from penstock.command.flags import Flag, HelpWanted, Kind, Resolved, UsageError, resolve, usage
+from penstock.command.run import loop_factory, raise_descriptor_limit
+from penstock.errors import ConfigError, PenstockError
+from penstock.wire.names import is_valid_name
+
+EXIT_FAILED = 1
+
+VERSION = Flag("version", Kind.BOOL, False, "print version string")
+LOG_LEVEL = Flag("log-level", Kind.STRING, "info", "set log verbosity",
+                 choices=("debug", "info", "warn", "error", "fatal"))  # fmt: skip
+NSQD_TCP = Flag("nsqd-tcp-address", Kind.STRINGS, (), "nsqd TCP address (may be repeated)")
+LOOKUPD_HTTP = Flag(
+    "lookupd-http-address", Kind.STRINGS, (), "nsqlookupd HTTP address (may be repeated)"
+)
+CONSUMER_OPT = Flag("consumer-opt", Kind.REPEATED, (), "option of the consumer as name,value; a "
+                    "bare name is true (may be repeated)")  # fmt: skip
+PRODUCER_OPT = Flag("producer-opt", Kind.REPEATED, (), "option of the producer as name,value; a "
+                    "bare name is true (may be repeated)")  # fmt: skip
+CONNECT_TIMEOUT = Flag(
+    "http-client-connect-timeout", Kind.DURATION, 2 * limits.SECOND, "timeout for HTTP connect"
+)
+REQUEST_TIMEOUT = Flag(
+    "http-client-request-timeout", Kind.DURATION, 20 * limits.SECOND, "timeout for HTTP request"
+)
+
+Values = dict[str, Any]
+Main = Callable[[Values, asyncio.Event], Coroutine[Any, Any, int]]
+
+
+class WrongUse(PenstockError):
+    """Flags that do not go together, or one that is missing."""
+
+
+def version_line(program: str) -> str:
+    return f"{program} v{__version__} (built w/python{platform.python_version()})"
+
+
+def user_agent(program: str) -> str:
+    return f"{program}/{__version__} penstock/{__version__}"
+
+
+def run_utility(
+    program: str,
+    flags: Sequence[Flag],
+    argv: Sequence[str] | None,
+    check: Callable[[Values], None],
+    main: Main,
+) -> int:
+    """`check` raises WrongUse; `main` gets the values of the flags by attribute name, and an event
+    that a signal sets."""
+    try:
+        resolved = _resolve(flags, sys.argv[1:] if argv is None else argv)
+        if resolved.values["version"]:
+            print(version_line(program))
+            return 0
+        check(resolved.values)
+    except HelpWanted:
+        print(usage(program, flags), end="")
+        return 0
+    except UsageError as error:
+        print(f"{error}\n{usage(program, flags)}", end="", file=sys.stderr)
+        return EXIT_FAILED
+    except (ConfigError, WrongUse) as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    handler = logs.set_up(resolved.values.get("log_level", "info"), f"[{program}] ", "text")
+    try:
+        return _run(program, resolved.values, main)
+    finally:
+        logs.tear_down(handler)
+
+
+def _resolve(flags: Sequence[Flag], arguments: Sequence[str]) -> Resolved:
+    return resolve(flags, arguments, {})  # the utilities have never read the environment
+
+
+def _run(program: str, values: Values, main: Main) -> int:
+    raise_descriptor_limit()
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(_until_signal(values, main))
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has seen enough
+        return 0
+    except (PenstockError, OSError) as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+async def _until_signal(values: Values, main: Main) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    return await main(values, stop)
+
+
+async def pause(stop: asyncio.Event, seconds: float) -> bool:
+    """Wait so long, or until the stop. True: go on."""
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return True
+    return False
+
+
+async def consume_until(
+    stop: asyncio.Event,
+    work: Sequence[tuple[Consumer, Callable[[Message], Coroutine[Any, Any, None]]]],
+    concurrency: int,
+) -> None:
+    """Run each handler on its consumer until the stop; what is in hand is settled first."""
+    async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        for consumer, _ in work:
+            await stack.enter_async_context(consumer)
+        for consumer, handler in work:
+            group.create_task(consumer.run(handler, concurrency=concurrency))
+        await stop.wait()
+        for consumer, _ in work:
+            consumer.stop()
+
+
+def need_names(kind: str, *names: str) -> None:
+    if not names:
+        raise WrongUse(f"--{kind} required")
+    for name in names:
+        if not is_valid_name(name.encode("utf-8", "surrogateescape")):
+            raise WrongUse(f"--{kind} {name!r}: a valid {kind} name is required")
+
+
+def need_source(values: Values, tcp: str = "nsqd_tcp_address") -> None:
+    """Messages come from nsqds that are named, or from those that lookupds know."""
+    given, lookupds = values[tcp], values["lookupd_http_address"]
+    name = tcp.replace("_", "-")
+    if not given and not lookupds:
+        raise WrongUse(f"--{name} or --lookupd-http-address required")
+    if given and lookupds:
+        raise WrongUse(f"use --{name} or --lookupd-http-address not both")

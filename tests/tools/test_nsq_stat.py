@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock import __version__
+from penstock.tools.nsq_stat import ChannelSum, main, row_text
+
+
+@pytest.fixture(scope="module")
+def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Daemon]]:
+    path = tmp_path_factory.mktemp("stat")
+    with Daemon(path / "a") as first, Daemon(path / "b") as second:
+        for daemon in (first, second):
+            post(daemon, "/channel/create?topic=t&channel=c", create_topic=True)
+            post(daemon, "/pub?topic=t", b"x")
+        yield [first, second]
+
+
+def post(daemon: Daemon, target: str, body: bytes = b"", create_topic: bool = False) -> None:
+    if create_topic:
+        post(daemon, "/topic/create?topic=t")
+    url = f"http://127.0.0.1:{daemon.http_port}{target}"
+    urllib.request.urlopen(urllib.request.Request(url, body, method="POST")).close()
+
+
+def addresses(daemons: list[Daemon]) -> list[str]:
+    return [f"--nsqd-http-address=127.0.0.1:{daemon.http_port}" for daemon in daemons]
+
+
+def test_a_row_has_rates_and_sums() -> None:
+    before = ChannelSum(depth=100, message_count=1_000)
+    now = ChannelSum(140, 30, 5, 6, 7, 8, 1_200, 2)
+    assert row_text(now, before, 2.0) == (
+        "    100      80 |     140     110      30     5     6 | "
+        "      7       8         1200       2"
+    )
+
+
+def test_rows_of_two_nodes(daemons: list[Daemon], capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--topic=t", "--channel", "c", "-interval=20ms", "--count=26"]
+    assert main([*flags, *addresses(daemons)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    heads = [index for index, line in enumerate(lines) if line.startswith("------rate")]
+    assert heads == [0, 27]  # again after 25 rows
+    rows = [line for line in lines if "|" in line and "depth" not in line and "total" not in line]
+    assert len(rows) == 26
+    assert rows[0].split() == ["0", "0", "|", "2", "2", "0", "0", "0", "|", "0", "0", "2", "0"]
+
+
+def test_a_node_that_is_away_is_reported_and_the_other_counted(
+    daemons: list[Daemon], capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--topic=t", "--channel=c", "--interval=5ms", "--count=1"]
+    assert main([*flags, *addresses(daemons[:1]), "--nsqd-http-address=127.0.0.1:1"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[2].split()[3] == "1"
+    assert "127.0.0.1:1" in captured.err
+
+
+def test_no_such_channel(daemons: list[Daemon], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--topic=t", "--channel=nope", *addresses(daemons)]) == 1
+    assert capsys.readouterr().err == "nsq_stat: no nsqd has channel nope of topic t\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--channel=c"], "--topic '': a valid topic name is required"),
+        (["--topic=t"], "--channel '': a valid channel name is required"),
+        (["--topic=t", "--channel=c"], "--nsqd-http-address or --lookupd-http-address required"),
+        (["--topic=t", "--channel=c", "--count=x"], "--count 'x': must be a number, 0 or more"),
+        (["--topic=t", "--channel=c", "--interval=0s"], "--interval must be positive"),
+        (["--fly"], "flag provided but not defined: -fly"),
+    ],
+)
+def test_wrong_use_is_exit_code_1(
+    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(flags) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_both_sources(capsys: pytest.CaptureFixture[str]) -> None:
+    sources = ["--nsqd-http-address=a:1", "--lookupd-http-address=b:1"]
+    assert main(["--topic=t", "--channel=c", *sources]) == 1
+    assert "not both" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-version"]) == 0
+    assert capsys.readouterr().out.startswith(f"nsq_stat v{__version__} (built w/python3.")

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.tools.nsq_tail import main
+
+from .utilities import Utility, ask, channel_row, is_done, publish, until
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("tail") / "data", "--durability=os") as running:
+        yield running
+
+
+def here(daemon: Daemon) -> str:
+    return f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}"
+
+
+def test_messages_as_they_come(daemon: Daemon, tmp_path: Path) -> None:
+    flags = ["--topic=live", "--channel=c", here(daemon)]
+    with Utility("nsq_tail", *flags, cwd=tmp_path) as tail:
+        until(lambda: channel_row(daemon, "live", "c").get("client_count"), "a subscription")
+        publish(daemon, "live", [b"one", b"two"])
+        until(lambda: tail.out == b"one\ntwo\n", "two lines")
+        until(lambda: is_done(daemon, "live", "c"), "both finished")
+        client = channel_row(daemon, "live", "c")["clients"][0]
+        assert client["user_agent"].startswith("nsq_tail/")
+        assert tail.end(signal.SIGINT) == 0
+
+
+def test_its_own_channel_is_ephemeral(daemon: Daemon, tmp_path: Path) -> None:
+    ask(daemon, "/topic/create?topic=fleeting", b"")
+    with Utility("nsq_tail", "--topic=fleeting", here(daemon), cwd=tmp_path) as tail:
+        until(lambda: b"#ephemeral" in ask(daemon, "/stats?topic=fleeting"), "a channel")
+        assert tail.end() == 0
+    until(lambda: b"#ephemeral" not in ask(daemon, "/stats?topic=fleeting"), "no channel")
+
+
+def test_so_many_of_several_topics(daemon: Daemon, tmp_path: Path) -> None:
+    for topic in ("a", "b"):
+        publish(daemon, topic, [f"{topic}{n}".encode() for n in range(50)])
+    flags = ["--topic=a", "--topic=b", "--channel=c", "--print-topic", "-n", "80", here(daemon)]
+    with Utility("nsq_tail", *flags, cwd=tmp_path) as tail:
+        assert tail.wait() == 0
+        lines = tail.out.splitlines()
+    assert len(set(lines)) == 80
+    assert {line.partition(b" | ")[0] for line in lines} == {b"a", b"b"}
+    assert b"a | a0" in lines
+    left = sum(channel_row(daemon, topic, "c")["depth"] for topic in ("a", "b"))
+    assert left == 20  # what was not printed is still there
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "--topic required"),
+        (["--topic=bad name"], "a valid topic name is required"),
+        (["--topic=t"], "--nsqd-tcp-address or --lookupd-http-address required"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "--n=-1"], "--n -1: must be 0 or more"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "--consumer-opt=fly"], "is no option"),
+    ],
+)
+def test_wrong_use(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(flags) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"]) == 1
+    assert "127.0.0.1:1" in capsys.readouterr().err

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import gzip
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.tools.nsq_to_file import main
+
+from .utilities import Utility, channel_row, is_done, publish, until
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("file") / "data", "--durability=os") as running:
+        yield running
+
+
+def flags(daemon: Daemon, out: Path, *more: str) -> list[str]:
+    return [
+        f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}",
+        f"--output-dir={out}",
+        "--channel=c",
+        "--host-identifier=box",
+        "--datetime-format=day",
+        *more,
+    ]
+
+
+def bodies(count: int) -> list[bytes]:
+    return [b"message %d" % number for number in range(count)]
+
+
+def lines(path: Path) -> list[bytes]:
+    found: list[bytes] = []
+    for file in sorted(path.iterdir()):
+        data = file.read_bytes()
+        found += (gzip.decompress(data) if file.suffix == ".gz" else data).splitlines()
+    return found
+
+
+def test_everything_is_archived_then_finished(daemon: Daemon, tmp_path: Path) -> None:
+    publish(daemon, "all", bodies(3_000))
+    out = tmp_path / "out"
+    with Utility("nsq_to_file", "--topic=all", *flags(daemon, out, "--sync-interval=100ms"),
+                 cwd=tmp_path) as archiver:  # fmt: skip
+        until(lambda: is_done(daemon, "all", "c"), "all finished")
+        assert sorted(lines(out)) == sorted(bodies(3_000))
+        assert archiver.end() == 0
+    assert [path.name for path in out.iterdir()] == ["all.box.day.log"]
+
+
+def test_nothing_is_finished_before_its_sync(daemon: Daemon, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    more = ["--sync-interval=1h", "--max-in-flight=100"]
+    with Utility(
+        "nsq_to_file", "--topic=unsafe", *flags(daemon, out, *more), cwd=tmp_path
+    ) as archiver:
+        until(lambda: channel_row(daemon, "unsafe", "c").get("client_count"), "a subscription")
+        publish(daemon, "unsafe", bodies(51))
+        # The first message of a file is synced at once; the others wait for an hour to pass.
+        until(lambda: channel_row(daemon, "unsafe", "c")["in_flight_count"] == 50, "fifty waiting")
+        publish(daemon, "unsafe", bodies(50))
+        until(lambda: is_done(daemon, "unsafe", "c"), "as many wait as may be in flight")
+        publish(daemon, "unsafe", bodies(7))
+        until(lambda: channel_row(daemon, "unsafe", "c")["in_flight_count"] == 7, "seven waiting")
+        assert archiver.end() == 0
+    until(lambda: is_done(daemon, "unsafe", "c"), "the stop made them safe")
+    assert len(lines(out)) == 108
+
+
+def test_sighup_goes_on_in_a_new_file(daemon: Daemon, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    more = ["--gzip", "--sync-interval=1h"]
+    with Utility(
+        "nsq_to_file", "--topic=hup", *flags(daemon, out, *more), cwd=tmp_path
+    ) as archiver:
+        until(lambda: channel_row(daemon, "hup", "c").get("client_count"), "a subscription")
+        publish(daemon, "hup", bodies(5))
+        until(lambda: channel_row(daemon, "hup", "c")["in_flight_count"] == 4, "four waiting")
+        archiver.process.send_signal(signal.SIGHUP)
+        until(lambda: is_done(daemon, "hup", "c"), "finished by the signal")
+        publish(daemon, "hup", [b"later"])
+        until(lambda: is_done(daemon, "hup", "c"), "the first of the new file")
+        assert archiver.end() == 0
+    assert sorted(path.name for path in out.iterdir()) == [
+        "hup.box-000000.day.log.gz",
+        "hup.box.day.log.gz",
+    ]
+    assert sorted(lines(out)) == sorted([*bodies(5), b"later"])
+
+
+def test_kill_9_loses_nothing(daemon: Daemon, tmp_path: Path) -> None:
+    """What was not in a synced file comes again: nothing is missing, some may be there twice."""
+    out = tmp_path / "out"
+    publish(daemon, "crash", bodies(2_000))
+    more = flags(daemon, out, "--sync-interval=50ms", "--consumer-opt=msg_timeout,1s")
+    with Utility("nsq_to_file", "--topic=crash", *more, cwd=tmp_path) as first:
+        until(lambda: 2_000 - channel_row(daemon, "crash", "c").get("depth", 2_000) > 200, "some archived")
+        first.end(signal.SIGKILL)
+    with Utility("nsq_to_file", "--topic=crash", *more, cwd=tmp_path) as second:
+        until(lambda: is_done(daemon, "crash", "c"), "all finished")
+        assert second.end() == 0
+    assert set(bodies(2_000)) <= set(lines(out))
+
+
+def test_a_disk_that_fails_ends_it(daemon: Daemon, tmp_path: Path) -> None:
+    publish(daemon, "fail", [b"x"])
+    (tmp_path / "out").write_text("a file where a directory is wanted")
+    with Utility(
+        "nsq_to_file", "--topic=fail", *flags(daemon, tmp_path / "out"), cwd=tmp_path
+    ) as archiver:
+        assert archiver.wait() == 1
+        assert "out" in archiver.err.splitlines()[-1]
+    assert not is_done(daemon, "fail", "c")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ([], "--topic required"),
+        (["--topic=t", "--gzip", "--gzip-level=0"], "--gzip-level 0: must be 1 to 9"),
+        (["--topic=t", "--gzip", "--filename-format=<TOPIC>.log"], "must have <REV>"),
+        (["--topic=t", "--rotate-size=-1"], "--rotate-size -1: must be 0 or more"),
+        (["--topic=t", "--sync-interval=0s"], "--sync-interval 0: must be above 0"),
+        (["--topic-pattern=^a"], "--topic-pattern needs --lookupd-http-address"),
+        (["--topic=t", "--topic-pattern=("], "--topic-pattern"),
+    ],
+)
+def test_wrong_use(more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--nsqd-tcp-address=127.0.0.1:1", *more]) == 1
+    assert said in capsys.readouterr().err

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import http.server
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote_to_bytes, urlsplit
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.tools.nsq_to_http import main
+from penstock.tools.status import line
+
+from .utilities import Utility, channel_row, is_done, publish, until
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256  # a hundred connections come at once
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.seen: list[bytes] = []
+        self.headers: list[dict[str, str]] = []
+        self.status = 200
+        self.thread = threading.Thread(target=self.serve_forever, args=(0.01,))
+        self.thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def end(self) -> None:
+        self.shutdown()
+        self.thread.join()
+        self.server_close()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.command == "GET":
+            body = unquote_to_bytes(urlsplit(self.path).query)
+        self.server.seen.append(body)
+        self.server.headers.append(dict(self.headers))
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_POST
+
+    def log_message(self, *_: object) -> None:
+        """Tests are silent."""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("http") / "data", "--durability=os") as running:
+        yield running
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.end()
+
+
+@pytest.fixture
+def second() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.end()
+
+
+def flags(daemon: Daemon, topic: str, *more: str) -> list[str]:
+    address = f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}"
+    return [f"--topic={topic}", "--channel=c", address, *more]
+
+
+BODIES = [b"message %d" % number for number in range(300)]
+
+
+def test_each_body_is_posted(daemon: Daemon, server: Server, tmp_path: Path) -> None:
+    publish(daemon, "posted", BODIES)
+    more = [f"--post={server.url}/in", "--header=X-Team: pay, ments", "--content-type=text/plain"]
+    with Utility("nsq_to_http", *flags(daemon, "posted", *more), cwd=tmp_path) as utility:
+        until(lambda: is_done(daemon, "posted", "c"), "all finished")
+        assert utility.end() == 0
+        assert "finished 250" in utility.err  # --status-every
+    assert Counter(server.seen) == Counter(BODIES)
+    assert server.headers[0]["X-Team"] == "pay, ments"
+    assert server.headers[0]["Content-Type"] == "text/plain"
+    assert server.headers[0]["User-Agent"].startswith("nsq_to_http/")
+
+
+def test_each_body_is_in_the_url(daemon: Daemon, server: Server, tmp_path: Path) -> None:
+    odd = b"a b&c=%d/?\xff\xc3\xa9"
+    publish(daemon, "got", [odd])
+    more = [f"--get={server.url}/in?%s"]
+    with Utility("nsq_to_http", *flags(daemon, "got", *more), cwd=tmp_path) as utility:
+        until(lambda: is_done(daemon, "got", "c"), "finished")
+        assert utility.end() == 0
+    assert server.seen == [odd]
+
+
+@pytest.mark.parametrize(("method", "status"), [("post", 500), ("post", 302), ("get", 201)])
+def test_what_is_not_taken_comes_again(
+    daemon: Daemon, server: Server, tmp_path: Path, method: str, status: int
+) -> None:
+    topic = f"refused{method}{status}"
+    server.status = status
+    publish(daemon, topic, [b"x"])
+    target = f"--{method}={server.url}/" + ("%s" if method == "get" else "")
+    more = [target, "--consumer-opt=default_requeue_delay,10ms"]
+    more += ["--consumer-opt=backoff_multiplier,10ms"]
+    with Utility("nsq_to_http", *flags(daemon, topic, *more), cwd=tmp_path) as utility:
+        until(lambda: len(server.seen) >= 2, "a second try")
+        assert channel_row(daemon, topic, "c")["requeue_count"] >= 1
+        server.status = 200
+        until(lambda: is_done(daemon, topic, "c"), "taken in the end")
+        assert utility.end() == 0
+
+
+def test_a_server_that_is_away_is_left_alone(
+    daemon: Daemon, server: Server, second: Server, tmp_path: Path
+) -> None:
+    publish(daemon, "pool", BODIES)
+    more = [f"--post={server.url}", "--post=http://127.0.0.1:1", f"--post={second.url}"]
+    more += ["--consumer-opt=default_requeue_delay,10ms", "--n=4"]
+    more += ["--consumer-opt=backoff_multiplier,10ms"]
+    with Utility("nsq_to_http", *flags(daemon, "pool", *more), cwd=tmp_path) as utility:
+        until(lambda: is_done(daemon, "pool", "c"), "all finished")
+        assert channel_row(daemon, "pool", "c")["requeue_count"] <= 4
+        assert utility.end() == 0
+    assert Counter(server.seen + second.seen) == Counter(BODIES)
+    assert min(len(server.seen), len(second.seen)) > 100
+
+
+def test_to_all(daemon: Daemon, server: Server, second: Server, tmp_path: Path) -> None:
+    publish(daemon, "both", BODIES[:50])
+    more = [f"--post={server.url}", f"--post={second.url}", "--mode=all"]
+    with Utility("nsq_to_http", *flags(daemon, "both", *more), cwd=tmp_path) as utility:
+        until(lambda: is_done(daemon, "both", "c"), "all finished")
+        assert utility.end() == 0
+    assert Counter(server.seen) == Counter(second.seen) == Counter(BODIES[:50])
+
+
+def test_a_sample(daemon: Daemon, server: Server, tmp_path: Path) -> None:
+    publish(daemon, "some", BODIES)
+    more = [f"--post={server.url}", "--sample=0.5"]
+    with Utility("nsq_to_http", *flags(daemon, "some", *more), cwd=tmp_path) as utility:
+        until(lambda: is_done(daemon, "some", "c"), "all finished")
+        assert utility.end() == 0
+    assert 90 < len(server.seen) < 210  # 7 standard deviations of a fair draw
+
+
+def test_figures() -> None:
+    text = line("http://x", [number * 1_000_000 for number in range(1, 101)])
+    assert text == (
+        "http://x: finished 100, average 50.5ms, 50%: 50ms, 75%: 75ms, 90%: 90ms, 95%: 95ms, "
+        "99%: 99ms"
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ([], "give --post or --get"),
+        (["--post=http://a", "--get=http://a/%s"], "give --post or --get"),
+        (["--get=http://a/"], "must have exactly one %s"),
+        (["--get=http://a/%s/%s"], "must have exactly one %s"),
+        (["--get=http://a/%s", "--content-type=x"], "--content-type only goes with --post"),
+        (["--post=a:80"], "is no http or https URL"),
+        (["--post=http://a", "--header=novalue"], 'must be "Name: value"'),
+        (["--post=http://a", "--header=: v"], 'must be "Name: value"'),
+        (["--post=http://a", "--sample=0"], "must be above 0 and 1 at most"),
+        (["--post=http://a", "--mode=every"], "hostpool"),
+        (["--post=http://a", "--n=0"], "--n 0: must be 1 or more"),
+    ],
+)
+def test_wrong_use(more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", *more]) == 1
+    assert said in capsys.readouterr().err

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.tools.nsq_to_nsq import Filter, main
+
+from .utilities import Utility, ask, channel_row, is_done, publish, until
+
+
+@pytest.fixture(scope="module")
+def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Daemon]]:
+    path = tmp_path_factory.mktemp("nsq")
+    with Daemon(path / "a", "--durability=os") as one, Daemon(path / "b", "--durability=os") as two:
+        yield [one, two]
+
+
+def flags(daemons: list[Daemon], *more: str) -> list[str]:
+    source, destination = daemons
+    return [
+        f"--nsqd-tcp-address=127.0.0.1:{source.tcp_port}",
+        f"--destination-nsqd-tcp-address=127.0.0.1:{destination.tcp_port}",
+        "--channel=c",
+        *more,
+    ]
+
+
+def listen(daemon: Daemon, topic: str) -> None:
+    ask(daemon, f"/topic/create?topic={topic}", b"")
+    ask(daemon, f"/channel/create?topic={topic}&channel=all", b"")
+
+
+def test_topics_go_over_whole(daemons: list[Daemon], tmp_path: Path) -> None:
+    source, destination = daemons
+    for topic in ("one", "two"):
+        publish(source, topic, [b"%d" % number for number in range(2_000)])
+        listen(destination, topic)
+    more = ["--topic=one", "--topic=two"]
+    with Utility("nsq_to_nsq", *flags(daemons, *more), cwd=tmp_path) as utility:
+        for topic in ("one", "two"):
+            until(lambda topic=topic: is_done(source, topic, "c"), "all finished")  # type: ignore[misc]
+            assert channel_row(destination, topic, "all")["depth"] == 2_000
+        assert utility.end() == 0
+
+
+def test_another_topic_and_a_filter(daemons: list[Daemon], tmp_path: Path) -> None:
+    source, destination = daemons
+    publish(source, "raw", [b'{"kind":"a","n":1,"x":0}', b'{"kind":"b"}', b"no json", b"[]"])
+    listen(destination, "chosen")
+    more = ["--topic=raw", "--destination-topic=chosen", "--require-json-field=kind"]
+    more += ["--require-json-value=a", "--whitelist-json-field=kind", "--whitelist-json-field=n"]
+    with Utility("nsq_to_nsq", *flags(daemons, *more), cwd=tmp_path) as utility:
+        until(lambda: is_done(source, "raw", "c"), "all finished")
+        assert utility.end() == 0
+        assert "is not JSON: dropped" in utility.err
+    tail = ["--topic=chosen", "--channel=all", "--n=1"]
+    tail += [f"--nsqd-tcp-address=127.0.0.1:{destination.tcp_port}"]
+    with Utility("nsq_tail", *tail, cwd=tmp_path) as printer:
+        assert printer.wait() == 0
+        assert printer.out == b'{"kind":"a","n":1}\n'
+    assert channel_row(destination, "chosen", "all")["message_count"] == 1
+
+
+def test_a_destination_that_comes_back_gets_everything(tmp_path: Path) -> None:
+    count = 500
+    with Daemon(tmp_path / "s", "--durability=os") as source:
+        destination = Daemon(tmp_path / "d", "--durability=os").start()
+        port = destination.tcp_port
+        listen(destination, "t")
+        destination.kill()
+        publish(source, "t", [b"%d" % number for number in range(count)])
+        more = ["--topic=t", "--consumer-opt=default_requeue_delay,10ms"]
+        more += ["--consumer-opt=backoff_multiplier,10ms"]
+        command = flags([source, destination], *more)
+        with Utility("nsq_to_nsq", *command, cwd=tmp_path) as utility:
+            until(lambda: channel_row(source, "t", "c").get("in_flight_count"), "some in hand")
+            destination.flags.append(f"--tcp-address=127.0.0.1:{port}")
+            destination.start()
+            until(lambda: is_done(source, "t", "c"), "all finished")
+            assert channel_row(destination, "t", "all")["depth"] >= count
+            assert utility.end() == 0
+        destination.kill()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "document", "passes"),
+    [
+        ("a", "", {"a": None}, True),
+        ("a", "", {"b": 1}, False),
+        ("a", "x", {"a": "x"}, True),
+        ("a", "1", {"a": "1"}, True),
+        ("a", "1", {"a": 1}, True),
+        ("a", "1.50", {"a": 1.5}, True),
+        ("a", "x", {"a": 1}, False),
+        ("a", "1", {"a": True}, False),
+        ("a", "true", {"a": True}, True),
+    ],
+)
+def test_which_messages_pass(field: str, value: str, document: object, passes: bool) -> None:
+    body = json.dumps(document).encode()
+    assert Filter(field, value, ())(body) == (body if passes else None)
+
+
+def test_without_a_filter_bodies_are_left_alone() -> None:
+    assert Filter("", "", ())(b"\xff\x00") == b"\xff\x00"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--destination-nsqd-tcp-address=a:1"], "--topic required"),
+        (["--topic=t"], "--destination-nsqd-tcp-address required"),
+        (["--topic=t", "--destination-nsqd-tcp-address=a:1", "--require-json-value=x"], "needs"),
+        (["--topic=t", "--destination-nsqd-tcp-address=a:1", "--mode=all"], "hostpool"),
+    ],
+)
+def test_wrong_use(more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--nsqd-tcp-address=127.0.0.1:1", *more]) == 1
+    assert said in capsys.readouterr().err

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e2e.daemon import Daemon
+from penstock.tools.to_nsq import Records, main
+
+from .utilities import Utility, ask, channel_row
+
+
+@pytest.fixture(scope="module")
+def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Daemon]]:
+    path = tmp_path_factory.mktemp("to")
+    with Daemon(path / "a", "--durability=os") as one, Daemon(path / "b", "--durability=os") as two:
+        yield [one, two]
+
+
+def make(daemons: list[Daemon], topic: str) -> None:
+    for daemon in daemons:
+        ask(daemon, f"/topic/create?topic={topic}", b"")
+        ask(daemon, f"/channel/create?topic={topic}&channel=c", b"")
+
+
+def addresses(daemons: list[Daemon]) -> list[str]:
+    return [f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}" for daemon in daemons]
+
+
+def run(tmp_path: Path, data: bytes, *flags: str) -> tuple[int, str]:
+    with Utility("to_nsq", *flags, cwd=tmp_path, stdin=True) as utility:
+        assert utility.process.stdin is not None
+        utility.process.stdin.write(data)
+        utility.process.stdin.close()
+        return utility.wait(), utility.err
+
+
+def test_every_record_goes_to_every_nsqd(daemons: list[Daemon], tmp_path: Path) -> None:
+    make(daemons, "all")
+    data = b"".join(b"record %d\n" % n for n in range(5_000)) + b"\n\nlast"
+    code, err = run(tmp_path, data, "--topic=all", *addresses(daemons))
+    assert (code, err) == (0, "")
+    assert [channel_row(daemon, "all", "c")["depth"] for daemon in daemons] == [5_001, 5_001]
+
+
+def test_the_last_record_is_whole(daemons: list[Daemon], tmp_path: Path) -> None:
+    make(daemons, "whole")
+    run(tmp_path, b"one;last", "--topic=whole", "--delimiter=;", *addresses(daemons[:1]))
+    with Utility(
+        "nsq_tail", "--topic=whole", "--channel=c", "--n=2", *addresses(daemons[:1]), cwd=tmp_path
+    ) as tail:
+        assert tail.wait() == 0
+        assert tail.out == b"one\nlast\n"
+
+
+def test_a_rate(daemons: list[Daemon], tmp_path: Path) -> None:
+    make(daemons, "slow")
+    began_s = time.monotonic()
+    code, _ = run(tmp_path, b"x\n" * 10, "--topic=slow", "--rate=20", *addresses(daemons[:1]))
+    assert code == 0
+    assert time.monotonic() - began_s >= 9 / 20
+    assert channel_row(daemons[0], "slow", "c")["depth"] == 10
+
+
+def test_a_signal_ends_it_while_the_input_is_silent(daemons: list[Daemon], tmp_path: Path) -> None:
+    make(daemons, "silent")
+    flags = ["--topic=silent", *addresses(daemons[:1])]
+    with Utility("to_nsq", *flags, cwd=tmp_path, stdin=True) as utility:
+        assert utility.process.stdin is not None
+        utility.process.stdin.write(b"said\n")
+        utility.process.stdin.flush()
+        while not channel_row(daemons[0], "silent", "c")["depth"]:
+            assert utility.process.poll() is None
+        assert utility.end() == 0
+
+
+@given(st.lists(st.binary(max_size=5).filter(lambda b: b"\n" not in b)), st.data())
+def test_records_do_not_depend_on_the_pieces(records: list[bytes], data: st.DataObject) -> None:
+    stream = b"\n".join(records)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))
+    reader = Records(b"\n")
+    found: list[bytes] = []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        found += reader.feed(stream[start:end])
+    assert found + reader.end() == [record for record in records if record]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--nsqd-tcp-address=a:1"], "a valid topic name is required"),
+        (["--topic=t"], "--nsqd-tcp-address required"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "--delimiter=ab"], "must be a single byte"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "--rate=-1"], "must be 0 or more"),
+    ],
+)
+def test_wrong_use(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(flags) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"]) == 1
+    assert "127.0.0.1:1" in capsys.readouterr().err

@@ -1,0 +1,98 @@
+"""NSQ utilities as processes, and nsqds to use them on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from e2e.daemon import Daemon
+
+WAIT_S_MAX = 30.0
+
+
+def ask(daemon: Daemon, target: str, body: bytes | None = None) -> bytes:
+    url = f"http://127.0.0.1:{daemon.http_port}{target}"
+    method = "GET" if body is None else "POST"
+    with urllib.request.urlopen(urllib.request.Request(url, body, method=method)) as answer:
+        read: bytes = answer.read()
+    return read
+
+
+def publish(daemon: Daemon, topic: str, bodies: Sequence[bytes]) -> None:
+    ask(daemon, f"/mpub?topic={topic}", b"\n".join(bodies))
+
+
+def channel_row(daemon: Daemon, topic: str, channel: str) -> dict[str, Any]:
+    found = json.loads(ask(daemon, f"/stats?format=json&topic={topic}&channel={channel}"))
+    for row in found["topics"] or ():
+        for channel_found in row["channels"]:
+            return dict(channel_found)
+    return {}
+
+
+def is_done(daemon: Daemon, topic: str, channel: str) -> bool:
+    row = channel_row(daemon, topic, channel)
+    return bool(row) and row["depth"] + row["in_flight_count"] + row["deferred_count"] == 0
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline_s = time.monotonic() + WAIT_S_MAX
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise AssertionError(f"not within {WAIT_S_MAX} s: {what}")
+        time.sleep(0.02)
+
+
+class Utility:
+    """`with Utility("nsq_tail", "--topic=t", ...) as tail:`; killed at the end if it still runs."""
+
+    def __init__(self, name: str, *flags: str, cwd: Path, stdin: bool = False) -> None:
+        self._err = (cwd / f"{name}.stderr").open("w+b")
+        self._out = (cwd / f"{name}.stdout").open("w+b")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", f"penstock.tools.{name}", *flags],
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=self._out,
+            stderr=self._err,
+            cwd=cwd,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self._out.close()
+        self._err.close()
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(WAIT_S_MAX)
+
+    def wait(self) -> int:
+        return self.process.wait(WAIT_S_MAX)
+
+    @property
+    def out(self) -> bytes:
+        return Path(str(self._out.name)).read_bytes()
+
+    @property
+    def err(self) -> str:
+        return Path(str(self._err.name)).read_text("utf-8", "replace")
