@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_topics_go_over_whole(daemons: list[Daemon], tmp_path: Path) -> None:
     more = ["--topic=one", "--topic=two"]
     with Utility("nsq_to_nsq", *flags(daemons, *more), cwd=tmp_path) as utility:
         for topic in ("one", "two"):
-            until(lambda topic=topic: is_done(source, topic, "c"), "all finished")  # type: ignore[misc]
+            until(partial(is_done, source, topic, "c"), "all finished")
             assert channel_row(destination, topic, "all")["depth"] == 2_000
         assert utility.end() == 0
 
