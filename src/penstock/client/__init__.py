@@ -5,11 +5,13 @@ how they are used, `options` lists what they can be told, and every error they r
 `ClientError` (or a ConfigError or NameInvalid, for what the caller got wrong).
 """
 
+from penstock.client.blocking import BlockingConsumer, BlockingMessage, BlockingProducer
 from penstock.client.consumer import Consumer, Counts
 from penstock.client.handling import Requeue
 from penstock.client.message import Message
 from penstock.client.options import ConnectionOptions, ConsumerOptions, ProducerOptions
 from penstock.client.producer import Producer
+from penstock.client.unique import new_unique_ids, unique_ids
 from penstock.errors import (
     ClientClosed,
     ClientError,
@@ -22,6 +24,9 @@ from penstock.errors import (
 )
 
 __all__ = [
+    "BlockingConsumer",
+    "BlockingMessage",
+    "BlockingProducer",
     "ClientClosed",
     "ClientError",
     "ConnectFailed",
@@ -38,4 +43,6 @@ __all__ = [
     "PublishTimeout",
     "Requeue",
     "ServerRefused",
+    "new_unique_ids",
+    "unique_ids",
 ]

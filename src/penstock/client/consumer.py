@@ -207,6 +207,12 @@ class Consumer:
                 raise
         return self._queue.popleft()
 
+    def take_nowait(self) -> list[Message]:
+        """All that has arrived and was not taken, without waiting."""
+        taken = list(self._queue)
+        self._queue.clear()
+        return taken
+
     async def run(
         self,
         handler: Callable[[Message], Awaitable[object]],

@@ -1,0 +1,70 @@
+"""This process as a maker of RocketMQ-style ids (`ids/unique.py`): its address, pid and clock.
+
+    ids = unique_ids()
+    await producer.pub("orders", json.dumps({"key": ids.next(), ...}).encode())
+
+A helper and no more: an NSQ message has an id, given by nsqd, and a body, but no headers. A key of
+the application's own therefore travels in the body, in the application's format, and nothing here
+puts it there unasked.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import tzinfo
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from penstock.ids.unique import Address, UniqueIds, choose_ip
+
+# Documentation addresses: connecting a datagram socket sends nothing, but picks our own address.
+_FAR: tuple[tuple[socket.AddressFamily, str], ...] = (
+    (socket.AF_INET, "192.0.2.1"),
+    (socket.AF_INET6, "2001:db8::1"),
+)
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def own_addresses() -> Iterator[Address]:
+    """The addresses of this host, as far as the system tells without naming its interfaces."""
+    for family, far in _FAR:
+        try:
+            with closing(socket.socket(family, socket.SOCK_DGRAM)) as sock:
+                sock.connect((far, 9))
+                yield _address(sock.getsockname()[0])
+        except OSError:
+            continue
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_DGRAM)
+    except OSError:
+        return
+    for *_, place in found:
+        yield _address(str(place[0]))
+
+
+def _address(text: str) -> IPv4Address | IPv6Address:
+    return ip_address(text.partition("%")[0])
+
+
+def new_unique_ids(zone: tzinfo | None = None) -> UniqueIds:
+    """A maker of its own, told from others in this process by a random hash."""
+    ip = choose_ip(own_addresses(), wall_ms())
+    return UniqueIds(ip, os.getpid(), secrets.randbits(32), wall_ms, zone)
+
+
+@lru_cache(maxsize=1)
+def _of_process(pid: int) -> UniqueIds:
+    return new_unique_ids()
+
+
+def unique_ids() -> UniqueIds:
+    """The maker of this process, in the host's time zone; a forked child gets its own."""
+    return _of_process(os.getpid())
