@@ -1,0 +1,241 @@
+"""A producer whose nsqds refuse, fall silent and go away."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.client import Producer
+from penstock.errors import (
+    ClientClosed,
+    ConnectFailed,
+    ConnectionLost,
+    ProducerFull,
+    PublishTimeout,
+    ServerRefused,
+)
+
+from .fake_nsqd import FakeNsqd, OnCommand, Peer, error, ok, say_ok
+
+
+def hang_up_at(marked: bytes) -> OnCommand:
+    """Answer every publish but the one with this body, at which the connection ends."""
+
+    def act(peer: Peer, line: bytes, body: bytes) -> None:
+        if body == marked:
+            peer.transport.abort()
+        else:
+            say_ok(peer, line, body)
+
+    return act
+
+
+def published(nsqd: FakeNsqd) -> list[bytes]:
+    return [body for peer in nsqd.peers for line, body in peer.said if line.startswith(b"PUB")]
+
+
+def test_what_is_unanswered_when_the_connection_ends_raises() -> None:
+    async def story() -> None:
+        async with FakeNsqd(hang_up_at(b"2")) as nsqd, asyncio.timeout(10):
+            async with Producer(nsqd.address, reconnect_delay_s=0.01) as producer:
+                futures = [producer.pub("t", b"%d" % n) for n in range(4)]
+                outcomes = await asyncio.gather(*futures, return_exceptions=True)
+                assert [type(o) for o in outcomes[2:]] == [ConnectionLost, ConnectionLost]
+                assert outcomes[2].address == nsqd.address  # type: ignore[union-attr]
+                assert producer.pending_bytes == producer.pending_count == 0
+                await producer.pub("t", b"the next connection")
+            assert published(nsqd)[-1] == b"the next connection"
+
+    asyncio.run(story())
+
+
+def test_with_retry_it_goes_to_the_next_address_in_order() -> None:
+    async def story() -> None:
+        first = FakeNsqd(hang_up_at(b"2"))
+        async with first, FakeNsqd() as second, asyncio.timeout(10):
+            async with Producer([first.address, second.address], retry=True) as producer:
+                assert producer.address == first.address
+                await asyncio.gather(*(producer.pub("t", b"%d" % n) for n in range(4)))
+                assert producer.address == second.address
+            assert published(second)[-2:] == [b"2", b"3"]
+
+    asyncio.run(story())
+
+
+def test_an_error_frame_answers_the_oldest_publish() -> None:
+    def refuse(peer: Peer, line: bytes, body: bytes) -> None:
+        if body == b"bad":
+            peer.send(error(b"E_BAD_MESSAGE PUB message too big 3 > 2"))
+            peer.hang_up()
+        elif not peer.transport.is_closing():
+            peer.send(ok())
+
+    async def story() -> None:
+        async with FakeNsqd(refuse) as nsqd, asyncio.timeout(10):
+            options = {"retry": True, "reconnect_delay_s": 0.01}
+            async with Producer(nsqd.address, **options) as producer:
+                futures = [producer.pub("t", body) for body in (b"a", b"bad", b"b")]
+                await futures[0]
+                with pytest.raises(ServerRefused) as raised:
+                    await futures[1]
+                assert (raised.value.code, raised.value.text) == (
+                    "E_BAD_MESSAGE",
+                    "PUB message too big 3 > 2",
+                )
+                await futures[2]
+
+    asyncio.run(story())
+
+
+def test_a_refusal_that_passes_is_tried_again() -> None:
+    refusals = 2
+
+    def refuse(peer: Peer, line: bytes, body: bytes) -> None:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            peer.send(error(b"E_PUB_FAILED PUB failed exiting"))
+            peer.hang_up()
+        else:
+            peer.send(ok())
+
+    async def story() -> None:
+        async with FakeNsqd(refuse) as nsqd, asyncio.timeout(10):
+            options = {"retry": True, "reconnect_delay_s": 0.01}
+            async with Producer(nsqd.address, **options) as producer:
+                await producer.pub("t", b"body")
+        assert refusals == 0
+
+    asyncio.run(story())
+
+
+def test_waiting_is_bounded() -> None:
+    async def story() -> None:
+        async with FakeNsqd(lambda *_: None) as nsqd, asyncio.timeout(10):
+            options = {"publish_timeout_s": 0.05, "stop_timeout_s": 0.01, "retry": True}
+            async with Producer(nsqd.address, **options) as producer:
+                with pytest.raises(PublishTimeout) as raised:
+                    await producer.pub("t", b"body")
+                assert raised.value.sent
+                nsqd._server.close()
+                nsqd.peers[0].hang_up()
+                while producer.address:
+                    await asyncio.sleep(0)
+                with pytest.raises(PublishTimeout) as raised:
+                    await producer.pub("t", b"body")
+                assert not raised.value.sent
+
+    asyncio.run(story())
+
+
+def test_a_full_producer_refuses_and_empties() -> None:
+    async def story() -> None:
+        held: list[Peer] = []
+        async with FakeNsqd(lambda peer, *_: held.append(peer)) as nsqd:
+            options = {"pending_count_max": 2, "pending_bytes_max": 1000}
+            async with Producer(nsqd.address, **options) as producer:
+                futures = [producer.publish_nowait("t", b"x") for _ in range(2)]
+                with pytest.raises(ProducerFull) as raised:
+                    producer.publish_nowait("t", b"x")
+                assert raised.value.pending_count == 2
+                while len(held) < 2:
+                    await asyncio.sleep(0.001)
+                held[0].send(ok() + ok())
+                await asyncio.gather(*futures)
+                with pytest.raises(ProducerFull):
+                    producer.publish_nowait("t", b"x" * 1001)
+                last = producer.publish_nowait("t", b"x")
+                await asyncio.sleep(0)
+                held[0].send(ok())
+                await last
+
+    asyncio.run(story())
+
+
+def test_publishes_wait_for_a_connection() -> None:
+    async def story() -> None:
+        async with FakeNsqd() as nsqd, asyncio.timeout(10):
+            address = nsqd.address
+        producer = Producer(address, connect_required=False, reconnect_delay_s=0.01)
+        async with producer, asyncio.timeout(10):
+            assert producer.address is None
+            future = producer.pub("t", b"early")
+            loop = asyncio.get_running_loop()
+            port = int(address.split(":")[1])
+            again = FakeNsqd()
+            server = await loop.create_server(lambda: Peer(again), "127.0.0.1", port)
+            async with server:
+                await future
+                again.peers[0].hang_up()
+
+    asyncio.run(story())
+
+
+def test_closing_waits_for_answers() -> None:
+    async def story() -> None:
+        def late(peer: Peer, line: bytes, body: bytes) -> None:
+            asyncio.get_running_loop().call_later(0.05, peer.send, ok())
+
+        async with FakeNsqd(late) as nsqd:
+            async with Producer(nsqd.address) as producer:
+                future = producer.pub("t", b"body")
+            assert future.done()
+            await future
+
+    asyncio.run(story())
+
+
+def test_closing_does_not_wait_for_ever() -> None:
+    async def story() -> None:
+        async with FakeNsqd(lambda *_: None) as nsqd:
+            async with Producer(nsqd.address, stop_timeout_s=0.01) as producer:
+                future = producer.pub("t", b"body")
+            with pytest.raises(ConnectionLost):
+                await future
+            with pytest.raises(ClientClosed):
+                producer.pub("t", b"body")
+
+    asyncio.run(story())
+
+
+def test_a_cancelled_publish_keeps_its_place() -> None:
+    async def story() -> None:
+        held: list[Peer] = []
+        nsqd = FakeNsqd(lambda peer, *_: held.append(peer))
+        async with asyncio.timeout(10), nsqd, Producer(nsqd.address) as producer:
+            first, second = producer.pub("t", b"1"), producer.pub("t", b"2")
+            first.cancel()
+            while len(held) < 2:
+                await asyncio.sleep(0.001)
+            held[0].send(ok())
+            await asyncio.sleep(0.01)
+            assert not second.done()
+            held[0].send(ok())
+            await second
+
+    asyncio.run(story())
+
+
+def test_pub_many_stops_at_the_first_error() -> None:
+    async def story() -> None:
+        nsqd = FakeNsqd(hang_up_at(b"5"))
+        async with asyncio.timeout(10), nsqd, Producer(nsqd.address) as producer:
+            with pytest.raises((ConnectionLost, PublishTimeout)):
+                await producer.pub_many("t", (b"%d" % n for n in range(1000)), window=4)
+            assert len(published(nsqd)) < 20
+
+    asyncio.run(story())
+
+
+def test_every_address_is_tried() -> None:
+    async def story() -> None:
+        async with FakeNsqd() as gone:
+            pass
+        async with FakeNsqd() as nsqd:
+            async with Producer([gone.address, nsqd.address]) as producer:
+                assert producer.address == nsqd.address
+            with pytest.raises(ConnectFailed):
+                await Producer([gone.address]).start()
+
+    asyncio.run(story())
