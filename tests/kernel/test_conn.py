@@ -467,6 +467,20 @@ def test_the_end_waits_for_the_answers(side: Side) -> None:
     assert closed(events + side.settle()) == [conn]
 
 
+def test_who_has_ended_its_stream_gets_no_more(side: Side) -> None:
+    """It would go with the messages, and they would have to time out."""
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=5)
+    conn.feed(pub(b"t", b"x") + b"NOP\n")  # an answer is owed, so the end has to wait
+    side.poll()
+    conn.feed_eof()
+    side.settle()
+    side.publish(tail, b"y")
+    side.settle()
+    assert (window.in_flight, window.depth) == (0, 2)
+
+
 @pytest.mark.parametrize("text", [b"", b"SU", b"PUB t"])
 def test_an_end_inside_a_line_closes(side: Side, text: bytes) -> None:
     side.tail()

@@ -70,11 +70,14 @@ def one_round(seed: int) -> int:
     if rng.random() < 0.9:
         stream = damaged(rng, stream)
     cut = pieces(rng, stream)
+    ends = rng.random() < 0.5
     outcomes = []
     for form in ("pure", "compiled"):
         play = Play(load(form))
         for piece in cut:
             play.hear(piece)
+        if ends:
+            play.conn.feed_eof()
         outcomes.append(comparable(play.end()))
     assert outcomes[0] == outcomes[1], f"the forms differ with seed {seed}"
     return len(outcomes[0][1])

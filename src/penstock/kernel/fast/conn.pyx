@@ -96,7 +96,7 @@ cdef class Conn(Peer):
             self.mark_ready()
 
     def feed_eof(self):
-        self.eof = True
+        self.eof = self.me.eof = True
         self.mark_ready()
 
     cdef int receive(self, const u8* data, size_t size) except -1:

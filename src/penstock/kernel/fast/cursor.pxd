@@ -14,6 +14,7 @@ from penstock.kernel.fast.types cimport i64, u32
 cdef struct consumer_t:
     u32 serial
     bint closing
+    bint eof  # it has ended its stream: what it got now would only time out
     bint blocked  # socket full, or output on hold beyond its bound
     int sample_rate
     int locality  # Locality of interface.py

@@ -121,7 +121,7 @@ cdef int put_frame(buf_t* out, view_t* view, u32 position, u32 size,
 
 cdef inline i64 room_of(consumer_t* consumer) noexcept:
     cdef i64 room = consumer.rdy - consumer.in_flight
-    return 0 if room <= 0 or consumer.closing or consumer.blocked else room
+    return 0 if room <= 0 or consumer.closing or consumer.blocked or consumer.eof else room
 
 
 cdef inline bint is_small(consumer_t* consumer, i64 room) noexcept:

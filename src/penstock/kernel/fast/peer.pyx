@@ -231,7 +231,7 @@ cdef class Peer:
         self.gone("closed")
 
     cdef int note_eof(self) except -1:
-        self.eof = True
+        self.eof = self.me.eof = True
         self.mark_interest()
         return self.mark_output()
 
