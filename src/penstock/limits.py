@@ -73,6 +73,7 @@ REFILL_NS = 2 * MS  # a small refill waits so long for a better one; gains come 
 # --- timers and the loop ---
 TICK_NS = 5 * MS  # resolution of message timeouts and delays
 CLOSE_DRAIN_NS = 2 * SECOND  # bytes of a refused client are read and dropped so long
+AGE_LOOKS_MAX = 200  # topics whose log is searched for what is too old, a second: some 40 ms
 IDLE_SWEEP_NS = 30 * SECOND  # topics and channels that nobody uses are looked for so often
 EPHEMERAL_DEPTH_MAX = 10_000  # --mem-queue-size: an ephemeral channel holds no more than this
 

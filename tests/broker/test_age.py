@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -173,3 +174,38 @@ def test_a_log_that_cannot_be_read_is_looked_at_again(
     assert caplog.text.count("t: what is too old cannot be told: out of order") == 1
     world.pass_ns(SECOND)
     assert channel.depth == 0
+
+
+def test_many_topics_all_get_their_turn(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AGE_LOOKS_MAX", 2)
+    world = start(max_age_ns=10 * SECOND, durability="os")
+    for number in range(6):
+        world.publish(f"t{number}", b"x")
+    world.pass_ns(11 * SECOND)
+    topics = world.broker.topics.values()
+    assert [topic.depth for topic in topics] == [0, 0, 1, 1, 1, 1]
+    world.pass_ns(SECOND)
+    world.pass_ns(SECOND)
+    assert [topic.depth for topic in topics] == [0] * 6
+
+
+def test_a_topic_that_was_looked_at_goes_back_to_rest(start: Start) -> None:
+    world = start()
+    world.publish("t", b"x")
+    for _ in range(3):
+        world.pass_ns(5 * SECOND)
+    topic = world.broker.find_topic("t")
+    path = topic.partition.log.path
+    assert _open_files(path) == 0
+    topic.configure({"max_age_ns": 3600 * SECOND})
+    assert topic.age_bound.apply(world.clock.wall_ns())
+    assert _open_files(path) > 0
+    topic.configure({"max_age_ns": 3600 * SECOND})
+    for _ in range(3):
+        world.pass_ns(5 * SECOND)
+    assert _open_files(path) == 0
+
+
+def _open_files(path: str) -> int:
+    links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    return sum(os.path.realpath(link).startswith(path) for link in links)

@@ -46,15 +46,18 @@ class AgeBound:
                 f"maximum age of {format_duration(self.age_max_ns)}"
             )
 
-    def apply(self, wall_ns: int) -> None:
-        """Have everything dropped that is too old at this time."""
-        if self.age_max_ns and wall_ns >= self._due_ns:
-            try:
-                self._drop(wall_ns)
-            except StorageError as error:
-                self._report(error.reason)  # tried again the next time
-            else:
-                self._report("")
+    def apply(self, wall_ns: int) -> bool:
+        """Have everything dropped that is too old at this time. Returns whether that took a look
+        into the log."""
+        if not self.age_max_ns or wall_ns < self._due_ns:
+            return False
+        try:
+            self._drop(wall_ns)
+        except StorageError as error:
+            self._report(error.reason)  # tried again the next time
+        else:
+            self._report("")
+        return True
 
     def _drop(self, wall_ns: int) -> None:
         topic, tail = self._topic, self._topic.tail

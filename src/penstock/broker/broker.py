@@ -406,8 +406,7 @@ class Broker:
         if mono_ns - self._disk_checked_ns >= limits.DISK_CHECK_EVERY_NS:
             self._disk_checked_ns = mono_ns
             self._check_disk()
-        for topic in list(self._context.aging):
-            topic.age_bound.apply(wall_ns)
+        self._drop_aged(wall_ns)
         self._idle.sweep(mono_ns)
         self._settle(mono_ns, wall_ns)
         for topic in self._next_to_retain():
@@ -425,6 +424,18 @@ class Broker:
             if topic.settle(wall_ns, sync_logs, sync_journals):
                 touched.pop(topic, None)
                 topic.rest()
+
+    def _drop_aged(self, wall_ns: int) -> None:
+        """What is too old. Topics for which there is no time left come first in the next round."""
+        aging = self._context.aging
+        looks = limits.AGE_LOOKS_MAX
+        for topic in list(aging):
+            if topic.age_bound.apply(wall_ns):
+                aging[topic] = aging.pop(topic)
+                self._context.touched[topic] = None  # it lets go of the files that this opened
+                looks -= 1
+                if not looks:
+                    return
 
     def _next_to_retain(self) -> list[Topic]:
         if not self._retained:
