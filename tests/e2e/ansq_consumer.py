@@ -1,5 +1,6 @@
 """Consumes with ansq and prints one JSON line per delivery: `ansq_consumer.py OPTIONS`, as
-`pynsq_consumer.py`, without `batch`. It ends with CLS and prints the answer to that too."""
+`pynsq_consumer.py`, without `batch`. It ends with CLS and prints the answer to that too, unless it
+found its nsqds through a lookupd."""
 
 from __future__ import annotations
 
@@ -15,9 +16,35 @@ from ansq.tcp.types import NSQMessage
 MESSAGE_TIMEOUT_MS = 1_000
 TOUCH_EVERY_S = 0.6
 TOUCHES = 3
+LOOKUPD_POLL_MS = 500
 
 
 async def consume(options: dict[str, Any]) -> None:
+    if "lookupd" in options:
+        await consume_from_all(options)
+    else:
+        await consume_from_one(options)
+
+
+async def consume_from_all(options: dict[str, Any]) -> None:
+    """With the reader of the library, one message at a time from each nsqd."""
+    reader = await ansq.create_reader(
+        topic=options["topic"],
+        channel=options["channel"],
+        lookupd_http_addresses=[options["lookupd"].removeprefix("http://")],
+        lookupd_poll_interval=LOOKUPD_POLL_MS,
+    )
+    left = options["count"]
+    async for message in reader.messages():
+        print(json.dumps({"body": message.body.decode(), "attempts": message.attempts}), flush=True)
+        await message.fin()
+        left -= 1
+        if not left:
+            break
+    await reader.close()
+
+
+async def consume_from_one(options: dict[str, Any]) -> None:
     first = options.get("first", "finish")
     short = first in ("ignore", "touch")
     features = ansq.ConnectionFeatures(

@@ -1,7 +1,6 @@
 // Consumes with nsqjs and prints one JSON line per delivery: `nsqjs_consumer.js OPTIONS`, as
-// `pynsq_consumer.py`, without `batch`. Three options more: `connection`, options of nsqjs's own
-// (tls, snappy, deflate, ...); `lookupds`, HTTP addresses to ask instead of connecting to `port`;
-// and `answer later`, milliseconds between a delivery and its FIN.
+// `pynsq_consumer.py`, without `batch`. One option more: `connection`, options of nsqjs's own (tls,
+// snappy, deflate, ...).
 
 'use strict'
 
@@ -32,7 +31,7 @@ const settings = {
   lookupdPollInterval: 1,
   ...options.connection,
 }
-if (options.lookupds) settings.lookupdHTTPAddresses = options.lookupds
+if (options.lookupd) settings.lookupdHTTPAddresses = [options.lookupd]
 else settings.nsqdTCPAddresses = [`127.0.0.1:${options.port}`]
 if (first === 'ignore' || first === 'touch') settings.messageTimeout = 1000
 

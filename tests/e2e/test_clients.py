@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from .daemon import Daemon
+from .lookupd import Lookupd, eventually, nsqd
 from .node import node_modules
 
 HERE = Path(__file__).resolve().parent
@@ -196,6 +197,28 @@ def test_a_client_that_backs_off_is_left_alone_and_then_served(
         assert (stats["depth"], stats["in_flight_count"]) == (1, 0)
         assert deliveries(child.lines()) == [("m", 1), ("m", 2)]
     wait_for_nothing_left(daemon, topic)
+
+
+def test_a_consumer_finds_its_nsqds_those_too_that_come_later(
+    tmp_path: Path, library: str, topic: str
+) -> None:
+    with (
+        Lookupd(tmp_path / "lookupd") as lookupd,
+        nsqd(tmp_path / "a", lookupd.address) as first,
+        nsqd(tmp_path / "b", lookupd.address) as second,
+    ):
+        for daemon in (first, second):
+            publish(daemon, topic, f"from {daemon.tcp_port}")
+        eventually(lambda: lookupd.knows(topic, first, second))
+        url = f"http://127.0.0.1:{lookupd.http_port}"
+        with consumer(first, library, topic, 3, lookupd=url, max_in_flight=6) as child:
+            wait_for_consumers(first, topic, "chan")
+            wait_for_consumers(second, topic, "chan")
+            with nsqd(tmp_path / "c", lookupd.address) as third:
+                eventually(lambda: len(lookupd.get("/nodes")["producers"]) == 3)
+                publish(third, topic, f"from {third.tcp_port}")
+                found = {body for body, _ in deliveries(child.lines())}
+                assert found == {f"from {one.tcp_port}" for one in (first, second, third)}
 
 
 def test_a_message_without_an_answer_times_out_and_comes_again(
