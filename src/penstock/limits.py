@@ -32,6 +32,10 @@ NODE_ID_MAX = 1023  # ten bits of a message id
 # --- ids ---
 ID_BORROW_TICKS_MAX = 60_000  # how far ids may run ahead of the clock (about 63 s) before a warning
 
+# --- TLS and compression ---
+TLS_HANDSHAKE_NS = 5 * SECOND  # a client that says nothing holds a socket no longer than this
+LINK_BYTES = 256 * KIB  # one read, and one piece for the kernel: as its own reads
+
 # --- log ---
 SEGMENT_BYTES_MAX = 64 * MIB  # a segment rolls: small enough to delete and ship, few enough to list
 SEGMENT_AGE_MAX_NS = 3600 * SECOND  # a segment rolls by age, so that retention by age can bite

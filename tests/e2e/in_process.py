@@ -26,11 +26,13 @@ from penstock.broker.ports import Job
 from penstock.broker.topic import Topic
 from penstock.log.disk import FILE_MODE, File, OsDisk, OsFile
 from penstock.net.fetch import Fetcher
+from penstock.net.link import Links
 from penstock.net.turn import Turn
 from penstock.nsqd.options import Options
 from penstock.nsqd.protocol import Protocol
 from penstock.nsqd.session import Session, Shell
 from penstock.nsqd.topics import TopicMaker
+from penstock.nsqd.upgrade import Upgrades
 from penstock.wire import frames
 from penstock.wire.frames import FrameType
 from penstock.wire.identify import Offer, Settings
@@ -225,7 +227,11 @@ class World:
         self.broker.on_topic_changed.append(self._on_topic_changed)
         offer = Offer("1.0", message_timeout_max_ns=options.max_msg_timeout_ns)
         topics = TopicMaker(self.broker, Fetcher(), lambda: [], lambda: self.turn.soon())
-        self.protocol = Protocol(self.broker, topics, options, offer, clock.wall_ns, clock.mono_ns)
+        links = Links(self.loop, self.engine, lambda: self.turn.soon())
+        upgrades = Upgrades(links)
+        self.protocol = Protocol(
+            self.broker, topics, options, offer, upgrades, clock.wall_ns, clock.mono_ns
+        )
         self.turn = Turn(
             self.loop,
             self.engine,
@@ -234,6 +240,7 @@ class World:
             self.threads.done,
             self.protocol.handle,
             self.faults.append,
+            links,
         )
         self.threads.wake = self.turn.soon
         self._shell = Shell(self.loop, clock.mono_ns, self.turn.soon)

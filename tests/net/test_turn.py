@@ -30,6 +30,8 @@ class World:
         self.flushed: deque[list[tuple[Any, ...]]] = deque()
         self.tails: list[Any] = []
         self.windows: list[Any] = []
+        self.conns: list[Any] = []
+        self.again: dict[Any, None] = {}
         self.wait_ns = 0
         self.ticks = 0
         self.polls = 0
@@ -44,6 +46,7 @@ class World:
             self.done,
             lambda event: self.notes.append(("handle", event)),
             self.faults.append,
+            self,
         )
 
     # engine
@@ -73,6 +76,14 @@ class World:
     def tick(self, mono_ns: int, wall_ns: int) -> int:
         self.ticks += 1
         return self.wait_ns
+
+    def dirty_detached(self) -> list[Any]:
+        return self.conns
+
+    # links
+
+    def serve(self, conns: list[Any]) -> None:
+        self.notes.append(("serve", conns))
 
     # broker
 
@@ -126,6 +137,21 @@ def test_the_sequence_of_a_full_turn() -> None:
             "flush",
             ("journal", ["window"]),
         ]
+
+    in_loop(story)
+
+
+def test_connections_without_a_socket_come_last() -> None:
+    async def story(world: World) -> None:
+        world.windows, world.conns = ["window"], ["conn"]
+        world.turn.start()
+        await asyncio.sleep(0.001)
+        assert world.notes[3:5] == [("journal", ["window"]), ("serve", ["conn"])]
+        world.conns, world.again = [], {"link": None}
+        world.notes.clear()
+        world.turn.soon()
+        await asyncio.sleep(0.001)
+        assert world.notes[-1] == ("serve", [])
 
     in_loop(story)
 

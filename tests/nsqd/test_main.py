@@ -151,7 +151,8 @@ def test_a_wrong_command_line() -> None:
     ("arguments", "environment", "text"),
     [
         (["-node-id=1024"], {}, "node-id: 1024 is not valid: 0 to 1023"),
-        (["-tls-required"], {}, "tls-required: 'true' is not valid: this version has no TLS"),
+        (["-tls-required"], {}, "cannot require TLS client connections without TLS key and cert"),
+        (["-tls-cert=/no/such", "-tls-key=k"], {}, "tls-cert: '/no/such' is not valid"),
         ([], {"PENSTOCK_MSG_TIMEOUT": "x"}, "PENSTOCK_MSG_TIMEOUT: 'x' is not valid"),
         (["-data-path=/no/such"], {}, "/no/such: the data directory does not exist"),
         (["-tcp-address=127.0.0.1:99999"], {}, "tcp-address: '127.0.0.1:99999' is not valid"),

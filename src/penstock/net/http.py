@@ -164,7 +164,8 @@ class HttpConnection(asyncio.Protocol):
         if self._current is None and not self._waiting:
             return False
         self._waiting.append(b"")
-        return True
+        # TLS has no half: what is asked for may be answered, but not after this.
+        return self._transport is not None and self._transport.can_write_eof()
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
@@ -295,10 +296,10 @@ class HttpConnection(asyncio.Protocol):
     def _serve(self, item: Request | _Refused | bytes) -> None:
         if isinstance(item, bytes):
             self._write(item)
-            self._half_close()
+            self._half_close(unread=True)
         elif isinstance(item, _Refused):
             self._write(encode_response(item.response, item.request, closes=True))
-            self._half_close()
+            self._half_close(unread=True)
         else:
             self._current = item
             self._application.serve(item, self._answer)
@@ -313,7 +314,7 @@ class HttpConnection(asyncio.Protocol):
         closes = response.closes or self._exiting or not request.keep_alive
         self._write(encode_response(response, request, closes))
         if closes:
-            self._half_close()
+            self._half_close(unread=response.closes)
         else:
             self._serve_waiting()
 
@@ -321,13 +322,16 @@ class HttpConnection(asyncio.Protocol):
         if self._transport is not None and data:
             self._transport.write(data)
 
-    def _half_close(self) -> None:
+    def _half_close(self, unread: bool) -> None:
         self._deaf = True
         self._waiting.clear()
         if self._transport is None:
             return
         if self._transport.can_write_eof():
             self._transport.write_eof()
+        elif not unread:  # TLS has no half; only a client that still sends needs the moment
+            self._transport.close()
+            return
         self._arm(limits.CLOSE_DRAIN_NS / limits.SECOND, self._close)
 
     # --- time ---

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock import limits
-from penstock.kernel import Event, Tail, Window
+from penstock.kernel import Conn, Event, Tail, Window
 
 NEVER_NS = 1 << 62
 TIMER_NS_MIN = limits.MS  # a timer shorter than this would only spin
@@ -39,7 +39,14 @@ class TurnEngine(Protocol):
     def dirty_tails(self) -> list[Tail]: ...
     def flush(self, mono_ns: int, wall_ns: int) -> list[tuple[Any, ...]]: ...
     def dirty_windows(self) -> list[Window]: ...
+    def dirty_detached(self) -> list[Conn]: ...
     def tick(self, mono_ns: int, wall_ns: int) -> int: ...
+
+
+class TurnLinks(Protocol):
+    again: dict[Any, None]  # links that want to be served though the engine names none
+
+    def serve(self, conns: list[Conn]) -> None: ...
 
 
 class TurnBroker(Protocol):
@@ -64,8 +71,10 @@ class Turn:
         done: deque[Any],
         handle: Callable[[tuple[Any, ...]], None],
         on_fault: Callable[[Exception], None],
+        links: TurnLinks,
     ) -> None:
         self._loop = loop
+        self._links = links
         self._engine = engine
         self._broker = broker
         self._mono_ns = clock.mono_ns
@@ -146,6 +155,9 @@ class Turn:
         windows = engine.dirty_windows()
         if windows:
             broker.journal(windows)
+        conns = engine.dirty_detached()
+        if conns or self._links.again:
+            self._links.serve(conns)
         if engine.busy:
             self.soon()
 

@@ -27,7 +27,7 @@ from penstock.kernel import IMPLEMENTATION, Engine
 from penstock.log.disk import OsDisk
 from penstock.net.clock import SystemClock
 from penstock.net.fetch import Fetcher
-from penstock.net.http import HttpConnection
+from penstock.net.link import Links
 from penstock.net.listener import (
     Acceptor,
     Address,
@@ -45,7 +45,10 @@ from penstock.nsqd.protocol import Protocol
 from penstock.nsqd.routes import Identity, Routes
 from penstock.nsqd.routes_topics import topic_routes
 from penstock.nsqd.session import Session, Shell
+from penstock.nsqd.tls import server_context
 from penstock.nsqd.topics import TopicMaker
+from penstock.nsqd.upgrade import Upgrades
+from penstock.nsqd.web import TlsOnly, Web
 from penstock.wire.identify import Offer, Settings
 
 log = logging.getLogger("penstock.nsqd")
@@ -84,6 +87,9 @@ def make_offer(options: Options) -> Offer:
         deflate_level_max=options.max_deflate_level,
         topology_region=options.topology_region,
         topology_zone=options.topology_zone,
+        tls=bool(options.tls_cert),
+        snappy=options.snappy,
+        deflate=options.deflate,
     )
 
 
@@ -94,6 +100,7 @@ class Daemon:
         self.options = options
         self.tcp_address = Address("", 0, "")  # the real ones, after the start
         self.http_address = Address("", 0, "")
+        self.https_address = Address("", 0, "")
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self.broken = False  # by a fault of the program: no file is touched any more
@@ -115,8 +122,16 @@ class Daemon:
         self.topics = TopicMaker(
             self.broker, self._fetcher, self.lookups.http_addresses, lambda: self.turn.soon()
         )
+        self.links = Links(self._loop, self.engine, lambda: self.turn.soon())
+        self.upgrades = Upgrades(self.links)
         self.protocol = Protocol(
-            self.broker, self.topics, options, self._offer, clock.wall_ns, clock.mono_ns
+            self.broker,
+            self.topics,
+            options,
+            self._offer,
+            self.upgrades,
+            clock.wall_ns,
+            clock.mono_ns,
         )
         self.turn = Turn(
             self._loop,
@@ -126,12 +141,12 @@ class Daemon:
             self._pool.done,
             self.protocol.handle,
             self._on_fault,
+            self.links,
         )
         self._shell = Shell(self._loop, clock.mono_ns, self.turn.soon)
         self.drain = Drain(self.broker, self._loop, self._on_drained)
         self._acceptor: Acceptor | None = None
-        self._http_server: asyncio.AbstractServer | None = None
-        self._http_connections: set[HttpConnection] = set()
+        self._web = Web(self._loop)
         self._housekeeping: asyncio.TimerHandle | None = None
         self._default_settings = Settings(
             client_id="",
@@ -160,10 +175,13 @@ class Daemon:
             self.lookups.set_addresses(self.options.lookupd_tcp_address)
             if self.lookups.addresses:
                 self._fetcher.prepare()
+            self.upgrades.context = server_context(self.options)
             tcp = self._listen(self.options.tcp_address, "tcp-address", undo)
-            http = None
+            http = https = None
             if self.options.http_address:
                 http = self._listen(self.options.http_address, "http-address", undo)
+            if self.options.https_address and self.upgrades.context is not None:
+                https = self._listen(self.options.https_address, "https-address", undo)
             self.broker.open()
             undo.callback(self.broker.close)
             self.tcp_address = bound_address(tcp)
@@ -171,10 +189,7 @@ class Daemon:
             undo.callback(self.turn.stop)
             self._acceptor = Acceptor(self._loop, tcp, self._on_connect)
             log.info("TCP: listening on %s", self.tcp_address)
-            if http is not None:
-                self.http_address = bound_address(http)
-                await self._serve_http(http)
-                log.info("HTTP: listening on %s", self.http_address)
+            await self._serve_http(http, https)
             self._keep_house()
             self.lookups.start(self._lookup_identity())
             undo.pop_all()
@@ -188,7 +203,21 @@ class Daemon:
         undo.callback(close_listener, sock)
         return sock
 
-    async def _serve_http(self, sock: socket.socket) -> None:
+    async def _serve_http(self, http: socket.socket | None, https: socket.socket | None) -> None:
+        if http is not None:
+            self.http_address = bound_address(http)
+        if https is not None:
+            self.https_address = bound_address(https)
+        routes = self._routes()
+        if http is not None:
+            only_tls = self.options.tls_required == "true"
+            await self._web.serve(http, TlsOnly(self.https_address.port) if only_tls else routes)
+            log.info("HTTP: listening on %s", self.http_address)
+        if https is not None:
+            await self._web.serve(https, routes, self.upgrades.context)
+            log.info("HTTPS: listening on %s", self.https_address)
+
+    def _routes(self) -> Routes:
         routes = Routes(
             self.broker,
             self.topics,
@@ -200,14 +229,7 @@ class Daemon:
             self.turn.soon,
         )
         routes.table |= topic_routes(self.broker, self.turn.soon) | drain_routes(self.drain)
-
-        def connection() -> HttpConnection:
-            return HttpConnection(routes, self._http_connections)
-
-        if self.http_address.path:
-            self._http_server = await self._loop.create_unix_server(connection, sock=sock)
-        else:
-            self._http_server = await self._loop.create_server(connection, sock=sock)
+        return routes
 
     def _identity(self) -> Identity:
         def port(address: Address, broadcast: int) -> int:
@@ -305,14 +327,11 @@ class Daemon:
     def _close_listeners(self) -> None:
         if self._acceptor is not None:
             self._acceptor.close()
-        if self._http_server is not None:
-            self._http_server.close()
-            if self.http_address.path:
-                Path(self.http_address.path).unlink(missing_ok=True)
+        self._web.close()
 
     def _publishes_answered(self) -> bool:
-        return not any(session.conn.pending for session in self.protocol.sessions.values()) and (
-            not any(connection.is_serving for connection in self._http_connections)
+        return not self._web.is_serving and not any(
+            session.conn.pending for session in self.protocol.sessions.values()
         )
 
     async def _hang_up(self) -> None:
@@ -320,16 +339,14 @@ class Daemon:
         for session in list(sessions.values()):
             session.stop_heartbeat()
             session.conn.close_after_flush()
-        for connection in list(self._http_connections):
-            connection.stop()
+        self._web.stop()
         self.turn.soon()
-        await self._until(lambda: not sessions, limits.SHUTDOWN_LINGER_NS)
+        await self._until(lambda: not (sessions or self.links.by_serial), limits.SHUTDOWN_LINGER_NS)
         for session in list(sessions.values()):
             session.conn.close()
         self.turn.soon()
         await self._until(lambda: not sessions, limits.SHUTDOWN_LINGER_NS)
-        for connection in list(self._http_connections):
-            connection.abort()
+        self._web.abort()
 
     async def _until(self, done: Callable[[], bool], timeout_ns: int) -> None:
         deadline_ns = self._clock.mono_ns() + timeout_ns
@@ -339,5 +356,6 @@ class Daemon:
     def _close_engine(self) -> None:
         for session in self.protocol.sessions.values():
             session.stop_heartbeat()
+        self.links.abort()
         self._pool.close()
         self.engine.close()

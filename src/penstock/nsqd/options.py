@@ -60,7 +60,8 @@ FLAGS: tuple[Flag, ...] = (
          " clients; loopback unless told otherwise"),
     Flag("http-address", Kind.STRING, "127.0.0.1:4151", "<addr>:<port> or a unix socket path for"
          " HTTP clients; loopback unless told otherwise; empty: no HTTP"),
-    Flag("https-address", Kind.STRING, "", "<addr>:<port> for HTTPS clients", effect=LATER),
+    Flag("https-address", Kind.STRING, "127.0.0.1:4152", "<addr>:<port> or a unix socket path for"
+         " HTTPS clients, where there is a certificate; empty: no HTTPS"),
     Flag("broadcast-address", Kind.STRING, _HOSTNAME, "address that clients are told"),
     Flag("broadcast-tcp-port", Kind.INT, 0, "TCP port that clients are told (0: the real one)"),
     Flag("broadcast-http-port", Kind.INT, 0, "HTTP port that clients are told (0: the real one)"),
@@ -122,17 +123,19 @@ FLAGS: tuple[Flag, ...] = (
     Flag("output-buffer-timeout", Kind.DURATION, limits.OUTPUT_BUFFER_TIMEOUT_NS, "deliveries are"
          " held back only for clients that ask for more than this"),
     Flag("max-channel-consumers", Kind.INT, 0, "consumers per channel (0: no limit)"),
-    Flag("deflate", Kind.BOOL, True, "allow deflate", effect=LATER),
+    Flag("deflate", Kind.BOOL, True, "let clients ask for deflate"),
     Flag("max-deflate-level", Kind.INT, 6, "maximum deflate level that a client may ask for"),
-    Flag("snappy", Kind.BOOL, True, "allow snappy", effect=LATER),
+    Flag("snappy", Kind.BOOL, True, "let clients ask for snappy"),
     # TLS and authentication
-    Flag("tls-cert", Kind.STRING, "", "path to a certificate file", effect=REFUSED),
-    Flag("tls-key", Kind.STRING, "", "path to a key file", effect=REFUSED),
-    Flag("tls-client-auth-policy", Kind.STRING, "", "require or require-verify", effect=REFUSED),
-    Flag("tls-root-ca-file", Kind.STRING, "", "path to a CA file", effect=REFUSED),
-    Flag("tls-required", Kind.STRING, "false", "true, false or tcp-https", effect=REFUSED,
+    Flag("tls-cert", Kind.STRING, "", "path to a certificate file (PEM)"),
+    Flag("tls-key", Kind.STRING, "", "path to its key (PEM, not encrypted)"),
+    Flag("tls-client-auth-policy", Kind.STRING, "", "require (a client certificate, whoever signed"
+         " it) or require-verify; either one implies -tls-required"),
+    Flag("tls-root-ca-file", Kind.STRING, "", "path to the authorities that sign clients"),
+    Flag("tls-required", Kind.STRING, "false", "true, false, or tcp-https (plain HTTP stays)",
          choices=("true", "false", "tcp-https", "1", "0"), bare="true"),
-    Flag("tls-min-version", Kind.STRING, "", "tls1.0 to tls1.3", effect=REFUSED),
+    Flag("tls-min-version", Kind.STRING, "", "tls1.0 to tls1.3; tls1.2 at least is what you get",
+         choices=("", "tls1.0", "tls1.1", "tls1.2", "tls1.3")),
     Flag("auth-http-address", Kind.STRINGS, (), "auth server (may be repeated)",
          "auth_http_addresses", REFUSED),
     Flag("auth-http-request-method", Kind.STRING, "get", "get or post", effect=LATER,
@@ -167,6 +170,7 @@ class Options:
     node_id: int
     tcp_address: str
     http_address: str
+    https_address: str
     broadcast_address: str
     broadcast_tcp_port: int
     broadcast_http_port: int
@@ -203,7 +207,15 @@ class Options:
     min_output_buffer_timeout_ns: int
     output_buffer_timeout_ns: int
     max_channel_consumers: int
+    deflate: bool
     max_deflate_level: int
+    snappy: bool
+    tls_cert: str
+    tls_key: str
+    tls_client_auth_policy: str
+    tls_root_ca_file: str
+    tls_required: str  # true, false or tcp-https
+    tls_min_version: str
     without_effect: tuple[str, ...] = ()  # flags that were set and do nothing yet
 
     @property
@@ -260,6 +272,7 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
 
 def make_options(resolved: Resolved) -> Options:
     values: dict[str, Any] = {name: resolved.values[name] for name in _FIELDS}
+    values["tls_required"] = _tls_required(resolved)
     idle = tuple(
         flag.name
         for flag in FLAGS
@@ -268,11 +281,17 @@ def make_options(resolved: Resolved) -> Options:
     return Options(**values, without_effect=idle)
 
 
+def _tls_required(resolved: Resolved) -> str:
+    """A policy for client certificates makes no sense without TLS, so it implies it."""
+    wanted: str = resolved.values["tls_required"]
+    if "tls-required" not in resolved.explicit and resolved.values["tls_client_auth_policy"]:
+        return "true"
+    return {"1": "true", "0": "false"}.get(wanted, wanted)
+
+
 def _refuse_weaker(resolved: Resolved) -> None:
     for flag in FLAGS:
         value = resolved.explicit.get(flag.name, "")
         if flag.effect is REFUSED and value not in _OFF:
-            feature = "authentication" if flag.name.startswith("auth") else "TLS"
-            raise ConfigError(
-                flag.name, value, f"this version has no {feature} and will not start without it"
-            )
+            rule = "this version has no authentication and will not start without it"
+            raise ConfigError(flag.name, value, rule)

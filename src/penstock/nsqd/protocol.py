@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.broker.topic import Topic
     from penstock.nsqd.options import Options
     from penstock.nsqd.topics import Found, TopicMaker
+    from penstock.nsqd.upgrade import Upgrades
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -104,10 +106,12 @@ class Protocol:
         topics: TopicMaker,
         options: Options,
         offer: Offer,
+        upgrades: Upgrades,
         wall_ns: Callable[[], int],
         mono_ns: Callable[[], int],
     ) -> None:
         self._broker = broker
+        self._upgrades = upgrades
         self._topics = topics
         self._options = options
         self._offer = offer
@@ -148,6 +152,7 @@ class Protocol:
         conn.timeout_ns = session.settings.message_timeout_ns
         conn.locality = self._locality(None)
         conn.output_every(0, 0)
+        conn.locked = self._options.tls_required != "false"
         log.info("TCP: new client(%s)", session.remote)
 
     def handle(self, event: tuple[Any, ...]) -> None:
@@ -176,6 +181,8 @@ class Protocol:
 
     def _on_line(self, session: Session, params: list[bytes]) -> None:
         command = params[0]
+        if session.conn.locked and command != b"IDENTIFY":
+            raise WireFault(Fault.TLS_REQUIRED, command)
         allowed = verdict(command, session.state)
         if allowed is None:
             raise WireFault(Fault.INVALID_COMMAND, command)
@@ -299,7 +306,7 @@ class Protocol:
 
     def _take_identify(self, session: Session, body: bytes) -> None:
         request = decode_request(body)
-        settings = negotiate(request, session.settings, self._offer)
+        settings = negotiate(request, session.settings, self._offer_to(session))
         session.settings = settings
         conn = session.conn
         conn.sample_rate = settings.sample_rate
@@ -314,6 +321,29 @@ class Protocol:
             conn.reply(FrameType.RESPONSE, encode_response(settings, self._offer))
         else:
             conn.reply(FrameType.RESPONSE, frames.OK)
+        if settings.tls or settings.snappy or settings.deflate:
+            self._upgrade(session)
+
+    def _offer_to(self, session: Session) -> Offer:
+        """A connection changes its streams once: what it has, it keeps."""
+        if session.link is None:
+            return self._offer
+        return replace(self._offer, tls=False, snappy=False, deflate=False)
+
+    def _upgrade(self, session: Session) -> None:
+        def go_on(session: Session, failure: str) -> None:
+            if failure:
+                raise WireFault(Fault.IDENTIFY_FAILED, failure.encode())
+            session.conn.resume()
+
+        def done(failure: str) -> None:
+            session.waits = False
+            if not session.gone:
+                self._guard(session, go_on, failure)
+                self._upgrades.soon()
+
+        session.waits = True
+        self._upgrades.start(session, done)
 
     def _locality(self, settings: Settings | None) -> Locality:
         """How near a client is; None has not told. As in NSQ two empty names are the same place."""

@@ -21,6 +21,7 @@ from penstock.wire.states import State
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
+    from penstock.net.link import Link
 
 _HEARTBEAT_FRAME_BYTES = HEADER_BYTES + len(HEARTBEAT)
 
@@ -49,6 +50,7 @@ class Session:
         self.settings = settings
         self.state = State.INIT
         self.channel: Channel | None = None
+        self.link: Link | None = None  # once TLS or compression was agreed on
         self.awaits: Callable[[Session, bytes], None] | None = None  # who takes the next body
         self.body_command = b""  # the command that the body belongs to, and its bound
         self.body_bytes_max = 0
@@ -61,6 +63,12 @@ class Session:
         conn.owner = self
         self._connected_ns = shell.mono_ns()
         self.start_heartbeat(self._connected_ns)
+
+    @property
+    def common_name(self) -> str:
+        """Of the client's certificate, if it has shown one."""
+        tls = self.link.tls if self.link is not None else None
+        return tls.common_name if tls is not None else ""
 
     def start_heartbeat(self, since_ns: int) -> None:
         """Begin, or begin again with another interval. It counts from the command that asked for

@@ -18,6 +18,7 @@ from penstock.broker.broker import Broker
 from penstock.command.durations import format_duration
 from penstock.kernel import Conn
 from penstock.nsqd.session import Session
+from penstock.nsqd.tls import cipher_name, version_name
 
 Row = dict[str, Any]
 
@@ -60,14 +61,18 @@ def client_row(session: Session) -> Row:
             {"topic": topic.decode("ascii"), "count": count}
             for topic, count in sorted(published.items())
         ]
-    row |= {
-        "tls": settings.tls,
-        "tls_cipher_suite": "",
-        "tls_version": "",
+    return row | _tls_row(session)
+
+
+def _tls_row(session: Session) -> Row:
+    tls = session.link.tls if session.link is not None else None
+    return {
+        "tls": tls is not None,
+        "tls_cipher_suite": cipher_name(tls.cipher) if tls is not None else "",
+        "tls_version": version_name(tls.version) if tls is not None else "",
         "tls_negotiated_protocol": "",
-        "tls_negotiated_protocol_is_mutual": False,
+        "tls_negotiated_protocol_is_mutual": tls is not None,
     }
-    return row
 
 
 def _delivered(conn: Conn) -> Row:

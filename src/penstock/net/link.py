@@ -1,0 +1,396 @@
+"""Connections whose bytes pass through TLS or compression on their way to the kernel.
+
+The engine reads and writes plain sockets by itself. Once a client has agreed on TLS, snappy or
+deflate, the engine gives its socket away, and a `Link` moves the bytes from then on:
+
+    socket -> TLS -> snappy or deflate -> Conn.feed
+    socket <- TLS <- snappy or deflate <- Conn.take_output
+
+The kernel's connection stays what it was, and the turn of the loop too: after each flush the turn
+calls `Links.serve` with the connections that have something to do.
+
+    QUIET --secure--> SHAKING --done--> QUIET --open--> OPEN --conn ended--> ENDING --> CLOSED
+
+Back-pressure, in both directions:
+
+* A link takes the kernel's output only when all it has taken before is in the socket. What it
+  leaves there counts as unsent, so a slow client stalls its deliveries as on a plain connection.
+* A piece at a time is decoded and fed, then the kernel has its turn, which says whether it wants
+  more. What is still encoded waits in the layers, which hold one read of the socket at most; then
+  the socket is left alone.
+
+The end: what the kernel had to say is sent, then TLS's own goodbye, then the socket is half closed
+and read for a moment, so that no last word (often an error) is lost to a reset. A connection that
+ends with output left is one that could not be reached, and is cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+from penstock import limits
+from penstock.errors import StreamBroken
+from penstock.kernel import Conn
+from penstock.net.tls import Tls
+from penstock.wire.identify import Decoder, Encoder
+
+log = logging.getLogger("penstock.net")
+
+DRAIN_BYTES_MAX = 16 * limits.MIB  # of a client that is done with, read and dropped
+_NOTHING = memoryview(b"")
+
+
+class LinkEngine(Protocol):
+    def detach(self, conn: Conn) -> tuple[int, bytes]: ...
+
+
+class State(Enum):
+    QUIET = "quiet"  # nothing is read: the daemon decides what comes next
+    SHAKING = "shaking"  # the TLS handshake
+    OPEN = "open"
+    ENDING = "ending"  # the kernel is done with it; last bytes go out
+    CLOSED = "closed"
+
+
+class Links:
+    """All links of one daemon."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, engine: LinkEngine, soon: Callable[[], None]
+    ) -> None:
+        self.loop = loop
+        self.engine = engine
+        self.soon = soon  # have a turn run
+        self.again: dict[Link, None] = {}  # may have more to feed, after the kernel's turn
+        self.by_serial: dict[int, Link] = {}
+        self.received = memoryview(bytearray(limits.LINK_BYTES))  # used within one call only
+        self.plain = memoryview(bytearray(limits.LINK_BYTES))
+
+    def adopt(self, conn: Conn) -> Link:
+        """Take over the socket of a halted connection. What it has to say still goes out as is."""
+        return Link(self, conn)
+
+    def serve(self, conns: list[Conn]) -> None:
+        """After a flush: output to send, reading to stop or go on with, ends."""
+        again, self.again = self.again, {}
+        for conn in conns:
+            link = self.by_serial.get(conn.serial)
+            if link is not None:
+                link.guard(link.serve)
+        for link in again:
+            link.guard(link.feed)
+
+    def abort(self) -> None:
+        for link in list(self.by_serial.values()):
+            link.abort()
+
+
+class Link:
+    def __init__(self, links: Links, conn: Conn) -> None:
+        descriptor, self._early = links.engine.detach(conn)
+        self.conn = conn
+        self.tls: Tls | None = None
+        self._links = links
+        self._sock = socket.socket(fileno=descriptor)
+        self._encoder: Encoder | None = None
+        self._decoder: Decoder | None = None
+        self._state = State.QUIET
+        self._unsent = _NOTHING
+        self._watched = False  # for readiness to be read
+        self._backlog = False  # the layers may hold plain bytes for the kernel
+        self._heard_all = False  # nothing more comes that the kernel could be given
+        self._eof = False
+        self._drained_bytes = 0
+        self._done: Callable[[str], None] | None = None  # who waits for the handshake
+        self._timer: asyncio.TimerHandle | None = None
+        links.by_serial[conn.serial] = self
+        self._send(conn.take_output())
+
+    def guard(self, act: Callable[[], None]) -> None:
+        """A fault of the program costs this connection, not the daemon."""
+        try:
+            act()
+        except Exception:
+            log.exception("a fault in a connection with TLS or compression")
+            self.abort()
+
+    # --- what the daemon says while it is quiet ---
+
+    def secure(self, context: ssl.SSLContext, done: Callable[[str], None]) -> None:
+        """Start the handshake; `done` is called with why it failed, or with nothing. After a
+        failure the link is without TLS, and what it is given to say goes out in the clear."""
+        if self._state is not State.QUIET:
+            return
+        self.tls = Tls(context)
+        self.tls.feed(self._early)
+        self._early = b""
+        self._done = done
+        self._state = State.SHAKING
+        self._arm(limits.TLS_HANDSHAKE_NS, self._on_handshake_late)
+        self._watch()
+        self._shake()
+
+    def compress(self, encoder: Encoder, decoder: Decoder) -> None:
+        self._encoder, self._decoder = encoder, decoder
+        decoder.feed(self._early)
+        self._early = b""
+
+    def say(self, data: bytes) -> None:
+        """Send something through the layers that there are now."""
+        self._send(self._encoded(data))
+
+    def open(self) -> None:
+        """From now on the kernel reads and speaks."""
+        if self._state is State.QUIET:
+            self._state = State.OPEN
+            self._backlog = True
+            self._links.again[self] = None
+            self._links.soon()
+
+    # --- the handshake ---
+
+    def _shake(self) -> None:
+        tls = self.tls
+        if tls is None:
+            raise RuntimeError("a handshake without TLS")
+        try:
+            finished = tls.shake()
+        except (ssl.SSLError, ValueError) as error:
+            self._send(tls.output())  # the alert
+            self._shaken(getattr(error, "reason", None) or str(error))
+            return
+        self._send(tls.output())
+        if finished:
+            self._shaken("")
+
+    def _on_handshake_late(self) -> None:
+        self._timer = None
+        self._shaken("TLS handshake timeout")
+
+    def _shaken(self, failure: str) -> None:
+        self._disarm()
+        done, self._done = self._done, None
+        if self._state is State.CLOSED or done is None:
+            return
+        self._state = State.QUIET
+        if failure:
+            self.tls = None
+        done(failure)
+
+    # --- socket to kernel ---
+
+    def _on_readable(self) -> None:
+        self.guard(self._receive)
+
+    def _receive(self) -> None:
+        wanted = self.conn.reading and not (self._backlog or self._heard_all)
+        if self._state is State.OPEN and not wanted:
+            self._unwatch()
+            return
+        view = self._links.received
+        try:
+            size = self._sock.recv_into(view)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lost(error)
+            return
+        if size == 0:
+            self._on_eof()
+        elif self._state is State.ENDING:
+            self._drained_bytes += size
+            if self._drained_bytes > DRAIN_BYTES_MAX:
+                self.abort()
+        else:
+            self._take(view[:size])
+
+    def _take(self, data: memoryview) -> None:
+        if self.tls is not None:
+            self.tls.feed(data)
+        elif self._decoder is not None:
+            self._decoder.feed(data)
+        if self._state is State.SHAKING:
+            self._shake()
+        elif self._state is State.OPEN:
+            self.feed()
+
+    def _on_eof(self) -> None:
+        self._eof = self._heard_all = True
+        self._unwatch()
+        if self._state is State.OPEN:
+            self.feed()
+        else:
+            self.abort()
+
+    def feed(self) -> None:
+        """Give the kernel the next piece, if it wants one, and go on after its turn."""
+        conn = self.conn
+        if self._state is not State.OPEN or conn.ended:
+            return
+        if not conn.reading:
+            self._backlog = True
+            return
+        piece: bytes | memoryview = b""
+        try:
+            piece = self._piece()
+        except (StreamBroken, ssl.SSLError) as error:
+            log.info("a client's stream cannot be read: %s", error)
+            self._backlog = False
+            self._heard_all = True
+        if self.tls is not None:
+            self._heard_all = self._heard_all or self.tls.ended
+            self._send(self.tls.output())
+        if len(piece):
+            conn.feed(piece)
+        if self._backlog:
+            self._links.again[self] = None
+        elif self._heard_all:
+            conn.feed_eof()
+        else:
+            self._watch()
+        if len(piece) or self._heard_all:
+            self._links.soon()
+
+    def _piece(self) -> bytes | memoryview:
+        """Plain bytes, at most LINK_BYTES; sets whether there may be more."""
+        tls, decoder, view = self.tls, self._decoder, self._links.plain
+        if decoder is None:
+            size = 0 if tls is None else tls.read_into(view)
+            self._backlog = tls is not None and tls.has_input and not tls.ended
+            return view[:size]
+        data = decoder.read(limits.LINK_BYTES)
+        if not data and tls is not None:
+            size = tls.read_into(view)
+            decoder.feed(view[:size])
+            data = decoder.read(limits.LINK_BYTES)
+            self._backlog = size > 0
+        else:
+            self._backlog = len(data) > 0
+        return data
+
+    # --- kernel to socket ---
+
+    def serve(self) -> None:
+        conn = self.conn
+        if self._state is State.OPEN and not self._unsent:
+            data = conn.take_output()
+            if data:
+                self._send(self._encoded(data))
+        if conn.ended:
+            self._finish()
+        elif self._state is State.OPEN and conn.reading:
+            if self._backlog:
+                self.feed()
+            elif not self._heard_all:
+                self._watch()
+
+    def _encoded(self, data: bytes) -> bytes:
+        if self._encoder is not None:
+            data = self._encoder.encode(data)
+        return data if self.tls is None else self.tls.encode(data)
+
+    def _send(self, data: bytes) -> None:
+        if not data or self._state is State.CLOSED:
+            return
+        if self._unsent:
+            self._unsent = memoryview(bytes(self._unsent) + data)
+            return
+        self._unsent = self._pushed(memoryview(data))
+        if self._unsent:
+            self._links.loop.add_writer(self._sock.fileno(), self._on_writable)
+
+    def _pushed(self, data: memoryview) -> memoryview:
+        """What the socket did not take."""
+        try:
+            return data[self._sock.send(data) :]
+        except (BlockingIOError, InterruptedError):
+            return data
+        except OSError as error:
+            self._lost(error)
+            return _NOTHING
+
+    def _on_writable(self) -> None:
+        self.guard(self._send_rest)
+
+    def _send_rest(self) -> None:
+        self._unsent = self._pushed(self._unsent)
+        if self._unsent or self._state is State.CLOSED:
+            return
+        self._links.loop.remove_writer(self._sock.fileno())
+        if self._state is State.ENDING:
+            self._shut()
+        else:
+            self.serve()
+            self._links.soon()  # the kernel has room again
+
+    # --- the end ---
+
+    def _finish(self) -> None:
+        """The kernel has reported the end of this connection."""
+        if self._state is not State.OPEN or self.conn.unsent:
+            if self._state is not State.ENDING:
+                self.abort()
+            return
+        self._state = State.ENDING
+        self._arm(limits.CLOSE_DRAIN_NS, self.abort)
+        if self.tls is not None:
+            self._send(self.tls.close())
+        if not self._unsent and self._state is State.ENDING:
+            self._shut()
+
+    def _shut(self) -> None:
+        if self._eof:
+            self.abort()
+            return
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self.abort()
+            return
+        self._watch()
+
+    def _lost(self, error: OSError) -> None:
+        log.info("connection lost: %s", error)
+        self.abort()
+
+    def abort(self) -> None:
+        """Close the socket now. The kernel hears of it, if it does not know."""
+        if self._state is State.CLOSED:
+            return
+        self._state = State.CLOSED
+        self._disarm()
+        self._unwatch()
+        self._links.loop.remove_writer(self._sock.fileno())
+        self._sock.close()
+        self._unsent = _NOTHING
+        del self._links.by_serial[self.conn.serial]
+        if not self.conn.ended:
+            self.conn.close()
+            self._links.soon()
+
+    # --- readiness and time ---
+
+    def _watch(self) -> None:
+        if not self._watched and self._state is not State.CLOSED:
+            self._watched = True
+            self._links.loop.add_reader(self._sock.fileno(), self._on_readable)
+
+    def _unwatch(self) -> None:
+        if self._watched:
+            self._watched = False
+            self._links.loop.remove_reader(self._sock.fileno())
+
+    def _arm(self, wait_ns: int, call: Callable[[], None]) -> None:
+        self._disarm()
+        self._timer = self._links.loop.call_later(wait_ns / limits.SECOND, call)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

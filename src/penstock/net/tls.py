@@ -1,0 +1,99 @@
+"""TLS without I/O: one side of one connection, bytes in and bytes out.
+
+OpenSSL stands between two buffers in memory. What arrives is fed, plain bytes are read out in
+large pieces (OpenSSL gives one record of 16 KiB at a time), and what is to be sent is encoded
+whole. A peer that hangs up without saying so in TLS is treated as one that did: V2 has lengths, so
+nothing can be cut off unnoticed.
+"""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_RECORD_BYTES = 16384
+
+
+class Tls:
+    def __init__(self, context: ssl.SSLContext) -> None:
+        """A server's side."""
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self.ended = False  # the peer has said that it sends no more
+
+    # --- bytes ---
+
+    def feed(self, data: Buffer) -> None:
+        self._incoming.write(data)
+
+    def shake(self) -> bool:
+        """Go on with the handshake; True when it is done. Raises ssl.SSLError."""
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    @property
+    def has_input(self) -> bool:
+        """Is there anything that has not been looked at?"""
+        return bool(self._incoming.pending or self._object.pending())
+
+    def read_into(self, view: memoryview) -> int:
+        """Plain bytes, as many as there are or as fit. Raises ssl.SSLError."""
+        size, size_max = 0, len(view)
+        read = self._object.read
+        while size < size_max and self.has_input and not self.ended:
+            try:
+                count = read(_RECORD_BYTES, view[size:])
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLZeroReturnError:
+                self.ended = True
+                break
+            size += count  # type: ignore[operator]
+        return size
+
+    def encode(self, data: bytes) -> bytes:
+        """`data` as records, behind whatever TLS itself has to say."""
+        done = self._object.write(data)
+        while done < len(data):
+            done += self._object.write(memoryview(data)[done:])
+        return self._outgoing.read()
+
+    def output(self) -> bytes:
+        """What TLS itself has to say: its part of the handshake, an alert, a new key."""
+        return self._outgoing.read() if self._outgoing.pending else b""
+
+    def close(self) -> bytes:
+        """Say that nothing more will be sent."""
+        with suppress(ssl.SSLError):  # the peer has yet to say the same, or has broken off
+            self._object.unwrap()
+        return self.output()
+
+    # --- what was agreed on ---
+
+    @property
+    def version(self) -> str:
+        """Like `TLSv1.3`; empty before the handshake."""
+        return self._object.version() or ""
+
+    @property
+    def cipher(self) -> str:
+        found = self._object.cipher()
+        return found[0] if found else ""
+
+    @property
+    def common_name(self) -> str:
+        """Of the client's certificate, where it has shown one."""
+        subject = (self._object.getpeercert() or {}).get("subject", ())
+        for parts in subject:
+            for name, value in parts:  # type: ignore[str-unpack]
+                if name == "commonName":
+                    return str(value)
+        return ""

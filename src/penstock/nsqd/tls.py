@@ -1,0 +1,110 @@
+"""TLS as nsqd's flags ask for it: contexts, what is required of clients, names for `/stats`.
+
+A certificate and its key make TLS available; without them the other flags can only be an error.
+`--tls-client-auth-policy` is `require` (a certificate, whoever signed it), `require-verify` (one
+that chains to --tls-root-ca-file, or to the system's authorities without that) or any other text
+(none is asked for).
+
+TLS 1.0 and 1.1 are broken, and OpenSSL refuses them by now: the floor is TLS 1.2, whatever lower
+version --tls-min-version names. The log says so once.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import TYPE_CHECKING
+
+from penstock.errors import ConfigError
+from penstock.net.anycert import accept_any_certificate
+
+if TYPE_CHECKING:
+    from penstock.nsqd.options import Options
+
+log = logging.getLogger("penstock.nsqd")
+
+_VERSIONS = {
+    "tls1.0": ssl.TLSVersion.TLSv1_2,
+    "tls1.1": ssl.TLSVersion.TLSv1_2,
+    "tls1.2": ssl.TLSVersion.TLSv1_2,
+    "tls1.3": ssl.TLSVersion.TLSv1_3,
+}
+_RAISED = ("tls1.0", "tls1.1")
+
+
+def server_context(options: Options) -> ssl.SSLContext | None:
+    """None without a certificate. Raises ConfigError: the daemon must not start with less than was
+    asked for."""
+    if not (options.tls_cert or options.tls_key):
+        if options.tls_required != "false":
+            rule = "cannot require TLS client connections without TLS key and cert"
+            raise ConfigError("tls-required", options.tls_required, rule)
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[options.tls_min_version or "tls1.2"]
+    if options.tls_min_version in _RAISED:
+        log.warning("tls-min-version: %s is not safe; using tls1.2", options.tls_min_version)
+    _load_certificate(context, options)
+    if options.tls_root_ca_file:
+        _load_authorities(context, options.tls_root_ca_file)
+    elif options.tls_client_auth_policy == "require-verify":
+        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+    if options.tls_client_auth_policy == "require-verify":
+        context.verify_mode = ssl.CERT_REQUIRED
+    elif options.tls_client_auth_policy == "require":
+        accept_any_certificate(context)
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, options: Options) -> None:
+    for name, path in (("tls-cert", options.tls_cert), ("tls-key", options.tls_key)):
+        _check_readable(name, path)
+    try:
+        context.load_cert_chain(options.tls_cert, options.tls_key, password=_no_password)
+    except (ssl.SSLError, ValueError) as error:
+        rule = f"a PEM certificate, with the key that belongs to it ({error})"
+        raise ConfigError("tls-cert", options.tls_cert, rule) from error
+
+
+def _no_password() -> str:
+    """OpenSSL would ask on the terminal."""
+    raise ValueError("the key is encrypted")
+
+
+def _check_readable(name: str, path: str) -> None:
+    if not path:
+        raise ConfigError(name, path, "-tls-cert and -tls-key go together")
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        raise ConfigError(name, path, f"a readable PEM file ({error.strerror})") from error
+
+
+def _load_authorities(context: ssl.SSLContext, path: str) -> None:
+    _check_readable("tls-root-ca-file", path)
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        rule = f"a PEM file of certificates ({error})"
+        raise ConfigError("tls-root-ca-file", path, rule) from error
+
+
+# OpenSSL's names of TLS 1.2 suites and those of everyone else. TLS 1.3 has only one kind of name.
+_STANDARD_NAMES = {
+    "ECDHE-ECDSA-AES128-GCM-SHA256": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384": "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305": "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "ECDHE-RSA-AES128-GCM-SHA256": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "ECDHE-RSA-AES256-GCM-SHA384": "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "ECDHE-RSA-CHACHA20-POLY1305": "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+}
+
+
+def cipher_name(name: str) -> str:
+    return _STANDARD_NAMES.get(name, name)
+
+
+def version_name(name: str) -> str:
+    """`TLSv1.3` as NSQ shows it."""
+    return name.replace("TLSv", "TLS")

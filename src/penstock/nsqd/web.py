@@ -1,0 +1,76 @@
+"""nsqd's HTTP listeners: plain, and over TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock import limits
+from penstock.net.api import JSON, NSQ_HEADER
+from penstock.net.http import Application, BodyRule, HttpConnection, Request, Response
+from penstock.net.listener import bound_address
+
+
+class TlsOnly:
+    """What the plain listener answers to everything when TLS is required: where to go instead."""
+
+    def __init__(self, https_port: int) -> None:
+        body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port
+        self._response = Response(403, body, JSON, NSQ_HEADER)
+
+    def body_rule(self, method: str, path: str) -> BodyRule:
+        return BodyRule(limits.HTTP_DISCARD_BYTES_MAX, self._response._replace(closes=True))
+
+    def serve(self, request: Request, answer: Callable[[Response], None]) -> None:
+        answer(self._response)
+
+
+class Web:
+    """The connections of all HTTP listeners."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._servers: list[asyncio.AbstractServer] = []
+        self._paths: list[Path] = []
+        self.connections: set[HttpConnection] = set()
+
+    async def serve(
+        self, sock: socket.socket, application: Application, context: ssl.SSLContext | None = None
+    ) -> None:
+        def connection() -> HttpConnection:
+            return HttpConnection(application, self.connections)
+
+        address = bound_address(sock)
+        seconds = limits.TLS_HANDSHAKE_NS / limits.SECOND if context is not None else None
+        if address.path:
+            self._paths.append(Path(address.path))
+            server: asyncio.AbstractServer = await self._loop.create_unix_server(
+                connection, sock=sock, ssl=context, ssl_handshake_timeout=seconds
+            )
+        else:
+            server = await self._loop.create_server(
+                connection, sock=sock, ssl=context, ssl_handshake_timeout=seconds
+            )
+        self._servers.append(server)
+
+    @property
+    def is_serving(self) -> bool:
+        return any(connection.is_serving for connection in self.connections)
+
+    def close(self) -> None:
+        """Listen no more."""
+        for server in self._servers:
+            server.close()
+        for path in self._paths:
+            path.unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        for connection in list(self.connections):
+            connection.stop()
+
+    def abort(self) -> None:
+        for connection in list(self.connections):
+            connection.abort()
