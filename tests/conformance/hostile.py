@@ -149,6 +149,41 @@ def pieces(rng: random.Random, stream: bytes) -> list[bytes]:
     return [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True) if a < b]
 
 
+# --- nsqlookupd ---
+
+PEER = {
+    "broadcast_address": "b",
+    "hostname": "h",
+    "tcp_port": 4150,
+    "http_port": 4151,
+    "version": "1",
+}
+ODD = ["", "\ud800", 0, -1, 1 << 40, 1.5, None, [], {}, True]
+
+
+def gossip(rng: random.Random) -> bytes:
+    """What one nsqd tells nsqlookupd."""
+    peer = dict(PEER)
+    if rng.random() < 0.3:
+        peer[rng.choice(list(peer))] = rng.choice(ODD)  # type: ignore[assignment]
+    stream = b"  V1" if rng.random() < 0.97 else rng.randbytes(4)
+    stream += b"IDENTIFY\n" + sized(json.dumps(peer).encode())
+    for _ in range(rng.randrange(12)):
+        verb = rng.choice([b"REGISTER", b"UNREGISTER", b"REGISTER", b"PING", b"IDENTIFY", b"NOP"])
+        names = [name(rng, TOPICS), name(rng, CHANNELS)][: rng.randrange(3)]
+        stream += b" ".join([verb, *names]) + rng.choice([b"\n", b"\r\n", b" \n"])
+    if rng.random() < 0.2:
+        stream += b"IDENTIFY\n" + size(rng.choice(SIZES))
+    return damaged(rng, stream) if rng.random() < 0.5 else stream
+
+
+LOOKUPD_TARGETS = [
+    b"/ping", b"/info", b"/topics", b"/channels", b"/channels?topic=a", b"/lookup?topic=a",
+    b"/lookup", b"/nodes", b"/debug", b"/topic/create?topic=b", b"/topic/create?topic=$",
+    b"/topic/delete?topic=b", b"/channel/create?topic=b&channel=x",
+    b"/channel/delete?topic=b&channel=x", b"/topic/tombstone?topic=a&node=b:4151", b"/nothing",
+]  # fmt: skip
+
 # --- HTTP ---
 
 TARGETS = [
@@ -171,11 +206,11 @@ HEADERS = [
 ]  # fmt: skip
 
 
-def request(rng: random.Random) -> bytes:
+def request(rng: random.Random, targets: list[bytes]) -> bytes:
     body = rng.randbytes(rng.choice([0, 0, 1, 50, 3000]))
     if rng.random() < 0.3:
         body = size(2) + sized(b"one") + sized(b"two")
-    lines = [b"%b %b HTTP/1.%d" % (rng.choice(METHODS), rng.choice(TARGETS), rng.randrange(2))]
+    lines = [b"%b %b HTTP/1.%d" % (rng.choice(METHODS), rng.choice(targets), rng.randrange(2))]
     lines += rng.sample(HEADERS, rng.choice([0, 0, 1, 2]))
     match rng.randrange(4):
         case 0:
@@ -186,6 +221,6 @@ def request(rng: random.Random) -> bytes:
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
-def browsing(rng: random.Random) -> bytes:
-    stream = b"".join(request(rng) for _ in range(rng.randrange(1, 6)))
+def browsing(rng: random.Random, targets: list[bytes] = TARGETS) -> bytes:
+    stream = b"".join(request(rng, targets) for _ in range(rng.randrange(1, 6)))
     return damaged(rng, stream) if rng.random() < 0.5 else stream

@@ -40,9 +40,10 @@ def resident_bytes(daemon: Daemon) -> int:
 class Watch:
     """`with Watch(daemon):` At its end the daemon is alive, well, prompt, and not much larger."""
 
-    def __init__(self, daemon: Daemon, growth_bytes_max: int = GROWTH_BYTES_MAX) -> None:
+    def __init__(self, daemon: Daemon, ask: Callable[[Daemon], None] | None = None) -> None:
+        """`ask` has to be answered by the daemon; without it, a V2 client and an HTTP client."""
         self._daemon = daemon
-        self._growth_bytes_max = growth_bytes_max
+        self._ask = ask or ask_nsqd
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._faults: list[str] = []
@@ -53,7 +54,7 @@ class Watch:
         while not self._end.wait(PAUSE_S):
             started_s = time.monotonic()
             try:
-                ask(self._daemon)
+                self._ask(self._daemon)
             except Exception as error:
                 self._faults.append(f"{type(error).__name__}: {error}")
                 return
@@ -61,7 +62,7 @@ class Watch:
             self.slowest_s = max(self.slowest_s, time.monotonic() - started_s)
 
     def __enter__(self) -> Watch:
-        ask(self._daemon)
+        self._ask(self._daemon)
         self._before = resident_bytes(self._daemon)
         self._thread.start()
         return self
@@ -79,13 +80,24 @@ class Watch:
         assert "Traceback" not in said, said[-4000:]
         assert "a fault" not in said, said[-4000:]
         grown = resident_bytes(self._daemon) - self._before
-        assert grown <= self._growth_bytes_max, f"{grown / MIB:.1f} MiB more"
+        assert grown <= GROWTH_BYTES_MAX, f"{grown / MIB:.1f} MiB more"
 
 
-def ask(daemon: Daemon) -> None:
+def ask_nsqd(daemon: Daemon) -> None:
     """A fresh V2 client and a fresh HTTP client, each answered."""
     with V2Client(daemon.tcp_port, 5.0) as client:
         client.pub("watch#ephemeral", b"x")
+    ping(daemon)
+
+
+def ask_lookupd(daemon: Daemon) -> None:
+    with socket.create_connection(("127.0.0.1", daemon.tcp_port), 5.0) as sock:
+        sock.sendall(b"  V1PING\n")
+        assert sock.recv(100) == b"\0\0\0\2OK"
+    ping(daemon)
+
+
+def ping(daemon: Daemon) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", daemon.http_port, timeout=5.0)
     try:
         connection.request("GET", "/ping")
@@ -198,6 +210,15 @@ def check_frames(heard: bytes) -> None:
         assert kind in (0, 1, 2), heard[:200]
         if take_frame(buffer) is None:
             return
+
+
+def check_sized(heard: bytes) -> None:
+    """All that nsqlookupd says is data behind its length."""
+    position = 0
+    while len(heard) - position >= 4:
+        size = int.from_bytes(heard[position : position + 4], "big")
+        assert size < 1000, heard[:200]
+        position += 4 + size
 
 
 def check_http(heard: bytes) -> None:

@@ -17,13 +17,23 @@ import pytest
 
 from e2e.daemon import Daemon
 from e2e.in_process import World
+from e2e.lookupd import Lookupd
 from e2e.v2client import V2Client
 from penstock import limits
 from penstock.kernel import load
 from penstock.nsqd.options import read_options
 
 from . import hostile
-from .siege import FUZZ_S, Watch, besiege, check_frames, check_http, one_round
+from .siege import (
+    FUZZ_S,
+    Watch,
+    ask_lookupd,
+    besiege,
+    check_frames,
+    check_http,
+    check_sized,
+    one_round,
+)
 
 FORMS = ["compiled", "pure"]
 
@@ -109,6 +119,41 @@ def test_the_checks_find_what_they_are_for() -> None:
             check(heard)
     with pytest.raises(ConnectionError):
         one_round(random.Random(1), 1, lambda rng: [], check_frames)
+
+
+# --- nsqlookupd ---
+
+
+@pytest.fixture(scope="module")
+def lookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lookupd]:
+    with Lookupd(tmp_path_factory.mktemp("fuzz") / "lookupd") as running:
+        yield running
+        assert running.stop() == 0
+
+
+def test_registrations_damaged_and_cut(lookupd: Lookupd) -> None:
+    def script(rng: random.Random) -> list[bytes]:
+        return hostile.pieces(rng, hostile.gossip(rng))
+
+    with Watch(lookupd, ask_lookupd):
+        assert besiege(lookupd.tcp_port, script, check_sized) > 5
+
+
+def test_raw_bytes_to_nsqlookupd(lookupd: Lookupd) -> None:
+    def script(rng: random.Random) -> list[bytes]:
+        start = rng.choice([b"", b"  V1", b"  V1IDENTIFY\n", b"  V1REGISTER "])
+        return hostile.pieces(rng, start + rng.randbytes(rng.randrange(1, 40_000)))
+
+    with Watch(lookupd, ask_lookupd):
+        assert besiege(lookupd.tcp_port, script, lambda heard: None, FUZZ_S / 2) > 5
+
+
+def test_http_requests_to_nsqlookupd(lookupd: Lookupd) -> None:
+    def script(rng: random.Random) -> list[bytes]:
+        return hostile.pieces(rng, hostile.browsing(rng, hostile.LOOKUPD_TARGETS))
+
+    with Watch(lookupd, ask_lookupd):
+        assert besiege(lookupd.http_port, script, check_http) > 5
 
 
 # --- slow and silent ---
