@@ -309,6 +309,32 @@ def test_req_is_clamped_to_the_longest_delay(story: Story) -> None:
     assert (row["requeue_count"], row["clients"][0]["requeue_count"]) == (1, 1)
 
 
+def test_an_id_in_upper_case_is_the_same_id(story: Story) -> None:
+    """Deliberately unlike NSQ, to which an id is sixteen bytes."""
+    story.publish(b"x")
+    client = story.client()
+    client.consume(1)
+    (message,) = client.messages()
+    assert message.id.upper() != message.id
+    client.say(b"FIN %b\n" % message.id.upper())
+    assert client.take() == []
+    assert story.numbers() == (0, 0, 0)
+
+
+def test_the_latest_identify_counts(story: Story) -> None:
+    """Deliberately unlike NSQ, whose deliveries go on with the first one's values."""
+    story.publish(b"x")
+    client = story.client()
+    client.identify(b'{"msg_timeout":1000,"heartbeat_interval":1000}')
+    client.identify(b'{"msg_timeout":3000,"heartbeat_interval":60000}')
+    client.consume(1)
+    assert len(client.messages()) == 1
+    story.wait(2.99)
+    assert client.take() == []
+    story.wait(0.02)
+    assert [again.attempts for again in client.messages()] == [2]
+
+
 # --- output buffering (ADR 0002) ---
 
 
