@@ -18,7 +18,6 @@ DEFAULTS = {
     "retain_age": "24h0m0s",
     "retain_bytes": 1 << 30,
 }
-NOTHING = dict.fromkeys(DEFAULTS)
 
 
 @pytest.fixture
@@ -34,10 +33,7 @@ def ask(nsqd: Running, method: str, query: str) -> tuple[int, Any]:
 
 
 def test_a_topic_begins_with_the_daemons_options(nsqd: Running) -> None:
-    assert ask(nsqd, "GET", "topic=t") == (
-        200,
-        {"topic_name": "t", "settings": NOTHING, "effective": DEFAULTS},
-    )
+    assert ask(nsqd, "GET", "topic=t") == (200, {"topic_name": "t", **DEFAULTS, "own": []})
 
 
 def test_settings_are_taken_together_and_given_back(nsqd: Running) -> None:
@@ -49,13 +45,13 @@ def test_settings_are_taken_together_and_given_back(nsqd: Running) -> None:
         "retain_age": "0s",
         "retain_bytes": 7,
     }
-    expected = (200, {"topic_name": "t", "settings": chosen, "effective": chosen})
+    expected = (200, {"topic_name": "t", **chosen, "own": list(chosen)})
     assert ask(nsqd, "POST", query) == expected
     assert ask(nsqd, "GET", "topic=t") == expected
     status, told = ask(nsqd, "POST", "topic=t&max_age=&durability=")
     assert status == 200
-    assert told["settings"] == chosen | {"max_age": None, "durability": None}
-    assert told["effective"] == chosen | {"max_age": "0s", "durability": "os"}
+    assert told["own"] == ["max_depth", "retain_age", "retain_bytes"]
+    assert (told["max_age"], told["durability"], told["max_depth"]) == ("0s", "os", 5)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +73,7 @@ def test_what_is_refused(nsqd: Running, query: str, status: int, said: str) -> N
     answered, told = ask(nsqd, "POST", query + "&max_age=1s")
     assert answered == status
     assert told["message"].startswith(said)
-    assert ask(nsqd, "GET", "topic=t")[1]["settings"] == NOTHING
+    assert ask(nsqd, "GET", "topic=t")[1]["own"] == []
 
 
 def test_a_full_topic_says_so_everywhere(nsqd: Running) -> None:

@@ -6,7 +6,7 @@ goes back to the daemon's option. Nothing is changed when one of the values is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from penstock.broker.broker import Broker
@@ -98,16 +98,12 @@ def _changes(parameters: Parameters) -> dict[str, Any]:
 
 
 def _tell(topic: Topic) -> Response:
-    def shown(values: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            name: format_duration(values[key])
-            if read is _duration and values[key] is not None
-            else values[key]
-            for name, (key, read) in SETTINGS.items()
-        }
-
-    settings = {key: getattr(topic.settings, key) for key, _ in SETTINGS.values()}
+    """What holds, and by `own` which of it the topic has chosen itself."""
     holds = topic.effective._asdict() | {"durability": topic.partition.durability}
-    return json_response(
-        {"topic_name": topic.name, "settings": shown(settings), "effective": shown(holds)}
-    )
+    row: dict[str, Any] = {"topic_name": topic.name}
+    for name, (key, read) in SETTINGS.items():
+        row[name] = format_duration(holds[key]) if read is _duration else holds[key]
+    chosen = [
+        name for name, (key, _) in SETTINGS.items() if getattr(topic.settings, key) is not None
+    ]
+    return json_response(row | {"own": chosen})
