@@ -36,6 +36,11 @@ VERBS = {
         "penstock.tools.channel", "channel_main", "list, make, change and remove channels"
     ),
     "pub": VerbEntry("penstock.tools.pub", "pub_main", "publish a message, or lines of input"),
+    "tail": VerbEntry("penstock.tools.tail", "tail_main", "watch the messages of a topic go by"),
+    "id": VerbEntry("penstock.tools.ids", "id_main", "what is written in an id"),
+    "drain": VerbEntry(
+        "penstock.tools.drain", "drain_main", "refuse publishes, deliver the rest, stop"
+    ),
     "check": VerbEntry(
         "penstock.tools.check", "check_main", "is all well? one line and an exit code"
     ),

@@ -1,0 +1,127 @@
+"""`penstock tail`: watch the messages of a topic go by, with when, which and how often.
+
+It reads through an ephemeral channel of its own, so nobody else misses a message by it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import os
+import random
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.client import Consumer, Message
+from penstock.command.run import loop_factory
+from penstock.errors import PenstockError
+from penstock.tools import terminal
+from penstock.tools.verbs import DONE, print_json, run_verb
+
+DEFAULT_ADDRESS = "127.0.0.1:4150"
+PREVIEW_CHARACTERS = 500  # of a body, unless --full asks for all of it
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock tail", description="Print the messages of a topic as they are published."
+    )
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("--count", type=int, default=0, metavar="N", help="stop after N messages")
+    parser.add_argument("--full", action="store_true", help="whole bodies, however long")
+    parser.add_argument("--json", action="store_true", help="for programs: a line each")
+    parser.add_argument(
+        "--nsqd-tcp-address",
+        action="append",
+        metavar="ADDRESS",
+        help=f"an nsqd (may be repeated; {DEFAULT_ADDRESS} when nothing is given)",
+    )
+    parser.add_argument(
+        "--lookupd-http-address",
+        action="append",
+        metavar="ADDRESS",
+        help="an nsqlookupd: all nsqds that have the topic (may be repeated)",
+    )
+    return parser
+
+
+def tail_main(argv: Sequence[str]) -> int:
+    return run_verb(parser(), argv, _run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.count < 0:
+        raise PenstockError(f"--count {arguments.count}: must be 0 or more")
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_tail(arguments))
+    return DONE
+
+
+def _addresses(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """(nsqds, lookupds): what is given, else the environment, else the nsqd of this machine."""
+    nsqds, lookupds = arguments.nsqd_tcp_address or [], arguments.lookupd_http_address or []
+    if not nsqds and not lookupds:
+        nsqds = _from_environment("PENSTOCK_NSQD_TCP_ADDRESS")
+        lookupds = [] if nsqds else _from_environment("PENSTOCK_LOOKUPD_HTTP_ADDRESS")
+    if not nsqds and not lookupds:
+        nsqds = [DEFAULT_ADDRESS]
+    return nsqds, lookupds
+
+
+def _from_environment(name: str) -> list[str]:
+    return [part.strip() for part in os.environ.get(name, "").split(",") if part.strip()]
+
+
+async def _tail(arguments: argparse.Namespace) -> None:
+    nsqds, lookupds = _addresses(arguments)
+    channel = f"tail{random.randrange(10**6):06d}#ephemeral"
+    left = arguments.count
+    async with Consumer(arguments.topic, channel, nsqds, lookupds=lookupds) as consumer:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, consumer.stop)
+        async for message in consumer:
+            if arguments.count and left == 0:
+                message.req()
+                continue
+            _show(message, arguments)
+            message.fin()
+            left -= 1
+            if left == 0:
+                consumer.stop()
+
+
+def _show(message: Message, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print_json(as_json(message), indent=None)
+        return
+    when = message.published.astimezone().isoformat(" ", "milliseconds")[:23]
+    head = f"{when} {message.id.decode('ascii', 'replace')}"
+    if message.attempts > 1:
+        head += terminal.painted(f" attempt {message.attempts}", terminal.YELLOW)
+    body = text_of(message.body)
+    if not arguments.full and len(body) > PREVIEW_CHARACTERS:
+        body = f"{body[:PREVIEW_CHARACTERS]}... ({len(message.body):,} bytes)"
+    print(f"{terminal.painted(head, terminal.DIM)} {body}", flush=True)
+
+
+def as_json(message: Message) -> dict[str, Any]:
+    """The body as text where it is UTF-8, else as base64."""
+    row: dict[str, Any] = {
+        "id": message.id.decode("ascii", "replace"),
+        "timestamp": message.timestamp_ns,
+        "attempts": message.attempts,
+        "node": message.address,
+    }
+    try:
+        return {**row, "body": message.body.decode()}
+    except UnicodeDecodeError:
+        return {**row, "body_base64": base64.b64encode(message.body).decode()}
+
+
+def text_of(body: bytes) -> str:
+    """What may be shown on a terminal: a body must not move the cursor or change colours."""
+    text = body.decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
