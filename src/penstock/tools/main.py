@@ -49,6 +49,11 @@ VERBS = {
         "log_main",
         "look into stored messages without a daemon: dump, verify",
     ),
+    "migrate": VerbEntry(
+        "penstock.tools.migrate",
+        "migrate_main",
+        "take the data of an official nsqd over, or write it back",
+    ),
     "bench": VerbEntry(
         "penstock.bench.main", "bench_main", "measure this build against its budgets and a peer"
     ),
