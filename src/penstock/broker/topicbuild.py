@@ -85,6 +85,7 @@ class TopicBuild:
         self._advance = advance
         self._directory = directories.topic_directory(topics_path, topic.name)
         self._now_ns = settings.wall_ns()
+        self._id_end = tick_of(self._now_ns) + limits.ID_BORROW_TICKS_MAX << TICK_SHIFT
         # The largest first: what others want of it are few ranges, and its order is kept whole.
         self._channels = sorted(
             topic.channels.values(), key=lambda queue: -queue.data_bytes(disk, source)
@@ -152,8 +153,7 @@ class TopicBuild:
 
     def _note_id(self, id: int) -> None:
         """New ids are to be above those that came in, unless one is from a damaged clock."""
-        latest = tick_of(self._now_ns) + limits.ID_BORROW_TICKS_MAX
-        if id > self._ids.last_id and id >> TICK_SHIFT <= latest:
+        if self._ids.last_id < id < self._id_end:
             self._ids.last_id = id
 
     # --- the second ---

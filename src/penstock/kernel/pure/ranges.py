@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Ranges:
-    """Ranges [start, end) that lie ahead of a cursor. There are seldom any, and never many."""
+    """Ranges [start, end) that lie ahead of a cursor. There are seldom any, and mostly few."""
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, int]] = []
@@ -22,6 +22,9 @@ class Ranges:
     def add(self, start: int, end: int) -> None:
         """Take in one more range; what touches or overlaps becomes one."""
         if end <= start:
+            return
+        if not self._ranges or start > self._ranges[-1][1]:
+            self._ranges.append((start, end))
             return
         merged: list[tuple[int, int]] = []
         for one_start, one_end in sorted([*self._ranges, (start, end)]):
