@@ -334,7 +334,9 @@ cdef class Conn(Peer):
             else:
                 self.halt((TOPIC, self, verb, self.topic))
             return 1
-        if self.topic_tail.refusing or not self.topic_tail.has_room(count):
+        if self.topic_tail.refusing or (
+            self.topic_tail.append_end_max and not self.topic_tail.has_room(count)
+        ):
             if self.owed_count:
                 self.held = True
                 self.mark_interest()

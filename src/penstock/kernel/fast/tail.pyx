@@ -69,10 +69,11 @@ cdef class Tail:
         self._handing = value
 
     cdef bint has_room(self, u32 count) noexcept:
+        """May so many messages be appended? Asked only where there is a bound."""
         cdef i64 end = self.written_end + count
         if self.open_batch != NULL:
             end += self.open_batch.count
-        return self.append_end_max == 0 or end <= self.append_end_max
+        return end <= self.append_end_max
 
     cdef int mark_dirty(self) except -1:
         if not self.listed and self.sealed_batch == NULL:
