@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from e2e.certificates import Certificates
 from e2e.daemon import Daemon
 from e2e.v2client import Closed, Frame, V2Client, parse_message
 from penstock import __version__
@@ -25,6 +26,11 @@ TABLE = read_table(HERE / "tcp.toml")
 IDENTIFIED = TABLE.identified | {"version": __version__}
 PIECES_BYTES_MAX = 400  # longer ones are not sent byte by byte
 NUMBERS = itertools.count()
+LOCKED = "locked"  # the daemon that wants TLS
+PROBED = {
+    False: b"E_INVALID invalid command ?probe?",
+    True: b"E_INVALID cannot ?probe? in current state (TLS required)",
+}
 
 ROWS = [
     pytest.param(case, state, id=f"{case.name} [{state}]")
@@ -43,10 +49,11 @@ class Daemons:
 
     def __getitem__(self, name: str) -> Daemon:
         if name not in self._running:
-            path = self._factory.mktemp(f"{self._kernel}-{name}") / "data"
-            daemon = Daemon(
-                path, "--durability=os", *TABLE.daemons[name], kernel=self._kernel
-            ).start()
+            home = self._factory.mktemp(f"{self._kernel}-{name}")
+            flags = ["--durability=os", *TABLE.daemons[name]]
+            if name == LOCKED:
+                flags += Certificates(home / "certificates").flags
+            daemon = Daemon(home / "data", *flags, kernel=self._kernel).start()
             assert f"kernel: {self._kernel}" in daemon.stderr()
             self._running[name] = daemon
         return self._running[name]
@@ -123,7 +130,7 @@ class Play:
                     raise AssertionError(f"more was said: {self.client.frame()}")
             case "open":
                 self.client.send(b"?probe?\n")
-                probed = Expected(1, b"E_INVALID invalid command ?probe?")
+                probed = Expected(1, PROBED[self.case.daemon == LOCKED])
                 assert heard(self.client.frame()) == probed
             case "waiting":
                 for _ in range(2):  # whatever came before has been read by then
