@@ -5,7 +5,7 @@
 first attempt: `finish`, `requeue`, `requeue later` (after a second), `requeue with backoff`,
 `ignore` (let it time out), `touch` (hold it for two seconds, with a message timeout of one),
 `batch` (keep messages until the reader is starved, as pynsq's documentation shows, then finish all
-of them).
+of them). `connection` holds options of pynsq's own (tls_v1, snappy, deflate, ...).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Script:
             options["channel"],
             message_handler=self.handle,
             **addresses(options),
+            **options.get("connection", {}),
             max_in_flight=options.get("max_in_flight", 1),
             max_tries=0,
             heartbeat_interval=1,

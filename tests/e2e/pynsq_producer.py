@@ -1,7 +1,7 @@
 """Publishes with pynsq, each way it has, and prints what it was answered.
 
-`pynsq_producer.py PORT TOPIC`: one message by PUB, three by MPUB, one by DPUB 400 ms ahead, then a
-window of a hundred PUBs without waiting. The answers come back as a JSON list.
+`pynsq_producer.py PORT TOPIC [CONNECTION OPTIONS]`: one message by PUB, three by MPUB, one by DPUB
+400 ms ahead, then a window of a hundred PUBs without waiting. The answers come back as a JSON list.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ POLL_S = 0.02
 
 
 class Script:
-    def __init__(self, port: str, topic: str) -> None:
+    def __init__(self, port: str, topic: str, connection: str = "{}") -> None:
         self.topic = topic
         self.answers: list[str] = []
-        self.writer = nsq.Writer([f"127.0.0.1:{port}"])
+        self.writer = nsq.Writer([f"127.0.0.1:{port}"], **json.loads(connection))
         IOLoop.current().add_callback(self.when_connected)
 
     def when_connected(self) -> None:
@@ -55,5 +55,5 @@ class Script:
 
 
 if __name__ == "__main__":
-    Script(sys.argv[1], sys.argv[2])
+    Script(*sys.argv[1:])
     nsq.run()
