@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock import limits
@@ -25,7 +26,7 @@ from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.options import Durability
 from penstock.errors import LogDamaged, PartitionStopped, PenstockError, StorageError
-from penstock.kernel import Source, Tail, Window
+from penstock.kernel import Pack, Source, Tail, Window
 from penstock.log.partition import PartitionLog
 from penstock.log.sync import SyncJob
 
@@ -71,7 +72,7 @@ class Partition:
         self._open_done: list[PublishDone] = []  # publishers in the open batch
         self._sealed_done: list[PublishDone] = []
         self._unread: dict[tuple[Window, int], int] = {}  # loads that failed, by offset
-        self._held: deque[tuple[list[bytes], int, PublishDone]] = deque()  # wait for the next batch
+        self._held: deque[tuple[Callable[[], object], int, PublishDone]] = deque()  # for the next batch
         for damage in log.damaged:
             self._add_damage(*damage)
         if log.stopped is not None:
@@ -97,23 +98,40 @@ class Partition:
     def publish(self, bodies: list[bytes], due_ns: int, done: PublishDone) -> None:
         """All of `bodies` into one batch. `done` is called when that batch is safe, or has
         failed."""
-        if self.tail.open_bytes >= limits.BATCH_BYTES_MAX or self._held:
-            self._held.append((bodies, due_ns, done))
-            self.held_count += len(bodies)
+        if self._is_full():
+            self._hold(partial(self._append, bodies, due_ns), len(bodies), done)
             return
-        self._append(bodies, due_ns, done)
+        self._append(bodies, due_ns)
+        self._open_done.append(done)
 
-    def _append(self, bodies: list[bytes], due_ns: int, done: PublishDone) -> None:
+    def publish_pack(
+        self, pack: Pack, body: bytes, count: int, due_ns: int, done: PublishDone
+    ) -> None:
+        """The same for a sound pack of `count` messages (`Tail.count_pack`)."""
+        if self._is_full():
+            self._hold(partial(self.tail.append_pack, pack, body, due_ns), count, done)
+            return
+        self.tail.append_pack(pack, body, due_ns)
+        self._open_done.append(done)
+
+    def _hold(self, append: Callable[[], object], count: int, done: PublishDone) -> None:
+        self._held.append((append, count, done))
+        self.held_count += count
+
+    def _is_full(self) -> bool:
+        return bool(self._held) or self.tail.open_bytes >= limits.BATCH_BYTES_MAX
+
+    def _append(self, bodies: list[bytes], due_ns: int) -> None:
         append = self.tail.append
         for body in bodies:
             append(body, due_ns)
-        self._open_done.append(done)
 
     def _append_held(self) -> None:
         while self._held and self.tail.open_bytes < limits.BATCH_BYTES_MAX:
-            held = self._held.popleft()
-            self.held_count -= len(held[0])
-            self._append(*held)
+            append, count, done = self._held.popleft()
+            self.held_count -= count
+            append()
+            self._open_done.append(done)
 
     # --- the group commit ---
 

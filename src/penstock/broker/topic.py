@@ -28,7 +28,7 @@ from penstock.broker.partition import Partition, PublishDone, step_over
 from penstock.broker.settings import Effective, effective
 from penstock.broker.topicfile import ChannelEntry, TopicFile, write_topic_file
 from penstock.errors import NameInvalid, NotFound, Refused, StorageError
-from penstock.kernel import Conn, Source
+from penstock.kernel import Conn, Pack, Source
 from penstock.log.partition import PartitionLog
 from penstock.wire.names import is_ephemeral, is_valid_name
 
@@ -251,6 +251,15 @@ class Topic:
         durability says, or with what went wrong. Raises Refused when none are taken."""
         self._check_publish(len(bodies), due_ns)
         self.partition.publish(bodies, due_ns, done)
+        if self.partition.held_count:
+            self.depth_bound.renew()  # the kernel does not see those
+
+    def publish_pack(
+        self, pack: Pack, body: bytes, count: int, due_ns: int, done: PublishDone
+    ) -> None:
+        """The same for the `count` messages of `body`, found sound by `Tail.count_pack`."""
+        self._check_publish(count, due_ns)
+        self.partition.publish_pack(pack, body, count, due_ns, done)
         if self.partition.held_count:
             self.depth_bound.renew()  # the kernel does not see those
 

@@ -14,6 +14,8 @@ from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from penstock.kernel.interface import (
+    BAD_COUNT,
+    BAD_MESSAGE,
     BadPub,
     BatchCheck,
     BatchHeader,
@@ -23,6 +25,7 @@ from penstock.kernel.interface import (
     Event,
     Held,
     Locality,
+    Pack,
     Section,
     Source,
     Stray,
@@ -125,6 +128,8 @@ else:
 
 
 __all__ = [
+    "BAD_COUNT",
+    "BAD_MESSAGE",
     "ENVIRONMENT_NAME",
     "IMPLEMENTATION",
     "BadPub",
@@ -138,6 +143,7 @@ __all__ = [
     "Form",
     "Held",
     "Locality",
+    "Pack",
     "Section",
     "Source",
     "Stray",

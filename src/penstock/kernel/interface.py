@@ -93,6 +93,17 @@ class Cut(IntEnum):
     MESSAGE = 5  # MPUB: message `index`
 
 
+class Pack(IntEnum):
+    """How many messages stand in one body."""
+
+    FRAMED = 1  # a 4-byte count, then each message behind its 4-byte size (big-endian)
+    LINES = 2  # one a line; empty lines are none, and the last needs no newline
+
+
+BAD_COUNT = -1  # what `Tail.count_pack` says of a pack whose count is missing or out of range
+BAD_MESSAGE = -2  # and of one with a message that is empty, too big, or cut short
+
+
 class Held(IntEnum):
     """The answer of finish, requeue and touch."""
 
@@ -315,6 +326,15 @@ class Tail(Protocol):
 
     def append(self, body: bytes, due_ns: int = 0) -> None:
         """One message into the open batch. `due_ns` 0: at once. The caller sees to the limits."""
+        ...
+
+    def count_pack(self, pack: int, body: Buffer, count_max: int, message_bytes_max: int) -> int:
+        """How many messages `body` holds, all of them right; or BAD_COUNT or BAD_MESSAGE."""
+        ...
+
+    def append_pack(self, pack: int, body: Buffer, due_ns: int = 0) -> int:
+        """All messages of `body` into the open batch, in order; none when one is malformed
+        (ValueError). The caller has seen to the limits (`count_pack`). Returns their count."""
         ...
 
     def seal(

@@ -56,6 +56,10 @@ cdef class Tail:
     cdef bint forgotten  # its topic is gone: connections must look it up anew
 
     cdef int append_c(self, const u8* body, u32 size) except -1
+    cdef int append_one(self, const u8* body, u32 size, i64 due_ns) except -1
+    cdef int add_due(self, i64 due_ns) except -1
+    cdef i64 count_pack_c(self, int pack, const unsigned char[::1] body, i64 count_max,
+                          i64 message_bytes_max) except -3
     cdef bint view(self, i64 offset, view_t* out) noexcept
     cdef bint has_room(self, u32 count) noexcept
     cdef int mark_dirty(self) except -1

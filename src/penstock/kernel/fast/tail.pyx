@@ -8,6 +8,15 @@ from penstock.kernel.fast.batch cimport HEADER_BYTES, batch_header_t
 from penstock.kernel.fast.buffer cimport buf_append, buf_reserve, span_of
 from penstock.kernel.fast.crc32c cimport crc32c_update
 from penstock.kernel.fast.hub cimport Hub, membatch_bytes, membatch_t
+from penstock.kernel.fast.pack cimport (
+    BAD_COUNT,
+    PACK_FRAMED,
+    PACK_LINES,
+    framed_count,
+    line_count,
+    line_end,
+    signed_be32,
+)
 from penstock.kernel.fast.types cimport i64, u8, u16, u32, u64
 
 cdef enum:
@@ -16,6 +25,7 @@ cdef enum:
     SECTION_DUE = 3
     SHARED_MEMORY_BYTES_MAX = 64 << 20  # all tails together; beyond it a tail keeps one batch
     FLAG_TRAILER = 1
+    ANY_SIZE = 0x7fffffff
     RECENT_BYTES_MAX = 512 << 10  # kept though nobody waits for it; more would leave the cache
 
 
@@ -98,14 +108,67 @@ cdef class Tail:
             raise ValueError("an empty message cannot be stored")
         self.append_c(&body[0], <u32>body.shape[0])
         if due_ns:
-            if self.due_count == self.due_capacity:
-                self.due_capacity = self.due_capacity * 2 if self.due_capacity else 16
-                self.dues = <due_t*>realloc(self.dues, self.due_capacity * sizeof(due_t))
-                if self.dues == NULL:
-                    raise MemoryError("no memory for due times")
-            self.dues[self.due_count].index = self.open_batch.count - 1
-            self.dues[self.due_count].due_ns = due_ns
-            self.due_count += 1
+            self.add_due(due_ns)
+
+    cdef int add_due(self, i64 due_ns) except -1:
+        """The newest message is not for now."""
+        cdef u32 capacity
+        cdef due_t* dues
+        if self.due_count == self.due_capacity:
+            capacity = self.due_capacity * 2 if self.due_capacity else 16
+            dues = <due_t*>realloc(self.dues, capacity * sizeof(due_t))
+            if dues == NULL:
+                raise MemoryError("no memory for due times")
+            self.dues, self.due_capacity = dues, capacity
+        self.dues[self.due_count].index = self.open_batch.count - 1
+        self.dues[self.due_count].due_ns = due_ns
+        self.due_count += 1
+        return 0
+
+    def count_pack(self, int pack, const unsigned char[::1] body, i64 count_max,
+                   i64 message_bytes_max):
+        return self.count_pack_c(pack, body, count_max, message_bytes_max)
+
+    cdef i64 count_pack_c(self, int pack, const unsigned char[::1] body, i64 count_max,
+                          i64 message_bytes_max) except -3:
+        cdef size_t size = <size_t>body.shape[0]
+        if pack != PACK_FRAMED and pack != PACK_LINES:
+            raise ValueError(f"{pack} is no kind of pack")
+        if size == 0:
+            return BAD_COUNT if pack == PACK_FRAMED else 0
+        if pack == PACK_FRAMED:
+            return framed_count(&body[0], size, count_max, message_bytes_max)
+        return line_count(&body[0], size, message_bytes_max)
+
+    def append_pack(self, int pack, const unsigned char[::1] body, i64 due_ns=0):
+        cdef i64 count = self.count_pack_c(pack, body, ANY_SIZE, ANY_SIZE)
+        cdef size_t size = <size_t>body.shape[0], position = 4, end
+        cdef const u8* data
+        cdef i64 i
+        if count < 0:
+            raise ValueError("a malformed pack of messages")
+        if count == 0:
+            return 0
+        data = &body[0]
+        if pack == PACK_FRAMED:
+            for i in range(count):
+                end = position + 4 + <size_t>signed_be32(data + position)
+                self.append_one(data + position + 4, <u32>(end - position - 4), due_ns)
+                position = end
+            return count
+        position = 0
+        while position < size:
+            end = line_end(data, size, position)
+            if end > position:
+                self.append_one(data + position, <u32>(end - position), due_ns)
+            position = end + 1
+        return count
+
+    cdef int append_one(self, const u8* body, u32 size, i64 due_ns) except -1:
+        self.append_c(body, size)
+        if due_ns:
+            self.add_due(due_ns)
+        return 0
 
     cdef int write_trailer(self, membatch_t* batch) except -1:
         """The due section (formats.md): entries, indexes, values."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.kernel.interface import Section
 from penstock.kernel.pure.batch import encode_batch
 from penstock.kernel.pure.block import Batch, find_batch
+from penstock.kernel.pure.pack import ANY_SIZE, messages_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,6 +99,21 @@ class Tail:
         """May so many messages be appended, as far as the bound says?"""
         end_max = self.append_end_max
         return not end_max or self.written_end + len(self._open) + count <= end_max
+
+    def count_pack(self, pack: int, body: Buffer, count_max: int, message_bytes_max: int) -> int:
+        found = messages_of(pack, bytes(body), count_max, message_bytes_max)
+        return found if isinstance(found, int) else len(found)
+
+    def append_pack(self, pack: int, body: Buffer, due_ns: int = 0) -> int:
+        bodies = messages_of(pack, bytes(body), ANY_SIZE, ANY_SIZE)
+        if isinstance(bodies, int):
+            raise ValueError("a malformed pack of messages")
+        if due_ns:
+            first = len(self._open)
+            self._dues.update(dict.fromkeys(range(first, first + len(bodies)), due_ns))
+        if bodies:
+            self.extend(bodies)
+        return len(bodies)
 
     def extend(self, bodies: Sequence[bytes]) -> None:
         """Several messages at once, none of them delayed."""

@@ -1,0 +1,101 @@
+"""Packs: several messages in one body, counted, checked and taken without an object for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.kernel import BAD_COUNT, BAD_MESSAGE, Pack
+
+from .turns import Side
+from .turns import size as u32
+
+BIG = 1 << 30
+PACKS = [
+    (Pack.FRAMED, u32(2) + u32(1) + b"a" + u32(3) + b"b\nc", [b"a", b"b\nc"]),
+    (Pack.FRAMED, u32(1) + u32(1) + b"a" + b"what follows is nobody's", [b"a"]),
+    (Pack.LINES, b"a\n\nb\r\nlast", [b"a", b"b\r", b"last"]),
+    (Pack.LINES, b"\n\n", []),
+    (Pack.LINES, b"", []),
+]
+BROKEN = [
+    (Pack.FRAMED, b"", BAD_COUNT),
+    (Pack.FRAMED, b"\0\0\0", BAD_COUNT),
+    (Pack.FRAMED, u32(0), BAD_COUNT),
+    (Pack.FRAMED, u32(-1), BAD_COUNT),
+    (Pack.FRAMED, u32(9) + (u32(1) + b"a") * 9, BAD_COUNT),
+    (Pack.FRAMED, u32(1), BAD_MESSAGE),
+    (Pack.FRAMED, u32(1) + b"\0\0\0", BAD_MESSAGE),
+    (Pack.FRAMED, u32(2) + u32(1) + b"a" + u32(0), BAD_MESSAGE),
+    (Pack.FRAMED, u32(1) + u32(-1) + b"a", BAD_MESSAGE),
+    (Pack.FRAMED, u32(1) + u32(2) + b"a", BAD_MESSAGE),
+    (Pack.FRAMED, u32(1) + u32(11) + b"a" * 11, BAD_MESSAGE),
+    (Pack.LINES, b"a\n" + b"b" * 11, BAD_MESSAGE),
+]
+
+
+@pytest.fixture
+def side(kernel: SimpleNamespace) -> Iterator[Side]:
+    side = Side(kernel)
+    yield side
+    side.close()
+
+
+@pytest.mark.parametrize(("pack", "body", "bodies"), PACKS)
+@pytest.mark.parametrize("due_ns", [0, 77])
+def test_a_pack_is_appended_as_its_messages(
+    side: Side, pack: Pack, body: bytes, bodies: list[bytes], due_ns: int
+) -> None:
+    one_by_one, packed = side.tail(b"a"), side.tail(b"b")
+    for tail in (one_by_one, packed):
+        tail.append(b"first")
+    for message in bodies:
+        one_by_one.append(message, due_ns)
+    assert packed.count_pack(pack, body, 8, 10) == len(bodies)
+    assert packed.append_pack(pack, bytearray(body), due_ns) == len(bodies)
+    assert packed.message_bytes == one_by_one.message_bytes
+    batches = [
+        b"".join(bytes(part) for part in tail.seal(8, 5, 0)) for tail in (one_by_one, packed)
+    ]
+    assert batches[0] == batches[1]
+    packed.commit()
+    packed.validate()
+
+
+@pytest.mark.parametrize(("pack", "body", "fault"), BROKEN)
+def test_a_broken_pack_is_named_and_nothing_of_it_is_taken(
+    side: Side, pack: Pack, body: bytes, fault: int
+) -> None:
+    tail = side.tail()
+    assert tail.count_pack(pack, body, 8, 10) == fault
+    if tail.count_pack(pack, body, BIG, BIG) < 0:
+        with pytest.raises(ValueError, match="malformed"):
+            tail.append_pack(pack, body)
+    assert (tail.open_count, tail.open_bytes) == (0, 0)
+
+
+def test_an_unknown_kind_of_pack_is_a_mistake_of_the_program(side: Side) -> None:
+    with pytest.raises(ValueError, match="3"):
+        side.tail().count_pack(3, b"x", 8, 10)
+
+
+@given(st.sampled_from(Pack), st.binary(max_size=60))
+def test_both_forms_see_the_same_in_any_pack(
+    compiled: SimpleNamespace, pure: SimpleNamespace, pack: Pack, body: bytes
+) -> None:
+    answers: list[bytes | int] = []
+    for form in (compiled, pure):
+        side = Side(form)
+        tail = side.tail()
+        count = tail.count_pack(pack, body, 8, 10)
+        if count > 0:
+            tail.append_pack(pack, body)
+            answers.append(b"".join(bytes(part) for part in tail.seal(8, 5, 0)))
+        else:
+            answers.append(count)
+        side.close()
+    assert answers[0] == answers[1]
