@@ -84,8 +84,14 @@ EPHEMERAL_DEPTH_MAX = 10_000  # --mem-queue-size: an ephemeral channel holds no 
 # --- HTTP ---
 HTTP_HEADER_BYTES_MAX = 64 * KIB  # request line and headers
 HTTP_IDLE_NS = 120 * SECOND  # keep-alive connections without a request are closed
-HTTP_PIPELINE_MAX = 16  # waiting requests of one connection; then reading stops
+HTTP_PIPELINE_MAX = 128  # requests of one connection without an answer; then reading stops
+HTTP_PIPELINE_BYTES_MAX = 1 * MIB  # and so many bytes of their bodies, or one body that is larger
+HTTP_HEADS_MAX = 512  # heads of requests remembered, to read those of keep-alive clients but once
+HTTP_HEAD_BYTES_MAX = 1 * KIB  # a longer one is not remembered
 HTTP_DISCARD_BYTES_MAX = 256 * KIB  # an unwanted request body up to this is read and dropped
+STATS_SLICE_NS = 4 * MS  # /stats is built in slices of this; deliveries go on between them
+PROFILE_SECONDS_MAX = 300  # /debug/pprof/profile
+PROFILE_EVERY_NS = 5 * MS  # between two looks at the stack
 
 # --- outgoing HTTP ---
 FETCH_CONNECT_NS = 2 * SECOND  # --http-client-connect-timeout

@@ -30,12 +30,12 @@ class App:
         self.waiting: list[Callable[[], None]] = []
 
     def body_rule(self, method: str, path: str) -> BodyRule:
-        return BodyRule(BODY_MAX, TOO_BIG)
+        return BodyRule(BODY_MAX, TOO_BIG, together=path.startswith("/together"))
 
     def serve(self, request: Request, answer: Callable[[Response], None]) -> None:
         self.requests.append(request)
         response = Response(200, f"{request.method} {request.target} ".encode() + request.body)
-        if request.path == "/later":
+        if request.path in ("/later", "/together/later"):
             self.waiting.append(lambda: answer(response))
         elif request.path == "/close":
             answer(response._replace(closes=True))
@@ -152,6 +152,94 @@ def test_pipelined_requests_are_answered_in_order_one_at_a_time() -> None:
                 b"POST /b hi",
                 b"GET /c ",
             ]
+
+    serving(story)
+
+
+def test_requests_that_may_be_served_together_are_and_answered_in_order() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(
+                b"GET /together/later HTTP/1.1\r\n\r\n" * 2
+                + b"GET /together HTTP/1.1\r\n\r\nGET /alone HTTP/1.1\r\n\r\n"
+                + b"GET /together/later HTTP/1.1\r\n\r\n"
+            )
+            await asyncio.sleep(0.05)
+            paths = [request.path for request in server.app.requests]
+            assert paths == ["/together/later", "/together/later", "/together"]
+            first, second = server.app.waiting
+            second()
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(client.reader.read(1), 0.05)
+            first()
+            assert [await client.body() for _ in range(4)] == [
+                b"GET /together/later ",
+                b"GET /together/later ",
+                b"GET /together ",
+                b"GET /alone ",
+            ]
+            server.app.waiting[2]()
+            assert await client.body() == b"GET /together/later "
+
+    serving(story)
+
+
+def test_an_answer_that_closes_drops_those_behind_it() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(
+                b"GET /together/later HTTP/1.1\r\n\r\n"
+                b"GET /together/later HTTP/1.1\r\nConnection: close\r\n\r\n"
+                b"GET /never HTTP/1.1\r\n\r\n"
+            )
+            await asyncio.sleep(0.05)
+            first, second = server.app.waiting
+            first()
+            second()
+            assert (await client.rest()).count(b"200 OK") == 2
+
+    serving(story)
+
+
+@pytest.mark.parametrize("step", [1, 7, 50, 10_000])
+def test_a_known_head_is_read_as_at_the_first_time(step: int) -> None:
+    one = b"POST /p?a=%41 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
+    other = b"POST /q HTTP/1.1\r\ncontent-length: 0\r\n\r\n"
+    chunked = b"POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"
+    waits = b"POST /e HTTP/1.1\r\nExpect: x\r\nContent-Length: 1\r\n\r\ny"
+    last = b"POST /z HTTP/1.1\r\nConnection: close\r\nContent-Length: 1\r\n\r\nz"
+    stream = one + (one + other + chunked + waits) * 3 + last
+
+    async def story(server: Server) -> None:
+        for _ in range(2):  # the second connection knows the heads from the start
+            async with server.client() as client:
+                for at in range(0, len(stream), step):
+                    client.writer.write(stream[at : at + step])
+                    if step < 10_000:
+                        await asyncio.sleep(0)
+                assert (await client.rest()).count(b"200 OK") == 14
+        first, second = server.app.requests[:14], server.app.requests[14:]
+        seen, again = ([request[:4] + request[5:7] for request in rows] for rows in (first, second))
+        assert seen == again
+        assert seen[0] == seen[1] == ("POST", "/p", b"a=%41", b"abc", "1.1", True)
+        assert [row[1] for row in seen] == ["/p", *["/p", "/q", "/c", "/e"] * 3, "/z"]
+        assert [row[3] for row in seen[1:5]] == [b"abc", b"", b"x", b"y"]
+
+    serving(story)
+
+
+def test_what_is_remembered_of_heads_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HTTP_HEADS_MAX", 4)
+
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            for number in range(30):
+                assert await client.body(b"GET /%d HTTP/1.1\r\n\r\n" % number)
+            assert await client.body(b"GET /long?%b HTTP/1.1\r\n\r\n" % (b"x" * 2000))
+            (connection,) = server.connections
+            heads = connection._heads
+            assert 0 < len(heads) <= 4
+            assert max(map(len, heads)) <= limits.HTTP_HEAD_BYTES_MAX
 
     serving(story)
 

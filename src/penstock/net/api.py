@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from penstock import limits
@@ -27,6 +28,7 @@ TEXT = "text/plain; charset=utf-8"
 NSQ_HEADER = (("X-Nsq-Content-Type", "nsq; version=1.0"),)
 GET = ("GET", "OPTIONS")
 POST = ("OPTIONS", "POST")
+PUT = ("OPTIONS", "PUT")
 GET_PUT = ("GET", "OPTIONS", "PUT")
 GET_POST = ("GET", "OPTIONS", "POST")
 
@@ -49,6 +51,11 @@ class Route(NamedTuple):
     serve: Callable[[Request, Answer], None]
     body_bytes_max: int = limits.HTTP_DISCARD_BYTES_MAX
     too_big: str = "BODY_TOO_BIG"
+    together: bool = False  # requests need not wait for the answers of earlier ones that have it
+
+    @property
+    def body_rule(self) -> BodyRule:
+        return _body_rule(self.body_bytes_max, self.too_big, self.together)
 
 
 def json_response(value: Any) -> Response:
@@ -63,6 +70,11 @@ def text_response(text: str) -> Response:
 def error_response(error: HttpError) -> Response:
     body = json.dumps({"message": error.code}, separators=(",", ":")).encode()
     return Response(error.status, body, JSON, NSQ_HEADER, error.closes)
+
+
+@cache
+def _body_rule(bytes_max: int, too_big: str, together: bool = False) -> BodyRule:
+    return BodyRule(bytes_max, error_response(HttpError(413, too_big, closes=True)), together)
 
 
 EMPTY = Response(200, headers=NSQ_HEADER)
@@ -93,20 +105,20 @@ class Api:
     def body_rule(self, method: str, path: str) -> BodyRule:
         route = self.route(path)
         if route is None or method not in route.methods:
-            refusal = error_response(HttpError(413, "BODY_TOO_BIG", closes=True))
-            return BodyRule(limits.HTTP_DISCARD_BYTES_MAX, refusal)
-        refusal = error_response(HttpError(413, route.too_big, closes=True))
-        return BodyRule(route.body_bytes_max, refusal)
+            return _body_rule(limits.HTTP_DISCARD_BYTES_MAX, "BODY_TOO_BIG")
+        return route.body_rule
 
     def serve(self, request: Request, answer: Answer) -> None:
-        started_ns = self._mono_ns()
         level = logging.DEBUG if request.path in self._quiet else logging.INFO
+        if not self._log.isEnabledFor(level):
+            self.guard(request, answer, lambda: self._dispatch(request, answer))
+            return
+        started_ns = self._mono_ns()
 
         def logged(response: Response) -> None:
-            if self._log.isEnabledFor(level):
-                elapsed = format_duration(self._mono_ns() - started_ns)
-                line = f"{request.method} {request.target} ({request.remote}) {elapsed}"
-                self._log.log(level, "%d %s", response.status, line)
+            elapsed = format_duration(self._mono_ns() - started_ns)
+            line = f"{request.method} {request.target} ({request.remote}) {elapsed}"
+            self._log.log(level, "%d %s", response.status, line)
             answer(response)
 
         self.guard(request, logged, lambda: self._dispatch(request, logged))

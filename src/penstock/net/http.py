@@ -1,13 +1,20 @@
 """A small HTTP/1.1 server: `httptools` parses, this module keeps order, bounds and time.
 
-One `asyncio.Protocol` per connection. Requests of a connection are served one after another, in the
-order they came (pipelining), and an answer may come later: a publish is answered when its batch is
-safe. What a request may cost is bounded before it is read: the application says, from method and
-path, how long a body may be and what the answer is when it is longer. That answer ends the
-connection, because the rest of such a body is not worth reading.
+One `asyncio.Protocol` per connection. Requests of a connection are answered in the order they came
+(pipelining), and an answer may come later: a publish is answered when its batch is safe. They are
+also served one after another, save where the application says that requests may be served together:
+publishes that came in one packet then share a batch, and their answers a packet. What a request may
+cost is bounded before it is read: the application says, from method and path, how long a body may
+be and what the answer is when it is longer. That answer ends the connection, because the rest of
+such a body is not worth reading.
 
 Bytes that are not HTTP get a fixed `400 Bad Request`. A connection that is about to close is
 half-closed first and read for a moment, so that the answer is not lost to a reset.
+
+A client that keeps its connection sends the same head again and again. Heads are remembered with
+what the parser made of them; a request that begins with a known one, and is there as a whole, does
+not go through the parser. Same bytes, same meaning: nothing is decided but by the parser. Only
+plain heads are remembered: HTTP/1.1, no `Expect`, no transfer encoding, no offer to upgrade.
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 import httptools
 
@@ -43,11 +51,16 @@ class Request(NamedTuple):
     method: str
     path: str  # without the query, percent escapes as sent
     query: bytes
-    target: str  # path and query, for the log
     body: bytes
     remote: str
     version: str
     keep_alive: bool
+    together: bool  # with earlier requests that are too
+
+    @property
+    def target(self) -> str:
+        """Path and query, for the log."""
+        return f"{self.path}?{self.query.decode('latin-1')}" if self.query else self.path
 
 
 class Response(NamedTuple):
@@ -63,6 +76,7 @@ class BodyRule(NamedTuple):
 
     bytes_max: int
     refusal: Response
+    together: bool = False  # such a request need not wait for the answers of others like it
 
 
 class Application(Protocol):
@@ -80,19 +94,67 @@ class _Refused(NamedTuple):
     response: Response
 
 
+class _Slot:
+    """A request that is being served: it is called with the answer, which waits here for its turn
+    to be sent."""
+
+    __slots__ = ("_connection", "request", "response")
+
+    def __init__(self, connection: HttpConnection, request: Request) -> None:
+        self._connection = connection
+        self.request = request
+        self.response: Response | None = None
+
+    def __call__(self, response: Response) -> None:
+        if self.response is not None:
+            raise RuntimeError("a request was answered twice")
+        self.response = response
+        self._connection.send_answers()
+
+
+class _Head(NamedTuple):
+    """What the parser made of the head of a request."""
+
+    method: str
+    path: str
+    query: bytes
+    body_bytes: int
+    together: bool
+
+
 class _Dated:
-    """The Date header, made once a second."""
+    """The Date header, made once a second, and small answers with it."""
 
     def __init__(self) -> None:
         self._second = 0
         self._header = b""
+        self._small: dict[Response, bytes] = {}
 
     def header(self) -> bytes:
+        self._turn()
+        return self._header
+
+    def _turn(self) -> None:
         second = int(time.time())
         if second != self._second:
             self._second = second
             self._header = f"Date: {formatdate(second, usegmt=True)}\r\n".encode()
-        return self._header
+            self._small.clear()
+
+    def encoded(self, response: Response, request: Request, closes: bool) -> bytes:
+        if closes or len(response.body) > _SMALL_BYTES or request.version != "1.1":
+            return encode_response(response, request, closes)
+        self._turn()
+        found = self._small.get(response)
+        if found is None or request.method == "HEAD":
+            found = encode_response(response, request, closes)
+            if request.method != "HEAD" and len(self._small) < _SMALL_COUNT:
+                self._small[response] = found
+        return found
+
+
+_SMALL_BYTES = 64  # answers of many requests are that short: OK, or an error's code
+_SMALL_COUNT = 64
 
 
 _dated = _Dated()
@@ -123,13 +185,19 @@ class HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[Request | _Refused | bytes] = deque()
-        self._current: Request | None = None  # being served
+        self._slots: deque[_Slot] = deque()  # being served, or answered before their turn
+        self._out: list[bytes] = []  # answers to be written at the end of this turn
+        self._flush_soon = False
+        self._held_bytes = 0  # of bodies in `_waiting` and `_slots`
         self._serving = False  # inside _serve_waiting
         self._write_paused = False
         self._read_paused = False
         self._deaf = False  # the last answer is queued or sent: what still comes is dropped
         self._exiting = False
         self._head_bytes = 0  # of a request whose headers are not complete; -1 once they are
+        self._between = True  # the parser stands between two requests
+        self._heads = _heads_of(application)
+        self._learns = b""  # the head that the parser is about to read
         self._touched = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._remote = ""
@@ -148,6 +216,7 @@ class HttpConnection(asyncio.Protocol):
         self._connections.discard(self)
         self._transport = None
         self._waiting.clear()
+        self._out.clear()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -161,7 +230,7 @@ class HttpConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The client has no more to say; what it asked is still answered."""
         self._deaf = True
-        if self._current is None and not self._waiting:
+        if not self._slots and not self._waiting:
             return False
         self._waiting.append(b"")
         # TLS has no half: what is asked for may be answered, but not after this.
@@ -170,17 +239,52 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        if self._head_bytes >= 0:
-            self._head_bytes += len(data)
-        else:
-            self._touched = self._loop.time()
-        self._feed(data)
-        if self._head_bytes > limits.HTTP_HEADER_BYTES_MAX and not self._deaf:
-            self._end_with(HEADERS_TOO_LARGE)
+        if self._between:
+            data = self._take_known(data)
+        if data:
+            if self._head_bytes >= 0:
+                self._head_bytes += len(data)
+            else:
+                self._touched = self._loop.time()
+            self._feed(data)
+            if self._head_bytes > limits.HTTP_HEADER_BYTES_MAX and not self._deaf:
+                self._end_with(HEADERS_TOO_LARGE)
         self._serve_waiting()
-        if len(self._waiting) >= limits.HTTP_PIPELINE_MAX and self._transport is not None:
+        if self._is_loaded() and not self._read_paused and self._transport is not None:
             self._read_paused = True
             self._transport.pause_reading()
+
+    def _is_loaded(self) -> bool:
+        return (
+            len(self._waiting) + len(self._slots) >= limits.HTTP_PIPELINE_MAX
+            or self._held_bytes >= limits.HTTP_PIPELINE_BYTES_MAX
+        )
+
+    def _take_known(self, data: bytes) -> bytes:
+        """Take whole requests whose heads are known. Returns what is left for the parser."""
+        heads, waiting = self._heads, self._waiting
+        position, size = 0, len(data)
+        while position < size:
+            end = data.find(b"\r\n\r\n", position, position + limits.HTTP_HEAD_BYTES_MAX)
+            if end < 0:
+                break
+            head = data[position:end]
+            known = heads.get(head)
+            if known is None:
+                self._learns = head
+                break
+            method, path, query, body_bytes, together = known
+            stop = end + 4 + body_bytes
+            if stop > size:
+                break
+            body = data[end + 4 : stop]
+            self._held_bytes += body_bytes
+            waiting.append(Request(method, path, query, body, self._remote, "1.1", True, together))
+            position = stop
+        if position:
+            self._touched = self._loop.time()
+            return data[position:]
+        return data
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -204,6 +308,7 @@ class HttpConnection(asyncio.Protocol):
         self._query = b""
         self._content_length = 0
         self._expects_continue = False
+        self._is_plain = True  # its head may be remembered
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._rule = _NO_BODY
@@ -211,16 +316,22 @@ class HttpConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         self._begin()
         self._head_bytes = 0
+        self._between = False
 
     def on_url(self, part: bytes) -> None:
         self._target += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        lowered = name.lower()
-        if lowered == b"content-length" and value.isdigit():
-            self._content_length = int(value[:20])
-        elif lowered == b"expect":
-            self._expects_continue = value.lower() == b"100-continue"
+        size = len(name)
+        if size == 14:
+            if name.lower() == b"content-length" and value.isdigit():
+                self._content_length = int(value[:20])
+        elif size == 6:
+            if name.lower() == b"expect":
+                self._expects_continue = value.lower() == b"100-continue"
+                self._is_plain = False
+        elif size in (7, 17) and name.lower() in (b"upgrade", b"transfer-encoding"):
+            self._is_plain = False
 
     def on_headers_complete(self) -> None:
         if self._deaf:
@@ -234,7 +345,7 @@ class HttpConnection(asyncio.Protocol):
         self._rule = self._application.body_rule(self._method, self._path.decode("latin-1"))
         if self._content_length > self._rule.bytes_max:
             self._refuse()
-        elif self._expects_continue and self._current is None and not self._waiting:
+        elif self._expects_continue and not self._slots and not self._waiting:
             self._write(CONTINUE)
 
     def on_body(self, part: bytes) -> None:
@@ -252,21 +363,37 @@ class HttpConnection(asyncio.Protocol):
         self._head_bytes = 0
         self._touched = self._loop.time()
         request = self._request(self._parser.should_keep_alive())
+        self._between = True
         self._waiting.append(request)
+        self._held_bytes += len(request.body)
         self._body = []
+        if self._learns:
+            self._learn(request)
         if not request.keep_alive:
             self._deaf = True
+
+    def _learn(self, request: Request) -> None:
+        head, self._learns = self._learns, b""
+        if not self._is_plain or not request.keep_alive or request.version != "1.1":
+            return
+        if len(request.body) != self._content_length:
+            return
+        if len(self._heads) >= limits.HTTP_HEADS_MAX:
+            self._heads.clear()
+        self._heads[head] = _Head(
+            request.method, request.path, request.query, self._content_length, request.together
+        )
 
     def _request(self, keep_alive: bool) -> Request:
         return Request(
             self._method,
             self._path.decode("latin-1"),
             self._query,
-            self._target.decode("latin-1"),
             b"".join(self._body),
             self._remote,
             self._parser.get_http_version(),
             keep_alive,
+            self._rule.together,
         )
 
     def _refuse(self) -> None:
@@ -278,45 +405,73 @@ class HttpConnection(asyncio.Protocol):
         self._deaf = True
         self._waiting.append(answer)
 
-    # --- serving, one request at a time ---
+    # --- serving ---
 
     def _serve_waiting(self) -> None:
         if self._serving:
             return
         self._serving = True
+        waiting, slots = self._waiting, self._slots
         try:
-            while self._waiting and self._current is None and not self._write_paused:
-                self._serve(self._waiting.popleft())
+            while waiting and not self._write_paused:
+                item = waiting[0]
+                if slots and not (
+                    isinstance(item, Request) and item.together and slots[0].request.together
+                ):
+                    break
+                waiting.popleft()
+                self._serve(item)
         finally:
             self._serving = False
-        if self._read_paused and self._transport is not None and not self._waiting:
+        if self._read_paused and self._transport is not None and not self._is_loaded():
             self._read_paused = False
             self._transport.resume_reading()
 
     def _serve(self, item: Request | _Refused | bytes) -> None:
-        if isinstance(item, bytes):
+        if isinstance(item, Request):
+            slot = _Slot(self, item)
+            self._slots.append(slot)
+            self._application.serve(item, slot)
+        elif isinstance(item, bytes):
             self._write(item)
             self._half_close(unread=True)
-        elif isinstance(item, _Refused):
+        else:
             self._write(encode_response(item.response, item.request, closes=True))
             self._half_close(unread=True)
-        else:
-            self._current = item
-            self._application.serve(item, self._answer)
 
-    def _answer(self, response: Response) -> None:
-        request = self._current
-        if request is None:
-            raise RuntimeError("a request was answered twice")
-        self._current = None
-        if self._transport is None:  # the client did not wait
-            return
-        closes = response.closes or self._exiting or not request.keep_alive
-        self._write(encode_response(response, request, closes))
-        if closes:
-            self._half_close(unread=response.closes)
-        else:
+    def send_answers(self) -> None:
+        """Send the answers whose turn it is. While earlier requests of the connection still wait
+        for theirs, what is ready goes out together at the end of this turn of the loop."""
+        slots, out = self._slots, self._out
+        while slots:
+            slot = slots[0]
+            request, response = slot.request, slot.response
+            if response is None:
+                break
+            slots.popleft()
+            self._held_bytes -= len(request.body)
+            if self._transport is None:  # the client did not wait
+                continue
+            closes = response.closes or not request.keep_alive or (self._exiting and not slots)
+            out.append(_dated.encoded(response, request, closes))
+            if closes:
+                self._flush()
+                self._half_close(unread=response.closes)
+                return
+        if not slots:
+            self._flush()
+        elif out and not self._flush_soon:
+            self._flush_soon = True
+            self._loop.call_soon(self._flush)
+        if self._waiting or self._read_paused:
             self._serve_waiting()
+
+    def _flush(self) -> None:
+        self._flush_soon = False
+        out = self._out
+        if out:
+            self._write(out[0] if len(out) == 1 else b"".join(out))
+            out.clear()
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None and data:
@@ -325,6 +480,7 @@ class HttpConnection(asyncio.Protocol):
     def _half_close(self, unread: bool) -> None:
         self._deaf = True
         self._waiting.clear()
+        self._slots.clear()
         if self._transport is None:
             return
         if self._transport.can_write_eof():
@@ -342,7 +498,7 @@ class HttpConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(seconds, call)
 
     def _check_idle(self) -> None:
-        if self._current is not None:
+        if self._slots:
             self._arm(_IDLE_SECONDS, self._check_idle)
             return
         left = self._touched + _IDLE_SECONDS - self._loop.time()
@@ -357,7 +513,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_serving(self) -> bool:
-        return self._current is not None and self._transport is not None
+        return bool(self._slots) and self._transport is not None
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -366,8 +522,17 @@ class HttpConnection(asyncio.Protocol):
     def stop(self) -> None:
         """The daemon is going: answer what is being served, then close."""
         self._exiting = True
-        if self._current is None:
+        if not self._slots:
             self._close()
+
+
+_Heads = dict[bytes, _Head]
+_heads: WeakKeyDictionary[Application, _Heads] = WeakKeyDictionary()
+
+
+def _heads_of(application: Application) -> _Heads:
+    """What one application has seen; another may have other rules."""
+    return _heads.setdefault(application, {})
 
 
 _IDLE_SECONDS = limits.HTTP_IDLE_NS / limits.SECOND
