@@ -63,6 +63,11 @@ def set_up(level: str, prefix: str, form: str, stream: TextIO | None = None) -> 
     return handler
 
 
+def set_level(level: str) -> None:
+    """One of LOG_LEVELS, from now on."""
+    logging.getLogger("penstock").setLevel(_LEVELS[level])
+
+
 def tear_down(handler: logging.Handler) -> None:
     logger = logging.getLogger("penstock")
     logger.removeHandler(handler)

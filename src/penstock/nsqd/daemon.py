@@ -39,10 +39,11 @@ from penstock.net.listener import (
 from penstock.net.sync import SyncPool
 from penstock.net.turn import Turn
 from penstock.nsqd.drain import Drain, drain_routes
+from penstock.nsqd.ground import Ground, Identity
 from penstock.nsqd.lookups import Lookups, all_names
 from penstock.nsqd.options import Options
 from penstock.nsqd.protocol import Protocol
-from penstock.nsqd.routes import Identity, Routes
+from penstock.nsqd.routes import Routes
 from penstock.nsqd.routes_topics import topic_routes
 from penstock.nsqd.session import Session, Shell
 from penstock.nsqd.tls import server_context
@@ -219,14 +220,17 @@ class Daemon:
 
     def _routes(self) -> Routes:
         routes = Routes(
-            self.broker,
-            self.topics,
-            self.protocol,
-            self.options,
-            self._identity(),
-            self._clock.mono_ns,
-            self._clock.wall_ns,
-            self.turn.soon,
+            Ground(
+                broker=self.broker,
+                topics=self.topics,
+                protocol=self.protocol,
+                options=self.options,
+                identity=self._identity(),
+                mono_ns=self._clock.mono_ns,
+                wall_ns=self._clock.wall_ns,
+                soon=self.turn.soon,
+                set_lookupds=self.lookups.set_addresses,
+            )
         )
         routes.table |= topic_routes(self.broker, self.turn.soon) | drain_routes(self.drain)
         return routes

@@ -13,7 +13,7 @@ import hashlib
 import socket
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from penstock import limits
@@ -217,6 +217,7 @@ class Options:
     tls_required: str  # true, false or tcp-https
     tls_min_version: str
     without_effect: tuple[str, ...] = ()  # flags that were set and do nothing yet
+    all_values: Mapping[str, Any] = field(default_factory=dict)  # by flag, read by somebody or not
 
     @property
     def topology_aware(self) -> bool:
@@ -224,7 +225,8 @@ class Options:
         return TOPOLOGY_AWARE in self.enable_experiment
 
 
-_FIELDS = tuple(field.name for field in fields(Options) if field.name != "without_effect")
+_MADE = ("without_effect", "all_values")  # fields that are no flags
+_FIELDS = tuple(field.name for field in fields(Options) if field.name not in _MADE)
 
 _RANGES: Ranges = {
     "node_id": (0, limits.NODE_ID_MAX),
@@ -278,7 +280,8 @@ def make_options(resolved: Resolved) -> Options:
         for flag in FLAGS
         if flag.effect is LATER and resolved.explicit.get(flag.name, flag.default) != flag.default
     )
-    return Options(**values, without_effect=idle)
+    everything = {flag.name: resolved.values[flag.attribute] for flag in FLAGS}
+    return Options(**values, without_effect=idle, all_values=everything)
 
 
 def _tls_required(resolved: Resolved) -> str:

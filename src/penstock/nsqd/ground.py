@@ -1,0 +1,100 @@
+"""What nsqd's HTTP routes stand on, and what the groups of routes share.
+
+Each group (`routes_*.py`) is a class that takes the `Ground` and gives a table of routes; `Routes`
+(`routes.py`) puts them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.broker.topic import Topic
+from penstock.errors import NameInvalid, PenstockError, Refused
+from penstock.net.api import Answer, HttpError, Parameters
+from penstock.net.http import Request, Response
+from penstock.net.query import parse_query
+from penstock.wire.names import is_valid_name
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.nsqd.options import Options
+    from penstock.nsqd.protocol import Protocol
+    from penstock.nsqd.topics import Found, TopicMaker
+
+FALSE, TRUE = ("false", "0"), ("true", "1")  # how a boolean parameter is written
+
+
+class Identity(NamedTuple):
+    """What the daemon says about itself."""
+
+    version_line: str
+    start_time: int
+    started_mono_ns: int
+    tcp_port: int
+    http_port: int
+    hostname: str
+
+
+class Ground(NamedTuple):
+    broker: Broker
+    topics: TopicMaker
+    protocol: Protocol
+    options: Options
+    identity: Identity
+    mono_ns: Callable[[], int]
+    wall_ns: Callable[[], int]
+    soon: Callable[[], None]  # have a turn run: something was left to do
+    set_lookupds: Callable[[Sequence[str]], None]  # addresses of nsqlookupds, changed while running
+
+
+Guard = Callable[[Request, Answer, Callable[[], None]], None]  # Api.guard
+
+
+def with_topic(
+    ground: Ground,
+    guard: Guard,
+    request: Request,
+    parameters: Parameters,
+    answer: Answer,
+    act: Callable[[Topic], None],
+) -> None:
+    """Call `act` with the topic, made when it is not there, which may take a while."""
+    name = parameters.get("topic")
+    if name is None:
+        raise HttpError(400, "MISSING_ARG_TOPIC")
+    if not is_valid(name):
+        raise HttpError(400, "INVALID_TOPIC")
+
+    def go_on(found: Found) -> None:
+        if isinstance(found, PenstockError):
+            raise found
+        act(found)
+
+    ground.topics.topic(name, lambda found: guard(request, answer, lambda: go_on(found)))
+
+
+def changing(
+    ground: Ground, respond: Callable[[Parameters], Response]
+) -> Callable[[Request, Answer], None]:
+    """A route that changes something and whose answer is there when the function returns."""
+
+    def serve(request: Request, answer: Answer) -> None:
+        answer(respond(parse_query(request.query)))
+        ground.soon()
+
+    return serve
+
+
+def is_valid(name: str) -> bool:
+    return is_valid_name(name.encode("utf-8", "surrogateescape"))
+
+
+def unavailable(error: PenstockError) -> HttpError:
+    """What the broker refused. NSQ answers 503 EXITING to all of it; we name the reason."""
+    if isinstance(error, Refused) and error.reason == "exiting":
+        return HttpError(503, "EXITING")
+    if isinstance(error, NameInvalid):
+        return HttpError(400, "INVALID_ARG")
+    reason = error.reason if isinstance(error, Refused) else str(error)
+    return HttpError(503, f"FAILED {reason}")

@@ -1,0 +1,71 @@
+"""What the daemon says about itself: `/ping`, `/info`, `/stats`."""
+
+from __future__ import annotations
+
+from penstock import __version__
+from penstock.net.api import GET, TEXT, Answer, Route, json_response, text_response
+from penstock.net.http import Request, Response
+from penstock.net.query import parse_query
+from penstock.nsqd import stats
+from penstock.nsqd.ground import FALSE, Ground
+
+
+def table(ground: Ground) -> dict[str, Route]:
+    about = _About(ground)
+    return {
+        "/ping": Route(GET, about.ping),
+        "/info": Route(GET, about.info),
+        "/stats": Route(GET, about.stats),
+    }
+
+
+class _About:
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    def ping(self, request: Request, answer: Answer) -> None:
+        health = self._ground.broker.health
+        answer(Response(200 if health == "OK" else 500, health.encode("utf-8", "replace"), TEXT))
+
+    def info(self, request: Request, answer: Answer) -> None:
+        options, identity = self._ground.options, self._ground.identity
+        answer(
+            json_response(
+                {
+                    "version": __version__,
+                    "broadcast_address": options.broadcast_address,
+                    "hostname": identity.hostname,
+                    "http_port": identity.http_port,
+                    "tcp_port": identity.tcp_port,
+                    "start_time": identity.start_time,
+                    "max_heartbeat_interval": options.max_heartbeat_interval_ns,
+                    "max_output_buffer_size": options.max_output_buffer_size,
+                    "max_output_buffer_timeout": options.max_output_buffer_timeout_ns,
+                    "max_deflate_level": options.max_deflate_level,
+                    "topology_zone": options.topology_zone,
+                    "topology_region": options.topology_region,
+                }
+            )
+        )
+
+    def stats(self, request: Request, answer: Answer) -> None:
+        ground, identity = self._ground, self._ground.identity
+        parameters = parse_query(request.query)
+        query = stats.Query(
+            parameters.get("topic", ""),
+            parameters.get("channel", ""),
+            parameters.get("include_clients", "true") not in FALSE,
+            parameters.get("include_mem", "true") not in FALSE,
+        )
+        document = stats.document(
+            __version__,
+            identity.start_time,
+            ground.broker,
+            ground.protocol.sessions.values(),
+            query,
+        )
+        if parameters.get("format") == "json":
+            answer(json_response(document))
+            return
+        uptime_ns = ground.mono_ns() - identity.started_mono_ns
+        answer(text_response(stats.text(document, identity.version_line, uptime_ns)))

@@ -1,0 +1,127 @@
+"""Publishing over HTTP: `/pub` and `/mpub`.
+
+A batch of messages (`/mpub`) is taken whole or not at all. It goes from the request's body into the
+topic's open batch inside the kernel: no message becomes a Python object on the way.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+
+from penstock import limits
+from penstock.broker.partition import PublishDone
+from penstock.broker.topic import Topic
+from penstock.errors import PenstockError
+from penstock.kernel import BAD_COUNT, Pack
+from penstock.net.api import OK, POST, Answer, HttpError, Parameters, Route, error_response
+from penstock.net.http import Request
+from penstock.net.query import parse_query
+from penstock.nsqd.ground import FALSE, TRUE, Ground, Guard, unavailable, with_topic
+
+log = logging.getLogger("penstock.nsqd")
+
+_DIGITS_MAX = 19  # of a delay; more would not fit a 64-bit number
+
+
+def table(ground: Ground, guard: Guard) -> dict[str, Route]:
+    publishing = _Publishing(ground, guard)
+    options = ground.options
+    return {
+        "/pub": Route(POST, publishing.pub, options.max_msg_size, "MSG_TOO_BIG", together=True),
+        "/mpub": Route(POST, publishing.mpub, options.max_body_size, together=True),
+    }
+
+
+class _Publishing:
+    def __init__(self, ground: Ground, guard: Guard) -> None:
+        self._ground = ground
+        self._guard = guard
+        self._topics = ground.broker.topics
+        self._soon = ground.soon
+
+    def pub(self, request: Request, answer: Answer) -> None:
+        body = request.body
+        if not body:
+            raise HttpError(400, "MSG_EMPTY")
+        parameters = _parameters(request.query)
+        topic = self._topics.get(parameters.get("topic", ""))
+        if topic is not None:  # most of the time, and then there is nothing to wait for
+            self._publish_one(topic, body, parameters, answer)
+            return
+        with_topic(
+            self._ground,
+            self._guard,
+            request,
+            parameters,
+            answer,
+            lambda topic: self._publish_one(topic, body, parameters, answer),
+        )
+
+    def _publish_one(
+        self, topic: Topic, body: bytes, parameters: Parameters, answer: Answer
+    ) -> None:
+        due_ns = self._due_ns(parameters) if "defer" in parameters else 0
+        topic.publish([body], due_ns, _answering(answer))
+        self._soon()
+
+    def _due_ns(self, parameters: Parameters) -> int:
+        """When a message is due that asks for a delay of `defer` milliseconds; 0: at once."""
+        text = parameters["defer"]
+        digits = text[1:] if text[:1] in ("+", "-") else text
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX):
+            raise HttpError(400, "INVALID_DEFER")
+        delay_ns = int(text) * limits.MS
+        if not 0 <= delay_ns <= self._ground.options.max_req_timeout_ns:
+            raise HttpError(400, "INVALID_DEFER")
+        return self._ground.wall_ns() + delay_ns if delay_ns else 0
+
+    def mpub(self, request: Request, answer: Answer) -> None:
+        parameters = _parameters(request.query)
+
+        def publish(topic: Topic) -> None:
+            self._publish_pack(topic, request.body, parameters, answer)
+
+        with_topic(self._ground, self._guard, request, parameters, answer, publish)
+
+    def _publish_pack(
+        self, topic: Topic, body: bytes, parameters: Parameters, answer: Answer
+    ) -> None:
+        options = self._ground.options
+        pack = _pack(parameters.get("binary", "false"))
+        due_ns = self._due_ns(parameters) if "defer" in parameters else 0
+        count_max = (options.max_body_size - 4) // 5  # as of a V2 MPUB
+        count = topic.tail.count_pack(pack, body, count_max, options.max_msg_size)
+        if count > 0:
+            topic.publish_pack(pack, body, count, due_ns, _answering(answer))
+            self._soon()
+        elif count == 0:
+            answer(OK)
+        elif pack is Pack.LINES:
+            raise HttpError(413, "MSG_TOO_BIG")
+        else:
+            raise HttpError(413, "BAD_BODY" if count == BAD_COUNT else "BAD_MESSAGE")
+
+
+_remembered = lru_cache(maxsize=512)(parse_query)
+_REMEMBERED_BYTES_MAX = 256
+
+
+def _parameters(query: bytes) -> Parameters:
+    """Publishers send the same query again and again. Nobody changes what comes back."""
+    return _remembered(query) if len(query) <= _REMEMBERED_BYTES_MAX else parse_query(query)
+
+
+def _pack(binary: str) -> Pack:
+    if binary in FALSE:
+        return Pack.LINES
+    if binary not in TRUE:
+        log.warning("deprecated value %r for binary: use true or false", binary)
+    return Pack.FRAMED
+
+
+def _answering(answer: Answer) -> PublishDone:
+    def done(error: PenstockError | None) -> None:
+        answer(OK if error is None else error_response(unavailable(error)))
+
+    return done

@@ -1,0 +1,113 @@
+"""What operators do to topics and channels over HTTP."""
+
+from __future__ import annotations
+
+from penstock.broker.channel import Channel
+from penstock.broker.topic import Topic
+from penstock.errors import NotFound
+from penstock.net.api import EMPTY, POST, Answer, HttpError, Parameters, Route
+from penstock.net.http import Request, Response
+from penstock.net.query import parse_query
+from penstock.nsqd.ground import Ground, Guard, changing, is_valid, with_topic
+
+
+def table(ground: Ground, guard: Guard) -> dict[str, Route]:
+    verbs = _Verbs(ground, guard)
+    at_once = {
+        "/topic/delete": verbs.topic_delete,
+        "/topic/empty": verbs.topic_empty,
+        "/topic/pause": verbs.topic_pause,
+        "/topic/unpause": verbs.topic_unpause,
+        "/channel/create": verbs.channel_create,
+        "/channel/delete": verbs.channel_delete,
+        "/channel/empty": verbs.channel_empty,
+        "/channel/pause": verbs.channel_pause,
+        "/channel/unpause": verbs.channel_unpause,
+    }
+    routes = {path: Route(POST, changing(ground, act)) for path, act in at_once.items()}
+    return {"/topic/create": Route(POST, verbs.topic_create), **routes}
+
+
+class _Verbs:
+    def __init__(self, ground: Ground, guard: Guard) -> None:
+        self._ground = ground
+        self._guard = guard
+
+    # --- topics ---
+
+    def _topic(self, parameters: Parameters, checks_name: bool = False) -> Topic:
+        name = parameters.get("topic")
+        if name is None:
+            raise HttpError(400, "MISSING_ARG_TOPIC")
+        if checks_name and not is_valid(name):
+            raise HttpError(400, "INVALID_TOPIC")
+        try:
+            return self._ground.broker.find_topic(name)
+        except NotFound as error:
+            raise HttpError(404, "TOPIC_NOT_FOUND") from error
+
+    def topic_create(self, request: Request, answer: Answer) -> None:
+        def created(topic: Topic) -> None:
+            answer(EMPTY)
+            self._ground.soon()
+
+        parameters = parse_query(request.query)
+        with_topic(self._ground, self._guard, request, parameters, answer, created)
+
+    def topic_delete(self, parameters: Parameters) -> Response:
+        self._ground.broker.delete_topic(self._topic(parameters).name)
+        return EMPTY
+
+    def topic_empty(self, parameters: Parameters) -> Response:
+        self._topic(parameters, checks_name=True).empty()
+        return EMPTY
+
+    def topic_pause(self, parameters: Parameters) -> Response:
+        self._topic(parameters).pause()
+        return EMPTY
+
+    def topic_unpause(self, parameters: Parameters) -> Response:
+        self._topic(parameters).unpause()
+        return EMPTY
+
+    # --- channels ---
+
+    def _channel_arguments(self, parameters: Parameters) -> tuple[Topic, str]:
+        names = []
+        for kind in ("topic", "channel"):
+            name = parameters.get(kind)
+            if name is None:
+                raise HttpError(400, f"MISSING_ARG_{kind.upper()}")
+            if not is_valid(name):
+                raise HttpError(400, f"INVALID_ARG_{kind.upper()}")
+            names.append(name)
+        return self._topic(parameters), names[1]
+
+    def _channel(self, parameters: Parameters) -> Channel:
+        topic, name = self._channel_arguments(parameters)
+        try:
+            return topic.find_channel(name)
+        except NotFound as error:
+            raise HttpError(404, "CHANNEL_NOT_FOUND") from error
+
+    def channel_create(self, parameters: Parameters) -> Response:
+        topic, name = self._channel_arguments(parameters)
+        topic.channel(name)
+        return EMPTY
+
+    def channel_delete(self, parameters: Parameters) -> Response:
+        channel = self._channel(parameters)
+        channel.topic.delete_channel(channel.name)
+        return EMPTY
+
+    def channel_empty(self, parameters: Parameters) -> Response:
+        self._channel(parameters).empty()
+        return EMPTY
+
+    def channel_pause(self, parameters: Parameters) -> Response:
+        self._channel(parameters).pause()
+        return EMPTY
+
+    def channel_unpause(self, parameters: Parameters) -> Response:
+        self._channel(parameters).unpause()
+        return EMPTY
