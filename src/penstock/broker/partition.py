@@ -72,9 +72,7 @@ class Partition:
         self._open_done: list[PublishDone] = []  # publishers in the open batch
         self._sealed_done: list[PublishDone] = []
         self._unread: dict[tuple[Window, int], int] = {}  # loads that failed, by offset
-        self._held: deque[tuple[Callable[[], object], int, PublishDone]] = (
-            deque()
-        )  # for the next batch
+        self._held: deque[tuple[Callable[[], object], int, PublishDone]] = deque()
         for damage in log.damaged:
             self._add_damage(*damage)
         if log.stopped is not None:
