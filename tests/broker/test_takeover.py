@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import random
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +19,7 @@ from penstock.broker.takeover import Takeover, count
 from penstock.broker.topicbuild import BuildSettings, Progress
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.kernel import load
+from penstock.log.disk import OsDisk
 from penstock.log.diskqueue import Meta, Record, format_meta
 from penstock.log.inspect import find
 from penstock.log.settings import LogSettings
@@ -370,6 +373,42 @@ def test_interrupted_again_and_again(steps: list[int], seed: int) -> None:
         disk.last = 0
     disk.crash(rng)
     check_after(disk)
+
+
+class Interrupted(OsDisk):
+    """Renames up to one, and no further."""
+
+    def __init__(self, renames: int) -> None:
+        self.left = renames
+
+    def rename(self, old: str, new: str) -> None:
+        if self.left == 0:
+            raise Stop
+        self.left -= 1
+        super().rename(old, new)
+
+
+def test_the_link_that_nsqd_1_0_leaves(tmp_path: Path) -> None:
+    """`nsqd.617.dat` leads to nsqd.dat, and nowhere when that was moved first."""
+    path = tmp_path / "data"
+    for renames in range(3, 20):
+        shutil.rmtree(path, ignore_errors=True)
+        write_old_path(OsDisk(), str(path), {"t:a": records([1, 2])})
+        (path / "nsqd.617.dat").symlink_to(path / "nsqd.dat")
+        try:
+            Takeover(Interrupted(renames), str(path), str(path), settings_of()).run()
+        except Stop:
+            ended = False
+        else:
+            ended = True
+        world = open_world(OsDisk(), load("compiled"), str(path), disk_free_bytes_min=0)
+        assert everything(world) == {"t:a": records([1, 2])}
+        world.close()
+        assert (path / "nsqd-old" / "nsqd.617.dat").is_symlink()
+        if ended:
+            break
+    assert ended
+    assert renames > 6
 
 
 # --- any data ---

@@ -259,6 +259,24 @@ def test_a_message_that_holds_a_queue_is_left_alone(queue: Queue) -> None:
     assert queue.read() == [outer]
 
 
+def test_a_body_made_to_look_like_thousands_of_records(queue: Queue) -> None:
+    """Each of them leads to the next, and none past the end: each is looked at once."""
+    fake = joined([record(n, b"") for n in range(1, 20_000)])
+    outer = record(0, fake)
+    queue.put("t.diskqueue.000000.dat", joined([outer]) + b"\xff" * 40)
+    assert queue.read() == [outer]
+
+
+def test_damage_everywhere(queue: Queue) -> None:
+    """A megabyte in which every second record is hurt is read at the usual pace."""
+    data = b"".join(
+        joined([record(n)]) + b"\xff\xff" + joined([record(n + 1)])[4:] for n in range(0, 20_000, 2)
+    )
+    queue.put("t.diskqueue.000000.dat", data)
+    found = queue.read()
+    assert len(found) >= 9_999
+
+
 @given(RECORDS, st.data())
 def test_a_cut_costs_the_last_message_at_most(
     given_records: list[Record], data: st.DataObject

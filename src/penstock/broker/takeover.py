@@ -56,6 +56,7 @@ BUILD = "takeover.tmp"
 COMMIT = "takeover.json"
 REPORT = "takeover-report.json"
 ASIDE = "nsqd-old"
+UNCOMPARED = -1  # for a size. nsqd 1.0 left a link to nsqd.dat, which leads nowhere in the end
 COMMIT_BYTES_MAX = 1 << 30  # some 200 bytes for each file of nsqd, so far beyond any real one
 
 _log = logging.getLogger("penstock.broker")
@@ -67,7 +68,7 @@ class Report(msgspec.Struct, forbid_unknown_fields=True):
     source: str
     built_ns: int
     aside: str  # where the files of nsqd are moved, empty: they stay where they are
-    files: dict[str, int]  # to be moved, with sizes
+    files: dict[str, int]  # to be moved, with sizes (UNCOMPARED: nothing to read in them)
     topics: list[TopicReport]
     notes: list[str]
     version: int = 1
@@ -148,7 +149,7 @@ class Takeover:
                 directories.remove_tree(self._disk, self._path(BUILD))
             raise
         in_place = self._source == self._target
-        sizes = {name: self._size(name) for name in files.all} if in_place else {}
+        sizes = self._sizes(files) if in_place else {}
         return Report(
             source=self._source,
             built_ns=self._settings.wall_ns(),
@@ -186,6 +187,10 @@ class Takeover:
         self._bytes_done += count
         self._settings.on_progress(Progress(topic, self._bytes_done, self._bytes_total))
 
+    def _sizes(self, files: OldFiles) -> dict[str, int]:
+        unread = set(files.leftovers)
+        return {name: UNCOMPARED if name in unread else self._size(name) for name in files.all}
+
     def _size(self, name: str) -> int:
         return self._disk.size(os.path.join(self._target, name))
 
@@ -214,11 +219,13 @@ class Takeover:
         """nsqd may have been started once more after the commit."""
         if not report.files:
             return
-        there = set(list_old_files(self._disk.listdir(self._target)).all)
-        changed = there - report.files.keys()
+        there = set(self._disk.listdir(self._target))
+        moved = self._moved(report)
+        changed = set(list_old_files(there).all) - report.files.keys()
         for name, size in report.files.items():
-            moved = self._disk.exists(os.path.join(self._path(report.aside), name))
-            if moved == (name in there) or (not moved and self._size(name) != size):
+            if (name in there) == (name in moved) or (
+                name in there and size != UNCOMPARED and self._size(name) != size
+            ):
                 changed.add(name)
         if changed:
             raise StorageError(
@@ -228,6 +235,10 @@ class Takeover:
                 f"back, and remove {COMMIT}, {BUILD} and {directories.TOPICS}; to give up what it "
                 "did, move its files away",
             )
+
+    def _moved(self, report: Report) -> set[str]:
+        aside = self._path(report.aside)
+        return set(self._disk.listdir(aside)) if self._disk.exists(aside) else set()
 
     def _finish(self, report: Report) -> None:
         disk, target = self._disk, self._target
@@ -249,8 +260,9 @@ class Takeover:
         disk, aside = self._disk, self._path(report.aside)
         disk.mkdir(aside)
         disk.sync_directory(self._target)
+        there = set(disk.listdir(self._target))
         for name in report.files:
-            if disk.exists(self._path(name)):
+            if name in there:
                 disk.rename(self._path(name), os.path.join(aside, name))
         disk.sync_directory(aside)
         disk.sync_directory(self._target)

@@ -2,11 +2,12 @@
 
 Records follow each other without a mark or a checksum, so one bad length hides where the next one
 begins. A place counts as the beginning of a record when its length fits the file and 16 hex digits
-stand where the id belongs. Two of them in a row, or one that ends where the file does, are taken
-for real: the odds against it by chance are beyond 10^19.
+stand where the id belongs. That is taken for real when it leads to another one or to the end of the
+file, or when its timestamp lies between 2010 and 2100: by chance alone 16 such digits stand in one
+place of 10^19.
 
-- What does not begin a record is passed over until a place does that leads to another, or to the
-  end of the file. What was passed over is reported with its position: nothing is dropped silently.
+- What does not begin a record is passed over until a place does. What was passed over is reported
+  with its position: nothing is dropped silently.
 - When a record is followed by something that begins none, either it is damage, or the record's
   own length is too large and runs over others. If a row of records begins inside it and passes over
   its end, the length is wrong, and only that one record is lost.
@@ -42,9 +43,11 @@ from penstock.log.diskqueue import (
 )
 
 READ_BYTES = 1 * limits.MIB  # of a file in memory at a time, and a message if that is larger
+SEARCH_BYTES = 4 * limits.KIB  # the first look behind damage, which is mostly small; then more
 LENGTH_MAX = LENGTH_MIN + limits.BODY_BYTES_CEILING
 META_BYTES_MAX = 256  # the longest is below 100
 SPANS_SHOWN_MAX = 100  # of a queue; further ones are only counted
+DATED_NS = (1_262_304_000 * limits.SECOND, 4_102_444_800 * limits.SECOND)  # 2010 to 2100
 _ID_AT = 14  # in a record
 _ID_BYTES = 16
 _ID = re.compile(rb"(?=[0-9a-f]{16})")
@@ -169,35 +172,47 @@ class RecordReader:
     def _is_good_end(self, end: int) -> bool:
         return end == self._size or self._end_of(end) is not None
 
+    def _is_dated(self, at: int) -> bool:
+        head = self._read(at, HEAD_BYTES)
+        return DATED_NS[0] <= int.from_bytes(head[4:12], "big") < DATED_NS[1]
+
     def _next_start(self, at: int) -> int:
         """The next place where records go on, or the end of the file."""
         for start in self._candidates(at, self._size):
             end = self._end_of(start)
-            if end is not None and self._is_good_end(end):
+            if end is not None and (self._is_good_end(end) or self._is_dated(start)):
                 return start
         return self._size
 
     def _overrun(self, record_at: int, record_end: int) -> int | None:
         """Where records begin that the one at `record_at`, by its length, runs over."""
+        dead: set[int] = set()  # places that lead nowhere: each is followed once
         for start in self._candidates(record_at + HEAD_BYTES, record_end):
+            row: list[int] = []
             end: int | None = start
-            while end is not None and end < record_end:
+            while end is not None and end < record_end and end not in dead:
+                row.append(end)
                 end = self._end_of(end)
             if end is not None and end > record_end:
                 return start
+            dead.update(row)
         return None
 
     def _candidates(self, at: int, to: int) -> Iterator[int]:
-        """Places in [at, to) with 16 hex digits where an id belongs."""
-        position = at + _ID_AT
-        while position + _ID_BYTES <= self._size:
-            block = self._read(position, READ_BYTES)
-            for match in _ID.finditer(block):
-                start = position + match.start() - _ID_AT
+        """Places in [at, to) with a length that fits, and 16 hex digits where an id belongs."""
+        length = SEARCH_BYTES
+        while at < to and at + HEAD_BYTES <= self._size:
+            block = self._read(at, length)
+            length = min(2 * length, READ_BYTES)
+            for match in _ID.finditer(block, _ID_AT):
+                index = match.start() - _ID_AT
+                claimed = int.from_bytes(block[index : index + LENGTH_BYTES], "big")
+                start = at + index
                 if start >= to:
                     return
-                yield start
-            position += max(len(block) - _ID_BYTES + 1, 1)
+                if LENGTH_MIN <= claimed <= self._size - start - LENGTH_BYTES:
+                    yield start
+            at += max(len(block) - HEAD_BYTES + 1, 1)
 
 
 # --- a queue ---
