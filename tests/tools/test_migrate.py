@@ -108,3 +108,17 @@ def test_paths_that_make_no_sense(old: Path, capsys: pytest.CaptureFixture[str])
     assert "must lie apart" in capsys.readouterr().err
     assert migrate(old, "--write-back", "--to", old.parent / "back") == 1
     assert "no data path of Penstock" in capsys.readouterr().err
+
+
+def test_an_interruption_is_no_success(
+    old: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.broker.takeover.Takeover._commit", interrupt)
+        assert migrate(old, "--in-place") == 1
+    assert "run it again" in capsys.readouterr().err
+    assert migrate(old, "--in-place") == 0
+    assert names(old) == {"topics", "takeover-report.json", "penstock.lock", "nsqd-old"}

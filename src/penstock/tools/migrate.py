@@ -28,7 +28,7 @@ from penstock.log.disk import OsDisk, lock_directory
 from penstock.log.diskqueue import FILE_BYTES_MAX
 from penstock.log.diskrecords import SPANS_SHOWN_MAX
 from penstock.tools import terminal
-from penstock.tools.verbs import DONE, USAGE, print_json, run_verb
+from penstock.tools.verbs import DONE, FAILED, USAGE, print_json, run_verb
 
 
 def parser() -> argparse.ArgumentParser:
@@ -75,6 +75,14 @@ def _run(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         print(f"penstock migrate: {error}", file=sys.stderr)
         return USAGE
+    try:
+        return _migrate(arguments)
+    except KeyboardInterrupt:
+        print("penstock migrate: interrupted; nothing is lost, run it again", file=sys.stderr)
+        return FAILED
+
+
+def _migrate(arguments: argparse.Namespace) -> int:
     source = os.path.abspath(arguments.path)
     if not os.path.isdir(source):
         raise StorageError(source, "there is no such directory")
