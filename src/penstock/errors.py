@@ -21,6 +21,7 @@ PenstockError
 │   ├── ClientClosed     the producer or consumer is closed
 │   └── MessageSettled   it was finished or requeued before
 ├── PeerFault            another daemon broke the protocol, or is silent
+├── AuthFailed           no auth server said who a client is and what it may do
 └── Refused              a request that the rules forbid (limits, exiting, deleted)
 
 Callers match on classes and attributes, never on text.
@@ -108,6 +109,10 @@ class FetchFailed(PenstockError):
 
 class PeerFault(PenstockError):
     """The connection to it has to end."""
+
+
+class AuthFailed(PenstockError):
+    """The text is for the log; the client is told nothing of it."""
 
 
 class Refused(PenstockError):

@@ -105,6 +105,11 @@ KEEPALIVE_IDLE_S = 10  # a host that is gone is noticed after idle + probes * ev
 KEEPALIVE_EVERY_S = 5
 KEEPALIVE_PROBES = 3
 
+# --- authentication ---
+AUTH_TTL_S_MAX = 365 * 24 * 3600  # a longer one means for ever, and no timer takes it
+AUTH_PATTERNS_MAX = 10_000  # in one answer of an auth server: each is compiled
+AUTH_PATTERN_BYTES_MAX = 1 * KIB  # of one of them
+
 # --- nsqd's connections to nsqlookupd ---
 LOOKUP_CONNECT_NS = 2 * SECOND  # until connected
 LOOKUP_ANSWER_NS = 3 * SECOND  # silence for so long while answers are owed: the network is gone

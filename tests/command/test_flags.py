@@ -29,7 +29,7 @@ FLAGS = (
     Flag("peer", Kind.STRINGS, (), "peers"),
     Flag("quantile", Kind.FLOATS, (), "quantiles", effect=Effect.LATER),
     Flag("level", Kind.STRING, "info", "a level", choices=("info", "warn")),
-    Flag("tls", Kind.STRING, "false", "tls", effect=Effect.REFUSED, bare="true"),
+    Flag("tls", Kind.STRING, "false", "tls", bare="true"),
 )
 
 
@@ -173,4 +173,3 @@ def test_usage_names_every_flag_its_default_and_its_effect() -> None:
         assert f"  -{flag.name}" in text
     assert "a while (default 2s)" in text
     assert "quantiles (no effect in this version)" in text
-    assert "tls (not in this version: refuses to start; default false)" in text

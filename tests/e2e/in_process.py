@@ -28,6 +28,7 @@ from penstock.log.disk import FILE_MODE, File, OsDisk, OsFile
 from penstock.net.fetch import Fetcher
 from penstock.net.link import Links
 from penstock.net.turn import Turn
+from penstock.nsqd.auth import Auth
 from penstock.nsqd.options import Options
 from penstock.nsqd.protocol import Protocol
 from penstock.nsqd.session import Session, Shell
@@ -229,8 +230,9 @@ class World:
         topics = TopicMaker(self.broker, Fetcher(), lambda: [], lambda: self.turn.soon())
         links = Links(self.loop, self.engine, lambda: self.turn.soon())
         upgrades = Upgrades(links)
+        auth = Auth((), "get", Fetcher(), lambda: None)
         self.protocol = Protocol(
-            self.broker, topics, options, offer, upgrades, clock.wall_ns, clock.mono_ns
+            self.broker, topics, auth, options, offer, upgrades, clock.wall_ns, clock.mono_ns
         )
         self.turn = Turn(
             self.loop,

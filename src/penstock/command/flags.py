@@ -56,7 +56,6 @@ class Effect(Enum):
 
     NOW = "now"
     LATER = "later"  # accepted; the log says once that it has no effect
-    REFUSED = "refused"  # to run without it would be weaker than what was asked for
 
 
 @dataclass(frozen=True)
@@ -287,8 +286,6 @@ def _help_text(flag: Flag) -> str:
     notes = []
     if flag.effect is Effect.LATER:
         notes.append("no effect in this version")
-    elif flag.effect is Effect.REFUSED:
-        notes.append("not in this version: refuses to start")
     if flag.default not in ("", (), False):
         shown = flag.default
         notes.append(f"default {format_duration(shown) if flag.kind is Kind.DURATION else shown}")

@@ -51,7 +51,7 @@ class Fetcher:
     ) -> None:
         self._connect_timeout_ns = connect_timeout_ns
         self._request_timeout_ns = request_timeout_ns
-        self._tls = tls
+        self.tls = tls  # may be set until the first request
         self._answer_bytes_max = answer_bytes_max
         self._session: aiohttp.ClientSession | None = None
 
@@ -135,7 +135,7 @@ class Fetcher:
             import aiohttp
 
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=True if self._tls is None else self._tls),
+                connector=aiohttp.TCPConnector(ssl=True if self.tls is None else self.tls),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(
                     total=self._request_timeout_ns / limits.SECOND,

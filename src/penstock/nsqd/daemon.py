@@ -38,6 +38,7 @@ from penstock.net.listener import (
 )
 from penstock.net.sync import SyncPool
 from penstock.net.turn import Turn
+from penstock.nsqd.auth import Auth
 from penstock.nsqd.drain import Drain, drain_routes
 from penstock.nsqd.ground import Ground, Identity
 from penstock.nsqd.lookups import Lookups, all_names
@@ -46,7 +47,7 @@ from penstock.nsqd.protocol import Protocol
 from penstock.nsqd.routes import Routes
 from penstock.nsqd.routes_topics import topic_routes
 from penstock.nsqd.session import Session, Shell
-from penstock.nsqd.tls import server_context
+from penstock.nsqd.tls import client_context, server_context
 from penstock.nsqd.topics import TopicMaker
 from penstock.nsqd.upgrade import Upgrades
 from penstock.nsqd.web import TlsOnly, Web
@@ -91,6 +92,7 @@ def make_offer(options: Options) -> Offer:
         tls=bool(options.tls_cert),
         snappy=options.snappy,
         deflate=options.deflate,
+        auth_required=bool(options.auth_http_address),
     )
 
 
@@ -125,9 +127,16 @@ class Daemon:
         )
         self.links = Links(self._loop, self.engine, lambda: self.turn.soon())
         self.upgrades = Upgrades(self.links)
+        self.auth = Auth(
+            options.auth_http_address,
+            options.auth_http_request_method,
+            self._fetcher,
+            lambda: self.turn.soon(),
+        )
         self.protocol = Protocol(
             self.broker,
             self.topics,
+            self.auth,
             options,
             self._offer,
             self.upgrades,
@@ -174,9 +183,10 @@ class Daemon:
                 flags = ", ".join(f"-{name}" for name in self.options.without_effect)
                 log.warning("no effect in this version: %s", flags)
             self.lookups.set_addresses(self.options.lookupd_tcp_address)
-            if self.lookups.addresses:
+            if self.lookups.addresses or self.auth.required:
                 self._fetcher.prepare()
             self.upgrades.context = server_context(self.options)
+            self._fetcher.tls = client_context(self.options)
             tcp = self._listen(self.options.tcp_address, "tcp-address", undo)
             http = https = None
             if self.options.http_address:
@@ -318,6 +328,7 @@ class Daemon:
         if not self.broken:
             self.broker.exiting = True
             await self.topics.stop()
+            await self.auth.stop()
             self.turn.soon()
             await self._until(self._publishes_answered, limits.SHUTDOWN_NS)
             await self._hang_up()

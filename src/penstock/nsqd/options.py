@@ -1,8 +1,7 @@
 """Every option of nsqd: the official flags, and ours.
 
 One table. A flag whose feature this version lacks is still accepted, so that an existing command
-line starts; the log says once that it has no effect. Where going on without the feature would be
-weaker than what the operator asked for (TLS, authentication), the daemon refuses to start.
+line starts; the log says once that it has no effect.
 
 Unlike nsqd it listens on the loopback interface unless it is told otherwise.
 """
@@ -27,12 +26,10 @@ from penstock.command.flags import (
     check_ranges,
     resolve,
 )
-from penstock.errors import ConfigError
 
 SECOND = limits.SECOND
 MS = limits.MS
 LATER = Effect.LATER
-REFUSED = Effect.REFUSED
 
 TOPOLOGY_AWARE = "topology-aware-consumption"
 
@@ -137,8 +134,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("tls-min-version", Kind.STRING, "", "tls1.0 to tls1.3; tls1.2 at least is what you get",
          choices=("", "tls1.0", "tls1.1", "tls1.2", "tls1.3")),
     Flag("auth-http-address", Kind.STRINGS, (), "auth server (may be repeated)",
-         "auth_http_addresses", REFUSED),
-    Flag("auth-http-request-method", Kind.STRING, "get", "get or post", effect=LATER,
+         "auth_http_addresses"),
+    Flag("auth-http-request-method", Kind.STRING, "get", "how auth servers are asked",
          choices=("get", "post")),
     # metrics
     Flag("statsd-address", Kind.STRING, "", "UDP <addr>:<port> of a statsd daemon", effect=LATER),
@@ -154,8 +151,6 @@ FLAGS: tuple[Flag, ...] = (
     Flag("enable-experiment", Kind.STRINGS, (), "topology-aware-consumption: messages go to"
          " consumers of the same zone first, then of the same region"),
 )  # fmt: skip
-
-_OFF = ("", (), "false", "0")  # values of a refused flag that ask for nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +170,8 @@ class Options:
     broadcast_tcp_port: int
     broadcast_http_port: int
     lookupd_tcp_address: tuple[str, ...]
+    auth_http_address: tuple[str, ...]
+    auth_http_request_method: str
     http_client_connect_timeout_ns: int
     http_client_request_timeout_ns: int
     topology_region: str
@@ -267,7 +264,6 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     resolved = resolve(FLAGS, arguments, environment)
     options = make_options(resolved)
     if not options.version:
-        _refuse_weaker(resolved)
         check_ranges(options, _RANGES)
     return options
 
@@ -290,11 +286,3 @@ def _tls_required(resolved: Resolved) -> str:
     if "tls-required" not in resolved.explicit and resolved.values["tls_client_auth_policy"]:
         return "true"
     return {"1": "true", "0": "false"}.get(wanted, wanted)
-
-
-def _refuse_weaker(resolved: Resolved) -> None:
-    for flag in FLAGS:
-        value = resolved.explicit.get(flag.name, "")
-        if flag.effect is REFUSED and value not in _OFF:
-            rule = "this version has no authentication and will not start without it"
-            raise ConfigError(flag.name, value, rule)

@@ -18,8 +18,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
-from penstock.errors import PenstockError, Refused
+from penstock.errors import AuthFailed, PenstockError, Refused
 from penstock.kernel import BadPub, Conn, Cut, Event, Held, Locality, Tail, Verb, hex_to_id
+from penstock.nsqd.auth import Grant, applicant
 from penstock.nsqd.session import Session
 from penstock.wire import frames
 from penstock.wire.errors import NOT_IN_FLIGHT, NOT_OWNER, Fault, WireFault
@@ -32,6 +33,7 @@ from penstock.wire.states import State, Verdict, verdict
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.broker.topic import Topic
+    from penstock.nsqd.auth import Auth
     from penstock.nsqd.options import Options
     from penstock.nsqd.topics import Found, TopicMaker
     from penstock.nsqd.upgrade import Upgrades
@@ -104,6 +106,7 @@ class Protocol:
         self,
         broker: Broker,
         topics: TopicMaker,
+        auth: Auth,
         options: Options,
         offer: Offer,
         upgrades: Upgrades,
@@ -113,6 +116,7 @@ class Protocol:
         self._broker = broker
         self._upgrades = upgrades
         self._topics = topics
+        self._auth_servers = auth
         self._options = options
         self._offer = offer
         self._wall_ns = wall_ns
@@ -153,6 +157,8 @@ class Protocol:
         conn.locality = self._locality(None)
         conn.output_every(0, 0)
         conn.locked = self._options.tls_required != "false"
+        if self._auth_servers.required:
+            conn.allowed = set()
         log.info("TCP: new client(%s)", session.remote)
 
     def handle(self, event: tuple[Any, ...]) -> None:
@@ -190,8 +196,7 @@ class Protocol:
             raise WireFault(Fault.WRONG_STATE, command)
         if allowed is Verdict.ALLOWED:
             self._commands[command](session, params)
-        if session.awaits is None and not session.waits:
-            session.conn.resume()
+        self._resume(session)
 
     def _on_body(self, session: Session, body: bytes) -> None:
         take = session.awaits
@@ -199,8 +204,7 @@ class Protocol:
             raise RuntimeError("a body came that no command asked for")
         session.awaits = None
         take(session, body)
-        if not session.waits:
-            session.conn.resume()
+        self._resume(session)
 
     def _on_body_size(self, session: Session, size: int) -> None:
         command, size_max = session.body_command, session.body_bytes_max
@@ -222,16 +226,41 @@ class Protocol:
         raise cut_off(command, Cut(part), index)
 
     def _on_topic(self, session: Session, verb: int, topic: bytes) -> None:
-        self._with_topic(session, topic, _PUB_FAULTS[Verb(verb)], lambda topic: None)
-        if not session.waits:
+        """A publish needs its topic, or leave for it; then the kernel reads the command anew."""
+
+        def make() -> None:
+            if session.conn.allowed is not None:
+                session.conn.allowed.add(topic)
+            self._with_topic(session, topic, _PUB_FAULTS[Verb(verb)], lambda topic: None)
+
+        self._with_leave(session, _VERB_NAMES[Verb(verb)], topic, b"", make)
+        self._resume(session)
+
+    def _resume(self, session: Session) -> None:
+        if session.awaits is None and not session.waits:
             session.conn.resume()
+
+    def _pause(self, session: Session) -> Callable[[Callable[[], None]], None]:
+        """No command is read until the returned function is called, with what is to be done."""
+
+        def act_and_resume(session: Session, act: Callable[[], None]) -> None:
+            act()
+            self._resume(session)
+
+        def go_on(act: Callable[[], None]) -> None:
+            session.waits = False
+            if not session.gone:
+                self._guard(session, act_and_resume, act)
+
+        session.waits = True
+        return go_on
 
     def _with_topic(
         self, session: Session, name: bytes, fault: Fault, act: Callable[[Topic], None]
     ) -> None:
-        """Call `act` with the topic: now, or once it has been made, and then resume the session."""
+        """Call `act` with the topic, now or once it has been made."""
 
-        def act_or_fail(session: Session, found: Found) -> None:
+        def act_or_fail(found: Found) -> None:
             try:
                 if isinstance(found, PenstockError):
                     raise found
@@ -239,24 +268,15 @@ class Protocol:
             except PenstockError as error:
                 raise WireFault(fault, reason_of(error)) from error
 
-        def go_on(session: Session, found: Found) -> None:
-            act_or_fail(session, found)
-            session.conn.resume()
-
-        def done(found: Found) -> None:
-            session.waits = False
-            if not session.gone:
-                self._guard(session, go_on, found)
-
         try:
             topic = self._topics.at_once(name.decode("ascii"))
         except PenstockError as error:
             raise WireFault(fault, reason_of(error)) from error
         if topic is not None:
-            act_or_fail(session, topic)
-        else:
-            session.waits = True
-            self._topics.topic(name.decode("ascii"), done)
+            act_or_fail(topic)
+            return
+        go_on = self._pause(session)
+        self._topics.topic(name.decode("ascii"), lambda found: go_on(lambda: act_or_fail(found)))
 
     def _on_pub_failed(self, session: Session, verb: int, tail: Tail) -> None:
         topic = self._broker.topics.get(tail.topic.decode("ascii"))
@@ -281,6 +301,7 @@ class Protocol:
     def _on_closed(self, session: Session, reason: str) -> None:
         session.gone = True
         session.stop_heartbeat()
+        session.drop_grant_timer()
         self.sessions.pop(session.conn.serial, None)
         if session.channel is not None:
             session.channel.leave(session.conn)
@@ -331,18 +352,15 @@ class Protocol:
         return replace(self._offer, tls=False, snappy=False, deflate=False)
 
     def _upgrade(self, session: Session) -> None:
-        def go_on(session: Session, failure: str) -> None:
+        def check(failure: str) -> None:
             if failure:
                 raise WireFault(Fault.IDENTIFY_FAILED, failure.encode())
-            session.conn.resume()
 
         def done(failure: str) -> None:
-            session.waits = False
-            if not session.gone:
-                self._guard(session, go_on, failure)
-                self._upgrades.soon()
+            go_on(lambda: check(failure))
+            self._upgrades.soon()
 
-        session.waits = True
+        go_on = self._pause(session)
         self._upgrades.start(session, done)
 
     def _locality(self, settings: Settings | None) -> Locality:
@@ -362,7 +380,55 @@ class Protocol:
         self._read_body(session, b"AUTH", self._options.max_body_size, self._take_auth)
 
     def _take_auth(self, session: Session, body: bytes) -> None:
-        raise WireFault(Fault.AUTH_DISABLED)
+        if session.has_authorizations:
+            raise WireFault(Fault.AUTH_TWICE)
+        if not self._auth_servers.required:
+            raise WireFault(Fault.AUTH_DISABLED)
+        session.secret = body
+
+        def answer(grant: Grant) -> None:
+            if not grant.entries:
+                raise WireFault(Fault.AUTH_NONE_FOUND)
+            session.conn.reply(FrameType.RESPONSE, grant.encode())
+
+        self._ask_auth(session, answer)
+
+    def _ask_auth(self, session: Session, act: Callable[[Grant], None]) -> None:
+        def take(found: Grant | AuthFailed) -> None:
+            if isinstance(found, AuthFailed):
+                # Only the log says why: what is known of the servers is not for strangers.
+                log.warning("PROTOCOL(V2): [%s] AUTH failed %s", session.remote, found)
+                raise WireFault(Fault.AUTH_FAILED)
+            session.set_grant(found)
+            act(found)
+
+        go_on = self._pause(session)
+        self._auth_servers.ask(applicant(session), lambda found: go_on(lambda: take(found)))
+
+    def _with_leave(
+        self,
+        session: Session,
+        command: bytes,
+        topic: bytes,
+        channel: bytes,
+        act: Callable[[], None],
+    ) -> None:
+        """Call `act` if the client may do this, now or once an auth server was asked again. Without
+        a channel it wants to publish."""
+
+        def check(grant: Grant) -> None:
+            if not grant.allows(topic.decode("ascii"), channel.decode("ascii")):
+                raise WireFault(Fault.AUTH_DENIED, command, quote(topic), quote(channel))
+            act()
+
+        if not self._auth_servers.required:
+            act()
+        elif session.grant is None or not session.grant.entries:
+            raise WireFault(Fault.AUTH_FIRST, command)
+        elif session.grant_has_ended:
+            self._ask_auth(session, check)
+        else:
+            check(session.grant)
 
     def _sub(self, session: Session, params: list[bytes]) -> None:
         if not session.settings.heartbeat_ns:
@@ -382,7 +448,10 @@ class Protocol:
             session.state = State.SUBSCRIBED
             session.conn.reply(FrameType.RESPONSE, frames.OK)
 
-        self._with_topic(session, topic_name, Fault.SUB_FAILED, subscribe)
+        def go_on() -> None:
+            self._with_topic(session, topic_name, Fault.SUB_FAILED, subscribe)
+
+        self._with_leave(session, b"SUB", topic_name, channel_name, go_on)
 
     def _rdy(self, session: Session, params: list[bytes]) -> None:
         text = params[1] if len(params) > 1 else b"1"
@@ -472,6 +541,9 @@ class Protocol:
             def append(topic: Topic) -> None:
                 topic.append(session.conn, Verb.DPUB, body, due_ns)
 
-            self._with_topic(session, topic_name, Fault.DPUB_FAILED, append)
+            def go_on() -> None:
+                self._with_topic(session, topic_name, Fault.DPUB_FAILED, append)
+
+            self._with_leave(session, b"DPUB", topic_name, b"", go_on)
 
         self._read_body(session, b"DPUB", self._options.max_msg_size, take)

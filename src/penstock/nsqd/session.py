@@ -22,6 +22,7 @@ from penstock.wire.states import State
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
     from penstock.net.link import Link
+    from penstock.nsqd.auth import Grant
 
 _HEARTBEAT_FRAME_BYTES = HEADER_BYTES + len(HEARTBEAT)
 
@@ -54,8 +55,11 @@ class Session:
         self.awaits: Callable[[Session, bytes], None] | None = None  # who takes the next body
         self.body_command = b""  # the command that the body belongs to, and its bound
         self.body_bytes_max = 0
-        self.waits = False  # for a topic that is being made: no command is read meanwhile
+        self.waits = False  # for a topic, an upgrade, an auth server: no command is read meanwhile
         self.gone = False  # its connection is closed
+        self.grant: Grant | None = None  # what an auth server has allowed
+        self.secret = b""  # with which it is asked again
+        self.grant_timer: asyncio.TimerHandle | None = None
         self._shell = shell
         self._timer: asyncio.TimerHandle | None = None
         self._beat_ns = 0
@@ -69,6 +73,40 @@ class Session:
         """Of the client's certificate, if it has shown one."""
         tls = self.link.tls if self.link is not None else None
         return tls.common_name if tls is not None else ""
+
+    @property
+    def remote_ip(self) -> str:
+        """Empty for a unix socket."""
+        return self.remote.rpartition(":")[0].strip("[]")
+
+    @property
+    def has_authorizations(self) -> bool:
+        return self.grant is not None and bool(self.grant.entries)
+
+    def set_grant(self, grant: Grant) -> None:
+        """Until its end: what the client has leave to publish to is then asked for anew."""
+        self.drop_grant_timer()
+        self.grant = grant
+        self._withdraw_leave()
+        loop = self._shell.loop
+        self.grant_timer = loop.call_later(grant.ttl_s, self._end_grant)
+
+    def drop_grant_timer(self) -> None:
+        if self.grant_timer is not None:
+            self.grant_timer.cancel()
+            self.grant_timer = None
+
+    @property
+    def grant_has_ended(self) -> bool:
+        return self.grant_timer is None
+
+    def _end_grant(self) -> None:
+        self.grant_timer = None
+        self._withdraw_leave()
+
+    def _withdraw_leave(self) -> None:
+        if self.conn.allowed is not None:
+            self.conn.allowed.clear()
 
     def start_heartbeat(self, since_ns: int) -> None:
         """Begin, or begin again with another interval. It counts from the command that asked for

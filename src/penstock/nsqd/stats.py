@@ -52,6 +52,7 @@ def client_row(session: Session) -> Row:
         "deflate": settings.deflate,
         "snappy": settings.snappy,
         "user_agent": settings.user_agent,
+        **_auth_row(session),
         "topology_zone": settings.topology_zone,
         "topology_region": settings.topology_region,
     }
@@ -73,6 +74,18 @@ def _tls_row(session: Session) -> Row:
         "tls_negotiated_protocol": "",
         "tls_negotiated_protocol_is_mutual": tls is not None,
     }
+
+
+def _auth_row(session: Session) -> Row:
+    grant = session.grant
+    if grant is None or not grant.entries:
+        return {}
+    row: Row = {"authed": True}
+    if grant.identity:
+        row["auth_identity"] = grant.identity
+    if grant.identity_url:
+        row["auth_identity_url"] = grant.identity_url
+    return row
 
 
 def _delivered(conn: Conn) -> Row:

@@ -56,6 +56,15 @@ def server_context(options: Options) -> ssl.SSLContext | None:
     return context
 
 
+def client_context(options: Options) -> ssl.SSLContext | None:
+    """For requests to the https of others; None: the system's authorities. Raises ConfigError."""
+    if not options.tls_root_ca_file:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _load_authorities(context, options.tls_root_ca_file)
+    return context
+
+
 def _load_certificate(context: ssl.SSLContext, options: Options) -> None:
     for name, path in (("tls-cert", options.tls_cert), ("tls-key", options.tls_key)):
         _check_readable(name, path)

@@ -1,0 +1,290 @@
+"""Clients that have to authenticate, and a real HTTP auth server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from penstock.wire import frames
+
+from .world import V2, Running, dpub, error, eventually, mpub, ok, pub, u32
+
+ALL = {"permissions": ["subscribe", "publish"], "topic": ".*", "channels": [".*"]}
+IDENTITY = {"identity": "u", "identity_url": "http://id"}
+SECRETS: dict[str, Any] = {
+    "all": {"ttl": 3600, **IDENTITY, "authorizations": [ALL]},
+    "none": {"ttl": 3600, **IDENTITY, "authorizations": []},
+    "mine": {"ttl": 3600, "authorizations": [ALL | {"topic": "^mine"}]},
+    "reads": {"ttl": 3600, "authorizations": [ALL | {"permissions": ["subscribe"]}]},
+    "channel": {"ttl": 3600, "authorizations": [ALL | {"channels": ["^c$"]}]},
+    "short": {"ttl": 1, **IDENTITY, "authorizations": [ALL]},
+    "ttl": {"ttl": 0, "authorizations": [ALL]},
+    "admin": {"ttl": 1, "authorizations": [ALL | {"permissions": ["admin"]}]},
+    "regexp": {"ttl": 1, "authorizations": [ALL | {"topic": "("}]},
+}
+AUTHED = b'{"identity":"u","identity_url":"http://id","permission_count":1}'
+FAILED = error(b"E_AUTH_FAILED AUTH failed")
+
+
+class AuthServer:
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, Any]] = []  # method, path, parameters
+        self.headers: dict[str, str] = {}
+        self.fails = False
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                parts = urlsplit(self.path)
+                asked = parse_qs(parts.query, keep_blank_values=True)
+                outer.asked.append(("GET", parts.path, asked))
+                self._answer(asked)
+
+            def do_POST(self) -> None:
+                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.asked.append(("POST", self.path, asked))
+                self._answer(asked)
+
+            def _answer(self, asked: dict[str, list[str]]) -> None:
+                outer.headers = dict(self.headers.items())
+                answer = SECRETS.get(asked["secret"][0])
+                body = json.dumps(answer).encode()
+                self.send_response(403 if answer is None or outer.fails else 200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> AuthServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[AuthServer]:
+    with AuthServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def guarded(server: AuthServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    path = tmp_path_factory.mktemp("guarded")
+    with Running(path, f"--auth-http-address={server.address}") as running:
+        yield running
+
+
+def auth(secret: str) -> bytes:
+    return b"AUTH\n" + frames.with_size(secret.encode())
+
+
+def authed(nsqd: Running, secret: str = "all") -> V2:
+    client = nsqd.client()
+    frame = client.ask(auth(secret))
+    assert frame.data.startswith(b'{"identity":'), frame
+    return client
+
+
+def test_get_is_asked_as_nsqd_asks(server: AuthServer, guarded: Running) -> None:
+    with guarded.client() as client:
+        assert client.ask(auth("all")) == ok(AUTHED)
+    asked = {
+        "common_name": [""],
+        "remote_ip": ["127.0.0.1"],
+        "secret": ["all"],
+        "tls": ["false"],
+    }
+    assert server.asked[-1] == ("GET", "/auth", asked)
+    assert server.headers["Accept"] == "application/vnd.nsq; version=1.0"
+
+
+def test_post_to_a_whole_url(server: AuthServer, tmp_path: Path) -> None:
+    url = f"http://{server.address}/other/path"
+    flags = (f"--auth-http-address={url}", "--auth-http-request-method=post")
+    with Running(tmp_path, *flags) as nsqd, nsqd.client() as client:
+        assert client.ask(auth("all")) == ok(AUTHED)
+    method, path, asked = server.asked[-1]
+    assert (method, path, asked["secret"]) == ("POST", "/other/path", ["all"])
+    assert server.headers["Content-Type"] == "application/json"
+
+
+def test_identify_says_that_auth_is_wanted(guarded: Running) -> None:
+    with guarded.client() as client:
+        assert json.loads(client.identify(feature_negotiation=True).data)["auth_required"] is True
+
+
+REFUSALS = [
+    # without AUTH: after the checks of the command itself
+    (None, pub(b"t", b"x"), b"E_AUTH_FIRST AUTH required before PUB"),
+    (None, mpub(b"t", [b"x"]), b"E_AUTH_FIRST AUTH required before MPUB"),
+    (None, dpub(b"t", 5, b"x"), b"E_AUTH_FIRST AUTH required before DPUB"),
+    (None, b"SUB t c\n", b"E_AUTH_FIRST AUTH required before SUB"),
+    (None, b"PUB t$\n" + u32(1) + b"x", b'E_BAD_TOPIC PUB topic name "t$" is not valid'),
+    (None, b"PUB t\n" + u32(0), b"E_BAD_MESSAGE PUB invalid message body size 0"),
+    (None, b"MPUB t\n" + u32(0), b"E_AUTH_FIRST AUTH required before MPUB"),
+    (None, b"DPUB t 5\n" + u32(0), b"E_BAD_MESSAGE DPUB invalid message body size 0"),
+    (None, b"SUB t c$\n", b'E_BAD_CHANNEL SUB channel name "c$" is not valid'),
+    # AUTH itself
+    (None, b"AUTH x\n", b"E_INVALID AUTH invalid number of parameters"),
+    (None, b"AUTH\n" + u32(0), b"E_BAD_BODY AUTH invalid body size 0"),
+    (None, auth("stranger"), b"E_AUTH_FAILED AUTH failed"),
+    (None, auth("ttl"), b"E_AUTH_FAILED AUTH failed"),
+    (None, auth("admin"), b"E_AUTH_FAILED AUTH failed"),
+    (None, auth("regexp"), b"E_AUTH_FAILED AUTH failed"),
+    (None, auth("none"), b"E_UNAUTHORIZED AUTH no authorizations found"),
+    ("all", auth("all"), b"E_INVALID AUTH already set"),
+    # not permitted
+    ("mine", pub(b"t", b"x"), b'E_UNAUTHORIZED AUTH failed for PUB on "t" ""'),
+    ("mine", mpub(b"t", [b"x"]), b'E_UNAUTHORIZED AUTH failed for MPUB on "t" ""'),
+    ("mine", dpub(b"t", 5, b"x"), b'E_UNAUTHORIZED AUTH failed for DPUB on "t" ""'),
+    ("mine", b"SUB t c\n", b'E_UNAUTHORIZED AUTH failed for SUB on "t" "c"'),
+    ("reads", pub(b"t", b"x"), b'E_UNAUTHORIZED AUTH failed for PUB on "t" ""'),
+    ("channel", pub(b"t", b"x"), b'E_UNAUTHORIZED AUTH failed for PUB on "t" ""'),
+    ("channel", b"SUB t d\n", b'E_UNAUTHORIZED AUTH failed for SUB on "t" "d"'),
+]
+
+
+@pytest.mark.parametrize(("secret", "sent", "expected"), REFUSALS)
+def test_refusals(guarded: Running, secret: str | None, sent: bytes, expected: bytes) -> None:
+    with guarded.client() if secret is None else authed(guarded, secret) as client:
+        assert client.ask(sent) == error(expected)
+        assert client.is_closed()
+    assert "t" not in guarded.daemon.broker.topics
+
+
+def test_what_is_permitted(guarded: Running) -> None:
+    with authed(guarded, "mine") as client:
+        for sent in (pub(b"mine1", b"x"), mpub(b"mine2", [b"x", b"y"]), dpub(b"mine3", 0, b"x")):
+            assert client.ask(sent) == ok()
+        assert client.ask(pub(b"mine1", b"y") + b"SUB mine1 c\n") == ok()
+        assert client.read() == ok()
+        client.send(b"RDY 5\n")
+        assert {client.message().body, client.message().body} == {b"x", b"y"}
+    with authed(guarded, "reads") as client:
+        assert client.ask(b"SUB mine1 other\n") == ok()
+
+
+def test_http_is_not_guarded(guarded: Running) -> None:
+    assert guarded.request("POST", "/pub?topic=http", b"x").status == 200
+
+
+def test_stats_name_the_client(guarded: Running) -> None:
+    with authed(guarded) as client, authed(guarded, "mine") as nobody:
+        assert client.ask(b"SUB seen c\n") == ok()
+        assert nobody.ask(b"SUB mine9 c\n") == ok()
+        (row,) = guarded.channel("seen", "c")["clients"]
+        found = {key: row[key] for key in row if key.startswith("auth")}
+        assert found == {"authed": True, "auth_identity": "u", "auth_identity_url": "http://id"}
+        (row,) = guarded.channel("mine9", "c")["clients"]
+        assert {key: row[key] for key in row if key.startswith("auth")} == {"authed": True}
+
+
+def end_ttl(nsqd: Running) -> None:
+    """As the timer does it, without the wait."""
+
+    def end() -> None:
+        for session in nsqd.daemon.protocol.sessions.values():
+            session.drop_grant_timer()
+            session._end_grant()
+
+    nsqd.call(end)
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (pub(b"again", b"x"), ok()),
+        (mpub(b"again", [b"x"]), ok()),
+        (dpub(b"again", 5, b"x"), ok()),
+        (b"SUB again c\n", ok()),
+    ],
+)
+def test_after_the_ttl_the_server_is_asked_again(
+    server: AuthServer, guarded: Running, sent: bytes, answer: Any
+) -> None:
+    with authed(guarded) as client:
+        assert client.ask(pub(b"again", b"x")) == ok()
+        count = len(server.asked)
+        assert client.ask(pub(b"again", b"y")) == ok()
+        assert len(server.asked) == count
+        end_ttl(guarded)
+        assert client.ask(sent) == answer
+        assert client.ask(pub(b"again", b"z")) == ok()
+        assert len(server.asked) == count + 1
+
+
+def test_when_the_server_fails_then_the_client_has_to_go(
+    server: AuthServer, guarded: Running
+) -> None:
+    with authed(guarded) as client, authed(guarded) as consumer:
+        assert consumer.ask(b"SUB cut c\n") == ok()
+        end_ttl(guarded)
+        server.fails = True
+        try:
+            assert client.ask(pub(b"cut", b"x")) == FAILED
+            assert client.is_closed()
+        finally:
+            server.fails = False
+        consumer.send(b"RDY 1\n")  # what has been granted is not cut off
+        assert guarded.request("POST", "/pub?topic=cut", b"x").status == 200
+        consumer.send(b"FIN %b\n" % consumer.message().id)
+
+
+def test_a_real_ttl(server: AuthServer, guarded: Running) -> None:
+    with authed(guarded, "short") as client:
+        assert client.ask(pub(b"ttl", b"x")) == ok()
+        count = len(server.asked)
+        (session,) = guarded.daemon.protocol.sessions.values()
+        assert eventually(lambda: session.grant_has_ended)
+        assert session.conn.allowed == set()
+        assert client.ask(pub(b"ttl", b"x")) == ok()
+        assert len(server.asked) == count + 1
+
+
+def test_the_next_server_is_asked_when_one_is_gone(server: AuthServer, tmp_path: Path) -> None:
+    flags = ("--auth-http-address=127.0.0.1:1", f"--auth-http-address={server.address}")
+    with Running(tmp_path, *flags) as nsqd:
+        for _ in range(4):
+            authed(nsqd).socket.close()
+
+
+def test_a_client_that_leaves_while_the_server_thinks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        flags = (f"--auth-http-address={address}", "--http-client-request-timeout=300ms")
+        with Running(tmp_path, *flags) as nsqd:
+            with nsqd.client() as client:
+                client.send(auth("s3cret") + b"NOP\n")
+                asked, _ = silent.accept()
+                asked.recv(1000)
+                with nsqd.client() as other:  # the loop is alive
+                    assert other.ask(b"FOO\n") == error(b"E_INVALID invalid command FOO")
+            with nsqd.client() as client:
+                assert client.ask(auth("s3cret")) == FAILED
+            asked.close()
+    assert "AUTH failed failed to auth against http://" in caplog.text
+    assert "timed out" in caplog.text
+    assert "s3cret" not in caplog.text

@@ -1,0 +1,133 @@
+"""Go's regular expressions on names, and that no pattern takes long."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock import limits
+from penstock.nsqd.pattern import Pattern, PatternInvalid
+
+MATCHES = [
+    ("", ["", "x"], []),
+    (".*", ["", "x", "a#ephemeral"], []),
+    (".+", ["x"], [""]),
+    ("^$", [""], ["x"]),
+    ("^c$", ["c"], ["", "cc", "xc"]),
+    ("c", ["c", "abcd"], ["", "abd"]),
+    ("^orders", ["orders", "orders.eu"], ["my-orders"]),
+    ("^(a|b)+$", ["a", "ab", "bbb"], ["", "abc"]),
+    ("^(?:a|b){2,3}$", ["ab", "aba"], ["a", "abab"]),
+    ("^(?P<x>a)(?P<y>b)$", ["ab"], ["a"]),
+    ("^(?<x>a)$", ["a"], ["b"]),
+    ("^a{2}$", ["aa"], ["a", "aaa"]),
+    ("^a{2,}$", ["aa", "aaaa"], ["a"]),
+    ("^a{,2}$", ["a{,2}"], ["a", "aa"]),
+    ("^a{x$", ["a{x"], ["a"]),
+    ("^a??b*?c+?$", ["c", "abbc"], ["ab"]),
+    ("^[a-c]+$", ["abc"], ["abd", ""]),
+    ("^[^a-c]+$", ["xyz"], ["xay"]),
+    ("^[]a]+$", ["]a"], ["b"]),
+    ("^[^]a]$", ["b"], ["]", "a"]),
+    ("^[a-]+$", ["a-"], ["b"]),
+    (r"^[\w.-]+$", ["a_9.-"], ["a#b"]),
+    (r"^[[:alpha:][:digit:]]+$", ["a1"], ["_"]),
+    (r"^[[:^digit:]]+$", ["a_"], ["1"]),
+    (r"^\d\D\w\W\s?$", ["1a_#"], ["aa_#"]),
+    (r"^a\.b$", ["a.b"], ["axb"]),
+    (r"\Aab\z", ["ab"], ["abc", "xab"]),
+    (r"\bab\b", ["ab", "x.ab.y"], ["xab"]),
+    (r"a\Bb", ["ab"], ["a.b"]),
+    (r"^\Qa.b*\E$", ["a.b*"], ["axb"]),
+    (r"^\x41\x{42}\101$", ["ABA"], ["aba"]),
+    ("(?i)^ABC$", ["abc", "aBc"], ["abd"]),
+    ("^(?i:A)B$", ["aB", "AB"], ["ab"]),
+    ("^(?i)a(?-i)b$", ["Ab"], ["AB"]),
+    ("^(?i)[a-c]$", ["B"], ["D"]),
+    ("(?m)^b$", ["a\nb"], ["ab"]),
+    ("^a.b$", ["axb"], ["a\nb"]),
+    ("(?s)^a.b$", ["a\nb"], []),
+    ("(?U)^a+$", ["aaa"], ["b"]),
+    ("a|", ["", "x"], []),
+    ("^()*$", [""], ["x"]),
+    ("^(a*)*$", ["", "aaa"], ["b"]),
+    ("^((a|b)*c)*$", ["", "abcbc"], ["ab"]),
+    ("^((a{2}){2}){2}$", ["a" * 8], ["a" * 7]),
+]
+
+REFUSED = [
+    "(", ")", "a)", "(a", "[", "[a", "[]", "[^]", "[b-a]", "*", "+a", "?", "a**", "a+*", "a{2}{3}",
+    "{2}", "a{1001}", "a{2,1001}", "a{3,2}", "(?", "(?i", "(?=a)", "(?!a)", "(?<=a)", "(?<!a)",
+    "(?P=x)", "(?P>x)", "(?P<>a)", "(?P<a-b>c)", "(?P<x>a)(?P<x>b)", "(?x)a", "(?-)a", "(?i-)a",
+    r"\1", r"\8", r"\pL", r"\p{Greek}", r"\y", r"\Z", r"\x", r"\xg0", r"\x{}", r"\x{110000}", "\\",
+    "[[:nope:]]", r"[\b]", r"[\Z]", "((a{1000}){1000})", "(" * 101 + ")" * 101,
+    "a" * (limits.AUTH_PATTERN_BYTES_MAX + 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "names", "others"), MATCHES)
+def test_matches(text: str, names: list[str], others: list[str]) -> None:
+    pattern = Pattern(text)
+    assert [name for name in names if not pattern.matches(name)] == []
+    assert [name for name in others if pattern.matches(name)] == []
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_go_refuses(text: str) -> None:
+    with pytest.raises(PatternInvalid):
+        Pattern(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "^(a+)+$",
+        "^(a|a)*$",
+        "^(a|aa)+$",
+        "^" + "a?" * 64 + "a" * 64 + "$",
+        "^(.*)*(.*)*(.*)*x$",
+        "^" + ".*" * 30 + "x$",
+        "^" + "(" * 50 + "a" + "*)" * 50 + "*$",
+        "^" + "(" * 50 + "a" + "*b?)" * 50 + "*$",
+        "^((a{0,30}){0,30}b)*$",
+    ],
+)
+def test_no_pattern_takes_long(text: str) -> None:
+    pattern = Pattern(text)
+    started = time.perf_counter()
+    assert not pattern.matches("a" * 63 + "!")
+    assert time.perf_counter() - started < 2
+
+
+ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\w", r"\b", "^", "$", r"\."])
+PATTERNS = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map("".join),
+        st.lists(inner, min_size=1, max_size=3).map(lambda parts: f"({'|'.join(parts)})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,2}", "*?"])).map(
+            lambda pair: f"(?:{pair[0]}){pair[1]}"
+        ),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(PATTERNS, st.text("ab.", max_size=6))
+def test_ordinary_patterns_match_as_in_python(text: str, name: str) -> None:
+    expected = re.search(text.replace("$", r"\Z"), name, re.ASCII) is not None
+    assert Pattern(text).matches(name) == expected
+
+
+@given(st.text(max_size=30), st.text(max_size=10))
+def test_any_text_is_a_pattern_or_refused(text: str, name: str) -> None:
+    try:
+        pattern = Pattern(text)
+    except PatternInvalid:
+        return
+    assert pattern.matches(name) in (True, False)
