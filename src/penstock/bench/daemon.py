@@ -42,6 +42,7 @@ class Contender:
     command: tuple[str, ...]
     dialect: Callable[[Ports], Dialect]
     keeps_all: bool  # losing an acknowledged message to kill -9 fails the run
+    relay: tuple[str, ...] | None = None  # flags of a relay that its clients stand behind
 
 
 def penstock(durability: str) -> Contender:
@@ -94,7 +95,9 @@ class Daemon:
         self.contender = contender
         self.data = data
         self.ports = Ports(free_port(), free_port())
-        self.dialect = contender.dialect(self.ports)
+        self._relay_port = free_port() if contender.relay is not None else self.ports.tcp
+        self._relay: subprocess.Popen[bytes] | None = None
+        self.dialect = contender.dialect(Ports(self._relay_port, self.ports.http))
         self._log_path = data.parent / f"{data.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -104,11 +107,21 @@ class Daemon:
             self.start()
         except BaseException:
             self.kill()
+            self._stop_relay()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        try:
+            self.stop()
+        finally:
+            self._stop_relay()
+
+    def _stop_relay(self) -> None:
+        if self._relay is not None:
+            self._relay.kill()
+            self._relay.wait()
+            self._relay = None
 
     def command(self) -> list[str]:
         values = {
@@ -129,16 +142,26 @@ class Daemon:
         began = time.monotonic()
         with self._log_path.open("ab") as log, pinned(cores()[0]):
             self._process = subprocess.Popen(self.command(), stdout=log, stderr=log)
+        self._start_relay()
         while True:
             try:
                 self.dialect.publisher(0).close()
                 return time.monotonic() - began
-            except OSError as error:
+            except (OSError, DaemonFailed) as error:
                 if self.process.poll() is not None:
                     raise DaemonFailed(f"{self.contender.name} ended: {self.log_end()}") from error
                 if time.monotonic() - began > START_SECONDS_MAX:
                     raise DaemonFailed(f"{self.contender.name} does not answer") from error
                 time.sleep(0.005)
+
+    def _start_relay(self) -> None:
+        """Where this process runs, and not on the daemon's core."""
+        if self.contender.relay is None or self._relay is not None:
+            return
+        ports = (str(self._relay_port), str(self.ports.tcp))
+        command = [sys.executable, "-m", "penstock.bench.relay", *ports, *self.contender.relay]
+        with self._log_path.open("ab") as log:
+            self._relay = subprocess.Popen(command, stdout=log, stderr=log)
 
     @property
     def process(self) -> subprocess.Popen[bytes]:

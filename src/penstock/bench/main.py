@@ -16,6 +16,7 @@ from penstock.bench import machine
 from penstock.bench.daemon import Contender, nats_peer, nsq_peer, penstock
 from penstock.bench.dialect import DaemonFailed
 from penstock.bench.scenarios import BY_NAME, SCENARIOS, Plan
+from penstock.bench.secure import FORMS, encoded
 
 BODY_BYTES_MIN = 16
 BODY_BYTES_MAX = 262_144
@@ -24,6 +25,7 @@ EPILOG = """examples:
   penstock bench --quick
   penstock bench --scenario mpub --scenario consume --durability both
   penstock bench --peer nats
+  penstock bench --scenario mpub --scenario consume --form tls --form snappy
   penstock bench --peer 'nsqd=nsqd --tcp-address={tcp} --http-address={http} --data-path={data}'
 
 The first daemon of the table is the one that ratios refer to. `rate x` above 1 is faster than it,
@@ -63,6 +65,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND",
                    help="an NSQ daemon to measure beside it; {tcp} {http} {data} are filled in; "
                    "`nats` alone is NATS JetStream with file storage")  # fmt: skip
+    p.add_argument("--form", action="append", default=[], choices=FORMS, metavar="FORM",
+                   help=f"measure Penstock with such clients too: {', '.join(FORMS)}; a relay in a "
+                   "process of its own encodes for the generator")  # fmt: skip
     p.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     p.add_argument("--data-dir", type=Path, help="where the daemons' data goes (temporary files)")
     p.add_argument("--restart-mb", type=positive, help="log size of `restart` (1024; quick: 16)")
@@ -74,6 +79,7 @@ def parser() -> argparse.ArgumentParser:
 def contenders(options: argparse.Namespace, configs: Path) -> list[Contender]:
     modes = ("os", "disk") if options.durability == "both" else (options.durability,)
     found = [] if options.no_penstock else [penstock(mode) for mode in modes]
+    found += [encoded(plain, form, configs) for plain in list(found) for form in options.form]
     for peer in options.peer:
         name, equals, command = peer.partition("=")
         if peer == "nats":

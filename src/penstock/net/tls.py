@@ -19,11 +19,10 @@ _RECORD_BYTES = 16384
 
 
 class Tls:
-    def __init__(self, context: ssl.SSLContext) -> None:
-        """A server's side."""
+    def __init__(self, context: ssl.SSLContext, server_side: bool = True) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side)
         self.ended = False  # the peer has said that it sends no more
 
     # --- bytes ---
