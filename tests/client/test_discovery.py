@@ -1,0 +1,129 @@
+"""Answers of nsqlookupds in both forms, rounds over several, and a consumer that follows them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from penstock.client import Consumer, Producer
+from penstock.client.discovery import Discovery, addresses_in, base_url
+from penstock.client.options import ConsumerOptions
+from penstock.errors import ConnectFailed
+
+from .fake_lookupd import FakeLookupd
+from .fake_nsqd import FakeNsqd
+
+NODE = {"broadcast_address": "b", "tcp_port": 4150, "http_port": 4151, "version": "1.3.0"}
+
+
+@pytest.mark.parametrize(
+    ("document", "addresses"),
+    [
+        ({"channels": [], "producers": [NODE]}, {"b:4150"}),
+        ({"status_code": 200, "status_txt": "OK", "data": {"producers": [NODE]}}, {"b:4150"}),
+        ({"producers": [{"address": "old", "tcp_port": 1}]}, {"old:1"}),
+        ({"producers": [{"broadcast_address": "::1", "tcp_port": 1}]}, {"[::1]:1"}),
+        ({"producers": [NODE, NODE, {**NODE, "tcp_port": 1}]}, {"b:4150", "b:1"}),
+        ({"producers": [{}, None, 7, {"tcp_port": 1}, {**NODE, "tcp_port": "4150"}]}, set()),
+        ({"producers": [{**NODE, "tcp_port": 0}, {**NODE, "tcp_port": 65536}]}, set()),
+        ({"producers": [{**NODE, "broadcast_address": "/tmp/x"}]}, set()),
+        ({"producers": None}, set()),
+        ({"status_code": 500, "data": None}, set()),
+        ([], set()),
+        (None, set()),
+    ],
+)
+def test_answers(document: Any, addresses: set[str]) -> None:
+    assert addresses_in(json.loads(json.dumps(document))) == addresses
+
+
+def test_where_a_lookupd_is() -> None:
+    assert base_url("127.0.0.1:4161") == "http://127.0.0.1:4161"
+    assert base_url("https://lookup.example/nsq/") == "https://lookup.example/nsq"
+
+
+def test_answers_are_united_and_failures_named() -> None:
+    async def story() -> None:
+        async with FakeLookupd() as one, FakeLookupd() as two, FakeLookupd() as broken:
+            one.nodes, two.nodes = ["a:1", "b:2"], ["b:2", "c:3"]
+            two.old_form = True
+            broken.status = 500
+            discovery = Discovery([one.address, two.address], ConsumerOptions())
+            found = await discovery.topic("t")
+            assert found.addresses == {"a:1", "b:2", "c:3"}
+            assert found.complete
+            two.status = 404
+            assert (await discovery.topic("t")).addresses == {"a:1", "b:2"}
+            assert (await discovery.nodes()).complete
+            await discovery.close()
+            discovery = Discovery([one.address, broken.address], ConsumerOptions())
+            found = await discovery.topic("a.b#ephemeral")
+            assert (found.addresses, found.complete) == ({"a:1", "b:2"}, False)
+            assert one.asked[-1] == "/lookup?topic=a.b%23ephemeral"
+            await discovery.close()
+
+    asyncio.run(story())
+
+
+async def until(consumer: Consumer, addresses: set[str]) -> None:
+    async with asyncio.timeout(10):
+        while set(consumer.addresses) != addresses:
+            await asyncio.sleep(0.005)
+
+
+def test_nodes_come_and_go() -> None:
+    async def story() -> None:
+        async with FakeLookupd() as lookupd, FakeNsqd() as first, FakeNsqd() as second:
+            options: dict[str, Any] = {"lookup_interval_s": 0.02, "reconnect_delay_s": 0.01}
+            async with Consumer("t", "c", lookupds=lookupd.address, **options) as consumer:
+                await lookupd.rounds(1)
+                assert consumer.addresses == []
+                lookupd.nodes = [first.address, second.address]
+                await until(consumer, {first.address, second.address})
+                lookupd.nodes = [second.address]
+                await lookupd.rounds(2)
+                assert len(consumer.addresses) == 2  # it stands as long as nsqd keeps it
+                first.peers[0].hang_up()
+                second.peers[0].hang_up()
+                await until(consumer, {second.address})
+                await lookupd.rounds(2)
+                assert len(first.peers) == 1
+                assert len(second.peers) == 2
+                lookupd.nodes = [first.address, second.address]
+                await until(consumer, {first.address, second.address})
+
+    asyncio.run(story())
+
+
+def test_a_lookupd_that_fails_takes_nobody_away() -> None:
+    async def story() -> None:
+        async with FakeLookupd() as lookupd, FakeNsqd() as nsqd:
+            lookupd.nodes = [nsqd.address]
+            options: dict[str, Any] = {"lookup_interval_s": 0.02, "reconnect_delay_s": 0.01}
+            async with Consumer("t", "c", lookupds=lookupd.address, **options) as consumer:
+                await until(consumer, {nsqd.address})
+                lookupd.status = 500
+                await lookupd.rounds(2)
+                nsqd.peers[0].hang_up()
+                while len(nsqd.peers) < 2:
+                    await asyncio.sleep(0.005)
+                await until(consumer, {nsqd.address})
+
+    asyncio.run(story())
+
+
+def test_a_producer_finds_its_nsqd() -> None:
+    async def story() -> None:
+        async with FakeLookupd() as lookupd, FakeNsqd() as nsqd:
+            with pytest.raises(ConnectFailed, match="no nsqd is known"):
+                await Producer(lookupds=lookupd.address).start()
+            lookupd.nodes = [nsqd.address]
+            async with Producer(lookupds=lookupd.address) as producer:
+                await producer.pub("t", b"body")
+                assert producer.address == nsqd.address
+            assert lookupd.asked[-1] == "/nodes"
+
+    asyncio.run(story())

@@ -1,0 +1,81 @@
+"""Who may send how much: the examples of the text, and a simulated hour of turns."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from penstock.client.share import Seat, Turns, share, take_turns
+
+TURNS = Turns(idle_s=10, hold_s=30)
+
+
+def seats(count: int, rdy_max: int = 2500) -> list[Seat]:
+    return [Seat(rdy_max, changed_s=0.0) for _ in range(count)]
+
+
+def apply(found: list[Seat], counts: list[int], now_s: float) -> None:
+    for seat, count in zip(found, counts, strict=True):
+        if (count == 0) != (seat.rdy == 0):
+            seat.changed_s = now_s
+        seat.rdy = count
+
+
+def test_evenly_with_the_remainder_in_front() -> None:
+    assert share(seats(3), 10, 0, TURNS) == [4, 3, 3]
+    assert share(seats(1), 10, 0, TURNS) == [10]
+    assert share(seats(3), 3, 0, TURNS) == [1, 1, 1]
+    assert share([], 10, 0, TURNS) == []
+    assert share(seats(2, rdy_max=4), 10, 0, TURNS) == [4, 4]
+
+
+def test_back_off_stops_all_and_tests_with_one() -> None:
+    found = seats(3)
+    apply(found, share(found, 10, 0, TURNS), 0)
+    assert share(found, 0, 1, TURNS) == [0, 0, 0]
+    apply(found, [0, 0, 0], 1)
+    assert sum(share(found, 1, 2, TURNS)) == 1
+    found[1].in_flight = 1  # the one message is there already
+    assert share(found, 1, 2, TURNS) == [0, 0, 0]
+
+
+def test_an_idle_turn_passes_on_and_a_busy_one_later() -> None:
+    found = seats(3)
+    apply(found, share(found, 1, 0, TURNS), 0)
+    assert [seat.rdy for seat in found] == [1, 0, 0]
+    assert share(found, 1, 9, TURNS) == [1, 0, 0]
+    assert share(found, 1, 10, TURNS) == [0, 1, 0]
+    found[0].heard_s = 9.0
+    assert share(found, 1, 10, TURNS) == [1, 0, 0]
+    found[0].heard_s = 29.9
+    assert share(found, 1, 30, TURNS) == [0, 1, 0]
+
+
+def test_what_is_still_in_flight_counts() -> None:
+    found = seats(3)
+    apply(found, share(found, 1, 0, TURNS), 0)
+    found[0].in_flight = 1
+    assert share(found, 1, 30, TURNS) == [0, 0, 0]
+    found[0].in_flight = 0
+    assert share(found, 1, 30.1, TURNS) == [0, 1, 0]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_everybody_gets_turns(seed: int) -> None:
+    """Within an hour nobody waits longer than all others hold, and the bound is kept."""
+    dice = random.Random(seed)
+    count = dice.randint(2, 8)
+    bound = dice.randint(1, count - 1)
+    found = seats(count)
+    assert take_turns(found, bound)
+    longest_s = 30.0 * count / bound + 60
+    waits = [0.0] * count
+    for now_s in range(0, 3600, 5):
+        apply(found, share(found, bound, now_s, TURNS), now_s)
+        assert sum(seat.rdy for seat in found) <= bound
+        for place, seat in enumerate(found):
+            if seat.rdy and dice.random() < 0.5:
+                seat.heard_s = float(now_s)
+            waits[place] = 0.0 if seat.rdy else waits[place] + 5
+        assert max(waits) <= longest_s
