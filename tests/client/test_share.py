@@ -28,6 +28,7 @@ def test_evenly_with_the_remainder_in_front() -> None:
     assert share(seats(3), 3, 0, TURNS) == [1, 1, 1]
     assert share([], 10, 0, TURNS) == []
     assert share(seats(2, rdy_max=4), 10, 0, TURNS) == [4, 4]
+    assert share([*seats(2), *seats(1, rdy_max=3)], 20, 0, TURNS) == [9, 8, 3]
 
 
 def test_back_off_stops_all_and_tests_with_one() -> None:

@@ -55,6 +55,7 @@ class Link(asyncio.Protocol):
         self._out_bytes = 0
         self._flushing = False
         self._write_paused = False
+        self._closing = False
         self.heard_s = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
 
@@ -164,6 +165,7 @@ class Link(asyncio.Protocol):
 
     def close(self) -> None:
         """Send what is gathered, and hang up."""
+        self._closing = True
         self._write_paused = False
         self._flush()
         if self._transport is not None:
@@ -236,8 +238,8 @@ class Link(asyncio.Protocol):
         self.lost = True
         if error is not None:
             self.reason = str(error) or type(error).__name__
-        elif self.reason == "closed" and self._transport and not self._transport.is_closing():
-            self.reason = "closed by nsqd"
+        elif not self._closing and self.reason == "closed":
+            self.reason = "nsqd hung up"
         if self._watch is not None:
             self._watch.cancel()
         self._wake()

@@ -2,10 +2,10 @@
 one bound. No clock, no I/O.
 
 With at least one message per connection the bound is divided evenly, the remainder going to the
-first ones, and no connection gets more than its nsqd allows. With fewer, connections take turns: as
-many as the bound allows hold RDY 1. One that has brought nothing for a while passes its turn on, a
-busy one does after a longer while, and the turn goes to the one that has waited longest. What is
-still in flight on connections without a turn counts against the bound.
+first ones. No connection gets more than its nsqd allows; the others get the rest. With fewer,
+connections take turns: as many as the bound allows hold RDY 1. One that has brought nothing for a
+while passes its turn on, a busy one does after a longer while, and the turn goes to the one that
+has waited longest. What is still in flight on connections without a turn counts against the bound.
 
 Back-off is the same rule with a bound of 0 or 1.
 """
@@ -47,10 +47,14 @@ def take_turns(seats: Sequence[Seat], bound: int) -> bool:
 
 
 def _evenly(seats: Sequence[Seat], bound: int) -> list[int]:
-    if not seats:
-        return []
-    each, more = divmod(bound, len(seats))
-    return [min(each + (place < more), seat.rdy_max) for place, seat in enumerate(seats)]
+    counts = [0] * len(seats)
+    left = bound
+    in_rising_order = sorted(range(len(seats)), key=lambda place: seats[place].rdy_max)
+    for before, place in enumerate(in_rising_order):
+        share_of_the_rest = -(-left // (len(seats) - before))
+        counts[place] = min(share_of_the_rest, seats[place].rdy_max)
+        left -= counts[place]
+    return counts
 
 
 def _by_turns(seats: Sequence[Seat], bound: int, now_s: float, turns: Turns) -> list[int]:
