@@ -233,8 +233,10 @@ class BlockingConsumer:
 
     async def _end(self, left: list[Message], timeout_s: float | None) -> None:
         self._answer()
+        self._consumer.stop()  # first, or nsqd would send us again what we give back
         for message in left:
-            message.req()
+            if not message.settled:
+                message.req()
         await self._consumer.close(timeout_s)
 
     @property
