@@ -57,6 +57,9 @@ VERBS = {
     "bench": VerbEntry(
         "penstock.bench.main", "bench_main", "measure this build against its budgets and a peer"
     ),
+    "figures": VerbEntry(
+        "penstock.bench.figures", "figures_main", "measure HTTP, stats, connections and the client"
+    ),
     "completion": VerbEntry(
         "penstock.tools.completion", "completion_main", "print a completion script: bash or zsh"
     ),
