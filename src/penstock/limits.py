@@ -74,6 +74,12 @@ OWED_MAX = 64  # runs of unanswered publishes; a connection that mixes topics wa
 RING_SPAN_MAX = 65_536  # offsets; one message held for hours must not keep the rest from moving on
 REFILL_NS = 2 * MS  # a small refill waits so long for a better one; gains come from far shorter
 
+# --- dead letters ---
+DEAD_LETTERS_AT_ONCE = 500  # read and published in one batch; their bodies are in memory meanwhile
+REDRIVE_BYTES_AT_ONCE = 4 * MIB  # one step of a redrive stops here
+REDRIVE_LOOKED_AT = 5_000  # letters of other channels that one step passes over
+ATTEMPTS_MAX = 65_535  # attempts have two bytes on the wire
+
 # --- timers and the loop ---
 TICK_NS = 5 * MS  # resolution of message timeouts and delays
 CLOSE_DRAIN_NS = 2 * SECOND  # bytes of a refused client are read and dropped so long

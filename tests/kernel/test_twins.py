@@ -60,6 +60,7 @@ WINDOW_STATE = [
     "timeout_count",
     "requeue_count",
     "expired_count",
+    "exhausted",
     "message_count",
     "finish_count",
     "zone_local_count",
@@ -363,6 +364,19 @@ def outdate(world: World, dice: random.Random) -> int:
     return int(window.outdate(dice.randint(0, window.tail.handed_end)))
 
 
+def limit_attempts(world: World, dice: random.Random) -> None:
+    dice.choice(world.windows).attempts_max = dice.choice([0, 1, 2, 4])
+
+
+def take_exhausted(world: World, dice: random.Random) -> list[StrayRecord]:
+    window = dice.choice(world.windows)
+    taken: list[StrayRecord] = window.take_exhausted(dice.randrange(1, 5))
+    for record in taken:
+        if dice.random() < 0.8:
+            assert window.settle_exhausted(record.id, dice.random() < 0.7)
+    return taken
+
+
 def bound(world: World, dice: random.Random) -> None:
     """One publisher at a time meets the bound: in which order two are let go on is free."""
     tail, conn = dice.choice(world.tails), dice.choice(world.publishers)
@@ -385,6 +399,7 @@ def restart(world: World, dice: random.Random) -> None:
     world.take(world.side.flush())
     world.side.engine.forget_window(old)
     window = world.side.engine.window(old.tail, recovery.low)
+    window.attempts_max = old.attempts_max
     finished, strays = recovery.records()
     window.restore(recovery.low, recovery.next, finished, strays)
     for id, (offset, attempts, state, due_ns) in recovery.strays.items():
@@ -411,6 +426,8 @@ WEIGHTS: dict[Callable[[World, random.Random], Any], int] = {
     toggle_handing: 2,
     move_cursor: 2,
     outdate: 2,
+    limit_attempts: 2,
+    take_exhausted: 6,
     bound: 2,
     restart: 1,
 }

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from penstock import limits
 from penstock.broker import directories
-from penstock.broker.channel import NOT_KEPT
+from penstock.broker.channel import NOT_KEPT, Channel
 from penstock.broker.context import Change, ChangeHook, Context
 from penstock.broker.cursors import Cursors
+from penstock.broker.deadletters import DeadLetters, RedriveDone
 from penstock.broker.fold import Group
 from penstock.broker.health import Health, Trouble
 from penstock.broker.idle import IdleSweep
@@ -85,6 +86,7 @@ class Broker:
         )
         self._disk_checked_ns = self._logs_synced_ns = self._journals_synced_ns = clock.mono_ns()
         self._idle = IdleSweep(self, options)
+        self._dead_letters = DeadLetters(self._context, self.topics, self.topic)
         self._retained: list[Topic] = []  # whose turn for retention is still to come
 
     @property
@@ -258,7 +260,8 @@ class Broker:
     def _abandon(self) -> None:
         """The start failed: let go of everything."""
         for topic in self.topics.values():
-            topic.close()
+            topic.close_partition()
+            topic.close_cursors()
         self.topics.clear()
         self._unlock()
 
@@ -275,7 +278,9 @@ class Broker:
         for topic in self.topics.values():
             topic.partition.write(wall_ns)  # all syncs set off before any is waited for
         for topic in self.topics.values():
-            topic.close()
+            topic.close_partition()
+        for topic in self.topics.values():
+            topic.close_cursors()
         for topic in self.topics.values():
             if topic.ephemeral:
                 self._remove_files(topic)
@@ -356,6 +361,11 @@ class Broker:
             reason = f"files of the deleted topic are left: {error}"
             self._context.health.report(topic.name, Trouble.CLEANUP, reason)
 
+    def redrive(self, channel: Channel, count_max: int, done: RedriveDone) -> None:
+        """Dead letters of a channel back to it, `count_max` at most (0: all). `done` hears how
+        many, once they are safe. Raises NotFound and Refused."""
+        self._dead_letters.redrive(channel, count_max, done)
+
     # --- one turn ---
 
     def write(self, tails: list[Tail]) -> None:
@@ -383,6 +393,8 @@ class Broker:
             if entries and channel.number != NOT_KEPT:
                 records.setdefault(channel.topic.cursors, []).append(Group(channel.number, entries))
                 self._context.touched[channel.topic] = None
+            if window.exhausted:
+                self._dead_letters.collect(channel)
         for cursors, groups in records.items():
             cursors.append(groups)
 
@@ -408,6 +420,7 @@ class Broker:
             self._check_disk()
         self._drop_aged(wall_ns)
         self._idle.sweep(mono_ns)
+        self._dead_letters.housekeeping()
         self._settle(mono_ns, wall_ns)
         for topic in self._next_to_retain():
             topic.retain(wall_ns)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from penstock import limits
+from penstock.broker.settings import ChannelSettings
 from penstock.errors import Refused
 from penstock.kernel import Conn, Window
-from penstock.wire.names import is_ephemeral
+from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
     from penstock.broker.topic import Topic
@@ -27,6 +32,8 @@ class Channel:
         self.consumers: list[Conn] = []
         self.subscriptions = 0  # how many there have been since the start
         self.deleted = False
+        self.settings = ChannelSettings()
+        self.dead_letter_count = 0  # since the start
         self._trim_end = window.tail.handed_end
         window.owner = self
 
@@ -54,6 +61,48 @@ class Channel:
             conn.leave()
         if self.ephemeral and not self.consumers and not self.deleted:
             self.topic.delete_channel(self.name)
+
+    # --- settings ---
+
+    def adopt(self, settings: ChannelSettings) -> None:
+        self.settings = settings
+        self.window.attempts_max = settings.max_attempts
+
+    def configure(self, changes: Mapping[str, Any]) -> None:
+        """Change settings, by name. Raises Refused and StorageError, and then nothing has
+        changed."""
+        before = self.settings
+        changed = msgspec.structs.replace(before, **changes)
+        if changed.max_attempts and (self.ephemeral or self.topic.ephemeral):
+            raise Refused("an ephemeral topic or channel has no dead letters")
+        self._check_name(changed)
+        self.settings = changed
+        self.topic.store_or(lambda: setattr(self, "settings", before))
+        self.adopt(changed)
+        self.topic.store_cursors()
+
+    def _check_name(self, settings: ChannelSettings) -> None:
+        name = settings.dead_letter_topic
+        if name and (not is_valid_name(name.encode("utf-8", "surrogateescape"))):
+            raise Refused(f"dead_letter_topic {name!r} is no valid name of a topic")
+        if name and (is_ephemeral(name) or name == self.topic.name):
+            raise Refused(
+                f"dead_letter_topic {name!r} must not be ephemeral, nor the channel's own topic"
+            )
+        default = self._default_dead_letter_topic
+        if settings.max_attempts and not name and not is_valid_name(default.encode()):
+            raise Refused(
+                f"the dead-letter topic would be {default!r}, which has {len(default)} characters: "
+                f"a name has {limits.NAME_BYTES_MAX} at most. Name another with dead_letter_topic"
+            )
+
+    @property
+    def _default_dead_letter_topic(self) -> str:
+        return f"{self.topic.name}.{self.name}.dead"
+
+    @property
+    def dead_letter_topic(self) -> str:
+        return self.settings.dead_letter_topic or self._default_dead_letter_topic
 
     # --- what operators do ---
 
@@ -97,7 +146,7 @@ class Channel:
     def depth(self) -> int:
         if self.ephemeral:
             self.trim(fresh_too=True)
-        return self.window.depth
+        return self.window.depth + self.window.exhausted
 
     @property
     def backend_depth(self) -> int:
@@ -118,7 +167,7 @@ class Channel:
     def unfinished(self) -> int:
         """All that was handed to it and is not done."""
         window = self.window
-        return window.depth + window.in_flight + window.delayed
+        return window.depth + window.in_flight + window.delayed + window.exhausted
 
     @property
     def expired_count(self) -> int:

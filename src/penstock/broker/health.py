@@ -18,6 +18,7 @@ class Trouble(IntEnum):
     DAMAGED = 4  # acknowledged data is hurt
     DISK_LOW = 5  # free disk is below the watermark
     CLEANUP = 6  # files that should be gone could not be removed
+    DEAD_LETTERS = 8  # messages wait because their dead-letter topic takes none
     READ = 7  # a channel waits for messages that cannot be read just now
 
 

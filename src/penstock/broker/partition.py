@@ -17,18 +17,21 @@ to look.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock import limits
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.options import Durability
-from penstock.errors import LogDamaged, PartitionStopped, PenstockError, StorageError
+from penstock.errors import LogDamaged, PartitionStopped, PenstockError, Refused, StorageError
 from penstock.kernel import Pack, Source, Tail, Window
 from penstock.log.partition import PartitionLog
 from penstock.log.sync import SyncJob
+
+if TYPE_CHECKING:
+    from penstock.broker.deadletters import Letter
 
 PublishDone = Callable[[PenstockError | None], None]
 Damage = tuple[int, int, str]  # from offset, to offset, reason
@@ -54,6 +57,7 @@ class Partition:
         self.held_count = 0  # messages that wait for the next batch
         self.damaged: list[Damage] = []
         self.stopped = ""  # the reason
+        self.sealed_base = 0  # offset of the first message of the batch that was sealed last
         self._context = context
         self._topic_name = topic_name
         self._syncs = context.syncs
@@ -121,6 +125,19 @@ class Partition:
     def _is_full(self) -> bool:
         return bool(self._held) or self.tail.open_bytes >= limits.BATCH_BYTES_MAX
 
+    def publish_letters(self, letters: Sequence[Letter], done: PublishDone) -> int:
+        """All into the open batch; returns the index of the first. When `done` hears that they are
+        safe, the first one's offset is that above `sealed_base`. Raises Refused when the batch is
+        full."""
+        tail = self.tail
+        if self._is_full():
+            raise Refused("the open batch is full")
+        index = tail.open_count
+        for letter in letters:
+            tail.append(letter.body, 0, letter.sections)
+        self._open_done.append(done)
+        return index
+
     def _append(self, bodies: list[bytes], due_ns: int) -> None:
         append = self.tail.append
         for body in bodies:
@@ -144,7 +161,7 @@ class Partition:
         log = self.log
         if wall_ns < log.last_timestamp_ns:
             wall_ns = log.last_timestamp_ns  # times rise along a log even when the clock steps back
-        base_offset = tail.written_end
+        base_offset = self.sealed_base = tail.written_end
         ids = self._ids
         base_id = ids.take(count, wall_ns)
         buffers = tail.seal(base_id, wall_ns, log.synced_end)

@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from penstock import limits
 from penstock.broker.options import BrokerOptions, Durability
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -22,6 +23,13 @@ class TopicSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tr
     max_age_ns: Count | None = None
     retain_age_ns: Count | None = None
     retain_bytes: Count | None = None
+
+
+class ChannelSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What one channel wants, as it stands in topic.json."""
+
+    max_attempts: Annotated[int, msgspec.Meta(ge=0, le=limits.ATTEMPTS_MAX)] = 0  # 0: no bound
+    dead_letter_topic: str = ""  # empty: named after topic and channel
 
 
 class Effective(NamedTuple):

@@ -73,6 +73,8 @@ def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
         "paused": channel.paused,
         "e2e_processing_latency": no_latency(),
         "expired_count": channel.expired_count,
+        "max_attempts": channel.settings.max_attempts,
+        "dead_letter_count": channel.dead_letter_count,
         "low": channel.window.low,
         "next": channel.window.next,
     }

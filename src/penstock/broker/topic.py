@@ -12,8 +12,8 @@ its own beside it: nothing of it is synced, nothing is brought back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,6 +31,9 @@ from penstock.errors import NameInvalid, NotFound, Refused, StorageError
 from penstock.kernel import Conn, Pack, Source
 from penstock.log.partition import PartitionLog
 from penstock.wire.names import is_ephemeral, is_valid_name
+
+if TYPE_CHECKING:
+    from penstock.broker.deadletters import Letter
 
 _log = logging.getLogger("penstock.broker")
 
@@ -96,9 +99,11 @@ class Topic:
         for entry in entries:
             state = states[entry.number]
             window = engine.window(tail, state.low)
+            window.attempts_max = entry.settings.max_attempts
             window.restore(state.low, state.next, state.finished, state.strays)
             window.paused = entry.paused
             channel = Channel(self, entry.name, entry.number, window, entry.created_ns)
+            channel.adopt(entry.settings)
             self._prepare(channel)
             self._cursors.adopt(entry.number, window)
         self._cursors.begin(tail)
@@ -263,6 +268,12 @@ class Topic:
         if self.partition.held_count:
             self.depth_bound.renew()  # the kernel does not see those
 
+    def publish_letters(self, letters: Sequence[Letter], done: PublishDone) -> int:
+        """Messages that bring their past along, all into one batch. Returns the index of the first
+        in that batch. Raises Refused when none are taken, also for a moment."""
+        self._check_publish(len(letters), 0)
+        return self.partition.publish_letters(letters, done)
+
     def append(self, conn: Conn, verb: int, body: bytes, due_ns: int) -> None:
         """One message of a V2 connection that the kernel left to Python (DPUB). Its OK or its error
         comes from the kernel. Raises Refused when none are taken."""
@@ -329,7 +340,13 @@ class Topic:
             channel_number_next=self._channel_number_next,
             settings=self.settings,
             channels=[
-                ChannelEntry(channel.name, channel.number, channel.created_ns, channel.paused)
+                ChannelEntry(
+                    channel.name,
+                    channel.number,
+                    channel.created_ns,
+                    channel.paused,
+                    channel.settings,
+                )
                 for channel in self.channels.values()
                 if channel.number != NOT_KEPT
             ],
@@ -377,8 +394,12 @@ class Topic:
             floor = min(floor, channel.window.floor)
         return floor
 
-    def close(self) -> None:
+    def close_partition(self) -> None:
+        """Before `close_cursors` of every topic: a dead letter that is stored here is finished
+        there."""
         self.partition.close()
+
+    def close_cursors(self) -> None:
         if self._cursors is not None:
             self._cursors.close()
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from penstock.broker.settings import TopicSettings
+from penstock.broker.settings import ChannelSettings, TopicSettings
 from penstock.errors import StorageError
 from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.sealed import seal, unseal
@@ -29,6 +29,7 @@ class ChannelEntry(msgspec.Struct, forbid_unknown_fields=True):
     number: int  # names the channel in the journal; never given out twice in a topic
     created_ns: int
     paused: bool = False
+    settings: ChannelSettings = msgspec.field(default_factory=ChannelSettings)
 
 
 class TopicFile(msgspec.Struct, forbid_unknown_fields=True):

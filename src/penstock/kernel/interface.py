@@ -30,7 +30,7 @@ due times of delayed messages, which must survive a restart).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -118,6 +118,7 @@ class Stray(IntEnum):
     WAITING = 1
     DELAYED = 2
     IN_FLIGHT = 3
+    EXHAUSTED = 5  # has used its attempts; in the journal it is WAITING
 
 
 class Locality(IntEnum):
@@ -324,8 +325,11 @@ class Tail(Protocol):
     message_count: int  # appended since start
     message_bytes: int
 
-    def append(self, body: bytes, due_ns: int = 0) -> None:
-        """One message into the open batch. `due_ns` 0: at once. The caller sees to the limits."""
+    def append(
+        self, body: bytes, due_ns: int = 0, sections: Mapping[int, int | bytes] | None = None
+    ) -> None:
+        """One message into the open batch. `due_ns` 0: at once. `sections`: what else the trailer
+        is to say of it, by `Section`. The caller sees to the limits."""
         ...
 
     def count_pack(self, pack: int, body: Buffer, count_max: int, message_bytes_max: int) -> int:
@@ -382,6 +386,8 @@ class Window(Protocol):
     depth: int  # handed_end - next + strays waiting
     in_flight: int
     delayed: int
+    attempts_max: int  # a message that was sent so often is not sent again; 0: no bound
+    exhausted: int  # messages that have used their attempts and are not settled
     floor: int  # lowest offset still wanted (low or the lowest stray): retention's bound
     timeout_count: int
     requeue_count: int
@@ -406,6 +412,16 @@ class Window(Protocol):
 
     def release(self, wall_ns: int) -> int:
         """Delayed strays that are due become waiting. Returns how many."""
+        ...
+
+    def take_exhausted(self, count_max: int) -> list[StrayRecord]:
+        """Messages that have used their attempts, each once: to be put elsewhere, and settled. They
+        come to be when one times out, is requeued, or its delay ends, and after a restart."""
+        ...
+
+    def settle_exhausted(self, id: int, done: bool) -> bool:
+        """`done`: it is finished here. Else it is offered again, to `take_exhausted` or, when
+        `attempts_max` was raised meanwhile, to a consumer. False: there is none of that id."""
         ...
 
     def load(self, which: int, block: Buffer) -> int:

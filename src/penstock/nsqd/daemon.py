@@ -45,6 +45,7 @@ from penstock.nsqd.lookups import Lookups, all_names
 from penstock.nsqd.options import Options
 from penstock.nsqd.protocol import Protocol
 from penstock.nsqd.routes import Routes
+from penstock.nsqd.routes_channels import channel_routes
 from penstock.nsqd.routes_topics import topic_routes
 from penstock.nsqd.session import Session, Shell
 from penstock.nsqd.tls import client_context, server_context
@@ -243,6 +244,7 @@ class Daemon:
             )
         )
         routes.table |= topic_routes(self.broker, self.turn.soon) | drain_routes(self.drain)
+        routes.table |= channel_routes(self.broker, self.turn.soon)
         return routes
 
     def _identity(self) -> Identity:

@@ -43,6 +43,7 @@ cdef class Cursor:
     cdef i64 count_base
     cdef public i64 touch_max_ns
     cdef readonly i64 timeout_count, requeue_count, finish_count, expired_count
+    cdef int _attempts_max
     cdef i64 outdated_end  # below it nothing is sent any more
     # ring
     cdef u32* owners

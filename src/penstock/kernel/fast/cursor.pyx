@@ -227,6 +227,9 @@ cdef class Cursor:
     # --- strays: the table's moves, and the lists that follow from them ---
 
     cdef int stray_waits(self, stray_t* stray) except -1:
+        if self._attempts_max and stray.attempts >= self._attempts_max:
+            self.strays.exhaust(stray)
+            return self.mark_journal()
         if stray.offset < self.outdated_end:
             self.expired_count += 1
             self.remove_stray(stray)

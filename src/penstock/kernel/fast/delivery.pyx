@@ -352,6 +352,13 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
         return 0
     position = body_position(view, index, &window.forward_place)
     attempts = window.attempts_of(window.next)
+    if attempts > 1 and 0 < window._attempts_max < special.attempts + attempts:
+        stray = window.strays.put(  # its last attempt was in flight when the daemon ended
+            special.id, window.next, <int>special.attempts + attempts - 1, WAITING
+        )
+        window.stray_waits(stray)
+        window.jump(window.next + 1)
+        return 0
     if special.own_id or special.attempts or attempts > 1:
         stray = window.strays.put(
             special.id, window.next, <int>special.attempts + attempts - 1, WAITING

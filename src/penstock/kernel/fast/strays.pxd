@@ -4,6 +4,7 @@
     WAITING    attempts so far          `waiting`, a queue of ids, first in first out
     DELAYED    due time, wall clock     `delays`, a heap of (due time, id)
     IN_FLIGHT  owner, deadline, mono    -
+    EXHAUSTED  attempts so far          `exhausted`, a queue of ids, until it is taken
 
 Queue and heap hold ids and are checked against the table when something is taken out of them, so
 leaving a state costs nothing there. The table is open addressing; a removed stray keeps its id as a
@@ -17,6 +18,7 @@ cdef enum:
     WAITING = 1
     DELAYED = 2
     IN_FLIGHT = 3
+    EXHAUSTED = 5  # 4 is taken in the pure form
 
 cdef struct stray_t:
     u64 id  # 0: a slot never used
@@ -34,9 +36,10 @@ cdef struct delay_t:
 cdef class Strays:
     cdef stray_t* table
     cdef u32 capacity, count, used
-    cdef i64 waiting_count, delayed_count, flying_count
+    cdef i64 waiting_count, delayed_count, flying_count, exhausted_count
     cdef i64 deadline_ns  # lower bound over those in flight, 0: none
     cdef buf_t waiting  # u64 ids
+    cdef buf_t exhausted  # u64 ids
     cdef delay_t* delays
     cdef u32 delay_count, delay_capacity
     cdef buf_t notes
@@ -51,6 +54,8 @@ cdef class Strays:
     cdef int sleep(self, stray_t* stray, i64 due_ns) except -1
     cdef int fly(self, stray_t* stray, u32 owner, i64 mono_ns, i64 deadline_ns) except -1
     cdef void expect(self, i64 deadline_ns) noexcept
+    cdef int exhaust(self, stray_t* stray) except -1
+    cdef stray_t* take_exhausted(self) noexcept
     cdef stray_t* first_waiting(self) noexcept
     cdef void drop_first(self) noexcept
     cdef void pop_delay(self) noexcept

@@ -19,19 +19,22 @@ cdef inline u32 slot_of(u64 id, u32 capacity) noexcept:
 
 
 cdef int write_stray(buf_t* out, stray_t* stray) except -1:
-    return add_entry(out, ENTRY_STRAY, stray.state, stray.attempts, stray.offset,
+    cdef int state = WAITING if stray.state == EXHAUSTED else stray.state
+    return add_entry(out, ENTRY_STRAY, state, stray.attempts, stray.offset,
                      stray.deadline_ns if stray.state == DELAYED else 0, stray.id)
 
 
 cdef class Strays:
     def __cinit__(self):
         buf_init(&self.waiting)
+        buf_init(&self.exhausted)
         buf_init(&self.notes)
 
     def __dealloc__(self):
         free(self.table)
         free(self.delays)
         buf_free(&self.waiting)
+        buf_free(&self.exhausted)
         buf_free(&self.notes)
 
     # --- the table ---
@@ -92,6 +95,7 @@ cdef class Strays:
         self.waiting_count += (state == WAITING) - (stray.state == WAITING)
         self.delayed_count += (state == DELAYED) - (stray.state == DELAYED)
         self.flying_count += (state == IN_FLIGHT) - (stray.state == IN_FLIGHT)
+        self.exhausted_count += (state == EXHAUSTED) - (stray.state == EXHAUSTED)
         stray.state = state
 
     cdef int remove(self, stray_t* stray) except -1:
@@ -110,9 +114,10 @@ cdef class Strays:
         elif self.capacity:
             memset(self.table, 0, self.capacity * sizeof(stray_t))
         self.count = self.used = self.delay_count = 0
-        self.waiting_count = self.delayed_count = self.flying_count = 0
+        self.waiting_count = self.delayed_count = self.flying_count = self.exhausted_count = 0
         self.deadline_ns = 0
         buf_free(&self.waiting)
+        buf_free(&self.exhausted)
 
     cdef int note(self, stray_t* stray) except -1:
         return write_stray(&self.notes, stray)
@@ -139,6 +144,23 @@ cdef class Strays:
             buf_compact(&self.waiting)
         buf_append(&self.waiting, &stray.id, 8)
         return self.note(stray)
+
+    cdef int exhaust(self, stray_t* stray) except -1:
+        self.set_state(stray, EXHAUSTED)
+        if self.exhausted.start > 4096:
+            buf_compact(&self.exhausted)
+        buf_append(&self.exhausted, &stray.id, 8)
+        return self.note(stray)
+
+    cdef stray_t* take_exhausted(self) noexcept:
+        """The next one that was not taken yet, or NULL."""
+        cdef stray_t* stray
+        while self.exhausted.start < self.exhausted.length:
+            stray = self.find((<u64*>(self.exhausted.data + self.exhausted.start))[0])
+            buf_take(&self.exhausted, 8)
+            if stray != NULL and stray.state == EXHAUSTED:
+                return stray
+        return NULL
 
     cdef stray_t* first_waiting(self) noexcept:
         cdef stray_t* stray

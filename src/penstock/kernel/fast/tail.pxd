@@ -39,6 +39,7 @@ cdef class Tail:
     cdef membatch_t* open_batch
     cdef due_t* dues
     cdef u32 due_count, due_capacity
+    cdef dict extras  # of the open batch: section, index, value; None while there are none
     cdef list open_waiters
     cdef list open_stalled  # connections that wait for room in the open batch
     cdef membatch_t* sealed_batch
@@ -64,6 +65,7 @@ cdef class Tail:
     cdef bint has_room(self, u32 count) noexcept
     cdef int mark_dirty(self) except -1
     cdef int write_trailer(self, membatch_t* batch) except -1
+    cdef int write_extras(self, membatch_t* batch) except -1
     cdef list buffers(self, membatch_t* batch, batch_header_t* header, size_t total)
     cdef int advance_handed(self) except -1
     cdef int keep(self, membatch_t* batch) except -1

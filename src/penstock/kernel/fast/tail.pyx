@@ -19,6 +19,8 @@ from penstock.kernel.fast.pack cimport (
 )
 from penstock.kernel.fast.types cimport i64, u8, u16, u32, u64
 
+from penstock.kernel.pure.sections import encode_sections
+
 cdef enum:
     SMALL_BATCH_BYTES = 4096  # up to here one contiguous copy is cheaper than a gathered write
     MAGIC = 0x31425350  # "PSB1"
@@ -103,12 +105,17 @@ cdef class Tail:
         self.message_bytes += size
         return 0
 
-    def append(self, const unsigned char[::1] body, i64 due_ns=0):
+    def append(self, const unsigned char[::1] body, i64 due_ns=0, sections=None):
         if body.shape[0] == 0:
             raise ValueError("an empty message cannot be stored")
         self.append_c(&body[0], <u32>body.shape[0])
         if due_ns:
             self.add_due(due_ns)
+        if sections:
+            if self.extras is None:
+                self.extras = {}
+            for section, value in sections.items():
+                self.extras.setdefault(int(section), {})[self.open_batch.count - 1] = value
 
     cdef int add_due(self, i64 due_ns) except -1:
         """The newest message is not for now."""
@@ -170,6 +177,19 @@ cdef class Tail:
             self.add_due(due_ns)
         return 0
 
+    cdef int write_extras(self, membatch_t* batch) except -1:
+        """Sections of any kind, the due section among them."""
+        cdef bytes trailer
+        cdef u32 i
+        cdef dict dues = self.extras.setdefault(SECTION_DUE, {})
+        for i in range(self.due_count):
+            dues[self.dues[i].index] = self.dues[i].due_ns
+        trailer = encode_sections(self.extras, batch.count)
+        buf_append(&batch.trailer, <const u8*>trailer, len(trailer))
+        self.extras = None
+        self.due_count = 0
+        return 0
+
     cdef int write_trailer(self, membatch_t* batch) except -1:
         """The due section (formats.md): entries, indexes, values."""
         cdef u16 kind = SECTION_DUE
@@ -200,7 +220,10 @@ cdef class Tail:
             raise RuntimeError("a batch is sealed already")
         memset(&header, 0, sizeof(header))
         memset(zeros, 0, 8)
-        if self.due_count:
+        if self.extras is not None:
+            self.write_extras(batch)
+            header.flags = FLAG_TRAILER
+        elif self.due_count:
             self.write_trailer(batch)
             header.flags = FLAG_TRAILER
         used = HEADER_BYTES + batch.lengths.length + batch.bodies.length + batch.trailer.length
@@ -285,6 +308,7 @@ cdef class Tail:
             self.hub.give_batch(self.open_batch)
             self.open_batch = NULL
             self.due_count = 0
+            self.extras = None
             self.hub.settled.append((self, self.open_serial, False, self.open_waiters))
             self.open_waiters = []
             self.open_serial += 1

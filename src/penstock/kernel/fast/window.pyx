@@ -7,8 +7,10 @@ from libc.string cimport memset
 
 from penstock.kernel.fast.block cimport Block
 from penstock.kernel.fast.cursor cimport Cursor, consumer_t
-from penstock.kernel.fast.strays cimport DELAYED, IN_FLIGHT, WAITING, stray_t
+from penstock.kernel.fast.strays cimport DELAYED, EXHAUSTED, IN_FLIGHT, WAITING, stray_t
 from penstock.kernel.fast.types cimport i64, u32, u64
+
+from penstock.kernel.interface import StrayRecord
 
 cdef enum:  # Held
     DONE = 0
@@ -271,7 +273,7 @@ cdef class Window(Cursor):
         self.outdated_end = offset
         for i in range(self.strays.capacity):
             stray = &self.strays.table[i]
-            if stray.state and stray.state != IN_FLIGHT and stray.offset < offset:
+            if (stray.state == WAITING or stray.state == DELAYED) and stray.offset < offset:
                 old.append((stray.offset, stray.id))
         old.sort()
         for _, id in old:
@@ -282,6 +284,56 @@ cdef class Window(Cursor):
         self.expired_count += expired
         self.mark_pump()
         return expired
+
+    # --- messages that have used their attempts ---
+
+    @property
+    def exhausted(self):
+        return self.strays.exhausted_count
+
+    @property
+    def attempts_max(self):
+        return self._attempts_max
+
+    @attempts_max.setter
+    def attempts_max(self, int value):
+        """What waits, and what is exhausted and not taken, is judged anew."""
+        cdef list judged = []
+        cdef u32 i
+        cdef u64 id
+        cdef stray_t* stray
+        self._attempts_max = value
+        stray = self.strays.take_exhausted()
+        while stray != NULL:
+            judged.append((stray.offset, stray.id))
+            stray = self.strays.take_exhausted()
+        for i in range(self.strays.capacity):
+            stray = &self.strays.table[i]
+            if stray.state == WAITING and value and stray.attempts >= value:
+                judged.append((stray.offset, stray.id))
+        judged.sort()
+        for _, id in judged:
+            self.stray_waits(self.strays.find(id))
+
+    def take_exhausted(self, Py_ssize_t count_max):
+        cdef list taken = []
+        cdef stray_t* stray
+        while len(taken) < count_max:
+            stray = self.strays.take_exhausted()
+            if stray == NULL:
+                break
+            taken.append(StrayRecord(stray.offset, stray.id, stray.attempts, EXHAUSTED, 0))
+        return taken
+
+    def settle_exhausted(self, u64 id, bint done):
+        cdef stray_t* stray = self.strays.find(id)
+        if stray == NULL or stray.state != EXHAUSTED:
+            return False
+        if done:
+            self.remove_stray(stray)
+        else:
+            self.stray_waits(stray)
+        return True
 
     # --- reading ---
 
@@ -344,7 +396,7 @@ cdef class Window(Cursor):
         cdef u32 mask = self.ring_capacity - 1
         cdef i64 offset = self.low, flying = 0, deadline
         cdef u32 i
-        cdef i64 counts[4]
+        cdef i64 counts[8]
         memset(counts, 0, sizeof(counts))
         if not self.low <= self.next or self.next - self.low > self.ring_capacity:
             raise RuntimeError(f"window [{self.low}, {self.next}) does not fit its ring")
@@ -357,13 +409,14 @@ cdef class Window(Cursor):
         if self.low < self.next and self.owners[self.low & mask] == 0:
             raise RuntimeError(f"low {self.low} stands on a finished message")
         for i in range(self.strays.capacity):
-            counts[self.strays.table[i].state & 3] += 1
+            counts[self.strays.table[i].state & 7] += 1
             if self.strays.table[i].state and self.offset_in_ring(&self.strays.table[i]):
                 offset = self.strays.table[i].offset
                 raise RuntimeError(f"offset {offset} is a stray and in the ring")
         if (flying != self.ring_in_flight or counts[WAITING] != self.strays.waiting_count
                 or counts[DELAYED] != self.strays.delayed_count
-                or counts[IN_FLIGHT] != self.strays.flying_count):
+                or counts[IN_FLIGHT] != self.strays.flying_count
+                or counts[EXHAUSTED] != self.strays.exhausted_count):
             raise RuntimeError("counts of in-flight, waiting or delayed messages do not add up")
         if self.skipped_ahead != sum([end - start for start, end in self.skips]):
             raise RuntimeError("skipped offsets do not add up")

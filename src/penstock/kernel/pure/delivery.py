@@ -213,6 +213,9 @@ class Delivery:
         elif self._sampled_away():
             window.notes.finished(window.next, window.next + 1)
             window.move_to(window.next + 1)
+        elif attempts > 1 and window.must_not_redo(special.attempts + attempts):
+            # its last attempt was in flight when the daemon ended
+            window.exhaust_next(special.id, special.attempts + attempts - 1)
         elif special.own_id or special.attempts or attempts > 1:
             flight = window.new_stray(special.id, special.attempts + attempts - 1)
             window.send_stray(flight, self._conn, self._engine.mono_ns)

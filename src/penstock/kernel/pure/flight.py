@@ -14,6 +14,7 @@ GONE = 0
 WAITING = int(Stray.WAITING)
 DELAYED = int(Stray.DELAYED)
 FLYING = int(Stray.IN_FLIGHT)
+EXHAUSTED = int(Stray.EXHAUSTED)
 RINGED = 4  # in flight for the first time, in the window's ring
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from penstock.kernel.pure.flight import DELAYED
+from penstock.kernel.pure.flight import DELAYED, EXHAUSTED, WAITING
 
 if TYPE_CHECKING:
     from penstock.kernel.pure.flight import Flight
@@ -32,9 +32,10 @@ def finished_entry(start: int, end: int) -> bytes:
 
 
 def stray_entry(flight: Flight) -> bytes:
+    state = WAITING if flight.state == EXHAUSTED else flight.state
     due_ns = flight.due_ns if flight.state == DELAYED else 0
     attempts = flight.attempts & _U16_MASK
-    return _ENTRY.pack(STRAY, flight.state, attempts, 0, flight.offset, due_ns, flight.id)
+    return _ENTRY.pack(STRAY, state, attempts, 0, flight.offset, due_ns, flight.id)
 
 
 def gone_entry(flight: Flight) -> bytes:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import count
 
-from penstock.kernel.pure.flight import DELAYED, FLYING, GONE, WAITING, Flight
+from penstock.kernel.pure.flight import DELAYED, EXHAUSTED, FLYING, GONE, WAITING, Flight
 
 
 class Strays:
@@ -20,8 +20,9 @@ class Strays:
         self._table: dict[int, Flight] = {}
         self._queue: deque[tuple[Flight, int]] = deque()  # with the turn in which it began to wait
         self._heap: list[tuple[int, int, Flight]] = []  # due, turn, message
+        self._exhausted: deque[tuple[Flight, int]] = deque()  # not yet taken, as the queue
         self._turns = count(1)
-        self._counts = [0] * (FLYING + 1)
+        self._counts = [0] * (EXHAUSTED + 1)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -40,6 +41,10 @@ class Strays:
     @property
     def flying(self) -> int:
         return self._counts[FLYING]
+
+    @property
+    def exhausted(self) -> int:
+        return self._counts[EXHAUSTED]
 
     def get(self, id: int) -> Flight | None:
         return self._table.get(id)
@@ -67,6 +72,17 @@ class Strays:
 
     def fly(self, flight: Flight) -> None:
         self._enter(flight, FLYING)
+
+    def exhaust(self, flight: Flight) -> None:
+        self._exhausted.append((flight, self._enter(flight, EXHAUSTED)))
+
+    def take_exhausted(self) -> Flight | None:
+        """The next one that was not taken yet."""
+        while self._exhausted:
+            flight, turn = self._exhausted.popleft()
+            if flight.turn == turn:
+                return flight
+        return None
 
     def remove(self, flight: Flight) -> None:
         self._counts[flight.state] -= 1
@@ -101,10 +117,10 @@ class Strays:
 
     def validate(self) -> None:
         states = [flight.state for flight in self._table.values()]
-        for state in (WAITING, DELAYED, FLYING):
+        for state in (WAITING, DELAYED, FLYING, EXHAUSTED):
             if states.count(state) != self._counts[state]:
                 raise RuntimeError(f"count of strays in state {state} does not add up")
-        if not {WAITING, DELAYED, FLYING}.issuperset(states):
+        if not {WAITING, DELAYED, FLYING, EXHAUSTED}.issuperset(states):
             raise RuntimeError("a stray is in no state")
         queued = {flight.id for flight, turn in self._queue if flight.turn == turn}
         if queued != {flight.id for flight in self if flight.state == WAITING}:

@@ -16,7 +16,7 @@ from penstock.kernel.pure.block import Batch, find_batch
 from penstock.kernel.pure.pack import ANY_SIZE, messages_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from typing_extensions import Buffer
 
@@ -58,7 +58,7 @@ class Tail:
         self.windows: list[Window] = []
         self._engine = engine
         self._open: list[bytes] = []
-        self._dues: dict[int, int | bytes] = {}
+        self._sections: dict[int, dict[int, int | bytes]] = {}
         self._sealed: Batch | None = None
         self._sealed_promise = self.promise
         self._memory: list[Batch] = []
@@ -87,12 +87,19 @@ class Tail:
 
     # --- gathering ---
 
-    def append(self, body: Buffer, due_ns: int = 0) -> None:
+    def append(
+        self,
+        body: Buffer,
+        due_ns: int = 0,
+        sections: Mapping[int, int | bytes] | None = None,
+    ) -> None:
         data = bytes(body)
         if not data:
             raise ValueError("an empty message cannot be stored")
         if due_ns:
-            self._dues[len(self._open)] = due_ns
+            self._say(Section.DUE, due_ns)
+        for section, value in (sections or {}).items():
+            self._say(section, value)
         self.extend((data,))
 
     def has_room(self, count: int) -> bool:
@@ -110,10 +117,14 @@ class Tail:
             raise ValueError("a malformed pack of messages")
         if due_ns:
             first = len(self._open)
-            self._dues.update(dict.fromkeys(range(first, first + len(bodies)), due_ns))
+            indexes = range(first, first + len(bodies))
+            self._sections.setdefault(int(Section.DUE), {}).update(dict.fromkeys(indexes, due_ns))
         if bodies:
             self.extend(bodies)
         return len(bodies)
+
+    def _say(self, section: int, value: int | bytes) -> None:
+        self._sections.setdefault(int(section), {})[len(self._open)] = value
 
     def extend(self, bodies: Sequence[bytes]) -> None:
         """Several messages at once, none of them delayed."""
@@ -135,7 +146,7 @@ class Tail:
 
     def _start_open(self) -> None:
         self._open = []
-        self._dues = {}
+        self._sections = {}
         self.open_bytes = 0
         self.promise = Promise(self)
         if self.stalled:
@@ -158,7 +169,7 @@ class Tail:
             timestamp_ns,
             synced_end,
             leader_epoch,
-            sections={int(Section.DUE): self._dues},
+            sections=self._sections,
         )
         self._sealed = Batch(data, 0)
         self._sealed_promise = self.promise

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.kernel.interface import Held, Locality, Source, Stray, StrayRecord
 from penstock.kernel.pure.block import Batch, find_batch, split_block
-from penstock.kernel.pure.flight import DELAYED, FLYING, GONE, RINGED, WAITING, Flight
+from penstock.kernel.pure.flight import DELAYED, EXHAUSTED, FLYING, GONE, RINGED, WAITING, Flight
 from penstock.kernel.pure.journal import Notes, cursor_entry, finished_entry, stray_entry
 from penstock.kernel.pure.ranges import Ranges
 from penstock.kernel.pure.strays import Strays
@@ -46,6 +46,7 @@ class Window:
         self.owner: Any = None
         self.next = start
         self.redo_end = 0
+        self._attempts_max = 0
         self._outdated_end = 0  # below it nothing is sent any more
         self.timeout_count = 0
         self.requeue_count = 0
@@ -253,6 +254,10 @@ class Window:
         return flight
 
     def _wait(self, flight: Flight) -> None:
+        if self._attempts_max and flight.attempts >= self._attempts_max:
+            self.strays.exhaust(flight)
+            self._note_stray(flight)
+            return
         if flight.offset < self._outdated_end:
             self.expired_count += 1
             self.drop_stray(flight)
@@ -377,6 +382,54 @@ class Window:
             released += 1
         return released
 
+    # --- messages that have used their attempts ---
+
+    @property
+    def exhausted(self) -> int:
+        return self.strays.exhausted
+
+    @property
+    def attempts_max(self) -> int:
+        return self._attempts_max
+
+    @attempts_max.setter
+    def attempts_max(self, value: int) -> None:
+        """What waits, and what is exhausted and not taken, is judged anew."""
+        self._attempts_max = value
+        judged = [f for f in self.strays if f.state == WAITING and f.attempts >= value > 0]
+        while (flight := self.strays.take_exhausted()) is not None:
+            judged.append(flight)
+        for flight in sorted(judged, key=lambda flight: (flight.offset, flight.id)):
+            self._wait(flight)
+
+    def must_not_redo(self, attempts: int) -> bool:
+        """`attempts` is what a message that was in flight at a restart would come with now."""
+        return attempts > self._attempts_max > 0
+
+    def exhaust_next(self, id: int, attempts: int) -> None:
+        """The message at the cursor has used its attempts."""
+        self._wait(self.new_stray(id, attempts))
+        self.move_to(self.next + 1)
+
+    def take_exhausted(self, count_max: int) -> list[StrayRecord]:
+        taken: list[StrayRecord] = []
+        while len(taken) < count_max:
+            flight = self.strays.take_exhausted()
+            if flight is None:
+                break
+            taken.append(StrayRecord(flight.offset, flight.id, flight.attempts, EXHAUSTED, 0))
+        return taken
+
+    def settle_exhausted(self, id: int, done: bool) -> bool:
+        flight = self.strays.get(id)
+        if flight is None or flight.state != EXHAUSTED:
+            return False
+        if done:
+            self.drop_stray(flight)
+        else:
+            self._wait(flight)
+        return True
+
     # --- reading ---
 
     def find(self, which: int, offset: int) -> Batch | None:
@@ -444,7 +497,7 @@ class Window:
             return 0
         self._outdated_end = offset
         before = self.depth + self.delayed
-        old = [f for f in self.strays if f.offset < offset and f.state != FLYING]
+        old = [f for f in self.strays if f.offset < offset and f.state in (WAITING, DELAYED)]
         for flight in sorted(old, key=lambda flight: (flight.offset, flight.id)):
             self.drop_stray(flight)
         self._needed[Source.STRAY] = False
@@ -571,5 +624,5 @@ class Window:
                 raise RuntimeError(
                     f"connection {conn.serial} counts {conn.in_flight} in flight, it has {count}"
                 )
-        if any(flight.state not in (WAITING, DELAYED, FLYING) for flight in self.strays):
+        if any(flight.state not in (WAITING, DELAYED, FLYING, EXHAUSTED) for flight in self.strays):
             raise RuntimeError("a stray is in no state")

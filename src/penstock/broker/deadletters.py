@@ -1,0 +1,325 @@
+"""Dead letters: messages that a channel gives up on, and their way back.
+
+A channel with `max_attempts` sends a message so often and no more. What then times out or is
+requeued goes to the channel's dead-letter topic, `<topic>.<channel>.dead` unless it was told
+otherwise. The kernel hands it out as exhausted; its body is read from the log and published there;
+and only when that publish is as safe as the topic's durability says is the message finished on the
+channel. If any step fails the message waits, and is tried again about once a second. A kill between
+publish and finish makes a second dead letter, never none.
+
+A dead letter keeps its body, its id and its timestamp. Where it comes from and how often it was
+sent stand in its headers, under `dead_letter`. They are not its attempts on the wire: common
+clients drop a message whose attempts are above their own bound, and so would drop dead letters.
+
+The dead-letter topic is a topic like any other. It has one channel from the start, `redrive`, whose
+cursor says which dead letters are still there to be sent back; nothing below it is deleted. Other
+channels may be made to look at what comes.
+
+A redrive publishes dead letters of one channel to its topic again, as safe as any publish, and
+every other channel of the topic steps over them. Then they are done on `redrive`. A kill in between
+may bring one back twice. In the instant between the write of the log and that of the channel
+journal, it may also bring one to the other channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from penstock import limits
+from penstock.broker.context import Context
+from penstock.broker.fold import fold_entries
+from penstock.broker.health import Trouble
+from penstock.broker.stored import Reader, Stored
+from penstock.errors import LogDamaged, NotFound, PenstockError, Refused, StorageError
+from penstock.kernel import Section, Source, Stray, StrayRecord
+
+if TYPE_CHECKING:
+    from penstock.broker.channel import Channel
+    from penstock.broker.topic import Topic
+
+REDRIVE_CHANNEL = "redrive"
+_HEADER = "dead_letter"
+
+RedriveDone = Callable[[int, PenstockError | None], None]
+
+
+class Letter(NamedTuple):
+    """A message to publish, and what its batch's trailer is to say of it."""
+
+    body: bytes
+    sections: dict[int, int | bytes]
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a dead letter comes from."""
+
+    topic: str
+    channel: str
+    attempts: int
+
+
+def _headers(text: bytes) -> dict[str, Any]:
+    """Headers that are no JSON object are given up."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+    except msgspec.DecodeError:
+        return {}
+
+
+def dead_letter(stored: Stored, record: StrayRecord, channel: Channel) -> Letter:
+    headers = _headers(stored.headers)
+    headers[_HEADER] = Origin(channel.topic.name, channel.name, record.attempts)
+    return Letter(
+        stored.body,
+        {
+            Section.TIMESTAMP: stored.timestamp_ns,
+            Section.ID: record.id,
+            Section.HEADERS: msgspec.json.encode(headers),
+        },
+    )
+
+
+def origin(stored: Stored) -> Origin | None:
+    try:
+        return msgspec.convert(_headers(stored.headers).get(_HEADER), type=Origin)
+    except msgspec.ValidationError:
+        return None  # somebody published it there
+
+
+def live_letter(stored: Stored) -> Letter:
+    """A dead letter on its way back: itself, and its attempts start anew."""
+    headers = _headers(stored.headers)
+    headers.pop(_HEADER, None)
+    sections: dict[int, int | bytes] = {
+        Section.TIMESTAMP: stored.timestamp_ns,
+        Section.ID: stored.id,
+    }
+    if headers:
+        sections[Section.HEADERS] = msgspec.json.encode(headers)
+    return Letter(stored.body, sections)
+
+
+class DeadLetters:
+    """All that goes to dead-letter topics, and back, in one broker."""
+
+    def __init__(
+        self, context: Context, topics: dict[str, Topic], topic: Callable[[str], Topic]
+    ) -> None:
+        self._context = context
+        self._topics = topics
+        self._topic = topic  # made when it is not there
+        self._retries: dict[Channel, None] = {}
+        self._redrives: dict[Channel, Redrive] = {}
+
+    def validate(self) -> None:
+        for channel, redrive in self._redrives.items():
+            if redrive.ended:
+                raise RuntimeError(f"{channel.topic.name}:{channel.name}: an ended redrive is kept")
+
+    # --- there ---
+
+    def collect(self, channel: Channel) -> None:
+        """Take care of what is exhausted, as far as it is not waiting for the next try."""
+        context = self._context
+        if channel in self._retries or context.exiting or context.draining:
+            return
+        records = channel.window.take_exhausted(limits.DEAD_LETTERS_AT_ONCE)
+        if not records:
+            return
+        try:
+            letters = self._letters(channel, sorted(records))
+            self._publish(channel, letters)
+        except PenstockError as error:
+            self._put_back(channel, [record.id for record in records], error)
+
+    def _letters(self, channel: Channel, records: list[StrayRecord]) -> dict[int, Letter]:
+        """By id. What is damaged is gone, as it is for deliveries."""
+        partition = channel.topic.partition
+        reader = Reader(partition.log)
+        letters: dict[int, Letter] = {}
+        for record in records:
+            try:
+                letters[record.id] = dead_letter(reader.read(record.offset), record, channel)
+            except LogDamaged:
+                partition.load(channel.window, Source.STRAY, record.offset)
+        return letters
+
+    def _publish(self, channel: Channel, letters: dict[int, Letter]) -> None:
+        topic = self._topic(channel.dead_letter_topic)
+        topic.channel(REDRIVE_CHANNEL)
+
+        def done(error: PenstockError | None) -> None:
+            if error is not None:
+                self._put_back(channel, list(letters), error)
+                return
+            self._context.health.clear(channel.topic.name, Trouble.DEAD_LETTERS)
+            for id in letters:
+                channel.dead_letter_count += channel.window.settle_exhausted(id, True)
+            self.collect(channel)
+
+        if letters:
+            topic.publish_letters(list(letters.values()), done)
+            self._context.engine.wake()
+
+    def _put_back(self, channel: Channel, ids: list[int], error: PenstockError) -> None:
+        if channel.deleted:
+            return
+        self._retries[channel] = None
+        for id in ids:
+            channel.window.settle_exhausted(id, False)
+        if self._context.exiting or self._context.draining:
+            return
+        reason = error.reason if isinstance(error, Refused | StorageError) else str(error)
+        name = channel.topic.name
+        text = f"{name}:{channel.name}: messages wait for the dead-letter topic: {reason}"
+        self._context.health.report(name, Trouble.DEAD_LETTERS, text)
+
+    # --- and back ---
+
+    def redrive(self, channel: Channel, count_max: int, done: RedriveDone) -> None:
+        """Send up to `count_max` dead letters of `channel` (0: all that are there now) back to it.
+        `done` hears how many, and what went wrong. Raises Refused and NotFound."""
+        if channel in self._redrives:
+            raise Refused(f"a redrive of {channel.topic.name}:{channel.name} is under way")
+        dead = self._topics.get(channel.dead_letter_topic)
+        if dead is None:
+            raise NotFound("topic", channel.dead_letter_topic)
+        source = dead.find_channel(REDRIVE_CHANNEL)
+
+        def ended(count: int, error: PenstockError | None) -> None:
+            del self._redrives[channel]
+            done(count, error)
+
+        redrive = Redrive(self._context, channel, source, count_max, ended)
+        self._redrives[channel] = redrive
+        redrive.go_on()
+
+    # --- about once a second ---
+
+    def housekeeping(self) -> None:
+        retries, self._retries = self._retries, {}
+        for channel in retries:
+            if not channel.deleted:
+                self.collect(channel)
+        for redrive in list(self._redrives.values()):
+            if redrive.rests:
+                redrive.go_on()
+
+
+class Redrive:
+    """One redrive. Each step reads some dead letters and publishes those of the channel."""
+
+    def __init__(
+        self,
+        context: Context,
+        channel: Channel,
+        source: Channel,
+        count_max: int,
+        done: RedriveDone,
+    ) -> None:
+        self.rests = False  # until the next housekeeping: it has looked at much and found nothing
+        self.ended = False
+        self._context = context
+        self._channel = channel
+        self._source = source
+        self._left = count_max or source.window.tail.handed_end
+        self._from = 0  # all below was looked at
+        self._end = source.window.tail.handed_end
+        self._count = 0
+        self._done = done
+
+    def go_on(self) -> None:
+        self.rests = False
+        try:
+            self._step()
+        except PenstockError as error:
+            self._finish(error)
+
+    def _finish(self, error: PenstockError | None) -> None:
+        self.ended = True
+        self._done(self._count, error)
+
+    def _step(self) -> None:
+        if self._channel.deleted or self._source.deleted:
+            raise Refused("the channel was deleted")
+        looked, found, found_bytes = 0, list[Stored](), 0
+        partition = self._source.topic.partition
+        reader = Reader(partition.log)
+        for offset in self._waiting():
+            if (
+                len(found) >= min(self._left, limits.DEAD_LETTERS_AT_ONCE)
+                or found_bytes >= limits.REDRIVE_BYTES_AT_ONCE
+                or looked >= limits.REDRIVE_LOOKED_AT
+            ):
+                break
+            self._from = offset + 1
+            looked += 1
+            try:
+                stored = reader.read(offset)
+            except LogDamaged:
+                partition.load(self._source.window, Source.FORWARD, offset)
+                continue
+            if self._is_ours(stored):
+                found.append(stored)
+                found_bytes += len(stored.body)
+        if found:
+            self._publish(found)
+        elif looked:
+            self.rests = True
+        else:
+            self._finish(None)
+
+    def _is_ours(self, stored: Stored) -> bool:
+        known = origin(stored)
+        channel = self._channel
+        return known is not None and (
+            (known.topic, known.channel) == (channel.topic.name, channel.name)
+        )
+
+    def _waiting(self) -> Iterator[int]:
+        """Dead letters that no consumer of the source has, rising."""
+        window = self._source.window
+        state = fold_entries(window.snapshot())
+        again = [stray.offset for stray in state.strays if stray.state == Stray.WAITING]
+        at = max(window.next, self._from)
+        yield from sorted(offset for offset in again if self._from <= offset < at)
+        for start, end in (*state.finished, (self._end, self._end)):
+            yield from range(at, min(start, self._end))
+            at = max(at, end)
+
+    def _publish(self, found: list[Stored]) -> None:
+        topic = self._channel.topic
+        letters = [live_letter(stored) for stored in found]
+        index = topic.publish_letters(letters, lambda error: self._published(found, index, error))
+        self._context.engine.wake()
+
+    def _published(self, found: list[Stored], index: int, error: PenstockError | None) -> None:
+        if error is not None:
+            self._finish(error)
+            return
+        topic = self._channel.topic
+        start = topic.partition.sealed_base + index
+        for channel in topic.channels.values():
+            if channel is not self._channel:
+                channel.window.skip(start, start + len(found))
+        topic.store_cursors()
+        self._settle(found)
+        self._count += len(found)
+        self._left -= len(found)
+        if self._left:
+            self.go_on()
+        else:
+            self._finish(None)
+
+    def _settle(self, found: list[Stored]) -> None:
+        """They are done on the dead-letter topic."""
+        window = self._source.window
+        if self._source.deleted:
+            return
+        for stored in found:
+            window.lose_range(stored.offset, stored.offset + 1)  # where it was a stray
+            window.skip(stored.offset, stored.offset + 1)
+        self._source.topic.store_cursors()

@@ -1,0 +1,121 @@
+"""`/channel/config` and `/channel/redrive`: how often a channel sends a message, and what becomes
+of those that it gives up on (`broker/deadletters.py`).
+
+A GET of the configuration tells, a POST changes the settings that are named in the query and tells
+too. An empty value goes back to the default. Nothing is changed when one of the values is not
+valid. A redrive answers when all that it sent back is safe, with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock import limits
+from penstock.broker.broker import Broker
+from penstock.broker.channel import Channel
+from penstock.errors import NotFound, PenstockError, Refused
+from penstock.net.api import (
+    GET_POST,
+    POST,
+    Answer,
+    HttpError,
+    Parameters,
+    Route,
+    error_response,
+    json_response,
+)
+from penstock.net.http import Request, Response
+from penstock.net.query import parse_query
+
+COUNT_MAX = (1 << 63) - 1
+
+
+def channel_routes(broker: Broker, soon: Callable[[], None]) -> dict[str, Route]:
+    """`soon` has a turn run: messages may move by what was changed."""
+
+    def config(request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+        channel = _find(broker, parameters)
+        if request.method == "POST":
+            changes = _changes(parameters)
+            try:
+                channel.configure(changes)
+            except Refused as error:
+                raise HttpError(400, f"INVALID_ARG {error.reason}") from error
+            soon()
+        answer(_tell(channel))
+
+    def redrive(request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+        channel = _find(broker, parameters)
+        count_max = _number("count", parameters.get("count", ""), COUNT_MAX)
+
+        def done(count: int, error: PenstockError | None) -> None:
+            if error is not None:
+                reason = error.reason if isinstance(error, Refused) else str(error)
+                failed = HttpError(503, f"FAILED after {count} messages: {reason}")
+                answer(error_response(failed))
+            else:
+                answer(json_response({"redriven": count}))
+
+        try:
+            broker.redrive(channel, count_max, done)
+        except NotFound:
+            answer(json_response({"redriven": 0}))  # there never was a dead letter
+        except Refused as error:
+            raise HttpError(409, f"FAILED {error.reason}") from error
+        soon()
+
+    return {
+        "/channel/config": Route(GET_POST, config),
+        "/channel/redrive": Route(POST, redrive),
+    }
+
+
+def _find(broker: Broker, parameters: Parameters) -> Channel:
+    names = []
+    for kind in ("topic", "channel"):
+        if kind not in parameters:
+            raise HttpError(400, f"MISSING_ARG_{kind.upper()}")
+        names.append(parameters[kind])
+    try:
+        topic = broker.find_topic(names[0])
+    except NotFound as error:
+        raise HttpError(404, "TOPIC_NOT_FOUND") from error
+    try:
+        return topic.find_channel(names[1])
+    except NotFound as error:
+        raise HttpError(404, "CHANNEL_NOT_FOUND") from error
+
+
+def _number(name: str, text: str, highest: int) -> int:
+    if text and not (text.isascii() and text.isdigit() and int(text[:20]) <= highest):
+        rule = f"a whole number, 0 to {highest}"
+        raise HttpError(400, f"INVALID_ARG_{name.upper()} {text!r}: {rule}")
+    return int(text or "0")
+
+
+def _changes(parameters: Parameters) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    for name, text in parameters.items():
+        if name == "max_attempts":
+            changes[name] = _number(name, text, limits.ATTEMPTS_MAX)
+        elif name == "dead_letter_topic":
+            changes[name] = text
+        elif name not in ("topic", "channel"):
+            known = "max_attempts, dead_letter_topic"
+            raise HttpError(400, f"INVALID_ARG {name}: no such setting; there are {known}")
+    return changes
+
+
+def _tell(channel: Channel) -> Response:
+    return json_response(
+        {
+            "topic_name": channel.topic.name,
+            "channel_name": channel.name,
+            "max_attempts": channel.settings.max_attempts,
+            "dead_letter_topic": channel.dead_letter_topic,
+            "dead_letter_count": channel.dead_letter_count,
+        }
+    )

@@ -1,0 +1,438 @@
+"""Messages that a channel gives up on, and their way back, on both kernels."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.broker.channel import Channel
+from penstock.broker.deadletters import REDRIVE_CHANNEL, origin
+from penstock.broker.stored import Reader, Stored
+from penstock.errors import NotFound, PenstockError, Refused
+
+from .world import MESSAGE_TIMEOUT_NS, START_WALL_NS, Consumer, Message, World, bodies
+
+SECOND = limits.SECOND
+DEAD = "t.ch.dead"
+
+
+def give_up_after(world: World, attempts: int, **changes: Any) -> Channel:
+    channel = world.broker.topic("t").channel("ch")
+    channel.configure({"max_attempts": attempts, **changes})
+    return channel
+
+
+def requeue_all(consumer: Consumer) -> list[Message]:
+    given = consumer.take()
+    for message in given:
+        consumer.requeue(message)
+    return given
+
+
+def letters(world: World, topic: str = DEAD) -> list[Stored]:
+    """All that a dead-letter topic holds."""
+    log = world.broker.find_topic(topic).partition.log
+    reader = Reader(log)
+    return [reader.read(offset) for offset in range(log.start_offset, log.written_end)]
+
+
+class Redriven:
+    def __init__(self, world: World, channel: Channel, count: int = 0) -> None:
+        self.told: list[tuple[int, PenstockError | None]] = []
+        world.broker.redrive(channel, count, lambda *told: self.told.append(told))
+        for _ in range(5):
+            world.turn()
+
+
+def redriven(world: World, channel: Channel, count: int = 0) -> int:
+    ((number, error),) = Redriven(world, channel, count).told
+    assert error is None
+    return number
+
+
+# --- there ---
+
+
+def test_a_message_that_has_used_its_attempts_becomes_a_dead_letter(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 2)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"good", b"bad")
+    good, bad = consumer.take()
+    consumer.finish(good)
+    consumer.requeue(bad)
+    (again,) = consumer.take()
+    assert (again.body, again.attempts) == (b"bad", 2)
+    consumer.requeue(again)
+    world.turns()
+    assert consumer.take() == []
+    (letter,) = letters(world)
+    assert (letter.body, letter.id) == (b"bad", int(bad.id, 16))
+    assert letter.timestamp_ns == START_WALL_NS
+    found = origin(letter)
+    assert found is not None
+    assert (found.topic, found.channel, found.attempts) == ("t", "ch", 2)
+    assert (channel.dead_letter_count, channel.depth, channel.unfinished) == (1, 0, 0)
+    assert channel.window.low == channel.window.next == 2
+    assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 1
+
+
+def test_timeouts_and_delays_count_as_well(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"times out", b"later")
+    timed, later = consumer.take()
+    assert timed.body == b"times out"
+    consumer.requeue(later, 10 * SECOND)
+    world.pass_ns(10 * SECOND)
+    world.turns()
+    assert [letter.body for letter in letters(world)] == [b"later"]
+    world.pass_ns(MESSAGE_TIMEOUT_NS)
+    world.turns()
+    assert [letter.body for letter in letters(world)] == [b"later", b"times out"]
+    assert (channel.timeout_count, channel.requeue_count) == (1, 1)
+    assert consumer.take() == []
+
+
+def test_other_channels_are_not_concerned(start: Any) -> None:
+    world: World = start()
+    give_up_after(world, 1)
+    consumer, other = world.consumer("t", "ch"), world.consumer("t", "other")
+    world.publish("t", b"x")
+    requeue_all(consumer)
+    for attempts in range(1, 5):
+        assert [message.attempts for message in requeue_all(other)] == [attempts]
+    assert consumer.take() == []
+
+
+def test_a_dead_letter_is_consumed_like_any_message(start: Any) -> None:
+    """Its attempts on the wire are its own: clients drop messages with too many."""
+    world: World = start()
+    give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    (message,) = requeue_all(consumer)
+    world.turns()
+    (letter,) = world.consumer(DEAD, REDRIVE_CHANNEL).take()
+    assert letter == message
+
+
+def test_many_at_once_go_in_several_batches(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch", rdy=2500)
+    count = 2 * limits.DEAD_LETTERS_AT_ONCE + 3
+    world.publish("t", *[b"%d" % n for n in range(count)])
+    assert len(consumer.take()) == count
+    world.clock.pass_ns(MESSAGE_TIMEOUT_NS)
+    for _ in range(5):
+        world.turn()
+    assert [letter.body for letter in letters(world)] == [b"%d" % n for n in range(count)]
+    assert (channel.dead_letter_count, channel.unfinished) == (count, 0)
+
+
+def test_it_is_finished_only_when_the_dead_letter_is_safe(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
+    world.threads.held = True
+    requeue_all(consumer)
+    world.turns()
+    assert (channel.window.exhausted, channel.depth) == (1, 1)
+    assert channel.window.floor == 0
+    world.threads.run()
+    world.turns()
+    assert (channel.window.exhausted, channel.depth) == (0, 0)
+
+
+def test_a_failed_publish_is_tried_again(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    dead = world.broker.topic(DEAD)
+    dead.configure({"max_depth": 0})
+    dead.refusal = "closed for a test"
+    requeue_all(consumer)
+    world.turns()
+    assert (channel.window.exhausted, channel.dead_letter_count) == (1, 0)
+    assert "closed for a test" in world.broker.health
+    world.pass_ns(SECOND)
+    assert channel.window.exhausted == 1
+    dead.refresh_refusal()
+    world.pass_ns(SECOND)
+    world.turns()
+    assert [letter.body for letter in letters(world)] == [b"x"]
+    assert (channel.window.exhausted, world.broker.health) == (0, "OK")
+    assert consumer.take() == []
+
+
+def test_a_failed_sync_of_the_dead_letter_keeps_the_message(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
+    world.threads.error = OSError(errno.EIO, "the disk is gone")
+    requeue_all(consumer)
+    world.turns()
+    assert (channel.window.exhausted, channel.dead_letter_count) == (1, 0)
+    assert "t:ch: messages wait" in "".join(world.broker._context.health._reasons.values())
+
+
+def test_it_can_be_switched_off_while_messages_wait(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    world.broker.topic(DEAD).refusal = "closed for a test"
+    requeue_all(consumer)
+    world.turns()
+    assert consumer.take() == []
+    channel.configure({"max_attempts": 0})
+    assert [message.attempts for message in consumer.take()] == [2]
+
+
+# --- restarts ---
+
+
+@pytest.mark.parametrize("again", [World.restart, World.killed])
+def test_an_exhausted_message_stays_exhausted(start: Any, again: Callable[..., World]) -> None:
+    world: World = start()
+    give_up_after(world, 2)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    dead = world.broker.topic(DEAD)
+    dead.refusal = "closed for a test"
+    requeue_all(consumer)
+    requeue_all(consumer)
+    world.turns()
+    world = again(world)
+    channel = world.broker.find_topic("t").channels["ch"]
+    assert channel.settings.max_attempts == 2
+    consumer = world.consumer("t", "ch")
+    world.turns()
+    assert consumer.take() == []
+    assert [letter.body for letter in letters(world)] == [b"x"]
+    assert channel.dead_letter_count == 1
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_the_last_attempt_was_in_flight_at_the_kill(start: Any, attempts: int) -> None:
+    world: World = start()
+    give_up_after(world, attempts)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    for _ in range(attempts - 1):
+        requeue_all(consumer)
+    assert [message.attempts for message in consumer.take()] == [attempts]
+    world = world.killed()
+    consumer = world.consumer("t", "ch")
+    world.turns()
+    assert consumer.take() == []
+    assert [letter.body for letter in letters(world)] == [b"x"]
+
+
+def test_a_kill_before_the_finish_makes_a_second_one_at_worst(start: Any) -> None:
+    world: World = start()
+    give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
+    world.threads.held = True
+    requeue_all(consumer)
+    world.turns()  # written, not synced, not finished
+    world = world.killed()
+    world.turns()
+    assert [letter.body for letter in letters(world)] == [b"x", b"x"]
+    (first, second) = world.consumer(DEAD, REDRIVE_CHANNEL).take()
+    assert (first.body, second.body) == (b"x", b"x")
+    assert first.id != second.id  # the second gave way
+
+
+def test_a_finished_one_is_done_after_an_orderly_stop(start: Any) -> None:
+    """The stop itself stores the last dead letters, and then the finish."""
+    world: World = start()
+    give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
+    world.threads.held = True
+    requeue_all(consumer)
+    world = world.restart()
+    world.turns()
+    assert [letter.body for letter in letters(world)] == [b"x"]
+    assert world.broker.find_topic("t").channels["ch"].unfinished == 0
+
+
+# --- settings ---
+
+
+def test_names(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    assert channel.dead_letter_topic == DEAD
+    for bad in ("no blank", "x" * 65, "t", "x#ephemeral"):
+        with pytest.raises(Refused):
+            channel.configure({"dead_letter_topic": bad})
+    channel.configure({"dead_letter_topic": "elsewhere"})
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    requeue_all(consumer)
+    world.turns()
+    assert [letter.body for letter in letters(world, "elsewhere")] == [b"x"]
+    with pytest.raises(NotFound):
+        letters(world)
+    assert world.killed().broker.topics["t"].channels["ch"].dead_letter_topic == "elsewhere"
+
+
+def test_a_name_that_would_be_too_long_is_refused(start: Any) -> None:
+    world: World = start()
+    channel = world.broker.topic("t" * 40).channel("c" * 20)
+    with pytest.raises(Refused, match="66 characters"):
+        channel.configure({"max_attempts": 3})
+    assert channel.settings.max_attempts == channel.window.attempts_max == 0
+    channel.configure({"max_attempts": 3, "dead_letter_topic": "short"})
+    with pytest.raises(Refused, match="66 characters"):
+        channel.configure({"dead_letter_topic": ""})
+    assert channel.dead_letter_topic == "short"
+
+
+@pytest.mark.parametrize("names", [("t", "ch#ephemeral"), ("t#ephemeral", "ch")])
+def test_ephemerals_have_none(start: Any, names: tuple[str, str]) -> None:
+    world: World = start()
+    channel = world.broker.topic(names[0]).channel(names[1])
+    with pytest.raises(Refused, match="ephemeral"):
+        channel.configure({"max_attempts": 3})
+
+
+# --- and back ---
+
+
+def dead_letters(world: World, *sent: bytes, channel: str = "ch", **changes: Any) -> Consumer:
+    """Each of `sent` has become a dead letter of the channel; its consumer is returned."""
+    world.broker.topic("t").channel(channel).configure({"max_attempts": 1, **changes})
+    consumer = world.consumer("t", channel)
+    world.publish("t", *sent)
+    requeue_all(consumer)
+    world.turns()
+    return consumer
+
+
+def test_a_redrive_brings_all_back_to_that_channel_only(start: Any) -> None:
+    world: World = start()
+    other = world.consumer("t", "other")
+    consumer = dead_letters(world, b"a", b"b", b"c")
+    before = {message.body: message for message in consumer.received}
+    other.finish(*other.take())
+    channel = consumer.channel
+    assert redriven(world, channel) == 3
+    got = consumer.take()
+    assert {message.body: message for message in got} == before  # also ids; attempts anew
+    assert other.take() == []
+    others = other.channel.window
+    assert (others.depth, others.low) == (0, 6)
+    assert redriven(world, channel) == 0
+    consumer.finish(*got)
+    assert channel.unfinished == 0
+    assert letters(world)[0].timestamp_ns == START_WALL_NS
+
+
+def test_some_of_them(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"a", b"b", b"c")
+    assert redriven(world, consumer.channel, 2) == 2
+    assert bodies(consumer.take()) == [b"a", b"b"]
+    assert redriven(world, consumer.channel, 2) == 1
+    assert bodies(consumer.take()) == [b"c"]
+
+
+def test_what_comes_back_may_die_again(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"x")
+    assert redriven(world, consumer.channel) == 1
+    requeue_all(consumer)
+    world.turns()
+    assert [letter.body for letter in letters(world)] == [b"x", b"x"]
+    assert redriven(world, consumer.channel) == 1
+    assert bodies(consumer.take()) == [b"x"]
+
+
+def test_a_shared_topic_keeps_the_channels_apart(start: Any) -> None:
+    world: World = start()
+    one = dead_letters(world, b"1", dead_letter_topic="dead")
+    two = dead_letters(world, b"2", channel="two", dead_letter_topic="dead")
+    requeue_all(one)
+    world.turns()
+    world.publish("dead", b"somebody else's")
+    assert redriven(world, two.channel) == 1
+    assert bodies(two.take()) == [b"2"]
+    assert redriven(world, one.channel) == 2
+    assert bodies(one.take()) == [b"1", b"2"]
+    source = world.broker.find_topic("dead").channels[REDRIVE_CHANNEL]
+    assert source.depth == 1
+
+
+def test_a_redrive_is_as_safe_as_a_publish(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"x")
+    world.threads.held = True
+    redrive = Redriven(world, consumer.channel)
+    assert (redrive.told, consumer.take()) == ([], [])
+    with pytest.raises(Refused, match="under way"):
+        Redriven(world, consumer.channel)
+    world.threads.run()
+    world.turns()
+    assert redrive.told == [(1, None)]
+    assert bodies(consumer.take()) == [b"x"]
+
+
+def test_a_refused_redrive_keeps_the_dead_letters(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"x")
+    topic = consumer.channel.topic
+    topic.refusal = "closed for a test"
+    ((count, error),) = Redriven(world, consumer.channel).told
+    assert (count, str(error)) == (0, "closed for a test")
+    topic.refresh_refusal()
+    assert redriven(world, consumer.channel) == 1
+
+
+def test_the_other_channels_step_over_it_after_a_restart_too(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"x")
+    other = world.broker.topic("t").channel("other")  # made later: it has seen nothing
+    consumer.leave()
+    assert redriven(world, consumer.channel) == 1
+    assert other.depth == 0
+    world = world.killed()
+    assert world.consumer("t", "other").take() == []
+    assert bodies(world.consumer("t", "ch").take()) == [b"x"]
+    assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 0
+
+
+def test_nothing_to_redrive(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 3)
+    with pytest.raises(NotFound):
+        Redriven(world, channel)
+
+
+def test_what_a_consumer_of_the_dead_letters_has_put_back(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"kept", b"put back", b"not seen")
+    reader = world.consumer(DEAD, REDRIVE_CHANNEL, rdy=2)
+    kept, put_back = reader.take()
+    reader.ready(0)
+    reader.requeue(put_back)
+    assert redriven(world, consumer.channel) == 2
+    assert sorted(bodies(consumer.take())) == [b"not seen", b"put back"]
+    reader.finish(kept)
+    assert reader.channel.unfinished == 0

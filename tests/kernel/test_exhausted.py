@@ -1,0 +1,226 @@
+"""Messages that have used their attempts: never sent again, handed out once, settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.kernel import Section, Stray, StrayRecord
+
+from .turns import MS, SECOND, Side, fin, gone, stray
+
+TIMEOUT_NS = 60 * SECOND
+
+
+@pytest.fixture
+def side(kernel: SimpleNamespace) -> Iterator[Side]:
+    side = Side(kernel)
+    yield side
+    side.validate()
+    side.close()
+
+
+def exhausted(offset: int, id: int, attempts: int) -> StrayRecord:
+    return StrayRecord(offset, id, attempts, Stray.EXHAUSTED, 0)
+
+
+def pass_timeout(side: Side) -> None:
+    side.pass_time(TIMEOUT_NS)
+    side.tick()
+
+
+def window_of(side: Side, attempts_max: int) -> Any:
+    window = side.window(side.tail())
+    window.attempts_max = attempts_max
+    return window
+
+
+def test_off_means_no_bound(side: Side) -> None:
+    window = window_of(side, 0)
+    conn = side.consumer(window, rdy=1)
+    id = side.publish(window.tail, b"x")
+    for attempts in range(1, 20):
+        assert [message.attempts for message in side.received(conn)] == [attempts]
+        window.requeue(conn.serial, id, 0, side.wall_ns)
+    assert (window.exhausted, window.take_exhausted(10)) == (0, [])
+
+
+def test_the_last_timeout_exhausts(side: Side) -> None:
+    window = window_of(side, 2)
+    conn = side.consumer(window, rdy=1)
+    id = side.publish(window.tail, b"x")
+    assert len(side.received(conn)) == 1
+    pass_timeout(side)
+    assert [message.attempts for message in side.received(conn)] == [2]
+    assert window.take_exhausted(10) == []
+    pass_timeout(side)
+    assert side.received(conn) == []
+    assert (window.depth, window.in_flight, conn.in_flight, window.exhausted) == (0, 0, 0, 1)
+    assert window.floor == 0  # the log must keep it
+    assert window.take_exhausted(10) == [exhausted(0, id, 2)]
+    assert window.take_exhausted(10) == []  # each once
+    assert window.exhausted == 1
+
+
+def test_a_requeue_at_once_and_one_with_a_delay(side: Side) -> None:
+    window = window_of(side, 1)
+    conn = side.consumer(window, rdy=10)
+    id = side.publish(window.tail, b"at once", b"later")
+    assert len(side.received(conn)) == 2
+    window.requeue(conn.serial, id, 0, side.wall_ns)
+    window.requeue(conn.serial, id + 1, 5 * SECOND, side.wall_ns)
+    assert window.take_exhausted(10) == [exhausted(0, id, 1)]
+    assert (window.delayed, window.requeue_count) == (1, 2)
+    side.pass_time(5 * SECOND)
+    side.tick()
+    assert window.take_exhausted(10) == [exhausted(1, id + 1, 1)]
+    assert side.received(conn) == []
+
+
+def test_a_finish_in_time_is_a_finish(side: Side) -> None:
+    window = window_of(side, 1)
+    conn = side.consumer(window, rdy=1)
+    id = side.publish(window.tail, b"x")
+    side.received(conn)
+    conn.feed(fin(id))
+    side.settle()
+    pass_timeout(side)
+    assert (window.exhausted, window.low) == (0, 1)
+
+
+def test_done_ends_it_and_not_done_offers_it_again(side: Side) -> None:
+    window = window_of(side, 1)
+    conn = side.consumer(window, rdy=1)
+    id = side.publish(window.tail, b"x")
+    side.received(conn)
+    pass_timeout(side)
+    assert len(window.take_exhausted(10)) == 1
+    assert window.settle_exhausted(id, False)
+    assert window.take_exhausted(10) == [exhausted(0, id, 1)]
+    side.journal(window)
+    assert window.settle_exhausted(id, True)
+    assert gone(0, id) in side.journal(window)
+    assert (window.exhausted, window.floor, window.low) == (0, 1, 1)
+    assert not window.settle_exhausted(id, True)
+    assert not window.settle_exhausted(id, False)
+
+
+def test_only_what_is_exhausted_is_settled(side: Side) -> None:
+    window = window_of(side, 2)
+    conn = side.consumer(window, rdy=1)
+    id = side.publish(window.tail, b"x")
+    side.received(conn)
+    assert not window.settle_exhausted(id, True)
+    window.requeue(conn.serial, id, 0, side.wall_ns)
+    assert not window.settle_exhausted(id, True)
+    assert window.depth == 1
+
+
+def test_no_more_than_asked_for_are_taken(side: Side) -> None:
+    window = window_of(side, 1)
+    conn = side.consumer(window, rdy=10)
+    id = side.publish(window.tail, *[b"x"] * 5)
+    side.received(conn)
+    pass_timeout(side)
+    assert [record.id for record in window.take_exhausted(2)] == [id, id + 1]
+    assert [record.id for record in window.take_exhausted(10)] == [id + 2, id + 3, id + 4]
+
+
+def test_a_new_bound_judges_what_waits(side: Side) -> None:
+    window = window_of(side, 0)
+    conn = side.consumer(window, rdy=2)
+    id = side.publish(window.tail, b"a", b"b")
+    side.received(conn)
+    conn.rdy = 0
+    window.requeue(conn.serial, id, 0, side.wall_ns)
+    window.requeue(conn.serial, id + 1, 0, side.wall_ns)
+    window.attempts_max = 1
+    assert (window.depth, window.exhausted) == (0, 2)
+    window.attempts_max = 2
+    assert (window.depth, window.exhausted) == (2, 0)
+    conn.rdy = 2
+    assert [message.attempts for message in side.received(conn)] == [2, 2]
+
+
+def test_the_journal_says_waiting_and_a_restart_knows_better(side: Side) -> None:
+    window = window_of(side, 1)
+    conn = side.consumer(window, rdy=1)
+    id = side.publish(window.tail, b"x")
+    side.received(conn)
+    pass_timeout(side)
+    entry = stray(0, id, 1, Stray.WAITING)
+    assert side.journal(window)[-1] == entry
+    again = side.window(window.tail, 0)
+    again.attempts_max = 1
+    again.restore(0, 1, [], [StrayRecord(0, id, 1, Stray.WAITING, 0)])
+    assert again.take_exhausted(10) == [exhausted(0, id, 1)]
+    again = side.window(window.tail, 0)
+    again.attempts_max = 1
+    again.restore(0, 1, [], [StrayRecord(0, id, 1, Stray.IN_FLIGHT, 0)])
+    assert again.take_exhausted(10) == [exhausted(0, id, 1)]
+
+
+@pytest.mark.parametrize(("attempts_max", "sent"), [(1, []), (2, [2])])
+def test_the_last_attempt_in_flight_at_a_restart(
+    side: Side, attempts_max: int, sent: list[int]
+) -> None:
+    tail = side.tail()
+    id = side.publish(tail, b"x")
+    window = side.window(tail, 0)
+    window.attempts_max = attempts_max
+    window.restore(0, 1, [], [])  # it was in flight, for the first time
+    conn = side.consumer(window, rdy=1)
+    assert [message.attempts for message in side.received(conn)] == sent
+    if not sent:
+        assert window.take_exhausted(10) == [exhausted(0, id, 1)]
+
+
+def test_empty_and_seek_forget_them(side: Side) -> None:
+    window = window_of(side, 1)
+    conn = side.consumer(window, rdy=1)
+    id = side.publish(window.tail, b"x")
+    side.received(conn)
+    pass_timeout(side)
+    window.empty()
+    assert (window.exhausted, window.take_exhausted(10)) == (0, [])
+    assert not window.settle_exhausted(id, True)
+
+
+def test_what_is_exhausted_is_not_outdated(side: Side) -> None:
+    """It is to be seen among the dead letters, however old it is."""
+    window = window_of(side, 1)
+    conn = side.consumer(window, rdy=1)
+    side.publish(window.tail, b"x", b"y")
+    side.received(conn)
+    window.outdate(2)
+    pass_timeout(side)
+    assert window.exhausted == 1
+    window.outdate(3)
+    assert len(window.take_exhausted(10)) == 1
+
+
+def test_a_message_may_come_with_a_past(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=10)
+    tail.append(b"plain")
+    tail.append(b"old", 0, {Section.ID: 77, Section.TIMESTAMP: 5, Section.HEADERS: b"{}"})
+    tail.append(b"later", side.wall_ns + 10 * MS)
+    tail.append(b"older", 0, {Section.ID: 78})
+    data = side.seal(tail)
+    tail.commit()
+    assert side.kernel.decode_sections(data, 0) == {
+        Section.TIMESTAMP: {1: 5},
+        Section.ID: {1: 77, 3: 78},
+        Section.DUE: {2: side.wall_ns + 10 * MS},
+        Section.HEADERS: {1: b"{}"},
+    }
+    got = side.received(conn)
+    assert [(message.id, message.body) for message in got[1:]] == [(77, b"old"), (78, b"older")]
+    assert [message.timestamp_ns for message in got] == [side.wall_ns, 5, side.wall_ns]
+    tail.append(b"plain again")
+    assert side.kernel.decode_sections(side.seal(tail), 0) == {}
+    tail.commit()
