@@ -1,0 +1,306 @@
+"""Where one channel stands in one partition: the state, and the moves that keep it whole.
+
+                      low                next            handed_end
+    finished ........ | in flight / done | not delivered  |
+
+First deliveries are found by id in `_ring`; `_order` has them in the order of their offsets, so
+that `low` is the offset of the first one there that is still in flight. A message that leaves this
+path (timed out, requeued, delayed, touched, with an id of its own, or so old that `low` would fall
+too far behind) is a stray, and `low` moves on without it.
+
+`skips` are ranges at or above `next` that the cursor steps over: finished before a restart, strays
+restored from the journal, damaged, or dropped by an ephemeral channel. Below `redo_end` a message
+was delivered once before the restart.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from penstock.kernel.interface import Locality, Source, Stray, StrayRecord
+from penstock.kernel.pure.block import Batch
+from penstock.kernel.pure.flight import GONE, RINGED, Flight
+from penstock.kernel.pure.journal import Notes, cursor_entry, finished_entry, stray_entry
+from penstock.kernel.pure.ranges import Ranges
+from penstock.kernel.pure.strays import Strays
+from penstock.limits import MESSAGE_TIMEOUT_MAX_NS, RING_SPAN_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.kernel.pure.conn import Conn
+    from penstock.kernel.pure.engine import Engine
+    from penstock.kernel.pure.tail import Tail
+    from penstock.kernel.pure.window import Window
+
+
+class Cursor:
+    def __init__(self, engine: Engine, tail: Tail, start: int) -> None:
+        self.tail = tail
+        self.owner: Any = None
+        self.next = start
+        self.redo_end = 0
+        self._attempts_max = 0
+        self._outdated_end = 0  # below it nothing is sent any more
+        self.timeout_count = 0
+        self.requeue_count = 0
+        self.finish_count = 0
+        self.expired_count = 0
+        self.touch_max_ns = MESSAGE_TIMEOUT_MAX_NS
+        self.forgotten = False
+        self.conns: list[Conn] = []
+        self.delivered = [0] * len(Locality)
+        self.turn = 0  # rotates the first consumer
+        self.stray_turn = 0  # who gets the odd one: new messages (0) or strays (1)
+        self.strays = Strays()
+        self.skips = Ranges()
+        self.notes = Notes()
+        self._engine = engine
+        self._paused = False
+        self._count_base = tail.handed_end
+        self._ring: dict[int, Flight] = {}
+        self._order: deque[Flight] = deque()
+        self._blocks: tuple[list[Batch], list[Batch]] = ([], [])  # by Source
+        self._needed = [False, False]
+        self._deadline_ns = 0  # lower bound while something is in flight
+        self._dirty = False
+
+    @property
+    def low(self) -> int:
+        order = self._order
+        while order and order[0].state != RINGED:
+            order.popleft()
+        return order[0].offset if order else self.next
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._ring) + self.strays.flying
+
+    @property
+    def _me(self) -> Window:
+        return self  # type: ignore[return-value]  # there are no others
+
+    def mark(self) -> None:
+        """See to deliveries in the next flush."""
+        if not self.forgotten:
+            self._engine.pumps[self._me] = None
+
+    def mark_dirty(self) -> None:
+        if not self._dirty and not self.forgotten:
+            self._dirty = True
+            self._engine.journals[self._me] = None
+
+    # --- consumers ---
+
+    def add_consumer(self, conn: Conn) -> None:
+        self.conns.append(conn)
+        self.mark()
+
+    def remove_consumer(self, conn: Conn) -> None:
+        self.conns.remove(conn)
+        if not self.conns:
+            self._drop_blocks()
+
+    def _drop_blocks(self) -> None:
+        self._blocks = ([], [])
+        self._needed = [False, False]
+
+    def _land(self, flight: Flight) -> Conn | None:
+        """The message is no longer in flight; its owner, if that still consumes here, has room."""
+        conn = flight.conn
+        if conn is None or conn.window is not self:
+            return None
+        conn.in_flight -= 1
+        return conn
+
+    # --- first deliveries ---
+
+    def ring(self, ids: Iterable[int], attempts: int, conn: Conn, mono_ns: int) -> None:
+        """A run of messages from `next` on has been sent to `conn`."""
+        self._note_deadline(mono_ns + conn.timeout_ns)
+        offset = self.next
+        order = self._order
+        ring = self._ring
+        for id in ids:
+            flight = Flight(offset, id, attempts, RINGED)
+            flight.take_off(conn, mono_ns)
+            ring[id] = flight
+            order.append(flight)
+            offset += 1
+        self.move_to(offset)
+
+    def move_to(self, offset: int) -> None:
+        """Move `next` forward, and `low` when it falls too far behind."""
+        self.next = offset
+        self.notes.cursor_changed = True
+        self.mark_dirty()
+        while offset - self.low > RING_SPAN_MAX:
+            self._stray_from_ring(self._order[0])
+
+    def attempts_next(self) -> int:
+        """What a message at the cursor is delivered with."""
+        return 2 if self.next < self.redo_end else 1
+
+    def _leave_ring(self, flight: Flight) -> None:
+        del self._ring[flight.id]
+        flight.state = GONE
+        if flight is self._order[0]:
+            self.notes.cursor_changed = True
+
+    def _stray_from_ring(self, flight: Flight) -> None:
+        self._leave_ring(flight)
+        self.strays.add(flight)
+        self.strays.fly(flight)
+        self._note_stray(flight)
+
+    def _note_stray(self, flight: Flight) -> None:
+        self.notes.stray(flight)
+        self.mark_dirty()
+
+    def _note_deadline(self, deadline_ns: int) -> None:
+        """Something is about to be in flight until then."""
+        if not self.in_flight or deadline_ns < self._deadline_ns:
+            self._deadline_ns = deadline_ns
+        self._engine.active[self._me] = None
+
+    # --- strays ---
+
+    def send_stray(self, flight: Flight, conn: Conn, mono_ns: int) -> None:
+        """A stray is being sent to `conn`."""
+        flight.attempts = (flight.attempts + 1) & 0xFFFF
+        flight.take_off(conn, mono_ns)
+        self._note_deadline(flight.deadline_ns)
+        self.strays.fly(flight)
+        self._note_stray(flight)
+
+    def has(self, id: int) -> bool:
+        """Is a message of this id on its way?"""
+        return id in self._ring or self.strays.get(id) is not None
+
+    def new_stray(self, id: int, attempts: int) -> Flight:
+        """The message at the cursor goes through the strays."""
+        flight = Flight(self.next, id, attempts, GONE)
+        self.strays.add(flight)
+        return flight
+
+    def _wait(self, flight: Flight) -> None:
+        if self._attempts_max and flight.attempts >= self._attempts_max:
+            self.strays.exhaust(flight)
+            self._note_stray(flight)
+            return
+        if flight.offset < self._outdated_end:
+            self.expired_count += 1
+            self.drop_stray(flight)
+            self.mark()
+            return
+        self.strays.wait(flight)
+        self._note_stray(flight)
+        self.mark()
+
+    def sleep(self, flight: Flight, due_ns: int) -> None:
+        self.strays.sleep(flight, due_ns)
+        self._note_stray(flight)
+        self._engine.active[self._me] = None
+
+    def drop_stray(self, flight: Flight) -> None:
+        self.strays.remove(flight)
+        self.notes.gone(flight)
+        self.mark_dirty()
+
+    # --- moving the cursor ---
+
+    def step_over(self) -> None:
+        """While `next` lies in a skip, go to its end."""
+        if self.skips and self.skips.first <= self.next:
+            offset = self.skips.step_over(self.next)
+            if offset != self.next:
+                self.move_to(offset)
+
+    def skip(self, from_offset: int, to_offset: int) -> None:
+        start = max(from_offset, self.next)
+        if to_offset <= start:
+            return
+        self.skips.add(start, to_offset)
+        self.notes.finished(start, to_offset)
+        self.mark_dirty()
+        self.step_over()
+        self._needed[Source.FORWARD] = False
+        self.mark()
+
+    def empty(self) -> None:
+        self.seek(self.tail.handed_end)
+
+    def seek(self, offset: int) -> None:
+        self._forget_all()
+        self.next = offset
+        self.notes.reset = True
+        self.mark_dirty()
+        self.mark()
+
+    def _forget_all(self) -> None:
+        for conn in self.conns:
+            conn.in_flight = 0
+        for flight in self._order:
+            flight.state = GONE
+        self._ring.clear()
+        self._order.clear()
+        self.strays = Strays()
+        self.skips.clear()
+        self.redo_end = self._outdated_end = 0
+        self.notes.forget()
+        self._drop_blocks()
+
+    # --- the journal ---
+
+    @property
+    def _next_known(self) -> int:
+        """What the journal says of `next`: what was delivered before a restart stays delivered."""
+        return max(self.next, self.redo_end)
+
+    def take_journal(self) -> bytes:
+        self._dirty = False
+        self._engine.journals.pop(self._me, None)
+        return self.notes.take(self.low, self._next_known)
+
+    def snapshot(self) -> bytes:
+        entries = [cursor_entry(self.low, self._next_known)]
+        at = self.low
+        for flight in self._order:
+            if flight.state == RINGED:
+                if at < flight.offset:
+                    entries.append(finished_entry(at, flight.offset))
+                at = flight.offset + 1
+        if at < self.next:
+            entries.append(finished_entry(at, self.next))
+        entries += [finished_entry(max(start, self.next), end) for start, end in self.skips]
+        strays = sorted(self.strays, key=lambda flight: (flight.offset, flight.id))
+        return b"".join(entries + [stray_entry(flight) for flight in strays])
+
+    def restore(
+        self,
+        low: int,
+        next: int,
+        finished: Sequence[tuple[int, int]],
+        strays: Sequence[StrayRecord],
+    ) -> None:
+        self._forget_all()
+        self.next = low
+        self.redo_end = next
+        for start, end in finished:
+            self.skips.add(max(start, low), end)
+        for record in strays:
+            self._restore_stray(record)
+            if record.offset >= low:
+                self.skips.add(record.offset, record.offset + 1)
+        self.step_over()
+        self.notes.forget()
+        self.mark()
+
+    def _restore_stray(self, record: StrayRecord) -> None:
+        flight = Flight(record.offset, record.id, record.attempts, GONE)
+        self.strays.add(flight)
+        if record.state == Stray.DELAYED:
+            self.sleep(flight, record.due_ns)
+        else:
+            self._wait(flight)
