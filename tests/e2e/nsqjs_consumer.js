@@ -6,6 +6,7 @@
 
 const nsq = require('nsqjs')
 const {NSQDConnection} = require('nsqjs/lib/nsqdconnection')
+const connection = require('./nsqjs_connection')
 
 const TOUCH_EVERY_MS = 600
 const TOUCHES = 3
@@ -29,7 +30,7 @@ const settings = {
   maxAttempts: 0,
   maxBackoffDuration: 2,
   lookupdPollInterval: 1,
-  ...options.connection,
+  ...connection(options.connection),
 }
 if (options.lookupd) settings.lookupdHTTPAddresses = [options.lookupd]
 else settings.nsqdTCPAddresses = [`127.0.0.1:${options.port}`]

@@ -5,12 +5,13 @@
 'use strict'
 
 const nsq = require('nsqjs')
+const connection = require('./nsqjs_connection')
 
 const DELAY_MS = 400
 const WINDOW = 100
-const [port, topic, connection] = process.argv.slice(2)
+const [port, topic, options] = process.argv.slice(2)
 
-const writer = new nsq.Writer('127.0.0.1', Number(port), connection ? JSON.parse(connection) : {})
+const writer = new nsq.Writer('127.0.0.1', Number(port), connection(JSON.parse(options || '{}')))
 
 // nsqjs hands out an error or nothing.
 const ok = (error) => (error ? String(error) : 'OK')

@@ -1,9 +1,8 @@
-"""Client libraries that people use, over TLS, snappy, deflate, and TLS with compression."""
+"""pynsq and nsqjs over TLS, snappy and deflate. (ansq has none of the three.)"""
 
 from __future__ import annotations
 
 import json
-import ssl
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ from .test_clients import (
     wait_for_nothing_left,
 )
 
-FORMS = ("tls", "snappy", "deflate", "tls+snappy", "tls+deflate")
+WAYS = ["tls", "snappy", "deflate", "tls snappy", "tls deflate"]
 
 
 @pytest.fixture(scope="module")
@@ -32,52 +31,82 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def daemon(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
 ) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("clients") / "data", *certificates.flags) as daemon:
+    path = tmp_path_factory.mktemp("upgraded") / "data"
+    with Daemon(path, *certificates.flags) as daemon:
         yield daemon
 
 
-def options_of(library: str, form: str, certificates: Certificates) -> dict[str, Any]:
-    options: dict[str, Any] = {name: True for name in form.split("+") if name != "tls"}
-    if "tls" in form and library == "pynsq":
-        authority = {"ca_certs": str(certificates.authority), "cert_reqs": ssl.CERT_REQUIRED}
-        options |= {"tls_v1": True, "tls_options": authority}
-    elif "tls" in form:
-        options |= {"tls": True, "tlsVerification": False}
-    return options
+@pytest.fixture(scope="module")
+def strict_daemon(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[Daemon]:
+    """It wants TLS, and a certificate that its authority has signed."""
+    path = tmp_path_factory.mktemp("strict") / "data"
+    flags = (
+        "--tls-client-auth-policy=require-verify",
+        f"--tls-root-ca-file={certificates.authority}",
+    )
+    with Daemon(path, *certificates.flags, *flags, "--tls-required=tcp-https") as daemon:
+        yield daemon
 
 
-@pytest.mark.parametrize(
-    ("library", "form"),
-    [(library, form) for library in ("pynsq", "nsqjs") for form in FORMS],
-)
-def test_it_publishes_and_consumes(
-    daemon: Daemon, certificates: Certificates, library: str, form: str
+def options(library: str, way: str, certificates: Certificates, name: str = "") -> dict[str, Any]:
+    """What the library wants to be told."""
+    parts = way.split()
+    found: dict[str, Any] = {part: True for part in parts if part != "tls"}
+    if "tls" not in parts:
+        return found
+    files = [str(path) for path in certificates.client_files(name)] if name else []
+    if library == "pynsq":
+        tls = {"ca_certs": str(certificates.authority)}
+        tls |= dict(zip(("certfile", "keyfile"), files, strict=False))
+        return found | {"tls_v1": True, "tls_options": tls}
+    tls = {"ca": str(certificates.authority)} | dict(zip(("cert", "key"), files, strict=False))
+    return found | {"tls": True} | tls
+
+
+def seen(daemon: Daemon, topic: str) -> set[str]:
+    """What the daemon says of its consumer's connection."""
+    (row,) = daemon.channel_stats(topic, "chan")["clients"]
+    return {name for name in ("tls", "snappy", "deflate") if row[name]}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("library", ["pynsq", "nsqjs"])
+def test_every_way_to_publish_and_consume(
+    daemon: Daemon, certificates: Certificates, library: str, way: str
 ) -> None:
-    topic = f"{library}-{form.replace('+', '-')}"
-    options = options_of(library, form, certificates)
-    count = len(PUBLISHED)
-    with consumer(daemon, library, topic, count, max_in_flight=50, connection=options) as child:
+    topic = f"{library}.{way.replace(' ', '-')}"
+    wanted = options(library, way, certificates)
+    with consumer(
+        daemon, library, topic, len(PUBLISHED), max_in_flight=20, connection=wanted
+    ) as child:
         wait_for_consumers(daemon, topic, "chan")
-        (seen,) = daemon.channel_stats(topic, "chan")["clients"]
-        assert [name for name in ("tls", "snappy", "deflate") if seen[name]] == form.split("+")
-        with Child(
-            f"{library}_producer", str(daemon.tcp_port), topic, json.dumps(options)
-        ) as producer:
+        assert seen(daemon, topic) == set(way.split())
+        arguments = (str(daemon.tcp_port), topic, json.dumps(wanted))
+        with Child(f"{library}_producer", *arguments) as producer:
             assert producer.lines()[0] == ["OK"] * 103
-        found = deliveries(child.lines())
-    assert sorted(body for body, _ in found) == PUBLISHED
+        assert sorted(body for body, _ in deliveries(child.lines())) == PUBLISHED
     wait_for_nothing_left(daemon, topic)
 
 
-def test_ansq_asks_for_nothing_and_is_refused_where_tls_is_required(
-    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+@pytest.mark.parametrize("library", ["pynsq", "nsqjs"])
+def test_a_client_with_a_certificate_is_let_in(
+    strict_daemon: Daemon, certificates: Certificates, library: str
 ) -> None:
+    topic = f"{library}.certified"
+    wanted = options(library, "tls", certificates, "client")
+    arguments = (str(strict_daemon.tcp_port), topic, json.dumps(wanted))
+    with Child(f"{library}_producer", *arguments) as producer:
+        assert producer.lines()[0] == ["OK"] * 103
+    with consumer(strict_daemon, library, topic, len(PUBLISHED), connection=wanted) as child:
+        assert sorted(body for body, _ in deliveries(child.lines())) == PUBLISHED
+
+
+def test_ansq_asks_for_nothing_and_is_refused_where_tls_is_required(strict_daemon: Daemon) -> None:
     """It has none of these features; it must not be left waiting."""
-    path = tmp_path_factory.mktemp("locked") / "data"
-    with Daemon(path, *certificates.flags, "--tls-required=tcp-https") as daemon:
-        child = Child("ansq_producer", str(daemon.tcp_port), "locked")
-        with child:
-            _, err = child.process.communicate(timeout=30)
-            assert child.process.returncode != 0
-        assert "ConnectionClosedError" in err
-        assert daemon.stats()["topics"] == []
+    with Child("ansq_producer", str(strict_daemon.tcp_port), "locked") as child:
+        _, err = child.process.communicate(timeout=30)
+        assert child.process.returncode != 0
+    assert "ConnectionClosedError" in err
+    assert "locked" not in [row["topic_name"] for row in strict_daemon.stats()["topics"]]
