@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock import __version__
+from penstock import __version__, limits
+from penstock.nsqd.stats import Query, View
+from penstock.nsqd.stats_json import json_parts
+from penstock.nsqd.stats_text import short_duration
 
 from .world import V2, Running, eventually, mpub, ok, pub
 
@@ -189,3 +192,68 @@ def test_numbers_fall_when_a_client_leaves(nsqd: Running) -> None:
         assert nsqd.channel("leaving", "c")["client_count"] == 1
     assert eventually(lambda: nsqd.channel("leaving", "c")["client_count"] == 0)
     assert json.dumps(nsqd.channel("leaving", "c")["clients"]) == "[]"
+
+
+def test_a_large_document_is_made_in_slices_and_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Running(tmp_path) as nsqd:
+        for number in range(30):
+            nsqd.request("POST", f"/topic/create?topic=t{number}")
+            nsqd.request("POST", f"/channel/create?topic=t{number}&channel=a")
+            nsqd.request("POST", f"/channel/create?topic=t{number}&channel=b")
+        with nsqd.client() as one, nsqd.client() as other:
+            for client in (one, other):
+                assert client.ask(pub(b"t1", b"x")) == ok()
+                assert client.ask(b"SUB t1 a\n") == ok()
+            at_once = {form: nsqd.request("GET", f"/stats?format={form}") for form in ("json", "")}
+            turns = []
+
+            def count_turns() -> None:
+                turns.append(1)
+                nsqd.daemon._loop.call_soon(count_turns)
+
+            monkeypatch.setattr(limits, "STATS_SLICE_NS", 0)  # every part in a turn of its own
+            nsqd.call(lambda: nsqd.daemon._loop.call_soon(count_turns))
+            before = len(turns)
+            document = nsqd.stats("&include_mem=false")
+            assert len(turns) - before > 30 * 3
+            sliced = {form: nsqd.request("GET", f"/stats?format={form}") for form in ("json", "")}
+    rows = document["topics"]
+    assert [row["topic_name"] for row in rows] == sorted(f"t{n}" for n in range(30))
+    assert all([c["channel_name"] for c in row["channels"]] == ["a", "b"] for row in rows)
+    assert [len(c["clients"]) for c in rows[1]["channels"]] == [2, 0]
+    assert len(document["producers"]) == 2
+    for form in ("json", ""):
+        assert len(sliced[form].body) == pytest.approx(len(at_once[form].body), abs=40)
+
+
+def test_a_topic_that_goes_while_the_document_is_made_is_left_out(tmp_path: Path) -> None:
+    with Running(tmp_path) as nsqd:
+        for name in ("a", "b", "c"):
+            nsqd.request("POST", f"/topic/create?topic={name}")
+
+        def look() -> bytes:
+            view = View(nsqd.daemon.broker, nsqd.daemon.protocol.sessions, Query(), 0)
+            parts = json_parts(view)
+            first = [next(parts), next(parts), next(parts)]
+            nsqd.daemon.broker.delete_topic("b")
+            return b"".join([*first, *parts])
+
+        names = [row["topic_name"] for row in json.loads(nsqd.call(look))["topics"]]
+        assert names == ["a", "c"]
+
+
+def test_text_that_is_no_text_can_be_shown(nsqd: Running) -> None:
+    with nsqd.client(user_agent="\ud800") as client:
+        assert client.ask(b"SUB odd c\n") == ok()
+        (row,) = nsqd.channel("odd", "c")["clients"]
+        assert row["user_agent"] in ("?", "\ufffd")
+
+
+@pytest.mark.parametrize(
+    ("duration_ns", "text"),
+    [(0, "0.0ns"), (999, "999.0ns"), (2_800_000, "2.8ms"), (1_500, "1.5us"), (3e9, "3.0s")],
+)
+def test_short_durations(duration_ns: float, text: str) -> None:
+    assert short_duration(duration_ns) == text

@@ -80,21 +80,33 @@ def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
     }
 
 
+def chosen_names(topics: dict[str, Topic], topic_name: str = "") -> list[str] | None:
+    """The topics that a filter leaves, sorted; None for one that there is not."""
+    if not topic_name:
+        return sorted(topics)
+    return [topic_name] if topic_name in topics else None
+
+
+def chosen_channels(topic: Topic, channel_name: str = "") -> list[Channel] | None:
+    """The channels that a filter leaves, sorted; None when the topic has not the one that is asked
+    for, and then the topic is left out as a whole."""
+    if not channel_name:
+        return [topic.channels[name] for name in sorted(topic.channels)]
+    return [topic.channels[channel_name]] if channel_name in topic.channels else None
+
+
 def rows(
     topics: dict[str, Topic], topic_name: str = "", channel_name: str = ""
 ) -> list[Row] | None:
     """All topics and channels without their clients, sorted, with NSQ's answers to filters: None
     for an unknown topic, and a topic is left out when it has not the channel."""
-    if topic_name and topic_name not in topics:
+    names = chosen_names(topics, topic_name)
+    if names is None:
         return None
-    chosen = [topics[topic_name]] if topic_name else [topics[name] for name in sorted(topics)]
     found: list[Row] = []
-    for topic in chosen:
-        channels = [
-            channel_row(topic.channels[name], None)
-            for name in sorted(topic.channels)
-            if not channel_name or name == channel_name
-        ]
-        if channels or not channel_name:
-            found.append(topic_row(topic, channels))
+    for name in names:
+        channels = chosen_channels(topics[name], channel_name)
+        if channels is not None:
+            rows = [channel_row(channel, None) for channel in channels]
+            found.append(topic_row(topics[name], rows))
     return found

@@ -34,6 +34,7 @@ GET_POST = ("GET", "OPTIONS", "POST")
 
 Parameters = dict[str, str]
 Answer = Callable[[Response], None]
+Guard = Callable[[Request, Answer, Callable[[], None]], None]  # Api.guard
 
 
 class HttpError(PenstockError):

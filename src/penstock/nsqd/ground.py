@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.topic import Topic
 from penstock.errors import NameInvalid, PenstockError, Refused
-from penstock.net.api import Answer, HttpError, Parameters
+from penstock.net.api import Answer, Guard, HttpError, Parameters
 from penstock.net.http import Request, Response
 from penstock.net.query import parse_query
 from penstock.wire.names import is_valid_name
@@ -46,9 +46,6 @@ class Ground(NamedTuple):
     wall_ns: Callable[[], int]
     soon: Callable[[], None]  # have a turn run: something was left to do
     set_lookupds: Callable[[Sequence[str]], None]  # addresses of nsqlookupds, changed while running
-
-
-Guard = Callable[[Request, Answer, Callable[[], None]], None]  # Api.guard
 
 
 def with_topic(

@@ -28,7 +28,7 @@ class Routes(Api):
     def __init__(self, ground: Ground) -> None:
         super().__init__(log, ground.mono_ns, quiet=frozenset(("/pub", "/mpub")))
         self.table = {
-            **routes_about.table(ground),
+            **routes_about.table(ground, self.guard),
             **routes_publish.table(ground, self.guard),
             **routes_verbs.table(ground, self.guard),
             **routes_config.table(ground),

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from penstock import __version__
-from penstock.net.api import GET, TEXT, Answer, Route, json_response, text_response
+from penstock.net.api import (
+    GET,
+    JSON,
+    NSQ_HEADER,
+    TEXT,
+    Answer,
+    Guard,
+    Route,
+    json_response,
+)
 from penstock.net.http import Request, Response
 from penstock.net.query import parse_query
-from penstock.nsqd import stats
+from penstock.net.slices import in_slices
 from penstock.nsqd.ground import FALSE, Ground
+from penstock.nsqd.stats import Query, View
+from penstock.nsqd.stats_json import json_parts
+from penstock.nsqd.stats_text import text_parts
 
 
-def table(ground: Ground) -> dict[str, Route]:
-    about = _About(ground)
+def table(ground: Ground, guard: Guard) -> dict[str, Route]:
+    about = _About(ground, guard)
     return {
         "/ping": Route(GET, about.ping),
         "/info": Route(GET, about.info),
@@ -20,8 +32,9 @@ def table(ground: Ground) -> dict[str, Route]:
 
 
 class _About:
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, guard: Guard) -> None:
         self._ground = ground
+        self._guard = guard
 
     def ping(self, request: Request, answer: Answer) -> None:
         health = self._ground.broker.health
@@ -51,21 +64,20 @@ class _About:
     def stats(self, request: Request, answer: Answer) -> None:
         ground, identity = self._ground, self._ground.identity
         parameters = parse_query(request.query)
-        query = stats.Query(
+        query = Query(
             parameters.get("topic", ""),
             parameters.get("channel", ""),
             parameters.get("include_clients", "true") not in FALSE,
             parameters.get("include_mem", "true") not in FALSE,
         )
-        document = stats.document(
-            __version__,
-            identity.start_time,
-            ground.broker,
-            ground.protocol.sessions.values(),
-            query,
-        )
+        view = View(ground.broker, ground.protocol.sessions, query, identity.start_time)
         if parameters.get("format") == "json":
-            answer(json_response(document))
-            return
-        uptime_ns = ground.mono_ns() - identity.started_mono_ns
-        answer(text_response(stats.text(document, identity.version_line, uptime_ns)))
+            parts, content_type = json_parts(view), JSON
+        else:
+            uptime_ns = ground.mono_ns() - identity.started_mono_ns
+            parts, content_type = text_parts(view, identity.version_line, uptime_ns), TEXT
+
+        def done(body: bytes) -> None:
+            answer(Response(200, body, content_type, NSQ_HEADER))
+
+        in_slices(request, answer, self._guard, parts, done, ground.mono_ns)

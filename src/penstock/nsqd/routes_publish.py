@@ -14,10 +14,10 @@ from penstock.broker.partition import PublishDone
 from penstock.broker.topic import Topic
 from penstock.errors import PenstockError
 from penstock.kernel import BAD_COUNT, Pack
-from penstock.net.api import OK, POST, Answer, HttpError, Parameters, Route, error_response
+from penstock.net.api import OK, POST, Answer, Guard, HttpError, Parameters, Route, error_response
 from penstock.net.http import Request
 from penstock.net.query import parse_query
-from penstock.nsqd.ground import FALSE, TRUE, Ground, Guard, unavailable, with_topic
+from penstock.nsqd.ground import FALSE, TRUE, Ground, unavailable, with_topic
 
 log = logging.getLogger("penstock.nsqd")
 

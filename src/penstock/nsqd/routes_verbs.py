@@ -5,10 +5,10 @@ from __future__ import annotations
 from penstock.broker.channel import Channel
 from penstock.broker.topic import Topic
 from penstock.errors import NotFound
-from penstock.net.api import EMPTY, POST, Answer, HttpError, Parameters, Route
+from penstock.net.api import EMPTY, POST, Answer, Guard, HttpError, Parameters, Route
 from penstock.net.http import Request, Response
 from penstock.net.query import parse_query
-from penstock.nsqd.ground import Ground, Guard, changing, is_valid, with_topic
+from penstock.nsqd.ground import Ground, changing, is_valid, with_topic
 
 
 def table(ground: Ground, guard: Guard) -> dict[str, Route]:

@@ -1,6 +1,6 @@
-"""`/stats`: the whole daemon as one document, and the same as text for people.
+"""What `/stats` tells: rows of clients and memory, and the walk over topics, channels and clients.
 
-Keys and their order, and the columns of the text, are NSQ's; tools parse both.
+Keys and their order are NSQ's; tools rely on them.
 """
 
 from __future__ import annotations
@@ -8,19 +8,20 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.broker import stats as broker_stats
 from penstock.broker.broker import Broker
-from penstock.command.durations import format_duration
+from penstock.broker.channel import Channel
 from penstock.kernel import Conn
 from penstock.nsqd.session import Session
 from penstock.nsqd.tls import cipher_name, version_name
 
 Row = dict[str, Any]
+
+CLIENTS_TOGETHER = 64  # rows made between two looks at the clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,108 +121,44 @@ def resident_bytes() -> int:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-def document(
-    version: str, start_time: int, broker: Broker, sessions: Iterable[Session], query: Query
-) -> Row:
-    topics = broker_stats.rows(broker.topics, query.topic, query.channel)
-    if query.include_clients:
-        for topic_row in topics or ():
-            channels = broker.topics[topic_row["topic_name"]].channels
-            for channel_row in topic_row["channels"]:
-                consumers: list[Conn] = channels[channel_row["channel_name"]].consumers
-                channel_row["clients"] = [client_row(conn.owner) for conn in consumers]
-    row: Row = {
-        "version": version,
-        "health": broker.health,
-        "start_time": start_time,
-        "topics": topics,
-    }
-    if query.include_memory:
-        row["memory"] = memory_row()
-    row["producers"] = _producers(sessions) if query.include_clients else None
-    if broker.draining:
-        row["draining"] = True
-    return row
+class View(NamedTuple):
+    """What a request looks at. Nothing is read before a renderer comes to it, so that a large
+    document can be made in slices (`stats_json.py`, `stats_text.py`)."""
+
+    broker: Broker
+    sessions: dict[int, Session]
+    query: Query
+    start_time: int
 
 
-def _producers(sessions: Iterable[Session]) -> list[Row] | None:
-    return [client_row(session) for session in sessions if session.conn.published] or None
+Clients = Iterator[list[Row]]  # some rows at a time
+Channels = Iterator[tuple[Row, Clients]]
 
 
-# --- text ---
+def walk(view: View, names: list[str]) -> Iterator[tuple[Row, Channels]]:
+    """Each topic's row without channels, and its channels: rows without clients, and those."""
+    for name in names:
+        topic = view.broker.topics.get(name)
+        if topic is not None:
+            channels = broker_stats.chosen_channels(topic, view.query.channel)
+            if channels is not None:
+                yield broker_stats.topic_row(topic, []), _walk_channels(view, channels)
 
 
-def text(document: Row, version_line: str, uptime_ns: int) -> str:
-    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(document["start_time"]))
-    lines = [
-        version_line,
-        f"start_time {started}",
-        f"uptime {format_duration(uptime_ns)}",
-        "",
-        f"Health: {document['health']}",
-    ]
-    if "draining" in document:
-        lines.append("Draining: no publishes are taken, deliveries go on until nothing is left")
-    if "memory" in document:
-        lines += ["", "Memory:"]
-        lines += [f"   {name:<25}\t{value}" for name, value in document["memory"].items()]
-    lines.append("")
-    now_s = int(time.time())
-    topics = document["topics"]
-    lines.append("Topics:" if topics else "Topics: None")
-    for index, topic in enumerate(topics or ()):
-        if index:
-            lines.append("")
-        lines += _topic_lines(topic, now_s)
-    lines.append("")
-    producers = document["producers"]
-    lines.append("Producers:" if producers else "Producers: None")
-    lines += [_producer_line(producer, now_s) for producer in producers or ()]
-    return "\n".join(lines) + "\n"
+def _walk_channels(view: View, channels: list[Channel]) -> Channels:
+    for channel in channels:
+        consumers = channel.consumers if view.query.include_clients else ()
+        clients = client_rows([conn.owner for conn in consumers])
+        yield broker_stats.channel_row(channel, None), clients
 
 
-def _topic_lines(topic: Row, now_s: int) -> list[str]:
-    mark = "*P " if topic["paused"] else "   "
-    lines = [
-        f"{mark}[{topic['topic_name']:<15}] depth: {topic['depth']:<5d} "
-        f"be-depth: {topic['backend_depth']:<5d} msgs: {topic['message_count']:<8d} e2e%: "
-    ]
-    for channel in topic["channels"]:
-        mark = "   *P " if channel["paused"] else "      "
-        lines.append(
-            f"{mark}[{channel['channel_name']:<25}] depth: {channel['depth']:<5d} "
-            f"be-depth: {channel['backend_depth']:<5d} inflt: {channel['in_flight_count']:<4d} "
-            f"def: {channel['deferred_count']:<4d} re-q: {channel['requeue_count']:<5d} "
-            f"timeout: {channel['timeout_count']:<5d} msgs: {channel['message_count']:<8d} e2e%: "
-        )
-        lines += [_client_line(client, now_s) for client in channel["clients"] or ()]
-    return lines
+def client_rows(sessions: list[Session]) -> Iterator[list[Row]]:
+    for at in range(0, len(sessions), CLIENTS_TOGETHER):
+        yield [client_row(session) for session in sessions[at : at + CLIENTS_TOGETHER]]
 
 
-def _client_name(client: Row) -> str:
-    port = client["remote_address"].rpartition(":")[2]
-    name = f"{client['hostname']}:{port} {client['user_agent']}"
-    return f"[V2 {name:<21}]"
-
-
-def _connected(client: Row, now_s: int) -> str:
-    return format_duration(max(0, now_s - client["connect_ts"]) * 1_000_000_000)
-
-
-def _client_line(client: Row, now_s: int) -> str:
-    return (
-        f"        {_client_name(client)} state: {client['state']} "
-        f"inflt: {client['in_flight_count']:<4d} rdy: {client['ready_count']:<4d} "
-        f"fin: {client['finish_count']:<8d} re-q: {client['requeue_count']:<8d} "
-        f"msgs: {client['message_count']:<8d} connected: {_connected(client, now_s)}"
-    )
-
-
-def _producer_line(client: Row, now_s: int) -> str:
-    counts = client["pub_counts"]
-    topics = " ".join(f"{row['topic']}={row['count']}" for row in counts)
-    total = sum(row["count"] for row in counts)
-    return (
-        f"   {_client_name(client)} msgs: {total:<8d} topics: {topics} "
-        f"connected: {_connected(client, now_s)}"
-    )
+def producers(view: View) -> Iterator[list[Row]]:
+    """Every connection that has published, consumers included."""
+    if view.query.include_clients:
+        sessions = view.sessions.values()
+        yield from client_rows([session for session in sessions if session.conn.published])
