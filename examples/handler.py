@@ -1,0 +1,38 @@
+"""Consume with a handler: its exceptions give messages back and slow the consumer down. SIGTERM or
+Ctrl-C ends it in order: what is in hand is finished, the rest goes to other consumers.
+
+python examples/handler.py 127.0.0.1:4150 orders billing
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+from penstock.client import Consumer, Message, Requeue
+
+
+async def handle(message: Message) -> None:
+    if message.body == b"not now" and message.attempts == 1:
+        raise Requeue(0.1, backoff=False)  # nobody's fault: no back-off
+    if message.body == b"poison":
+        raise ValueError("nobody can read this")  # given back, and the consumer backs off
+    print("done:", message.body.decode(), "attempt", message.attempts)
+
+
+async def bury(message: Message) -> None:
+    print("given up:", message.body.decode(), "attempt", message.attempts)
+
+
+async def main(address: str, topic: str, channel: str) -> None:
+    options = {"max_attempts": 2, "requeue_delay_s": 0.1, "backoff_s": 0.1, "auto_touch": True}
+    async with Consumer(topic, channel, address, **options) as consumer:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, consumer.stop)
+        await consumer.run(handle, concurrency=4, on_giving_up=bury)
+    print("finished", consumer.counts.finished)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

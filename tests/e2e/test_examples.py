@@ -1,0 +1,143 @@
+"""The programs in `examples/` run, against real daemons, and print what they should."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from penstock.client import BlockingProducer
+
+from .certificates import Certificates
+from .daemon import Daemon
+from .lookupd import Lookupd, eventually, nsqd
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+END_S_MAX = 30
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("examples") / "data") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def address(daemon: Daemon) -> str:
+    return f"127.0.0.1:{daemon.tcp_port}"
+
+
+def command(name: str, *arguments: str) -> list[str]:
+    return [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+
+
+def run(name: str, *arguments: str) -> list[str]:
+    """The lines that an example prints."""
+    done = subprocess.run(
+        command(name, *arguments), capture_output=True, text=True, timeout=END_S_MAX, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_producer_and_consumer(address: str) -> None:
+    assert run("producer", address, "plain") == ["published 1104"]
+    lines = run("consumer", address, "plain", "c")
+    assert len(lines) == 4
+    assert lines[-1] == "consumed 1104"
+
+
+def test_handler(address: str) -> None:
+    with BlockingProducer(address) as producer:
+        producer.mpub("handled", [b"good", b"not now", b"poison"])
+    program = subprocess.Popen(
+        command("handler", address, "handled", "c"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert program.stdout is not None
+        lines = [program.stdout.readline().strip() for _ in range(3)]
+        program.send_signal(signal.SIGTERM)
+        rest, errors = program.communicate(timeout=END_S_MAX)
+    finally:
+        program.kill()
+        program.communicate()
+    assert program.returncode == 0, errors
+    assert sorted(lines) == [
+        "done: good attempt 1",
+        "done: not now attempt 2",
+        "given up: poison attempt 3",
+    ]
+    assert rest.strip() == "finished 3"
+
+
+def test_blocking(address: str) -> None:
+    assert run("blocking", address, "blocking", "c") == ["one", "two", "three"]
+
+
+def test_discovery(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        lookupd = stack.enter_context(Lookupd(tmp_path / "lookupd"))
+        daemon = stack.enter_context(nsqd(tmp_path / "data", lookupd.address))
+        eventually(lambda: len(lookupd.get("/nodes")["producers"]) == 1)
+        where = f"127.0.0.1:{daemon.tcp_port}"
+        lines = run("discovery", f"127.0.0.1:{lookupd.http_port}", "found", "c")
+        assert lines == [f"published to {where}", f"from {where} one"]
+
+
+def test_another_library(daemon: Daemon, address: str) -> None:
+    http = f"--http=127.0.0.1:{daemon.http_port}"
+    lines = run("publish_and_consume", f"--tcp={address}", http)
+    assert lines[0] == "published: OK"
+    assert len(lines) == 11
+
+
+class AuthServer:
+    """Grants everything to one secret. Runs in this test's loop, beside the example."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        entry = {"topic": ".*", "channels": [".*"], "permissions": ["subscribe", "publish"]}
+        good = f"secret={self._secret}&" in head.split(b" ")[1].decode()
+        body = json.dumps({"ttl": 60, "authorizations": [entry] if good else []}).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        writer.close()
+        await writer.wait_closed()
+
+
+def test_secure(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path / "tls")
+
+    async def story() -> list[str]:
+        server = await asyncio.start_server(AuthServer("hush").serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        flags = [*certificates.flags, "--tls-required", f"--auth-http-address=127.0.0.1:{port}"]
+        loop = asyncio.get_running_loop()
+        daemon = Daemon(tmp_path / "data", *flags)
+        async with server:
+            await loop.run_in_executor(None, daemon.start)
+            try:
+                where = f"127.0.0.1:{daemon.tcp_port}"
+                wanted = ("secure", where, "secret", "c", str(certificates.authority), "hush")
+                return await loop.run_in_executor(None, lambda: run(*wanted))
+            finally:
+                daemon.kill()
+
+    lines = asyncio.run(story())
+    assert lines == ["nobody else can read this", "refused: E_UNAUTHORIZED"]
+
+
+def test_every_example_is_run() -> None:
+    tested = {"producer", "consumer", "handler", "blocking", "discovery", "secure"}
+    tested.add("publish_and_consume")
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
