@@ -62,6 +62,7 @@ def test_publishes_are_refused_and_deliveries_go_on(tmp_path: Path) -> None:
                 "deferred_count": 0,
                 "client_count": 1,
                 "paused": False,
+                "waited_for": True,
             }
         ]
         assert not has_ended(nsqd)
@@ -86,11 +87,37 @@ def test_a_topic_without_a_channel_is_reported_and_waited_for_on_demand(tmp_path
         report = ask(nsqd, query="topics=true")
         assert report["left"] == 1
         assert report["topics"] == [
-            {"topic_name": "t", "depth": 1, "paused": False, "channel_count": 0}
+            {
+                "topic_name": "t",
+                "depth": 1,
+                "paused": False,
+                "channel_count": 0,
+                "waited_for": True,
+            }
         ]
         assert not eventually(lambda: has_ended(nsqd), timeout=0.2)
         assert ask(nsqd)["left"] == 0
         assert eventually(lambda: has_ended(nsqd))
+
+
+def test_what_gives_up_becomes_a_dead_letter_and_is_not_waited_for(tmp_path: Path) -> None:
+    with Running(tmp_path / "data") as nsqd, subscriber(nsqd) as consumer:
+        config = "/channel/config?topic=t&channel=c&max_attempts=1"
+        assert nsqd.request("POST", config).status == 200
+        assert consumer.ask(pub(b"t", b"bad")) == ok()
+        assert ask(nsqd)["left"] == 1
+        consumer.send(b"RDY 1\n")
+        consumer.send(b"REQ %b 0\n" % consumer.message().id)
+        assert eventually(lambda: has_ended(nsqd))
+        nsqd.stop()
+    with Running(tmp_path / "data") as nsqd:
+        assert nsqd.channel("t", "c")["depth"] == 0
+        assert nsqd.channel("t.c.dead", "redrive")["depth"] == 1
+        report = ask(nsqd, "GET")
+        assert (report["left"], report["channels"][0]["waited_for"]) == (0, False)
+        assert ask(nsqd, query="topics=true")["left"] == 1
+        answer = nsqd.request("POST", "/channel/redrive?topic=t&channel=c")
+        assert (answer.status, answer.body) == (409, b'{"message":"FAILED draining"}')
 
 
 def test_a_paused_topic_keeps_it_waiting(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ class DeadLetters:
     def collect(self, channel: Channel) -> None:
         """Take care of what is exhausted, as far as it is not waiting for the next try."""
         context = self._context
-        if channel in self._retries or context.exiting or context.draining:
+        if channel in self._retries or context.exiting:
             return
         records = channel.window.take_exhausted(limits.DEAD_LETTERS_AT_ONCE)
         if not records:
@@ -170,7 +170,7 @@ class DeadLetters:
         self._retries[channel] = None
         for id in ids:
             channel.window.settle_exhausted(id, False)
-        if self._context.exiting or self._context.draining:
+        if self._context.exiting:
             return
         reason = error.reason if isinstance(error, Refused | StorageError) else str(error)
         name = channel.topic.name
@@ -182,6 +182,8 @@ class DeadLetters:
     def redrive(self, channel: Channel, count_max: int, done: RedriveDone) -> None:
         """Send up to `count_max` dead letters of `channel` (0: all that are there now) back to it.
         `done` hears how many, and what went wrong. Raises Refused and NotFound."""
+        if self._context.draining:
+            raise Refused("draining")
         if channel in self._redrives:
             raise Refused(f"a redrive of {channel.topic.name}:{channel.name} is under way")
         dead = self._topics.get(channel.dead_letter_topic)

@@ -35,6 +35,8 @@ from penstock.wire.names import is_ephemeral, is_valid_name
 if TYPE_CHECKING:
     from penstock.broker.deadletters import Letter
 
+DRAINING = "draining"  # the reason of all refusals while a drain goes on
+
 _log = logging.getLogger("penstock.broker")
 
 
@@ -270,8 +272,11 @@ class Topic:
 
     def publish_letters(self, letters: Sequence[Letter], done: PublishDone) -> int:
         """Messages that bring their past along, all into one batch. Returns the index of the first
-        in that batch. Raises Refused when none are taken, also for a moment."""
-        self._check_publish(len(letters), 0)
+        in that batch. Raises Refused when none are taken, also for a moment. A drain is no reason
+        against it: nothing comes in, it only changes its place."""
+        if self.refusal not in ("", DRAINING):
+            raise Refused(self.refusal)
+        self.depth_bound.check(len(letters))
         return self.partition.publish_letters(letters, done)
 
     def append(self, conn: Conn, verb: int, body: bytes, due_ns: int) -> None:
@@ -295,10 +300,8 @@ class Topic:
     def refresh_refusal(self) -> None:
         """Find out anew whether publishes are taken, and tell the kernel."""
         context = self._context
-        if context.exiting or context.draining:
-            self.refusal = "exiting" if context.exiting else "draining"
-        else:
-            self.refusal = self.partition.refusal or context.disk_refusal
+        trouble = "exiting" if context.exiting else self.partition.refusal or context.disk_refusal
+        self.refusal = trouble or (DRAINING if context.draining else "")
         self.tail.refusing = bool(self.refusal)
 
     # --- files ---

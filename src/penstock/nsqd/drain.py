@@ -4,8 +4,9 @@ nothing is left the daemon ends by itself, in order and with exit code 0.
 Left is what a channel has not delivered, has in flight or delayed, and what a paused topic has not
 handed over. A delayed message is durable and due at some time, so a drain waits for it unless it is
 told not to; it comes again after the next start. Messages of a topic without a channel have nobody
-who could take them: they are reported, and waited for only on demand. A channel that is paused or
-has no consumer keeps a drain waiting, and the report says which.
+who could take them, and dead letters wait for a person: both are reported, and waited for only on
+demand. What gives up meanwhile still becomes a dead letter. A channel that is paused or has no
+consumer keeps a drain waiting, and the report says which.
 
 A drain is a wish of this run of the daemon: it can be called off, and a restart knows nothing of
 it.
@@ -21,6 +22,7 @@ from typing import Any
 from penstock import limits
 from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
+from penstock.broker.deadletters import REDRIVE_CHANNEL
 from penstock.broker.topic import Topic
 from penstock.net.api import GET_POST, POST, Answer, HttpError, Parameters, Route, json_response
 from penstock.net.http import Request
@@ -39,7 +41,7 @@ class Drain:
     ) -> None:
         self.state = "off"  # then draining, then done
         self.waits_for_delayed = True
-        self.waits_for_topics = False  # those without channels
+        self.waits_for_topics = False  # those without channels, and dead letters
         self._broker = broker
         self._loop = loop
         self._end = end
@@ -70,11 +72,13 @@ class Drain:
             self._timer.cancel()
             self._timer = None
 
-    def _look_later(self) -> None:
-        self._timer = self._loop.call_later(limits.DRAIN_POLL_NS / limits.SECOND, self._look)
+    def _look_later(self, seconds_min: float = 0.0) -> None:
+        seconds = max(limits.DRAIN_POLL_NS / limits.SECOND, seconds_min)
+        self._timer = self._loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
         self._timer = None
+        began = self._loop.time()
         left = self._left_total()
         if not left:
             self.state = "done"
@@ -85,31 +89,49 @@ class Drain:
         if now >= self._report_at:
             self._report_at = now + limits.DRAIN_REPORT_NS / limits.SECOND
             log.info("DRAIN: %d messages are left", left)
-        self._look_later()
+        # ten thousand topics take a while to look at: no more than a tenth of the time
+        self._look_later(10 * (self._loop.time() - began))
 
     # --- what is left ---
+
+    def _dead_letter_topics(self) -> set[str]:
+        return {
+            channel.dead_letter_topic
+            for topic in self._broker.topics.values()
+            for channel in topic.channels.values()
+            if channel.settings.max_attempts
+        }
+
+    def _waits_for(self, channel: Channel, dead: set[str]) -> bool:
+        is_dead = channel.name == REDRIVE_CHANNEL and channel.topic.name in dead
+        return self.waits_for_topics or not is_dead
+
+    def _waits_for_own(self, topic: Topic) -> bool:
+        return self.waits_for_topics or bool(topic.channels)
 
     def _left(self, channel: Channel) -> int:
         waiting = channel.depth + channel.in_flight
         return waiting + (channel.delayed if self.waits_for_delayed else 0)
 
-    def _left_of_topic(self, topic: Topic) -> int:
-        waits = self.waits_for_topics or bool(topic.channels)
-        own = topic.uncommitted + (topic.depth if waits else 0)
-        return own + sum(self._left(channel) for channel in topic.channels.values())
+    def _left_of_topic(self, topic: Topic, dead: set[str]) -> int:
+        own = topic.uncommitted + (topic.depth if self._waits_for_own(topic) else 0)
+        channels = topic.channels.values()
+        return own + sum(self._left(one) for one in channels if self._waits_for(one, dead))
 
     def _left_total(self) -> int:
-        return sum(self._left_of_topic(topic) for topic in self._broker.topics.values())
+        dead = self._dead_letter_topics()
+        return sum(self._left_of_topic(topic, dead) for topic in self._broker.topics.values())
 
     def report(self) -> dict[str, Any]:
         topics = sorted(self._broker.topics.values(), key=lambda topic: topic.name)
+        dead = self._dead_letter_topics()
         return {
             "state": self.state,
             "waits_for_delayed": self.waits_for_delayed,
             "waits_for_topics": self.waits_for_topics,
             "left": self._left_total(),
             "channels": [
-                _channel_row(channel)
+                _channel_row(channel, self._waits_for(channel, dead))
                 for topic in topics
                 for _, channel in sorted(topic.channels.items())
                 if channel.unfinished
@@ -120,6 +142,7 @@ class Drain:
                     "depth": topic.depth,
                     "paused": topic.paused,
                     "channel_count": len(topic.channels),
+                    "waited_for": self._waits_for_own(topic),
                 }
                 for topic in topics
                 if topic.depth
@@ -127,7 +150,7 @@ class Drain:
         }
 
 
-def _channel_row(channel: Channel) -> dict[str, Any]:
+def _channel_row(channel: Channel, waited_for: bool) -> dict[str, Any]:
     return {
         "topic_name": channel.topic.name,
         "channel_name": channel.name,
@@ -136,6 +159,7 @@ def _channel_row(channel: Channel) -> dict[str, Any]:
         "deferred_count": channel.delayed,
         "client_count": len(channel.consumers),
         "paused": channel.paused,
+        "waited_for": waited_for,
     }
 
 
