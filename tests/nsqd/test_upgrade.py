@@ -126,6 +126,19 @@ def test_commands_may_be_cut_anywhere(
         client.ok()
 
 
+@every_form
+def test_chunks_and_records_may_be_cut_too(
+    port: int, certificates: Certificates, form: dict[str, Any]
+) -> None:
+    with connect(port, certificates, form) as client:
+        for _ in range(20):
+            data = client.encoded(pub_bytes("pieces", b"x" * 50))
+            client.send_raw(data[: len(data) // 2])
+            time.sleep(0.01)  # the first half is read alone
+            client.send_raw(data[len(data) // 2 :])
+            client.ok()
+
+
 def test_what_a_client_says_too_early_is_read_after_the_switch(port: int) -> None:
     """It need not wait for the OK: the stream changes right behind IDENTIFY."""
     with V2Client(port) as client:

@@ -262,16 +262,13 @@ class Link:
         tls, decoder, view = self.tls, self._decoder, self._links.plain
         if decoder is None:
             size = 0 if tls is None else tls.read_into(view)
-            self._backlog = tls is not None and tls.has_input and not tls.ended
+            self._backlog = size > 0 and tls is not None and tls.has_input
             return view[:size]
         data = decoder.read(limits.LINK_BYTES)
-        if not data and tls is not None:
-            size = tls.read_into(view)
+        while not data and tls is not None and (size := tls.read_into(view)):
             decoder.feed(view[:size])
             data = decoder.read(limits.LINK_BYTES)
-            self._backlog = size > 0
-        else:
-            self._backlog = len(data) > 0
+        self._backlog = len(data) > 0
         return data
 
     # --- kernel to socket ---

@@ -44,6 +44,7 @@ def server_context(options: Options) -> ssl.SSLContext | None:
     context.minimum_version = _VERSIONS[options.tls_min_version or "tls1.2"]
     if options.tls_min_version in _RAISED:
         log.warning("tls-min-version: %s is not safe; using tls1.2", options.tls_min_version)
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a handshake costs us more than the client
     _load_certificate(context, options)
     if options.tls_root_ca_file:
         _load_authorities(context, options.tls_root_ca_file)

@@ -1,0 +1,273 @@
+"""A link between a socket pair and a real engine, without a daemon: back-pressure, and its ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import time
+import zlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import trustme
+
+from penstock import limits
+from penstock.kernel import Engine, Event
+from penstock.net import link as link_module
+from penstock.net.link import Link, Links
+from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
+from penstock.wire.frames import encode_frame, take_frames
+
+PATIENCE_S = 10.0
+
+
+class World:
+    """An engine with one client, whose connection is halted at IDENTIFY and has become a link."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.engine = Engine(1 << 20, 5 << 20, 2500)
+        self.links = Links(self.loop, self.engine, self.soon)
+        self.events: list[tuple[Any, ...]] = []
+        ours, self.peer = socket.socketpair()
+        ours.setblocking(False)
+        self.peer.setblocking(False)
+        self.peer.sendall(b"  V2IDENTIFY\n")
+        self.conn = self.engine.open(ours.detach())
+        self.turn()
+        self.link = self.links.adopt(self.conn)
+
+    def soon(self) -> None:
+        self.loop.call_soon(self.turn)
+
+    def turn(self) -> None:
+        self.events += self.engine.poll(time.monotonic_ns())
+        self.events += self.engine.flush(time.monotonic_ns(), time.time_ns())
+        conns = self.engine.dirty_detached()
+        if conns:
+            self.links.serve(conns)
+        elif self.links.again:
+            self.links.serve([])
+
+    def close(self) -> None:
+        self.links.abort()
+        self.engine.close()
+        self.peer.close()
+
+    @property
+    def closed(self) -> bool:
+        return any(event[0] == Event.CLOSED for event in self.events)
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not done():
+            assert time.monotonic() < deadline_s, "it does not come about"
+            self.turn()
+            await asyncio.sleep(0.001)
+
+    def received(self) -> bytes:
+        try:
+            return self.peer.recv(1 << 20)
+        except BlockingIOError:
+            return b""
+
+
+def in_loop(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        world = World()
+        try:
+            await story(world)
+        finally:
+            world.close()
+
+    asyncio.run(run())
+
+
+def deflated(link: Link) -> None:
+    link.compress(DeflateEncoder(6), DeflateDecoder())
+    link.open()
+
+
+def sync_flushed(data: bytes) -> bytes:
+    stream = zlib.compressobj(1, zlib.DEFLATED, -15)
+    return stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH)
+
+
+def test_what_was_queued_before_goes_out_as_it_is() -> None:
+    async def story(world: World) -> None:
+        world.conn.reply(0, b"in the clear")
+        deflated(world.link)
+        world.conn.reply(0, b"compressed")
+        inflate = zlib.decompressobj(-15)
+        data = b""
+        await world.until(lambda: world.conn.unsent == 0)
+        data = world.received()
+        plain = inflate.decompress(data)
+        assert plain == encode_frame(0, b"in the clear") + encode_frame(0, b"compressed")
+
+    in_loop(story)
+
+
+def test_a_halted_connection_is_not_read() -> None:
+    """Its client can send what fits the socket, and no more, however small it is compressed."""
+
+    async def story(world: World) -> None:
+        deflated(world.link)
+        stream = sync_flushed(b"FIRST\n" + bytes(64 << 20))
+        world.conn.resume()
+        sent = 0
+        world.events.clear()
+
+        def send() -> bool:
+            nonlocal sent
+            try:
+                sent += world.peer.send(stream[sent : sent + 4096])
+            except BlockingIOError:
+                return True
+            return sent == len(stream)
+
+        await world.until(send)
+        await world.until(lambda: bool(world.events))
+        assert [event[0] for event in world.events] == [Event.LINE]
+        for _ in range(20):
+            world.turn()
+            await asyncio.sleep(0)
+        assert not world.conn.reading
+        held = world.link._decoder
+        assert isinstance(held, DeflateDecoder)
+        assert len(held._input) <= limits.LINK_BYTES
+
+    in_loop(story)
+
+
+def test_a_halted_connection_goes_on_where_it_stood() -> None:
+    async def story(world: World) -> None:
+        deflated(world.link)
+        world.conn.resume()
+        commands = b"".join(b"C%d " % number + bytes(10_000) + b"\n" for number in range(200))
+        world.events.clear()
+        world.peer.send(sync_flushed(commands))
+        for number in range(200):
+            await world.until(lambda: bool(world.events))
+            (event,) = world.events
+            assert event[2][0] == b"C%d" % number
+            world.events.clear()
+            world.conn.resume()
+
+    in_loop(story)
+
+
+def test_output_stays_with_the_kernel_while_the_socket_is_full() -> None:
+    async def story(world: World) -> None:
+        world.link.open()
+        noise = bytes(range(256)) * 4096
+        for _ in range(8):
+            world.conn.reply(0, noise)
+            for _ in range(5):
+                world.turn()
+                await asyncio.sleep(0)
+        assert world.conn.unsent > 1 << 20
+        received = bytearray()
+
+        def read() -> bool:
+            received.extend(world.received())
+            return len(received) == 8 * (len(noise) + 8)
+
+        await world.until(read)
+        assert [len(frame.data) for frame in take_frames(received)] == [len(noise)] * 8
+
+    in_loop(story)
+
+
+def test_a_client_that_cannot_be_reached_is_cut() -> None:
+    async def story(world: World) -> None:
+        world.link.open()
+        for _ in range(20):
+            world.conn.reply(0, bytes(1 << 20))
+        await asyncio.sleep(0)
+        world.turn()
+        world.conn.close()
+        await world.until(lambda: world.closed and not world.links.by_serial)
+        size = 0
+        while data := world.peer.recv(1 << 20):
+            size += len(data)
+        assert 0 < size < 20 << 20  # what was in the socket is all it gets
+
+    in_loop(story)
+
+
+def test_last_words_arrive_and_a_talkative_client_is_cut_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link_module, "DRAIN_BYTES_MAX", 1 << 20)
+
+    async def story(world: World) -> None:
+        deflated(world.link)
+        world.conn.reply(1, b"E_INVALID last words")
+        world.conn.close_after_flush()
+        await world.until(lambda: world.closed)
+        words = zlib.decompressobj(-15).decompress(world.received())
+        assert words == encode_frame(1, b"E_INVALID last words")
+        assert world.links.by_serial  # half closed, and read
+
+        def send() -> bool:
+            try:
+                world.peer.send(bytes(1 << 16))
+            except BlockingIOError:
+                return False
+            except (BrokenPipeError, ConnectionResetError):
+                return True
+            return False
+
+        await world.until(send)
+        assert not world.links.by_serial
+
+    in_loop(story)
+
+
+def test_a_client_that_hangs_up_while_it_is_quiet() -> None:
+    async def story(world: World) -> None:
+        world.peer.close()
+        world.link.secure(server_context(), lambda failure: None)
+        await world.until(lambda: world.closed and not world.links.by_serial)
+
+    in_loop(story)
+
+
+def server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("localhost").configure_cert(context)
+    return context
+
+
+def test_an_end_from_our_side_during_the_handshake() -> None:
+    async def story(world: World) -> None:
+        said: list[str] = []
+        world.link.secure(server_context(), said.append)
+        world.conn.close_after_flush()
+        await world.until(lambda: world.closed and not world.links.by_serial)
+        assert said == []
+
+    in_loop(story)
+
+
+def test_a_fault_of_the_program_costs_one_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr(DeflateDecoder, "read", fail)
+
+    async def story(world: World) -> None:
+        deflated(world.link)
+        world.conn.resume()
+        world.peer.send(b"x")
+        await world.until(lambda: world.closed and not world.links.by_serial)
+
+    with caplog.at_level(logging.ERROR, "penstock.net"):
+        in_loop(story)
+    assert "on purpose" in caplog.text
