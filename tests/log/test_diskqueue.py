@@ -152,9 +152,16 @@ def test_what_was_written_is_read(given_records: list[Record], file_bytes_max: i
     assert (queue.tally.bad_bytes, queue.tally.notes) == (0, [])
 
 
+def test_a_file_ends_with_the_record_that_takes_it_past_its_maximum(queue: Queue) -> None:
+    write_queue(queue.disk, "/old", "t", records(range(5)), file_bytes_max=78)
+    sizes = [queue.disk.size(f"/old/{name}") for name in queue.files().data.values()]
+    assert sizes == [3 * 39, 2 * 39]
+    assert queue.disk.content("/old/t.diskqueue.meta.dat") == b"5\n0,0\n1,78\n"
+
+
 def test_reading_begins_where_nsqd_stopped(queue: Queue) -> None:
     given_records = records(range(9))
-    write_queue(queue.disk, "/old", "t", given_records, file_bytes_max=120)
+    write_queue(queue.disk, "/old", "t", given_records, file_bytes_max=116)
     size = len(encode_record(given_records[0]))
     queue.put("t.diskqueue.meta.dat", format_meta(Meta(5, 1, size, 2, 3 * size)))
     assert queue.read() == given_records[4:]

@@ -228,7 +228,11 @@ def encode_record(record: Record) -> bytes:
 
 
 class QueueWriter:
-    """Makes one queue anew, as nsqd would have. All of it counts only after `close`."""
+    """Makes one queue anew, as nsqd would have. All of it counts only after `close`.
+
+    A file ends with the record that takes it past its maximum: older nsqds know only by that
+    where one ends, and newer ones look at its size.
+    """
 
     def __init__(
         self, disk: Disk, directory: str, name: str, file_bytes_max: int = FILE_BYTES_MAX
@@ -246,8 +250,7 @@ class QueueWriter:
 
     def put(self, record: Record) -> None:
         data = encode_record(record)
-        end = self._position + self._gathered_bytes
-        if end > 0 and end + len(data) > self._file_bytes_max:
+        if self._position + self._gathered_bytes > self._file_bytes_max:
             self._finish_file()
             self._number += 1
             self._position = 0
