@@ -63,6 +63,7 @@ class Watch:
 
     def __enter__(self) -> Watch:
         self._ask(self._daemon)
+        self._said = len(self._daemon.stderr())
         self._before = resident_bytes(self._daemon)
         self._thread.start()
         return self
@@ -76,7 +77,7 @@ class Watch:
         assert self._faults == []
         assert self.asked > 0
         assert self.slowest_s <= ANSWER_S_MAX, f"an answer took {self.slowest_s:.2f} s"
-        said = self._daemon.stderr()
+        said = self._daemon.stderr()[self._said :]
         assert "Traceback" not in said, said[-4000:]
         assert "a fault" not in said, said[-4000:]
         grown = resident_bytes(self._daemon) - self._before

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import socket
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +23,7 @@ from e2e.v2client import V2Client
 from penstock import limits
 from penstock.kernel import load
 from penstock.nsqd.options import read_options
+from penstock.wire.snappy import SnappyEncoder
 
 from . import hostile
 from .siege import (
@@ -80,6 +82,34 @@ def test_upgrades_that_are_not_kept_to(daemon: Daemon) -> None:
 
     with Watch(daemon):
         assert besiege(daemon.tcp_port, script, lambda heard: None, FUZZ_S / 2) > 5
+
+
+def compressed(rng: random.Random, data: bytes, name: bytes) -> bytes:
+    """As a client would send it, in several pieces; some of it damaged."""
+    if name == b"snappy":
+        encoder = SnappyEncoder()
+        stream = b"".join(encoder.encode(piece) for piece in hostile.pieces(rng, data))
+    else:
+        deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
+        stream = b"".join(
+            deflate.compress(piece) + deflate.flush(zlib.Z_SYNC_FLUSH)
+            for piece in hostile.pieces(rng, data)
+        )
+    return hostile.damaged(rng, stream) if rng.random() < 0.5 else stream
+
+
+def test_compressed_streams_damaged_inside_and_outside(daemon: Daemon) -> None:
+    ids = ids_of(daemon)
+
+    def script(rng: random.Random) -> list[bytes]:
+        name = rng.choice([b"snappy", b"deflate"])
+        body = b'{"feature_negotiation":true,"%b":true}' % name
+        said = hostile.conversation(rng, ids)[4:]  # without the magic
+        stream = b"  V2IDENTIFY\n" + hostile.sized(body)
+        return [stream, *hostile.pieces(rng, compressed(rng, said, name))]
+
+    with Watch(daemon):
+        assert besiege(daemon.tcp_port, script, lambda heard: None) > 5
 
 
 def test_raw_bytes(daemon: Daemon) -> None:

@@ -134,7 +134,8 @@ class Play:
                 assert heard(self.client.frame()) == probed
             case "waiting":
                 for _ in range(2):  # whatever came before has been read by then
-                    self.other.pub("probe", b"x")
+                    self.other.command("IDENTIFY", b"{}")
+                    self.other.ok()
                 assert not select.select([self.client.socket], [], [], 0.005)[0]
 
 

@@ -35,6 +35,8 @@ class Upgrades:
     def start(self, session: Session, done: Callable[[str], None]) -> None:
         """`done` is called once, now or later, with why it failed, or with nothing. Not at all
         when the connection ends before."""
+        if session.conn.ended:  # while its IDENTIFY was read
+            return
         link = session.link = self._links.adopt(session.conn)
 
         def shaken(failure: str) -> None:
