@@ -244,6 +244,16 @@ def test_two_sets_of_data(disk: SimDisk, kernel: SimpleNamespace) -> None:
         open_world(disk, kernel)
 
 
+def test_an_nsqd_that_was_started_by_mistake(disk: SimDisk, kernel: SimpleNamespace) -> None:
+    """It has left an nsqd.dat without topics."""
+    open_world(disk, kernel).close()
+    write_file(disk, PATH, "nsqd.dat", b'{"topics":[],"version":"1.3.0"}')
+    world = open_world(disk, kernel)
+    assert everything(world) == expected(SEVERAL)
+    world.close()
+    assert "nsqd.dat" in disk.listdir(PATH)
+
+
 def test_nsqd_has_run_between_commit_and_end(disk: SimDisk, kernel: SimpleNamespace) -> None:
     fault = disk.inject(Fault("rename", path_part="takeover.tmp", skip=4))
     with pytest.raises(StorageError):

@@ -14,6 +14,7 @@ COMMIT is `takeover.json`, ASIDE is `nsqd-old/` (`nsqd-old-2/` and so on when th
 | COMMIT, no BUILD, some of OLD | interrupted in step 5 | steps 5 and 6 |
 | COMMIT, no BUILD, no OLD | interrupted before step 6 | step 6 |
 | OLD and topics of ours, no COMMIT | two sets of data | refused: nobody can say which is newer |
+| the same, but OLD names no topic | nsqd was started here by mistake | OLD is left alone |
 | COMMIT, but OLD has changed | nsqd ran in between | refused: it may hold new messages |
 
 1. Look: the lock of nsqd itself is taken (`flock` on the directory), so that none is running. An
@@ -116,6 +117,9 @@ class Takeover:
         files = list_old_files(disk.listdir(self._source))
         if not files:
             return None
+        if self._has_topics() and not look(disk, self._source, files).topics:
+            _log.warning("%s: nsqd's files name no topic, and are left alone", self._source)
+            return None
         with _Held(lock_source(disk, self._source)):
             self._clear_the_way()
             report = self._build(files)
@@ -123,10 +127,14 @@ class Takeover:
             self._finish(report)
         return report
 
+    def _has_topics(self) -> bool:
+        path = self._topics_path
+        return self._disk.is_directory(path) and bool(self._disk.listdir(path))
+
     def _clear_the_way(self) -> None:
         if not self._disk.is_directory(self._topics_path):
             return
-        if self._disk.listdir(self._topics_path):
+        if self._has_topics():
             raise StorageError(
                 self._target,
                 "there are topics of Penstock and files of an official nsqd (nsqd.dat, "
