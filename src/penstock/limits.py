@@ -104,6 +104,7 @@ FETCH_CONNECT_NS = 2 * SECOND  # --http-client-connect-timeout
 FETCH_REQUEST_NS = 5 * SECOND  # --http-client-request-timeout
 FETCH_BYTES_MAX = 64 * MIB  # an answer that is read: the stats of a node with 10,000 topics
 FETCH_READ_BYTES = 64 * KIB  # of it at a time
+LOOKUP_TOPICS_MAX = 256  # new topics whose channels are asked for at a time; others wait their turn
 LOOKUP_CHANNELS_MAX = 1000  # taken from one lookupd for a new topic: a garbled answer fills no disk
 
 # --- long connections that are mostly silent ---

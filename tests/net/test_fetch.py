@@ -28,6 +28,7 @@ class Server:
         self.replies = list(replies)
         self.requests: list[bytes] = []
         self.url = ""
+        self.connections = 0
 
     async def __aenter__(self) -> Server:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -39,6 +40,7 @@ class Server:
         await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         while self.replies:
             try:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -185,6 +187,25 @@ def test_gather_keeps_the_order_and_the_failures() -> None:
         assert isinstance(found[1], FetchFailed)
 
     check(OK_JSON, test=test, tls=ssl.create_default_context())
+
+
+@pytest.mark.parametrize(("keeps", "count"), [(True, 1), (False, 2)])
+def test_connections_are_kept_or_not(keeps: bool, count: int) -> None:
+    async def test(fetcher: Fetcher, server: Server) -> None:
+        await fetcher.get_json(server.url)
+        await fetcher.post_json(server.url)
+        assert server.connections == count
+
+    check(OK_JSON, OK_JSON, test=test, keeps_connections=keeps)
+
+
+def test_an_endless_redirect_shows_no_secret() -> None:
+    async def test(fetcher: Fetcher, server: Server) -> None:
+        error = await failure(fetcher, server.url + "/?secret=s3cret")
+        assert "s3cret" not in str(error)
+
+    head = b"HTTP/1.1 302 Found\r\nLocation: /x?token=s3cret\r\nContent-Length: 0\r\n\r\n"
+    check(*[head] * 20, test=test)
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,14 @@ def test_a_directory_has_one_daemon(tmp_path: Path) -> None:
     assert not first.daemon.broker.topics
 
 
+def test_a_lookupd_address_that_is_none_fails_the_start(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ConfigError, match="lookupd-tcp-address: '127"),
+        Running(tmp_path, "--lookupd-tcp-address=127.0.0.1:x"),
+    ):
+        pass
+
+
 def test_a_missing_directory_and_a_bad_address(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="does not exist"), Running(tmp_path, "--data-path=/no"):
         pass

@@ -279,6 +279,17 @@ def test_one_that_stays_away_is_one_line(caplog: pytest.LogCaptureFixture) -> No
     assert caplog.text.count("connecting - ") == 1
 
 
+def test_a_host_name_that_cannot_be_one(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(world: World) -> None:
+        world.lookups.set_addresses(["a..b:1", "x" * 300 + ":1", "/no/such/socket"])
+        world.lookups.start(IDENTITY)
+        peers = list(world.lookups.peers.values())
+        await until(lambda: all(peer._failures >= 2 for peer in peers))
+
+    run(test)
+    assert caplog.text.count("connecting - ") == 3
+
+
 def test_pauses_grow_to_their_bound() -> None:
     async def test(world: World) -> None:
         world.lookups.set_addresses(["127.0.0.1:1"])

@@ -96,6 +96,14 @@ def test_answers(shared: Running, target: str, body: bytes) -> None:
         assert headers["Content-Type"] == "application/json; charset=utf-8"
 
 
+def test_profiles(shared: Running) -> None:
+    for path in ("", "/cmdline", "/goroutine", "/heap", "/threadcreate", "/block", "/symbol"):
+        assert shared.request("GET", f"/debug/pprof{path}")[0] == 200
+    status, _, headers = shared.request("GET", "/debug/pprof/")
+    assert (status, headers["Location"]) == (301, "/debug/pprof")
+    assert shared.request("POST", "/debug/freememory")[0] == 404
+
+
 @pytest.mark.parametrize(
     "target", ["/topic/delete?topic=none", "/topic/delete?topic=", "/topic/delete?topic=*",
                "/topic/tombstone?topic=none&node=x", "/topic/create?topic=known",

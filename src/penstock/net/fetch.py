@@ -48,11 +48,15 @@ class Fetcher:
         request_timeout_ns: int = limits.FETCH_REQUEST_NS,
         tls: ssl.SSLContext | None = None,
         answer_bytes_max: int = limits.FETCH_BYTES_MAX,
+        keeps_connections: bool = True,
     ) -> None:
+        """Who asks rarely keeps no connection: a server hangs up on idle ones, and a POST that runs
+        into that cannot just be sent again."""
         self._connect_timeout_ns = connect_timeout_ns
         self._request_timeout_ns = request_timeout_ns
         self.tls = tls  # may be set until the first request
         self._answer_bytes_max = answer_bytes_max
+        self._keeps_connections = keeps_connections
         self._session: aiohttp.ClientSession | None = None
 
     def prepare(self) -> None:
@@ -135,7 +139,11 @@ class Fetcher:
             import aiohttp
 
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=True if self.tls is None else self.tls),
+                connector=aiohttp.TCPConnector(
+                    ssl=True if self.tls is None else self.tls,
+                    limit=0,  # waiting for a free connection would count as time of the request
+                    force_close=not self._keeps_connections,
+                ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(
                     total=self._request_timeout_ns / limits.SECOND,
@@ -180,10 +188,18 @@ def _message(answer: Fetched) -> str:
 
 
 def _reason(error: Exception, url: str) -> str:
-    """What went wrong, in the words of the library unless they repeat the URL."""
+    """What went wrong, in the words of the library unless they may repeat the URL, or one that the
+    server has made from it."""
+    import aiohttp
+
     text = str(error)
     query = url.partition("?")[2]
-    names_url = url in text or "@" in url or (bool(query) and query in text)
+    names_url = (
+        isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL)
+        or url in text
+        or "@" in url
+        or (bool(query) and query in text)
+    )
     return type(error).__name__ if names_url or not text else text
 
 

@@ -119,7 +119,9 @@ class Daemon:
         self._offer = make_offer(options)
         clock = self._clock
         self._fetcher = Fetcher(
-            options.http_client_connect_timeout_ns, options.http_client_request_timeout_ns
+            options.http_client_connect_timeout_ns,
+            options.http_client_request_timeout_ns,
+            keeps_connections=False,
         )
         self.lookups = Lookups(lambda: all_names(self.broker.topics))
         self.broker.on_topic_changed.append(self.lookups.on_topic_changed)

@@ -167,7 +167,7 @@ class Peer:
                     await self._loop.create_connection(self._new_link, address.host, address.port)
         except TimeoutError:
             self._failed("connecting - timed out")
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
             self._failed(f"connecting - {error}")
 
     def _new_link(self) -> Link:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 
 from penstock.errors import PenstockError
+from penstock.net import debug
 from penstock.net.api import Api, HttpError
 from penstock.nsqd import (
     routes_about,
     routes_config,
-    routes_debug,
     routes_publish,
     routes_verbs,
 )
@@ -32,7 +32,7 @@ class Routes(Api):
             **routes_publish.table(ground, self.guard),
             **routes_verbs.table(ground, self.guard),
             **routes_config.table(ground),
-            **routes_debug.table(),
+            **debug.table(),
         }
 
     def error_of(self, error: PenstockError) -> HttpError:

@@ -47,6 +47,7 @@ class TopicMaker:
         self._soon = soon
         self._waiting: dict[str, list[Done]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(limits.LOOKUP_TOPICS_MAX)
 
     def topic(self, name: str, done: Done) -> None:
         """Call `done` with the topic, or with why there is none: at once, or once the lookups
@@ -91,7 +92,8 @@ class TopicMaker:
     async def _look_up(self, name: str, addresses: list[str]) -> None:
         found: Found = Refused("exiting")
         try:
-            channels = await self._channels(name, addresses)
+            async with self._turns:
+                channels = await self._channels(name, addresses)
             found = self._make(name, channels)
         except PenstockError as error:
             found = error

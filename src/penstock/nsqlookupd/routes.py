@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock import __version__
 from penstock.errors import PenstockError
+from penstock.net import debug
 from penstock.net.api import (
     EMPTY,
     GET,
@@ -42,7 +43,9 @@ class Routes(Api):
         super().__init__(log, mono_ns, quiet=frozenset(("/metrics",)))
         self._registry = registry
         self._connection_count = connection_count
+        profiles = debug.table()
         self.table = {
+            **{path: profiles[path] for path in profiles if path.startswith("/debug/pprof")},
             "/ping": Route(GET, at_once(lambda parameters: Response(200, b"OK", TEXT))),
             "/info": Route(GET, at_once(lambda parameters: json_response(_INFO))),
             "/topics": Route(GET, at_once(self._topics)),
@@ -57,6 +60,7 @@ class Routes(Api):
             "/channel/create": Route(POST, at_once(self._channel_create)),
             "/channel/delete": Route(POST, at_once(self._channel_delete)),
         }
+        del self.table["/debug/pprof/"]  # a redirect, as in NSQ; nsqd has it the other way round
 
     def error_of(self, error: PenstockError) -> HttpError:
         return HttpError(503, f"FAILED {error}")  # too many names
