@@ -97,6 +97,21 @@ def make_offer(options: Options) -> Offer:
     )
 
 
+def default_settings(options: Options) -> Settings:
+    """What holds for a client that has not identified itself."""
+    return Settings(
+        client_id="",
+        hostname="",
+        user_agent="",
+        heartbeat_ns=limits.HEARTBEAT_NS,
+        output_bytes=limits.OUTPUT_BUFFER_BYTES,
+        output_timeout_ns=options.output_buffer_timeout_ns,
+        sample_rate=0,
+        message_timeout_ns=options.msg_timeout_ns,
+        deflate_level=min(6, options.max_deflate_level),
+    )
+
+
 class Daemon:
     """`start`, then wait for `ended` (an exit code), then `stop`."""
 
@@ -161,17 +176,7 @@ class Daemon:
         self._acceptor: Acceptor | None = None
         self._web = Web(self._loop)
         self._housekeeping: asyncio.TimerHandle | None = None
-        self._default_settings = Settings(
-            client_id="",
-            hostname="",
-            user_agent="",
-            heartbeat_ns=limits.HEARTBEAT_NS,
-            output_bytes=limits.OUTPUT_BUFFER_BYTES,
-            output_timeout_ns=options.output_buffer_timeout_ns,
-            sample_rate=0,
-            message_timeout_ns=options.msg_timeout_ns,
-            deflate_level=min(6, options.max_deflate_level),
-        )
+        self._default_settings = default_settings(options)
 
     # --- start ---
 
