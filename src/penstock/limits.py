@@ -56,6 +56,7 @@ DISK_FREE_BYTES_MIN = 256 * MIB  # --min-disk-free: publishes are refused below 
 DISK_CHECK_EVERY_NS = 1 * SECOND  # how often free disk is looked at
 SYNC_THREADS = 4  # partitions whose fdatasync runs side by side
 SYNC_AT_ONCE_NS = 1 * MS  # while syncs typically take less, an awaited one runs in the loop
+SYNC_BUCKETS_NS = tuple(n * 100_000 for n in (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000))
 SYNC_EVERY_COUNT = 2500  # --sync-every, durability `os`: messages between fsyncs
 SYNC_PAUSE_NS = 50 * MS  # least time between two fsyncs by count: thousands a second cost 30 % CPU
 SYNC_TIMEOUT_NS = 2 * SECOND  # --sync-timeout, durability `os`: time between fsyncs

@@ -149,8 +149,8 @@ def test_the_keys_of_nsq(tmp_path: Path) -> None:
 
 
 def test_flags_without_effect_are_named_once_when_they_ask_for_something() -> None:
-    options = read_options(["-snappy", "-deflate=true", "-statsd-address=a:1"], {})
-    assert options.without_effect == ("statsd-address",)
+    options = read_options(["-snappy", "-deflate=true", "-max-bytes-per-file=1"], {})
+    assert options.without_effect == ("max-bytes-per-file",)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ class Channel:
         self.consumers: list[Conn] = []
         self.subscriptions = 0  # how many there have been since the start
         self.deleted = False
+        self._delivered_to_gone = 0  # to consumers that have left
         self.settings = ChannelSettings()
         self.dead_letter_count = 0  # since the start
         self._trim_end = window.tail.handed_end
@@ -57,6 +58,7 @@ class Channel:
         if conn not in self.consumers:
             return
         self.consumers.remove(conn)
+        self._delivered_to_gone += conn.message_count
         if conn.window is self.window:
             conn.leave()
         if self.ephemeral and not self.consumers and not self.deleted:
@@ -154,6 +156,11 @@ class Channel:
         window = self.window
         below_memory = min(window.tail.memory_start, window.tail.handed_end) - window.next
         return max(0, min(below_memory, window.depth))
+
+    @property
+    def delivery_count(self) -> int:
+        """Messages sent to consumers since the start, those sent again counted again."""
+        return self._delivered_to_gone + sum(conn.message_count for conn in self.consumers)
 
     @property
     def in_flight(self) -> int:

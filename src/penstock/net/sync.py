@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -31,12 +32,33 @@ class Job(Protocol):
     def run(self) -> None: ...
 
 
+class SyncTimes:
+    """How long syncs took, as a histogram. Every thread adds to it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = [0] * (len(limits.SYNC_BUCKETS_NS) + 1)
+        self._total_ns = 0
+
+    def note(self, took_ns: int) -> None:
+        bucket = bisect_left(limits.SYNC_BUCKETS_NS, took_ns)
+        with self._lock:
+            self._counts[bucket] += 1
+            self._total_ns += took_ns
+
+    def read(self) -> tuple[list[int], int]:
+        """The count in each bucket, the last for what is longer than any; and all time."""
+        with self._lock:
+            return list(self._counts), self._total_ns
+
+
 class SyncPool:
     def __init__(self, wake: Callable[[], None], threads: int = limits.SYNC_THREADS) -> None:
         self._wake = wake
         self._waiting: SimpleQueue[Job | None] = SimpleQueue()
         self.done: deque[tuple[Job, BaseException | None]] = deque()
         self._ended = threading.Condition()
+        self.times = SyncTimes()
         self._typical_ns = limits.SYNC_AT_ONCE_NS  # a disk has to show that it is quick
         self._out = 0  # submitted and not yet taken; only the loop's thread counts
         self._threads = [
@@ -62,6 +84,7 @@ class SyncPool:
             return caught
         finally:
             took_ns = time.perf_counter_ns() - start_ns
+            self.times.note(took_ns)
             self._typical_ns += (took_ns - self._typical_ns) // LESSON
         return None
 

@@ -40,7 +40,7 @@ from penstock.net.sync import SyncPool
 from penstock.net.turn import Turn
 from penstock.nsqd.auth import Auth
 from penstock.nsqd.drain import Drain, drain_routes
-from penstock.nsqd.ground import Ground, Identity
+from penstock.nsqd.ground import Ground, Identity, Refusals
 from penstock.nsqd.lookups import Lookups, all_names
 from penstock.nsqd.options import Options
 from penstock.nsqd.protocol import Protocol
@@ -48,6 +48,7 @@ from penstock.nsqd.routes import Routes
 from penstock.nsqd.routes_channels import channel_routes
 from penstock.nsqd.routes_topics import topic_routes
 from penstock.nsqd.session import Session, Shell
+from penstock.nsqd.statsd import Statsd, StatsdOptions, check_address, expand_prefix
 from penstock.nsqd.tls import client_context, server_context
 from penstock.nsqd.topics import TopicMaker
 from penstock.nsqd.upgrade import Upgrades
@@ -114,6 +115,8 @@ def default_settings(options: Options) -> Settings:
 
 class Daemon:
     """`start`, then wait for `ended` (an exit code), then `stop`."""
+
+    statsd: Statsd | None = None  # from the start on
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -193,6 +196,7 @@ class Daemon:
             self.lookups.set_addresses(self.options.lookupd_tcp_address)
             if self.lookups.addresses or self.auth.required:
                 self._fetcher.prepare()
+            check_address(self.options.statsd_address)
             self.upgrades.context = server_context(self.options)
             self._fetcher.tls = client_context(self.options)
             tcp = self._listen(self.options.tcp_address, "tcp-address", undo)
@@ -211,6 +215,8 @@ class Daemon:
             await self._serve_http(http, https)
             self._keep_house()
             self.lookups.start(self._lookup_identity())
+            self.statsd = Statsd(self.broker, self._statsd_options())
+            self.statsd.start()
             undo.pop_all()
 
     def _listen(self, text: str, name: str, undo: ExitStack) -> socket.socket:
@@ -236,6 +242,17 @@ class Daemon:
             await self._web.serve(https, routes, self.upgrades.context)
             log.info("HTTPS: listening on %s", self.https_address)
 
+    def _statsd_options(self) -> StatsdOptions:
+        options, port = self.options, self._identity().http_port
+        return StatsdOptions(
+            address=options.statsd_address,
+            interval_ns=options.statsd_interval_ns,
+            prefix=expand_prefix(options.statsd_prefix, options.broadcast_address, port),
+            packet_bytes=options.statsd_udp_packet_size,
+            memory=options.statsd_mem_stats,
+            exclude_ephemeral=options.statsd_exclude_ephemeral,
+        )
+
     def _routes(self) -> Routes:
         routes = Routes(
             Ground(
@@ -248,6 +265,9 @@ class Daemon:
                 wall_ns=self._clock.wall_ns,
                 soon=self.turn.soon,
                 set_lookupds=self.lookups.set_addresses,
+                sync_times=self._pool.times,
+                http_connections=lambda: len(self._web.connections),
+                refusals=Refusals(),
             )
         )
         routes.table |= topic_routes(self.broker, self.turn.soon) | drain_routes(self.drain)
@@ -334,6 +354,8 @@ class Daemon:
             self._housekeeping.cancel()
         self._close_listeners()
         await self.lookups.stop()
+        if self.statsd is not None:
+            await self.statsd.stop()
         if not self.broken:
             self.broker.exiting = True
             await self.topics.stop()

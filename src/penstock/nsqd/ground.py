@@ -18,6 +18,7 @@ from penstock.wire.names import is_valid_name
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.net.sync import SyncTimes
     from penstock.nsqd.options import Options
     from penstock.nsqd.protocol import Protocol
     from penstock.nsqd.topics import Found, TopicMaker
@@ -36,6 +37,13 @@ class Identity(NamedTuple):
     hostname: str
 
 
+class Refusals:
+    """Publishes over HTTP that the broker would not take, or could not store."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Ground(NamedTuple):
     broker: Broker
     topics: TopicMaker
@@ -46,6 +54,9 @@ class Ground(NamedTuple):
     wall_ns: Callable[[], int]
     soon: Callable[[], None]  # have a turn run: something was left to do
     set_lookupds: Callable[[Sequence[str]], None]  # addresses of nsqlookupds, changed while running
+    sync_times: SyncTimes
+    http_connections: Callable[[], int]
+    refusals: Refusals
 
 
 def with_topic(

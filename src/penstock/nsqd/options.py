@@ -138,12 +138,12 @@ FLAGS: tuple[Flag, ...] = (
     Flag("auth-http-request-method", Kind.STRING, "get", "how auth servers are asked",
          choices=("get", "post")),
     # metrics
-    Flag("statsd-address", Kind.STRING, "", "UDP <addr>:<port> of a statsd daemon", effect=LATER),
-    Flag("statsd-interval", Kind.DURATION, 60 * SECOND, "between pushes", effect=LATER),
-    Flag("statsd-mem-stats", Kind.BOOL, True, "push memory figures", effect=LATER),
-    Flag("statsd-prefix", Kind.STRING, "nsq.%s", "prefix of keys", effect=LATER),
-    Flag("statsd-udp-packet-size", Kind.INT, 508, "bytes of a packet", effect=LATER),
-    Flag("statsd-exclude-ephemeral", Kind.BOOL, False, "leave ephemerals out", effect=LATER),
+    Flag("statsd-address", Kind.STRING, "", "UDP <addr>:<port> of a statsd daemon"),
+    Flag("statsd-interval", Kind.DURATION, 60 * SECOND, "between pushes to statsd"),
+    Flag("statsd-mem-stats", Kind.BOOL, True, "push memory figures to statsd"),
+    Flag("statsd-prefix", Kind.STRING, "nsq.%s", "prefix of statsd keys (%s: this host)"),
+    Flag("statsd-udp-packet-size", Kind.INT, 508, "bytes of a statsd packet"),
+    Flag("statsd-exclude-ephemeral", Kind.BOOL, False, "leave ephemerals out of statsd"),
     Flag("e2e-processing-latency-percentile", Kind.FLOATS, (), "percentiles to track (0 to 1)",
          "e2e_processing_latency_percentiles", LATER),
     Flag("e2e-processing-latency-window-time", Kind.DURATION, 600 * SECOND, "window of those",
@@ -213,6 +213,12 @@ class Options:
     tls_root_ca_file: str
     tls_required: str  # true, false or tcp-https
     tls_min_version: str
+    statsd_address: str
+    statsd_interval_ns: int
+    statsd_mem_stats: bool
+    statsd_prefix: str
+    statsd_udp_packet_size: int
+    statsd_exclude_ephemeral: bool
     without_effect: tuple[str, ...] = ()  # flags that were set and do nothing yet
     all_values: Mapping[str, Any] = field(default_factory=dict)  # by flag, read by somebody or not
 
@@ -256,6 +262,8 @@ _RANGES: Ranges = {
     "output_buffer_timeout_ns": (0, None),
     "max_channel_consumers": (0, None),
     "max_deflate_level": (1, 9),
+    "statsd_interval_ns": (10 * MS, None),
+    "statsd_udp_packet_size": (1, 65507),
 }
 
 

@@ -122,6 +122,8 @@ class Protocol:
         self._wall_ns = wall_ns
         self._mono_ns = mono_ns
         self.sessions: dict[int, Session] = {}
+        self.accepted_count = 0
+        self.refused_count = 0  # publishes
         self._handlers: dict[int, Callable[..., None]] = {
             Event.LINE: self._on_line,
             Event.BODY: self._on_body,
@@ -152,6 +154,7 @@ class Protocol:
 
     def add(self, session: Session) -> None:
         self.sessions[session.conn.serial] = session
+        self.accepted_count += 1
         conn = session.conn
         conn.timeout_ns = session.settings.message_timeout_ns
         conn.locality = self._locality(None)
@@ -177,6 +180,8 @@ class Protocol:
     def _fail(self, session: Session, error: WireFault) -> None:
         conn = session.conn
         log.info("client(%s) - %s", session.remote, error)
+        if error.fault in _PUB_FAULTS.values():
+            self.refused_count += 1
         conn.reply(FrameType.ERROR, error.data)
         if error.fault.fatal:
             conn.close_after_flush()

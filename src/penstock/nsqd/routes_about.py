@@ -1,4 +1,4 @@
-"""What the daemon says about itself: `/ping`, `/info`, `/stats`."""
+"""What the daemon says about itself: `/ping`, `/info`, `/stats`, `/metrics`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from penstock.net.http import Request, Response
 from penstock.net.query import parse_query
 from penstock.net.slices import in_slices
 from penstock.nsqd.ground import FALSE, Ground
+from penstock.nsqd.metrics import CONTENT_TYPE, Figures, metric_parts
 from penstock.nsqd.stats import Query, View
 from penstock.nsqd.stats_json import json_parts
 from penstock.nsqd.stats_text import text_parts
@@ -28,6 +29,7 @@ def table(ground: Ground, guard: Guard) -> dict[str, Route]:
         "/ping": Route(GET, about.ping),
         "/info": Route(GET, about.info),
         "/stats": Route(GET, about.stats),
+        "/metrics": Route(GET, about.metrics),
     }
 
 
@@ -81,3 +83,21 @@ class _About:
             answer(Response(200, body, content_type, NSQ_HEADER))
 
         in_slices(request, answer, self._guard, parts, done, ground.mono_ns)
+
+    def metrics(self, request: Request, answer: Answer) -> None:
+        ground = self._ground
+        protocol = ground.protocol
+        figures = Figures(
+            broker=ground.broker,
+            sync_times=ground.sync_times,
+            start_time=ground.identity.start_time,
+            connections=lambda: len(protocol.sessions),
+            connections_total=lambda: protocol.accepted_count,
+            http_connections=ground.http_connections,
+            refused_total=lambda: protocol.refused_count + ground.refusals.count,
+        )
+
+        def done(body: bytes) -> None:
+            answer(Response(200, body, CONTENT_TYPE))
+
+        in_slices(request, answer, self._guard, metric_parts(figures), done, ground.mono_ns)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from penstock import limits
 from penstock.broker.partition import PublishDone
 from penstock.broker.topic import Topic
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Refused
 from penstock.kernel import BAD_COUNT, Pack
 from penstock.net.api import OK, POST, Answer, Guard, HttpError, Parameters, Route, error_response
 from penstock.net.http import Request
@@ -62,8 +62,22 @@ class _Publishing:
         self, topic: Topic, body: bytes, parameters: Parameters, answer: Answer
     ) -> None:
         due_ns = self._due_ns(parameters) if "defer" in parameters else 0
-        topic.publish([body], due_ns, _answering(answer))
+        try:
+            topic.publish([body], due_ns, self._answering(answer))
+        except Refused:
+            self._ground.refusals.count += 1
+            raise
         self._soon()
+
+    def _answering(self, answer: Answer) -> PublishDone:
+        def done(error: PenstockError | None) -> None:
+            if error is None:
+                answer(OK)
+            else:
+                self._ground.refusals.count += 1
+                answer(error_response(unavailable(error)))
+
+        return done
 
     def _due_ns(self, parameters: Parameters) -> int:
         """When a message is due that asks for a delay of `defer` milliseconds; 0: at once."""
@@ -93,7 +107,11 @@ class _Publishing:
         count_max = (options.max_body_size - 4) // 5  # as of a V2 MPUB
         count = topic.tail.count_pack(pack, body, count_max, options.max_msg_size)
         if count > 0:
-            topic.publish_pack(pack, body, count, due_ns, _answering(answer))
+            try:
+                topic.publish_pack(pack, body, count, due_ns, self._answering(answer))
+            except Refused:
+                self._ground.refusals.count += 1
+                raise
             self._soon()
         elif count == 0:
             answer(OK)
@@ -118,10 +136,3 @@ def _pack(binary: str) -> Pack:
     if binary not in TRUE:
         log.warning("deprecated value %r for binary: use true or false", binary)
     return Pack.FRAMED
-
-
-def _answering(answer: Answer) -> PublishDone:
-    def done(error: PenstockError | None) -> None:
-        answer(OK if error is None else error_response(unavailable(error)))
-
-    return done

@@ -1,0 +1,185 @@
+"""`/metrics` for Prometheus: docs/metrics.md names every one.
+
+Each metric is a row of a table: name, kind, help, and how its value is read off a topic, a channel
+or the daemon. Counters end in `_total` and start at 0 with the process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from penstock import __version__, limits
+from penstock.broker.broker import Broker
+from penstock.broker.channel import Channel
+from penstock.broker.topic import Topic
+from penstock.kernel import IMPLEMENTATION
+from penstock.net.sync import SyncTimes
+from penstock.nsqd.stats import resident_bytes
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Value = int | float
+
+
+class Figures(NamedTuple):
+    """What the daemon tells beside topics and channels."""
+
+    broker: Broker
+    sync_times: SyncTimes
+    start_time: int
+    connections: Callable[[], int]
+    connections_total: Callable[[], int]
+    http_connections: Callable[[], int]
+    refused_total: Callable[[], int]
+
+
+class TopicMetric(NamedTuple):
+    name: str
+    kind: str
+    help: str
+    read: Callable[[Topic], Value]
+
+
+class ChannelMetric(NamedTuple):
+    name: str
+    kind: str
+    help: str
+    read: Callable[[Channel], Value]
+
+
+TOPIC_METRICS = (
+    TopicMetric("topic_messages_total", "counter", "Messages published.",
+                lambda topic: topic.message_count),
+    TopicMetric("topic_message_bytes_total", "counter", "Bytes of their bodies.",
+                lambda topic: topic.message_bytes),
+    TopicMetric("topic_depth", "gauge", "Messages that no channel has been given yet.",
+                lambda topic: topic.depth),
+    TopicMetric("topic_backend_depth", "gauge", "Those of them that are on disk only.",
+                lambda topic: topic.backend_depth),
+    TopicMetric("topic_paused", "gauge", "1 while the topic is paused.",
+                lambda topic: int(topic.paused)),
+    TopicMetric("topic_refusing", "gauge", "1 while publishes are refused.",
+                lambda topic: int(bool(topic.refusal))),
+    TopicMetric("topic_stored_bytes", "gauge", "Bytes of log on disk.",
+                lambda topic: topic.partition.log.bytes_stored),
+    TopicMetric("topic_unsynced_bytes", "gauge", "Bytes written and not yet synced.",
+                lambda topic: topic.partition.log.unsynced_bytes),
+    TopicMetric("topic_expired_total", "counter", "Messages that grew too old.",
+                lambda topic: topic.age_bound.expired_count),
+)  # fmt: skip
+CHANNEL_METRICS = (
+    ChannelMetric("channel_messages_total", "counter", "Messages given to the channel.",
+                  lambda channel: channel.message_count),
+    ChannelMetric("channel_deliveries_total", "counter", "Messages sent to consumers.",
+                  lambda channel: channel.delivery_count),
+    ChannelMetric("channel_finishes_total", "counter", "Messages finished.",
+                  lambda channel: channel.window.finish_count),
+    ChannelMetric("channel_requeues_total", "counter", "Messages requeued.",
+                  lambda channel: channel.requeue_count),
+    ChannelMetric("channel_timeouts_total", "counter", "Messages that timed out.",
+                  lambda channel: channel.timeout_count),
+    ChannelMetric("channel_expired_total", "counter", "Messages that grew too old.",
+                  lambda channel: channel.expired_count),
+    ChannelMetric("channel_depth", "gauge", "Messages that wait for a consumer.",
+                  lambda channel: channel.depth),
+    ChannelMetric("channel_backend_depth", "gauge", "Those of them that are on disk only.",
+                  lambda channel: channel.backend_depth),
+    ChannelMetric("channel_in_flight", "gauge", "Messages sent and not yet answered.",
+                  lambda channel: channel.in_flight),
+    ChannelMetric("channel_deferred", "gauge", "Messages that wait for their time.",
+                  lambda channel: channel.delayed),
+    ChannelMetric("channel_clients", "gauge", "Consumers.",
+                  lambda channel: len(channel.consumers)),
+    ChannelMetric("channel_paused", "gauge", "1 while the channel is paused.",
+                  lambda channel: int(channel.paused)),
+)  # fmt: skip
+
+
+def metric_parts(figures: Figures) -> Iterator[bytes]:
+    yield from _encoded(_process(figures))
+    yield from _encoded(_syncs(figures.sync_times))
+    topics = [figures.broker.topics[name] for name in sorted(figures.broker.topics)]
+    labels = [f'topic="{escape(topic.name)}"' for topic in topics]
+    for topic_metric in TOPIC_METRICS:
+        yield _head(topic_metric.name, topic_metric.kind, topic_metric.help)
+        for label, topic in zip(labels, topics, strict=True):
+            yield _sample(topic_metric.name, label, topic_metric.read(topic))
+    channels = [
+        (f'{label},channel="{escape(name)}"', topic.channels[name])
+        for label, topic in zip(labels, topics, strict=True)
+        for name in sorted(topic.channels)
+    ]
+    for metric in CHANNEL_METRICS:
+        yield _head(metric.name, metric.kind, metric.help)
+        for label, channel in channels:
+            yield _sample(metric.name, label, metric.read(channel))
+
+
+def escape(value: str) -> str:
+    """A label's value."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _head(name: str, kind: str, text: str) -> bytes:
+    return f"# HELP nsqd_{name} {text}\n# TYPE nsqd_{name} {kind}\n".encode()
+
+
+def _sample(name: str, label: str, value: Value) -> bytes:
+    return f"nsqd_{name}{{{label}}} {value}\n".encode()
+
+
+def _encoded(lines: Iterator[str]) -> Iterator[bytes]:
+    for line in lines:
+        yield (line + "\n").encode("utf-8", "replace")
+
+
+def _process(figures: Figures) -> Iterator[str]:
+    broker = figures.broker
+    label = f'version="{escape(__version__)}",kernel="{IMPLEMENTATION}"'
+    yield from _plain("nsqd_info", "gauge", "What runs here.", 1, label)
+    singles = (
+        ("nsqd_healthy", "gauge", "1 while /ping answers OK.", int(broker.health == "OK")),
+        ("nsqd_draining", "gauge", "1 while the node is drained.", int(broker.draining)),
+        ("nsqd_connections", "gauge", "TCP clients.", figures.connections()),
+        ("nsqd_connections_total", "counter", "TCP clients so far.", figures.connections_total()),
+        ("nsqd_http_connections", "gauge", "HTTP clients.", figures.http_connections()),
+        ("nsqd_publishes_refused_total", "counter", "Publishes that were refused or failed.",
+         figures.refused_total()),
+        ("process_start_time_seconds", "gauge", "Unix time of the start.", figures.start_time),
+        ("process_cpu_seconds_total", "counter", "CPU time, user and system.",
+         round(time.process_time(), 3)),
+        ("process_resident_memory_bytes", "gauge", "Resident memory.", resident_bytes()),
+        ("process_open_fds", "gauge", "Open descriptors.", _open_descriptors()),
+    )  # fmt: skip
+    for name, kind, text, value in singles:
+        yield from _plain(name, kind, text, value)
+
+
+def _plain(name: str, kind: str, text: str, value: Value, label: str = "") -> Iterator[str]:
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} {kind}"
+    yield f"{name}{{{label}}} {value}" if label else f"{name} {value}"
+
+
+def _open_descriptors() -> int:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0
+
+
+def _syncs(times: SyncTimes) -> Iterator[str]:
+    """A histogram: its buckets count everything up to their bound."""
+    name = "nsqd_sync_seconds"
+    yield f"# HELP {name} How long syncs of logs to the disk took."
+    yield f"# TYPE {name} histogram"
+    counts, total_ns = times.read()
+    below = 0
+    for bound_ns, count in zip((*limits.SYNC_BUCKETS_NS, None), counts, strict=True):
+        below += count
+        bound = "+Inf" if bound_ns is None else f"{bound_ns / limits.SECOND:g}"
+        yield f'{name}_bucket{{le="{bound}"}} {below}'
+    yield f"{name}_sum {total_ns / limits.SECOND}"
+    yield f"{name}_count {below}"
