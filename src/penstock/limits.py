@@ -81,6 +81,9 @@ REDRIVE_BYTES_AT_ONCE = 4 * MIB  # one step of a redrive stops here
 REDRIVE_LOOKED_AT = 5_000  # letters of other channels that one step passes over
 ATTEMPTS_MAX = 65_535  # attempts have two bytes on the wire
 
+# --- end-to-end latency ---
+LATENCY_WINDOW_NS = 600 * SECOND  # --e2e-processing-latency-window-time
+
 # --- timers and the loop ---
 TICK_NS = 5 * MS  # resolution of message timeouts and delays
 CLOSE_DRAIN_NS = 2 * SECOND  # bytes of a refused client are read and dropped so long

@@ -146,6 +146,8 @@ class World:
         self.side = Side(form, rdy_count_max=2500)
         self.tails = [self.tail_with_a_past(topic, memory) for topic in (b"t", b"u")]
         self.windows = [self.side.window(self.tails[i // 2], 0) for i in range(3)]
+        for window in self.windows[1:]:
+            window.measures_latency = True
         self.recoveries = [Recovery(0) for _ in self.windows]
         self.publishers = [self.side.connect() for _ in range(2)]
         self.consumers: list[tuple[int, Any]] = []
@@ -224,6 +226,10 @@ class World:
             assert recovery.known() == whole.known()
             taken.append(journal)
         return taken
+
+    def latencies(self) -> list[dict[int, int]]:
+        """Asked for after the journals: in the compiled form those settle what was finished."""
+        return [window.take_latencies() for window in self.windows]
 
     def close(self) -> None:
         self.side.close()
@@ -400,6 +406,7 @@ def restart(world: World, dice: random.Random) -> None:
     world.side.engine.forget_window(old)
     window = world.side.engine.window(old.tail, recovery.low)
     window.attempts_max = old.attempts_max
+    window.measures_latency = old.measures_latency
     finished, strays = recovery.records()
     window.restore(recovery.low, recovery.next, finished, strays)
     for id, (offset, attempts, state, due_ns) in recovery.strays.items():
@@ -450,7 +457,7 @@ def step(world: World, action: Callable[..., Any], seed: int) -> tuple[Any, ...]
             world.publishers[place] = world.side.connect()
     world.side.validate()
     events.sort(key=lambda event: str(event[1]))  # the order counts within one connection
-    return outcome, events, outputs, world.state(), world.journals()
+    return outcome, events, outputs, world.state(), world.journals(), world.latencies()
 
 
 def play(compiled: SimpleNamespace, pure: SimpleNamespace, seed: int) -> None:

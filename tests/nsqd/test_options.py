@@ -130,6 +130,11 @@ def test_the_node_id_is_the_one_that_nsqd_would_choose() -> None:
         (["-auth-http-address=a:1,b:2"], "auth_http_address", ("a:1", "b:2")),
         (["-auth-http-request-method=POST"], "auth_http_request_method", "post"),
         (["-max-channel-consumers=3"], "max_channel_consumers", 3),
+        (
+            ["-e2e-processing-latency-percentile=0.5,1", "-e2e-processing-latency-percentile=0.99"],
+            "e2e_processing_latency_percentile",
+            (1.0, 0.99, 0.5),
+        ),
     ],
 )
 def test_flags(arguments: list[str], attribute: str, value: Any) -> None:
@@ -191,3 +196,9 @@ def test_defaults_have_the_type_of_their_kind() -> None:
     }
     for flag in FLAGS:
         assert type(flag.default) is types[flag.kind], flag.name
+
+
+@pytest.mark.parametrize("value", ["0", "1.01", "-0.5", "nan"])
+def test_percentiles_outside_their_range_are_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"e2e-processing-latency-percentile.*above 0"):
+        read_options([f"-e2e-processing-latency-percentile=0.9,{value}"], {})

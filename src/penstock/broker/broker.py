@@ -23,6 +23,7 @@ from penstock.broker.deadletters import DeadLetters, RedriveDone
 from penstock.broker.fold import Group
 from penstock.broker.health import Health, Trouble
 from penstock.broker.idle import IdleSweep
+from penstock.broker.latency import LatencyTurns
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Clock, Syncer
 from penstock.broker.syncs import Syncs
@@ -87,6 +88,7 @@ class Broker:
         self._disk_checked_ns = self._logs_synced_ns = self._journals_synced_ns = clock.mono_ns()
         self._idle = IdleSweep(self, options)
         self._dead_letters = DeadLetters(self._context, self.topics, self.topic)
+        self._latency_turns = LatencyTurns(self.topics, options.latency_window_ns, clock.mono_ns())
         self._retained: list[Topic] = []  # whose turn for retention is still to come
 
     @property
@@ -421,6 +423,8 @@ class Broker:
         self._drop_aged(wall_ns)
         self._idle.sweep(mono_ns)
         self._dead_letters.housekeeping()
+        if self._context.options.latency_quantiles:
+            self._latency_turns.housekeeping(mono_ns)
         self._settle(mono_ns, wall_ns)
         for topic in self._next_to_retain():
             topic.retain(wall_ns)

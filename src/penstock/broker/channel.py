@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock import limits
+from penstock.broker.latency import Latency
 from penstock.broker.settings import ChannelSettings
 from penstock.errors import Refused
 from penstock.kernel import Conn, Window
@@ -34,6 +35,7 @@ class Channel:
         self.deleted = False
         self._delivered_to_gone = 0  # to consumers that have left
         self.settings = ChannelSettings()
+        self.latency = Latency(window, topic.latency_quantiles)
         self.dead_letter_count = 0  # since the start
         self._trim_end = window.tail.handed_end
         window.owner = self

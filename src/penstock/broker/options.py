@@ -41,6 +41,8 @@ class BrokerOptions:
     sync_timeout_ns: int = limits.SYNC_TIMEOUT_NS
     disk_free_bytes_min: int = limits.DISK_FREE_BYTES_MIN
     mem_queue_size: int = limits.EPHEMERAL_DEPTH_MAX
+    latency_quantiles: tuple[float, ...] = ()  # none: latency is not measured
+    latency_window_ns: int = limits.LATENCY_WINDOW_NS
     message_timeout_max_ns: int = limits.MESSAGE_TIMEOUT_MAX_NS  # TOUCH goes no further
     journal_bytes_max: int = limits.JOURNAL_BYTES_MAX
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.broker.channel import Channel
+from penstock.broker.latency import topic_latency_row
 from penstock.broker.topic import Topic
 from penstock.kernel import Locality
 
@@ -21,11 +22,6 @@ LOCALITY_KEYS = {
 }
 
 
-def no_latency() -> Row:
-    """End-to-end percentiles, none being configured."""
-    return {"count": 0, "percentiles": None}
-
-
 def topic_row(topic: Topic, channels: list[Row]) -> Row:
     log = topic.partition.log
     return {
@@ -36,7 +32,7 @@ def topic_row(topic: Topic, channels: list[Row]) -> Row:
         "message_count": topic.message_count,
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
-        "e2e_processing_latency": no_latency(),
+        "e2e_processing_latency": topic_latency_row(topic),
         "durability": topic.partition.durability,
         "start_offset": log.start_offset,
         "committed_end": topic.tail.committed_end,
@@ -71,7 +67,7 @@ def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
         "client_count": len(channel.consumers),
         "clients": clients,
         "paused": channel.paused,
-        "e2e_processing_latency": no_latency(),
+        "e2e_processing_latency": channel.latency.row(),
         "expired_count": channel.expired_count,
         "max_attempts": channel.settings.max_attempts,
         "dead_letter_count": channel.dead_letter_count,

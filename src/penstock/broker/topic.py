@@ -61,6 +61,7 @@ class Topic:
         self.channels: dict[str, Channel] = {}
         self.refusal = ""  # why no publish is taken
         self.mem_queue_size = context.options.mem_queue_size
+        self.latency_quantiles = context.options.latency_quantiles
         self._context = context
         self._channel_number_next = file.channel_number_next
         self._on_last_channel_deleted = on_last_channel_deleted

@@ -388,6 +388,7 @@ class Window(Protocol):
     delayed: int
     attempts_max: int  # a message that was sent so often is not sent again; 0: no bound
     exhausted: int  # messages that have used their attempts and are not settled
+    measures_latency: bool  # off at first; to be set before anything is delivered
     floor: int  # lowest offset still wanted (low or the lowest stray): retention's bound
     timeout_count: int
     requeue_count: int
@@ -412,6 +413,12 @@ class Window(Protocol):
 
     def release(self, wall_ns: int) -> int:
         """Delayed strays that are due become waiting. Returns how many."""
+        ...
+
+    def take_latencies(self) -> dict[int, int]:
+        """How many messages took how long, from their timestamp to their FIN, since the last call:
+        counts by bucket. Bucket 0 is all below 1,024 ns; then each power of two has 32 buckets of
+        equal width; the last of the 1,345 has no end."""
         ...
 
     def take_exhausted(self, count_max: int) -> list[StrayRecord]:

@@ -76,6 +76,8 @@ def broker_options(options: Options) -> BrokerOptions:
         disk_free_bytes_min=options.min_disk_free,
         mem_queue_size=options.mem_queue_size,
         message_timeout_max_ns=options.max_msg_timeout_ns,
+        latency_quantiles=options.e2e_processing_latency_percentile,
+        latency_window_ns=options.e2e_processing_latency_window_time_ns,
     )
 
 

@@ -26,6 +26,7 @@ from penstock.command.flags import (
     check_ranges,
     resolve,
 )
+from penstock.errors import ConfigError
 
 SECOND = limits.SECOND
 MS = limits.MS
@@ -144,10 +145,11 @@ FLAGS: tuple[Flag, ...] = (
     Flag("statsd-prefix", Kind.STRING, "nsq.%s", "prefix of statsd keys (%s: this host)"),
     Flag("statsd-udp-packet-size", Kind.INT, 508, "bytes of a statsd packet"),
     Flag("statsd-exclude-ephemeral", Kind.BOOL, False, "leave ephemerals out of statsd"),
-    Flag("e2e-processing-latency-percentile", Kind.FLOATS, (), "percentiles to track (0 to 1)",
-         "e2e_processing_latency_percentiles", LATER),
-    Flag("e2e-processing-latency-window-time", Kind.DURATION, 600 * SECOND, "window of those",
-         effect=LATER),
+    Flag("e2e-processing-latency-percentile", Kind.FLOATS, (), "percentiles of the time from"
+         " publish to finish, above 0 and up to 1 (may be repeated, or a list with commas)",
+         "e2e_processing_latency_percentiles"),
+    Flag("e2e-processing-latency-window-time", Kind.DURATION, limits.LATENCY_WINDOW_NS, "window of"
+         " those"),
     Flag("enable-experiment", Kind.STRINGS, (), "topology-aware-consumption: messages go to"
          " consumers of the same zone first, then of the same region"),
 )  # fmt: skip
@@ -177,6 +179,8 @@ class Options:
     topology_region: str
     topology_zone: str
     enable_experiment: tuple[str, ...]
+    e2e_processing_latency_percentile: tuple[float, ...]  # falling
+    e2e_processing_latency_window_time_ns: int
     data_path: str
     durability: str
     sync_every: int
@@ -264,6 +268,7 @@ _RANGES: Ranges = {
     "max_deflate_level": (1, 9),
     "statsd_interval_ns": (10 * MS, None),
     "statsd_udp_packet_size": (1, 65507),
+    "e2e_processing_latency_window_time_ns": (2 * SECOND, None),
 }
 
 
@@ -273,12 +278,15 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     options = make_options(resolved)
     if not options.version:
         check_ranges(options, _RANGES)
+        _check_percentiles(options.e2e_processing_latency_percentile)
     return options
 
 
 def make_options(resolved: Resolved) -> Options:
     values: dict[str, Any] = {name: resolved.values[name] for name in _FIELDS}
     values["tls_required"] = _tls_required(resolved)
+    percentiles = "e2e_processing_latency_percentile"
+    values[percentiles] = tuple(sorted(values[percentiles], reverse=True))
     idle = tuple(
         flag.name
         for flag in FLAGS
@@ -286,6 +294,12 @@ def make_options(resolved: Resolved) -> Options:
     )
     everything = {flag.name: resolved.values[flag.attribute] for flag in FLAGS}
     return Options(**values, without_effect=idle, all_values=everything)
+
+
+def _check_percentiles(percentiles: tuple[float, ...]) -> None:
+    for one in percentiles:
+        if not 0 < one <= 1:
+            raise ConfigError("e2e-processing-latency-percentile", one, "above 0, and 1 at most")
 
 
 def _tls_required(resolved: Resolved) -> str:

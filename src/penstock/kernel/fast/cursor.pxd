@@ -6,6 +6,7 @@ such that `validate` holds and `take_journal` says what changed.
 
 from penstock.kernel.fast.block cimport Block
 from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.latency cimport Latencies
 from penstock.kernel.fast.runs cimport Runs
 from penstock.kernel.fast.strays cimport Strays, stray_t
 from penstock.kernel.fast.tail cimport Tail
@@ -53,6 +54,7 @@ cdef class Cursor:
     cdef i64 ring_deadline_ns  # lower bound, 0: none
     cdef Runs runs
     cdef Strays strays
+    cdef Latencies latencies  # None: not measured
     # skips, redo
     cdef list skips  # (start, end), sorted, disjoint; rare
     cdef i64 skip_start  # start of skips[0], or a number no offset reaches
@@ -101,3 +103,5 @@ cdef class Cursor:
     cdef int add_skip(self, i64 start, i64 end) except -1
     cdef int forget_all(self) except -1
     cdef int attempts_of(self, i64 offset) noexcept
+    cdef i64 finish_wall_ns(self) noexcept
+    cdef int measure_finished(self) except -1

@@ -7,6 +7,7 @@ from libc.string cimport memset
 from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_init, buf_t
 from penstock.kernel.fast.entries cimport ENTRY_CURSOR, ENTRY_FINISHED, ENTRY_RESET, add_entry
 from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.latency cimport Latencies
 from penstock.kernel.fast.runs cimport Runs
 from penstock.kernel.fast.strays cimport DELAYED, IN_FLIGHT, WAITING, Strays, stray_t
 from penstock.kernel.fast.tail cimport Tail
@@ -195,6 +196,8 @@ cdef class Cursor:
         stray.delivered_ns = stray.deadline_ns - (
             consumer.timeout_ns if consumer != NULL else 0
         )
+        if self.latencies is not None:
+            stray.timestamp_ns = self.latencies.timestamp_of(offset)
         self.strays.expect(stray.deadline_ns)
         self.owners[slot] = 0
         self.ring_in_flight -= 1
@@ -204,6 +207,32 @@ cdef class Cursor:
 
     cdef int attempts_of(self, i64 offset) noexcept:
         return 2 if offset < self.redo_end else 1
+
+    # --- how long messages took ---
+
+    cdef i64 finish_wall_ns(self) noexcept:
+        """When what this turn read had arrived."""
+        return self.hub.polled_ns + self.hub.wall_ahead_ns
+
+    cdef int measure_finished(self) except -1:
+        """Before the finished ranges are forgotten: they are all of this turn."""
+        cdef u32 i
+        for i in range(self.fin_count):
+            self.latencies.finished(self.fins[i].start, self.fins[i].end, self.finish_wall_ns())
+        self.latencies.trim(self.low)
+        return 0
+
+    @property
+    def measures_latency(self):
+        return self.latencies is not None
+
+    @measures_latency.setter
+    def measures_latency(self, bint value):
+        if value != (self.latencies is not None):
+            self.latencies = Latencies() if value else None
+
+    def take_latencies(self):
+        return self.latencies.take() if self.latencies is not None else {}
 
     # --- journal notes ---
 
@@ -256,6 +285,8 @@ cdef class Cursor:
         cdef buf_t out
         cdef u32 i
         cdef bytes result
+        if self.latencies is not None:
+            self.measure_finished()
         buf_init(&out)
         try:
             if self.reset_pending or self.cursor_changed:
@@ -387,6 +418,9 @@ cdef class Cursor:
 
     cdef int forget_all(self) except -1:
         cdef u32 i
+        if self.latencies is not None:
+            self.measure_finished()
+            self.latencies.clear()
         for i in range(self.consumer_count):
             self.consumer_table[i].in_flight = 0
         if self.ring_capacity:

@@ -314,6 +314,8 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
         done += 1
     window.forward_place.index, window.forward_place.position = index + done, position
     window.runs.add(id_at_c(view.base_id, index), offset, done)
+    if window.latencies is not None:
+        window.latencies.delivered(offset, done, view.timestamp_ns)
     window.next += done
     window.cursor_changed = True
     if window.ring_in_flight == 0 or deadline_ns < window.ring_deadline_ns:
@@ -364,6 +366,7 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
             special.id, window.next, <int>special.attempts + attempts - 1, WAITING
         )
         window.stray_flies(stray, conn.me, hub.mono_ns)
+        stray.timestamp_ns = special.timestamp_ns
         put_frame(out, view, position, size, special.timestamp_ns, stray.attempts, special.id)
         window.jump(window.next + 1)
         return 1
@@ -373,6 +376,8 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     window.owners[window.next & (window.ring_capacity - 1)] = conn.serial
     window.deadlines[window.next & (window.ring_capacity - 1)] = deadline_ns
     window.runs.add(special.id, window.next, 1)
+    if window.latencies is not None:
+        window.latencies.delivered(window.next, 1, special.timestamp_ns)
     window.next += 1
     window.cursor_changed = True
     if window.ring_in_flight == 0 or deadline_ns < window.ring_deadline_ns:
@@ -414,6 +419,7 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
             find_special(&view, index, &special)
         window.strays.drop_first()
         window.stray_flies(stray, conn.me, hub.mono_ns)
+        stray.timestamp_ns = special.timestamp_ns
         put_frame(out, &view, position, size, special.timestamp_ns, stray.attempts, stray.id)
         sent += 1
     return sent

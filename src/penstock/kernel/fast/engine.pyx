@@ -176,7 +176,7 @@ cdef class Engine:
         cdef int count, i
         cdef u64 tag
         cdef bint consumers = False
-        self.hub.mono_ns = mono_ns
+        self.hub.mono_ns = self.hub.polled_ns = mono_ns
         if self.hub.ready:
             self.work_ready()
         count = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
@@ -348,6 +348,7 @@ cdef class Engine:
 
     def flush(self, i64 mono_ns, i64 wall_ns):
         self.hub.mono_ns, self.hub.wall_ns = mono_ns, wall_ns
+        self.hub.wall_ahead_ns = wall_ns - mono_ns
         if self.hub.settled:
             self.work_settled()
         self.work_pumps()

@@ -37,6 +37,8 @@ cdef class Hub:
     cdef list events
     cdef dict tails  # topic -> Tail
     cdef i64 mono_ns, wall_ns
+    cdef i64 polled_ns  # mono: when the turn began to read
+    cdef i64 wall_ahead_ns  # of the wall clock, before mono
     cdef i64 message_bytes_max, body_bytes_max, rdy_count_max
     cdef i64 line_bytes_max, batch_bytes_max, output_bytes_max, input_bytes_max
     cdef buf_t receive  # one recv lands here; a connection's remainder is put in front

@@ -25,6 +25,7 @@ cdef struct stray_t:
     i64 offset
     i64 deadline_ns  # in flight: mono; delayed: wall
     i64 delivered_ns
+    i64 timestamp_ns  # of the message, when it is known
     u32 owner
     u16 attempts
     u8 state  # 0: removed

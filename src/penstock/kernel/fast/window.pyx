@@ -119,6 +119,8 @@ cdef class Window(Cursor):
         if stray.owner != serial:
             return NOT_OWNER
         self.finish_count += 1
+        if self.latencies is not None and stray.timestamp_ns:
+            self.latencies.note(self.finish_wall_ns() - stray.timestamp_ns, 1)
         self.remove_stray(stray)
         return DONE
 

@@ -65,6 +65,7 @@ class Cursor:
         self._needed = [False, False]
         self._deadline_ns = 0  # lower bound while something is in flight
         self._dirty = False
+        self._latencies: dict[int, int] | None = None  # None: not measured
 
     @property
     def low(self) -> int:
@@ -116,7 +117,9 @@ class Cursor:
 
     # --- first deliveries ---
 
-    def ring(self, ids: Iterable[int], attempts: int, conn: Conn, mono_ns: int) -> None:
+    def ring(
+        self, ids: Iterable[int], timestamp_ns: int, attempts: int, conn: Conn, mono_ns: int
+    ) -> None:
         """A run of messages from `next` on has been sent to `conn`."""
         self._note_deadline(mono_ns + conn.timeout_ns)
         offset = self.next
@@ -124,7 +127,7 @@ class Cursor:
         ring = self._ring
         for id in ids:
             flight = Flight(offset, id, attempts, RINGED)
-            flight.take_off(conn, mono_ns)
+            flight.take_off(conn, mono_ns, timestamp_ns)
             ring[id] = flight
             order.append(flight)
             offset += 1
@@ -166,10 +169,10 @@ class Cursor:
 
     # --- strays ---
 
-    def send_stray(self, flight: Flight, conn: Conn, mono_ns: int) -> None:
+    def send_stray(self, flight: Flight, timestamp_ns: int, conn: Conn, mono_ns: int) -> None:
         """A stray is being sent to `conn`."""
         flight.attempts = (flight.attempts + 1) & 0xFFFF
-        flight.take_off(conn, mono_ns)
+        flight.take_off(conn, mono_ns, timestamp_ns)
         self._note_deadline(flight.deadline_ns)
         self.strays.fly(flight)
         self._note_stray(flight)

@@ -149,8 +149,8 @@ class Delivery:
                 window.drop_stray(flight)
                 continue
             index = flight.offset - batch.base_offset
-            window.send_stray(flight, self._conn, self._engine.mono_ns)
             special = batch.special(index)._replace(id=flight.id)
+            window.send_stray(flight, special.timestamp_ns, self._conn, self._engine.mono_ns)
             self._put(batch, index, special, flight.attempts)
 
     # --- new messages ---
@@ -198,7 +198,7 @@ class Delivery:
             done += 1
         self._size = size
         self._sent += done
-        window.ring(ids[:done], attempts, self._conn, self._engine.mono_ns)
+        window.ring(ids[:done], timestamp_ns, attempts, self._conn, self._engine.mono_ns)
 
     def _send_one(self, batch: Batch) -> None:
         """A message that may be special: due later, with an id or attempts of its own, or sampled
@@ -218,9 +218,10 @@ class Delivery:
             window.exhaust_next(special.id, special.attempts + attempts - 1)
         elif special.own_id or special.attempts or attempts > 1:
             flight = window.new_stray(special.id, special.attempts + attempts - 1)
-            window.send_stray(flight, self._conn, self._engine.mono_ns)
+            window.send_stray(flight, special.timestamp_ns, self._conn, self._engine.mono_ns)
             self._put(batch, index, special, flight.attempts)
             window.move_to(window.next + 1)
         else:
             self._put(batch, index, special, attempts)
-            window.ring((special.id,), attempts, self._conn, self._engine.mono_ns)
+            ids = (special.id,)
+            window.ring(ids, special.timestamp_ns, attempts, self._conn, self._engine.mono_ns)

@@ -33,6 +33,8 @@ class Engine:
         self.rdy_count_max = rdy_count_max
         self.mono_ns = 0
         self.wall_ns = 0
+        self.polled_ns = 0  # mono: when the turn began to read
+        self.wall_ahead_ns = 0  # of the wall clock, before mono
         self.events: list[tuple[Any, ...]] = []
         self.tails: dict[bytes, Tail] = {}
         self.ready: dict[Conn, None] = {}  # input to look at
@@ -144,7 +146,7 @@ class Engine:
         return bool(self.ready or self.pumps or self.outputs or self._settled or self.events)
 
     def poll(self, mono_ns: int) -> list[tuple[Any, ...]]:
-        self.mono_ns = mono_ns
+        self.mono_ns = self.polled_ns = mono_ns
         ready, self.ready = self.ready, {}
         for conn in ready:
             conn.read_commands()
@@ -197,6 +199,7 @@ class Engine:
 
     def flush(self, mono_ns: int, wall_ns: int) -> list[tuple[Any, ...]]:
         self.mono_ns, self.wall_ns = mono_ns, wall_ns
+        self.wall_ahead_ns = wall_ns - mono_ns
         settled, self._settled = self._settled, []
         for promise in settled:
             for conn in promise.conns:

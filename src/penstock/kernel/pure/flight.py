@@ -30,6 +30,7 @@ class Flight:
         "id",
         "offset",
         "state",
+        "timestamp_ns",
         "turn",
     )
 
@@ -42,10 +43,12 @@ class Flight:
         self.deadline_ns = 0  # mono, while in flight
         self.delivered_ns = 0  # mono
         self.due_ns = 0  # wall, while delayed
+        self.timestamp_ns = 0  # of the message; known once it was sent
         self.turn = 0  # tells the latest place in a queue of strays from outlived ones
 
-    def take_off(self, conn: Conn, mono_ns: int) -> None:
+    def take_off(self, conn: Conn, mono_ns: int, timestamp_ns: int) -> None:
         """It is being sent to `conn` now."""
         self.conn = conn
+        self.timestamp_ns = timestamp_ns
         self.delivered_ns = mono_ns
         self.deadline_ns = mono_ns + conn.timeout_ns

@@ -11,6 +11,7 @@ from penstock.kernel.interface import Held, Locality, Source, StrayRecord
 from penstock.kernel.pure.block import Batch, find_batch, split_block
 from penstock.kernel.pure.cursor import Cursor
 from penstock.kernel.pure.flight import DELAYED, EXHAUSTED, FLYING, RINGED, WAITING, Flight
+from penstock.kernel.pure.latency import bucket_of
 from penstock.limits import RING_SPAN_MAX
 
 if TYPE_CHECKING:
@@ -121,10 +122,34 @@ class Window(Cursor):
 
     def _count_finish(self, flight: Flight) -> None:
         self.finish_count += 1
+        if self._latencies is not None:
+            self._measure(flight, self._latencies)
         conn = self._land(flight)
         if conn is not None:
             conn.finish_count += 1
         self.mark()
+
+    def _measure(self, flight: Flight, latencies: dict[int, int]) -> None:
+        if flight.timestamp_ns:
+            wall_ns = self._engine.polled_ns + self._engine.wall_ahead_ns
+            bucket = bucket_of(wall_ns - flight.timestamp_ns)
+            latencies[bucket] = latencies.get(bucket, 0) + 1
+
+    @property
+    def measures_latency(self) -> bool:
+        return self._latencies is not None
+
+    @measures_latency.setter
+    def measures_latency(self, value: bool) -> None:
+        if value != self.measures_latency:
+            self._latencies = {} if value else None
+
+    def take_latencies(self) -> dict[int, int]:
+        taken = self._latencies
+        if taken is None:
+            return {}
+        self._latencies = {}
+        return dict(sorted(taken.items()))
 
     def _take_flying(self, conn_serial: int, id: int) -> Flight | int:
         """The in-flight message as a stray, or why not."""

@@ -1,0 +1,160 @@
+"""From timestamp to FIN: which bucket, which messages, and that nothing is counted twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.kernel import Section
+from penstock.kernel.pure.latency import BUCKETS, bucket_of
+
+from .turns import MS, SECOND, WALL_NS, Side, fin
+
+
+@pytest.fixture
+def side(kernel: SimpleNamespace) -> Iterator[Side]:
+    side = Side(kernel)
+    side.settle()  # a first turn tells the kernel both clocks
+    yield side
+    side.validate()
+    side.close()
+
+
+def measured(side: Side) -> Any:
+    window = side.window(side.tail())
+    window.measures_latency = True
+    return window
+
+
+def buckets(*latencies_ns: int) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for latency_ns in latencies_ns:
+        counts[bucket_of(latency_ns)] = counts.get(bucket_of(latency_ns), 0) + 1
+    return counts
+
+
+def finish(side: Side, conn: Any, *ids: int) -> None:
+    conn.feed(b"".join(map(fin, ids)))
+    side.settle()
+
+
+def take(window: Any) -> dict[int, int]:
+    window.take_journal()  # as at the end of each turn
+    taken: dict[int, int] = window.take_latencies()
+    return taken
+
+
+def test_a_bucket_is_a_32nd_of_a_power_of_two() -> None:
+    assert [bucket_of(ns) for ns in (-5, 0, 1023, 1024, 1055, 1056, 2047, 2048)] == [
+        *(0, 0, 0, 1, 1, 2, 32, 33)
+    ]
+    assert bucket_of((1 << 63) - 1) == BUCKETS - 1
+    rng = random.Random(5)
+    for _ in range(10_000):
+        below = rng.randrange(1024, 1 << rng.randrange(11, 50))
+        assert bucket_of(below) <= bucket_of(below + 1) <= bucket_of(below) + 1
+
+
+def test_off_costs_and_says_nothing(side: Side) -> None:
+    window = side.window(side.tail())
+    conn = side.consumer(window, rdy=10)
+    id = side.publish(window.tail, b"x")
+    side.received(conn)
+    finish(side, conn, id)
+    assert not window.measures_latency
+    assert take(window) == {}
+
+
+@pytest.mark.parametrize("latency_ns", [0, 900, 1500, 3 * MS, 47 * SECOND, 10**17])
+def test_the_time_from_publish_to_finish(side: Side, latency_ns: int) -> None:
+    window = measured(side)
+    conn = side.consumer(window, rdy=10)
+    conn.timeout_ns = 1 << 62
+    id = side.publish(window.tail, b"x")
+    side.received(conn)
+    side.pass_time(latency_ns)
+    finish(side, conn, id)
+    assert take(window) == buckets(latency_ns)
+    assert take(window) == {}
+
+
+def test_runs_from_several_batches(side: Side) -> None:
+    window = measured(side)
+    conn = side.consumer(window, rdy=100)
+    ids = []
+    for _ in range(3):
+        first = side.publish(window.tail, *[b"x"] * 4)
+        ids += range(first, first + 4)
+        side.received(conn)
+        side.pass_time(10 * MS)
+    finish(side, conn, *ids[2:9])
+    assert take(window) == buckets(*[30 * MS] * 2, *[20 * MS] * 4, *[10 * MS])
+    side.pass_time(SECOND)
+    finish(side, conn, *ids[:2], *ids[9:])
+    assert take(window) == buckets(*[1030 * MS] * 2, *[1010 * MS] * 3)
+
+
+def test_what_timed_out_or_was_requeued_or_touched_counts_from_the_beginning(side: Side) -> None:
+    window = measured(side)
+    conn = side.consumer(window, rdy=10)
+    timed, requeued, touched = (side.publish(window.tail, b"x") for _ in range(3))
+    side.received(conn)
+    window.requeue(conn.serial, requeued, 0, side.wall_ns)
+    side.pass_time(50 * SECOND)
+    window.touch(conn.serial, touched, side.mono_ns)
+    side.pass_time(10 * SECOND)
+    side.tick()
+    side.received(conn)
+    side.pass_time(SECOND)
+    finish(side, conn, timed, requeued, touched)
+    assert take(window) == buckets(*[61 * SECOND] * 3)
+
+
+def test_an_own_timestamp_is_the_one_that_counts(side: Side) -> None:
+    window = measured(side)
+    conn = side.consumer(window, rdy=10)
+    old_ns = WALL_NS - 100 * SECOND
+    window.tail.append(b"new")
+    window.tail.append(b"old", 0, {Section.TIMESTAMP: old_ns})
+    window.tail.append(b"old, with an id", 0, {Section.TIMESTAMP: old_ns, Section.ID: 77})
+    side.seal(window.tail)
+    window.tail.commit()
+    ids = [message.id for message in side.received(conn)]
+    side.pass_time(SECOND)
+    finish(side, conn, *ids)
+    assert take(window) == buckets(SECOND, 101 * SECOND, 101 * SECOND)
+
+
+def test_only_what_is_finished_counts(side: Side) -> None:
+    window = measured(side)
+    conn = side.consumer(window, rdy=2)
+    ids = [side.publish(window.tail, b"x") for _ in range(6)]
+    side.received(conn)
+    window.skip(2, 4)
+    side.settle()
+    window.lose(ids[1])
+    assert take(window) == {}
+    finish(side, conn, ids[0])
+    assert sum(take(window).values()) == 1
+    window.empty()
+    assert take(window) == {}
+
+
+def test_what_was_finished_in_the_turn_of_an_empty_counts(side: Side) -> None:
+    window = measured(side)
+    conn = side.consumer(window, rdy=2)
+    id = side.publish(window.tail, b"x", b"y")
+    side.received(conn)
+    side.pass_time(MS)
+    finish(side, conn, id)
+    window.empty()
+    assert take(window) == buckets(MS)
+    side.pass_time(MS)
+    id = side.publish(window.tail, b"z")
+    side.received(conn)
+    finish(side, conn, id)
+    assert take(window) == buckets(0)
