@@ -1,4 +1,7 @@
-"""pynsq and nsqjs with a secret, in front of an auth server."""
+"""pynsq and nsqjs with a secret, in front of an auth server.
+
+ansq does not note that it was let in, and refuses to go on by itself.
+"""
 
 from __future__ import annotations
 
