@@ -27,8 +27,13 @@ cdef struct stray_t:
     i64 delivered_ns
     i64 timestamp_ns  # of the message, when it is known
     u32 owner
+    u32 turn  # of its latest place in a queue; older places are outlived
     u16 attempts
     u8 state  # 0: removed
+
+cdef struct turn_t:
+    u64 id
+    u64 turn
 
 cdef struct delay_t:
     i64 due_ns
@@ -39,8 +44,9 @@ cdef class Strays:
     cdef u32 capacity, count, used
     cdef i64 waiting_count, delayed_count, flying_count, exhausted_count
     cdef i64 deadline_ns  # lower bound over those in flight, 0: none
-    cdef buf_t waiting  # u64 ids
-    cdef buf_t exhausted  # u64 ids
+    cdef buf_t waiting  # turn_t
+    cdef buf_t exhausted  # turn_t
+    cdef u32 turns
     cdef delay_t* delays
     cdef u32 delay_count, delay_capacity
     cdef buf_t notes
@@ -51,6 +57,8 @@ cdef class Strays:
     cdef int grow(self) except -1
     cdef void set_state(self, stray_t* stray, int state) noexcept
     cdef int note(self, stray_t* stray) except -1
+    cdef int queue(self, buf_t* waiting, stray_t* stray) except -1
+    cdef stray_t* first_of(self, buf_t* waiting, int state) noexcept
     cdef int wait(self, stray_t* stray) except -1
     cdef int sleep(self, stray_t* stray, i64 due_ns) except -1
     cdef int fly(self, stray_t* stray, u32 owner, i64 mono_ns, i64 deadline_ns) except -1

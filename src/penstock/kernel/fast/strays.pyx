@@ -138,41 +138,48 @@ cdef class Strays:
 
     # --- waiting ---
 
+    cdef int queue(self, buf_t* waiting, stray_t* stray) except -1:
+        cdef turn_t place
+        self.turns += 1
+        stray.turn = self.turns
+        place.id, place.turn = stray.id, self.turns
+        if waiting.start > 4096:
+            buf_compact(waiting)
+        buf_append(waiting, &place, sizeof(turn_t))
+        return self.note(stray)
+
+    cdef stray_t* first_of(self, buf_t* waiting, int state) noexcept:
+        """The stray at the head of a queue; places that were outlived are dropped."""
+        cdef stray_t* stray
+        cdef turn_t* place
+        while waiting.start < waiting.length:
+            place = <turn_t*>(waiting.data + waiting.start)
+            stray = self.find(place.id)
+            if stray != NULL and stray.state == state and stray.turn == place.turn:
+                return stray
+            buf_take(waiting, sizeof(turn_t))
+        return NULL
+
     cdef int wait(self, stray_t* stray) except -1:
         self.set_state(stray, WAITING)
-        if self.waiting.start > 4096:
-            buf_compact(&self.waiting)
-        buf_append(&self.waiting, &stray.id, 8)
-        return self.note(stray)
+        return self.queue(&self.waiting, stray)
 
     cdef int exhaust(self, stray_t* stray) except -1:
         self.set_state(stray, EXHAUSTED)
-        if self.exhausted.start > 4096:
-            buf_compact(&self.exhausted)
-        buf_append(&self.exhausted, &stray.id, 8)
-        return self.note(stray)
+        return self.queue(&self.exhausted, stray)
 
     cdef stray_t* take_exhausted(self) noexcept:
         """The next one that was not taken yet, or NULL."""
-        cdef stray_t* stray
-        while self.exhausted.start < self.exhausted.length:
-            stray = self.find((<u64*>(self.exhausted.data + self.exhausted.start))[0])
-            buf_take(&self.exhausted, 8)
-            if stray != NULL and stray.state == EXHAUSTED:
-                return stray
-        return NULL
+        cdef stray_t* stray = self.first_of(&self.exhausted, EXHAUSTED)
+        if stray != NULL:
+            buf_take(&self.exhausted, sizeof(turn_t))
+        return stray
 
     cdef stray_t* first_waiting(self) noexcept:
-        cdef stray_t* stray
-        while self.waiting.start < self.waiting.length:
-            stray = self.find((<u64*>(self.waiting.data + self.waiting.start))[0])
-            if stray != NULL and stray.state == WAITING:
-                return stray
-            self.drop_first()
-        return NULL
+        return self.first_of(&self.waiting, WAITING)
 
     cdef void drop_first(self) noexcept:
-        buf_take(&self.waiting, 8)
+        buf_take(&self.waiting, sizeof(turn_t))
 
     # --- in flight ---
 
