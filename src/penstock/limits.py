@@ -76,8 +76,8 @@ RING_SPAN_MAX = 65_536  # offsets; one message held for hours must not keep the 
 REFILL_NS = 2 * MS  # a small refill waits so long for a better one; gains come from far shorter
 
 # --- dead letters ---
-DEAD_LETTERS_AT_ONCE = 500  # read and published in one batch; their bodies are in memory meanwhile
-REDRIVE_BYTES_AT_ONCE = 4 * MIB  # one step of a redrive stops here
+DEAD_LETTERS_AT_ONCE = 500  # read, and published in one batch, there and back
+DEAD_LETTER_BYTES_AT_ONCE = 4 * MIB  # or so many bytes: they are in memory meanwhile
 REDRIVE_LOOKED_AT = 5_000  # letters of other channels that one step passes over
 ATTEMPTS_MAX = 65_535  # attempts have two bytes on the wire
 

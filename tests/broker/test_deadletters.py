@@ -136,6 +136,65 @@ def test_many_at_once_go_in_several_batches(start: Any) -> None:
     assert (channel.dead_letter_count, channel.unfinished) == (count, 0)
 
 
+def test_large_ones_go_a_few_at_a_time(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    large = limits.DEAD_LETTER_BYTES_AT_ONCE // 2
+    for number in range(5):
+        world.publish("t", b"%d" % number * large)
+    for _ in range(20):
+        world.turn()
+        if len(consumer.received) < 5:
+            consumer.take()
+    assert len(consumer.received) == 5
+    batches: list[int] = []
+    publish = channel.topic.__class__.publish_letters
+    dead = world.broker.topic(DEAD)
+
+    def spy(letters: Any, done: Any) -> int:
+        batches.append(len(letters))
+        return publish(dead, letters, done)
+
+    dead.publish_letters = spy  # type: ignore[method-assign]
+    world.clock.pass_ns(MESSAGE_TIMEOUT_NS)
+    for _ in range(10):
+        world.turn()
+    assert batches == [2, 2, 1]
+    assert [letter.body[:1] for letter in letters(world)] == [b"%d" % n for n in range(5)]
+    assert channel.unfinished == 0
+
+
+def test_a_drain_leaves_them_where_they_are(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    world.broker.draining = True
+    requeue_all(consumer)
+    world.pass_ns(SECOND)
+    assert (channel.window.exhausted, world.broker.health) == (1, "OK")
+    world.broker.draining = False
+    world.pass_ns(SECOND)
+    world.turns()
+    assert channel.dead_letter_count == 1
+
+
+def test_a_channel_that_is_deleted_takes_its_exhausted_ones_along(start: Any) -> None:
+    world: World = start()
+    give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
+    world.threads.held = True
+    requeue_all(consumer)
+    world.turns()
+    world.broker.topics["t"].delete_channel("ch")
+    world.threads.run()
+    world.pass_ns(SECOND)
+    assert [letter.body for letter in letters(world)] == [b"x"]
+
+
 def test_it_is_finished_only_when_the_dead_letter_is_safe(start: Any) -> None:
     world: World = start()
     channel = give_up_after(world, 1)

@@ -124,25 +124,36 @@ class DeadLetters:
     def collect(self, channel: Channel) -> None:
         """Take care of what is exhausted, as far as it is not waiting for the next try."""
         context = self._context
-        if channel in self._retries or context.exiting:
+        if channel in self._retries or context.exiting or channel.deleted:
             return
-        records = channel.window.take_exhausted(limits.DEAD_LETTERS_AT_ONCE)
+        if context.draining:
+            self._retries[channel] = None
+            return
+        records = sorted(channel.window.take_exhausted(limits.DEAD_LETTERS_AT_ONCE))
         if not records:
             return
         try:
-            letters = self._letters(channel, sorted(records))
+            letters = self._letters(channel, records)
             self._publish(channel, letters)
         except PenstockError as error:
             self._put_back(channel, [record.id for record in records], error)
 
     def _letters(self, channel: Channel, records: list[StrayRecord]) -> dict[int, Letter]:
-        """By id. What is damaged is gone, as it is for deliveries."""
+        """By id. What is damaged is gone, as it is for deliveries. What would be too much at a time
+        is offered again."""
         partition = channel.topic.partition
         reader = Reader(partition.log)
         letters: dict[int, Letter] = {}
+        bytes_left = limits.DEAD_LETTER_BYTES_AT_ONCE
         for record in records:
+            if bytes_left <= 0:
+                channel.window.settle_exhausted(record.id, False)
+                continue
             try:
-                letters[record.id] = dead_letter(reader.read(record.offset), record, channel)
+                letter = letters[record.id] = dead_letter(
+                    reader.read(record.offset), record, channel
+                )
+                bytes_left -= len(letter.body)
             except LogDamaged:
                 partition.load(channel.window, Source.STRAY, record.offset)
         return letters
@@ -253,7 +264,7 @@ class Redrive:
         for offset in self._waiting():
             if (
                 len(found) >= min(self._left, limits.DEAD_LETTERS_AT_ONCE)
-                or found_bytes >= limits.REDRIVE_BYTES_AT_ONCE
+                or found_bytes >= limits.DEAD_LETTER_BYTES_AT_ONCE
                 or looked >= limits.REDRIVE_LOOKED_AT
             ):
                 break
