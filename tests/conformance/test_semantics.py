@@ -6,6 +6,7 @@ is exact. After each step the numbers of `/stats` are looked at.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from e2e.in_process import Client, World
 from penstock import limits
 from penstock.kernel import load
 from penstock.nsqd.options import read_options
-from penstock.nsqd.stats import Query, document
+from penstock.nsqd.stats import Query, View
+from penstock.nsqd.stats_json import json_parts
 from penstock.wire import frames
 from penstock.wire.frames import FrameType, Message, encode_bodies, with_size
 
@@ -98,9 +100,8 @@ class Story:
 
     def topic(self, name: str = "t") -> dict[str, Any]:
         world = self.world
-        sessions = world.protocol.sessions.values()
-        rows = document("", 0, world.broker, sessions, Query(topic=name))["topics"]
-        found: dict[str, Any] = rows[0]
+        view = View(world.broker, world.protocol.sessions, Query(topic=name), 0)
+        found: dict[str, Any] = json.loads(b"".join(json_parts(view)))["topics"][0]
         return found
 
     def channel(self, name: str = "c", topic: str = "t") -> dict[str, Any]:
