@@ -131,6 +131,7 @@ LOOKUP_ANSWER_BYTES_MAX = 64 * KIB  # nsqlookupd's longest answer has some 200 b
 
 # --- nsqlookupd ---
 LOOKUP_BODY_BYTES_MAX = 1 * MIB  # the JSON of an IDENTIFY; nsqd's has some 200 bytes
+LOOKUP_MAGIC_NS = 60 * SECOND  # who connects and says nothing is hung up on
 LOOKUP_NAMES_MAX = 1_000_000  # topics and channels: one mad client must not take all memory
 LOOKUP_INACTIVE_NS = 300 * SECOND  # --inactive-producer-timeout: 20 missed pings
 LOOKUP_TOMBSTONE_NS = 45 * SECOND  # --tombstone-lifetime

@@ -50,6 +50,17 @@ def test_what_is_made_and_deleted_is_known_at_once(tmp_path: Path, lookupd: Look
         eventually(lambda: lookupd.get("/nodes") == {"producers": []})
 
 
+def test_lookupds_are_added_and_taken_away_while_it_runs(tmp_path: Path, lookupd: Lookupd) -> None:
+    path = "/config/nsqlookupd_tcp_addresses"
+    with nsqd(tmp_path / "a") as daemon:
+        daemon.post("/topic/create?topic=t")
+        listed = json.dumps([lookupd.address]).encode()
+        assert daemon.http("PUT", path, listed) == (200, listed)
+        eventually(lambda: lookupd.knows("t", daemon))
+        assert daemon.http("PUT", path, b"[]") == (200, b"[]")
+        eventually(lambda: lookupd.get("/nodes") == {"producers": []})
+
+
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_either_side_restarts(tmp_path: Path, lookupd: Lookupd, how: str) -> None:
     with nsqd(tmp_path / "a", lookupd.address) as daemon:

@@ -36,7 +36,7 @@ def test_addresses(text: str, address: Address) -> None:
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["host:x", "host:", "host:65536", "host:-1", "host:٣"])
+@pytest.mark.parametrize("text", ["", "host:x", "host:", "host:65536", "host:-1", "host:٣"])
 def test_bad_addresses(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_address(text, "tcp-address")

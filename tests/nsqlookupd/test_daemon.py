@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock import limits
 from penstock.errors import ConfigError
 
 from .running import Running
@@ -41,6 +42,15 @@ def test_a_client_that_does_not_read_is_not_read() -> None:
         (connection,) = lookupd.daemon.connections
         assert connection._transport is not None
         assert connection._transport.get_write_buffer_size() < 4 << 20
+
+
+def test_who_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LOOKUP_MAGIC_NS", 50 * limits.MS)
+    with Running() as lookupd, lookupd.nsqd("t") as nsqd, lookupd.client() as client:
+        client.socket.sendall(b"  V")
+        with contextlib.suppress(ConnectionError):
+            assert client.read() == b""
+        assert nsqd.ask(b"PING\n") == b"OK"
 
 
 def test_a_stop_ends_connections() -> None:
@@ -79,5 +89,6 @@ def test_a_taken_port_fails_the_start() -> None:
                 Running(f"--{flag}-address={address}"),
             ):
                 pass
-    with pytest.raises(ConfigError), Running("--tcp-address=127.0.0.1:x"):
-        pass
+    for flag in ("--tcp-address=127.0.0.1:x", "--tcp-address=", "--http-address="):
+        with pytest.raises(ConfigError, match="-address"), Running(flag):
+            pass

@@ -185,14 +185,14 @@ class Model(RuleBasedStateMachine):
         producers = list(self.has)
         return producers[number % len(producers)] if producers else None
 
-    def _forget_ephemeral(self) -> None:
+    def _forget_ephemeral(self, lost: set[tuple[str, str]]) -> None:
+        """Ephemeral names among those that somebody let go of, and that nobody has now."""
         held = set[tuple[str, str]]().union(*self.has.values())
-        for topic, channel in set(self.known) - held:
-            if (channel or topic).endswith("#ephemeral") and (topic, channel) in self.lost:
-                self.known.discard((topic, channel))
-        self.lost: set[tuple[str, str]] = set()
-
-    lost: set[tuple[str, str]] = set()  # noqa: RUF012
+        self.known -= {
+            (topic, channel)
+            for topic, channel in lost - held
+            if (channel or topic).endswith("#ephemeral")
+        }
 
     @rule()
     def join(self) -> None:
@@ -212,22 +212,17 @@ class Model(RuleBasedStateMachine):
         producer = self._some(number)
         if producer is not None:
             self.registry.unregister(producer, topic, channel)
-            lost = {n for n in self.has[producer] if n == (topic, channel)}
-            if not channel:
-                lost = {n for n in self.has[producer] if n[0] == topic}
-            self.has[producer] -= lost
-            self.lost = lost
-            if not channel or lost:
-                self.lost = lost | {(topic, channel)}
-            self._forget_ephemeral()
+            names = self.has[producer]
+            lost = {n for n in names if n[0] == topic and channel in ("", n[1])}
+            names -= lost
+            self._forget_ephemeral(lost if channel else lost | {(topic, "")})
 
     @rule(number=st.integers(0, 9))
     def leave(self, number: int) -> None:
         producer = self._some(number)
         if producer is not None:
             self.registry.leave(producer)
-            self.lost = self.has.pop(producer)
-            self._forget_ephemeral()
+            self._forget_ephemeral(self.has.pop(producer))
 
     @rule(topic=TOPICS)
     def delete(self, topic: str) -> None:

@@ -37,6 +37,8 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str, name: str = "address") -> Address:
+    if not text:
+        raise ConfigError(name, text, "host:port, or the path of a unix socket")
     host, colon, port = text.rpartition(":")
     if not colon or "/" in port:
         return Address("", 0, text)

@@ -38,6 +38,7 @@ class Connection(asyncio.Protocol):
         self._client: Client | None = None
         self._transport: asyncio.Transport | None = None
         self._remote = ""
+        self._greeting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -47,6 +48,13 @@ class Connection(asyncio.Protocol):
         log.info("TCP: new client(%s)", self._remote)
         self._client = Client(self._daemon.registry, self._remote, self._daemon.about)
         self._daemon.connections.add(self)
+        wait_s = limits.LOOKUP_MAGIC_NS / limits.SECOND
+        self._greeting = asyncio.get_running_loop().call_later(wait_s, self._check_greeting)
+
+    def _check_greeting(self) -> None:
+        """An nsqd stays for ever, and is heard every few seconds; others need not stay."""
+        if self._client is not None and not self._client.greeted:
+            self.close()
 
     def data_received(self, data: bytes) -> None:
         if self._client is not None and not self._client.closed:
@@ -83,6 +91,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._daemon.connections.discard(self)
         self._transport = None
+        if self._greeting is not None:
+            self._greeting.cancel()
         if self._client is not None:
             self._client.lost()
             log.info("CLIENT(%s): closing", self._remote)

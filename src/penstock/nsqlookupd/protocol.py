@@ -61,6 +61,11 @@ class Client:
             b"UNREGISTER": self._unregister,
         }
 
+    @property
+    def greeted(self) -> bool:
+        """It has sent the magic."""
+        return self._step != self._magic
+
     # --- what the shell calls ---
 
     def feed(self, data: bytes) -> bytes:
