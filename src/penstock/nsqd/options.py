@@ -136,8 +136,7 @@ FLAGS: tuple[Flag, ...] = (
          choices=("", "tls1.0", "tls1.1", "tls1.2", "tls1.3")),
     Flag("auth-http-address", Kind.STRINGS, (), "auth server (may be repeated)",
          "auth_http_addresses"),
-    Flag("auth-http-request-method", Kind.STRING, "get", "how auth servers are asked",
-         choices=("get", "post")),
+    Flag("auth-http-request-method", Kind.STRING, "get", "how auth servers are asked: get or post"),
     # metrics
     Flag("statsd-address", Kind.STRING, "", "UDP <addr>:<port> of a statsd daemon"),
     Flag("statsd-interval", Kind.DURATION, 60 * SECOND, "between pushes to statsd"),
@@ -279,7 +278,13 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     if not options.version:
         check_ranges(options, _RANGES)
         _check_percentiles(options.e2e_processing_latency_percentile)
+        _check_method(options.auth_http_request_method)
     return options
+
+
+def _check_method(method: str) -> None:
+    if method not in ("get", "post"):
+        raise ConfigError("auth-http-request-method", method, "get or post")
 
 
 def make_options(resolved: Resolved) -> Options:
@@ -287,12 +292,14 @@ def make_options(resolved: Resolved) -> Options:
     values["tls_required"] = _tls_required(resolved)
     percentiles = "e2e_processing_latency_percentile"
     values[percentiles] = tuple(sorted(values[percentiles], reverse=True))
+    values["auth_http_request_method"] = resolved.values["auth_http_request_method"].lower()
     idle = tuple(
         flag.name
         for flag in FLAGS
         if flag.effect is LATER and resolved.explicit.get(flag.name, flag.default) != flag.default
     )
     everything = {flag.name: resolved.values[flag.attribute] for flag in FLAGS}
+    everything["tls-required"] = values["tls_required"]
     return Options(**values, without_effect=idle, all_values=everything)
 
 

@@ -1,0 +1,166 @@
+"""nsqd's flags, config keys, defaults, fatal starts and exit codes, row by row of `flags.toml`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.command.flags import Kind
+from penstock.errors import ConfigError
+from penstock.nsqd.options import FLAGS, read_options
+
+from .script import HERE
+
+TABLE = tomllib.loads((HERE / "flags.toml").read_text("utf-8"))
+ROWS: list[dict[str, Any]] = TABLE["flag"]
+KINDS = {
+    "bool": (Kind.BOOL,),
+    "int": (Kind.INT,),
+    "string": (Kind.STRING,),
+    "duration": (Kind.DURATION,),
+    "strings": (Kind.STRINGS, Kind.REPEATED),
+    "floats": (Kind.FLOATS,),
+}
+BY_NAME = {flag.name: flag for flag in FLAGS}
+S = 1_000_000_000
+GIVES_UP_S = 20
+
+
+def key_of(row: dict[str, Any]) -> str:
+    key: str = row.get("key", row["name"].replace("-", "_"))
+    return key
+
+
+def value_of(name: str, *arguments: str) -> Any:
+    return read_options(arguments, {}).all_values[name]
+
+
+def by_name(row: dict[str, Any]) -> str:
+    name: str = row["name"]
+    return name
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("flags") / "data") as daemon:
+        yield daemon
+
+
+@pytest.mark.parametrize("row", ROWS, ids=by_name)
+def test_it_is_there_with_its_kind_and_key(row: dict[str, Any]) -> None:
+    flag = BY_NAME[row["name"]]
+    assert flag.kind in KINDS[row["kind"]]
+    assert flag.file_key == key_of(row) or row["name"] == "config"
+
+
+SET_BY_THE_HARNESS = ("tcp-address", "http-address", "data-path", "durability", "broadcast-address")
+
+
+@pytest.mark.parametrize(
+    "row", [r for r in ROWS if "hidden" not in r and r["default"] != "*"], ids=by_name
+)
+def test_its_default_is_told(daemon: Daemon, row: dict[str, Any]) -> None:
+    expected = row.get("ours", row["default"])
+    assert ("ours" in row) == ("why" in row)
+    if row["name"] in SET_BY_THE_HARNESS:
+        assert value_of(row["name"]) == expected
+    else:
+        assert daemon.http("GET", f"/config/{key_of(row)}") == (200, expected.encode())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=by_name)
+def test_it_is_taken_in_each_way_of_writing(row: dict[str, Any], tmp_path: Path) -> None:
+    name, kind = row["name"], row["kind"]
+    if name == "config":
+        return
+    if kind == "bool":
+        assert value_of(name, f"-{name}") is True
+        assert value_of(name, f"--{name}=false") is False
+        with pytest.raises(Exception, match="unexpected argument"):
+            read_options([f"-{name}", "false"], {})
+        return
+    samples = {"int": "9", "string": "a:1", "duration": "90s", "strings": "a:1", "floats": "0.5"}
+    text = row.get("try", samples[kind])
+    values = {"int": lambda t: int(t), "duration": lambda t: 90 * S, "floats": lambda t: (0.5,)}
+    value = values.get(kind, lambda t: (t,) if kind == "strings" else t)(text)
+    for arguments in ((f"-{name}={text}",), (f"--{name}={text}",), (f"-{name}", text)):
+        if len(arguments) == 1 or not BY_NAME[name].bare:
+            assert value_of(name, *arguments) == value
+    file = tmp_path / "nsqd.cfg"
+    written = {"int": text, "floats": f"[{text}]"}.get(kind, repr(text))
+    file.write_text(f"{key_of(row)} = {written}\n")
+    assert value_of(name, f"-config={file}") == value
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if r["kind"] == "duration"], ids=by_name)
+def test_a_bare_number_in_the_file_is_milliseconds(row: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "nsqd.cfg"
+    file.write_text(f"{key_of(row)} = 1500\n")
+    assert value_of(row["name"], f"-config={file}") == 1.5 * S
+
+
+@pytest.mark.parametrize(
+    "row", [r for r in ROWS if r["kind"] in ("strings", "floats")], ids=by_name
+)
+def test_lists_repeat_and_may_stand_in_the_file_as_a_list(
+    row: dict[str, Any], tmp_path: Path
+) -> None:
+    name = row["name"]
+    parts = ("0.9", "0.5") if row["kind"] == "floats" else ("a:1", "b:2")
+    values = (0.9, 0.5) if row["kind"] == "floats" else parts
+    assert value_of(name, *(f"-{name}={part}" for part in parts)) == values
+    file = tmp_path / "nsqd.cfg"
+    for written in (str(list(parts)), repr(",".join(parts))):
+        file.write_text(f"{key_of(row)} = {written}\n")
+        if BY_NAME[name].kind is not Kind.REPEATED or written.startswith("["):
+            assert value_of(name, f"-config={file}") == values
+
+
+def test_keys_that_nobody_knows_are_ignored(tmp_path: Path) -> None:
+    file = tmp_path / "nsqd.cfg"
+    file.write_text("nonsense = 1\nverbose = 1\nsnappy = 0\n")
+    assert value_of("snappy", f"-config={file}") is False
+    file.write_text("snappy = 2\n")
+    with pytest.raises(ConfigError, match="snappy"):
+        read_options([f"-config={file}"], {})
+
+
+def test_flags_that_do_nothing_here_are_named_once_in_the_log(tmp_path: Path) -> None:
+    idle = ("--queue-scan-worker-pool-max=2", "--max-bytes-per-file=1", "--worker-id=3")
+    with Daemon(tmp_path / "data", *idle, "--verbose") as daemon:
+        lines = [line for line in daemon.stderr().splitlines() if "no effect" in line]
+    assert len(lines) == 1
+    assert "WARNING" in lines[0]
+    for flag in idle:
+        assert flag[1:].split("=")[0] in lines[0]
+
+
+@pytest.mark.parametrize("row", TABLE["start"], ids=lambda row: row["say"])
+def test_a_start_that_ends_at_once(daemon: Daemon, tmp_path: Path, row: dict[str, Any]) -> None:
+    places = {"<taken>": f"127.0.0.1:{daemon.tcp_port}", "<used>": str(daemon.data_path)}
+
+    def placed(text: str) -> str:
+        for place, value in places.items():
+            text = text.replace(place, value)
+        return text
+
+    base = ["-tcp-address=127.0.0.1:0", "-http-address=", f"-data-path={tmp_path}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.nsqd.main", *base, *placed(row["say"]).split()],
+        capture_output=True,
+        text=True,
+        timeout=GIVES_UP_S,
+    )
+    assert done.returncode == row["code"], done.stderr
+    assert placed(row["holds"]) in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count(" FATAL: ") == (row["code"] == 1)
+    if row["code"] == 2:
+        assert "\nUsage of nsqd:\n" in done.stderr
