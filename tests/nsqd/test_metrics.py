@@ -8,6 +8,7 @@ from pathlib import Path
 from penstock import limits
 from penstock.net.sync import SyncTimes
 from penstock.nsqd.metrics import CHANNEL_METRICS, TOPIC_METRICS, escape
+from penstock.nsqd.statsd import Lines, StatsdOptions
 
 from .world import Running, eventually, ok, pub
 
@@ -66,6 +67,26 @@ def test_the_numbers(tmp_path: Path) -> None:
         assert found["nsqd_sync_seconds_count"] >= 1
         assert found['nsqd_sync_seconds_bucket{le="+Inf"}'] == found["nsqd_sync_seconds_count"]
         assert found["process_resident_memory_bytes"] > 1_000_000
+
+
+def test_latencies_are_there_when_they_are_asked_for(tmp_path: Path) -> None:
+    flags = "--e2e-processing-latency-percentile=0.99,0.5"
+    with Running(tmp_path, flags) as nsqd, nsqd.client() as client:
+        assert client.ask(pub(b"t", b"x")) == ok()
+        assert client.ask(b"SUB t c\n") == ok()
+        client.send(b"RDY 1\n")
+        client.send(b"FIN %b\n" % client.message().id)
+        assert eventually(lambda: nsqd.channel("t", "c")["e2e_processing_latency"]["count"] == 1)
+        found = samples(nsqd.request("GET", "/metrics").body.decode())
+        for quantile in ("0.99", "0.5"):
+            labels = f'topic="t",channel="c",quantile="{quantile}"'
+            assert 0 < found[f"nsqd_channel_e2e_latency_seconds{{{labels}}}"] < 5
+        lines = Lines(StatsdOptions("", 1, "", 508, memory=False, exclude_ephemeral=False))
+        told = nsqd.call(lambda: b"".join(lines.push(nsqd.daemon.broker))).decode()
+        assert "topic.t.channel.c.e2e_processing_latency_99:" in told
+        assert "topic.t.e2e_processing_latency_50:" in told
+        text = nsqd.request("GET", "/stats").body.decode()
+        assert re.search(r"e2e%: [\d.]+(us|ms|s), [\d.]+(us|ms|s)\n", text)
 
 
 def test_refused_publishes_are_counted(tmp_path: Path) -> None:

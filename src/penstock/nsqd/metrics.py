@@ -95,6 +95,7 @@ CHANNEL_METRICS = (
     ChannelMetric("channel_paused", "gauge", "1 while the channel is paused.",
                   lambda channel: int(channel.paused)),
 )  # fmt: skip
+LATENCY = "channel_e2e_latency_seconds"  # over a sliding window
 
 
 def metric_parts(figures: Figures) -> Iterator[bytes]:
@@ -115,6 +116,11 @@ def metric_parts(figures: Figures) -> Iterator[bytes]:
         yield _head(metric.name, metric.kind, metric.help)
         for label, channel in channels:
             yield _sample(metric.name, label, metric.read(channel))
+    yield _head(LATENCY, "gauge", "From publish to FIN, at --e2e-processing-latency-percentile.")
+    for label, channel in channels:
+        for percentile in channel.latency.row()["percentiles"] or ():
+            seconds = percentile["value"] / limits.SECOND
+            yield _sample(LATENCY, f'{label},quantile="{percentile["quantile"]:g}"', seconds)
 
 
 def escape(value: str) -> str:
