@@ -327,3 +327,53 @@ def test_concurrency_is_checked() -> None:
                 await consumer.run(lambda _: asyncio.sleep(0), concurrency=0)
 
     asyncio.run(story())
+
+
+def test_a_wrong_delay_settles_nothing() -> None:
+    async def story() -> None:
+        async with FakeNsqd(deliver(message(1, b"one"))) as nsqd:
+            async with Consumer("t", "c", nsqd.address) as consumer:
+                found = await anext(consumer)
+                with pytest.raises(ConfigError, match="delay_s"):
+                    found.req(-1)
+                found.fin()
+            assert b"FIN %016x" % 1 in nsqd.peers[0].lines()
+
+    asyncio.run(story())
+
+
+def test_garbage_instead_of_the_answer_to_sub_is_tried_again() -> None:
+    answers = [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""]
+
+    def act(peer: Peer, line: bytes, body: bytes) -> None:
+        if line.startswith(b"SUB") and answers:
+            peer.send(answers.pop(0))
+            peer.hang_up()
+        else:
+            say_ok(peer, line, body)
+
+    async def story() -> None:
+        async with FakeNsqd(act) as nsqd, asyncio.timeout(10):
+            options: dict[str, Any] = {"reconnect_delay_s": 0.005, "connect_required": False}
+            async with Consumer("t", "c", nsqd.address, **options) as consumer:
+                while not consumer.addresses:
+                    await asyncio.sleep(0.002)
+            assert len(nsqd.peers) == 3
+
+    asyncio.run(story())
+
+
+def test_a_damaged_stream_is_a_new_connection() -> None:
+    def act(peer: Peer, line: bytes, body: bytes) -> None:
+        say_ok(peer, line, body)
+        if line.startswith(b"RDY"):
+            first = peer is peer.server.peers[0]
+            peer.send(b"\xff" * 64 if first else message(1, b"sound"))
+
+    async def story() -> None:
+        async with FakeNsqd(act) as nsqd, asyncio.timeout(10):
+            options: dict[str, Any] = {"reconnect_delay_s": 0.005}
+            async with Consumer("t", "c", nsqd.address, **options) as consumer:
+                assert await one(consumer) == b"sound"
+
+    asyncio.run(story())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
 from penstock.client import Producer
 from penstock.errors import (
     ClientClosed,
+    ConfigError,
     ConnectFailed,
     ConnectionLost,
     ProducerFull,
@@ -237,5 +239,26 @@ def test_every_address_is_tried() -> None:
                 assert producer.address == nsqd.address
             with pytest.raises(ConnectFailed):
                 await Producer([gone.address]).start()
+
+    asyncio.run(story())
+
+
+def test_pub_many_leaves_no_error_unheard(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with FakeNsqd(hang_up_at(b"5")) as nsqd, Producer(nsqd.address) as producer:
+            with pytest.raises(ConnectionLost):
+                await producer.pub_many("t", (b"%d" % n for n in range(100)), window=20)
+        gc.collect()
+
+    asyncio.run(story())
+    assert "never retrieved" not in caplog.text
+
+
+@pytest.mark.parametrize("delay_s", [-0.1, float("nan"), float("inf")])
+def test_delays_are_checked(delay_s: float) -> None:
+    async def story() -> None:
+        async with FakeNsqd() as nsqd, Producer(nsqd.address) as producer:
+            with pytest.raises(ConfigError, match="delay_s"):
+                producer.dpub("t", b"body", delay_s)
 
     asyncio.run(story())

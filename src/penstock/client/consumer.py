@@ -35,7 +35,7 @@ from penstock import limits
 from penstock.client import framing, handling
 from penstock.client.backoff import Backoff, Delays, Phase
 from penstock.client.discovery import Discovery, Found
-from penstock.client.link import connect
+from penstock.client.link import connect, log_death
 from penstock.client.message import Message
 from penstock.client.options import ConsumerOptions, address_list, settle_options
 from penstock.client.share import Turns, share, take_turns
@@ -111,7 +111,8 @@ class Consumer:
         self._stopping = self._loop.create_future()
         firsts = [self._begin(address) for address in self._given]
         if self._lookupds:
-            self._discovering = self._loop.create_task(self._discover())
+            self._discovering = self._loop.create_task(self._discover(), name="penstock lookups")
+            self._discovering.add_done_callback(log_death)
         try:
             outcomes = await asyncio.gather(*firsts)
             failures = [outcome for outcome in outcomes if outcome is not None]
@@ -141,11 +142,13 @@ class Consumer:
         self._give_back()
         if timeout_s is None:
             timeout_s = self.options.stop_timeout_s
-        if not self._is_quiet() and timeout_s > 0:
-            self._quiet = self._loop.create_future()
-            await asyncio.wait([self._quiet], timeout=timeout_s)
-        for subscription in self._subscriptions:
-            subscription.link.close()
+        try:
+            if not self._is_quiet() and timeout_s > 0:
+                self._quiet = self._loop.create_future()
+                await asyncio.wait([self._quiet], timeout=timeout_s)
+        finally:
+            for subscription in self._subscriptions:
+                subscription.link.close()
         await self._end_tasks()
         for timer in self._timers.values():
             timer.cancel()
@@ -273,6 +276,9 @@ class Consumer:
         if self._quiet is not None:
             self._check_quiet()
 
+    def touched(self) -> None:
+        self.counts.touched += 1
+
     def refused(self, error: ServerRefused) -> None:
         if error.code in ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"):
             self.counts.late += 1
@@ -358,6 +364,7 @@ class Consumer:
         first: asyncio.Future[ConnectFailed | None] = self._loop.create_future()
         task = self._loop.create_task(self._tend(address, first), name=f"penstock {address}")
         self._tasks[address] = task
+        task.add_done_callback(log_death)
         task.add_done_callback(lambda _: self._tasks.pop(address, None))
         return first
 
@@ -427,7 +434,7 @@ class Consumer:
         log.info("consumer: connected to %s", address)
         if self._stopping is not None and self._stopping.done():
             subscription.close_soon()
-        if self.options.auto_touch and "touch" not in self._timers:
+        if self.options.auto_touch:
             self._touch_due()
         self._balance()
         return subscription
@@ -435,7 +442,6 @@ class Consumer:
     def _leave(self, subscription: Subscription) -> None:
         """Its connection has ended: what was queued from it will come again by another way."""
         self._subscriptions.remove(subscription)
-        self.counts.touched += subscription.touched_count
         if not self._closed:
             log.warning("consumer: %s: %s", subscription.address, subscription.link.reason)
         if self._queue:
@@ -445,11 +451,11 @@ class Consumer:
 
     def _touch_due(self) -> None:
         now_s = self._loop.time()
-        timeouts_s = [1.0]
         for subscription in self._subscriptions:
             subscription.touch_due(now_s)
-            timeouts_s.append(subscription.link.negotiated.message_timeout_s)
-        self._later("touch", min(timeouts_s) / 8, self._touch_due)
+        timeouts_s = [s.link.negotiated.message_timeout_s for s in self._subscriptions]
+        if timeouts_s:
+            self._later("touch", min(timeouts_s) / 8, self._touch_due)
 
     # --- discovery ---
 

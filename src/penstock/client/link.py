@@ -8,6 +8,7 @@ on. What is written is gathered and goes out once per turn of the loop, as one b
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable
 from typing import Protocol, cast
@@ -20,6 +21,8 @@ from penstock.errors import ConnectFailed, ServerRefused
 from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
 from penstock.wire.frames import HEARTBEAT, MAGIC_V2, Frame, FrameType
 from penstock.wire.snappy import SnappyDecoder, SnappyEncoder
+
+log = logging.getLogger("penstock.client")
 
 READ_BYTES = 256 * limits.KIB  # decompressed bytes handed on at a time
 WRITE_SOON_BYTES = 64 * limits.KIB  # gathered output beyond this does not wait for the turn's end
@@ -64,7 +67,10 @@ class Link(asyncio.Protocol):
     async def frame(self) -> Frame:
         """The next frame of the greeting; heartbeats are answered, errors raise ServerRefused."""
         while True:
-            found = framing.take_frame(self._early, limits.CLIENT_GREETING_BYTES_MAX)
+            try:
+                found = framing.take_frame(self._early, limits.CLIENT_GREETING_BYTES_MAX)
+            except framing.FrameBroken as error:
+                raise ConnectFailed(self.address, str(error)) from error
             if found is None:
                 await self._more()
             elif found.type == FrameType.ERROR:
@@ -252,6 +258,12 @@ class Link(asyncio.Protocol):
         return self._transport
 
 
+def log_death(task: asyncio.Task[None]) -> None:
+    """A task that looks after connections has ended by what nobody foresaw: it must be seen."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s has died", task.get_name(), exc_info=error)
+
+
 async def connect(address: str, options: ConnectionOptions) -> Link:
     """Connect and greet, in bounded time. Raises ConnectFailed."""
     link = Link(address, options)
@@ -263,7 +275,7 @@ async def connect(address: str, options: ConnectionOptions) -> Link:
         link.abort("timed out")
         reason = f"no connection within {options.connect_timeout_s} s"
         raise ConnectFailed(address, reason) from None
-    except (OSError, ssl.SSLError, framing.FrameBroken, ValueError) as error:
+    except (OSError, ValueError) as error:
         link.abort("failed")
         raise ConnectFailed(address, str(error) or type(error).__name__) from error
     except BaseException:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Generator
 from datetime import UTC, datetime
 from typing import Protocol
 
+from penstock.client.options import check_delay
 from penstock.errors import MessageSettled
 
 
@@ -37,7 +38,7 @@ class Courier(Protocol):
 
     def finish(self, message: Message) -> None: ...
 
-    def requeue(self, message: Message, delay_s: float, backoff: bool) -> None: ...
+    def requeue(self, message: Message, delay_ms: int, backoff: bool) -> None: ...
 
     def touch(self, message: Message) -> None: ...
 
@@ -72,8 +73,9 @@ class Message:
         slows the consumer down. Raises MessageSettled."""
         if self.settled:
             raise MessageSettled(self.id)
+        delay_ms = check_delay(delay_s)
         self.settled = True
-        self._courier.requeue(self, delay_s, backoff)
+        self._courier.requeue(self, delay_ms, backoff)
         return DONE
 
     def touch(self) -> Awaitable[None]:

@@ -69,6 +69,8 @@ class ConsumerOptions(ConnectionOptions):
     stop_timeout_s: float = 10.0  # how long closing waits for messages in hand
 
 
+DELAY_S_MAX = 366 * 86400  # nsqd has a bound of its own, which is far lower
+
 Options = TypeVar("Options", bound=ConnectionOptions)
 
 # Field, least, most: what nsqd would refuse, or what makes no sense.
@@ -113,6 +115,13 @@ def settle_options(options: Options, changes: Mapping[str, Any]) -> Options:
     if settled.snappy and settled.deflate:
         raise ConfigError("snappy", True, "nsqd refuses snappy and deflate together")
     return settled
+
+
+def check_delay(delay_s: float) -> int:
+    """A delay as commands carry it, in milliseconds. Raises ConfigError."""
+    if not 0 <= delay_s <= DELAY_S_MAX:
+        raise ConfigError("delay_s", delay_s, f"must be from 0 to {DELAY_S_MAX}")
+    return round(delay_s * 1000)
 
 
 def address_list(addresses: str | Sequence[str]) -> list[str]:

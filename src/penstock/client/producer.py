@@ -31,8 +31,8 @@ from penstock.client import framing
 from penstock.client.backoff import Delays
 from penstock.client.discovery import Discovery
 from penstock.client.framing import FrameReader
-from penstock.client.link import Link, connect
-from penstock.client.options import ProducerOptions, address_list, settle_options
+from penstock.client.link import Link, connect, log_death
+from penstock.client.options import ProducerOptions, address_list, check_delay, settle_options
 from penstock.errors import (
     ClientClosed,
     ClientError,
@@ -80,7 +80,6 @@ class Producer:
         self._unsent: deque[_Pending] = deque()  # waiting for a connection
         self._pending_bytes = 0
         self._heads: dict[str, bytes] = {}  # the PUB line of each topic, checked
-        self._connected: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._last_error: ClientError | None = None
@@ -95,9 +94,9 @@ class Producer:
         if self._task is not None or self._closed:
             raise ClientClosed("producer")
         self._loop = asyncio.get_running_loop()
-        self._connected = asyncio.Event()
         first = self._loop.create_future()
         self._task = self._loop.create_task(self._tend(first), name="penstock producer")
+        self._task.add_done_callback(log_death)
         try:
             await first
         except BaseException:
@@ -167,10 +166,9 @@ class Producer:
         """Publish a message that consumers get after `delay_s`."""
         if not body:
             raise ConfigError("body", body, "a message has at least one byte")
-        if not delay_s >= 0:
-            raise ConfigError("delay_s", delay_s, "must not be negative")
+        delay_ms = check_delay(delay_s)
         name = framing.check_name("topic", topic)
-        return self._send(framing.sized(framing.dpub_head(name, round(delay_s * 1000)), body))
+        return self._send(framing.sized(framing.dpub_head(name, delay_ms), body))
 
     def publish_nowait(self, topic: str, body: bytes) -> asyncio.Future[None]:
         """`pub` for callers that do not wait: raises ProducerFull instead of holding more than
@@ -197,7 +195,8 @@ class Producer:
                 await _half(waiting)
         finally:
             for future in waiting:
-                future.cancel()
+                if not future.cancel() and not future.cancelled():
+                    future.exception()  # it is known: the first one was raised
         return count
 
     # --- from here on: how ---
@@ -263,7 +262,7 @@ class Producer:
         self._last_error = refusal
         if not (self.options.retry and refusal.code in _PASSING):
             self._fail(self._sent.popleft(), refusal)
-        link.reason = refusal.reason
+        link.abort(refusal.reason)
 
     # --- connections ---
 

@@ -26,6 +26,8 @@ class Keeper(Protocol):
 
     def settled(self, subscription: Subscription, finished: bool, backoff: bool) -> None: ...
 
+    def touched(self) -> None: ...
+
     def refused(self, error: ServerRefused) -> None: ...
 
     def closing(self, subscription: Subscription) -> None: ...
@@ -47,7 +49,6 @@ class Subscription:
         self.link = link
         self.seat = Seat(link.negotiated.rdy_count_max, now_s)
         self.close_wait = False  # nsqd has confirmed that it sends no more
-        self.touched_count = 0
         self._keeper = keeper
         self._reader = FrameReader(partial(Message, self))
         self._auto_touch = auto_touch
@@ -112,8 +113,8 @@ class Subscription:
     def finish(self, message: Message) -> None:
         self._settle(message, b"FIN %b\n" % message.id, True, False)
 
-    def requeue(self, message: Message, delay_s: float, backoff: bool) -> None:
-        self._settle(message, framing.req(message.id, round(delay_s * 1000)), False, backoff)
+    def requeue(self, message: Message, delay_ms: int, backoff: bool) -> None:
+        self._settle(message, framing.req(message.id, delay_ms), False, backoff)
 
     def _settle(self, message: Message, command: bytes, finished: bool, backoff: bool) -> None:
         if self.link.lost:
@@ -127,7 +128,7 @@ class Subscription:
     def touch(self, message: Message) -> None:
         if not self.link.lost:
             self.link.write(framing.touch(message.id))
-            self.touched_count += 1
+            self._keeper.touched()
 
     def touch_due(self, now_s: float) -> None:
         """Touch what has been here for half of its timeout. What has been here for all the time
