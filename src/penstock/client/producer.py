@@ -25,7 +25,7 @@ import random
 from collections import deque
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from penstock.client import framing
 from penstock.client.backoff import Delays
@@ -51,10 +51,8 @@ log = logging.getLogger("penstock.client")
 _PASSING = frozenset({"E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"})
 
 
-class _Pending(NamedTuple):
-    done: asyncio.Future[None]
-    data: bytes
-    deadline_s: float
+# What is done with the answer, the bytes, the deadline. A plain tuple: one is made per publish.
+_Pending = tuple[asyncio.Future[None], bytes, float]
 
 
 class Producer:
@@ -70,6 +68,7 @@ class Producer:
         **changes: Any,
     ) -> None:
         self.options = settle_options(options or ProducerOptions(), changes)
+        self._timeout_s = self.options.publish_timeout_s
         self._given = address_list(addresses)
         self._lookupds = [lookupds] if isinstance(lookupds, str) else list(lookupds)
         if not self._given and not self._lookupds:
@@ -212,7 +211,8 @@ class Producer:
         if self._closed or self._task is None:
             raise ClientClosed("producer")
         done: asyncio.Future[None] = self._loop.create_future()
-        pending = _Pending(done, data, self._loop.time() + self.options.publish_timeout_s)
+        deadline_s = self._loop.time() + self._timeout_s
+        pending = (done, data, deadline_s)
         self._pending_bytes += len(data)
         if self._link is not None:
             self._sent.append(pending)
@@ -220,7 +220,7 @@ class Producer:
         else:
             self._unsent.append(pending)
         if self._sweeper is None:
-            self._sweeper = self._loop.call_at(pending.deadline_s, self._sweep)
+            self._sweeper = self._loop.call_at(deadline_s, self._sweep)
         return done
 
     def _received(self, data: bytes) -> None:
@@ -329,11 +329,12 @@ class Producer:
 
     def _send_unsent(self, link: Link) -> None:
         for pending in self._unsent:
-            if pending.done.done():
-                self._pending_bytes -= len(pending.data)
+            done, data, _deadline = pending
+            if done.done():
+                self._pending_bytes -= len(data)
             else:
                 self._sent.append(pending)
-                link.write(pending.data)
+                link.write(data)
         self._unsent.clear()
         self._check_drained()
 
@@ -353,25 +354,26 @@ class Producer:
     # --- ends ---
 
     def _fail(self, pending: _Pending, error: ClientError) -> None:
-        self._pending_bytes -= len(pending.data)
-        if not pending.done.done():
-            pending.done.set_exception(error)
+        done, data, _deadline = pending
+        self._pending_bytes -= len(data)
+        if not done.done():
+            done.set_exception(error)
 
     def _sweep(self) -> None:
         """Time out what is overdue. Its place among the unanswered stays: an answer will come."""
         now_s = self._loop.time()
         next_s = None
         for queue, sent in ((self._sent, True), (self._unsent, False)):
-            for pending in queue:
-                if pending.deadline_s > now_s:
-                    next_s = min(pending.deadline_s, next_s or pending.deadline_s)
+            for done, _data, deadline_s in queue:
+                if deadline_s > now_s:
+                    next_s = min(deadline_s, next_s or deadline_s)
                     break
-                if not pending.done.done():
+                if not done.done():
                     error = PublishTimeout(self.options.publish_timeout_s, sent)
                     error.__cause__ = self._last_error
-                    pending.done.set_exception(error)
-        while self._unsent and self._unsent[0].done.done():
-            self._pending_bytes -= len(self._unsent.popleft().data)
+                    done.set_exception(error)
+        while self._unsent and self._unsent[0][0].done():
+            self._pending_bytes -= len(self._unsent.popleft()[1])
         self._sweeper = self._loop.call_at(next_s, self._sweep) if next_s is not None else None
         self._check_drained()
 
