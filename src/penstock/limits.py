@@ -142,6 +142,9 @@ CLIENT_GREETING_BYTES_MAX = 1 * MIB  # one answer before the first message: some
 CLIENT_PENDING_COUNT_MAX = 100_000  # unanswered publishes before `publish_nowait` refuses
 CLIENT_PENDING_BYTES_MAX = 64 * MIB  # the same, in bytes
 CLIENT_TURNS_APART = 64  # messages taken without waiting before others get the loop
+CLIENT_HANG_UP_S = (
+    0.5  # a connection that we close may take so long to end, TLS's farewell included
+)
 CLIENT_MARGIN_S = 2.0  # a heartbeat may be so late before its connection counts as dead
 
 # --- accepting ---

@@ -44,8 +44,6 @@ from penstock.errors import ClientClosed, ConfigError, ConnectFailed, ServerRefu
 
 log = logging.getLogger("penstock.client")
 
-_HANG_UP_S = 2.0  # closing waits so long for its sockets to end
-
 
 @dataclass(slots=True)
 class Counts:
@@ -149,25 +147,20 @@ class Consumer:
         finally:
             for subscription in self._subscriptions:
                 subscription.link.close()
+        await asyncio.gather(*(subscription.link.end() for subscription in self._subscriptions))
         await self._end_tasks()
         for timer in self._timers.values():
             timer.cancel()
         self._check_drained()
 
     async def _end_tasks(self) -> None:
-        subscribed = set(self.addresses)
-        for address, task in self._tasks.items():
-            if address not in subscribed:  # it is still connecting
-                task.cancel()
         tasks = list(self._tasks.values())
         if self._discovering is not None:
             tasks.append(self._discovering)
         if tasks:
-            _, left = await asyncio.wait(tasks, timeout=_HANG_UP_S)
-            for task in left:
+            for task in tasks:
                 task.cancel()
-            if left:
-                await asyncio.wait(left)
+            await asyncio.wait(tasks)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -59,6 +59,7 @@ class Link(asyncio.Protocol):
         self._flushing = False
         self._write_paused = False
         self._closing = False
+        self._ended: asyncio.Future[None] = self._loop.create_future()
         self.heard_s = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
 
@@ -119,7 +120,11 @@ class Link(asyncio.Protocol):
         host, port = split_address(self.address)
         name = self._options.tls_server_name or (host if port else "localhost")
         secured = await self._loop.start_tls(
-            transport, self, context, server_hostname=name if context.check_hostname else None
+            transport,
+            self,
+            context,
+            server_hostname=name if context.check_hostname else None,
+            ssl_shutdown_timeout=limits.CLIENT_HANG_UP_S,
         )
         if secured is None:
             raise ConnectFailed(self.address, "the connection ended in the TLS handshake")
@@ -176,6 +181,16 @@ class Link(asyncio.Protocol):
         self._flush()
         if self._transport is not None:
             self._transport.close()
+
+    async def end(self) -> None:
+        """`close`, and wait until the connection has ended; a peer that does not play along (TLS
+        ends by agreement) is left after a while."""
+        self.close()
+        if self._transport is not None and not self.lost:
+            await asyncio.wait([self._ended], timeout=limits.CLIENT_HANG_UP_S)
+            if not self.lost:
+                self.abort("hung up")
+                await asyncio.wait([self._ended], timeout=limits.CLIENT_HANG_UP_S)
 
     def abort(self, reason: str) -> None:
         """Hang up at once; what is unsent is dropped."""
@@ -248,6 +263,7 @@ class Link(asyncio.Protocol):
             self.reason = "nsqd hung up"
         if self._watch is not None:
             self._watch.cancel()
+        self._ended.set_result(None)
         self._wake()
         if self.on_lost is not None:
             self.on_lost()

@@ -283,8 +283,6 @@ class Producer:
                 _settle(first, self._last_error if options.connect_required else None)
                 await asyncio.sleep(delays.next_s())
         finally:
-            if self._link is not None:
-                self._link.close()
             if discovery is not None:
                 await discovery.close()
 
@@ -322,10 +320,9 @@ class Producer:
         try:
             await lost
         finally:
-            if not link.lost:
-                link.close()
             self._link = None
             self._recall(link)
+            await link.end()
 
     def _send_unsent(self, link: Link) -> None:
         for pending in self._unsent:
