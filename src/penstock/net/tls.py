@@ -55,6 +55,9 @@ class Tls:
             except ssl.SSLZeroReturnError:
                 self.ended = True
                 break
+            if not count:  # how Python mostly gives the peer's farewell
+                self.ended = True
+                break
             size += count  # type: ignore[operator]
         return size
 
