@@ -12,7 +12,7 @@ from penstock.nsqd.statsd import Lines, StatsdOptions
 
 from .world import Running, eventually, ok, pub
 
-SAMPLE = re.compile(r'([a-z_]+)(?:\{([a-z_]+="(?:[^"\\\n]|\\.)*",?)*\})? (-?[\d.e+-]+)')
+SAMPLE = re.compile(r'([a-z0-9_]+)(?:\{([a-z_]+="(?:[^"\\\n]|\\.)*",?)*\})? (-?[\d.e+-]+)')
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 
 
