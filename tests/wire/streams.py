@@ -9,6 +9,7 @@ from typing import Protocol
 class Decoder(Protocol):
     def feed(self, data: bytes) -> None: ...
     def read(self, bytes_max: int) -> bytes: ...
+    def read_into(self, view: memoryview) -> int: ...
 
 
 def read_all(decoder: Decoder, step: int = 1 << 16) -> bytes:
@@ -19,11 +20,21 @@ def read_all(decoder: Decoder, step: int = 1 << 16) -> bytes:
     return b"".join(parts)
 
 
+def read_all_into(decoder: Decoder, step: int) -> bytes:
+    parts = []
+    view = memoryview(bytearray(step))
+    while size := decoder.read_into(view):
+        parts.append(bytes(view[:size]))
+    return b"".join(parts)
+
+
 def decode_in_steps(decoder: Decoder, stream: bytes, cuts: list[int], step: int) -> bytes:
     """`stream` cut at the given places (modulo its length), read `step` bytes at a time."""
     places = sorted({cut % (len(stream) + 1) for cut in cuts} | {0, len(stream)})
     parts = []
+    read = [read_all, read_all_into]
     for start, end in pairwise(places):
         decoder.feed(stream[start:end])
-        parts.append(read_all(decoder, step))
+        parts.append(read[0](decoder, step))
+        read.reverse()
     return b"".join(parts)

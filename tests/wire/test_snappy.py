@@ -6,7 +6,7 @@ import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.streams import decode_in_steps, read_all
+from tests.wire.streams import decode_in_steps, read_all, read_all_into
 
 from penstock.errors import StreamBroken
 from penstock.wire.snappy import IDENTIFIER, SnappyDecoder, SnappyEncoder, masked_crc32c
@@ -120,3 +120,12 @@ def test_no_random_bytes_do_harm() -> None:
         except StreamBroken:
             refused += 1
     assert refused, f"seed {seed}"
+
+
+@pytest.mark.parametrize("step", [1, 1000, 65535, 65536, 65537, 200_000])
+def test_reading_into_a_buffer(step: int) -> None:
+    decoder = SnappyDecoder()
+    noise = random.Random(4).randbytes(70_000)
+    encoder = SnappyEncoder()
+    decoder.feed(encoder.encode(TEXT[:100_000]) + encoder.encode(noise) + encoder.encode(b"a"))
+    assert read_all_into(decoder, step) == TEXT[:100_000] + noise + b"a"

@@ -236,7 +236,7 @@ class Link:
         if not conn.reading:
             self._backlog = True
             return
-        piece: bytes | memoryview = b""
+        piece = _NOTHING
         try:
             piece = self._piece()
         except (StreamBroken, ssl.SSLError) as error:
@@ -257,19 +257,19 @@ class Link:
         if len(piece) or self._heard_all:
             self._links.soon()
 
-    def _piece(self) -> bytes | memoryview:
+    def _piece(self) -> memoryview:
         """Plain bytes, at most LINK_BYTES; sets whether there may be more."""
         tls, decoder, view = self.tls, self._decoder, self._links.plain
         if decoder is None:
             size = 0 if tls is None else tls.read_into(view)
             self._backlog = size > 0 and tls is not None and tls.has_input
             return view[:size]
-        data = decoder.read(limits.LINK_BYTES)
-        while not data and tls is not None and (size := tls.read_into(view)):
+        count = decoder.read_into(view)
+        while not count and tls is not None and (size := tls.read_into(view)):
             decoder.feed(view[:size])
-            data = decoder.read(limits.LINK_BYTES)
-        self._backlog = len(data) > 0
-        return data
+            count = decoder.read_into(view)
+        self._backlog = count > 0
+        return view[:count]
 
     # --- kernel to socket ---
 

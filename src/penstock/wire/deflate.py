@@ -69,6 +69,12 @@ class DeflateDecoder:
             parts.append(part)
         return b"".join(parts)
 
+    def read_into(self, view: memoryview) -> int:
+        """The same into `view`, whose whole length may be used."""
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
     def _next_piece(self) -> bool:
         """Is there something to decompress?"""
         if self._piece or (self._may_hold and not self._stream.eof):

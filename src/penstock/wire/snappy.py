@@ -37,11 +37,13 @@ _HEAD_BYTES = 4
 _CRC_BYTES = 4
 _NAME = IDENTIFIER[_HEAD_BYTES:]
 _CHUNK = limits.SNAPPY_CHUNK_BYTES_MAX
+_NO_ROOM = memoryview(bytearray())
 # What a block of 64 KiB can grow to at worst (the format's own formula), and its checksum.
 _BLOCK_BYTES_MAX = 32 + _CHUNK + _CHUNK // 6
 _CHUNK_HEAD = struct.Struct("<II")  # type and length in one number; masked checksum
 _compress = cramjam.snappy.compress_raw
 _decompress = cramjam.snappy.decompress_raw
+_decompress_into = cramjam.snappy.decompress_raw_into
 _plain_bytes = cramjam.snappy.decompress_raw_len
 
 
@@ -107,20 +109,45 @@ class SnappyDecoder:
         """At most so many plain bytes; b"" when more input is needed. Raises StreamBroken."""
         parts: list[Buffer] = []
         room = bytes_max
-        while room > 0:
-            if not self._rest:
-                chunk = self._next_chunk()
-                if chunk is None:
-                    break
-                self._rest = chunk
+        while room > 0 and (self._rest or self._fetch()):
             part = self._rest[:room]
             self._rest = self._rest[len(part) :]
             room -= len(part)
             parts.append(part)
         return b"".join(parts)
 
-    def _next_chunk(self) -> memoryview | None:
-        """The plain bytes of the next chunk that has any; None when it is not all there."""
+    def read_into(self, view: memoryview) -> int:
+        """The same into `view`, whose whole length may be used: a chunk that fits is decoded where
+        it is wanted."""
+        size = 0
+        while size < len(view):
+            if self._rest:
+                part = self._rest[: len(view) - size]
+                view[size : size + len(part)] = part
+                self._rest = self._rest[len(part) :]
+                size += len(part)
+                continue
+            chunk = self._next_chunk()
+            if chunk is None:
+                break
+            plain = self._plain(*chunk, view[size:])
+            if plain.obj is view.obj:
+                size += len(plain)
+            else:
+                self._rest = plain
+        return size
+
+    def _fetch(self) -> bool:
+        """Put the next chunk that has any bytes into `_rest`."""
+        while not self._rest:
+            chunk = self._next_chunk()
+            if chunk is None:
+                return False
+            self._rest = self._plain(*chunk, _NO_ROOM)
+        return True
+
+    def _next_chunk(self) -> tuple[int, bytes] | None:
+        """Kind and content of the next chunk that holds data; None when it is not all there."""
         while True:
             self._skip()
             available = len(self._input) - self._at - _HEAD_BYTES
@@ -143,9 +170,7 @@ class SnappyDecoder:
                     raise StreamBroken("snappy", f"the stream identifier is {body!r}")
                 self._started = True
                 continue
-            plain = self._plain(kind, body)
-            if plain:
-                return plain
+            return kind, body
 
     def _skip(self) -> None:
         if self._skip_bytes:
@@ -169,14 +194,19 @@ class SnappyDecoder:
                 raise StreamBroken("snappy", f"a chunk of {size} bytes, {most} at most")
 
     @staticmethod
-    def _plain(kind: int, body: bytes) -> memoryview:
+    def _plain(kind: int, body: bytes, room: memoryview) -> memoryview:
+        """The plain bytes of a chunk; they lie in `room` if they were compressed and fit there."""
         data = memoryview(body)[_CRC_BYTES:]
         if kind == _COMPRESSED:
             try:
                 size = _plain_bytes(data)
                 if size > _CHUNK:
                     raise StreamBroken("snappy", f"a chunk that holds {size} bytes")
-                data = memoryview(_decompress(data))
+                if size <= len(room):
+                    _decompress_into(data, room[:size])
+                    data = room[:size]
+                else:
+                    data = memoryview(_decompress(data))
             except cramjam.DecompressionError as error:
                 raise StreamBroken("snappy", f"a chunk that cannot be read ({error})") from error
         if masked_crc32c(data) != int.from_bytes(body[:_CRC_BYTES], "little"):
