@@ -38,7 +38,6 @@ class Script:
             **options.get("connection", {}),
             max_in_flight=options.get("max_in_flight", 1),
             max_tries=0,
-            auth_secret=options.get("auth_secret"),
             heartbeat_interval=1,
             max_backoff_duration=BACKOFF_S_MAX,
             msg_timeout=MESSAGE_TIMEOUT_S if self.first in ("ignore", "touch") else None,

@@ -38,7 +38,7 @@ class Connection(asyncio.Protocol):
         self._client: Client | None = None
         self._transport: asyncio.Transport | None = None
         self._remote = ""
-        self._greeting: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None  # for the magic, then for the end
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -48,8 +48,12 @@ class Connection(asyncio.Protocol):
         log.info("TCP: new client(%s)", self._remote)
         self._client = Client(self._daemon.registry, self._remote, self._daemon.about)
         self._daemon.connections.add(self)
-        wait_s = limits.LOOKUP_MAGIC_NS / limits.SECOND
-        self._greeting = asyncio.get_running_loop().call_later(wait_s, self._check_greeting)
+        self._arm(limits.LOOKUP_MAGIC_NS, self._check_greeting)
+
+    def _arm(self, wait_ns: int, act: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(wait_ns / limits.SECOND, act)
 
     def _check_greeting(self) -> None:
         """An nsqd stays for ever, and is heard every few seconds; others need not stay."""
@@ -77,8 +81,7 @@ class Connection(asyncio.Protocol):
         """What still comes is read and dropped for a moment, or a reset would eat our answer."""
         if transport.can_write_eof():
             transport.write_eof()
-        loop = asyncio.get_running_loop()
-        loop.call_later(limits.CLOSE_DRAIN_NS / limits.SECOND, transport.abort)
+        self._arm(limits.CLOSE_DRAIN_NS, transport.abort)
 
     def pause_writing(self) -> None:
         if self._transport is not None:
@@ -91,8 +94,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._daemon.connections.discard(self)
         self._transport = None
-        if self._greeting is not None:
-            self._greeting.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._client is not None:
             self._client.lost()
             log.info("CLIENT(%s): closing", self._remote)
