@@ -63,6 +63,8 @@ class ChannelModel:
     consumers: dict[int, ConsumerModel] = field(default_factory=dict)
     requeues: int = 0
     timeouts: int = 0
+    attempts_max: int = 0  # 0: no bound
+    dead: set[bytes] = field(default_factory=set)  # they have used their attempts
     passed: tuple[int, int] = (0, 0)  # the instant of the last look at timers: mono, wall
 
     # --- numbers ---
@@ -92,16 +94,34 @@ class ChannelModel:
         state = State.DELAYED if due_ns > wall_ns else State.WAITING
         self.copies[body] = Copy(body, state, due_ns=due_ns)
 
+    def wait(self, copy: Copy) -> None:
+        """It is to be sent again, unless it was sent often enough."""
+        if 0 < self.attempts_max <= copy.attempts:
+            del self.copies[copy.body]
+            self.dead.add(copy.body)
+        else:
+            copy.state = State.WAITING
+
+    def limit_attempts(self, attempts_max: int) -> None:
+        self.attempts_max = attempts_max
+        for copy in self.in_state(State.WAITING):
+            self.wait(copy)
+
+    def empty(self) -> None:
+        """Also of what is on its way to the dead letters; nobody can say how much that is."""
+        self.copies.clear()
+        self.dead.clear()
+
     def pass_time(self, mono_ns: int, wall_ns: int) -> None:
         if self.passed == (mono_ns, wall_ns):
             return
         self.passed = mono_ns, wall_ns
-        for copy in self.copies.values():
+        for copy in list(self.copies.values()):
             if copy.state is State.IN_FLIGHT and copy.deadline_ns <= mono_ns:
-                copy.state = State.WAITING
+                self.wait(copy)
                 self.timeouts += 1
             elif copy.state is State.DELAYED and copy.due_ns <= wall_ns:
-                copy.state = State.WAITING
+                self.wait(copy)
 
     def deliver(self, number: int, body: bytes, attempts: int, mono_ns: int, wall_ns: int) -> None:
         """A consumer was sent this. Raises Forbidden when it should not have been."""
@@ -144,8 +164,11 @@ class ChannelModel:
         copy, answer = self._held(number, body)
         if copy is not None:
             self.requeues += 1
-            copy.state = State.DELAYED if delay_ns else State.WAITING
             copy.due_ns = wall_ns + delay_ns
+            if delay_ns:
+                copy.state = State.DELAYED
+            else:
+                self.wait(copy)
         return answer
 
     def touch(self, number: int, body: bytes, touch_max_ns: int, mono_ns: int) -> Answer:
@@ -161,7 +184,7 @@ class ChannelModel:
         self.consumers.clear()
         self.requeues = self.timeouts = 0
         for copy in self.in_state(State.IN_FLIGHT):
-            copy.state = State.WAITING
+            self.wait(copy)
 
 
 @dataclass(slots=True)

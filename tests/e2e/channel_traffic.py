@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock import limits
+from penstock.broker.stored import Reader
 from penstock.kernel import Form, load
 from penstock.nsqd.options import read_options
 from penstock.wire.frames import Message, encode_bodies, with_size
@@ -21,6 +22,7 @@ LATE_NS = limits.TICK_NS + 2 * MS  # a timer may fire so much after its time
 TOUCH_MAX_NS = 20 * SECOND
 MESSAGE_TIMEOUT_NS = 10 * SECOND
 CONSUMERS_MAX = 6
+ATTEMPTS_MAX = 2
 DRAIN_STEPS_MAX = 100
 REFILL_NS = 3 * MS  # a consumer with a large RDY may wait so long for its last few messages
 REFILLS_MAX = 5
@@ -283,6 +285,8 @@ class Traffic:
                 self.pause_channel(name, channel, True)
             case "empty channel" if channel is not None:
                 self.empty_channel(name, channel)
+            case "limit attempts" if channel is not None and not channel.ephemeral:
+                self.limit_attempts(name, channel)
             case "delete channel" if channel is not None:
                 self.delete_channel(name, channel_name)
 
@@ -312,7 +316,13 @@ class Traffic:
 
     def empty_channel(self, name: str, channel: ChannelModel) -> None:
         self.w.broker.find_topic(name).find_channel(channel.name).empty()
-        channel.copies.clear()
+        channel.empty()
+        self.w.settle()
+
+    def limit_attempts(self, name: str, channel: ChannelModel) -> None:
+        real = self.w.broker.find_topic(name).find_channel(channel.name)
+        real.configure({"max_attempts": ATTEMPTS_MAX})
+        channel.limit_attempts(ATTEMPTS_MAX)
         self.w.settle()
 
     def create_channel(self, name: str, channel_name: str) -> None:
@@ -425,8 +435,9 @@ class Traffic:
         waiting = channel.in_state(State.WAITING)
         assert real.in_flight == len(channel.in_state(State.IN_FLIGHT))
         # What is delayed and still behind the cursor counts as depth.
-        assert real.depth + real.delayed == len(waiting) + len(channel.in_state(State.DELAYED))
-        assert real.depth >= len(waiting)
+        depth = real.depth - real.window.exhausted  # those are on their way to the dead letters
+        assert depth + real.delayed == len(waiting) + len(channel.in_state(State.DELAYED))
+        assert depth >= len(waiting)
         assert real.requeue_count == channel.requeues
         assert real.timeout_count == channel.timeouts
         assert len(real.consumers) == len(channel.consumers)
@@ -456,8 +467,20 @@ class Traffic:
             offsets = {body: offset for offset, body in enumerate(topic.log)}
             in_order = [offsets[body] for _, body in sorted(topic.ids.items())]
             assert in_order == sorted(in_order), "ids do not rise along the log"
+        self.check_dead_letters()
         self.restart(killed=True)  # and what is finished stays finished
         self.counts_agree()
+
+    def check_dead_letters(self) -> None:
+        for topic in self.topics.values():
+            for channel in topic.channels.values():
+                if channel.dead:
+                    real = self.w.broker.find_topic(topic.name).find_channel(channel.name)
+                    log = self.w.broker.find_topic(real.dead_letter_topic).partition.log
+                    assert real.window.exhausted == 0
+                    reader = Reader(log)
+                    stored = {reader.read(offset).body for offset in range(log.written_end)}
+                    assert channel.dead <= stored, "a dead letter is lost"
 
     def start_over(self, rdy: int) -> None:
         """Everybody leaves, and one consumer comes to each channel."""

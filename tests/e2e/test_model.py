@@ -51,6 +51,7 @@ accidents = st.sampled_from(
         "pause topic",
         "empty channel",
         "empty topic",
+        "limit attempts",
         "delete channel",
         "delete topic",
         "hold syncs",

@@ -80,6 +80,15 @@ def test_a_requeue_at_once_and_one_with_a_delay(side: Side) -> None:
     assert side.received(conn) == []
 
 
+def test_its_place_goes_to_the_next_message(side: Side) -> None:
+    window = window_of(side, 1)
+    conn = side.consumer(window, rdy=1)
+    side.publish(window.tail, b"first", b"second")
+    assert [message.body for message in side.received(conn)] == [b"first"]
+    pass_timeout(side)
+    assert [message.body for message in side.received(conn)] == [b"second"]
+
+
 def test_a_finish_in_time_is_a_finish(side: Side) -> None:
     window = window_of(side, 1)
     conn = side.consumer(window, rdy=1)

@@ -258,7 +258,8 @@ cdef class Cursor:
     cdef int stray_waits(self, stray_t* stray) except -1:
         if self._attempts_max and stray.attempts >= self._attempts_max:
             self.strays.exhaust(stray)
-            return self.mark_journal()
+            self.mark_journal()
+            return self.mark_pump()  # its consumer has room for another
         if stray.offset < self.outdated_end:
             self.expired_count += 1
             self.remove_stray(stray)

@@ -191,6 +191,7 @@ class Cursor:
         if self._attempts_max and flight.attempts >= self._attempts_max:
             self.strays.exhaust(flight)
             self._note_stray(flight)
+            self.mark()  # its consumer has room for another
             return
         if flight.offset < self._outdated_end:
             self.expired_count += 1
