@@ -123,6 +123,7 @@ AUTH_PATTERN_BYTES_MAX = 1 * KIB  # of one of them
 
 # --- nsqd's connections to nsqlookupd ---
 LOOKUP_CONNECT_NS = 2 * SECOND  # until connected
+LOOKUP_START_NS = 500 * MS  # how long a start waits for them before it accepts clients
 LOOKUP_ANSWER_NS = 3 * SECOND  # silence for so long while answers are owed: the network is gone
 LOOKUP_PING_NS = 15 * SECOND  # NSQ's own interval
 LOOKUP_RETRY_NS_MIN = 100 * MS  # first pause before connecting again; doubled each time

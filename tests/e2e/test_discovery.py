@@ -149,6 +149,8 @@ def test_a_new_topic_has_the_channels_of_the_cluster(tmp_path: Path, lookupd: Lo
             eventually(
                 lambda topic=topic: len(lookupd.get(f"/channels?topic={topic}")["channels"]) == 2
             )
+        second.stop()
+        second.start()  # and is asked for a new topic at once
         with second.client() as client:
             client.send(pub_bytes("tcp", b"x") + pub_bytes("tcp", b"y"))
             assert [client.frame(), client.frame()] == [(0, b"OK"), (0, b"OK")]

@@ -152,6 +152,22 @@ def test_everything_is_registered_and_changes_follow() -> None:
     run(test)
 
 
+def test_a_start_waits_for_who_answers_and_not_long_for_others() -> None:
+    async def test(world: World) -> None:
+        await world.lookups.settled(10_000 * MS)  # nobody is there to wait for
+        world.lookups.set_addresses([world.lookupd.address, "127.0.0.1:1"])
+        world.lookups.start(IDENTITY)
+        await world.lookups.settled(10_000 * MS)
+        assert world.lookups.http_addresses() == ["lookup:4161"]
+        world.lookupd.reply = lambda command: None
+        world.lookups.set_addresses([])
+        world.lookups.set_addresses([world.lookupd.address])
+        await world.lookups.settled(10 * MS)
+        assert world.lookups.http_addresses() == []
+
+    run(test)
+
+
 def test_pings_keep_coming() -> None:
     async def test(world: World) -> None:
         await world.connected()

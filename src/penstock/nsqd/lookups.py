@@ -80,12 +80,24 @@ class Lookups:
         for peer in self.peers.values():
             peer.start(identity)
 
-    async def stop(self) -> None:
+    async def settled(self, timeout_ns: int) -> None:
+        """Until each peer knows us or has failed once, so that the first new topics are asked for
+        too; but no longer than that."""
+        waiting = [asyncio.ensure_future(peer.settled.wait()) for peer in self.peers.values()]
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=timeout_ns / limits.SECOND)
+            for task in late:
+                task.cancel()
+
+    def close(self) -> list[Peer]:
         self._identity = None
         peers, self.peers = list(self.peers.values()), {}
         for peer in peers:
             peer.close()
-        await asyncio.gather(*(peer.ended() for peer in peers))
+        return peers
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(peer.ended() for peer in self.close()))
 
     def http_addresses(self) -> list[str]:
         """Of those that are connected and know us."""
@@ -110,6 +122,7 @@ class Peer:
         self.address = address
         self.names = names
         self.timing = timing
+        self.settled = asyncio.Event()  # it knows us, or something has failed
         self._identity: Mapping[str, Any] = {}
         self._loop: asyncio.AbstractEventLoop
         self._link: Link | None = None
@@ -188,6 +201,7 @@ class Peer:
             self._failed(reason)
 
     def _failed(self, reason: str) -> None:
+        self.settled.set()
         if self._closed:
             return
         # An nsqlookupd that stays away is one line, not one every few seconds.
@@ -280,6 +294,7 @@ class Link(asyncio.Protocol):
         log.info("LOOKUPD(%s): registering %d topics and channels", peer.address, len(commands))
         if commands:
             self._write(b"".join(map(self.dialogue.command, commands)))
+        peer.settled.set()
 
     def _fail(self, reason: str) -> None:
         self._reason = reason
