@@ -84,7 +84,8 @@ def test_a_drain(
         assert json.loads(capsys.readouterr().out)["state"] == "off"
         ask(other, "/channel/empty?topic=t&channel=c", b"")
         assert main(["drain", here, "--yes", "--watch"]) == 0
-        assert capsys.readouterr().out == f"127.0.0.1:{other.http_port} has stopped\n"
+        out = capsys.readouterr().out
+        assert out == f"draining: 0 left\n127.0.0.1:{other.http_port} has stopped\n"
         assert other.wait() == 0
     assert main(["drain", here, "--nsqd-http-address=127.0.0.1:1", "--yes"]) == 1
     assert "name one node" in capsys.readouterr().err

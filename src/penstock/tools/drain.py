@@ -54,7 +54,8 @@ def _run(arguments: argparse.Namespace) -> int:
         "topics": "true" if arguments.topics else "false",
     }
     report = node.post("/drain", parameters)
-    return _watch(node, report["left"]) if arguments.watch else _tell(report, arguments)
+    _tell(report, arguments)
+    return _watch(node, report["left"]) if arguments.watch else DONE
 
 
 def _watch(node: nodes.Node, total: int) -> int:

@@ -119,7 +119,10 @@ def _run(arguments: argparse.Namespace) -> int:
         if not arguments.watch or looks == arguments.count:
             return FAILED if now.failures else DONE
         before = now
-        time.sleep(arguments.interval)
+        try:
+            time.sleep(arguments.interval)
+        except KeyboardInterrupt:
+            return DONE
 
 
 def _show(now: Look, flow: dict[Key, float], arguments: argparse.Namespace) -> None:

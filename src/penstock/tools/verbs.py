@@ -1,6 +1,7 @@
 """What the verbs of `penstock` share: how one ends, and how it speaks to people and to programs.
 
-Exit codes: 0 done, 1 it failed (one line on stderr says why), 2 the command line is wrong.
+Exit codes: 0 done, 1 it failed (one line on stderr says why), 2 the command line is wrong, 130
+Ctrl-C within something that was not done. A verb that goes on until Ctrl-C ends with 0.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from penstock.errors import PenstockError
 
 DONE, FAILED, USAGE = 0, 1, 2
+INTERRUPTED = 130  # as shells say it: 128 and the number of SIGINT
 
 
 def run_verb(
@@ -31,7 +33,7 @@ def run_verb(
         sys.stderr.close()  # whoever read our output has seen enough
         return DONE
     except KeyboardInterrupt:
-        return DONE
+        return INTERRUPTED
     except (PenstockError, OSError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return FAILED
