@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -283,3 +284,19 @@ def test_exiting(tmp_path: Path) -> None:
         ):
             with nsqd.client() as client:
                 assert client.ask(command).data == data
+
+
+def test_nsqlookupds_can_be_named_while_the_daemon_runs(tmp_path: Path) -> None:
+    with Running(tmp_path) as nsqd, socket.create_server(("127.0.0.1", 0)) as lookupd:
+        lookupd.settimeout(5)
+        addresses = json.dumps([f"127.0.0.1:{lookupd.getsockname()[1]}"])
+        path = "/config/nsqlookupd_tcp_addresses"
+        answer = nsqd.request("PUT", path, addresses.encode())
+        assert (answer.status, json.loads(answer.body)) == (200, json.loads(addresses))
+        sock, _ = lookupd.accept()
+        with sock:
+            assert sock.recv(4) == b"  V1"
+            assert json.loads(nsqd.request("GET", path).body) == json.loads(addresses)
+            assert nsqd.request("PUT", path, b"[]").body == b"[]"
+            while sock.recv(65536):  # until it hangs up
+                pass

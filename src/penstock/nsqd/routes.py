@@ -26,7 +26,7 @@ class Routes(Api):
     """The application behind the HTTP listener (`net/http.py`)."""
 
     def __init__(self, ground: Ground) -> None:
-        super().__init__(log, ground.mono_ns, quiet=frozenset(("/pub", "/mpub")))
+        super().__init__(log, ground.mono_ns, quiet=frozenset(("/pub", "/mpub", "/metrics")))
         self.table = {
             **routes_about.table(ground, self.guard),
             **routes_publish.table(ground, self.guard),
