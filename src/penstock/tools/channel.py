@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from penstock.errors import PenstockError
 from penstock.tools import nodes
 from penstock.tools.stats import as_json, look
-from penstock.tools.topic import act, configure
+from penstock.tools.topic import act, add_verbs, configure
 from penstock.tools.verbs import DONE, FAILED, print_json, run_verb
 
 ACTIONS = {
@@ -18,7 +18,6 @@ ACTIONS = {
     "pause": "stop delivering",
     "unpause": "deliver again",
 }
-DESTRUCTIVE = frozenset({"delete", "empty"})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,17 +27,10 @@ def parser() -> argparse.ArgumentParser:
     listing.add_argument("topic", metavar="TOPIC")
     listing.add_argument("--json", action="store_true", help="for programs")
     nodes.add_arguments(listing)
-    show = verbs.add_parser("config", help="show its settings, or change them: NAME=VALUE ...")
-    _add_common(show)
-    show.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="empty value: the default")
     redrive = verbs.add_parser("redrive", help="deliver its dead letters anew")
     _add_common(redrive)
     redrive.add_argument("--count", type=int, default=0, metavar="N", help="so many (0: all)")
-    for verb, about in ACTIONS.items():
-        action = verbs.add_parser(verb, help=about)
-        _add_common(action)
-        if verb in DESTRUCTIVE:
-            action.add_argument("--yes", action="store_true", help="do it without asking")
+    add_verbs(verbs, ACTIONS, _add_common)
     return parser
 
 

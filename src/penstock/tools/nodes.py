@@ -131,8 +131,8 @@ def addresses(arguments: argparse.Namespace) -> list[str]:
     if given and lookupds:
         raise PenstockError("give --nsqd-http-address or --lookupd-http-address, not both")
     if not given and not lookupds:
-        given = _from_environment("PENSTOCK_NSQD_HTTP_ADDRESS")
-        lookupds = _from_environment("PENSTOCK_LOOKUPD_HTTP_ADDRESS") if not given else None
+        given = from_environment("PENSTOCK_NSQD_HTTP_ADDRESS")
+        lookupds = from_environment("PENSTOCK_LOOKUPD_HTTP_ADDRESS") if not given else None
     if lookupds:
         return _known_to(lookupds)
     return given or [DEFAULT_ADDRESS]
@@ -142,7 +142,8 @@ def nodes(arguments: argparse.Namespace) -> list[Node]:
     return [Node(address) for address in addresses(arguments)]
 
 
-def _from_environment(name: str) -> list[str]:
+def from_environment(name: str) -> list[str]:
+    """The members of a comma list."""
     return [part.strip() for part in os.environ.get(name, "").split(",") if part.strip()]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
-import os
 import random
 import signal
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from penstock.client import Consumer, Message
 from penstock.command.run import loop_factory
 from penstock.errors import PenstockError
 from penstock.tools import terminal
+from penstock.tools.nodes import from_environment
 from penstock.tools.verbs import DONE, print_json, run_verb
 
 DEFAULT_ADDRESS = "127.0.0.1:4150"
@@ -63,15 +63,11 @@ def _addresses(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
     """(nsqds, lookupds): what is given, else the environment, else the nsqd of this machine."""
     nsqds, lookupds = arguments.nsqd_tcp_address or [], arguments.lookupd_http_address or []
     if not nsqds and not lookupds:
-        nsqds = _from_environment("PENSTOCK_NSQD_TCP_ADDRESS")
-        lookupds = [] if nsqds else _from_environment("PENSTOCK_LOOKUPD_HTTP_ADDRESS")
+        nsqds = from_environment("PENSTOCK_NSQD_TCP_ADDRESS")
+        lookupds = [] if nsqds else from_environment("PENSTOCK_LOOKUPD_HTTP_ADDRESS")
     if not nsqds and not lookupds:
         nsqds = [DEFAULT_ADDRESS]
     return nsqds, lookupds
-
-
-def _from_environment(name: str) -> list[str]:
-    return [part.strip() for part in os.environ.get(name, "").split(",") if part.strip()]
 
 
 async def _tail(arguments: argparse.Namespace) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -21,6 +21,8 @@ ACTIONS = {
 }
 DESTRUCTIVE = frozenset({"delete", "empty"})
 
+Verbs = argparse._SubParsersAction[argparse.ArgumentParser]
+
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="penstock topic", description="Topics of the nodes.")
@@ -28,15 +30,24 @@ def parser() -> argparse.ArgumentParser:
     listing = verbs.add_parser("list", help="the names, sorted")
     nodes.add_arguments(listing)
     listing.add_argument("--json", action="store_true", help="for programs")
+    add_verbs(verbs, ACTIONS, _add_common)
+    return parser
+
+
+def add_verbs(
+    verbs: Verbs,
+    actions: Mapping[str, str],
+    add_common: Callable[[argparse.ArgumentParser], None],
+) -> None:
+    """`config` and the actions; what cannot be taken back has `--yes`."""
     show = verbs.add_parser("config", help="show its settings, or change them: NAME=VALUE ...")
-    _add_common(show)
+    add_common(show)
     show.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="empty value: the default")
-    for verb, about in ACTIONS.items():
+    for verb, about in actions.items():
         action = verbs.add_parser(verb, help=about)
-        _add_common(action)
+        add_common(action)
         if verb in DESTRUCTIVE:
             action.add_argument("--yes", action="store_true", help="do it without asking")
-    return parser
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
