@@ -123,11 +123,7 @@ class DeadLetters:
 
     def collect(self, channel: Channel) -> None:
         """Take care of what is exhausted, as far as it is not waiting for the next try."""
-        context = self._context
-        if channel in self._retries or context.exiting or channel.deleted:
-            return
-        if context.draining:
-            self._retries[channel] = None
+        if channel in self._retries or self._context.exiting or channel.deleted:
             return
         records = sorted(channel.window.take_exhausted(limits.DEAD_LETTERS_AT_ONCE))
         if not records:
