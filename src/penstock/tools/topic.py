@@ -21,8 +21,6 @@ ACTIONS = {
 }
 DESTRUCTIVE = frozenset({"delete", "empty"})
 
-Verbs = argparse._SubParsersAction[argparse.ArgumentParser]
-
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="penstock topic", description="Topics of the nodes.")
@@ -35,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_verbs(
-    verbs: Verbs,
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
     actions: Mapping[str, str],
     add_common: Callable[[argparse.ArgumentParser], None],
 ) -> None:
