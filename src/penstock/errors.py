@@ -8,6 +8,9 @@ PenstockError
 │   ├── LogDamaged       damage below the synced end: acknowledged data is hurt
 │   ├── WriteRefused     this write was not done, and later ones may be (disk full, watermark)
 │   └── PartitionStopped an fsync failed: nothing more is written to this partition
+├── OffsetOutside        a reader wants what is not in the log
+│   ├── OffsetGone       retention has removed it
+│   └── OffsetBeyondEnd  it is not there yet
 ├── StreamBroken         a compressed stream breaks the rules of its format
 ├── NameInvalid          a topic or channel name
 ├── NotFound             no such topic or channel
@@ -74,6 +77,25 @@ class WriteRefused(StorageError):
 
 class PartitionStopped(StorageError):
     pass
+
+
+class OffsetOutside(PenstockError):
+    """`edge` is the nearest offset that can be read: the earliest, or the end."""
+
+    def __init__(self, offset: int, edge: int, what: str) -> None:
+        super().__init__(f"offset {offset} {what} {edge}")
+        self.offset = offset
+        self.edge = edge
+
+
+class OffsetGone(OffsetOutside):
+    def __init__(self, offset: int, earliest: int) -> None:
+        super().__init__(offset, earliest, "is gone: the earliest is")
+
+
+class OffsetBeyondEnd(OffsetOutside):
+    def __init__(self, offset: int, end: int) -> None:
+        super().__init__(offset, end, "is beyond the end:")
 
 
 class StreamBroken(PenstockError, ValueError):

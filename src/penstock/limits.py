@@ -100,6 +100,9 @@ HTTP_HEADS_MAX = 512  # heads of requests remembered, to read those of keep-aliv
 HTTP_HEAD_BYTES_MAX = 1 * KIB  # a longer one is not remembered
 HTTP_DISCARD_BYTES_MAX = 256 * KIB  # an unwanted request body up to this is read and dropped
 STATS_SLICE_NS = 4 * MS  # /stats is built in slices of this; deliveries go on between them
+LOG_FETCH_BYTES = 1 * MIB  # /log/fetch when bytes_max is not given
+LOG_FETCH_BYTES_MAX = 4 * MIB  # more at once gains nothing and is copied in the loop
+LOG_TOPICS_MAX = 1_000  # named in one /log/positions; a pattern has no bound
 PROFILE_SECONDS_MAX = 300  # /debug/pprof/profile
 PROFILE_EVERY_NS = 5 * MS  # between two looks at the stack
 

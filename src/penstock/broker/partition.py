@@ -321,16 +321,20 @@ class Partition:
         try:
             block = self.log.read(offset, limits.READ_BLOCK_BYTES)
         except LogDamaged as error:
-            start, end = min(error.from_offset, offset), max(error.to_offset, offset + 1)
-            self._add_damage(start, end, error.reason)
-            step_over(window, which, offset, end)
-            self._on_trouble()
+            step_over(window, which, offset, self.note_damage(error, offset))
         except StorageError as error:
             self._unread[window, which] = offset
             self._touched[self.tail.owner] = None
             self._context.health.report(self._topic_name, Trouble.READ, error.reason)
         else:
             window.load(which, block)
+
+    def note_damage(self, error: LogDamaged, offset: int) -> int:
+        """Reading met this at `offset`. Returns the offset at which reading can go on."""
+        start, end = min(error.from_offset, offset), max(error.to_offset, offset + 1)
+        self._add_damage(start, end, error.reason)
+        self._on_trouble()
+        return end
 
     def _load_again(self) -> None:
         unread, self._unread = self._unread, {}

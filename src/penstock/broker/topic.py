@@ -59,6 +59,7 @@ class Topic:
         self.directory = directory
         self.paused = file.paused
         self.channels: dict[str, Channel] = {}
+        self.deleted = False
         self.refusal = ""  # why no publish is taken
         self.mem_queue_size = context.options.mem_queue_size
         self.latency_quantiles = context.options.latency_quantiles
@@ -366,6 +367,10 @@ class Topic:
     def cursors(self) -> Cursors | None:
         return self._cursors
 
+    def was_read(self) -> None:
+        """Its files are open now: housekeeping is to close them when it rests again."""
+        self._touch()
+
     def _touch(self) -> None:
         self._context.touched[self] = None
 
@@ -409,6 +414,7 @@ class Topic:
 
     def delete(self) -> None:
         """Let go of everything in memory and destroy the log. `mark_deleted` came before."""
+        self.deleted = True
         self.partition.retire()
         for channel in list(self.channels.values()):
             channel.deleted = True

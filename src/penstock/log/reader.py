@@ -17,7 +17,7 @@ from penstock.kernel import (
     BatchHeader,
     Section,
     check_batch,
-    decode_bodies,
+    decode_columns,
     decode_header,
     decode_sections,
     id_at,
@@ -31,6 +31,7 @@ Damage = tuple[int, int, str]  # from offset, to offset, reason
 _HeaderTest = Callable[[BatchHeader], bool]
 _BASE_OFFSET = struct.Struct("<Q")
 _COUNT = struct.Struct("<I")
+_BODY_RANGE = struct.Struct("<qq")
 _BASE_OFFSET_AT = 16
 _COUNT_AT = 64
 _FLAG_TRAILER = 1
@@ -160,6 +161,8 @@ class LogReader:
         data = self._batch_bytes(batch, offset)
         header = batch.header
         index = offset - header.base_offset
+        columns = decode_columns(data)  # no object for each of its neighbours
+        start, end = _BODY_RANGE.unpack_from(columns.body_offsets, 8 * index)
         sections = {
             type_: table[index]
             for type_, table in decode_sections(data, 0).items()
@@ -171,7 +174,7 @@ class LogReader:
             offset=offset,
             id=own_id if isinstance(own_id, int) else id_at(header.base_id, index),
             timestamp_ns=own_time if isinstance(own_time, int) else header.timestamp_ns,
-            body=decode_bodies(data, 0)[index],
+            body=bytes(memoryview(columns.bodies)[start:end]),
             sections=sections,
             header=header,
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -40,8 +40,15 @@ Guard = Callable[[Request, Answer, Callable[[], None]], None]  # Api.guard
 class HttpError(PenstockError):
     """Raised by a handler: the status and the code of the answer."""
 
-    def __init__(self, status: int, code: str, closes: bool = False) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        closes: bool = False,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(f"{status} {code}")
+        self.details = details or {}  # further members of the answer, beside `message`
         self.status = status
         self.code = code
         self.closes = closes
@@ -69,7 +76,7 @@ def text_response(text: str) -> Response:
 
 
 def error_response(error: HttpError) -> Response:
-    body = json.dumps({"message": error.code}, separators=(",", ":")).encode()
+    body = json.dumps({"message": error.code, **error.details}, separators=(",", ":")).encode()
     return Response(error.status, body, JSON, NSQ_HEADER, error.closes)
 
 

@@ -20,16 +20,22 @@ class QueryInvalid(PenstockError):
 
 def parse_query(query: bytes) -> dict[str, str]:
     """Raises QueryInvalid. Bytes that are not UTF-8 come back by `surrogateescape`."""
-    if not query:
-        return {}
+    values: dict[str, str] = {}
+    for key, value in parse_pairs(query):
+        values.setdefault(key, value)
+    return values
+
+
+def parse_pairs(query: bytes) -> list[tuple[str, str]]:
+    """The same with all that comes twice, in order."""
     if b";" in query or _BAD_ESCAPE.search(query):
         raise QueryInvalid("a malformed query string")
-    values: dict[str, str] = {}
+    pairs = []
     for pair in query.split(b"&"):
         if pair:
             key, _, value = pair.partition(b"=")
-            values.setdefault(_text(key), _text(value))
-    return values
+            pairs.append((_text(key), _text(value)))
+    return pairs
 
 
 def _text(escaped: bytes) -> str:

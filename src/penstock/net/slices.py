@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from typing import TypeVar
 
 from penstock import limits
 from penstock.net.api import Answer, Guard
 from penstock.net.http import Request
+
+_Result = TypeVar("_Result")
 
 
 def in_slices(
@@ -31,5 +34,27 @@ def in_slices(
                 loop.call_soon(guard, request, answer, step)
                 return
         done(b"".join(gathered))
+
+    step()
+
+
+def in_turns(
+    request: Request,
+    answer: Answer,
+    guard: Guard,
+    work: Generator[None, None, _Result],
+    done: Callable[[_Result], None],
+) -> None:
+    """Run `work`, which yields between pieces that each take a few milliseconds at most, one piece
+    a turn of the loop, and give what it returns to `done`. Errors are answered by `guard`."""
+    loop = asyncio.get_running_loop()
+
+    def step() -> None:
+        try:
+            next(work)
+        except StopIteration as ended:
+            done(ended.value)
+        else:
+            loop.call_soon(guard, request, answer, step)
 
     step()

@@ -14,6 +14,7 @@ from penstock.net.api import Api, HttpError
 from penstock.nsqd import (
     routes_about,
     routes_config,
+    routes_log,
     routes_publish,
     routes_verbs,
 )
@@ -32,6 +33,7 @@ class Routes(Api):
             **routes_publish.table(ground, self.guard),
             **routes_verbs.table(ground, self.guard),
             **routes_config.table(ground),
+            **routes_log.table(ground, self.guard),
             **debug.table(),
         }
 

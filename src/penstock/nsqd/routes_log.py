@@ -1,0 +1,282 @@
+"""Reading what is stored, without a channel: `/log/positions`, `/log/fetch`, `/log/offset` and
+`/message/get`. For programs that read a log by offset, and for people who look for one message.
+
+Nothing here may hold up publishing. A fetch is bounded, and like the search for a message it goes
+block by block, one a turn of the loop: a block is what a channel loads, too. Reading in the loop's
+thread costs less than handing blocks over from another one, and needs no locks in the log.
+
+A topic that was deleted and made again begins at offset 0 with other messages. Its identity tells:
+who sends the one that he knows is refused rather than given something else.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Generator, Iterator
+from typing import Any, TypeVar
+
+from penstock import limits
+from penstock.broker.reading import Range, TopicReader
+from penstock.broker.topic import Topic
+from penstock.errors import (
+    LogDamaged,
+    NotFound,
+    OffsetBeyondEnd,
+    OffsetGone,
+    PenstockError,
+    StorageError,
+)
+from penstock.kernel import Section
+from penstock.log.reader import Message
+from penstock.net.api import (
+    GET,
+    JSON,
+    NSQ_HEADER,
+    Answer,
+    Guard,
+    HttpError,
+    Parameters,
+    Route,
+    json_response,
+)
+from penstock.net.http import Request, Response
+from penstock.net.query import parse_pairs, parse_query
+from penstock.net.slices import in_slices, in_turns
+from penstock.nsqd.ground import Ground
+from penstock.nsqd.pattern import Pattern, PatternInvalid
+
+BINARY = "application/octet-stream"
+OFFSET_MAX = (1 << 63) - 1
+_ID_DIGITS = 16
+_Result = TypeVar("_Result")
+
+
+def table(ground: Ground, guard: Guard) -> dict[str, Route]:
+    log = _Log(ground, guard)
+    return {
+        "/log/positions": Route(GET, log.positions),
+        "/log/fetch": Route(GET, log.fetch),
+        "/log/offset": Route(GET, log.offset),
+        "/message/get": Route(GET, log.message),
+    }
+
+
+class _Log:
+    def __init__(self, ground: Ground, guard: Guard) -> None:
+        self._ground = ground
+        self._guard = guard
+
+    # --- where logs begin and end ---
+
+    def positions(self, request: Request, answer: Answer) -> None:
+        names = [value for key, value in parse_pairs(request.query) if key == "topic"]
+        pattern = parse_query(request.query).get("pattern")
+        if len(names) > limits.LOG_TOPICS_MAX:
+            raise HttpError(400, f"INVALID_ARG_TOPIC at most {limits.LOG_TOPICS_MAX} of them")
+        topics = self._ground.broker.topics
+        found, missing = dict.fromkeys(names), [name for name in names if name not in topics]
+        if pattern is not None:
+            found |= dict.fromkeys(filter(_pattern(pattern).matches, topics))
+        elif not names:
+            found = dict.fromkeys(topics)
+
+        def parts() -> Iterator[bytes]:
+            yield b'{"topics":{'
+            comma = ""
+            for name in sorted(found):
+                topic = topics.get(name)
+                if topic is not None:
+                    yield f"{comma}{json.dumps(name)}:{_json(_positions(topic))}".encode()
+                    comma = ","
+            yield f'}},"missing":{_json(missing)}}}'.encode()
+
+        def done(body: bytes) -> None:
+            answer(Response(200, body, JSON, NSQ_HEADER))
+
+        in_slices(request, answer, self._guard, parts(), done, self._ground.mono_ns)
+
+    # --- batches ---
+
+    def fetch(self, request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+        topic = self._topic(parameters)
+        reader = TopicReader(topic)
+        from_offset = _number(parameters, "from")
+        to_offset = _number(parameters, "to", OFFSET_MAX)
+        if to_offset < from_offset:
+            raise HttpError(400, f"INVALID_ARG_TO {to_offset}: it is below from={from_offset}")
+        bytes_max = _number(parameters, "bytes_max", limits.LOG_FETCH_BYTES)
+        bytes_max = min(bytes_max, limits.LOG_FETCH_BYTES_MAX)
+
+        def done(found: Range) -> None:
+            headers = (
+                ("X-Penstock-Base-Offset", str(found.base_offset)),
+                ("X-Penstock-Next-Offset", str(found.next_offset)),
+                *NSQ_HEADER,
+            )
+            answer(Response(200, b"".join(found.blocks), BINARY, headers))
+
+        work = _told(reader.fetch(from_offset, to_offset, bytes_max))
+        in_turns(request, answer, self._guard, work, done)
+
+    def offset(self, request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+        reader = TopicReader(self._topic(parameters))
+        timestamp_ms = _number(parameters, "timestamp_ms")
+        try:
+            answer(json_response({"offset": reader.find_time(timestamp_ms * limits.MS)}))
+        except PenstockError as error:
+            raise refusal(error) from error
+
+    # --- one message ---
+
+    def message(self, request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+        topic = self._topic(parameters)
+
+        def done(found: Message) -> None:
+            answer(json_response({"topic": topic.name, "partition": 0, **_message(found)}))
+
+        in_turns(request, answer, self._guard, _told(_search(topic, parameters)), done)
+
+    def _topic(self, parameters: Parameters) -> Topic:
+        return find_topic(self._ground, parameters)
+
+
+def find_topic(ground: Ground, parameters: Parameters) -> Topic:
+    """The topic, if it is the one that is meant."""
+    name = parameters.get("topic")
+    if name is None:
+        raise HttpError(400, "MISSING_ARG_TOPIC")
+    topic = ground.broker.topics.get(name)
+    if topic is None:
+        raise HttpError(404, "TOPIC_NOT_FOUND")
+    if _number(parameters, "partition", 0) != 0:
+        raise HttpError(404, "PARTITION_NOT_FOUND")
+    identity = parameters.get("identity")
+    if identity and identity != topic.identity:
+        raise HttpError(409, "IDENTITY_CHANGED", details={"identity": topic.identity})
+    return topic
+
+
+def refusal(error: PenstockError) -> HttpError:
+    """The answer to a read that cannot be done."""
+    if isinstance(error, OffsetGone):
+        return HttpError(410, "OFFSET_GONE", details={"earliest": error.edge})
+    if isinstance(error, OffsetBeyondEnd):
+        return HttpError(416, "OFFSET_BEYOND_END", details={"end": error.edge})
+    if isinstance(error, LogDamaged):
+        hurt = {"from": error.from_offset, "to": error.to_offset}
+        return HttpError(422, "LOG_DAMAGED", details=hurt)
+    if isinstance(error, NotFound):
+        return HttpError(404, f"{error.kind.upper()}_NOT_FOUND")
+    reason = error.reason if isinstance(error, StorageError) else str(error)
+    return HttpError(503, f"FAILED {reason}")
+
+
+def _told(work: Generator[None, None, _Result]) -> Generator[None, None, _Result]:
+    try:
+        return (yield from work)
+    except HttpError:
+        raise
+    except PenstockError as error:
+        raise refusal(error) from error
+
+
+def _number(parameters: Parameters, name: str, default: int | None = None) -> int:
+    text = parameters.get(name, "")
+    if not text:
+        if default is None:
+            raise HttpError(400, f"MISSING_ARG_{name.upper()}")
+        return default
+    if not (text.isascii() and text.isdigit() and int(text[:20]) <= OFFSET_MAX):
+        rule = f"a whole number, 0 to {OFFSET_MAX}"
+        raise HttpError(400, f"INVALID_ARG_{name.upper()} {text!r}: {rule}")
+    return int(text)
+
+
+def _pattern(text: str) -> Pattern:
+    """It has to fit the whole name."""
+    try:
+        return Pattern(f"^(?:{text})$")
+    except PatternInvalid as error:
+        raise HttpError(400, f"INVALID_ARG_PATTERN {text!r}: {error}") from error
+
+
+def _positions(topic: Topic) -> dict[str, Any]:
+    reader = TopicReader(topic)
+    partition = {
+        "earliest": reader.earliest,
+        "end": reader.end,
+        "committed": reader.committed,
+        "bytes": topic.partition.log.bytes_stored,
+    }
+    return {"identity": topic.identity, "partitions": {"0": partition}}
+
+
+def _search(topic: Topic, parameters: Parameters) -> Generator[None, None, Message]:
+    reader = TopicReader(topic)
+    given = [name for name in ("id", "offset", "trace_id") if parameters.get(name)]
+    if len(given) != 1:
+        raise HttpError(400, "MISSING_ARG_ID give one of id, offset, trace_id")
+    if given == ["offset"]:
+        return reader.message(_number(parameters, "offset"))
+    if given == ["id"]:
+        offset = yield from reader.find_id(message_id(parameters["id"]))
+    else:
+        trace_id = _number(parameters, "trace_id")
+        offset = yield from reader.find_value(Section.TRACE, trace_id)
+    if offset is None:
+        raise HttpError(404, "MESSAGE_NOT_FOUND")
+    return reader.message(offset)
+
+
+def message_id(text: str) -> int:
+    try:
+        if len(text) != _ID_DIGITS or not text.isalnum():
+            raise ValueError
+        return int(text, 16)
+    except ValueError:
+        rule = f"{_ID_DIGITS} hex digits"
+        raise HttpError(400, f"INVALID_ARG_ID {text!r}: {rule}") from None
+
+
+def _message(message: Message) -> dict[str, Any]:
+    sections = message.sections
+    headers, key = sections.get(Section.HEADERS), sections.get(Section.KEY)
+    return {
+        "offset": message.offset,
+        "id": f"{message.id:016x}",
+        "timestamp_ns": message.timestamp_ns,
+        "due_ns": sections.get(Section.DUE),
+        "attempts": sections.get(Section.ATTEMPTS, 0),
+        "trace_id": sections.get(Section.TRACE),
+        "key_base64": _base64(key) if isinstance(key, bytes) else None,
+        "headers": _headers(headers) if isinstance(headers, bytes) else None,
+        "body": _text(message.body),
+        "body_base64": _base64(message.body),
+    }
+
+
+def _headers(headers: bytes) -> Any:
+    try:
+        return json.loads(headers)
+    except ValueError:
+        return _text(headers)
+
+
+def _text(data: bytes) -> str | None:
+    """None for what is not text: the other form says what it is."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))

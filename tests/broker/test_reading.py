@@ -1,0 +1,199 @@
+"""Reading a log without a channel."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator
+from itertools import pairwise
+from typing import TypeVar
+
+import pytest
+
+from penstock import limits
+from penstock.broker.deadletters import Letter
+from penstock.broker.reading import Range, TopicReader
+from penstock.errors import LogDamaged, NotFound, OffsetBeyondEnd, OffsetGone
+from penstock.kernel import Section, decode_columns
+
+from .test_partition import damage
+from .world import Outcome, World
+
+Start = Callable[..., World]
+T = TypeVar("T")
+EVERYTHING = 1 << 40
+
+
+def run(work: Generator[None, None, T]) -> T:
+    while True:
+        try:
+            next(work)
+        except StopIteration as ended:
+            found: T = ended.value
+            return found
+
+
+def reader(world: World, topic: str = "news") -> TopicReader:
+    return TopicReader(world.broker.find_topic(topic))
+
+
+def bodies(found: Range) -> list[bytes]:
+    columns = decode_columns(b"".join(found.blocks))
+    ends = struct.unpack(f"<{columns.count + 1}q", columns.body_offsets)
+    data = bytes(columns.bodies)
+    return [data[a:b] for a, b in pairwise(ends)]
+
+
+def published(start: Start, **options: object) -> World:
+    """Five batches of two messages."""
+    world = start(**options)
+    for number in range(0, 10, 2):
+        world.publish("news", b"m%d" % number, b"m%d" % (number + 1))
+    return world
+
+
+def test_whole_batches_come_as_far_as_was_asked(start: Start) -> None:
+    found = run(reader(published(start)).fetch(3, 5, EVERYTHING))
+    assert (found.base_offset, found.next_offset) == (2, 6)
+    assert bodies(found) == [b"m2", b"m3", b"m4", b"m5"]
+
+
+def test_the_bound_is_kept_but_for_the_first_batch(start: Start) -> None:
+    read = reader(published(start))
+    assert run(read.fetch(0, 10, 1)).next_offset == 2
+    one = sum(map(len, run(read.fetch(0, 1, EVERYTHING)).blocks))
+    assert run(read.fetch(0, 10, 2 * one + 71)).next_offset == 4
+    assert run(read.fetch(0, 10, 5 * one)).next_offset == 10
+
+
+def test_a_batch_larger_than_what_is_left_waits_for_the_next_fetch(start: Start) -> None:
+    world = start()
+    large = limits.READ_BLOCK_BYTES * 2
+    for size in (10, large, 10):
+        world.publish("news", bytes(size))
+    read = reader(world)
+    assert run(read.fetch(0, 3, limits.READ_BLOCK_BYTES)).next_offset == 1
+    assert run(read.fetch(1, 3, limits.READ_BLOCK_BYTES)).next_offset == 2
+    assert run(read.fetch(0, 3, EVERYTHING)).next_offset == 3
+
+
+def test_at_the_end_there_is_nothing_and_beyond_it_an_error(start: Start) -> None:
+    read = reader(published(start))
+    assert run(read.fetch(10, EVERYTHING, EVERYTHING)) == Range(10, 10, [])
+    with pytest.raises(OffsetBeyondEnd) as refused:
+        run(read.fetch(11, EVERYTHING, EVERYTHING))
+    assert (refused.value.offset, refused.value.edge) == (11, 10)
+
+
+def test_what_a_crash_could_take_back_is_not_read(start: Start) -> None:
+    world = start(durability="os")
+    world.publish("news", b"safe")
+    world.broker.find_topic("news").partition.sync()
+    world.turns()
+    world.threads.held = True
+    world.publish("news", b"not safe")
+    read = reader(world)
+    assert (read.end, read.committed) == (1, 2)
+    assert bodies(run(read.fetch(0, EVERYTHING, EVERYTHING))) == [b"safe"]
+    with pytest.raises(OffsetBeyondEnd):
+        run(read.fetch(2, EVERYTHING, EVERYTHING))
+    assert read.message(1).body == b"not safe"
+    world.broker.find_topic("news").partition.sync()
+    world.threads.run()
+    world.turns()
+    assert (read.end, read.committed) == (2, 2)
+
+
+def test_an_ephemeral_topic_is_read_to_its_committed_end(start: Start) -> None:
+    world = start()
+    world.publish("news#ephemeral", b"1", b"2")
+    found = run(reader(world, "news#ephemeral").fetch(0, EVERYTHING, EVERYTHING))
+    assert bodies(found) == [b"1", b"2"]
+
+
+def test_what_retention_took_is_gone(start: Start) -> None:
+    world = start(segment_bytes_max=64 * limits.KIB, retain_age_ns=0, retain_bytes=0)
+    consumer = world.consumer("news", "a", rdy=100)
+    for _ in range(4):
+        world.publish("news", bytes(40_000))
+    read = reader(world)
+    work = read.fetch(0, EVERYTHING, EVERYTHING)
+    next(work)
+    consumer.finish(*consumer.take())
+    world.pass_ns(limits.SECOND)
+    world.pass_ns(limits.SECOND)
+    assert read.earliest > 1
+    assert run(work).next_offset >= 1  # what was there before is answered
+    with pytest.raises(OffsetGone) as refused:
+        run(read.fetch(0, EVERYTHING, EVERYTHING))
+    assert refused.value.edge == read.earliest
+
+
+def test_a_topic_that_goes_meanwhile(start: Start) -> None:
+    world = published(start)
+    read = reader(world)
+    begun, fresh = read.fetch(0, 10, EVERYTHING), read.fetch(0, 10, EVERYTHING)
+    large = run(read.fetch(0, 10, EVERYTHING))
+    world.broker.delete_topic("news")
+    with pytest.raises(NotFound):
+        run(fresh)
+    with pytest.raises(NotFound):
+        run(begun)
+    assert len(bodies(large)) == 10
+
+
+def test_damage_ends_a_range_and_is_named_by_the_next(start: Start) -> None:
+    world = start(tail_memory_bytes_max=0)
+    for number in range(4):
+        world.publish("news", b"m%d" % number)
+    damage(world, 2)
+    read = reader(world)
+    assert run(read.fetch(0, 4, EVERYTHING)).next_offset == 2
+    with pytest.raises(LogDamaged) as refused:
+        run(read.fetch(2, 4, EVERYTHING))
+    assert (refused.value.from_offset, refused.value.to_offset) == (2, 3)
+    assert "damaged" in world.broker.find_topic("news").refusal
+    assert bodies(run(read.fetch(3, 4, EVERYTHING))) == [b"m3"]
+    assert run(read.find_value(Section.TRACE, 1)) is None  # steps over it
+
+
+def test_messages_by_id_and_by_time(start: Start) -> None:
+    world = start()
+    world.publish("news", b"0", b"1")
+    world.clock.pass_ns(limits.SECOND)
+    later_ns = world.clock.wall_ns()
+    world.publish("news", b"2")
+    read = reader(world)
+    for offset in range(3):
+        message = read.message(offset)
+        assert message.body == b"%d" % offset
+        assert run(read.find_id(message.id)) == offset
+    assert run(read.find_id(read.message(0).id - 1)) is None
+    assert [read.find_time(later_ns + step) for step in (-1, 0, 1)] == [2, 2, 3]
+    with pytest.raises(OffsetBeyondEnd):
+        read.message(3)
+
+
+def test_ids_and_traces_that_messages_brought_along(start: Start) -> None:
+    world = published(start)
+    topic = world.broker.find_topic("news")
+    sections: dict[int, int | bytes] = {Section.ID: 77, Section.TRACE: 99, Section.KEY: b"k"}
+    letters = [Letter(b"plain", {}), Letter(b"carried", sections)]
+    topic.publish_letters(letters, Outcome())
+    world.turns()
+    read = reader(world)
+    assert run(read.find_id(77)) == run(read.find_value(Section.TRACE, 99)) == 11
+    message = read.message(11)
+    assert (message.id, message.body, message.sections[Section.KEY]) == (77, b"carried", b"k")
+    assert run(read.find_id(78)) is None
+
+
+def test_a_topic_that_was_read_lets_go_of_its_files(start: Start) -> None:
+    world = published(start)
+    for _ in range(4):
+        world.pass_ns(2 * limits.SECOND)
+    log = world.broker.find_topic("news").partition.log
+    run(reader(world).fetch(0, 10, EVERYTHING))
+    assert log._active.is_open
+    for _ in range(4):
+        world.pass_ns(2 * limits.SECOND)
+    assert not log._active.is_open
