@@ -182,9 +182,10 @@ def test_gone_and_damaged(tmp_path: Path) -> None:
         earliest = ask(nsqd, first)[1]["earliest"]
         assert earliest > 0
         assert nsqd.request("GET", f"/log/fetch?topic=t&from={earliest}").status == 200
+        assert nsqd.request("POST", "/pub?topic=t", b"the last one").status == 200
         path = max((tmp_path / "data" / "topics" / "t" / "0").glob("[0-9]*.log"))
         data = bytearray(path.read_bytes())
-        data[100] ^= 0xFF
+        data[80] ^= 0xFF  # in the first body of the newest segment
         path.write_bytes(data)
         hurt = int(path.stem)
         status, document = ask(nsqd, f"/log/fetch?topic=t&from={hurt}")
