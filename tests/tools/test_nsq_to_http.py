@@ -125,6 +125,27 @@ def test_what_is_not_taken_comes_again(
         server.status = 200
         until(lambda: is_done(daemon, topic, "c"), "taken in the end")
         assert utility.end() == 0
+        assert f": got response {status}" in utility.err
+        assert "Traceback" not in utility.err
+
+
+def test_a_password_in_the_url_is_not_logged(
+    daemon: Daemon, server: Server, tmp_path: Path
+) -> None:
+    server.status = 500
+    publish(daemon, "private", [b"x"])
+    address = server.url.replace("//", "//user:hidden@")
+    more = [f"--post={address}/in", "--status-every=1", "--consumer-opt=backoff_multiplier,10ms"]
+    more += ["--consumer-opt=default_requeue_delay,10ms"]
+    with Utility("nsq_to_http", *flags(daemon, "private", *more), cwd=tmp_path) as utility:
+        until(lambda: len(server.seen) >= 2, "a second try")
+        server.status = 200
+        until(lambda: is_done(daemon, "private", "c"), "taken in the end")
+        assert utility.end() == 0
+        assert "goes back" in utility.err
+        assert "/in: finished 1" in utility.err
+        assert "hidden" not in utility.err
+    assert server.headers[0]["Authorization"].startswith("Basic ")
 
 
 def test_a_server_that_is_away_is_left_alone(

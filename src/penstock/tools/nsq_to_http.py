@@ -7,6 +7,7 @@ POST sends the body; any 2xx is taken. GET puts the escaped body into the URL in
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import sys
 import time
@@ -14,10 +15,10 @@ from collections.abc import Sequence
 from urllib.parse import quote_from_bytes, urlsplit
 
 from penstock import limits
-from penstock.client import Consumer, Message
+from penstock.client import Consumer, Message, Requeue
 from penstock.command.flags import Flag, Kind
 from penstock.errors import FetchFailed, PenstockError
-from penstock.net.fetch import Fetcher
+from penstock.net.fetch import Fetcher, public
 from penstock.tools.client_options import consumer_changes
 from penstock.tools.hostpool import MODES, Host, HostPool
 from penstock.tools.status import Status
@@ -37,6 +38,8 @@ from penstock.tools.utility import (
     run_utility,
     user_agent,
 )
+
+log = logging.getLogger("penstock.tools")
 
 PROGRAM = "nsq_to_http"
 CONTENT_TYPE = "application/octet-stream"
@@ -132,6 +135,13 @@ class Sender:
         """A handler: to return means that the message is taken."""
         if self._share < 1 and self._random.random() >= self._share:
             return
+        try:
+            await self._deliver(message)
+        except (FetchFailed, NotTaken) as error:
+            log.error("%r goes back: %s", message, error)
+            raise Requeue from error
+
+    async def _deliver(self, message: Message) -> None:
         if self._to_all:
             await asyncio.gather(*(self._send(host, message.body) for host in self._pool.hosts))
         else:
@@ -145,11 +155,11 @@ class Sender:
             self._pool.failed(host)
             raise
         took_ns = time.monotonic_ns() - began_ns
-        self._status.note(host.address, took_ns)
+        self._status.note(public(host.address), took_ns)
         taken = status == 200 if self._method == "GET" else 200 <= status < 300
         if not taken:
             self._pool.failed(host)
-            raise NotTaken(f"{host.address}: got response {status}")
+            raise NotTaken(f"{public(host.address)}: got response {status}")
         self._pool.succeeded(host, took_ns)
 
     async def _request(self, url: str, body: bytes) -> int:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.client import Consumer, Message, Producer
+from penstock.client import Consumer, Message, Producer, Requeue
 from penstock.command.flags import Flag, Kind
 from penstock.errors import ClientError
 from penstock.tools.client_options import consumer_changes, producer_changes
@@ -152,9 +152,10 @@ class Forwarder:
         began_ns = time.monotonic_ns()
         try:
             await self._producers[host.address].pub(self._topic, body)
-        except ClientError:
+        except ClientError as error:
             self._pool.failed(host)
-            raise
+            log.error("%r goes back: %s", message, error)
+            raise Requeue from error
         took_ns = time.monotonic_ns() - began_ns
         self._pool.succeeded(host, took_ns)
         self._status.note(host.address, took_ns)
