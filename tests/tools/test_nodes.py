@@ -26,6 +26,7 @@ ANSWERS = {
                 "producers": [
                     {"broadcast_address": "::1", "http_port": 2},
                     {"broadcast_address": "b", "http_port": 1},
+                    {"broadcast_address": "on-a-unix-socket", "http_port": -1},
                     {"broadcast_address": "a", "http_port": 1},
                 ]
             }

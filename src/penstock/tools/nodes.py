@@ -153,6 +153,8 @@ def _known_to(lookupds: Sequence[str]) -> list[str]:
     for lookupd in lookupds:
         try:
             for producer in Node(lookupd).get("/nodes")["producers"]:
+                if producer["http_port"] <= 0:
+                    continue  # one that serves HTTP on a unix socket, or not at all
                 host = producer["broadcast_address"]
                 shown = f"[{host}]" if ":" in host else host
                 found[f"{shown}:{producer['http_port']}"] = None
@@ -161,5 +163,5 @@ def _known_to(lookupds: Sequence[str]) -> list[str]:
     if failed is not None and not found:
         raise failed
     if not found:
-        raise PenstockError(f"no nsqd is registered with {', '.join(lookupds)}")
+        raise PenstockError(f"no nsqd with an HTTP port is registered with {', '.join(lookupds)}")
     return sorted(found)

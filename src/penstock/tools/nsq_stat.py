@@ -144,6 +144,8 @@ async def _addresses(fetcher: Fetcher, values: Values) -> list[str]:
             print(f"{PROGRAM}: {error}", file=sys.stderr)
             continue
         for producer in document["producers"]:
+            if producer["http_port"] <= 0:
+                continue  # one that serves HTTP on a unix socket, or not at all
             host = producer["broadcast_address"]
             shown = f"[{host}]" if ":" in host else host
             found.add(f"{shown}:{producer['http_port']}")
