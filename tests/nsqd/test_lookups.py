@@ -271,8 +271,9 @@ def test_two_lookupds_and_a_list_that_changes() -> None:
                 await until(lambda heard=heard: "REGISTER v" in heard[0])  # type: ignore[misc]
             world.lookups.set_addresses([other.address])
             await until(lambda: not world.lookupd._writers)
-            with pytest.raises(ConfigError):
-                world.lookups.set_addresses(["127.0.0.1:notaport"])
+            for wrong in ("127.0.0.1:notaport", "no-port"):
+                with pytest.raises(ConfigError):
+                    world.lookups.set_addresses([wrong])
             assert world.lookups.addresses == [other.address]
             assert (len(other.heard), len(world.lookupd.heard)) == (1, 1)
         finally:

@@ -20,7 +20,7 @@ from penstock import limits
 from penstock.broker.channel import Channel
 from penstock.broker.context import Change
 from penstock.broker.topic import Topic
-from penstock.errors import PeerFault
+from penstock.errors import ConfigError, PeerFault
 from penstock.net.listener import keep_alive, parse_address
 from penstock.nsqd.dialogue import IDENTIFY, PING, Dialogue
 
@@ -64,7 +64,8 @@ class Lookups:
         """Drop the peers that are not in the list, and add the new ones. Raises ConfigError for an
         address that is none; then nothing has changed."""
         for address in addresses:
-            parse_address(address, "lookupd-tcp-address")
+            if parse_address(address, "lookupd-tcp-address").path and "/" not in address:
+                raise ConfigError("lookupd-tcp-address", address, "must be host:port")
         for address in [known for known in self.peers if known not in addresses]:
             log.info("LOOKUPD(%s): removing peer", address)
             self.peers.pop(address).close()
