@@ -172,4 +172,4 @@ def test_usage_names_every_flag_its_default_and_its_effect() -> None:
     for flag in FLAGS:
         assert f"  -{flag.name}" in text
     assert "a while (default 2s)" in text
-    assert "quantiles (no effect in this version)" in text
+    assert "quantiles (no effect)" in text

@@ -285,8 +285,13 @@ def usage(program: str, flags: Sequence[Flag]) -> str:
 def _help_text(flag: Flag) -> str:
     notes = []
     if flag.effect is Effect.LATER:
-        notes.append("no effect in this version")
+        notes.append("no effect")
     if flag.default not in ("", (), False):
-        shown = flag.default
-        notes.append(f"default {format_duration(shown) if flag.kind is Kind.DURATION else shown}")
+        notes.append(f"default {_default_text(flag)}")
     return flag.help + (f" ({'; '.join(notes)})" if notes else "")
+
+
+def _default_text(flag: Flag) -> str:
+    if flag.kind is Kind.DURATION:
+        return format_duration(flag.default)
+    return "true" if flag.default is True else str(flag.default)

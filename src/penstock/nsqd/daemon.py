@@ -194,7 +194,7 @@ class Daemon:
             log.info("kernel: %s, durability: %s", IMPLEMENTATION, self.options.durability)
             if self.options.without_effect:
                 flags = ", ".join(f"-{name}" for name in self.options.without_effect)
-                log.warning("no effect in this version: %s", flags)
+                log.warning("no effect here: %s", flags)
             self.lookups.set_addresses(self.options.lookupd_tcp_address)
             if self.lookups.addresses or self.auth.required:
                 self._fetcher.prepare()

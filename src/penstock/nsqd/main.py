@@ -16,7 +16,8 @@ from penstock.nsqd.options import FLAGS, Options, read_options
 
 log = logging.getLogger("penstock.nsqd")
 
-_HELP_NOTE = """ Any flag may also stand in the TOML file that -config names, or in the environment
+_HELP_NOTE = """
+Any flag may also stand in the TOML file that -config names, or in the environment
 as PENSTOCK_<KEY>, where <KEY> is the flag with underscores. It listens on the loopback interface
 (127.0.0.1) unless -tcp-address and -http-address say otherwise; give 0.0.0.0:4150 and 0.0.0.0:4151
 to serve a network.

@@ -1,7 +1,7 @@
 """Every option of nsqd: the official flags, and ours.
 
-One table. A flag whose feature this version lacks is still accepted, so that an existing command
-line starts; the log says once that it has no effect.
+One table. A flag that has no meaning here is still accepted, so that an existing command line
+starts; the log says once that it has no effect.
 
 Unlike nsqd it listens on the loopback interface unless it is told otherwise.
 """

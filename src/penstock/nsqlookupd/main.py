@@ -13,7 +13,8 @@ from penstock.nsqlookupd.options import FLAGS, Options, read_options
 
 log = logging.getLogger("penstock.nsqlookupd")
 
-_HELP_NOTE = """ Any flag may also stand in the TOML file that -config names, or in the environment
+_HELP_NOTE = """
+Any flag may also stand in the TOML file that -config names, or in the environment
 as PENSTOCK_<KEY>, where <KEY> is the flag with underscores. It listens on the loopback interface
 (127.0.0.1) unless -tcp-address and -http-address say otherwise; give 0.0.0.0:4160 and 0.0.0.0:4161
 to serve a network.

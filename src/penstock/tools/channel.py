@@ -83,5 +83,5 @@ def _redrive(arguments: argparse.Namespace, target: dict[str, str]) -> int:
         print_json(answers)
     else:
         for address, answer in answers.items():
-            print(f"{address}: {answer}")
+            print(f"{address}: {answer['redriven']} redriven")
     return DONE

@@ -136,5 +136,11 @@ def configure(arguments: argparse.Namespace, path: str, target: dict[str, str]) 
     for address, settings in answers.items():
         print(address)
         for name, value in settings.items():
-            print(f"  {name} = {'' if value is None else value}")
+            print(f"  {name} = {_shown(value)}")
     return DONE
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
