@@ -15,6 +15,8 @@ PenstockError
 ├── NameInvalid          a topic or channel name
 ├── NotFound             no such topic or channel
 ├── FetchFailed          an outgoing HTTP request: names the URL without its query
+│   └── BrokerRefused    nsqd answered with an error: its code and its JSON document
+├── DataLost             a reader of the log wants offsets that are not there any more
 ├── ClientError          what the client library raises
 │   ├── ConnectFailed    an address could not be reached, or the greeting failed
 │   │   └── ServerRefused    nsqd answered with an error frame: code and text
@@ -31,6 +33,8 @@ Callers match on classes and attributes, never on text.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class PenstockError(Exception):
@@ -127,6 +131,25 @@ class FetchFailed(PenstockError):
         self.url = url
         self.reason = reason
         self.status = status
+
+
+class BrokerRefused(FetchFailed):
+    """`code` is the answer's `message` ("OFFSET_GONE"), `document` the whole of its JSON."""
+
+    def __init__(self, url: str, status: int, code: str, document: dict[str, Any]) -> None:
+        super().__init__(url, f"got response {status} {code}".rstrip(), status)
+        self.code = code
+        self.document = document
+
+
+class DataLost(PenstockError):
+    """`reason` says which offsets of which topic, and why they are not there."""
+
+    def __init__(self, topic: str, partition: int, reason: str) -> None:
+        super().__init__(f"topic {topic} partition {partition}: {reason}")
+        self.topic = topic
+        self.partition = partition
+        self.reason = reason
 
 
 class PeerFault(PenstockError):

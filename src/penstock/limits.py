@@ -151,6 +151,15 @@ CLIENT_HANG_UP_S = (
 )
 CLIENT_MARGIN_S = 2.0  # a heartbeat may be so late before its connection counts as dead
 
+# --- reading the log from Spark ---
+SPARK_FETCH_BYTES = 8 * MIB  # one request: some 40,000 messages of 200 bytes, and bounded memory
+SPARK_ROWS_MAX = 50_000  # of one RecordBatch: fewer than 10,000 cost throughput, more gain nothing
+SPARK_NAMES_MAX = 100  # topics named in one request: 7 KB of its first line
+SPARK_REQUEST_MS = 30_000  # silence of nsqd for so long fails a request
+SPARK_RETRIES = 3  # fetchOffset.numRetries: Kafka's own
+SPARK_RETRY_MS = 200  # fetchOffset.retryIntervalMs: nsqd restarts within a second or so
+SPARK_TRIGGER_DELAY_MS = 15 * 60 * 1000  # maxTriggerDelay: Kafka's own
+
 # --- accepting ---
 ACCEPT_BACKLOG = 1024  # connections the system keeps until we accept them
 ACCEPTS_PER_TURN = 64  # a storm of connections must not starve those that are there

@@ -1,0 +1,25 @@
+"""Spark reads Penstock's log: the data source "penstock", batch and streaming.
+
+    import penstock.spark
+    penstock.spark.register(spark)
+    spark.read.format("penstock").option("url", ...).option("subscribe", "orders").load()
+
+`source` is all that knows of PySpark's classes. Below it are rules and a client that need no
+Spark: `options` and `offsets` (pure), `brokerapi` (HTTP), `decode` (raw batches to Arrow). Spark is
+a reader of the log, not an NSQ consumer: it moves no channel, and nobody waits for it. A session
+with the settings that Python sources need is opened by `penstock.spark.session`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make format("penstock") known to this session."""
+    from penstock.spark.source import PenstockSource
+
+    spark.dataSource.register(PenstockSource)

@@ -1,0 +1,283 @@
+"""nsqd's HTTP API for readers and writers of the log, called synchronously.
+
+Spark's workers and pipelines have no event loop, so this is `http.client` on one connection that is
+kept alive. An instance belongs to one thread. What may be sent twice without harm (every read, and
+the commit and abort of stages, which nsqd recognises) is tried again a bounded number of times
+when the connection breaks or nsqd is not ready; the pause doubles each time. An upload of a stage
+is not: its caller takes a new stage name and starts over.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlencode, urlsplit
+
+from penstock import limits
+from penstock.errors import BrokerRefused, ConfigError, FetchFailed
+
+_NOT_READY = (502, 503, 504)
+_JSON = {"Content-Type": "application/json"}
+_PAUSE_S_MAX = 5.0
+
+
+class Span(NamedTuple):
+    """What a partition's log has: offsets [earliest, end), all of them durable."""
+
+    earliest: int
+    end: int
+
+
+class TopicSpans(NamedTuple):
+    identity: str  # another one after the topic was deleted and made again
+    partitions: dict[int, Span]
+
+
+class Positions(NamedTuple):
+    topics: dict[str, TopicSpans]
+    missing: tuple[str, ...]
+
+
+class Fetched(NamedTuple):
+    """Whole raw batches, with offsets [base_offset, next_offset)."""
+
+    data: bytes
+    base_offset: int
+    next_offset: int
+
+
+class Stage(NamedTuple):
+    topic: str
+    stage: str
+    partition: int = 0
+
+
+class _Answer(NamedTuple):
+    status: int
+    body: bytes
+    headers: http.client.HTTPMessage
+
+
+class BrokerApi:
+    """`url` is nsqd's HTTP address: "http://host:4151", "https://host:4152" or "host:4151"."""
+
+    def __init__(
+        self,
+        url: str,
+        timeout_ms: int = limits.SPARK_REQUEST_MS,
+        retries: int = limits.SPARK_RETRIES,
+        retry_ms: int = limits.SPARK_RETRY_MS,
+        ca_file: str | None = None,
+    ) -> None:
+        self._base = url if "://" in url else f"http://{url}"
+        self._address = _address(url, self._base)
+        self._timeout_s = timeout_ms / 1000
+        self._retries = retries
+        self._retry_s = retry_ms / 1000
+        self._ca_file = ca_file
+        self._connection: http.client.HTTPConnection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    # --- the read side ---
+
+    def positions(self, topics: Iterable[str] = (), pattern: str | None = None) -> Positions:
+        """Where the logs of those that match the pattern, of these topics, or of all are."""
+        if pattern is not None:
+            return self._positions([("pattern", pattern)])
+        named = [("topic", topic) for topic in topics]
+        parts = [self._positions(part) for part in _parts(named)]
+        found = {name: spans for part in parts for name, spans in part.topics.items()}
+        return Positions(found, tuple(name for part in parts for name in part.missing))
+
+    def _positions(self, query: list[tuple[str, str]]) -> Positions:
+        document = self._json("GET", "/log/positions", query)
+        found = {name: _spans(entry) for name, entry in sorted(document["topics"].items())}
+        return Positions(found, tuple(document.get("missing", ())))
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        identity: str,
+        from_offset: int,
+        to_offset: int,
+        bytes_max: int = limits.SPARK_FETCH_BYTES,
+    ) -> Fetched:
+        """Whole batches that hold `from_offset` and what comes behind it, at least one; the last
+        may reach beyond `to_offset`. BrokerRefused when it is gone, beyond the end, or damaged."""
+        query = [
+            ("topic", topic),
+            ("partition", str(partition)),
+            ("identity", identity),
+            ("from", str(from_offset)),
+            ("to", str(to_offset)),
+            ("bytes_max", str(bytes_max)),
+        ]
+        answer = self._request("GET", "/log/fetch", query)
+        base = answer.headers.get("X-Penstock-Base-Offset")
+        following = answer.headers.get("X-Penstock-Next-Offset")
+        if base is None or following is None:
+            raise FetchFailed(self._public("/log/fetch"), "the answer names no offsets", 200)
+        return Fetched(answer.body, int(base), int(following))
+
+    def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
+        """The first offset whose timestamp is not before that; the end when there is none."""
+        query = [
+            ("topic", topic),
+            ("partition", str(partition)),
+            ("timestamp_ms", str(timestamp_ms)),
+        ]
+        return int(self._json("GET", "/log/offset", query)["offset"])
+
+    # --- the write side ---
+
+    def stage(self, topic: str, stage: str, batches: bytes, partition: int = 0) -> dict[str, Any]:
+        """Upload raw batches, which nobody sees until they are committed."""
+        query = [("topic", topic), ("stage", stage), ("partition", str(partition))]
+        return self._json("POST", "/stage", query, batches, repeatable=False)
+
+    def commit_stages(self, app: str, version: int, stages: Sequence[Stage]) -> dict[str, Any]:
+        """Append them all, once: the same (app, version) again changes nothing."""
+        body = json.dumps({"stages": [stage._asdict() for stage in stages]}).encode()
+        query = [("app", app), ("version", str(version))]
+        return self._json("POST", "/stage/commit", query, body)
+
+    def abort_stages(self, stages: Sequence[Stage]) -> dict[str, Any]:
+        body = json.dumps({"stages": [stage._asdict() for stage in stages]}).encode()
+        return self._json("POST", "/stage/abort", [], body)
+
+    def last_version(self, app: str) -> int | None:
+        """The last version that this application has committed."""
+        version = self._json("GET", "/stage/last", [("app", app)])["version"]
+        return None if version is None else int(version)
+
+    # --- one request ---
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]],
+        body: bytes = b"",
+        repeatable: bool = True,
+    ) -> dict[str, Any]:
+        answer = self._request(method, path, query, body, repeatable)
+        document = _document(answer.body)
+        if document is None and answer.body:
+            raise FetchFailed(self._public(path), "the answer is no JSON object", answer.status)
+        return document or {}
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]],
+        body: bytes = b"",
+        repeatable: bool = True,
+    ) -> _Answer:
+        """The answer of a 200, tried as often as it may be."""
+        target = f"{self._address.path}{path}?{urlencode(query)}"
+        pause_s = self._retry_s
+        for left in range(self._retries if repeatable else 0, -1, -1):
+            try:
+                answer = self._exchange(method, target, body)
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                if left == 0:
+                    reason = str(error) or type(error).__name__
+                    raise FetchFailed(self._public(path), reason) from error
+            else:
+                if answer.status == 200:
+                    return answer
+                if left == 0 or answer.status not in _NOT_READY:
+                    raise self._refusal(path, answer)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+        raise FetchFailed(self._public(path), "a negative number of retries")
+
+    def _exchange(self, method: str, target: str, body: bytes) -> _Answer:
+        connection = self._connection = self._connection or self._connect()
+        headers = {"Accept": "application/vnd.nsq; version=1.0", **(_JSON if body else {})}
+        connection.request(method, target, body or None, headers)
+        response = connection.getresponse()
+        return _Answer(response.status, response.read(), response.headers)
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port = self._address.host, self._address.port
+        if not self._address.secure:
+            return http.client.HTTPConnection(host, port, timeout=self._timeout_s)
+        context = ssl.create_default_context(cafile=self._ca_file)
+        return http.client.HTTPSConnection(host, port, timeout=self._timeout_s, context=context)
+
+    def _refusal(self, path: str, answer: _Answer) -> BrokerRefused:
+        document = _document(answer.body) or {}
+        code = str(document.get("message", ""))
+        return BrokerRefused(self._public(path), answer.status, code, document)
+
+    def _public(self, path: str) -> str:
+        scheme = "https" if self._address.secure else "http"
+        return f"{scheme}://{self._address.host}:{self._address.port}{self._address.path}{path}"
+
+
+class _Address(NamedTuple):
+    secure: bool
+    host: str
+    port: int
+    path: str
+
+
+def _address(given: str, base: str) -> _Address:
+    rule = 'nsqd\'s HTTP address: "http://host:port", "https://host:port" or "host:port"'
+    try:
+        parts = urlsplit(base)
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError("url", given, rule) from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        raise ConfigError("url", given, rule)
+    secure = parts.scheme == "https"
+    return _Address(
+        secure, parts.hostname, port or (4152 if secure else 4151), parts.path.rstrip("/")
+    )
+
+
+def _parts(named: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """Names for one request each; without a name one request for all."""
+    for first in range(0, max(len(named), 1), limits.SPARK_NAMES_MAX):
+        yield named[first : first + limits.SPARK_NAMES_MAX]
+
+
+def _document(body: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _spans(entry: dict[str, Any]) -> TopicSpans:
+    partitions = {
+        int(number): Span(int(span["earliest"]), int(span["end"]))
+        for number, span in entry["partitions"].items()
+    }
+    return TopicSpans(str(entry["identity"]), dict(sorted(partitions.items())))

@@ -1,0 +1,265 @@
+"""The options of the source: Kafka's names with Kafka's meaning, so that a job is easily moved.
+
+A bad option, also one that nobody knows, is an error that names it and says what is allowed: a
+misspelt `startingOffset` that is silently passed over would cost somebody a day.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock import limits
+from penstock.errors import ConfigError
+
+EARLIEST = "earliest"
+LATEST = "latest"
+SPECIAL = {-2: EARLIEST, -1: LATEST}
+
+# An offset or a time for each partition of each topic.
+PerPartition = dict[str, dict[int, int]]
+
+_SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_OTHERS = (
+    "url",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeKey",
+    "includeHeaders",
+    "fetchBytes",
+    "requestTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "caFile",
+)
+NAMES = (*_SUBSCRIPTIONS, *_OTHERS, *_BATCH_ONLY, *_STREAM_ONLY)
+_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
+_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of what is read. Exactly one of the three is there."""
+
+    word: str | None = None  # EARLIEST or LATEST
+    offsets: PerPartition | None = None
+    timestamps_ms: PerPartition | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    url: str
+    topics: tuple[str, ...]  # empty with a pattern
+    pattern: str | None
+    starting: Bound
+    ending: Bound
+    starting_falls_to_latest: bool  # startingOffsetsByTimestampStrategy
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    fetch_bytes: int
+    timeout_ms: int
+    retries: int
+    retry_ms: int
+    ca_file: str | None
+
+
+def read_options(given: Mapping[str, str], streaming: bool) -> Options:
+    """ConfigError names what is wrong."""
+    values = _Values(given)
+    values.refuse_unknown()
+    for name in _BATCH_ONLY if streaming else _STREAM_ONLY:
+        kind = "batch" if streaming else "streaming"
+        values.refuse(name, f"it is for {kind} queries only")
+    topics, pattern = _subscription(values)
+    starting = _bound(values, "starting", LATEST if streaming else EARLIEST)
+    ending = _bound(values, "ending", LATEST)
+    if not streaming:
+        _check_batch_bounds(starting, ending)
+    for name, bound in (("startingOffsets", starting), ("endingOffsets", ending)):
+        _check_topics(name, bound, topics)
+    strategy = values.word("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+    return Options(
+        url=values.required("url", 'nsqd\'s HTTP address, as "http://127.0.0.1:4151"'),
+        topics=topics,
+        pattern=pattern,
+        starting=starting,
+        ending=ending,
+        starting_falls_to_latest=strategy == "latest",
+        fail_on_data_loss=values.flag("failOnDataLoss", True),
+        min_partitions=values.optional_number("minPartitions"),
+        max_records_per_partition=values.optional_number("maxRecordsPerPartition"),
+        max_offsets_per_trigger=values.optional_number("maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=values.optional_number("minOffsetsPerTrigger"),
+        max_trigger_delay_ms=values.duration_ms("maxTriggerDelay", limits.SPARK_TRIGGER_DELAY_MS),
+        fetch_bytes=values.number("fetchBytes", limits.SPARK_FETCH_BYTES, 1),
+        timeout_ms=values.number("requestTimeoutMs", limits.SPARK_REQUEST_MS, 1),
+        retries=values.number("fetchOffset.numRetries", limits.SPARK_RETRIES, 0),
+        retry_ms=values.number("fetchOffset.retryIntervalMs", limits.SPARK_RETRY_MS, 0),
+        ca_file=values.get("caFile"),
+    )
+
+
+def included_columns(given: Mapping[str, str]) -> tuple[bool, bool]:
+    """(includeKey, includeHeaders): wanted before the rest is looked at."""
+    values = _Values(given)
+    return values.flag("includeKey", False), values.flag("includeHeaders", False)
+
+
+class _Values:
+    """Options by name, in any case."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+
+    def get(self, name: str) -> str | None:
+        return self._given.get(name.lower())
+
+    def refuse_unknown(self) -> None:
+        known = {name.lower() for name in NAMES}
+        for name, value in self._given.items():
+            if name not in known:
+                raise ConfigError(f"option {name}", value, f"the options are {', '.join(NAMES)}")
+
+    def refuse(self, name: str, rule: str) -> None:
+        value = self.get(name)
+        if value is not None:
+            raise ConfigError(f"option {name}", value, rule)
+
+    def required(self, name: str, rule: str) -> str:
+        value = self.get(name)
+        if not value:
+            raise ConfigError(f"option {name}", value, f"it has to be {rule}")
+        return value
+
+    def word(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        value = self.get(name)
+        if value is None:
+            return default
+        if value.lower() not in allowed:
+            raise ConfigError(f"option {name}", value, f"it is one of {', '.join(allowed)}")
+        return value.lower()
+
+    def flag(self, name: str, default: bool) -> bool:
+        return self.word(name, ("true", "false"), str(default).lower()) == "true"
+
+    def number(self, name: str, default: int, least: int) -> int:
+        value = self.get(name)
+        if value is None:
+            return default
+        if re.fullmatch(r"\d{1,18}", value.strip(), re.ASCII) is None or int(value) < least:
+            raise ConfigError(f"option {name}", value, f"it is a whole number, at least {least}")
+        return int(value)
+
+    def optional_number(self, name: str) -> int | None:
+        return None if self.get(name) is None else self.number(name, 1, 1)
+
+    def duration_ms(self, name: str, default: int) -> int:
+        value = self.get(name)
+        if value is None:
+            return default
+        match = _DURATION.fullmatch(value.strip().lower())
+        if match is None:
+            raise ConfigError(f"option {name}", value, 'a duration such as "500ms", "30s", "15m"')
+        return int(match[1]) * _DURATION_MS[match[2] or "ms"]
+
+
+def _subscription(values: _Values) -> tuple[tuple[str, ...], str | None]:
+    named = [name for name in _SUBSCRIPTIONS if values.get(name)]
+    if len(named) != 1:
+        rule = "exactly one of subscribe, subscribePattern and assign is needed"
+        raise ConfigError("options", ", ".join(named) or None, rule)
+    text = values.required(named[0], "not empty")
+    if named[0] == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ConfigError("option subscribePattern", text, f"no regex: {error}") from error
+        return (), text
+    if named[0] == "subscribe":
+        topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    else:
+        topics = _assigned(text)
+    if not topics:
+        raise ConfigError(f"option {named[0]}", text, "it names no topic")
+    return topics, None
+
+
+def _assigned(text: str) -> tuple[str, ...]:
+    rule = 'JSON such as {"orders": [0]}: a topic has the partition 0'
+    document = _object("assign", text, rule)
+    if any(partitions != [0] for partitions in document.values()):
+        raise ConfigError("option assign", text, rule)
+    return tuple(document)
+
+
+def _bound(values: _Values, which: str, default: str) -> Bound:
+    """Of several, Kafka's order counts: one time, a time for each partition, offsets."""
+    name = f"{which}Timestamp"
+    if values.get(name) is not None:
+        return Bound(timestamps_ms=values.number(name, 0, 0))
+    name = f"{which}OffsetsByTimestamp"
+    text = values.get(name)
+    if text is not None:
+        return Bound(timestamps_ms=_per_partition(name, text, 0))
+    name = f"{which}Offsets"
+    text = values.get(name)
+    if text is None:
+        return Bound(word=default)
+    if text.strip().lower() in (EARLIEST, LATEST):
+        return Bound(word=text.strip().lower())
+    return Bound(offsets=_per_partition(name, text, -2))
+
+
+def _per_partition(name: str, text: str, least: int) -> PerPartition:
+    kinds = '"earliest", "latest" or ' if least < 0 else ""
+    rule = f'{kinds}JSON such as {{"orders": {{"0": 1234}}}}'
+    rule += ", where -2 is the earliest and -1 the latest" if least < 0 else ", in milliseconds"
+    found: PerPartition = {}
+    for topic, partitions in _object(name, text, rule).items():
+        if not isinstance(partitions, dict) or set(partitions) != {"0"}:
+            raise ConfigError(f"option {name}", text, rule)
+        value = partitions["0"]
+        if type(value) is not int or not least <= value < 1 << 63:
+            raise ConfigError(f"option {name}", text, rule)
+        found[topic] = {0: value}
+    return found
+
+
+def _object(name: str, text: str, rule: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"option {name}", text, rule) from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"option {name}", text, rule)
+    return document
+
+
+def _check_batch_bounds(starting: Bound, ending: Bound) -> None:
+    wrong = ((starting, "startingOffsets", LATEST, -1), (ending, "endingOffsets", EARLIEST, -2))
+    for bound, name, word, number in wrong:
+        numbers = [n for part in (bound.offsets or {}).values() for n in part.values()]
+        if bound.word == word or number in numbers:
+            raise ConfigError(f"option {name}", word, "a batch query would read nothing")
+
+
+def _check_topics(name: str, bound: Bound, topics: tuple[str, ...]) -> None:
+    """Offsets and times by partition are given for all topics that are named, and no other."""
+    given = bound.offsets if bound.offsets is not None else bound.timestamps_ms
+    if topics and isinstance(given, dict) and set(given) != set(topics):
+        rule = f"it has to name exactly the topics {', '.join(topics)}"
+        raise ConfigError(f"option {name}", ", ".join(given), rule)

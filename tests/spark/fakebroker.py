@@ -1,0 +1,166 @@
+"""The HTTP read side of nsqd, served from batches in memory: any hole, loss or lie can be told."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import re
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+from penstock.kernel import decode_columns, decode_header, encode_batch
+
+
+@dataclass
+class FakeTopic:
+    identity: str
+    batches: list[bytes] = field(default_factory=list)
+    earliest: int = 0
+    damaged: tuple[int, int] | None = None
+    end: int = 0
+
+    def publish(self, bodies: list[bytes], timestamp_ns: int = 0, **more: Any) -> None:
+        base_id = (self.end + 1) << 22
+        self.batches.append(encode_batch(bodies, self.end, base_id, timestamp_ns, **more))
+        self.end += len(bodies)
+
+
+class FakeBroker:
+    def __init__(self) -> None:
+        self.topics: dict[str, FakeTopic] = {}
+        self.failures = 0  # so many requests are answered with 503
+        self.hangups = 0  # so many connections are closed without an answer
+        self.requests: list[tuple[str, str, dict[str, list[str]]]] = []
+        self.posted: list[bytes] = []
+        self.answers: dict[str, dict[str, Any]] = {}
+        broker = self
+
+        class Handler(_Handler):
+            server_broker = broker
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def topic(self, name: str, identity: str = "first") -> FakeTopic:
+        return self.topics.setdefault(name, FakeTopic(identity))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+Answer = tuple[int, bytes, dict[str, str]]
+
+
+def _json(status: int, **document: Any) -> Answer:
+    return status, json.dumps(document).encode(), {}
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server_broker: FakeBroker
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed."""
+
+    def do_GET(self) -> None:
+        self._answer(b"")
+
+    def do_POST(self) -> None:
+        self._answer(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+
+    def _answer(self, body: bytes) -> None:
+        broker = self.server_broker
+        parts = urlsplit(self.path)
+        query = parse_qs(parts.query)
+        broker.requests.append((self.command, parts.path, query))
+        if body:
+            broker.posted.append(body)
+        if broker.hangups:
+            broker.hangups -= 1
+            self.close_connection = True
+            return
+        if broker.failures:
+            broker.failures -= 1
+            status, content, headers = _json(503, message="NOT_READY")
+        elif parts.path in broker.answers:
+            status, content, headers = _json(200, **broker.answers[parts.path])
+        else:
+            status, content, headers = ROUTES[parts.path](broker, query)
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+
+def _positions(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
+    asked = query.get("topic", [] if "pattern" in query else list(broker.topics))
+    pattern = query.get("pattern", ["(?!)"])[0]
+    names = {n for n in broker.topics if n in asked or re.fullmatch(pattern, n)}
+    topics = {
+        name: {
+            "identity": broker.topics[name].identity,
+            "partitions": {
+                "0": {
+                    "earliest": broker.topics[name].earliest,
+                    "end": broker.topics[name].end,
+                    "committed": broker.topics[name].end,
+                    "bytes": 0,
+                }
+            },
+        }
+        for name in names
+    }
+    return _json(200, topics=topics, missing=[n for n in asked if n not in broker.topics])
+
+
+def _fetch(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
+    topic = broker.topics.get(query["topic"][0])
+    first, to, room = (int(query[name][0]) for name in ("from", "to", "bytes_max"))
+    if topic is None:
+        return _json(404, message="TOPIC_NOT_FOUND")
+    if query["identity"][0] != topic.identity:
+        return _json(409, message="IDENTITY_CHANGED", identity=topic.identity)
+    if first < topic.earliest:
+        return _json(410, message="OFFSET_GONE", earliest=topic.earliest)
+    if first >= topic.end:
+        return _json(416, message="OFFSET_BEYOND_END", end=topic.end)
+    bad_from, bad_to = topic.damaged or (topic.end, topic.end)
+    if bad_from <= first < bad_to:
+        return _json(422, message="LOG_DAMAGED", **{"from": bad_from, "to": bad_to})
+    sent: list[bytes] = []
+    for batch in topic.batches:
+        header = decode_header(batch, 0)
+        if header.base_offset >= min(to, bad_from) or (sent and room < len(batch)):
+            break
+        if header.base_offset + header.count > first:
+            sent.append(batch)
+            room -= len(batch)
+    last = decode_header(sent[-1], 0)
+    headers = {
+        "X-Penstock-Base-Offset": str(decode_header(sent[0], 0).base_offset),
+        "X-Penstock-Next-Offset": str(last.base_offset + last.count),
+    }
+    return 200, b"".join(sent), headers
+
+
+def _offset(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
+    topic = broker.topics[query["topic"][0]]
+    columns = decode_columns(b"".join(topic.batches))
+    times = memoryview(columns.timestamps).cast("q").tolist()
+    wanted = int(query["timestamp_ms"][0]) * 1_000_000
+    return _json(200, offset=next((i for i, t in enumerate(times) if t >= wanted), topic.end))
+
+
+ROUTES = {"/log/positions": _positions, "/log/fetch": _fetch, "/log/offset": _offset}

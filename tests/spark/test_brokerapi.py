@@ -1,0 +1,106 @@
+"""The HTTP client: what it asks, what it tries again, and what it says of refusals."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock.errors import BrokerRefused, ConfigError, FetchFailed
+from penstock.kernel import decode_bodies
+from penstock.spark.brokerapi import BrokerApi, Span, Stage
+
+from .fakebroker import FakeBroker
+
+
+def test_positions_and_batches_are_read(broker: FakeBroker) -> None:
+    topic = broker.topic("orders")
+    topic.publish([b"a", b"b"], 1_000_000_000)
+    topic.publish([b"c"], 2_000_000_000)
+    broker.topic("other")
+    with BrokerApi(broker.url.removeprefix("http://")) as api:
+        found = api.positions(["orders", "nothing"])
+        assert found.topics["orders"].identity == "first"
+        assert found.topics["orders"].partitions == {0: Span(0, 3)}
+        assert found.missing == ("nothing",)
+        assert list(api.positions(pattern="o.*").topics) == ["orders", "other"]
+        fetched = api.fetch("orders", 0, "first", 1, 3, bytes_max=1)
+        assert (fetched.base_offset, fetched.next_offset) == (0, 2)
+        assert decode_bodies(fetched.data, 0) == [b"a", b"b"]
+        assert api.offset_at("orders", 0, 1500) == 2
+        assert api.offset_at("orders", 0, 9000) == 3
+
+
+def test_many_topics_are_asked_for_in_parts(broker: FakeBroker) -> None:
+    for number in range(150):
+        broker.topic(f"t{number}")
+    asked = [f"t{number}" for number in range(250)]
+    with BrokerApi(broker.url) as api:
+        found = api.positions(asked)
+    assert set(found.topics) == set(asked[:150])
+    assert set(found.missing) == set(asked[150:])
+    assert [len(query["topic"]) for _, _, query in broker.requests] == [100, 100, 50]
+
+
+@pytest.mark.parametrize(
+    ("topic", "identity", "offset", "status", "code"),
+    [
+        ("nothing", "first", 0, 404, "TOPIC_NOT_FOUND"),
+        ("orders", "second", 0, 409, "IDENTITY_CHANGED"),
+        ("orders", "first", 0, 410, "OFFSET_GONE"),
+        ("orders", "first", 2, 416, "OFFSET_BEYOND_END"),
+    ],
+)
+def test_a_refusal_has_its_code(
+    broker: FakeBroker, topic: str, identity: str, offset: int, status: int, code: str
+) -> None:
+    broker.topic("orders").publish([b"a", b"b"])
+    broker.topic("orders").earliest = 1
+    with BrokerApi(broker.url) as api, pytest.raises(BrokerRefused) as caught:
+        api.fetch(topic, 0, identity, offset, 9)
+    assert (caught.value.status, caught.value.code) == (status, code)
+    assert "?" not in str(caught.value)
+    assert len(broker.requests) == 1  # a rule is not asked again
+
+
+@pytest.mark.parametrize(("failures", "hangups"), [(2, 0), (0, 2), (1, 1)])
+def test_what_may_be_repeated_is(broker: FakeBroker, failures: int, hangups: int) -> None:
+    broker.failures, broker.hangups = failures, hangups
+    with BrokerApi(broker.url, retries=2, retry_ms=1) as api:
+        assert api.positions().topics == {}
+    broker.failures, broker.hangups = failures, hangups
+    with BrokerApi(broker.url, retries=1, retry_ms=1) as api, pytest.raises(FetchFailed):
+        api.positions()
+
+
+def test_an_upload_is_not_repeated_and_a_commit_is(broker: FakeBroker) -> None:
+    broker.answers["/stage"] = {"stage": "s", "messages": 1, "bytes": 9}
+    broker.answers["/stage/commit"] = {"committed": True, "repeated": False, "messages": 1}
+    broker.answers["/stage/last"] = {"version": None}
+    with BrokerApi(broker.url, retry_ms=1) as api:
+        assert api.stage("orders", "s", b"batch")["messages"] == 1
+        assert api.last_version("app") is None
+        broker.hangups = 1
+        with pytest.raises(FetchFailed):
+            api.stage("orders", "s", b"batch")
+        broker.hangups = 1
+        assert api.commit_stages("app", 7, [Stage("orders", "s")])["committed"]
+    assert broker.requests[-1] == ("POST", "/stage/commit", {"app": ["app"], "version": ["7"]})
+    stages = json.loads(broker.posted[-1])["stages"]
+    assert stages == [{"topic": "orders", "partition": 0, "stage": "s"}]
+
+
+def test_nobody_there_is_said_with_the_address() -> None:
+    with FakeBroker() as gone:
+        url = gone.url
+    with (
+        BrokerApi(url, retries=0) as api,
+        pytest.raises(FetchFailed, match=url.removeprefix("http://")),
+    ):
+        api.positions()
+
+
+@pytest.mark.parametrize("url", ["ftp://h", "http://", "http://h:port", "h:1?x=1"])
+def test_a_url_that_is_none_is_named(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"url: .* is not valid"):
+        BrokerApi(url)

@@ -1,0 +1,142 @@
+"""Rules about offsets: pure, so every case is told in a line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock.errors import ConfigError, DataLost
+from penstock.spark import offsets
+from penstock.spark.brokerapi import Span, TopicSpans
+from penstock.spark.offsets import Log, Range
+from penstock.spark.options import Bound
+
+A = Log("a", "one", 0)
+B = Log("b", "two", 0)
+AGAIN = Log("a", "three", 0)
+
+
+def logs(**topics: tuple[str, int, int]) -> dict[str, TopicSpans]:
+    return {
+        name: TopicSpans(identity, {0: Span(earliest, end)})
+        for name, (identity, earliest, end) in topics.items()
+    }
+
+
+class Losses(list[str]):
+    def __call__(self, lost: DataLost) -> None:
+        self.append(str(lost))
+
+
+def test_the_form_is_sorted_and_comes_back() -> None:
+    many = {Log("a", "one", number): number for number in (10, 9, 2)}
+    text = offsets.format_offsets({B: 5, **many})
+    assert text == (
+        '{"topics": {"a": {"identity": "one", "partitions": {"2": 2, "9": 9, "10": 10}}, '
+        '"b": {"identity": "two", "partitions": {"0": 5}}}, "version": 1}'
+    )
+    assert offsets.parse_offsets(text) == {B: 5, **many}
+    assert offsets.format_offsets({**many, B: 5}) == text
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"version":2,"topics":{}}', '{"version":1}'])
+def test_a_foreign_checkpoint_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="version 1"):
+        offsets.parse_offsets(text)
+
+
+def test_bounds_are_resolved() -> None:
+    topics = logs(a=("one", 5, 20), b=("two", 0, 3))
+
+    def resolve(bound: Bound, latest: bool = False) -> list[int]:
+        found = offsets.resolve(bound, topics, lambda log, ms: min(ms, 20), latest)
+        return [found[A], found[B]]
+
+    assert resolve(Bound(word="earliest")) == [5, 0]
+    assert resolve(Bound(word="latest")) == [20, 3]
+    assert resolve(Bound(offsets={"a": {0: 7}, "b": {0: -1}})) == [7, 3]
+    assert resolve(Bound(offsets={"a": {0: -2}})) == [5, 0]
+    assert resolve(Bound(timestamps_ms=2)) == [5, 2]
+    assert resolve(Bound(timestamps_ms={"a": {0: 9}, "b": {0: 1}})) == [9, 1]
+    assert resolve(Bound(timestamps_ms=90), latest=True) == [20, 3]
+    with pytest.raises(ConfigError, match="no message at or after"):
+        resolve(Bound(timestamps_ms=90))
+
+
+def test_a_rate_limit_is_shared_by_size() -> None:
+    ranges = [Range(A, 0, 90), Range(B, 100, 110)]
+    assert offsets.rate_limited(ranges, 1000) == {A: 90, B: 110}
+    assert offsets.rate_limited(ranges, 50) == {A: 45, B: 105}
+    assert offsets.rate_limited(ranges, 1) == {A: 1, B: 101}  # nobody starves
+
+
+def test_a_batch_is_held_back_until_it_is_worth_it_or_late() -> None:
+    assert offsets.holds_back(9, 10, 100, 1000)
+    assert not offsets.holds_back(10, 10, 100, 1000)
+    assert not offsets.holds_back(9, 10, 1000, 1000)
+    assert not offsets.holds_back(0, None, 0, 1000)
+
+
+def test_an_end_never_steps_back() -> None:
+    losses = Losses()
+    assert offsets.next_end({A: 5}, {A: 9, B: 2}, losses) == {A: 9, B: 2}
+    assert losses == []
+    assert offsets.next_end({A: 5}, {A: 3}, losses) == {A: 5}
+    assert offsets.next_end({A: 5, B: 1}, {AGAIN: 3}, losses) == {AGAIN: 3}
+    assert ["ends at 3" in losses[0], "made again" in losses[1], "gone" in losses[2]] == [True] * 3
+
+
+def planned(start: offsets.Offsets, end: offsets.Offsets, losses: Losses) -> list[Range]:
+    return offsets.planned(start, end, logs(a=("one", 5, 20), b=("two", 0, 3)), losses)
+
+
+def test_what_is_there_is_planned_without_a_word() -> None:
+    losses = Losses()
+    assert planned({A: 5, B: 3}, {A: 20, B: 3}, losses) == [Range(A, 5, 20)]
+    assert planned({A: 20}, {A: 20, B: 3}, losses) == [Range(B, 0, 3)]
+    assert losses == []
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "ranges", "reason"),
+    [
+        ({A: 2}, {A: 9}, [Range(A, 5, 9)], "offsets 2 to 4 are gone"),
+        ({A: 1}, {A: 4}, [], "offsets 1 to 3 are gone"),
+        ({A: 7}, {A: 25}, [Range(A, 7, 20)], "beyond the end"),
+        ({}, {A: 9}, [Range(A, 5, 9)], "begins at 5 instead of 0"),
+        ({AGAIN: 2}, {A: 9}, [Range(A, 5, 9)], "deleted and made again"),
+        ({AGAIN: 2}, {AGAIN: 9}, [], "gone, or was deleted"),
+    ],
+)
+def test_each_loss_is_told(
+    start: offsets.Offsets, end: offsets.Offsets, ranges: list[Range], reason: str
+) -> None:
+    losses = Losses()
+    assert planned(start, end, losses) == ranges
+    assert len(losses) == 1
+    assert reason in losses[0]
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "sizes"),
+    [
+        (None, None, [100, 10]),
+        (None, 30, [25, 25, 25, 25, 10]),
+        (2, None, [100, 10]),
+        (11, None, [10] * 11),
+        (4, 60, [25, 25, 25, 25, 10]),
+        (1000, None, [1] * 110),
+    ],
+)
+def test_ranges_are_split_for_tasks(least: int | None, most: int | None, sizes: list[int]) -> None:
+    ranges = [Range(A, 7, 107), Range(B, 0, 10)]
+    pieces = offsets.split(ranges, least, most)
+    assert [piece.size for piece in pieces] == sizes
+    covered = [(p.log, i) for p in pieces for i in range(p.start, p.end)]
+    assert covered == [(r.log, i) for r in ranges for i in range(r.start, r.end)]
+
+
+def test_nothing_is_split_into_nothing() -> None:
+    assert offsets.split([Range(A, 4, 4)], 8, 5) == []
+    assert json.loads(offsets.format_offsets({})) == {"topics": {}, "version": 1}

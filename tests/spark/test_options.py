@@ -1,0 +1,96 @@
+"""Options: Kafka's names, and an error that names what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.spark.options import NAMES, Bound, Options, included_columns, read_options
+
+
+def options(streaming: bool = False, **given: str) -> Options:
+    base = {} if given.keys() & {"subscribePattern", "assign"} else {"subscribe": "a,b"}
+    return read_options({"url": "h:1", **base, **given}, streaming)
+
+
+def test_defaults_are_kafkas() -> None:
+    batch, stream = options(), options(streaming=True)
+    assert batch.topics == ("a", "b")
+    assert (batch.starting, batch.ending) == (Bound(word="earliest"), Bound(word="latest"))
+    assert stream.starting == Bound(word="latest")
+    assert stream.fail_on_data_loss
+    assert stream.max_trigger_delay_ms == 15 * 60 * 1000
+    assert stream.max_offsets_per_trigger is None
+
+
+def test_names_are_taken_in_any_case() -> None:
+    found = read_options({"URL": "h:1", "subscribe": "a", "FAILONDATALOSS": "False"}, True)
+    assert not found.fail_on_data_loss
+    assert included_columns({"INCLUDEKEY": "true"}) == (True, False)
+
+
+def test_topics_are_subscribed_in_three_ways() -> None:
+    assert options(subscribePattern="or.*").pattern == "or.*"
+    assert options(assign='{"a":[0],"c":[0]}').topics == ("a", "c")
+    assert read_options({"url": "h", "subscribe": " x , y,x"}, True).topics == ("x", "y")
+
+
+def test_a_time_goes_before_times_and_those_before_offsets() -> None:
+    given = {
+        "startingOffsets": "earliest",
+        "startingOffsetsByTimestamp": '{"a":{"0":5},"b":{"0":6}}',
+    }
+    assert options(**given).starting == Bound(timestamps_ms={"a": {0: 5}, "b": {0: 6}})
+    assert options(**given, startingTimestamp="7").starting == Bound(timestamps_ms=7)
+    assert options(endingTimestamp="8").ending == Bound(timestamps_ms=8)
+
+
+def test_offsets_are_given_by_partition() -> None:
+    found = options(True, startingOffsets='{"a":{"0":-1},"b":{"0":7}}').starting
+    assert found == Bound(offsets={"a": {0: -1}, "b": {0: 7}})
+
+
+def test_durations_have_units() -> None:
+    for text, ms in (("500ms", 500), ("30s", 30_000), ("15m", 900_000), ("2 h", 7_200_000)):
+        assert options(True, maxTriggerDelay=text).max_trigger_delay_ms == ms
+
+
+@pytest.mark.parametrize(
+    ("streaming", "given", "message"),
+    [
+        (False, {"startingOffset": "x"}, "startingoffset.*options are subscribe"),
+        (False, {"url": ""}, "url.*HTTP address"),
+        (False, {"subscribe": ""}, "exactly one of subscribe"),
+        (False, {"assign": "{}", "subscribe": "a"}, "exactly one of subscribe"),
+        (False, {"assign": '{"a":[1]}'}, "assign.*partition 0"),
+        (False, {"subscribe": ","}, "names no topic"),
+        (False, {"subscribePattern": "("}, "subscribePattern.*no regex"),
+        (False, {"startingOffsets": "first"}, 'startingOffsets.*"earliest", "latest" or JSON'),
+        (False, {"startingOffsets": '{"a":{"0":"1"},"b":{"0":1}}'}, "startingOffsets.*JSON"),
+        (False, {"startingOffsets": '{"a":{"0":-3},"b":{"0":1}}'}, "-2 is the earliest"),
+        (False, {"startingOffsets": '{"a":{"0":true},"b":{"0":1}}'}, "startingOffsets"),
+        (False, {"startingOffsets": '{"a":{"1":1},"b":{"0":1}}'}, "startingOffsets.*JSON"),
+        (False, {"startingOffsets": '{"a":{"0":1}}'}, "exactly the topics a, b"),
+        (False, {"startingOffsets": "latest"}, "would read nothing"),
+        (False, {"endingOffsets": '{"a":{"0":-2},"b":{"0":1}}'}, "would read nothing"),
+        (False, {"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger.*streaming queries only"),
+        (True, {"endingOffsets": "latest"}, "endingOffsets.*batch queries only"),
+        (True, {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger.*at least 1"),
+        (True, {"minPartitions": "two"}, "minPartitions.*whole number"),
+        (True, {"failOnDataLoss": "yes"}, "failOnDataLoss.*one of true, false"),
+        (True, {"maxTriggerDelay": "soon"}, "maxTriggerDelay.*duration"),
+        (True, {"startingTimestamp": "-1"}, "startingTimestamp.*at least 0"),
+        (True, {"startingOffsetsByTimestampStrategy": "x"}, "one of error, latest"),
+        (True, {"startingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "in milliseconds"),
+    ],
+)
+def test_what_is_wrong_is_named(streaming: bool, given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        options(streaming, **given)
+
+
+def test_every_option_is_in_the_documents() -> None:
+    from pathlib import Path
+
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    assert [name for name in NAMES if f"`{name}`" not in page] == []

@@ -1,0 +1,167 @@
+"""The data source in a real Spark session, over a broker that tells what the test wants."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.kernel import Section
+
+from .fakebroker import FakeBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+def batch(spark: SparkSession, broker: FakeBroker, schema: str = "", **options: Any) -> DataFrame:
+    reader = spark.read.format("penstock").option("url", broker.url)
+    if schema:
+        reader = reader.schema(schema)
+    return reader.options(**{"subscribe": "orders", **options}).load()
+
+
+class Stream:
+    """A query that appends to Parquet; each run goes on from the checkpoint of the one before."""
+
+    def __init__(self, spark: SparkSession, broker: FakeBroker, path: Path, **options: Any):
+        self.spark, self.broker, self.path = spark, broker, path
+        self.options = {"subscribe": "orders", "startingOffsets": "earliest", **options}
+
+    def run(self) -> StreamingQuery:
+        frame = (
+            self.spark.readStream.format("penstock")
+            .schema("topic string, offset bigint, body binary")
+            .option("url", self.broker.url)
+            .options(**self.options)
+            .load()
+        )
+        query = (
+            frame.writeStream.format("parquet")
+            .option("checkpointLocation", str(self.path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(self.path / "data"))
+        )
+        query.awaitTermination(60)
+        return query
+
+    def rows(self) -> list[tuple[str, int]]:
+        frame = self.spark.read.parquet(str(self.path / "data"))
+        return sorted((row.topic, row.offset) for row in frame.collect())
+
+    def last_offsets(self) -> dict[str, Any]:
+        last = max((self.path / "checkpoint/offsets").glob("[0-9]*"), key=lambda p: int(p.name))
+        document: dict[str, Any] = json.loads(last.read_text().splitlines()[-1])
+        return document
+
+
+def batch_sizes(query: StreamingQuery) -> list[int]:
+    return [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]]
+
+
+def test_a_batch_read_has_every_message_once(spark: SparkSession, broker: FakeBroker) -> None:
+    topic = broker.topic("orders")
+    topic.publish([b"a", b""], 1_700_000_000_123_456_789)
+    own = {Section.TIMESTAMP: {0: 5_000}, Section.ID: {0: 255}, Section.ATTEMPTS: {0: 3}}
+    topic.publish([b"c"], 0, sections=own)
+    rows = batch(spark, broker, minPartitions="2").orderBy("offset").collect()
+    assert [(r.topic, r.partition, r.offset, bytes(r.body)) for r in rows] == [
+        ("orders", 0, 0, b"a"),
+        ("orders", 0, 1, b""),
+        ("orders", 0, 2, b"c"),
+    ]
+    assert rows[0].timestamp.isoformat().endswith("22:13:20.123456")
+    assert (rows[1].id, rows[1].attempts) == ("0000000000400001", 0)
+    assert (rows[2].id, rows[2].attempts) == ("00000000000000ff", 3)
+
+
+def test_a_schema_chooses_the_columns(spark: SparkSession, broker: FakeBroker) -> None:
+    sections = {Section.KEY: {1: b"k"}, Section.HEADERS: {1: b'{"a":"x","n":2}'}}
+    broker.topic("orders").publish([b"a", b"b"], sections=sections)
+    frame = batch(spark, broker, "headers map<string,binary>, offset bigint, key binary")
+    rows = frame.orderBy("offset").collect()
+    assert [tuple(row) for row in rows] == [
+        (None, 0, None),
+        ({"a": bytearray(b"x"), "n": bytearray(b"2")}, 1, bytearray(b"k")),
+    ]
+    asked = batch(spark, broker, includeKey="true", includeHeaders="true")
+    assert asked.columns[-2:] == ["key", "headers"]
+    assert asked.count() == 2
+
+
+def test_a_filter_does_not_stay_for_later_queries(spark: SparkSession, broker: FakeBroker) -> None:
+    broker.topic("orders").publish([b"x"] * 100)
+    frame = batch(spark, broker)
+    assert frame.count() == 100
+    assert frame.where("offset >= 90").count() == 10
+    assert frame.count() == 100
+
+
+def test_ranges_are_options(spark: SparkSession, broker: FakeBroker) -> None:
+    broker.topic("orders").publish([b"x"] * 100)
+    limits = {"startingOffsets": '{"orders":{"0":10}}', "endingOffsets": '{"orders":{"0":35}}'}
+    frame = batch(spark, broker, "offset bigint", maxRecordsPerPartition="10", **limits)
+    assert sorted(row.offset for row in frame.collect()) == list(range(10, 35))
+
+
+def test_a_bad_option_is_named(spark: SparkSession, broker: FakeBroker) -> None:
+    broker.topic("orders").publish([b"x"])
+    with pytest.raises(Exception, match=r"startingoffset: .* is not valid: .*startingOffsets"):
+        batch(spark, broker, startingOffset="earliest").count()
+
+
+def test_lost_data_fails_a_batch_unless_told_otherwise(
+    spark: SparkSession, broker: FakeBroker
+) -> None:
+    topic = broker.topic("orders")
+    topic.publish([b"x"] * 10)
+    topic.publish([b"x"] * 10)
+    topic.earliest = 10
+    wanted = {"startingOffsets": '{"orders":{"0":0}}'}
+    with pytest.raises(Exception, match="offsets 0 to 9 are gone"):
+        batch(spark, broker, **wanted).count()
+    assert batch(spark, broker, failOnDataLoss="false", **wanted).count() == 10
+
+
+def test_a_stream_goes_on_where_its_checkpoint_is(
+    spark: SparkSession, broker: FakeBroker, tmp_path: Path
+) -> None:
+    """Rate limit, restart, and a topic that the pattern finds later."""
+    broker.topic("orders").publish([b"x"] * 25)
+    options = {"subscribe": "", "subscribePattern": "ord.*", "maxOffsetsPerTrigger": "10"}
+    stream = Stream(spark, broker, tmp_path, **options)
+    assert batch_sizes(stream.run()) == [10, 10, 5]
+    broker.topic("orders").publish([b"x"] * 2)
+    broker.topic("ordered").publish([b"x"] * 3)
+    broker.topic("other").publish([b"x"])
+    assert sum(batch_sizes(stream.run())) == 5
+    expected = [("ordered", i) for i in range(3)] + [("orders", i) for i in range(27)]
+    assert stream.rows() == expected
+    assert json.dumps(stream.last_offsets()) == json.dumps(
+        {
+            "topics": {
+                "ordered": {"identity": "first", "partitions": {"0": 3}},
+                "orders": {"identity": "first", "partitions": {"0": 27}},
+            },
+            "version": 1,
+        }
+    )
+
+
+def test_a_topic_that_was_made_again_fails_a_stream(
+    spark: SparkSession, broker: FakeBroker, tmp_path: Path
+) -> None:
+    broker.topic("orders").publish([b"x"] * 5)
+    stream = Stream(spark, broker, tmp_path)
+    stream.run()
+    del broker.topics["orders"]
+    broker.topic("orders", "second").publish([b"y"] * 9)
+    with pytest.raises(Exception, match="deleted and made again"):
+        stream.run()
+    stream.options["failOnDataLoss"] = "false"
+    assert batch_sizes(stream.run()) == [9]
