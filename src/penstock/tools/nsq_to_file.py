@@ -248,7 +248,9 @@ class Archive:
             archiver.consumer.stop()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await asyncio.gather(*(one.consumer.close() for one in self._archivers.values()))
+        # After a failure nothing in hand will ever be safe: there is nothing to wait for.
+        timeout_s = None if self.failure is None else 0.0
+        await asyncio.gather(*(one.consumer.close(timeout_s) for one in self._archivers.values()))
 
 
 async def _main(values: Values, stop: asyncio.Event) -> int:
