@@ -283,6 +283,17 @@ def test_two_lookupds_and_a_list_that_changes() -> None:
     run(test)
 
 
+def test_who_answered_the_registrations_is_not_overdue(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(world: World) -> None:
+        await world.connected()
+        # Pings are 50 ms apart: six of them take twice the time that an answer may take.
+        await until(lambda: world.lookupd.heard[0].count("PING") >= 6)
+        assert len(world.lookupd.heard) == 1
+        assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+    run(test)
+
+
 def test_one_that_stays_away_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     async def test(world: World) -> None:
         await world.lookupd.stop()

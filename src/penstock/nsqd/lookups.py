@@ -304,6 +304,7 @@ class Link(asyncio.Protocol):
     # --- time ---
 
     def _arm(self) -> None:
+        self._disarm()  # a second timer would outlive the answer that it waits for
         wait_s = self._peer.timing.answer / limits.SECOND
         self._overdue = self._loop.call_later(wait_s, self._on_overdue)
 
