@@ -97,6 +97,7 @@ def test_what_a_crash_could_take_back_is_not_read(start: Start) -> None:
     with pytest.raises(OffsetBeyondEnd):
         run(read.fetch(2, EVERYTHING, EVERYTHING))
     assert read.message(1).body == b"not safe"
+    assert [read.find_time(1 << 62, end) for end in (read.end, read.committed)] == [1, 2]
     world.broker.find_topic("news").partition.sync()
     world.threads.run()
     world.turns()
@@ -168,7 +169,7 @@ def test_messages_by_id_and_by_time(start: Start) -> None:
         assert message.body == b"%d" % offset
         assert run(read.find_id(message.id)) == offset
     assert run(read.find_id(read.message(0).id - 1)) is None
-    assert [read.find_time(later_ns + step) for step in (-1, 0, 1)] == [2, 2, 3]
+    assert [read.find_time(later_ns + step, read.end) for step in (-1, 0, 1)] == [2, 2, 3]
     with pytest.raises(OffsetBeyondEnd):
         read.message(3)
 

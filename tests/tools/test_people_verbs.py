@@ -139,3 +139,69 @@ def test_a_wrong_command_line(run: Run, arguments: list[str]) -> None:
     code, _, err = run(*arguments)
     assert code == 2
     assert "usage: penstock" in err
+
+
+def published(run: Run, topic: str) -> None:
+    run("topic", "create", topic)
+    run("channel", "create", topic, "all")
+    run("pub", topic, stdin=b"zero\none\ntwo\n")
+    run("channel", "empty", topic, "all", "--yes")
+
+
+def test_a_channel_goes_back(run: Run, daemon: Daemon) -> None:
+    published(run, "replayed")
+    here = f"127.0.0.1:{daemon.http_port}"
+    seek = ("channel", "seek", "replayed", "all")
+    shown = f"{here}: offset 1, 2 would come again\n"
+    assert run(*seek, "offset:1", "--dry-run") == (0, shown, "")
+    assert run(*seek, "back:1") == (0, f"{here}: offset 2, 1 come again\n", "")
+    assert as_json(run(*seek, "2001-01-01T00:00:00Z", "--json"))[here]["offset"] == 0
+    assert run(*seek, "latest") == (0, f"{here}: offset 3, 0 come again, 3 skipped\n", "")
+    assert as_json(run(*seek, "earliest", "--json"))[here]["messages_again"] == 3
+    row = as_json(run("stats", "replayed", "--json"))["topics"]["replayed"]["channels"]["all"]
+    assert row["depth"] == 3
+
+
+def test_places_that_a_channel_cannot_go_to(run: Run, daemon: Daemon) -> None:
+    published(run, "stays")
+    seek = ("channel", "seek", "stays", "all")
+    code, _, err = run(*seek, "offset:9")
+    assert (code, "416 OFFSET_BEYOND_END" in err) == (1, True)
+    code, _, err = run(*seek, "yesterday")
+    assert (code, "400 INVALID_ARG_POSITION 'yesterday'" in err) == (1, True)
+    code, _, err = run(*seek, "2001-99-01")
+    assert (code, "is neither a time" in err) == (1, True)
+    here = f"127.0.0.1:{daemon.http_port}"
+    twice = ("--nsqd-http-address", here, "--nsqd-http-address", here)
+    code, _, err = run(*seek, "offset:1", *twice)
+    assert (code, "the log of one node" in err) == (1, True)
+
+
+def test_peeking(run: Run) -> None:
+    published(run, "peeked")
+    code, out, err = run("topic", "peek", "peeked")
+    assert (code, err) == (0, "")
+    rows = [line.split(" ") for line in out.splitlines()]
+    assert [(row[0], row[3]) for row in rows] == [("0", "zero"), ("1", "one"), ("2", "two")]
+    assert run("topic", "peek", "peeked", "--count", "1")[1] == out.splitlines()[2] + "\n"
+    assert run("topic", "peek", "peeked", "--offset", "1", "--count", "1")[1].split()[3] == "one"
+    assert run("topic", "peek", "peeked", "--id", rows[1][2])[1].split()[3] == "one"
+    assert run("topic", "peek", "peeked", "--id", rows[1][2], "--count=9")[1].split()[7] == "two"
+    assert run("topic", "peek", "peeked", "--time", "2001-01-01")[1] == out
+    assert run("topic", "peek", "peeked", "--time", "2080-01-01T00:00:00Z") == (0, "", "")
+    (messages,) = as_json(run("topic", "peek", "peeked", "--json")).values()
+    assert [message["body"] for message in messages] == ["zero", "one", "two"]
+
+
+def test_peeking_at_what_is_not_there(run: Run) -> None:
+    published(run, "short")
+    for flags, text in [
+        (("--offset", "9"), "416 OFFSET_BEYOND_END"),
+        (("--id", "0000000000000001"), "404 MESSAGE_NOT_FOUND"),
+        (("--time", "noon"), "is neither a time"),
+        (("--count", "0"), "must be between 1 and 1000"),
+    ]:
+        code, _, err = run("topic", "peek", "short", *flags)
+        assert (code, text in err) == (1, True), err
+    code, _, err = run("topic", "peek", "never-made")
+    assert (code, "no such topic: never-made" in err) == (1, True)

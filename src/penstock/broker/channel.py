@@ -10,7 +10,7 @@ import msgspec
 from penstock import limits
 from penstock.broker.latency import Latency
 from penstock.broker.settings import ChannelSettings
-from penstock.errors import Refused
+from penstock.errors import OffsetBeyondEnd, OffsetGone, Refused
 from penstock.kernel import Conn, Window
 from penstock.wire.names import is_ephemeral, is_valid_name
 
@@ -129,6 +129,19 @@ class Channel:
     def empty(self) -> None:
         self.window.empty()
         self.topic.store_cursors()
+
+    def seek(self, offset: int) -> None:
+        """Deliver from `offset` on, whatever was finished. What is in flight, requeued or delayed
+        is forgotten: it comes again if it lies above. Raises OffsetGone and OffsetBeyondEnd."""
+        topic, window = self.topic, self.window
+        if offset < topic.partition.log.start_offset:
+            raise OffsetGone(offset, topic.partition.log.start_offset)
+        if offset > window.tail.handed_end:
+            raise OffsetBeyondEnd(offset, window.tail.handed_end)
+        window.seek(offset)
+        topic.age_bound.set(topic.effective.max_age_ns)  # what is too old is to be looked up anew
+        topic.depth_bound.renew()
+        topic.store_cursors()
 
     # --- a bound for what is ephemeral ---
 

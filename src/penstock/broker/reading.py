@@ -118,10 +118,10 @@ class TopicReader:
             self._partition.note_damage(error, offset)
             raise
 
-    def find_time(self, timestamp_ns: int) -> int:
-        """The first offset whose batch was written then or later; the end if there is none."""
+    def find_time(self, timestamp_ns: int, end: int) -> int:
+        """The first offset whose batch was written then or later; `end` if that is beyond it."""
         self._topic.was_read()
-        return min(self._log.find_time(timestamp_ns), self.end)
+        return min(self._log.find_time(timestamp_ns), end)
 
     def find_id(self, id: int) -> Generator[None, None, int | None]:
         """The offset of the message with this id. By search for ids that were given out here; the

@@ -16,6 +16,7 @@ from penstock.nsqd import (
     routes_config,
     routes_log,
     routes_publish,
+    routes_replay,
     routes_verbs,
 )
 from penstock.nsqd.ground import Ground, unavailable
@@ -34,6 +35,7 @@ class Routes(Api):
             **routes_verbs.table(ground, self.guard),
             **routes_config.table(ground),
             **routes_log.table(ground, self.guard),
+            **routes_replay.table(ground, self.guard),
             **debug.table(),
         }
 

@@ -43,7 +43,7 @@ from penstock.net.api import (
 from penstock.net.http import Request, Response
 from penstock.net.query import parse_pairs, parse_query
 from penstock.net.slices import in_slices, in_turns
-from penstock.nsqd.ground import Ground
+from penstock.nsqd.ground import TRUE, Ground
 from penstock.nsqd.pattern import Pattern, PatternInvalid
 
 BINARY = "application/octet-stream"
@@ -117,15 +117,17 @@ class _Log:
             )
             answer(Response(200, b"".join(found.blocks), BINARY, headers))
 
-        work = _told(reader.fetch(from_offset, to_offset, bytes_max))
+        work = told(reader.fetch(from_offset, to_offset, bytes_max))
         in_turns(request, answer, self._guard, work, done)
 
     def offset(self, request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
         reader = TopicReader(self._topic(parameters))
         timestamp_ms = _number(parameters, "timestamp_ms")
+        end = reader.committed if parameters.get("committed") in TRUE else reader.end
         try:
-            answer(json_response({"offset": reader.find_time(timestamp_ms * limits.MS)}))
+            offset = reader.find_time(timestamp_ms * limits.MS, end)
+            answer(json_response({"offset": offset}))
         except PenstockError as error:
             raise refusal(error) from error
 
@@ -138,7 +140,7 @@ class _Log:
         def done(found: Message) -> None:
             answer(json_response({"topic": topic.name, "partition": 0, **_message(found)}))
 
-        in_turns(request, answer, self._guard, _told(_search(topic, parameters)), done)
+        in_turns(request, answer, self._guard, told(_search(topic, parameters)), done)
 
     def _topic(self, parameters: Parameters) -> Topic:
         return find_topic(self._ground, parameters)
@@ -175,7 +177,8 @@ def refusal(error: PenstockError) -> HttpError:
     return HttpError(503, f"FAILED {reason}")
 
 
-def _told(work: Generator[None, None, _Result]) -> Generator[None, None, _Result]:
+def told(work: Generator[None, None, _Result]) -> Generator[None, None, _Result]:
+    """The same work, with what it raises as the answer of a route."""
     try:
         return (yield from work)
     except HttpError:

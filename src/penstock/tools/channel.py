@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from penstock.errors import PenstockError
 from penstock.tools import nodes
+from penstock.tools.peek import epoch_ms
 from penstock.tools.stats import as_json, look
 from penstock.tools.topic import act, add_verbs, configure
 from penstock.tools.verbs import DONE, FAILED, print_json, run_verb
@@ -18,6 +19,7 @@ ACTIONS = {
     "pause": "stop delivering",
     "unpause": "deliver again",
 }
+ONE_NODE = frozenset({"offset", "virtual_queue", "msgcount", "id"})  # places in one log
 
 
 def parser() -> argparse.ArgumentParser:
@@ -30,6 +32,15 @@ def parser() -> argparse.ArgumentParser:
     redrive = verbs.add_parser("redrive", help="deliver its dead letters anew")
     _add_common(redrive)
     redrive.add_argument("--count", type=int, default=0, metavar="N", help="so many (0: all)")
+    seek = verbs.add_parser("seek", help="go back, or on, to a place in the log, and deliver anew")
+    _add_common(seek)
+    seek.add_argument(
+        "position",
+        metavar="POSITION",
+        help="earliest, latest, back:N (the newest N), offset:N, id:HEX, or a time: "
+        "timestamp:SECONDS, 2026-11-21T06:00:00Z",
+    )
+    seek.add_argument("--dry-run", action="store_true", help="only say what would come again")
     add_verbs(verbs, ACTIONS, _add_common)
     return parser
 
@@ -53,6 +64,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return configure(arguments, "/channel/config", target)
     if arguments.verb == "redrive":
         return _redrive(arguments, target)
+    if arguments.verb == "seek":
+        return _seek(arguments, target)
     name = f"channel {arguments.channel} of topic {arguments.topic}"
     return act(arguments, f"/channel/{arguments.verb}", target, name)
 
@@ -84,4 +97,25 @@ def _redrive(arguments: argparse.Namespace, target: dict[str, str]) -> int:
     else:
         for address, answer in answers.items():
             print(f"{address}: {answer['redriven']} redriven")
+    return DONE
+
+
+def _seek(arguments: argparse.Namespace, target: dict[str, str]) -> int:
+    members = nodes.nodes(arguments)
+    position: str = arguments.position
+    if len(members) > 1 and position.partition(":")[0] in ONE_NODE:
+        raise PenstockError(f"{position} is a place in the log of one node: name one")
+    if position[:1].isdigit():
+        seconds, milliseconds = divmod(epoch_ms(position), 1000)
+        position = f"timestamp:{seconds}.{milliseconds:03}"
+    target |= {"position": position, "dry_run": str(arguments.dry_run).lower()}
+    answers = {node.address: node.post("/channel/setoffset", target) for node in members}
+    if arguments.json:
+        print_json(answers)
+        return DONE
+    would = "would come" if arguments.dry_run else "come"
+    for address, move in answers.items():
+        again, skipped = move["messages_again"], move["messages_skipped"]
+        text = f"{address}: offset {move['offset']}, {again:,} {would} again"
+        print(f"{text}, {skipped:,} skipped" if skipped else text)
     return DONE

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.tools import nodes
+from penstock.tools import nodes, peek
 from penstock.tools.stats import as_json, look
 from penstock.tools.verbs import DONE, FAILED, print_json, run_verb
 
@@ -28,6 +28,9 @@ def parser() -> argparse.ArgumentParser:
     listing = verbs.add_parser("list", help="the names, sorted")
     nodes.add_arguments(listing)
     listing.add_argument("--json", action="store_true", help="for programs")
+    look_in = verbs.add_parser("peek", help="show stored messages; nothing is delivered")
+    _add_common(look_in)
+    peek.add_arguments(look_in)
     add_verbs(verbs, ACTIONS, _add_common)
     return parser
 
@@ -61,6 +64,8 @@ def topic_main(argv: Sequence[str]) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.verb == "list":
         return _list(arguments)
+    if arguments.verb == "peek":
+        return peek.run(arguments)
     target = {"topic": arguments.topic}
     if arguments.verb == "config":
         return configure(arguments, "/topic/config", target)

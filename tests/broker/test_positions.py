@@ -1,0 +1,240 @@
+"""Replaying a channel: places by name, and what moving its cursor does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock import limits
+from penstock.broker.positions import Move, Position, move_of, parse_position, resolve
+from penstock.errors import NotFound, OffsetBeyondEnd, OffsetGone
+from penstock.kernel import Event
+
+from .test_partition import damage
+from .test_reading import run
+from .world import Consumer, World, bodies
+
+Start = Callable[..., World]
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("earliest", Position("earliest")),
+        (" latest\n", Position("latest")),
+        ("special:-1", Position("latest")),
+        ("timestamp:12", Position("timestamp", 12 * limits.SECOND)),
+        ("timestamp:1.000000001", Position("timestamp", limits.SECOND + 1)),
+        ("offset:5", Position("offset", 5)),
+        ("virtual_queue:5", Position("offset", 5)),
+        ("msgcount:0", Position("offset", 0)),
+        ("back:3", Position("back", 3)),
+        ("id:00000000000000aF", Position("id", 0xAF)),
+    ],
+)
+def test_places_by_name(text: str, position: Position) -> None:
+    assert parse_position(text) == position
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "5",
+        "offset:",
+        "offset:-1",
+        "offset:٣",
+        "offset:1e3",
+        "special:1",
+        "special:-2",
+        "timestamp:-1",
+        "timestamp:1.",
+        "timestamp:99999999999",
+        "id:af",
+        "id:zzzzzzzzzzzzzzzz",
+        "earliest:1",
+        "back",
+        "Offset:1",
+    ],
+)
+def test_what_is_no_place(text: str) -> None:
+    with pytest.raises(ValueError, match="one of timestamp:SECONDS"):
+        parse_position(text)
+
+
+def read_out(start: Start, **options: object) -> tuple[World, Consumer]:
+    """Six messages, one a second, delivered and finished."""
+    world = start(**options)
+    consumer = world.consumer("news", "a")
+    for number in range(6):
+        world.publish("news", b"%d" % number)
+        world.clock.pass_ns(limits.SECOND)
+    consumer.finish(*consumer.take())
+    assert consumer.channel.unfinished == 0
+    return world, consumer
+
+
+def find(consumer: Consumer, text: str) -> int:
+    return run(resolve(consumer.channel.topic, parse_position(text)))
+
+
+def test_where_they_are(start: Start) -> None:
+    world, consumer = read_out(start)
+    third = world.broker.find_topic("news").partition.log.message(3)
+    seconds = f"{third.timestamp_ns // limits.SECOND}.{third.timestamp_ns % limits.SECOND:09}"
+    assert find(consumer, f"timestamp:{seconds}") == 3
+    assert find(consumer, "timestamp:0") == find(consumer, "earliest") == 0
+    assert find(consumer, "timestamp:9999999999") == find(consumer, "latest") == 6
+    assert find(consumer, "offset:6") == 6
+    assert find(consumer, "back:2") == 4
+    assert find(consumer, "back:100") == 0
+    assert find(consumer, f"id:{third.id:016x}") == 3
+    with pytest.raises(OffsetBeyondEnd):
+        find(consumer, "offset:7")
+    with pytest.raises(NotFound):
+        find(consumer, "id:0000000000000001")
+
+
+def test_what_was_finished_comes_again(start: Start) -> None:
+    world, consumer = read_out(start)
+    other = world.consumer("news", "b", rdy=0)
+    assert move_of(consumer.channel, 4) == Move(4, 2, 0)
+    consumer.channel.seek(4)
+    got = consumer.take()
+    assert bodies(got) == [b"4", b"5"]
+    assert [message.attempts for message in got] == [1, 1]
+    assert other.channel.depth == 0
+    world.publish("news", b"6")
+    assert bodies(consumer.take()) == [b"6"]
+
+
+def test_going_on_skips(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a", rdy=0)
+    world.publish("news", b"0", b"1", b"2")
+    assert move_of(consumer.channel, 2) == Move(2, 0, 2)
+    consumer.channel.seek(2)
+    consumer.ready(10)
+    assert bodies(consumer.take()) == [b"2"]
+
+
+def test_in_flight_and_delayed_are_forgotten(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a", rdy=2)
+    world.publish("news", b"0", b"1", b"2")
+    in_flight, delayed = consumer.take()
+    consumer.requeue(delayed, 10 * limits.SECOND)
+    consumer.ready(0)
+    consumer.channel.seek(2)
+    channel = consumer.channel
+    assert (channel.depth, channel.in_flight, channel.delayed) == (1, 0, 0)
+    consumer.finish(in_flight)
+    assert [event for event in world.events if event[0] == Event.FIN_FAILED]
+
+
+@pytest.mark.parametrize("offset", [0, 3, 6])
+def test_it_holds_over_a_kill(start: Start, offset: int) -> None:
+    world, consumer = read_out(start)
+    consumer.channel.seek(offset)
+    world = world.killed()
+    again = world.consumer("news", "a")
+    assert bodies(again.take()) == [b"%d" % number for number in range(offset, 6)]
+
+
+def test_retention_waits_for_what_is_to_come_again(start: Start) -> None:
+    world = start(segment_bytes_max=64 * limits.KIB, retain_age_ns=0, retain_bytes=0)
+    consumer = world.consumer("news", "a", rdy=0)
+    for _ in range(4):
+        world.publish("news", bytes(40_000))
+    consumer.channel.seek(4)
+    consumer.channel.seek(0)
+    world.pass_ns(limits.SECOND)
+    log = world.broker.find_topic("news").partition.log
+    assert log.start_offset == 0
+    consumer.channel.seek(4)
+    world.pass_ns(limits.SECOND)
+    assert log.start_offset > 0
+    for call in (lambda: consumer.channel.seek(0), lambda: find(consumer, "offset:0")):
+        with pytest.raises(OffsetGone) as refused:
+            call()
+        assert refused.value.edge == log.start_offset
+    assert find(consumer, "earliest") == find(consumer, "back:100") == log.start_offset
+    with pytest.raises(OffsetBeyondEnd):
+        consumer.channel.seek(5)
+
+
+def test_what_is_too_old_stays_away(start: Start) -> None:
+    world, consumer = read_out(start)
+    world.broker.find_topic("news").configure({"max_age_ns": 3 * limits.SECOND + 1})
+    world.pass_ns(limits.SECOND)
+    consumer.ready(0)
+    consumer.channel.seek(0)
+    world.pass_ns(1)
+    consumer.ready(10)
+    assert bodies(consumer.take()) == [b"4", b"5"]
+
+
+def test_a_replay_counts_for_the_maximum_depth(start: Start) -> None:
+    world, consumer = read_out(start, max_depth=6)
+    consumer.ready(0)
+    consumer.channel.seek(0)
+    topic = world.broker.find_topic("news")
+    assert "depth limit of 6" in topic.refusal_of(1)
+    assert topic.tail.append_end_max == topic.tail.written_end
+
+
+def test_damage_is_stepped_over_again(start: Start) -> None:
+    world, _ = read_out(start, tail_memory_bytes_max=0)
+    world = world.restart()
+    damage(world, 2)
+    consumer = world.consumer("news", "a")
+    for _ in range(2):
+        consumer.channel.seek(0)
+        got = consumer.take()
+        assert bodies(got) == [b"0", b"1", b"3", b"4", b"5"]
+        consumer.finish(*got)
+
+
+def test_a_delay_that_has_not_passed_holds_again(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    due_ns = world.clock.wall_ns() + 60 * limits.SECOND
+    world.publish("news", b"later", due_ns=due_ns)
+    world.publish("news", b"now")
+    consumer.finish(*consumer.take())
+    consumer.channel.seek(0)
+    got = consumer.take()
+    assert bodies(got) == [b"now"]
+    consumer.finish(*got)
+    assert consumer.channel.delayed == 1
+    world.pass_ns(61 * limits.SECOND)
+    assert bodies(consumer.take()) == [b"later"]
+
+
+def test_an_ephemeral_channel_keeps_its_bound(start: Start) -> None:
+    world = start(mem_queue_size=2)
+    consumer = world.consumer("news", "a#ephemeral", rdy=10)
+    for number in range(6):
+        world.publish("news", b"%d" % number)
+    consumer.finish(*consumer.take())
+    consumer.ready(0)
+    consumer.channel.seek(0)
+    world.pass_ns(limits.SECOND)
+    assert consumer.channel.depth == 2
+    consumer.ready(10)
+    assert len(consumer.take()) == 2
+
+
+def test_what_was_given_up_comes_again(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a", rdy=1)
+    consumer.channel.configure({"max_attempts": 1})
+    world.publish("news", b"poison")
+    (first,) = consumer.take()
+    consumer.requeue(first)
+    world.turns()
+    assert consumer.channel.dead_letter_count == 1
+    consumer.channel.seek(0)
+    (again,) = consumer.take()
+    assert (again.id, again.attempts, again.body) == (first.id, 1, b"poison")
