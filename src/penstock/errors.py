@@ -28,6 +28,8 @@ PenstockError
 ├── PeerFault            another daemon broke the protocol, or is silent
 ├── AuthFailed           no auth server said who a client is and what it may do
 └── Refused              a request that the rules forbid (limits, exiting, deleted)
+    ├── SequenceGap      an idempotent publish does not follow the one before it
+    └── ProducerFenced   the same producer has begun a newer epoch
 
 Callers match on classes and attributes, never on text.
 """
@@ -166,6 +168,20 @@ class Refused(PenstockError):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class SequenceGap(Refused):
+    """`expected` is the sequence that would be taken."""
+
+    def __init__(self, expected: int) -> None:
+        super().__init__(f"sequence {expected} is expected of this producer")
+        self.expected = expected
+
+
+class ProducerFenced(Refused):
+    def __init__(self, epoch: int) -> None:
+        super().__init__(f"this producer has begun epoch {epoch}")
+        self.epoch = epoch
 
 
 class ClientError(PenstockError):

@@ -124,6 +124,13 @@ AUTH_TTL_S_MAX = 365 * 24 * 3600  # a longer one means for ever, and no timer ta
 AUTH_PATTERNS_MAX = 10_000  # in one answer of an auth server: each is compiled
 AUTH_PATTERN_BYTES_MAX = 1 * KIB  # of one of them
 
+# --- idempotent publishing ---
+PRODUCERS_MAX = 10_000  # remembered per partition; some 100 bytes each, in memory and in the file
+PRODUCER_FORGET_NS = 7 * 24 * 3600 * SECOND  # a retry that comes later than this is a new publish
+PRODUCERS_LOG_BYTES = 64 * MIB  # of log between two snapshots: a start reads that in a second
+PRODUCERS_LOG_COUNT = 1_000_000  # the same in messages
+PRODUCERS_FILE_BYTES_MAX = 4 * MIB  # some three times the longest table
+
 # --- nsqd's connections to nsqlookupd ---
 LOOKUP_CONNECT_NS = 2 * SECOND  # until connected
 LOOKUP_START_NS = 500 * MS  # how long a start waits for them before it accepts clients

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel import Section
+from penstock.kernel import Section, encode_batch
 
 from .turns import WALL_NS, Side
 
@@ -204,9 +204,47 @@ def test_validate_sees_ends_out_of_order(side: Side) -> None:
         tail.validate()
 
 
+def test_a_batch_from_elsewhere_leaves_the_open_one(side: Side) -> None:
+    tail = side.tail(start=3)
+    tail.append(b"open")
+    data = encode_batch([b"one", b"two"], 3, 77 << 22, WALL_NS, producer_id=5, first_sequence=9)
+    assert b"".join(tail.seal_batch(data)) == data
+    assert (tail.open_count, tail.sealed_count, tail.written_end) == (1, 2, 5)
+    assert (tail.message_count, tail.message_bytes) == (3, 10)
+    with pytest.raises(RuntimeError, match="already"):
+        tail.seal_batch(encode_batch([b"x"], 5, 1, 1))
+    assert side.engine.dirty_tails() == []
+    tail.commit()
+    tail.validate()
+    assert (tail.committed_end, tail.memory_start) == (5, 3)
+    assert side.engine.dirty_tails() == [tail]
+
+
+def test_a_batch_from_elsewhere_that_fails(side: Side) -> None:
+    tail = side.tail(start=3)
+    tail.seal_batch(encode_batch([b"one", b"two"], 3, 1, 1))
+    tail.fail()
+    tail.validate()
+    assert (tail.committed_end, tail.written_end, tail.sealed_count) == (3, 3, 0)
+
+
+def test_what_is_no_batch_is_not_sealed(side: Side) -> None:
+    tail = side.tail(start=3)
+    whole = encode_batch([b"one", b"two"], 3, 1, 1)
+    damaged = bytearray(whole)
+    damaged[-1] ^= 1
+    for data in (b"", whole[:-8], whole + bytes(8), bytes(damaged)):
+        with pytest.raises(ValueError, match="no whole batch"):
+            tail.seal_batch(data)
+    with pytest.raises(ValueError, match="a batch at 4, the tail is at 3"):
+        tail.seal_batch(encode_batch([b"one"], 4, 1, 1))
+    assert (tail.written_end, tail.sealed_count) == (3, 0)
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.binary(min_size=1, max_size=50)),
+        st.tuples(st.just("elsewhere"), st.binary(min_size=1, max_size=50)),
         st.tuples(st.sampled_from(["seal", "commit", "fail", "hand", "toggle"]), st.just(b"")),
     ),
     max_size=60,
@@ -230,6 +268,10 @@ def life(side: Side, steps: list[tuple[str, bytes]]) -> Iterator[object]:
     for step, body in steps:
         if step == "append":
             tail.append(body, WALL_NS if body[0] == 0 else 0)
+        elif step == "elsewhere" and not tail.sealed_count:
+            sections = {Section.DUE: {0: WALL_NS}} if body[0] == 0 else None
+            data = encode_batch([body], tail.written_end, 1, WALL_NS, sections=sections)
+            yield b"".join(tail.seal_batch(data))
         elif step == "seal" and tail.open_count and not tail.sealed_count:
             yield side.seal(tail)
         elif step in ("commit", "fail") and tail.sealed_count:

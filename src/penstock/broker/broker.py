@@ -417,7 +417,8 @@ class Broker:
         mono_ns = self._clock.mono_ns()
         wall_ns = self._clock.wall_ns()
         self.synced()
-        if mono_ns - self._disk_checked_ns >= limits.DISK_CHECK_EVERY_NS:
+        due = mono_ns - self._disk_checked_ns >= limits.DISK_CHECK_EVERY_NS
+        if due or self._context.headroom_bytes < 0:  # by batches that `write` has not seen
             self._disk_checked_ns = mono_ns
             self._check_disk()
         self._drop_aged(wall_ns)

@@ -25,7 +25,14 @@ from penstock import limits
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.options import Durability
-from penstock.errors import LogDamaged, PartitionStopped, PenstockError, Refused, StorageError
+from penstock.errors import (
+    LogDamaged,
+    NotFound,
+    PartitionStopped,
+    PenstockError,
+    Refused,
+    StorageError,
+)
 from penstock.kernel import Pack, Source, Tail, Window
 from penstock.log.partition import PartitionLog
 from penstock.log.sync import SyncJob
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
 
 PublishDone = Callable[[PenstockError | None], None]
 Damage = tuple[int, int, str]  # from offset, to offset, reason
+Encode = Callable[[int, int, int, int], bytes]  # base offset, base id, time, synced end
 _length_of: Callable[[Any], int] = len  # the kernel's buffers are flat bytes, so len is bytes
 
 
@@ -77,6 +85,9 @@ class Partition:
         self._sealed_done: list[PublishDone] = []
         self._unread: dict[tuple[Window, int], int] = {}  # loads that failed, by offset
         self._held: deque[tuple[Callable[[], object], int, PublishDone]] = deque()
+        self._alone: deque[tuple[Encode, int, PublishDone, int]] = deque()
+        self._alone_first = False  # whose turn it is after a sync, when there is both
+        self._writing_alone = False
         for damage in log.damaged:
             self._add_damage(*damage)
         if log.stopped is not None:
@@ -188,6 +199,67 @@ class Partition:
         elif not self.sync():
             self._commit()  # the log says that all of it is on the disk already
 
+    # --- batches of their own ---
+
+    def publish_alone(
+        self, encode: Encode, count: int, done: PublishDone, producer_id: int
+    ) -> None:
+        """A batch that is shared with nobody. `encode` makes it when its turn has come."""
+        self._alone.append((encode, count, done, producer_id))
+        self.held_count += count
+        self._write_alone(self._context.clock.wall_ns())
+
+    def drop_alone(self, producer_id: int, error: PenstockError) -> None:
+        """One batch of this producer failed, so none of its later ones may be stored."""
+        dropped = [one for one in self._alone if one[3] == producer_id]
+        self._alone = deque(one for one in self._alone if one[3] != producer_id)
+        self.held_count -= sum(one[1] for one in dropped)
+        for one in dropped:
+            one[2](error)
+
+    def _write_alone(self, wall_ns: int) -> None:
+        if self._writing_alone or self._retired:
+            return  # by someone who was just told: the loop below goes on with it
+        self._writing_alone = True
+        try:
+            while self._alone and not self.tail.sealed_count and not self.stopped:
+                encode, count, done, _ = self._alone.popleft()
+                self.held_count -= count
+                self._sealed_done = [done]
+                self._store_alone(encode, count, max(wall_ns, self.log.last_timestamp_ns))
+        finally:
+            self._writing_alone = False
+
+    def _store_alone(self, encode: Encode, count: int, wall_ns: int) -> None:
+        """As `write`, but for where the batch comes from."""
+        tail, log, ids = self.tail, self.log, self._ids
+        base_offset = tail.written_end  # `sealed_base` is about batches that were open
+        base_id = ids.take(count, wall_ns)
+        data = encode(base_offset, base_id, wall_ns, log.synced_end)
+        buffers = tail.seal_batch(data)
+        self._touched[tail.owner] = None
+        try:
+            log.write(buffers, len(data), base_offset, count, base_id, ids.last_id, wall_ns)
+        except StorageError as error:
+            self._fail_write(error)
+            return
+        self._context.headroom_bytes -= len(data)
+        if not self._commits_at_once:
+            if not self.sync():
+                self._commit()
+            return
+        self._commit()
+        if self._syncing and tail.written_end - log.synced_end >= self._sync_every_count:
+            self.sync()
+
+    def _write_next(self, wall_ns: int) -> None:
+        """Both kinds in turn, so that neither waits for ever."""
+        self._alone_first = not self._alone_first
+        if self._alone_first:
+            self._write_alone(wall_ns)
+        self.write(wall_ns)  # nothing when something is sealed
+        self._write_alone(wall_ns)
+
     def set_durability(self, durability: Durability) -> None:
         """From the next batch on. A change to `disk` also syncs what was acknowledged before."""
         if durability == self.durability:
@@ -222,6 +294,9 @@ class Partition:
                 return
             self._commit()
         elif self._commits_at_once:
+            return
+        if self._alone:
+            self._write_next(self._context.clock.wall_ns())
             return
         self.write(self._context.clock.wall_ns())
 
@@ -271,9 +346,12 @@ class Partition:
             tail.fail()
         told, self._open_done = self._open_done, []
         held, self._held, self.held_count = self._held, deque(), 0
+        alone, self._alone = self._alone, deque()
         for done in told:
             done(error)
         for _, _, done in held:
+            done(error)
+        for _, _, done, _ in alone:
             done(error)
 
     def retire(self) -> None:
@@ -289,6 +367,9 @@ class Partition:
             self._open_done, self._sealed_done = [], self._open_done
             self._append_held()
             self._commit()
+        alone, self._alone, self.held_count = self._alone, deque(), 0
+        for _, _, done, _ in alone:
+            done(NotFound("topic", self._topic_name))
 
     def close(self) -> None:
         """Write and sync what is open, then close the log. Raises nothing: the reason for a failed
@@ -296,6 +377,9 @@ class Partition:
         self._syncs.wait_for(lambda: self.busy)
         if not self.stopped:
             self.write(self._context.clock.wall_ns())
+            self._syncs.wait_for(lambda: self.busy)
+        while self._alone and not self.stopped:
+            self._write_alone(self._context.clock.wall_ns())
             self._syncs.wait_for(lambda: self.busy)
         try:
             if self._syncing:
@@ -343,6 +427,11 @@ class Partition:
                 self.load(window, which, offset)
         if unread and not self._unread:
             self._context.health.clear(self._topic_name, Trouble.READ)
+
+    def note_damage(self, error: LogDamaged) -> None:
+        """Found by a reader of the log."""
+        self._add_damage(error.from_offset, error.to_offset, error.reason)
+        self._on_trouble()
 
     def _add_damage(self, start: int, end: int, reason: str) -> None:
         if any(start >= known[0] and end <= known[1] for known in self.damaged):

@@ -25,6 +25,7 @@ from penstock.broker.depth import DepthBound
 from penstock.broker.directories import partition_directory
 from penstock.broker.health import Trouble
 from penstock.broker.partition import Partition, PublishDone, step_over
+from penstock.broker.producers import Producers, RepeatDone, Stamp
 from penstock.broker.settings import Effective, effective
 from penstock.broker.topicfile import ChannelEntry, TopicFile, write_topic_file
 from penstock.errors import NameInvalid, NotFound, Refused, StorageError
@@ -84,6 +85,7 @@ class Topic:
             not self.ephemeral,
             self.refresh_refusal,
         )
+        self.producers = Producers(context, self.name, self.partition, not self.ephemeral)
         self._bring_back(file.channels)
         self._apply_settings()
         self.refresh_refusal()
@@ -272,6 +274,19 @@ class Topic:
         if self.partition.held_count:
             self.depth_bound.renew()  # the kernel does not see those
 
+    def publish_stamped(
+        self, stamp: Stamp, bodies: list[bytes], due_ns: int, done: RepeatDone
+    ) -> None:
+        """The same for a producer that numbers its messages: a repeat stores nothing. Raises
+        SequenceGap and ProducerFenced, too."""
+        if self.refusal:
+            raise Refused(self.refusal)
+        if not self.producers.is_repeat(stamp, len(bodies)):
+            self._check_publish(len(bodies), due_ns)
+        self.producers.publish(stamp, bodies, due_ns, done)
+        if self.partition.held_count:
+            self.depth_bound.renew()
+
     def publish_letters(self, letters: Sequence[Letter], done: PublishDone) -> int:
         """Messages that bring their past along, all into one batch. Returns the index of the first
         in that batch. Raises Refused when none are taken, also for a moment. A drain is no reason
@@ -379,6 +394,7 @@ class Topic:
     def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> bool:
         """True when nothing is left to do until the next write."""
         settled = self.partition.settle(wall_ns, sync_log)
+        self.producers.settle()
         if self._cursors is not None:
             settled &= self._cursors.settle(sync_journal)
         return settled
@@ -393,7 +409,8 @@ class Topic:
         """Nothing that the topic or a channel still wants is let go."""
         if self.ephemeral and not self.channels:
             self._trim_queue()
-        self.partition.retain(self.floor, wall_ns)
+        floor, kept = self.floor, self.producers.floor
+        self.partition.retain(floor if kept is None else min(floor, kept), wall_ns)
 
     @property
     def floor(self) -> int:
@@ -407,6 +424,7 @@ class Topic:
         """Before `close_cursors` of every topic: a dead letter that is stored here is finished
         there."""
         self.partition.close()
+        self.producers.close()
 
     def close_cursors(self) -> None:
         if self._cursors is not None:
@@ -416,6 +434,7 @@ class Topic:
         """Let go of everything in memory and destroy the log. `mark_deleted` came before."""
         self.deleted = True
         self.partition.retire()
+        self.producers.wait()
         for channel in list(self.channels.values()):
             channel.deleted = True
             self._let_go(channel)

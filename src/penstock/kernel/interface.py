@@ -348,6 +348,11 @@ class Tail(Protocol):
         order; they stay valid until commit or fail. Only one batch may be sealed at a time."""
         ...
 
+    def seal_batch(self, data: bytes) -> list[Buffer]:
+        """The same for a whole batch from elsewhere (`encode_batch`, base offset `written_end`).
+        The open batch stays open. ValueError for what is not such a batch."""
+        ...
+
     def commit(self) -> None:
         """The sealed batch is safe: visible to windows, its publishers get OK at the next flush."""
         ...

@@ -6,6 +6,7 @@ import os
 import re
 
 MARK = "mark"
+PRODUCERS = "producers"
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _INDEX = re.compile(r"(\d{20})\.index")
 _SPARE = re.compile(r"spare-(\d+)\.log")

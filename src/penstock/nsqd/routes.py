@@ -1,7 +1,7 @@
 """nsqd's HTTP API: the groups of routes put together, each in a module of its own.
 
 Everything follows NSQ: paths, parameters, the order in which they are checked, and the answers.
-What NSQ has not (`/metrics`, `mpub?defer=`) comes on top.
+What NSQ has not (`/metrics`, `mpub?defer=`, idempotent publishing) comes on top.
 """
 
 from __future__ import annotations

@@ -12,12 +12,13 @@ from functools import lru_cache
 from penstock import limits
 from penstock.broker.partition import PublishDone
 from penstock.broker.topic import Topic
-from penstock.errors import PenstockError, Refused
+from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
 from penstock.kernel import BAD_COUNT, Pack
 from penstock.net.api import OK, POST, Answer, Guard, HttpError, Parameters, Route, error_response
 from penstock.net.http import Request
 from penstock.net.query import parse_query
 from penstock.nsqd.ground import FALSE, TRUE, Ground, unavailable, with_topic
+from penstock.nsqd.stamps import REPEATED, conflict, is_stamped, pack_bodies, stamp_of
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -62,8 +63,38 @@ class _Publishing:
         self, topic: Topic, body: bytes, parameters: Parameters, answer: Answer
     ) -> None:
         due_ns = self._due_ns(parameters) if "defer" in parameters else 0
+        if len(parameters) > 1 and is_stamped(parameters):
+            self._publish_stamped(topic, [body], due_ns, parameters, answer)
+            return
         try:
             topic.publish([body], due_ns, self._answering(answer))
+        except Refused:
+            self._ground.refusals.count += 1
+            raise
+        self._soon()
+
+    def _publish_stamped(
+        self,
+        topic: Topic,
+        bodies: list[bytes],
+        due_ns: int,
+        parameters: Parameters,
+        answer: Answer,
+    ) -> None:
+        stamp = stamp_of(parameters)
+
+        def done(error: PenstockError | None, repeated: bool) -> None:
+            if error is None:
+                answer(REPEATED if repeated else OK)
+            else:
+                self._ground.refusals.count += 1
+                answer(error_response(unavailable(error)))
+
+        try:
+            topic.publish_stamped(stamp, bodies, due_ns, done)
+        except (SequenceGap, ProducerFenced) as error:
+            self._ground.refusals.count += 1
+            answer(conflict(error))
         except Refused:
             self._ground.refusals.count += 1
             raise
@@ -106,7 +137,10 @@ class _Publishing:
         due_ns = self._due_ns(parameters) if "defer" in parameters else 0
         count_max = (options.max_body_size - 4) // 5  # as of a V2 MPUB
         count = topic.tail.count_pack(pack, body, count_max, options.max_msg_size)
-        if count > 0:
+        if count > 0 and is_stamped(parameters):
+            bodies = pack_bodies(pack, body)
+            self._publish_stamped(topic, bodies, due_ns, parameters, answer)
+        elif count > 0:
             try:
                 topic.publish_pack(pack, body, count, due_ns, self._answering(answer))
             except Refused:

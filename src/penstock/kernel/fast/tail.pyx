@@ -19,6 +19,7 @@ from penstock.kernel.fast.pack cimport (
 )
 from penstock.kernel.fast.types cimport i64, u8, u16, u32, u64
 
+from penstock.kernel.fast.batch import check_batch
 from penstock.kernel.pure.sections import encode_sections
 
 cdef enum:
@@ -253,6 +254,40 @@ cdef class Tail:
             self.hub.unstalled.extend(self.open_stalled)
             self.open_stalled = []
         return self.buffers(batch, &header, total)
+
+    def seal_batch(self, bytes data not None):
+        cdef const u8* start = <const u8*>PyBytes_AS_STRING(data)
+        cdef membatch_t* batch
+        cdef batch_header_t header
+        cdef size_t bodies_at, trailer_at
+        if self.sealed_batch != NULL:
+            raise RuntimeError("a batch is sealed already")
+        if check_batch(data, 0) != (0, len(data)):
+            raise ValueError("this is no whole batch")
+        memcpy(&header, start, HEADER_BYTES)
+        if <i64>header.base_offset != self.written_end:
+            raise ValueError(
+                f"a batch at {header.base_offset}, the tail is at {self.written_end}")
+        bodies_at = HEADER_BYTES + 4 * <size_t>header.count
+        trailer_at = bodies_at + header.bodies_length
+        batch = self.hub.take_batch()
+        try:
+            buf_append(&batch.lengths, start + HEADER_BYTES, bodies_at - HEADER_BYTES)
+            buf_append(&batch.bodies, start + bodies_at, header.bodies_length)
+            buf_append(&batch.trailer, start + trailer_at, header.length - trailer_at)
+        except MemoryError:
+            self.hub.give_batch(batch)
+            raise
+        batch.count = header.count
+        batch.base_offset = <i64>header.base_offset
+        batch.base_id = header.base_id
+        batch.timestamp_ns = <i64>header.timestamp_ns
+        self.sealed_batch = batch
+        self.sealed_waiters = []
+        self.written_end += header.count
+        self.message_count += header.count
+        self.message_bytes += header.bodies_length
+        return [data]
 
     cdef list buffers(self, membatch_t* batch, batch_header_t* header, size_t total):
         cdef bytes small

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.kernel.interface import Section
-from penstock.kernel.pure.batch import encode_batch
+from penstock.kernel.interface import BatchCheck, Section
+from penstock.kernel.pure.batch import check_batch, decode_header, encode_batch
 from penstock.kernel.pure.block import Batch, find_batch
 from penstock.kernel.pure.pack import ANY_SIZE, messages_of
 
@@ -175,6 +175,21 @@ class Tail:
         self._sealed_promise = self.promise
         self.written_end += len(self._open)
         self._start_open()
+        return [data]
+
+    def seal_batch(self, data: bytes) -> list[Buffer]:
+        if self._sealed is not None:
+            raise RuntimeError("a batch is sealed already")
+        if check_batch(data, 0) != (BatchCheck.SOUND, len(data)):
+            raise ValueError("this is no whole batch")
+        header = decode_header(data, 0)
+        if header.base_offset != self.written_end:
+            raise ValueError(f"a batch at {header.base_offset}, the tail is at {self.written_end}")
+        self._sealed = Batch(data, 0)
+        self._sealed_promise = Promise(self)
+        self.written_end += header.count
+        self.message_count += header.count
+        self.message_bytes += header.bodies_length
         return [data]
 
     def commit(self) -> None:

@@ -1,0 +1,341 @@
+"""Idempotent publishing: what each producer has stored in one partition, so that a retry stores
+nothing twice and a gap is seen.
+
+A producer gives its messages numbers: the first of an epoch is 0, and each publish names the number
+of its first message. A publish that follows on what is stored (or is being stored) becomes a batch
+of its own, whose header carries producer, epoch and first sequence. So the log itself says what
+was stored: this table is only its summary, and lives and dies with it, by kill or power loss.
+
+The file `producers` holds the table as of an offset, its `end`. A start reads the file and then
+the log from there on. Two rules make that right:
+
+- The file is there, and durable, before the first such batch is written. No file: no producers.
+- `end` is never above the synced end when the file is written, so the table never knows more than
+  the log keeps. Retention lets nothing go at or above `end`.
+
+| the crash comes | the file says | after the start |
+|---|---|---|
+| before the first file is durable | nothing | nothing was stored; a retry is a first try |
+| file written, batch not | an older end | the same |
+| batch in the log, not acknowledged | an older end | a retry is answered as a repeat |
+| while the file is replaced | the old end or the new | the log from there gives the same |
+
+A batch that fails takes along all later ones of its producer: they would leave a gap.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from penstock import limits
+from penstock.broker.health import Trouble
+from penstock.errors import (
+    LogDamaged,
+    PenstockError,
+    ProducerFenced,
+    Refused,
+    SequenceGap,
+    StorageError,
+    WriteRefused,
+)
+from penstock.kernel import Section, encode_batch
+from penstock.log.disk import Disk, read_file, replace_file
+from penstock.log.names import PRODUCERS
+from penstock.log.sealed import seal, unseal
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Context
+    from penstock.broker.partition import Partition
+
+SEQUENCE_END_MAX = (1 << 32) - 1
+RepeatDone = Callable[[PenstockError | None, bool], None]  # the error; was it a repeat?
+
+
+class Stamp(NamedTuple):
+    """What an idempotent publish says of itself."""
+
+    producer_id: int
+    epoch: int
+    sequence: int  # of its first message
+
+
+class Entry(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """One producer, as stored."""
+
+    producer_id: int
+    epoch: int
+    next_sequence: int
+    used_ns: int
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    end: int  # all below it is in the table
+    producers: list[Entry]
+    version: int = 1
+
+
+class _Pending:
+    """A batch on its way to the disk."""
+
+    __slots__ = ("count", "stamp", "waiters")
+
+    def __init__(self, stamp: Stamp, count: int, done: RepeatDone) -> None:
+        self.stamp = stamp
+        self.count = count
+        self.waiters: list[tuple[RepeatDone, bool]] = [(done, False)]
+
+    @property
+    def next_sequence(self) -> int:
+        return self.stamp.sequence + self.count
+
+
+class SnapshotJob:
+    """Writes the file, in a sync thread."""
+
+    def __init__(self, disk: Disk, path: str, data: bytes) -> None:
+        self._disk = disk
+        self._path = path
+        self._data = data
+
+    def run(self) -> None:
+        replace_file(self._disk, self._path, self._data)
+        self._disk.sync_directory(os.path.dirname(self._path))
+
+
+class Producers:
+    """The table of one partition. `kept` False: an ephemeral topic, nothing outlives it."""
+
+    def __init__(self, context: Context, topic_name: str, partition: Partition, kept: bool) -> None:
+        self._context = context
+        self._topic_name = topic_name
+        self._partition = partition
+        self._kept = kept
+        self._path = os.path.join(partition.log.path, PRODUCERS)
+        self._entries: dict[int, Entry] = {}
+        self._pending: dict[int, deque[_Pending]] = {}
+        self._begun = not kept  # the file is there
+        self._end = 0  # of the file
+        self._candidate: tuple[int, bytes] | None = None
+        self._writing = False
+        self._counted = (0, 0)  # of the tail, when the last candidate was made
+        if kept and context.disk.exists(self._path):
+            self._bring_back()
+
+    # --- publishing ---
+
+    def publish(self, stamp: Stamp, bodies: list[bytes], due_ns: int, done: RepeatDone) -> None:
+        """`done` hears the error or None, and whether it was stored before. Raises SequenceGap,
+        ProducerFenced and Refused. The caller has seen to all other limits."""
+        repeated = self._find(stamp, len(bodies))
+        if repeated is not None:
+            if isinstance(repeated, _Pending):
+                repeated.waiters.append((done, True))
+            else:
+                done(None, True)
+            return
+        self._begin()
+        pending = _Pending(stamp, len(bodies), done)
+        self._pending.setdefault(stamp.producer_id, deque()).append(pending)
+        sections = {int(Section.DUE): dict.fromkeys(range(len(bodies)), due_ns)} if due_ns else None
+
+        def encode(base_offset: int, base_id: int, wall_ns: int, synced_end: int) -> bytes:
+            return encode_batch(
+                bodies,
+                base_offset,
+                base_id,
+                wall_ns,
+                synced_end,
+                0,
+                stamp.producer_id,
+                stamp.epoch,
+                stamp.sequence,
+                sections,
+            )
+
+        self._partition.publish_alone(
+            encode, len(bodies), lambda error: self._ended(pending, error), stamp.producer_id
+        )
+
+    def is_repeat(self, stamp: Stamp, count: int) -> bool:
+        """Was it stored, or is it on its way? Raises SequenceGap and ProducerFenced."""
+        return self._find(stamp, count) is not None
+
+    def _find(self, stamp: Stamp, count: int) -> Entry | _Pending | None:
+        """Where this very publish is known from; None when it is new and in its place."""
+        if stamp.sequence + count > SEQUENCE_END_MAX:
+            raise Refused("the sequences of this epoch are used up: begin another one")
+        entry = self._entries.get(stamp.producer_id)
+        pending = self._pending.get(stamp.producer_id)
+        newest = (pending[-1].stamp.epoch, pending[-1].next_sequence) if pending else None
+        if newest is None:
+            newest = (entry.epoch, entry.next_sequence) if entry else (stamp.epoch, 0)
+        epoch, expected = newest
+        if stamp.epoch < epoch:
+            raise ProducerFenced(epoch)
+        if stamp.epoch > epoch:
+            expected = 0
+        if stamp.sequence == expected:
+            self._check_room(entry is None and not pending)
+            return None
+        end = stamp.sequence + count
+        if end > expected:
+            raise SequenceGap(expected)
+        if entry is not None and entry.epoch == stamp.epoch and end <= entry.next_sequence:
+            return entry
+        return self._covering(pending, stamp.epoch, end)
+
+    def _covering(self, pending: deque[_Pending] | None, epoch: int, end: int) -> _Pending | None:
+        """The one whose safety makes all below `end` safe."""
+        for one in pending or ():
+            if one.stamp.epoch == epoch and end <= one.next_sequence:
+                return one
+        raise RuntimeError(f"{self._topic_name}: a repeat of nothing")
+
+    def _check_room(self, new: bool) -> None:
+        if not new or self._count() < limits.PRODUCERS_MAX:
+            return
+        self._forget()
+        if self._count() >= limits.PRODUCERS_MAX:
+            raise Refused(f"{limits.PRODUCERS_MAX} producers of this topic are remembered already")
+
+    def _count(self) -> int:
+        return len(self._entries.keys() | self._pending.keys())
+
+    def _ended(self, pending: _Pending, error: PenstockError | None) -> None:
+        """The batch is as safe as the topic's durability says, or was not stored."""
+        producer_id = pending.stamp.producer_id
+        row = self._pending[producer_id]
+        row.remove(pending)
+        if not row:
+            del self._pending[producer_id]
+        if error is None:
+            self._store(pending.stamp, pending.count, self._context.clock.wall_ns())
+        else:
+            self._partition.drop_alone(producer_id, error)
+        for done, repeated in pending.waiters:
+            done(error, repeated)
+
+    def _store(self, stamp: Stamp, count: int, used_ns: int) -> None:
+        entry = Entry(stamp.producer_id, stamp.epoch, stamp.sequence + count, used_ns)
+        self._entries[stamp.producer_id] = entry
+
+    # --- the file ---
+
+    def _begin(self) -> None:
+        """The file, before the first batch. Once in the life of a topic, so it is waited for."""
+        if self._begun:
+            return
+        end = self._partition.log.synced_end
+        try:
+            SnapshotJob(self._context.disk, self._path, self._encode(end)).run()
+        except OSError as error:
+            raise WriteRefused(self._path, f"cannot be made: {error}") from error
+        self._begun, self._end = True, end
+
+    def _encode(self, end: int) -> bytes:
+        entries = sorted(self._entries.values(), key=lambda entry: entry.producer_id)
+        return seal(msgspec.json.encode(_File(end, entries)))
+
+    def _bring_back(self) -> None:
+        file = self._read()
+        self._begun = True
+        partition = self._partition
+        log = partition.log
+        self._entries = {entry.producer_id: entry for entry in file.producers}
+        self._end = min(file.end, log.written_end)
+        try:
+            for header, _ in log.batches(max(self._end, log.start_offset)):
+                if header.producer_id:
+                    stamp = Stamp(header.producer_id, header.producer_epoch, header.first_sequence)
+                    self._store(stamp, header.count, header.timestamp_ns)
+        except LogDamaged as error:
+            partition.note_damage(error)  # no publishes are taken from here on
+            return
+        if self._end < file.end and log.stopped is None:
+            # what the file knew is gone from the log; it must not hide what comes in its place
+            self._replace(log.synced_end)
+
+    def _read(self) -> _File:
+        try:
+            data = read_file(self._context.disk, self._path, limits.PRODUCERS_FILE_BYTES_MAX)
+            return msgspec.json.decode(unseal(data), type=_File)
+        except (OSError, ValueError, msgspec.DecodeError) as error:
+            reason = f"the table of producers cannot be read: {error}"
+            raise StorageError(self._path, reason) from error
+
+    def _replace(self, end: int) -> None:
+        try:
+            SnapshotJob(self._context.disk, self._path, self._encode(end)).run()
+        except OSError as error:
+            raise StorageError(self._path, f"cannot be written: {error}") from error
+        self._end = end
+
+    @property
+    def floor(self) -> int | None:
+        """Retention must keep what is at or above it; None: there is no bound."""
+        return self._end if self._kept and self._begun else None
+
+    # --- housekeeping and the end ---
+
+    def settle(self) -> None:
+        """Write the file anew when the log has grown enough since."""
+        if not self._kept or not self._begun or self._writing or self._partition.stopped:
+            return
+        if self._candidate is None:
+            self._make_candidate()
+        if self._candidate is None or self._candidate[0] > self._partition.log.synced_end:
+            return
+        (end, data), self._candidate = self._candidate, None
+        self._writing = True
+        job = SnapshotJob(self._context.disk, self._path, data)
+        self._context.syncs.submit(job, lambda error: self._written(end, error))
+
+    def _make_candidate(self) -> None:
+        tail = self._partition.tail
+        count, size = tail.message_count, tail.message_bytes
+        if (
+            count - self._counted[0] < limits.PRODUCERS_LOG_COUNT
+            and size - self._counted[1] < limits.PRODUCERS_LOG_BYTES
+        ):
+            return
+        self._counted = (count, size)
+        self._forget()
+        end = tail.committed_end
+        self._candidate = (end, self._encode(end))
+
+    def _written(self, end: int, error: OSError | None) -> None:
+        self._writing = False
+        health = self._context.health
+        if error is None:
+            self._end = end
+        else:
+            health.report(self._topic_name, Trouble.CLEANUP, f"{self._path}: {error}")
+
+    def _forget(self) -> None:
+        """Producers that were not heard of for long."""
+        oldest_ns = self._context.clock.wall_ns() - limits.PRODUCER_FORGET_NS
+        for producer_id, entry in list(self._entries.items()):
+            if entry.used_ns < oldest_ns and producer_id not in self._pending:
+                del self._entries[producer_id]
+
+    def wait(self) -> None:
+        """Until no thread holds the file; before the topic's files are removed."""
+        self._context.syncs.wait_for(lambda: self._writing)
+
+    def close(self) -> None:
+        """After the log was closed in order: the next start need not read it."""
+        self.wait()
+        log = self._partition.log
+        end = log.written_end
+        if not self._kept or not self._begun or self._partition.stopped or end != log.synced_end:
+            return
+        self._forget()
+        try:
+            self._replace(end)
+        except StorageError as error:
+            self._context.health.report(self._topic_name, Trouble.CLEANUP, str(error))

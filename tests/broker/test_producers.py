@@ -1,0 +1,355 @@
+"""Idempotent publishing: retries store nothing twice, gaps are seen, and the table is the log's."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock import limits
+from penstock.broker.producers import SEQUENCE_END_MAX, Stamp
+from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
+from penstock.kernel import load
+from penstock.sim.disk import Call, Fault, SimDisk
+
+from .world import FakeClock, World, bodies
+
+Start = Callable[..., World]
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+class Told:
+    def __init__(self) -> None:
+        self.told: list[tuple[PenstockError | None, bool]] = []
+
+    def __call__(self, error: PenstockError | None, repeated: bool) -> None:
+        self.told.append((error, repeated))
+
+
+def send(world: World, sequence: int, *said: bytes, epoch: int = 0, producer: int = 7) -> Told:
+    told = Told()
+    stamp = Stamp(producer, epoch, sequence)
+    world.broker.topic("t").publish_stamped(stamp, list(said), 0, told)
+    world.turns()
+    return told
+
+
+STORED, REPEATED = [(None, False)], [(None, True)]
+
+
+def stored(world: World) -> list[bytes]:
+    """All that is in the log."""
+    from penstock.kernel import decode_bodies
+
+    log = world.broker.topic("t").partition.log
+    found: list[bytes] = []
+    for _, batch in log.batches(log.start_offset) if log.written_end else ():
+        found += decode_bodies(batch, 0)
+    return found
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_a_repeat_stores_nothing(start: Start, durability: str) -> None:
+    world = start(durability=durability)
+    consumer = world.consumer("t", "c")
+    assert send(world, 0, b"a", b"b").told == STORED
+    assert send(world, 0, b"a", b"b").told == REPEATED
+    assert send(world, 2, b"c").told == STORED
+    assert send(world, 0, b"a", b"b").told == REPEATED
+    assert bodies(consumer.take()) == [b"a", b"b", b"c"]
+
+
+def test_gaps_overlaps_and_old_epochs(start: Start) -> None:
+    world = start()
+    with pytest.raises(SequenceGap) as gap:
+        send(world, 1, b"x")
+    assert gap.value.expected == 0
+    send(world, 0, b"a", b"b")
+    for sequence in (1, 3):
+        with pytest.raises(SequenceGap) as gap:
+            send(world, sequence, b"x", b"y")
+        assert gap.value.expected == 2
+    with pytest.raises(SequenceGap) as gap:
+        send(world, 2, b"x", epoch=1)
+    assert gap.value.expected == 0
+    assert send(world, 0, b"c", epoch=1).told == STORED
+    with pytest.raises(ProducerFenced) as fenced:
+        send(world, 2, b"x")
+    assert fenced.value.epoch == 1
+    with pytest.raises(Refused, match="used up"):
+        send(world, SEQUENCE_END_MAX, b"x", epoch=1)
+    assert stored(world) == [b"a", b"b", b"c"]
+
+
+def test_a_repeat_of_what_is_being_stored_waits(start: Start) -> None:
+    world = start(durability="disk")
+    send(world, 0, b"a")
+    world.threads.held = True
+    first, repeat, after = send(world, 1, b"b"), send(world, 1, b"b"), send(world, 2, b"c")
+    ordinary = world.publish("t", b"plain")
+    assert not first.told + repeat.told + after.told + ordinary.told
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    world.turns()
+    assert (first.told, repeat.told, after.told) == (STORED, REPEATED, STORED)
+    assert ordinary.stored
+    assert sorted(stored(world)) == [b"a", b"b", b"c", b"plain"]
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_a_failed_write_takes_the_later_ones_along(tmp_path: Path, durability: str) -> None:
+    disk = SimDisk()
+    disk.mkdir("/data")
+    world = World.start(Path("/data"), load("compiled"), [], disk=disk, durability=durability)
+    send(world, 0, b"a")
+    world.threads.held = True
+    if durability == "disk":
+        send(world, 0, b"other", producer=8)  # the sync that the next ones wait for
+    disk.inject(Fault("write", path_part=".log"))
+    told = [send(world, 1, b"b")]
+    if durability == "disk":
+        told += [send(world, 2, b"c"), send(world, 2, b"c")]
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    disk.faults.clear()
+    assert [one.told[0][0] is None for one in told] == [False] * len(told)
+    with pytest.raises(SequenceGap):
+        send(world, 2, b"c")
+    assert send(world, 1, b"b").told == STORED
+    assert [one for one in stored(world) if one != b"other"] == [b"a", b"b"]
+    world.close()
+
+
+@pytest.mark.parametrize("how", ["restart", "killed"])
+def test_the_table_comes_back(start: Start, how: str) -> None:
+    world = start()
+    send(world, 0, b"a", b"b")
+    world.publish("t", b"plain")
+    send(world, 0, b"x", epoch=3, producer=9)
+    world = getattr(world, how)()
+    assert send(world, 0, b"a", b"b").told == REPEATED
+    assert send(world, 0, b"x", epoch=3, producer=9).told == REPEATED
+    with pytest.raises(ProducerFenced):
+        send(world, 0, b"x", epoch=2, producer=9)
+    assert send(world, 2, b"c").told == STORED
+    assert stored(world) == [b"a", b"b", b"plain", b"x", b"c"]
+
+
+def test_a_snapshot_bounds_what_a_start_reads(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 5)
+    world = start(retain_age_ns=0, retain_bytes=0, segment_bytes_max=500)
+    producers = world.broker.topic("t").producers
+    send(world, 0, b"first", producer=5)
+    for number in range(30):
+        send(world, number, b"x" * 50)
+        world.pass_ns(limits.SECOND)
+    assert producers.floor is not None
+    assert producers.floor >= 25
+    consumer = world.consumer("t", "c")
+    consumer.finish(*consumer.take())
+    for _ in range(5):
+        world.pass_ns(40 * limits.SECOND)
+    assert world.broker.topic("t").partition.log.start_offset > 10
+    world = world.killed()
+    assert send(world, 0, b"first", producer=5).told == REPEATED
+    assert send(world, 29, b"x").told == REPEATED
+    assert send(world, 30, b"x").told == STORED
+
+
+def test_retention_keeps_what_the_file_does_not_know(start: Start) -> None:
+    world = start(retain_age_ns=0, retain_bytes=0, segment_bytes_max=300)
+    for number in range(20):
+        send(world, number, b"x" * 50)
+    consumer = world.consumer("t", "c")
+    consumer.finish(*consumer.take())
+    for _ in range(5):
+        world.pass_ns(40 * limits.SECOND)
+    assert world.broker.topic("t").partition.log.start_offset == 0
+    assert send(world.killed(), 19, b"x").told == REPEATED
+
+
+def test_unused_producers_are_forgotten(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PRODUCERS_MAX", 2)
+    world = start()
+    send(world, 0, b"a", producer=1)
+    send(world, 0, b"b", producer=2)
+    with pytest.raises(Refused, match="2 producers"):
+        send(world, 0, b"c", producer=3)
+    assert send(world, 1, b"a", producer=1).told == STORED
+    world.clock.pass_ns(limits.PRODUCER_FORGET_NS + 1)
+    assert send(world, 0, b"c", producer=3).told == STORED
+    with pytest.raises(SequenceGap):
+        send(world, 2, b"a", producer=1)
+
+
+def test_refused_as_other_publishes_are(start: Start) -> None:
+    world = start()
+    send(world, 0, b"a")
+    world.broker.topic("t").configure({"max_depth": 2})
+    assert send(world, 1, b"b").told == STORED
+    with pytest.raises(Refused, match="depth limit"):
+        send(world, 2, b"c")
+    assert send(world, 1, b"b").told == REPEATED
+    world.broker.draining = True
+    with pytest.raises(Refused, match="draining"):
+        send(world, 1, b"b")
+
+
+def test_ephemeral_topics_remember_while_they_live(start: Start) -> None:
+    world = start()
+    told = [Told(), Told()]
+    for one in told:
+        world.broker.topic("t#ephemeral").publish_stamped(Stamp(1, 0, 0), [b"a"], 0, one)
+        world.turns()
+    assert [one.told for one in told] == [STORED, REPEATED]
+
+
+def test_a_topic_deleted_under_a_waiting_publish(start: Start) -> None:
+    world = start(durability="disk")
+    send(world, 0, b"a")
+    world.threads.held = True
+    waiting = [send(world, 1, b"b"), send(world, 2, b"c")]
+    world.broker.delete_topic("t")
+    assert waiting[0].told == STORED
+    assert isinstance(waiting[1].told[0][0], PenstockError)
+    world.threads.held = False
+    assert send(world, 0, b"a").told == STORED  # a new topic knows nobody
+
+
+def test_a_damaged_file_is_no_empty_table() -> None:
+    disk = SimDisk()
+    disk.mkdir("/data")
+    world = World.start(Path("/data"), load("compiled"), [], disk=disk)
+    send(world, 0, b"a")
+    world.close()
+    disk.flip("/data/topics/t/0/producers", 12, 0)
+    with pytest.raises(PenstockError, match="table of producers"):
+        World.start(Path("/data"), load("compiled"), [], disk=disk)
+
+
+# --- interrupted ---
+
+
+class Stop(BaseException):
+    """The process ends here."""
+
+
+class Tripwire(SimDisk):
+    """Every call that changes something counts, and one of them is the last."""
+
+    calls = 0
+    last = 0
+
+    def due_fault(self, call: Call, path: str) -> Fault | None:
+        if call not in ("open", "read"):
+            self.calls += 1
+            if self.last and self.calls >= self.last:
+                raise Stop
+        return super().due_fault(call, path)
+
+
+class Retrier:
+    """Producers that send again what was not answered, until it is."""
+
+    def __init__(self, disk: Tripwire, durability: str) -> None:
+        self.disk = disk
+        self.durability = durability
+        self.clock = FakeClock()
+        self.acknowledged = {1: 0, 2: 0}
+
+    def run(self, upto: int) -> None:
+        world = World(
+            Path("/data"),
+            load("compiled"),
+            [],
+            disk=self.disk,
+            clock=self.clock,
+            durability=self.durability,
+            segment_bytes_max=700,
+        )
+        world.broker.open()
+        while min(self.acknowledged.values()) < upto:
+            for producer in (1, 2):
+                first = self.acknowledged[producer]
+                if first < upto:
+                    said = [b"%d-%d" % (producer, first + n) for n in range(2)]
+                    told = send(world, first, *said, producer=producer)
+                    assert told.told in (STORED, REPEATED)
+                    self.acknowledged[producer] = first + 2
+            world.publish("t", b"plain")
+            world.pass_ns(limits.SECOND)
+        self.world = world
+        world.broker.close()
+
+    def check(self, upto: int) -> None:
+        world = World.start(Path("/data"), load("compiled"), [], disk=self.disk, clock=self.clock)
+        found = [one for one in stored(world) if one != b"plain"]
+        for producer in (1, 2):
+            mine = [one for one in found if one.startswith(b"%d-" % producer)]
+            assert mine == [b"%d-%d" % (producer, number) for number in range(upto)]
+        world.close()
+
+
+def interrupted(steps: list[int], seed: int | None, durability: str) -> bool:
+    """True when the last step lay within the run."""
+    disk = Tripwire()
+    disk.mkdir("/data")
+    disk.sync_directory("/")
+    retrier = Retrier(disk, durability)
+    ended = False
+    for number, step in enumerate(steps):
+        disk.calls, disk.last = 0, step
+        try:
+            retrier.run(8)
+            ended = False
+        except Stop:
+            ended = True
+        disk.last = 0
+        if seed is None or durability == "os":
+            disk.kill()
+        else:
+            disk.crash(random.Random(seed * 1000 + step + number))
+    retrier.run(8)
+    retrier.check(8)
+    return ended
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_ended_at_every_step_and_begun_again(
+    seed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No seed: the process is killed. Else the power goes, and the seed says what is left."""
+    monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 3)
+    step = 1
+    while interrupted([step], seed, "disk"):
+        step += 1
+    assert step > 60
+
+
+def test_killed_at_every_step_without_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 3)
+    step = 1
+    while interrupted([step], None, "os"):
+        step += 1
+    assert step > 40
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 90), min_size=2, max_size=5), st.integers(0, 1 << 20))
+def test_interrupted_again_and_again(steps: list[int], seed: int) -> None:
+    interrupted(steps, seed, "disk")
