@@ -353,3 +353,30 @@ def test_killed_at_every_step_without_a_sync(monkeypatch: pytest.MonkeyPatch) ->
 @given(st.lists(st.integers(1, 90), min_size=2, max_size=5), st.integers(0, 1 << 20))
 def test_interrupted_again_and_again(steps: list[int], seed: int) -> None:
     interrupted(steps, seed, "disk")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_table_never_knows_more_than_the_log(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power loss with durability `os` takes acknowledged messages back; the producer hears so."""
+    monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 1)
+    rng = random.Random(seed)
+    disk = SimDisk()
+    disk.mkdir("/data")
+    disk.sync_directory("/")
+    options = {"durability": "os", "sync_timeout_ns": 3 * limits.SECOND}
+    world = World(Path("/data"), load("compiled"), [], disk=disk, **options)
+    world.broker.open()
+    for number in range(rng.randrange(12)):
+        send(world, number, b"%d" % number)
+        if rng.random() < 0.7:
+            world.pass_ns(limits.SECOND)
+    disk.crash(rng)
+    again = World(Path("/data"), load("compiled"), [], disk=disk, **options)
+    again.broker.open()
+    with pytest.raises(SequenceGap) as gap:
+        send(again, 100, b"x")
+    found = stored(again)
+    assert found == [b"%d" % number for number in range(gap.value.expected)]
+    again.close()
