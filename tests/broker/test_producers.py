@@ -242,6 +242,21 @@ def test_a_damaged_file_is_no_empty_table() -> None:
         World.start(Path("/data"), load("compiled"), [], disk=disk)
 
 
+def test_damage_behind_the_file_refuses_publishes() -> None:
+    """Nobody could say what a retry is a repeat of."""
+    disk = SimDisk()
+    disk.mkdir("/data")
+    world = World.start(Path("/data"), load("compiled"), [], disk=disk)
+    for number in range(1000):
+        send(world, number, b"x" * 100)
+    disk.kill()
+    disk.flip("/data/topics/t/0/00000000000000000000.log", 100, 0)
+    again = World.start(Path("/data"), load("compiled"), [], disk=disk)
+    with pytest.raises(Refused, match="damaged"):
+        send(again, 0, b"x")
+    again.close()
+
+
 # --- interrupted ---
 
 

@@ -428,11 +428,6 @@ class Partition:
         if unread and not self._unread:
             self._context.health.clear(self._topic_name, Trouble.READ)
 
-    def note_damage(self, error: LogDamaged) -> None:
-        """Found by a reader of the log."""
-        self._add_damage(error.from_offset, error.to_offset, error.reason)
-        self._on_trouble()
-
     def _add_damage(self, start: int, end: int, reason: str) -> None:
         if any(start >= known[0] and end <= known[1] for known in self.damaged):
             return

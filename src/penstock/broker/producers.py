@@ -254,7 +254,8 @@ class Producers:
                     stamp = Stamp(header.producer_id, header.producer_epoch, header.first_sequence)
                     self._store(stamp, header.count, header.timestamp_ns)
         except LogDamaged as error:
-            partition.note_damage(error)  # no publishes are taken from here on
+            # no publishes are taken from here on
+            partition.note_damage(error, error.from_offset)
             return
         if self._end < file.end and log.stopped is None:
             # what the file knew is gone from the log; it must not hide what comes in its place
