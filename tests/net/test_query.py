@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.net.query import QueryInvalid, parse_query
+from penstock.net.query import QueryInvalid, parse_pairs, parse_query
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,11 @@ def test_parse(query: bytes, values: dict[str, str]) -> None:
 def test_what_spoils_a_query(query: bytes) -> None:
     with pytest.raises(QueryInvalid):
         parse_query(query)
+
+
+def test_all_that_comes_twice() -> None:
+    pairs = [("a", "1"), ("b", ""), ("a", "2 3")]
+    assert parse_pairs(b"a=1&&b&a=2+3") == pairs
+    assert parse_pairs(b"") == []
+    with pytest.raises(QueryInvalid):
+        parse_pairs(b"a=1;b=2")

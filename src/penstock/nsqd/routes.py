@@ -23,12 +23,14 @@ from penstock.nsqd.ground import Ground, unavailable
 
 log = logging.getLogger("penstock.nsqd")
 
+_QUIET = frozenset(("/pub", "/mpub", "/log/fetch", "/metrics"))  # asked for again and again
+
 
 class Routes(Api):
     """The application behind the HTTP listener (`net/http.py`)."""
 
     def __init__(self, ground: Ground) -> None:
-        super().__init__(log, ground.mono_ns, quiet=frozenset(("/pub", "/mpub", "/metrics")))
+        super().__init__(log, ground.mono_ns, quiet=_QUIET)
         self.table = {
             **routes_about.table(ground, self.guard),
             **routes_publish.table(ground, self.guard),
