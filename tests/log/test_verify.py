@@ -40,6 +40,7 @@ def small_directory(batches: int = 40) -> SimDisk:
     log.close()
     put(disk, "data/node.json", seal(b'{"version": 1}'))
     put(disk, "data/topics/orders/topic.json", seal(b'{"name": "orders"}'))
+    put(disk, f"{PARTITION}/producers", seal(b'{"end":9,"producers":[[1,0,3,5]],"version":1}'))
     put(disk, f"{PARTITION}/channels.0", journal_record(1, 0) + journal_record(1, 1))
     put(disk, f"{PARTITION}/channels.1", journal_record(2, 0) + journal_record(2, 1, 5))
     return disk
@@ -245,6 +246,7 @@ def test_spares_and_strangers_are_ignored_and_said_so() -> None:
         f"{PARTITION}/00000000000000000000.index",
         f"{PARTITION}/mark",
         f"{PARTITION}/channels.0",
+        f"{PARTITION}/producers",
         "data/node.json",
     ],
 )

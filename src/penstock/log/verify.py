@@ -140,6 +140,8 @@ class PartitionCheck:
             self._unless_gone(self._path(names.segment_name(base)), self.check_segment, base, limit)
         self.judge_tail()
         self.check_journals(inside)
+        if names.PRODUCERS in inside:
+            _verify_settings(self._disk, self._path(names.PRODUCERS), self._report)
         for name in inside:
             self._check_other(name, set(bases))
         self._report.bytes_checked += self._bytes
@@ -359,4 +361,4 @@ class PartitionCheck:
 
 
 def _is_ours(name: str) -> bool:
-    return name == names.MARK or names.is_journal(name)
+    return name in (names.MARK, names.PRODUCERS) or names.is_journal(name)
