@@ -159,7 +159,7 @@ CLIENT_HANG_UP_S = (
 CLIENT_MARGIN_S = 2.0  # a heartbeat may be so late before its connection counts as dead
 
 # --- reading the log from Spark ---
-SPARK_FETCH_BYTES = 8 * MIB  # one request: some 40,000 messages of 200 bytes, and bounded memory
+SPARK_FETCH_BYTES = LOG_FETCH_BYTES_MAX  # one request: some 20,000 messages of 200 bytes
 SPARK_ROWS_MAX = 50_000  # of one RecordBatch: fewer than 10,000 cost throughput, more gain nothing
 SPARK_NAMES_MAX = 100  # topics named in one request: 7 KB of its first line
 SPARK_REQUEST_MS = 30_000  # silence of nsqd for so long fails a request

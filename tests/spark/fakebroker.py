@@ -139,18 +139,19 @@ def _fetch(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
     bad_from, bad_to = topic.damaged or (topic.end, topic.end)
     if bad_from <= first < bad_to:
         return _json(422, message="LOG_DAMAGED", **{"from": bad_from, "to": bad_to})
+    last = min(to, bad_from) if first < bad_from else to
     sent: list[bytes] = []
     for batch in topic.batches:
         header = decode_header(batch, 0)
-        if header.base_offset >= min(to, bad_from) or (sent and room < len(batch)):
+        if header.base_offset >= last or (sent and room < len(batch)):
             break
         if header.base_offset + header.count > first:
             sent.append(batch)
             room -= len(batch)
-    last = decode_header(sent[-1], 0)
+    final = decode_header(sent[-1], 0)
     headers = {
         "X-Penstock-Base-Offset": str(decode_header(sent[0], 0).base_offset),
-        "X-Penstock-Next-Offset": str(last.base_offset + last.count),
+        "X-Penstock-Next-Offset": str(final.base_offset + final.count),
     }
     return 200, b"".join(sent), headers
 

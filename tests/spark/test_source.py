@@ -4,64 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.kernel import Section
 
 from .fakebroker import FakeBroker
+from .queries import Stream, batch, batch_sizes
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
-
-
-def batch(spark: SparkSession, broker: FakeBroker, schema: str = "", **options: Any) -> DataFrame:
-    reader = spark.read.format("penstock").option("url", broker.url)
-    if schema:
-        reader = reader.schema(schema)
-    return reader.options(**{"subscribe": "orders", **options}).load()
-
-
-class Stream:
-    """A query that appends to Parquet; each run goes on from the checkpoint of the one before."""
-
-    def __init__(self, spark: SparkSession, broker: FakeBroker, path: Path, **options: Any):
-        self.spark, self.broker, self.path = spark, broker, path
-        self.options = {"subscribe": "orders", "startingOffsets": "earliest", **options}
-
-    def run(self) -> StreamingQuery:
-        frame = (
-            self.spark.readStream.format("penstock")
-            .schema("topic string, offset bigint, body binary")
-            .option("url", self.broker.url)
-            .options(**self.options)
-            .load()
-        )
-        query = (
-            frame.writeStream.format("parquet")
-            .option("checkpointLocation", str(self.path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(self.path / "data"))
-        )
-        query.awaitTermination(60)
-        return query
-
-    def rows(self) -> list[tuple[str, int]]:
-        frame = self.spark.read.parquet(str(self.path / "data"))
-        return sorted((row.topic, row.offset) for row in frame.collect())
-
-    def last_offsets(self) -> dict[str, Any]:
-        last = max((self.path / "checkpoint/offsets").glob("[0-9]*"), key=lambda p: int(p.name))
-        document: dict[str, Any] = json.loads(last.read_text().splitlines()[-1])
-        return document
-
-
-def batch_sizes(query: StreamingQuery) -> list[int]:
-    return [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]]
 
 
 def test_a_batch_read_has_every_message_once(spark: SparkSession, broker: FakeBroker) -> None:

@@ -1,0 +1,171 @@
+"""The readers as plain classes, without a session: what is planned, and what a task does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from penstock.errors import BrokerRefused, DataLost
+from penstock.spark.offsets import Log, Range
+from penstock.spark.options import read_options
+from penstock.spark.source import BatchReader, StreamReader, Task
+
+from .fakebroker import FakeBroker
+
+OFFSETS = pa.schema([pa.field("offset", pa.int64())])
+
+
+def batch_reader(broker: FakeBroker, **given: str) -> BatchReader:
+    options = {"url": broker.url, "subscribe": "orders", "fetchOffset.numRetries": "0", **given}
+    return BatchReader(read_options(options, streaming=False), OFFSETS)
+
+
+def stream_reader(broker: FakeBroker, **given: str) -> StreamReader:
+    options = {"url": broker.url, "subscribe": "orders", "startingOffsets": "earliest", **given}
+    return StreamReader(read_options(options, streaming=True), OFFSETS)
+
+
+def read(reader: BatchReader | StreamReader, *tasks: Any) -> list[int]:
+    return [
+        offset
+        for task in tasks
+        for piece in reader.read(task)
+        for offset in piece.column(0).to_pylist()
+    ]
+
+
+def whole(identity: str = "first", start: int = 0, end: int = 30) -> Task:
+    return Task(Range(Log("orders", identity, 0), start, end))
+
+
+def three_batches(broker: FakeBroker) -> None:
+    for _ in range(3):
+        broker.topic("orders").publish([b"x"] * 10)
+
+
+def test_a_range_is_read_in_several_requests(broker: FakeBroker) -> None:
+    three_batches(broker)
+    assert read(batch_reader(broker, fetchBytes="1"), whole(start=3, end=25)) == list(range(3, 25))
+    assert len(broker.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("hurt", "left", "reason"),
+    [
+        ("damaged", [*range(10), *range(20, 30)], "offsets 10 to 19 .* LOG_DAMAGED"),
+        ("gone", range(20, 30), "offsets 0 to 19 .* OFFSET_GONE"),
+        ("made again", [], "offsets 0 to 29 .* IDENTITY_CHANGED"),
+        ("deleted", [], "offsets 0 to 29 .* TOPIC_NOT_FOUND"),
+        ("shorter", range(10), "offsets 10 to 29 .* OFFSET_BEYOND_END"),
+        ("hole", [*range(10), *range(20, 30)], "offsets 10 to 19 are gone"),
+    ],
+)
+def test_what_a_task_does_when_data_is_lost_meanwhile(
+    broker: FakeBroker, hurt: str, left: Any, reason: str
+) -> None:
+    three_batches(broker)
+    topic = broker.topics["orders"]
+    if hurt == "damaged":
+        topic.damaged = (10, 20)
+    elif hurt == "gone":
+        topic.earliest = 20
+    elif hurt == "made again":
+        topic.identity = "second"
+    elif hurt == "deleted":
+        del broker.topics["orders"]
+    elif hurt == "shorter":
+        topic.end = 10
+        del topic.batches[1:]
+    else:
+        del topic.batches[1]
+    careless = batch_reader(broker, failOnDataLoss="false", fetchBytes="1")
+    assert read(careless, whole()) == list(left)
+    with pytest.raises(DataLost, match=reason):
+        read(batch_reader(broker, fetchBytes="1"), whole())
+
+
+def test_other_refusals_are_no_data_loss(broker: FakeBroker) -> None:
+    three_batches(broker)
+    broker.failures = 1
+    with pytest.raises(BrokerRefused, match="NOT_READY"):
+        read(batch_reader(broker, failOnDataLoss="false"), whole())
+
+
+def test_a_topic_that_is_not_there_is_named(broker: FakeBroker) -> None:
+    with pytest.raises(DataLost, match=r"orders.*no such topic"):
+        batch_reader(broker).partitions()
+    assert batch_reader(broker, failOnDataLoss="false").partitions() == []
+
+
+def test_times_are_ranges_too(broker: FakeBroker) -> None:
+    for second in (1, 2, 3):
+        broker.topic("orders").publish([b"x"] * 10, second * 1_000_000_000)
+    reader = batch_reader(broker, startingTimestamp="1500", endingTimestamp="3000")
+    assert read(reader, *reader.partitions()) == list(range(10, 20))
+
+
+def end_of(document: dict[str, Any]) -> dict[str, int]:
+    return {name: topic["partitions"]["0"] for name, topic in document["topics"].items()}
+
+
+def test_a_limit_is_kept_only_when_spark_says_so(broker: FakeBroker) -> None:
+    three_batches(broker)
+    reader = stream_reader(broker, maxOffsetsPerTrigger="7")
+    assert reader.getDefaultReadLimit() == ReadMaxRows(7)
+    start = reader.initialOffset()
+    assert end_of(start) == {"orders": 0}
+    end = reader.latestOffset(start, ReadMaxRows(7))
+    assert end_of(end) == {"orders": 7}
+    assert end_of(reader.latestOffset(start, ReadAllAvailable())) == {"orders": 30}
+    assert end_of(reader.reportLatestOffset() or {}) == {"orders": 30}
+    assert read(reader, *reader.partitions(start, end)) == list(range(7))
+
+
+def test_available_now_ends_where_it_began(broker: FakeBroker) -> None:
+    three_batches(broker)
+    reader = stream_reader(broker, subscribePattern="o.*", subscribe="")
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    three_batches(broker)
+    broker.topic("ordered").publish([b"x"])
+    assert end_of(reader.latestOffset(start, ReadAllAvailable())) == {"orders": 30}
+
+
+def test_a_new_topic_begins_at_its_earliest_offset(broker: FakeBroker) -> None:
+    reader = stream_reader(broker, startingOffsets="latest")
+    start = reader.initialOffset()
+    assert end_of(start) == {}
+    three_batches(broker)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert read(reader, *reader.partitions(start, end)) == list(range(30))
+
+
+def test_a_small_batch_waits(broker: FakeBroker) -> None:
+    reader = stream_reader(broker, minOffsetsPerTrigger="20")
+    three_batches(broker)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end_of(end) == {"orders": 30}  # the first comes at once
+    broker.topic("orders").publish([b"x"] * 19)
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    broker.topic("orders").publish([b"x"])
+    assert end_of(reader.latestOffset(end, ReadAllAvailable())) == {"orders": 50}
+    hasty = stream_reader(broker, minOffsetsPerTrigger="20", maxTriggerDelay="0s")
+    assert end_of(hasty.latestOffset(end, ReadAllAvailable())) == {"orders": 50}
+
+
+def test_a_topic_made_again_is_read_anew_when_loss_is_allowed(broker: FakeBroker) -> None:
+    three_batches(broker)
+    start = stream_reader(broker).latestOffset(
+        stream_reader(broker).initialOffset(), ReadAllAvailable()
+    )
+    del broker.topics["orders"]
+    broker.topic("orders", "second").publish([b"x"] * 4)
+    with pytest.raises(DataLost, match="deleted and made again"):
+        stream_reader(broker).latestOffset(start, ReadAllAvailable())
+    reader = stream_reader(broker, failOnDataLoss="false")
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert read(reader, *reader.partitions(start, end)) == [0, 1, 2, 3]

@@ -1,0 +1,120 @@
+"""The client and the source over a real nsqd: what the fake broker says must be what it says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.errors import BrokerRefused
+from penstock.kernel import decode_columns
+from penstock.spark.brokerapi import BrokerApi, TopicSpans
+
+from .queries import Stream, batch, batch_sizes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+DURABLE_S_MAX = 20.0
+
+
+class Nsqd:
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.daemon.http_port}"
+
+    def publish(self, topic: str, bodies: list[bytes]) -> TopicSpans:
+        """Where the topic is, as soon as all of it can be read."""
+        before = self.spans(topic)
+        self.daemon.post(f"/mpub?topic={topic}", b"\n".join(bodies))
+        wanted = (before.partitions[0].end if before else 0) + len(bodies)
+        deadline_s = time.monotonic() + DURABLE_S_MAX
+        while (now := self.spans(topic)) is None or now.partitions[0].end < wanted:
+            assert time.monotonic() < deadline_s, now
+            time.sleep(0.01)
+        return now
+
+    def spans(self, topic: str) -> TopicSpans | None:
+        with BrokerApi(self.url) as api:
+            return api.positions([topic]).topics.get(topic)
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
+    with Daemon(tmp_path / "nsqd") as daemon:
+        yield Nsqd(daemon)
+
+
+def bodies(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def test_the_client_and_nsqd_agree(nsqd: Nsqd) -> None:
+    before_ms = time.time_ns() // 1_000_000 - 60_000
+    there = nsqd.publish("orders", bodies(10))
+    with BrokerApi(nsqd.url) as api:
+        assert api.positions(["nothing"]).missing == ("nothing",)
+        assert list(api.positions(pattern="ord.*").topics) == ["orders"]
+        fetched = api.fetch("orders", 0, there.identity, 3, 7)
+        assert fetched.base_offset <= 3
+        assert fetched.next_offset >= 7
+        columns = decode_columns(fetched.data)
+        assert columns.count == fetched.next_offset - fetched.base_offset
+        assert api.offset_at("orders", 0, before_ms) == 0
+        assert api.offset_at("orders", 0, before_ms + 3_600_000) == 10
+
+
+@pytest.mark.parametrize(
+    ("topic", "identity", "offset", "status", "code"),
+    [
+        ("nothing", "", 0, 404, "TOPIC_NOT_FOUND"),
+        ("orders", "another", 0, 409, "IDENTITY_CHANGED"),
+        ("orders", "", 11, 416, "OFFSET_BEYOND_END"),
+    ],
+)
+def test_nsqd_refuses_as_the_source_expects(
+    nsqd: Nsqd, topic: str, identity: str, offset: int, status: int, code: str
+) -> None:
+    there = nsqd.publish("orders", bodies(10))
+    with BrokerApi(nsqd.url) as api, pytest.raises(BrokerRefused) as caught:
+        api.fetch(topic, 0, identity or there.identity, offset, offset + 1)
+    assert (caught.value.status, caught.value.code) == (status, code)
+
+
+@pytest.mark.spark
+def test_a_table_has_every_message_once(spark: SparkSession, nsqd: Nsqd) -> None:
+    for _ in range(3):
+        nsqd.publish("orders", bodies(1000))
+    frame = batch(spark, nsqd, minPartitions="2", fetchBytes="4096")
+    rows = frame.orderBy("offset").collect()
+    assert [row.offset for row in rows] == list(range(3000))
+    assert [bytes(row.body) for row in rows] == bodies(1000) * 3
+    assert len({row.id for row in rows}) == 3000
+    assert {(row.topic, row.partition, row.attempts) for row in rows} == {("orders", 0, 0)}
+
+
+@pytest.mark.spark
+def test_a_stream_goes_on_after_nsqd_was_killed(
+    spark: SparkSession, nsqd: Nsqd, tmp_path: Path
+) -> None:
+    """Rate limit, kill and restart of nsqd, restart of the query, and then a topic made again."""
+    nsqd.publish("orders", bodies(250))
+    stream = Stream(spark, nsqd, tmp_path / "stream", maxOffsetsPerTrigger="100")
+    assert batch_sizes(stream.run()) == [100, 100, 50]
+    nsqd.daemon.kill()
+    nsqd.daemon.start()
+    nsqd.publish("orders", bodies(20))
+    assert batch_sizes(stream.run()) == [20]
+    assert stream.rows() == [("orders", offset) for offset in range(270)]
+    nsqd.daemon.post("/topic/delete?topic=orders")
+    nsqd.publish("orders", bodies(300))
+    with pytest.raises(Exception, match="deleted and made again"):
+        stream.run()
