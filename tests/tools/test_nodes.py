@@ -141,3 +141,10 @@ def test_both_kinds_of_address_are_refused() -> None:
 def test_no_lookupd_answers() -> None:
     with pytest.raises(NodeFailed, match="no answer"):
         addresses(None, ["127.0.0.1:1"])
+
+
+def test_a_password_is_refused_and_not_repeated() -> None:
+    with pytest.raises(NodeFailed) as caught:
+        Node("http://user:hidden@127.0.0.1:1")
+    assert "not supported" in str(caught.value)
+    assert "hidden" not in str(caught.value)

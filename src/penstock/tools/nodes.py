@@ -87,6 +87,9 @@ def _connection(address: str, timeout: float) -> http.client.HTTPConnection:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise NodeFailed(address, "is neither http://host:port nor https://host:port")
+        if "@" in parts.netloc:  # it would stand in every message about the node
+            host = parts.netloc.rpartition("@")[2]
+            raise NodeFailed(host, "a URL with a user and a password is not supported")
         if parts.scheme == "https":
             return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout)
         return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
