@@ -76,6 +76,15 @@ def test_a_batch_larger_than_what_is_left_waits_for_the_next_fetch(start: Start)
     assert run(read.fetch(0, 3, EVERYTHING)).next_offset == 3
 
 
+def test_others_have_a_turn_after_each_block(start: Start) -> None:
+    world = start()
+    for _ in range(8):
+        world.publish("news", bytes(limits.READ_BLOCK_BYTES // 2 + 1))
+    pieces = list(reader(world).fetch(0, 8, EVERYTHING))
+    assert len(pieces) == 8  # two such batches do not fit into a block
+    assert len(list(reader(world).find_value(Section.TRACE, 1))) == 8
+
+
 def test_at_the_end_there_is_nothing_and_beyond_it_an_error(start: Start) -> None:
     read = reader(published(start))
     assert run(read.fetch(10, EVERYTHING, EVERYTHING)) == Range(10, 10, [])

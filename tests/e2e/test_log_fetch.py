@@ -146,8 +146,8 @@ def publish_s(writer: Api, count: int) -> float:
 
 
 def test_a_reader_in_a_loop_costs_publishing_little(api: Callable[..., Callable[[], Api]]) -> None:
-    """The bound is generous: machines are busy. Were a fetch to hold the loop for all that it
-    reads, it would be broken by far."""
+    """The bound is generous: machines are busy. That a fetch goes in turns and is bounded is shown
+    without a clock in tests/broker/test_reading.py and tests/nsqd/test_routes_log.py."""
     connect = api()
     writer, reader = connect(), connect()
     pack = b"\n".join([b"y" * 1000] * 1000)

@@ -53,7 +53,7 @@ def test_positions(nsqd: Running) -> None:
 @pytest.mark.parametrize(
     ("query", "names"),
     [
-        ("", ["other", "t", "t2"]),
+        ("?pattern=.*[rt2]", ["other", "t", "t2"]),
         ("?pattern=t.*", ["t", "t2"]),
         ("?pattern=t", ["t"]),
         ("?pattern=t%7Coth", ["t"]),
@@ -63,6 +63,12 @@ def test_positions(nsqd: Running) -> None:
 )
 def test_which_topics(nsqd: Running, query: str, names: list[str]) -> None:
     assert list(ask(nsqd, f"/log/positions{query}")[1]["topics"]) == names
+
+
+def test_all_topics(nsqd: Running) -> None:
+    found = list(ask(nsqd, "/log/positions")[1]["topics"])
+    assert {"other", "t", "t2"} <= set(found)
+    assert found == sorted(found)
 
 
 def fetched(answer: Answer) -> tuple[int, str, str, int]:
@@ -83,6 +89,15 @@ def test_fetch(nsqd: Running) -> None:
     assert fetched(nsqd.request("GET", f"{target}&from=0&bytes_max=1")) == (200, "0", "1", 1)
     assert fetched(nsqd.request("GET", f"{target}&from=1&to=2")) == (200, "1", "2", 1)
     assert fetched(nsqd.request("GET", f"{target}&from=3")) == (200, "3", "3", 0)
+
+
+def test_no_fetch_is_larger_than_the_bound(nsqd: Running) -> None:
+    for _ in range(6):
+        assert nsqd.request("POST", "/pub?topic=large", bytes(limits.MIB)).status == 200
+    for bytes_max, bound in [("", limits.LOG_FETCH_BYTES), ("1" + "0" * 15, 4 * limits.MIB)]:
+        target = f"/log/fetch?topic=large&from=0&bytes_max={bytes_max}"
+        body = nsqd.request("GET", target).body
+        assert bound - 2 * limits.MIB < len(body) <= max(bound, limits.MIB + 80)
 
 
 REFUSED = [
