@@ -238,3 +238,20 @@ def test_what_was_given_up_comes_again(start: Start) -> None:
     consumer.channel.seek(0)
     (again,) = consumer.take()
     assert (again.id, again.attempts, again.body) == (first.id, 1, b"poison")
+
+
+def test_what_was_redriven_to_another_channel_comes_too(start: Start) -> None:
+    world = start()
+    consumer, other = world.consumer("news", "a", rdy=1), world.consumer("news", "b")
+    consumer.channel.configure({"max_attempts": 1})
+    world.publish("news", b"poison")
+    other.finish(*other.take())
+    consumer.requeue(*consumer.take())
+    world.turns()
+    counts: list[int] = []
+    world.broker.redrive(consumer.channel, 0, lambda count, error: counts.append(count))
+    world.turns()
+    assert counts == [1]
+    assert other.take() == []
+    other.channel.seek(0)
+    assert bodies(other.take()) == [b"poison", b"poison"]
