@@ -63,6 +63,8 @@ def test_the_client_and_nsqd_agree(nsqd: Nsqd) -> None:
     with BrokerApi(nsqd.url) as api:
         assert api.positions(["nothing"]).missing == ("nothing",)
         assert list(api.positions(pattern="ord.*").topics) == ["orders"]
+        shown = api.message("orders", 3)
+        assert (shown["topic"], shown["partition"], shown["offset"]) == ("orders", 0, 3)
         fetched = api.fetch("orders", 0, there.identity, 3, 7)
         assert fetched.base_offset <= 3
         assert fetched.next_offset >= 7

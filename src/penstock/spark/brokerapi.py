@@ -22,7 +22,8 @@ from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
 
 _NOT_READY = (502, 503, 504)
-_JSON = {"Content-Type": "application/json"}
+_JSON = "application/json"
+_BINARY = "application/octet-stream"
 _PAUSE_S_MAX = 5.0
 
 
@@ -149,6 +150,11 @@ class BrokerApi:
         ]
         return int(self._json("GET", "/log/offset", query)["offset"])
 
+    def message(self, topic: str, offset: int, partition: int = 0) -> dict[str, Any]:
+        """One message, as nsqd shows it to people."""
+        query = [("topic", topic), ("partition", str(partition)), ("offset", str(offset))]
+        return self._json("GET", "/message/get", query)
+
     # --- the write side ---
 
     def stage(self, topic: str, stage: str, batches: bytes, partition: int = 0) -> dict[str, Any]:
@@ -217,7 +223,9 @@ class BrokerApi:
 
     def _exchange(self, method: str, target: str, body: bytes) -> _Answer:
         connection = self._connection = self._connection or self._connect()
-        headers = {"Accept": "application/vnd.nsq; version=1.0", **(_JSON if body else {})}
+        headers = {"Accept": "application/vnd.nsq; version=1.0"}
+        if body:
+            headers["Content-Type"] = _JSON if body.startswith(b"{") else _BINARY
         connection.request(method, target, body or None, headers)
         response = connection.getresponse()
         return _Answer(response.status, response.read(), response.headers)
