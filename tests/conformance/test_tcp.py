@@ -24,7 +24,7 @@ from .script import HERE, Case, Expected, encode, expected, read_table
 
 TABLE = read_table(HERE / "tcp.toml")
 IDENTIFIED = TABLE.identified | {"version": __version__}
-PIECES_BYTES_MAX = 400  # longer ones are not sent byte by byte
+PIECES_MAX = 400  # a longer case comes in larger pieces
 NUMBERS = itertools.count()
 LOCKED = "locked"  # the daemon that wants TLS
 PROBED = {
@@ -110,8 +110,8 @@ class Play:
     def say(self, piece_bytes: int) -> None:
         data = encode(self.case.say, self.names)
         step = piece_bytes or len(data) or 1
-        if len(data) > PIECES_BYTES_MAX * step:  # long ones: as many pieces as that
-            step = -(-len(data) // PIECES_BYTES_MAX)
+        if len(data) > PIECES_MAX * step:  # long ones: as many pieces as that
+            step = -(-len(data) // PIECES_MAX)
         with contextlib.suppress(ConnectionError):  # hung up on before the last byte
             for start in range(0, len(data), step):
                 self.client.send(data[start : start + step])
