@@ -33,7 +33,6 @@ class FakeBroker:
         self.failures = 0  # so many requests are answered with 503
         self.hangups = 0  # so many connections are closed without an answer
         self.requests: list[tuple[str, str, dict[str, list[str]]]] = []
-        self.posted: list[bytes] = []
         self.answers: dict[str, dict[str, Any]] = {}
         broker = self
 
@@ -85,7 +84,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         query = parse_qs(parts.query)
         broker.requests.append((self.command, parts.path, query))
         if body:
-            broker.posted.append(body)
         if broker.hangups:
             broker.hangups -= 1
             self.close_connection = True

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
 from penstock.kernel import decode_bodies
-from penstock.spark.brokerapi import BrokerApi, Span, Stage
+from penstock.spark.brokerapi import BrokerApi, Span
 
 from .fakebroker import FakeBroker
 
@@ -71,23 +69,6 @@ def test_what_may_be_repeated_is(broker: FakeBroker, failures: int, hangups: int
     broker.failures, broker.hangups = failures, hangups
     with BrokerApi(broker.url, retries=1, retry_ms=1) as api, pytest.raises(FetchFailed):
         api.positions()
-
-
-def test_an_upload_is_not_repeated_and_a_commit_is(broker: FakeBroker) -> None:
-    broker.answers["/stage"] = {"stage": "s", "messages": 1, "bytes": 9}
-    broker.answers["/stage/commit"] = {"committed": True, "repeated": False, "messages": 1}
-    broker.answers["/stage/last"] = {"version": None}
-    with BrokerApi(broker.url, retry_ms=1) as api:
-        assert api.stage("orders", "s", b"batch")["messages"] == 1
-        assert api.last_version("app") is None
-        broker.hangups = 1
-        with pytest.raises(FetchFailed):
-            api.stage("orders", "s", b"batch")
-        broker.hangups = 1
-        assert api.commit_stages("app", 7, [Stage("orders", "s")])["committed"]
-    assert broker.requests[-1] == ("POST", "/stage/commit", {"app": ["app"], "version": ["7"]})
-    stages = json.loads(broker.posted[-1])["stages"]
-    assert stages == [{"topic": "orders", "partition": 0, "stage": "s"}]
 
 
 def test_nobody_there_is_said_with_the_address() -> None:

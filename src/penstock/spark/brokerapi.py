@@ -1,10 +1,9 @@
-"""nsqd's HTTP API for readers and writers of the log, called synchronously.
+"""nsqd's HTTP API for readers of the log, called synchronously.
 
 Spark's workers and pipelines have no event loop, so this is `http.client` on one connection that is
-kept alive. An instance belongs to one thread. What may be sent twice without harm (every read, and
-the commit and abort of stages, which nsqd recognises) is tried again a bounded number of times
-when the connection breaks or nsqd is not ready; the pause doubles each time. An upload of a stage
-is not: its caller takes a new stage name and starts over.
+kept alive. An instance belongs to one thread. A read may be sent twice without harm: it is tried
+again a bounded number of times when the connection breaks or nsqd is not ready; the pause doubles
+each time.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import http.client
 import json
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode, urlsplit
@@ -22,8 +21,6 @@ from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
 
 _NOT_READY = (502, 503, 504)
-_JSON = "application/json"
-_BINARY = "application/octet-stream"
 _PAUSE_S_MAX = 5.0
 
 
@@ -50,12 +47,6 @@ class Fetched(NamedTuple):
     data: bytes
     base_offset: int
     next_offset: int
-
-
-class Stage(NamedTuple):
-    topic: str
-    stage: str
-    partition: int = 0
 
 
 class _Answer(NamedTuple):
@@ -111,7 +102,7 @@ class BrokerApi:
         return Positions(found, tuple(name for part in parts for name in part.missing))
 
     def _positions(self, query: list[tuple[str, str]]) -> Positions:
-        document = self._json("GET", "/log/positions", query)
+        document = self._json("/log/positions", query)
         found = {name: _spans(entry) for name, entry in sorted(document["topics"].items())}
         return Positions(found, tuple(document.get("missing", ())))
 
@@ -134,7 +125,7 @@ class BrokerApi:
             ("to", str(to_offset)),
             ("bytes_max", str(bytes_max)),
         ]
-        answer = self._request("GET", "/log/fetch", query)
+        answer = self._request("/log/fetch", query)
         base = answer.headers.get("X-Penstock-Base-Offset")
         following = answer.headers.get("X-Penstock-Next-Offset")
         if base is None or following is None:
@@ -148,46 +139,21 @@ class BrokerApi:
             ("partition", str(partition)),
             ("timestamp_ms", str(timestamp_ms)),
         ]
-        return int(self._json("GET", "/log/offset", query)["offset"])
+        return int(self._json("/log/offset", query)["offset"])
 
     def message(self, topic: str, offset: int, partition: int = 0) -> dict[str, Any]:
         """One message, as nsqd shows it to people."""
         query = [("topic", topic), ("partition", str(partition)), ("offset", str(offset))]
-        return self._json("GET", "/message/get", query)
-
-    # --- the write side ---
-
-    def stage(self, topic: str, stage: str, batches: bytes, partition: int = 0) -> dict[str, Any]:
-        """Upload raw batches, which nobody sees until they are committed."""
-        query = [("topic", topic), ("stage", stage), ("partition", str(partition))]
-        return self._json("POST", "/stage", query, batches, repeatable=False)
-
-    def commit_stages(self, app: str, version: int, stages: Sequence[Stage]) -> dict[str, Any]:
-        """Append them all, once: the same (app, version) again changes nothing."""
-        body = json.dumps({"stages": [stage._asdict() for stage in stages]}).encode()
-        query = [("app", app), ("version", str(version))]
-        return self._json("POST", "/stage/commit", query, body)
-
-    def abort_stages(self, stages: Sequence[Stage]) -> dict[str, Any]:
-        body = json.dumps({"stages": [stage._asdict() for stage in stages]}).encode()
-        return self._json("POST", "/stage/abort", [], body)
-
-    def last_version(self, app: str) -> int | None:
-        """The last version that this application has committed."""
-        version = self._json("GET", "/stage/last", [("app", app)])["version"]
-        return None if version is None else int(version)
+        return self._json("/message/get", query)
 
     # --- one request ---
 
     def _json(
         self,
-        method: str,
         path: str,
         query: list[tuple[str, str]],
-        body: bytes = b"",
-        repeatable: bool = True,
     ) -> dict[str, Any]:
-        answer = self._request(method, path, query, body, repeatable)
+        answer = self._request(path, query)
         document = _document(answer.body)
         if document is None and answer.body:
             raise FetchFailed(self._public(path), "the answer is no JSON object", answer.status)
@@ -195,18 +161,15 @@ class BrokerApi:
 
     def _request(
         self,
-        method: str,
         path: str,
         query: list[tuple[str, str]],
-        body: bytes = b"",
-        repeatable: bool = True,
     ) -> _Answer:
         """The answer of a 200, tried as often as it may be."""
         target = f"{self._address.path}{path}?{urlencode(query)}"
         pause_s = self._retry_s
-        for left in range(self._retries if repeatable else 0, -1, -1):
+        for left in range(self._retries, -1, -1):
             try:
-                answer = self._exchange(method, target, body)
+                answer = self._exchange(target)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 if left == 0:
@@ -221,12 +184,9 @@ class BrokerApi:
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
         raise FetchFailed(self._public(path), "a negative number of retries")
 
-    def _exchange(self, method: str, target: str, body: bytes) -> _Answer:
+    def _exchange(self, target: str) -> _Answer:
         connection = self._connection = self._connection or self._connect()
-        headers = {"Accept": "application/vnd.nsq; version=1.0"}
-        if body:
-            headers["Content-Type"] = _JSON if body.startswith(b"{") else _BINARY
-        connection.request(method, target, body or None, headers)
+        connection.request("GET", target, None, {"Accept": "application/vnd.nsq; version=1.0"})
         response = connection.getresponse()
         return _Answer(response.status, response.read(), response.headers)
 
