@@ -11,7 +11,7 @@ import pytest
 
 from penstock import limits
 from penstock.errors import FetchFailed
-from penstock.net.fetch import Fetcher, gather_json, public
+from penstock.net.fetch import Fetcher, gather_json, public, without_password
 
 MS = limits.MS
 OK_JSON = b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}'
@@ -206,6 +206,22 @@ def test_an_endless_redirect_shows_no_secret() -> None:
 
     head = b"HTTP/1.1 302 Found\r\nLocation: /x?token=s3cret\r\nContent-Length: 0\r\n\r\n"
     check(*[head] * 20, test=test)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://u:secret@h:1/auth?a=b@c", "http://u:***@h:1/auth?a=b@c"),
+        (
+            "nsqd\0--auth-http-address=https://u:s%40t@h\0x",
+            "nsqd\0--auth-http-address=https://u:***@h\0x",
+        ),
+        ("http://u@h and h:4151", "http://u@h and h:4151"),
+        ("http://h:80/a:b@c", "http://h:80/a:b@c"),
+    ],
+)
+def test_passwords_are_not_shown(text: str, shown: str) -> None:
+    assert without_password(text) == shown
 
 
 @pytest.mark.parametrize(

@@ -73,17 +73,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Nothing is printed."""
 
     def do_GET(self) -> None:
-        self._answer(b"")
-
-    def do_POST(self) -> None:
-        self._answer(self.rfile.read(int(self.headers.get("Content-Length", 0))))
-
-    def _answer(self, body: bytes) -> None:
         broker = self.server_broker
         parts = urlsplit(self.path)
         query = parse_qs(parts.query)
         broker.requests.append((self.command, parts.path, query))
-        if body:
         if broker.hangups:
             broker.hangups -= 1
             self.close_connection = True

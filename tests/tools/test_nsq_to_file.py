@@ -110,14 +110,22 @@ def test_kill_9_loses_nothing(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fails_ends_it(daemon: Daemon, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "fail.box.day.log").mkdir(parents=True)  # where the file is to be
     publish(daemon, "fail", [b"x"])
-    (tmp_path / "out").write_text("a file where a directory is wanted")
-    with Utility(
-        "nsq_to_file", "--topic=fail", *flags(daemon, tmp_path / "out"), cwd=tmp_path
-    ) as archiver:
+    with Utility("nsq_to_file", "--topic=fail", *flags(daemon, out), cwd=tmp_path) as archiver:
         assert archiver.wait() == 1
-        assert "out" in archiver.err.splitlines()[-1]
+        assert "fail.box.day.log" in archiver.err.splitlines()[-1]
     assert not is_done(daemon, "fail", "c")
+
+
+def test_a_directory_that_cannot_be_is_told_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").write_text("a file where a directory is wanted")
+    command = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", f"--output-dir={tmp_path}/out"]
+    assert main(command) == 1
+    assert f"--output-dir {tmp_path}/out: cannot be made" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,9 @@ def settle_options(options: Options, changes: Mapping[str, Any]) -> Options:
     for name, least, most in _RANGES:
         if name in known and not least <= getattr(settled, name) <= most:
             raise ConfigError(name, getattr(settled, name), f"must be from {least} to {most}")
+    if not isinstance(settled.auth_secret, str):
+        kind = type(settled.auth_secret).__name__
+        raise ConfigError("auth_secret", f"a {kind}", "must be a str")
     if settled.snappy and settled.deflate:
         raise ConfigError("snappy", True, "nsqd refuses snappy and deflate together")
     return settled

@@ -44,6 +44,7 @@ from penstock.net.api import (
     at_once,
     text_response,
 )
+from penstock.net.fetch import without_password
 from penstock.net.http import Request, Response
 from penstock.net.query import parse_query
 
@@ -65,7 +66,7 @@ def table() -> dict[str, Route]:
     text = {
         "/debug/pprof": lambda _: _INDEX,
         "/debug/pprof/": lambda _: _INDEX,
-        "/debug/pprof/cmdline": lambda _: "\0".join(sys.orig_argv),
+        "/debug/pprof/cmdline": lambda _: without_password("\0".join(sys.orig_argv)),
         "/debug/pprof/goroutine": lambda _: tasks_report() + stacks_report(),
         "/debug/pprof/threadcreate": lambda _: threads_report(),
         "/debug/pprof/block": lambda _: "Python has no profile of blocking.\n",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -151,6 +152,14 @@ class Fetcher:
                 ),
             )
         return self._session
+
+
+_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]*@")
+
+
+def without_password(text: str) -> str:
+    """`text`, which may hold URLs, as anybody may see it."""
+    return _PASSWORD.sub(r"\1:***@", text)
 
 
 def public(url: str) -> str:

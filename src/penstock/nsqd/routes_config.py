@@ -15,6 +15,7 @@ from penstock.command import logs
 from penstock.command.flags import LOG_LEVELS
 from penstock.errors import ConfigError
 from penstock.net.api import GET_PUT, Answer, HttpError, Route, json_response, text_response
+from penstock.net.fetch import without_password
 from penstock.net.http import Request, Response
 from penstock.net.listener import parse_address
 from penstock.nsqd.ground import Ground
@@ -47,6 +48,7 @@ class _Config:
             "tls_required": lambda value: _TLS_REQUIRED[value],
             "tls_min_version": lambda value: _TLS_VERSIONS[value],
             "statsd_prefix": self._prefix,
+            "auth_http_addresses": lambda value: [without_password(one) for one in value],
             "e2e_processing_latency_percentiles": lambda value: sorted(value, reverse=True),
         }
         self._setters: dict[str, Callable[[bytes], Any]] = {

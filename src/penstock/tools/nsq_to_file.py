@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import signal
 import socket
@@ -23,7 +24,7 @@ from penstock.client import Consumer, Message
 from penstock.command.flags import Flag, Kind
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
-from penstock.tools.archive_file import ArchiveFile, Layout
+from penstock.tools.archive_file import DIRECTORY_MODE, ArchiveFile, Layout
 from penstock.tools.client_options import consumer_changes
 from penstock.tools.utility import (
     CONNECT_TIMEOUT,
@@ -104,12 +105,27 @@ def _check(values: Values) -> None:
     if values["gzip"] and not 1 <= values["gzip_level"] <= 9:
         raise WrongUse(f"--gzip-level {values['gzip_level']}: must be 1 to 9")
     values["layout"] = _layout(values)
+    _need_directories(values["layout"])
     values["changes"] = {
         "user_agent": user_agent(PROGRAM),
         "max_in_flight": values["max_in_flight"],
         "auto_touch": True,  # a message may wait longer for its sync than its timeout
         **consumer_changes(values["consumer_opt"]),
     }
+
+
+def _need_directories(layout: Layout) -> None:
+    """They are made when they are not there; what can't be written is told now, not at the first
+    message."""
+    for flag, path in (("output-dir", layout.output_dir), ("work-dir", layout.work_dir)):
+        if path is None:
+            continue
+        try:
+            path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        except OSError as error:
+            raise WrongUse(f"--{flag} {path}: cannot be made: {error.strerror}") from error
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise WrongUse(f"--{flag} {path}: cannot be written to")
 
 
 def _layout(values: Values) -> Layout:
