@@ -1,0 +1,105 @@
+"""SQL functions that read ids: Spark's own expressions, so no Python runs for a row.
+
+A message id is 16 hex digits (`ids/guid.py` has the layout), a unique id 32 with an IPv4 address in
+it, or 56 with IPv6 (`ids/unique.py`). Each function is NULL for what is no such id.
+
+| function | of | gives |
+|---|---|---|
+| `guid_time(id)` | message id | TIMESTAMP: the start of its tick, about a millisecond long |
+| `guid_node(id)` | message id | INT: the node that gave it out |
+| `guid_sequence(id)` | message id | INT: its number in the tick |
+| `unique_time(id, as_of)` | unique id | TIMESTAMP: as a reader sees it at `as_of` |
+| `unique_ip(id)` | unique id | STRING: IPv6 in full |
+| `unique_pid(id)` | unique id | INT: low 16 bits of the process id |
+
+A unique id has no month in it: `unique_time` takes the one of `as_of` (the message's own timestamp is
+a good choice), or the one before when that would lie behind it, in the session's time zone, which
+has to be the maker's.
+
+`register_functions(spark)` makes them known to SQL and to `F.expr`. They are temporary functions of
+that session.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock import limits
+from penstock.ids import guid
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_GUID = "regexp_like(id, '^[0-9a-fA-F]{16}$')"
+_GUID_NUMBER = "cast(conv(id, 16, 10) as bigint)"
+_UNIQUE = "regexp_like(id, '^([0-9a-fA-F]{32}|[0-9a-fA-F]{56})$')"
+# Ids end alike whatever the address: pid 4, hash 8, time 8, counter 4 digits.
+_IP_DIGITS = "length(id) - 24"
+_SPAN_MS = "cast(conv(substr(id, -12, 8), 16, 10) as bigint)"
+_MONTH = "date_trunc('MONTH', as_of)"
+
+
+def _tick_micros(number: str) -> str:
+    """A tick is 2**20 ns: times 16384, divided by 15.625, without a fraction in between."""
+    tick = f"(shiftright({number}, {guid.TICK_SHIFT}) + {guid.TICK_EPOCH}L)"
+    return f"({tick} * 131072L) div 125L"
+
+
+def _quads() -> str:
+    parts = [f"cast(conv(substr(id, {1 + 2 * n}, 2), 16, 10) as string)" for n in range(4)]
+    return f"concat_ws('.', {', '.join(parts)})"
+
+
+def _groups() -> str:
+    return f"concat_ws(':', {', '.join(f'lower(substr(id, {1 + 4 * n}, 4))' for n in range(8))})"
+
+
+def _span_after(month: str) -> str:
+    return f"timestampadd(MILLISECOND, {_SPAN_MS}, {month})"
+
+
+# name: (parameters, type, expression)
+FUNCTIONS: dict[str, tuple[str, str, str]] = {
+    "guid_time": (
+        "id STRING",
+        "TIMESTAMP",
+        f"CASE WHEN {_GUID} THEN timestamp_micros({_tick_micros(_GUID_NUMBER)}) END",
+    ),
+    "guid_node": (
+        "id STRING",
+        "INT",
+        f"CASE WHEN {_GUID} THEN cast(shiftright({_GUID_NUMBER}, {guid.SEQUENCE_BITS}) "
+        f"& {limits.NODE_ID_MAX} as int) END",
+    ),
+    "guid_sequence": (
+        "id STRING",
+        "INT",
+        f"CASE WHEN {_GUID} THEN cast({_GUID_NUMBER} & {guid.SEQUENCES_PER_TICK - 1} as int) END",
+    ),
+    "unique_time": (
+        "id STRING, as_of TIMESTAMP",
+        "TIMESTAMP",
+        f"CASE WHEN NOT {_UNIQUE} THEN NULL "
+        f"WHEN {_span_after(_MONTH)} < as_of THEN {_span_after(_MONTH)} "
+        f"ELSE {_span_after(f'timestampadd(MONTH, -1, {_MONTH})')} END",
+    ),
+    "unique_ip": (
+        "id STRING",
+        "STRING",
+        f"CASE WHEN NOT {_UNIQUE} THEN NULL WHEN {_IP_DIGITS} = 8 THEN {_quads()} "
+        f"ELSE {_groups()} END",
+    ),
+    "unique_pid": (
+        "id STRING",
+        "INT",
+        f"CASE WHEN {_UNIQUE} THEN cast(conv(substr(id, -24, 4), 16, 10) as int) END",
+    ),
+}
+
+
+def register_functions(spark: SparkSession) -> None:
+    for name, (parameters, kind, expression) in FUNCTIONS.items():
+        spark.sql(
+            f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({parameters}) RETURNS {kind} "
+            f"RETURN {expression}"
+        )
