@@ -9,7 +9,16 @@ import pytest
 
 from penstock.kernel import load
 
-from .world import World
+from .world import LIVE, World
+
+
+@pytest.fixture(autouse=True)
+def no_engine_is_left() -> Iterator[None]:
+    """A world that was "killed" in mid-step is never closed; its descriptors must be."""
+    yield
+    for world in LIVE:
+        world.engine.close()
+    LIVE.clear()
 
 
 @pytest.fixture(scope="session", params=["pure", "compiled"])

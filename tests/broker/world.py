@@ -136,6 +136,9 @@ def messages(data: bytes) -> Iterator[Message]:
         position += 4 + size
 
 
+LIVE: list[World] = []  # of the present test: each engine has descriptors
+
+
 class World:
     def __init__(
         self,
@@ -155,6 +158,7 @@ class World:
         self.options = BrokerOptions(**{"disk_free_bytes_min": 0, **options})
         self.threads = Threads()
         self.engine = kernel.Engine(1 << 20, 5 << 20, 2500)
+        LIVE.append(self)
         self.broker = Broker(self.engine, self.disk, path, self.options, self.clock, self.threads)
         self.events: list[tuple[Any, ...]] = []  # other than NEED
         self.changes: list[tuple[str, str, str]] = []

@@ -136,7 +136,9 @@ class Play:
                 for _ in range(2):  # whatever came before has been read by then
                     self.other.command("IDENTIFY", b"{}")
                     self.other.ok()
-                assert not select.select([self.client.socket], [], [], 0.005)[0]
+                poll = select.poll()
+                poll.register(self.client.socket, select.POLLIN)
+                assert not poll.poll(5)
 
 
 def heard(frame: Frame | None) -> Expected | None:

@@ -32,7 +32,9 @@ def functions(spark: SparkSession) -> SparkSession:
 
 
 def ask(spark: SparkSession, ids: list[str], expression: str) -> list[Any]:
-    frame = spark.createDataFrame([(number, id) for number, id in enumerate(ids)], "n int, id string")
+    frame = spark.createDataFrame(
+        [(number, id) for number, id in enumerate(ids)], "n int, id string"
+    )
     frame.createOrReplaceTempView("ids")
     return [row[0] for row in spark.sql(f"SELECT {expression} FROM ids ORDER BY n").collect()]
 
@@ -74,5 +76,7 @@ def test_what_is_no_id_is_null(functions: SparkSession) -> None:
 
 
 def test_no_python_runs_for_a_row(functions: SparkSession) -> None:
-    plan = functions.sql("EXPLAIN SELECT guid_time(string(id)), unique_ip(string(id)) FROM range(9)")
+    plan = functions.sql(
+        "EXPLAIN SELECT guid_time(string(id)), unique_ip(string(id)) FROM range(9)"
+    )
     assert "Python" not in plan.collect()[0][0]

@@ -12,9 +12,9 @@ it, or 56 with IPv6 (`ids/unique.py`). Each function is NULL for what is no such
 | `unique_ip(id)` | unique id | STRING: IPv6 in full |
 | `unique_pid(id)` | unique id | INT: low 16 bits of the process id |
 
-A unique id has no month in it: `unique_time` takes the one of `as_of` (the message's own timestamp is
-a good choice), or the one before when that would lie behind it, in the session's time zone, which
-has to be the maker's.
+A unique id has no month in it: `unique_time` takes the one of `as_of` (the message's own timestamp
+is a good choice), or the one before when that would lie behind it, in the session's time zone,
+which has to be the maker's.
 
 `register_functions(spark)` makes them known to SQL and to `F.expr`. They are temporary functions of
 that session.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
 from penstock.spark import register
+from penstock.spark.functions import register_functions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +54,7 @@ def java_version(said: str) -> int | None:
 def open_session(
     app_name: str, master: str = "local[*]", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session of this process, with the data source registered."""
+    """The session of this process, with the data source and the SQL functions registered."""
     require_java()
     for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(variable, sys.executable)
@@ -64,4 +65,5 @@ def open_session(
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     register(spark)
+    register_functions(spark)
     return spark
