@@ -12,6 +12,7 @@ PenstockError
 │   ├── OffsetGone       retention has removed it
 │   └── OffsetBeyondEnd  it is not there yet
 ├── StreamBroken         a compressed stream breaks the rules of its format
+├── TraceBroken          a message of `_trace` that holds no events
 ├── NameInvalid          a topic or channel name
 ├── NotFound             no such topic or channel
 ├── FetchFailed          an outgoing HTTP request: names the URL without its query
@@ -108,6 +109,12 @@ class StreamBroken(PenstockError, ValueError):
     def __init__(self, form: str, reason: str) -> None:
         super().__init__(f"{form} stream: {reason}")
         self.form = form
+        self.reason = reason
+
+
+class TraceBroken(PenstockError, ValueError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"no body of trace events: {reason}")
         self.reason = reason
 
 

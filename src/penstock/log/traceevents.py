@@ -1,0 +1,245 @@
+"""The events of the internal topic `_trace`: how a message body of it is laid out.
+
+A body is one chunk of what happened in a daemon, oldest first. It opens with a table of the names
+that occur in it (topics, channels, clients); then come events of 48 bytes each, which name them by
+number. docs/formats.md has the bytes.
+
+    header 16 | name lengths u16 x names | names, UTF-8, end to end | zeros up to 8 | events
+
+So an event costs a store of fixed size where it happens, and a reader takes a column of a whole
+chunk as one strided view, with no object for an event: `decode_columns` for tables, `decode` for
+people, `find` for one message among many.
+
+What the columns of an event mean:
+
+- `time_ns`: the wall clock. Of `published`: the time of the batch, which is the message's own
+  timestamp but for dead letters and replays.
+- `message_id`, `offset`: of the message in its topic's log. `count` is 1, but where a whole range
+  [offset, offset + count) of a channel met the same fate at once (`skipped`, `emptied`): then
+  `message_id` is 0, and readers match by topic, channel, partition and offset.
+- `trace_id`: 0 when the message has none.
+- `channel`: none for what happens to the topic itself, which is `published`.
+- `attempts`: deliveries so far, this one included.
+- `client`: the consumer, or the publisher of `published`; none when nobody did it.
+
+An event of a kind that this version does not know is an error of the whole body: a number without
+a name would be counted as something else.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import TraceBroken
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+TOPIC = "_trace"  # where the bodies are
+MAGIC = 0x31545350  # "PST1"
+VERSION = 1
+EVENT_BYTES = 48
+NAMES_MAX = 0xFFFF  # number 0 is "none"
+NAME_BYTES_MAX = 512  # clients choose their own; what is longer is cut
+_HEAD = struct.Struct("<IHHII")  # magic, version, bytes of an event, names, events
+_EVENT = struct.Struct("<qQqQIHHHHHBx")
+
+
+class Kind(IntEnum):
+    """What happened. `label` is the name in tables and on screens."""
+
+    PUBLISHED = 1  # stored as safe as the topic asks
+    SENT = 2
+    FINISHED = 3
+    REQUEUED = 4  # by its consumer, whatever the delay
+    TIMED_OUT = 5
+    TOUCHED = 6
+    DELAYED = 7  # begins a wait: published with one, or requeued with one
+    RELEASED = 8  # the wait is over
+    DEAD_LETTERED = 9  # stored in the dead-letter topic, done here
+    SKIPPED = 10  # never to be sent: damaged, too old, or dropped by an ephemeral channel
+    FILTERED = 11  # by the sample rate of a consumer; done here
+    DISCONNECTED = 12  # its consumer left; it comes again when its time is up
+    EMPTIED = 13  # by an operator: emptied, or the cursor was set
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+_KINDS = frozenset(map(int, Kind))
+KIND_LABELS: tuple[str, ...] = ("", *(kind.label for kind in Kind))  # by number
+
+
+class Event(NamedTuple):
+    kind: Kind
+    time_ns: int
+    topic: str
+    channel: str | None
+    partition: int
+    offset: int
+    message_id: int
+    attempts: int = 0
+    client: str | None = None
+    trace_id: int = 0
+    count: int = 1  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+
+
+class EventColumns(NamedTuple):
+    """One body, column by column. Each column is a view into the body, strided and not copied:
+    numpy.asarray takes it as it stands. Names are numbers into `names`, whose first is ""."""
+
+    names: list[str]
+    time_ns: memoryview  # i64
+    message_id: memoryview  # u64
+    offset: memoryview  # i64
+    trace_id: memoryview  # u64, 0: none
+    count: memoryview  # type: ignore[assignment]  # u32
+    topic: memoryview  # u16, into names
+    channel: memoryview  # u16, 0: none
+    client: memoryview  # u16, 0: none
+    attempts: memoryview  # u16
+    partition: memoryview  # u16
+    kind: memoryview  # u8, a Kind and a place in KIND_LABELS
+
+    @property
+    def rows(self) -> int:
+        return len(self.kind)
+
+
+def encode(events: Iterable[Event]) -> bytes:
+    """One body. The daemon's own bodies come from `encode_records`; this is for tools and tests."""
+    numbers: dict[str, int] = {}
+
+    def number(name: str | None) -> int:
+        return numbers.setdefault(name, len(numbers) + 1) if name else 0
+
+    records = b"".join(
+        _EVENT.pack(
+            event.time_ns,
+            event.message_id,
+            event.offset,
+            event.trace_id,
+            event.count,
+            number(event.topic),
+            number(event.channel),
+            number(event.client),
+            event.attempts,
+            event.partition,
+            event.kind,
+        )
+        for event in events
+    )
+    return encode_records(list(numbers), records)
+
+
+def encode_records(names: Sequence[str], records: Buffer) -> bytes:
+    """A body of events that are laid out already; name 1 is the first of `names`."""
+    texts = [name.encode("utf-8", "replace")[:NAME_BYTES_MAX] for name in names]
+    body = memoryview(records)
+    if len(texts) > NAMES_MAX or len(body) % EVENT_BYTES:
+        raise ValueError(f"{len(texts)} names and {len(body)} bytes of events make no body")
+    head = _HEAD.pack(MAGIC, VERSION, EVENT_BYTES, len(texts), len(body) // EVENT_BYTES)
+    lengths = struct.pack(f"<{len(texts)}H", *map(len, texts))
+    table = b"".join([head, lengths, *texts])
+    return b"".join([table, bytes(-len(table) % 8), body])
+
+
+def _open(body: Buffer) -> tuple[list[str], memoryview]:
+    """The names and the events. Raises TraceBroken."""
+    data = memoryview(body).cast("B")
+    if len(data) < _HEAD.size:
+        raise TraceBroken(f"{len(data)} bytes are too few")
+    magic, version, event_bytes, name_count, event_count = _HEAD.unpack_from(data, 0)
+    if magic != MAGIC:
+        raise TraceBroken(f"it begins with {bytes(data[:4])!r}")
+    if version != VERSION or event_bytes != EVENT_BYTES:
+        raise TraceBroken(f"version {version}, events of {event_bytes} bytes")
+    position = _HEAD.size + 2 * name_count
+    if name_count > NAMES_MAX or position > len(data):
+        raise TraceBroken(f"{name_count} names do not fit it")
+    names = [""]
+    for length in struct.unpack_from(f"<{name_count}H", data, _HEAD.size):
+        names.append(bytes(data[position : position + length]).decode("utf-8", "replace"))
+        position += length
+    position += -position % 8
+    if len(data) != position + event_count * EVENT_BYTES:
+        raise TraceBroken(f"{event_count} events do not fill its {len(data)} bytes")
+    return names, data[position:]
+
+
+def decode_columns(body: Buffer) -> EventColumns:
+    """Raises TraceBroken."""
+    names, events = _open(body)
+    halves = events.cast("H")
+    columns = EventColumns(
+        names,
+        events.cast("q")[0::6],
+        events.cast("Q")[1::6],
+        events.cast("q")[2::6],
+        events.cast("Q")[3::6],
+        events.cast("I")[8::12],
+        halves[18::24],
+        halves[19::24],
+        halves[20::24],
+        halves[21::24],
+        halves[22::24],
+        events[46::EVENT_BYTES],
+    )
+    kinds = bytes(columns.kind)
+    numbers = bytes(columns.topic) + bytes(columns.channel) + bytes(columns.client)
+    unknown = set(kinds) - _KINDS
+    if unknown:
+        raise TraceBroken(f"events of kind {min(unknown)}, which is not known")
+    if numbers and max(memoryview(numbers).cast("H")) >= len(names):
+        raise TraceBroken("an event names what is not in the table")
+    return columns
+
+
+def decode(body: Buffer) -> list[Event]:
+    """Raises TraceBroken."""
+    columns = decode_columns(body)
+    return [_event(columns, index) for index in range(columns.rows)]
+
+
+def _event(columns: EventColumns, index: int) -> Event:
+    names = columns.names
+    return Event(
+        Kind(columns.kind[index]),
+        columns.time_ns[index],
+        names[columns.topic[index]],
+        names[columns.channel[index]] or None,
+        columns.partition[index],
+        columns.offset[index],
+        columns.message_id[index],
+        columns.attempts[index],
+        names[columns.client[index]] or None,
+        columns.trace_id[index],
+        columns.count[index],
+    )
+
+
+def find(body: Buffer, message_id: int = 0, trace_id: int = 0) -> Iterator[Event]:
+    """The events of one message, or of all with one trace id (0: not asked for), and none else.
+    A search for bytes, so what does not hold them costs next to nothing. Ranges without an id are
+    not among them. Raises TraceBroken."""
+    data = body if isinstance(body, bytes) else bytes(body)
+    wanted = [struct.pack("<Q", number) for number in (message_id, trace_id) if number]
+    if any(one in data for one in wanted):
+        columns = decode_columns(data)
+        for index in range(columns.rows):
+            is_it = message_id and columns.message_id[index] == message_id
+            if is_it or (trace_id and columns.trace_id[index] == trace_id):
+                yield _event(columns, index)
+
+
+def ranges(body: Buffer) -> Iterator[Event]:
+    """The events about a whole range of offsets. Raises TraceBroken."""
+    columns = decode_columns(body)
+    ids = columns.message_id
+    for index, count in enumerate(columns.count):
+        if count != 1 or ids[index] == 0:
+            yield _event(columns, index)
