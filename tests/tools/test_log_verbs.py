@@ -11,6 +11,7 @@ from penstock.kernel import encode_batch
 from penstock.log.disk import OsDisk
 from penstock.log.partition import PartitionLog
 from penstock.log.sealed import seal
+from penstock.log.traceevents import Event, Kind, encode
 from penstock.tools.log import log_main
 
 NOW_NS = 1_790_000_000 * 10**9
@@ -51,6 +52,24 @@ def test_dump_shows_messages(directory: Path, capsys: pytest.CaptureFixture[str]
         "b'orders",
         "3'",
     ]
+
+
+def test_trace_events_are_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A body that holds none is shown as it is."""
+    event = Event(Kind.SENT, 9, "orders", "mail", 0, 7, 0xABC, 1, "c2")
+    log = PartitionLog.create(OsDisk(), tmp_path / "topics" / "_trace" / "0")
+    data = encode_batch([encode([event]), b"no events"], 0, FIRST_ID, NOW_NS, log.synced_end)
+    log.write([data], len(data), 0, 2, FIRST_ID, FIRST_ID + 1, NOW_NS)
+    log.close()
+    (tmp_path / "node.json").write_bytes(seal(b'{"version": 1}'))
+    assert log_main(["dump", str(tmp_path), "--bodies", "--json"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["events"][0] == event._asdict() | {"kind": "sent", "message_id": f"{0xABC:016x}"}
+    assert second["body"] == "no events"
+    assert log_main(["dump", str(tmp_path), "--bodies"]) == 0
+    text = capsys.readouterr().out
+    assert "kind=sent  time_ns=9  topic=orders  channel=mail" in text
+    assert "b'no events'" in text
 
 
 def test_dump_as_json(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

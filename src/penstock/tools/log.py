@@ -11,12 +11,15 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from penstock.errors import TraceBroken
 from penstock.log.disk import OsDisk
 from penstock.log.dump import Row, dump_file, dump_partition
 from penstock.log.inspect import Found, NothingThere, find
+from penstock.log.traceevents import TOPIC, Event, decode
 from penstock.log.verify import Finding, PartitionSummary, Report, verify
 
 SOUND, FOUND, USAGE = 0, 1, 2
@@ -130,9 +133,22 @@ def _dump(arguments: argparse.Namespace, found: Found) -> int:
             print(f"{topic}/{partition}")
         for row in itertools.islice(rows, arguments.count):
             found_hole |= "hole" in row or "problem" in row or row.get("sound") is False
+            if topic == TOPIC and arguments.bodies and "body" in row:
+                _show_events(row)
             named = {"topic": topic, "partition": partition, **row} if topic else row
             print(_row_json(named, arguments) if arguments.json else _row_text(row, arguments))
     return FOUND if found_hole else SOUND
+
+
+def _show_events(row: Row) -> None:
+    """In place of the body that holds them."""
+    with suppress(TraceBroken):  # then people see its bytes
+        row["events"] = [_event_json(event) for event in decode(row["body"])]
+        del row["body"]
+
+
+def _event_json(event: Event) -> dict[str, Any]:
+    return event._asdict() | {"kind": event.kind.label, "message_id": f"{event.message_id:016x}"}
 
 
 def _row_json(row: Row, arguments: argparse.Namespace) -> str:
@@ -145,15 +161,22 @@ def _row_json(row: Row, arguments: argparse.Namespace) -> str:
 
 
 def _row_text(row: Row, arguments: argparse.Namespace) -> str:
-    if "body" not in row:
+    if "size" not in row:
         return "  ".join(f"{name}={value}" for name, value in row.items())
-    common = ("offset", "id", "timestamp_ns", "batch", "position", "size", "body")
+    common = ("offset", "id", "timestamp_ns", "batch", "position", "size", "body", "events")
     extra = "".join(f"  {name}={value!r}" for name, value in row.items() if name not in common)
-    body = f"  {row['body']!r}" if arguments.bodies else ""
+    body = f"  {row.get('body', b'')!r}" if arguments.bodies else ""
+    if "events" in row:
+        body = "".join(f"\n{'':>14}{_event_text(event)}" for event in row["events"])
     return (
         f"{row['offset']:>12}  {row['id']}  {_time_text(row['timestamp_ns'])}  "
         f"{row['size']:>8}{extra}{body}"
     )
+
+
+def _event_text(event: dict[str, Any]) -> str:
+    shown = {name: value for name, value in event.items() if value is not None}
+    return "  ".join(f"{name}={value}" for name, value in shown.items())
 
 
 def _time_text(timestamp_ns: int) -> str:
