@@ -24,6 +24,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("nsqd", "nsqlookupd", "nsqadmin"),
     ("client",),
     ("spark",),
+    ("pipelines",),
     ("sim", "bench"),
     ("tools",),
 )

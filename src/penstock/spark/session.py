@@ -54,13 +54,15 @@ def java_version(said: str) -> int | None:
 def open_session(
     app_name: str, master: str = "local[*]", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session of this process, with the data source and the SQL functions registered."""
+    """The session of this process, with the data source and the SQL functions registered. Without
+    a master it is the one that spark-submit was given."""
     require_java()
     for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(variable, sys.executable)
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(app_name).master(master)
+    builder = SparkSession.builder.appName(app_name)
+    builder = builder.master(master) if master else builder
     for name, value in {"spark.sql.session.timeZone": "UTC", **(settings or {})}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.tools import nodes, terminal
+from penstock.command import terminal
+from penstock.tools import nodes
 from penstock.tools.topic import confirm
 from penstock.tools.verbs import DONE, FAILED, print_json, run_verb
 

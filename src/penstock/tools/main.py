@@ -54,6 +54,9 @@ VERBS = {
         "migrate_main",
         "take the data of an official nsqd over, or write it back",
     ),
+    "pipeline": VerbEntry(
+        "penstock.tools.pipeline", "pipeline_main", "archive and more on Spark: run, list"
+    ),
     "bench": VerbEntry(
         "penstock.bench.main", "bench_main", "measure this build against its budgets and a peer"
     ),

@@ -22,12 +22,12 @@ from penstock import limits
 from penstock.broker.takeover import Report, Takeover, count
 from penstock.broker.topicbuild import BuildSettings, Progress
 from penstock.broker.writeback import WriteBack, WriteBackReport
+from penstock.command import terminal
 from penstock.errors import ConfigError, StorageError
 from penstock.ids.guid import check_node_id, default_node_id
 from penstock.log.disk import OsDisk, lock_directory
 from penstock.log.diskqueue import FILE_BYTES_MAX
 from penstock.log.diskrecords import SPANS_SHOWN_MAX
-from penstock.tools import terminal
 from penstock.tools.verbs import DONE, FAILED, USAGE, print_json, run_verb
 
 

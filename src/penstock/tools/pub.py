@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from penstock import limits
+from penstock.command import terminal
 from penstock.command.durations import parse_duration
 from penstock.errors import PenstockError
-from penstock.tools import nodes, terminal
+from penstock.tools import nodes
 from penstock.tools.verbs import DONE, print_json, run_verb
 
 BATCH_MESSAGES = 1000

@@ -8,8 +8,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.command import terminal
 from penstock.errors import PenstockError
-from penstock.tools import nodes, terminal
+from penstock.tools import nodes
 from penstock.tools.verbs import DONE, FAILED, print_json, run_verb
 
 Row = dict[str, Any]

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.client import Consumer, Message
+from penstock.command import terminal
 from penstock.command.run import loop_factory
 from penstock.errors import PenstockError
-from penstock.tools import terminal
 from penstock.tools.nodes import from_environment
 from penstock.tools.verbs import DONE, print_json, run_verb
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 
 from penstock import limits
 from penstock.client import Producer
+from penstock.command import terminal
 from penstock.command.flags import Flag, Kind
 from penstock.errors import PenstockError
-from penstock.tools import terminal
 from penstock.tools.client_options import producer_changes
 from penstock.tools.utility import (
     LOG_LEVEL,

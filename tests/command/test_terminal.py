@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from penstock.tools.terminal import Progress, painted, short, span, table
+from penstock.command.terminal import Progress, painted, short, span, table
 
 
 class Tty(io.StringIO):
@@ -59,7 +59,7 @@ def test_progress_is_silent_in_a_pipe() -> None:
 
 def test_progress_says_how_far_and_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100.0, 102.0, 102.05])
-    monkeypatch.setattr("penstock.tools.terminal.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("penstock.command.terminal.time.monotonic", lambda: next(clock))
     stream = Tty()
     progress = Progress("read", 400, stream)
     progress.show(100)

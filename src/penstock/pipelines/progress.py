@@ -1,0 +1,148 @@
+"""How far a pipeline is: for a person who watches, for a log file, or for a program.
+
+On a terminal one line on stderr is written anew; elsewhere a plain line now and then; with
+`--json` each report is a JSON object on a line of stdout, and nothing else is there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, TextIO
+
+from penstock.command.terminal import is_watched, short, span
+from penstock.pipelines.settings import Settings
+
+_WATCHED_EVERY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """None is what nobody knows."""
+
+    rows: int  # of this run so far
+    rows_per_second: float = 0.0
+    total: int | None = None  # rows that this run will have done
+    lag_rows: int | None = None  # what the log has and the target has not
+    lag_seconds: float | None = None  # the target has everything up to so long ago
+    left_seconds: float | None = None  # until it is done, or has caught up
+    what: str = ""  # what it is at, when rows alone do not say it
+
+    def line(self) -> str:
+        parts = [self.what] if self.what else []
+        of = f" of {self.total:,}" if self.total is not None else ""
+        parts.append(f"{self.rows:,}{of} rows")
+        parts.append(f"{short(self.rows_per_second)} rows/s")
+        if self.lag_rows is not None:
+            parts.append(f"{self.lag_rows:,} behind" if self.lag_rows else "up to date")
+        if self.lag_seconds is not None:
+            parts.append(f"lag {self.lag_seconds:.1f} s")
+        if self.left_seconds is not None:
+            parts.append(f"{span(self.left_seconds)} left")
+        return ", ".join(parts)
+
+
+class Progress:
+    """`json_stream` gets objects, `stream` gets words; at most one of them is used for reports."""
+
+    def __init__(
+        self,
+        name: str,
+        report_every_s: float = 10.0,
+        stream: TextIO | None = None,
+        json_stream: TextIO | None = None,
+    ) -> None:
+        self._name = name
+        self._stream = stream or sys.stderr
+        self._json = json_stream
+        self._watched = is_watched(self._stream) and json_stream is None
+        self._every_s = _WATCHED_EVERY_S if self._watched else report_every_s
+        self._shown_s = -1e9
+        self._drawn = False  # a line on the terminal is not ended yet
+        self._pending: Report | None = None
+        self._stop = threading.Event()
+        self.last: Report | None = None
+
+    # --- the end ---
+
+    @property
+    def stopping(self) -> bool:
+        """Somebody wants an orderly end."""
+        return self._stop.is_set()
+
+    def ask_to_stop(self) -> None:
+        self._stop.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep, but not beyond the wish for an end. True when there is one."""
+        return self._stop.wait(seconds)
+
+    # --- words ---
+
+    def report(self, report: Report, final: bool = False) -> None:
+        """Shown when it is time to; the last one of a run always is."""
+        self.last = report
+        now_s = time.monotonic()
+        if final or now_s - self._shown_s >= self._every_s:
+            self._shown_s = now_s
+            self._pending = None
+            self._show(report)
+        else:
+            self._pending = report
+
+    def say(self, text: str) -> None:
+        """Something that happened: a line of its own."""
+        if self._json is not None:
+            self._write_json({"event": text})
+        else:
+            self._write_line(text)
+
+    def fail(self, line: str) -> None:
+        if self._json is not None:
+            self._write_json({"error": line})
+        self._clear()
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+    def end(self) -> None:
+        """The last report is shown, and the line on the terminal ended."""
+        if self._pending is not None:
+            self.report(self._pending, final=True)
+        if self._drawn:
+            self._stream.write("\n")
+            self._stream.flush()
+            self._drawn = False
+
+    def _show(self, report: Report) -> None:
+        if self._json is not None:
+            self._write_json(asdict(report))
+        elif self._watched:
+            self._stream.write(f"\r\x1b[K{self._name}: {report.line()}")
+            self._stream.flush()
+            self._drawn = True
+        else:
+            self._write_line(report.line())
+
+    def _write_json(self, document: dict[str, Any]) -> None:
+        row = {"pipeline": self._name, "time": round(time.time(), 3), **document}
+        if self._json is not None:
+            self._json.write(json.dumps(row, ensure_ascii=False) + "\n")
+            self._json.flush()
+
+    def _write_line(self, text: str) -> None:
+        self._clear()
+        self._stream.write(f"{self._name}: {text}\n")
+        self._stream.flush()
+
+    def _clear(self) -> None:
+        if self._drawn:
+            self._stream.write("\r\x1b[K")
+            self._drawn = False
+
+
+def progress_for(name: str, settings: Settings) -> Progress:
+    json_stream = sys.stdout if settings.flag("json") else None
+    return Progress(name, settings.seconds("report-every"), json_stream=json_stream)

@@ -1,0 +1,26 @@
+"""Which pipelines there are, each loaded only when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from penstock.errors import ConfigError, NotFound
+
+if TYPE_CHECKING:
+    from penstock.pipelines.frame import Pipeline
+
+# By name: the module that has it as `PIPELINE`.
+PIPELINES: dict[str, str] = {}
+
+
+def load(name: str) -> Pipeline:
+    """The `PIPELINE` of that module."""
+    if name not in PIPELINES:
+        raise NotFound("pipeline", name)
+    try:
+        found: Pipeline = import_module(PIPELINES[name]).PIPELINE
+    except ModuleNotFoundError as error:
+        rule = 'Spark is not installed: pip install "penstock[spark]"'
+        raise ConfigError("pipeline", name, f"{rule} ({error})") from error
+    return found

@@ -1,0 +1,277 @@
+"""The settings of a pipeline: one table for the command line, the environment and the TOML file.
+
+The first place that has a value wins: command line, environment (`PENSTOCK_ARCHIVE_TABLE`), the
+pipeline's table in the file (`[archive]`), the top of the file (common settings only), default.
+
+A file may hold several pipelines, each in a table of its own name. A table with another name says
+which pipeline it is for (`pipeline = "archive"`), and is run by that name. The table `[conf]` holds
+settings of Spark itself. A key that nobody knows is an error that names it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock import limits
+from penstock.command.flags import (
+    Flag,
+    Kind,
+    UsageError,
+    parse_command_line,
+    value_from_text,
+    value_from_toml,
+)
+from penstock.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "PENSTOCK_"
+PIPELINE_KEY = "pipeline"
+CONF_TABLE = "conf"
+
+
+@dataclass(frozen=True)
+class Setting(Flag):
+    """A flag with its rule."""
+
+    required: bool = False
+    least: int | None = None  # of numbers; of durations in nanoseconds
+    most: int | None = None
+
+    def check(self, value: Any) -> None:
+        """ConfigError when the value breaks the rule."""
+        if self.required and value in ("", ()):
+            raise ConfigError(self.name, value, f"it is needed: {self.help}")
+        if isinstance(value, int) and not isinstance(value, bool):
+            low, high = self.least, self.most
+            if (low is not None and value < low) or (high is not None and value > high):
+                raise ConfigError(self.name, self._shown(value), self._bounds())
+
+    def _shown(self, value: int) -> object:
+        return f"{value / limits.SECOND:g}s" if self.kind is Kind.DURATION else value
+
+    def _bounds(self) -> str:
+        low = "" if self.least is None else f"{self._shown(self.least)} at least"
+        high = "" if self.most is None else f"{self._shown(self.most)} at most"
+        return ", ".join(part for part in (low, high) if part)
+
+
+COMMON: tuple[Setting, ...] = (
+    Setting("config", Kind.STRING, "", "a TOML file with settings"),
+    Setting("url", Kind.STRING, "http://127.0.0.1:4151", "nsqd's HTTP address"),
+    Setting("ca-file", Kind.STRING, "", "authorities for https; the system's otherwise"),
+    Setting(
+        "master",
+        Kind.STRING,
+        "",
+        "where Spark runs: local[*] is in this process (the default, unless spark-submit says)",
+    ),
+    Setting("conf", Kind.REPEATED, (), "a setting of Spark, as spark.executor.memory=2g"),
+    Setting(
+        "spark-log",
+        Kind.STRING,
+        "error",
+        "what Spark itself may say",
+        choices=("off", "error", "warn", "info"),
+    ),
+    Setting("json", Kind.BOOL, False, "progress as JSON on stdout, one report a line"),
+    Setting(
+        "report-every",
+        Kind.DURATION,
+        10 * limits.SECOND,
+        "time between reports, where no terminal watches",
+        least=limits.SECOND // 10,
+    ),
+)
+
+
+class Settings:
+    """Values by the name of the setting, each asked for by its kind."""
+
+    def __init__(self, values: Mapping[str, Any], explicit: Iterable[str] = ()) -> None:
+        self._values = dict(values)
+        self.explicit = frozenset(explicit)  # what somebody has set
+
+    def text(self, name: str) -> str:
+        return str(self._of(name, str))
+
+    def number(self, name: str) -> int:
+        return int(self._of(name, int))
+
+    def flag(self, name: str) -> bool:
+        return bool(self._of(name, bool))
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        return tuple(self._of(name, tuple))
+
+    def seconds(self, name: str) -> float:
+        """Of a duration."""
+        return float(self._of(name, int)) / limits.SECOND
+
+    def _of(self, name: str, kind: type) -> Any:
+        value = self._values[name]
+        if not isinstance(value, kind):
+            raise TypeError(f"the setting {name} is a {type(value).__name__}")
+        return value
+
+    @property
+    def conf(self) -> dict[str, str]:
+        """Spark's own settings."""
+        pairs = (text.partition("=") for text in self.texts("conf"))
+        return {name.strip(): value for name, _, value in pairs}
+
+
+def resolve(
+    name: str,
+    table: Sequence[Setting],
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    document: Mapping[str, Any],
+) -> Settings:
+    """UsageError, HelpWanted and ConfigError as the flags of daemons have it. `name` is that of
+    the pipeline, or of its table in the file."""
+    settings = (*COMMON, *table)
+    places = (
+        parse_command_line(settings, arguments),
+        _from_environment(name, settings, environment),
+        _from_table(name, settings, document.get(name, {})),
+        _from_table("", COMMON, {k: v for k, v in document.items() if not isinstance(v, dict)}),
+    )
+    values: dict[str, Any] = {}
+    explicit: set[str] = set()
+    for setting in settings:
+        found = [place[setting.name] for place in places if setting.name in place]
+        values[setting.name] = found[0] if found else setting.default
+        explicit |= {setting.name} if found else set()
+    values["conf"] = (*_conf(document), *values["conf"])  # of two the later one counts
+    _check_conf(values["conf"])
+    for setting in settings:
+        setting.check(values[setting.name])
+    return Settings(values, explicit)
+
+
+def defaults(table: Sequence[Setting], **changed: Any) -> Settings:
+    """For calls from Python: `table_path` is the setting `table-path`."""
+    given = {name.replace("_", "-"): value for name, value in changed.items()}
+    settings = (*COMMON, *table)
+    unknown = set(given) - {setting.name for setting in settings}
+    if unknown:
+        raise ConfigError("setting", ", ".join(sorted(unknown)), _known(settings))
+    values = {setting.name: given.get(setting.name, setting.default) for setting in settings}
+    for setting in settings:
+        setting.check(values[setting.name])
+    return Settings(values, given)
+
+
+def _check_conf(conf: Iterable[str]) -> None:
+    for text in conf:
+        if not text.partition("=")[1] or not text.partition("=")[0].strip():
+            raise UsageError(f'invalid value "{text}" for flag -conf: as spark.executor.memory=2g')
+
+
+def _conf(document: Mapping[str, Any]) -> tuple[str, ...]:
+    table = document.get(CONF_TABLE, {})
+    return tuple(f"{name}={_conf_text(name, value)}" for name, value in table.items())
+
+
+def _conf_text(name: str, value: Any) -> str:
+    if isinstance(value, dict | list):
+        rule = 'a text, with the name in quotes: "spark.executor.memory" = "2g"'
+        raise ConfigError(f"conf.{name}", value, rule)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# --- the environment ---
+
+
+def variable(name: str, setting: Flag) -> str:
+    return f"{ENVIRONMENT_PREFIX}{name}_{setting.file_key}".upper().replace("-", "_")
+
+
+def _from_environment(
+    name: str, settings: Sequence[Setting], environment: Mapping[str, str]
+) -> dict[str, Any]:
+    values = {}
+    for setting in settings:
+        text = environment.get(variable(name, setting))
+        if text is not None:
+            try:
+                values[setting.name] = value_from_text(setting, text)
+            except ValueError as error:
+                raise ConfigError(variable(name, setting), text, str(error)) from error
+    return values
+
+
+# --- the file ---
+
+
+class Chosen(NamedTuple):
+    """Which pipeline a name stands for, and the file that said so."""
+
+    pipeline: str
+    document: dict[str, Any]
+
+
+def config_path(name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Where the file is: it has to be read before the rest of the line can be understood, because
+    it may say which pipeline the name is for."""
+    path = environment.get(variable(name, COMMON[0]), "")
+    words = list(arguments)
+    for position, word in enumerate(words):
+        flag, equals, text = word.lstrip("-").partition("=")
+        if word.startswith("-") and flag == "config":
+            following = words[position + 1] if position + 1 < len(words) else ""
+            path = text if equals else following
+    return path
+
+
+def read_document(path: str) -> dict[str, Any]:
+    if not path:
+        return {}
+    try:
+        return tomllib.loads(Path(path).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError("config", path, f"failed to load the file: {error}") from error
+
+
+def choose(name: str, document: dict[str, Any], pipelines: Iterable[str]) -> Chosen:
+    """UsageError when the name is neither a pipeline nor a table of the file."""
+    known = tuple(pipelines)
+    for table, content in document.items():
+        if isinstance(content, dict) and table != CONF_TABLE:
+            _pipeline_of(table, content, known)
+    if name in known or isinstance(document.get(name), dict):
+        return Chosen(_pipeline_of(name, document.get(name, {}), known), document)
+    raise UsageError(f"no such pipeline: {name}; there are {', '.join(known)}")
+
+
+def _pipeline_of(table: str, content: Mapping[str, Any], known: Sequence[str]) -> str:
+    pipeline = content.get(PIPELINE_KEY, table)
+    if pipeline not in known or (table in known and pipeline != table):
+        rule = f"a table is named after a pipeline ({', '.join(known)}), or has the key pipeline"
+        raise ConfigError("table", f"[{table}]", rule)
+    return str(pipeline)
+
+
+def _from_table(
+    table: str, settings: Sequence[Setting], content: Mapping[str, Any]
+) -> dict[str, Any]:
+    by_key = {setting.file_key: setting for setting in settings if setting.name != "config"}
+    values = {}
+    for key, value in content.items():
+        where = f"{table}.{key}" if table else key
+        if key == PIPELINE_KEY and table:
+            continue
+        if key not in by_key:
+            raise ConfigError(where, value, _known(by_key.values()))
+        try:
+            values[by_key[key].name] = value_from_toml(by_key[key], value)
+        except ValueError as error:
+            raise ConfigError(where, value, str(error)) from error
+    return values
+
+
+def _known(settings: Iterable[Setting]) -> str:
+    return "the keys are " + ", ".join(setting.file_key for setting in settings)

@@ -1,0 +1,133 @@
+"""A streaming query from its start to its end: reports, an orderly stop, errors.
+
+Spark says what a batch did when it is done. How far behind the query is follows from two offsets in
+that: where the batch ended, and where the logs ended when it was planned.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipelines.progress import Progress, Report
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_POLL_S = 0.2
+_STOP_S_MAX = 60.0  # a batch that takes longer is stopped in its middle, which is safe
+_RATE_OVER_S = 10.0
+
+
+def follow(query: StreamingQuery, progress: Progress) -> None:
+    """Until the query ends by itself, or by an orderly stop. Its error is raised."""
+    watch = Watch()
+    while query.isActive:
+        if progress.wait(_POLL_S):
+            _finish_batch(query, watch, progress)
+            query.stop()
+            break
+        _take(query, watch, progress)
+    _take(query, watch, progress)
+    error = query.exception()
+    if error is not None and not progress.stopping:
+        raise error
+    progress.report(watch.report(time.time()), final=True)
+
+
+def _take(query: StreamingQuery, watch: Watch, progress: Progress) -> None:
+    last = query.lastProgress
+    if last is not None and watch.is_news(last):
+        for batch in query.recentProgress:
+            watch.take(batch)
+    if watch.batches or last is not None:
+        progress.report(watch.report(time.time()))
+
+
+def _finish_batch(query: StreamingQuery, watch: Watch, progress: Progress) -> None:
+    """Wait until the batch at hand is done: the query rests, or another one has begun."""
+    progress.say("stopping after this batch")
+    deadline_s = time.monotonic() + _STOP_S_MAX
+    before = watch.batches
+    while query.isActive and query.status["isTriggerActive"] and watch.batches == before:
+        if time.monotonic() > deadline_s:
+            break
+        time.sleep(_POLL_S / 4)
+        _take(query, watch, progress)
+
+
+class Watch:
+    """Sums of what the batches said. Times are seconds since 1970, as Spark gives them."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.rows = 0
+        self._seen = ""  # when the last batch that was counted began
+        self._recent: deque[tuple[float, float, int]] = deque()  # (begin, seconds, rows)
+        self._level_s: float | None = None  # the target has all that was there at this time
+        self._lag: int | None = None
+
+    def is_news(self, batch: Any) -> bool:
+        return str(batch["timestamp"]) > self._seen
+
+    def take(self, batch: Any) -> None:
+        """A `StreamingQueryProgress`, of a batch or of an idle trigger."""
+        if not self.is_news(batch):
+            return
+        self._seen = str(batch["timestamp"])
+        began_s = datetime.fromisoformat(self._seen).timestamp()
+        rows = int(batch["numInputRows"])
+        self._lag = lag_rows(batch["sources"])
+        if self._lag == 0:
+            self._level_s = began_s
+        if rows:
+            self.batches += 1
+            self.rows += rows
+            self._recent.append((began_s, batch["durationMs"]["triggerExecution"] / 1000, rows))
+        while len(self._recent) > 1 and began_s - self._recent[0][0] > _RATE_OVER_S:
+            self._recent.popleft()
+
+    def report(self, now_s: float) -> Report:
+        rate = self._rate()
+        left = self._lag / rate if self._lag and rate else None
+        return Report(
+            rows=self.rows,
+            rows_per_second=round(rate, 1),
+            lag_rows=self._lag,
+            lag_seconds=None if self._level_s is None else round(max(now_s - self._level_s, 0), 2),
+            left_seconds=None if left is None else round(left, 1),
+        )
+
+    def _rate(self) -> float:
+        """Rows a second over the last batches, pauses between them included."""
+        if not self._recent:
+            return 0.0
+        last_s, took_s, _ = self._recent[-1]
+        seconds = last_s + took_s - self._recent[0][0]
+        return sum(rows for _, _, rows in self._recent) / max(seconds, 1e-3)
+
+
+def lag_rows(sources: list[Any]) -> int | None:
+    """Rows that the logs had when the batch was planned, and that no batch has read yet."""
+    found = None
+    for source in sources:
+        end, latest = _positions(source["endOffset"]), _positions(source["latestOffset"])
+        if latest is not None and end is not None:
+            behind = sum(max(0, at - end.get(log, 0)) for log, at in latest.items())
+            found = (found or 0) + behind
+    return found
+
+
+def _positions(offset: Any) -> dict[tuple[str, str], int] | None:
+    """Offsets of the source "penstock" by (topic, partition); None for those of other sources."""
+    document = json.loads(offset) if isinstance(offset, str) and offset else offset
+    if not isinstance(document, dict) or not isinstance(document.get("topics"), dict):
+        return None
+    return {
+        (topic, partition): int(at)
+        for topic, entry in document["topics"].items()
+        for partition, at in entry["partitions"].items()
+    }

@@ -1,0 +1,44 @@
+"""One Spark session for the whole run: starting one costs more than the tests that use it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.spark.session import open_session, require_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.streaming.numRecentProgressUpdates": "1000",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    try:
+        require_java()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    settings = {**SETTINGS, "spark.sql.warehouse.dir": warehouse}
+    session = open_session("penstock tests", "local[2]", settings)
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

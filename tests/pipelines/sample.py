@@ -1,0 +1,46 @@
+"""A pipeline for the tests of the frame: it needs no broker, and fails when it is told to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock import limits
+from penstock.command.flags import Kind
+from penstock.errors import ConfigError, DataLost
+from penstock.pipelines.frame import Pipeline
+from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.settings import Setting, Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "sample"
+MODULE = "pipelines.sample"
+
+
+def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
+    if settings.text("mood") == "bad":
+        raise DataLost("orders", 0, "offsets 3 to 4 are gone")
+    rows = session.range(settings.number("rows")).count()
+    progress.report(Report(rows), final=True)
+    return 0
+
+
+def check(settings: Settings) -> None:
+    if settings.number("rows") == 13:
+        raise ConfigError("rows", 13, "it brings bad luck")
+
+
+PIPELINE = Pipeline(
+    NAME,
+    "count to some number",
+    (
+        Setting("topics", Kind.STRINGS, (), "topics to look at", required=True),
+        Setting("rows", Kind.INT, 10, "how far to count", least=1, most=1000),
+        Setting("mood", Kind.STRING, "good", "how it ends", choices=("good", "bad")),
+        Setting("trigger", Kind.DURATION, limits.SECOND, "time between", least=limits.SECOND),
+        Setting("once", Kind.BOOL, False, "stop at the end"),
+    ),
+    run,
+    check,
+)

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.pipelines import example, registry, session
+from penstock.pipelines.__main__ import ENTRY, main
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.settings import defaults
+from penstock.pipelines.signals import stopped_by_signals
+from penstock.tools.pipeline import pipeline_main
+
+from . import sample
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.PIPELINES, sample.NAME, sample.__name__)
+
+
+@pytest.fixture
+def in_shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def shared(*arguments: object) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(session, "open_for", shared)
+
+
+def run(*arguments: str) -> int:
+    return pipeline_main(["run", sample.NAME, *arguments])
+
+
+def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert pipeline_main(["list"]) == 0
+    assert "sample     count to some number" in capsys.readouterr().out.splitlines()
+    assert pipeline_main(["list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {"name": "sample", "summary": "count to some number"} in listed
+
+
+def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    out = capsys.readouterr().out
+    for name in ("url", "master", "conf", "topics", "rows"):
+        assert f"  -{name}" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--nope"], 2, "flag provided but not defined: -nope"),
+        ([], 1, "penstock pipeline sample: topics: () is not valid: it is needed"),
+        (["--topics=t", "--rows=13"], 1, "it brings bad luck"),
+        (["--topics=t", "--config=/nowhere.toml"], 1, "failed to load the file"),
+    ],
+)
+def test_mistakes_are_told_before_spark_starts(
+    arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == code
+    assert said in capsys.readouterr().err
+
+
+def test_an_unknown_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
+    assert pipeline_main(["run", "nope"]) == 2
+    assert "no such pipeline: nope" in capsys.readouterr().err
+    assert main([]) == 2
+    assert main(["--help"]) == 0
+
+
+def test_the_script_for_spark_submit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--entry"]) == 0
+    assert capsys.readouterr().out == f"{ENTRY}\n"
+    here = subprocess.run([sys.executable, str(ENTRY), "--help"], capture_output=True, text=True)
+    assert (here.returncode, here.stderr) == (0, "")
+    assert here.stdout.startswith("usage: NAME [settings]")
+    beside = {path.name for path in ENTRY.parent.glob("*.py")}
+    assert beside == {"__init__.py", ENTRY.name}  # nothing that hides a module of Python's own
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("in_shared_session")
+def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('[nightly]\npipeline = "sample"\ntopics = ["t"]\nrows = 5\n')
+    assert pipeline_main(["run", "nightly", "--config", str(file), "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert rows[-1]["rows"] == 5
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("in_shared_session")
+def test_a_failure_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--topics=t", "--mood=bad") == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "penstock pipeline sample: topic orders partition 0: offsets 3 to 4 are gone"
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_asks_for_an_end(number: int) -> None:
+    before = signal.getsignal(number)
+    progress = Progress("sample", 0)
+    with stopped_by_signals(progress) as take_over:
+        signal.signal(number, signal.SIG_IGN)  # as PySpark sets one of its own
+        take_over()
+        os.kill(os.getpid(), number)
+        assert progress.wait(5)
+    assert signal.getsignal(number) is before
+
+
+def test_where_spark_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    found = defaults(sample.PIPELINE.settings, topics=("t",), conf=("spark.ui.enabled=true",))
+    assert session.master_of(found) == "local[*]"
+    conf = session.session_settings(sample.PIPELINE, found)
+    assert (conf["spark.driver.bindAddress"], conf["spark.ui.enabled"]) == ("127.0.0.1", "true")
+    assert "log4j2.configurationFile=file:" in conf["spark.driver.extraJavaOptions"]
+    cluster = defaults(sample.PIPELINE.settings, topics=("t",), master="spark://host:7077")
+    conf = session.session_settings(sample.PIPELINE, cluster)
+    assert "spark.driver.bindAddress" not in conf
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert session.master_of(found) == ""
+    assert "spark.driver.extraJavaOptions" not in session.session_settings(sample.PIPELINE, found)
+
+
+def test_the_example_file_has_every_key() -> None:
+    text = example.example([sample.NAME])
+    for setting in sample.PIPELINE.settings:
+        assert f"# {setting.file_key} = " in text
+    assert '# trigger = "1s"' in text
+    assert "[sample]" in text
+
+
+def test_the_documented_file_is_the_present_one() -> None:
+    names = [name for name in registry.PIPELINES if name != sample.NAME]
+    written = (ROOT / "docs/pipelines.toml").read_text("utf-8")
+    assert written == example.example(names), "penstock pipeline example > docs/pipelines.toml"

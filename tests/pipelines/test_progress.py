@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from penstock.errors import DataLost
+from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.streams import Watch, lag_rows
+from penstock.pipelines.trouble import cause_line, our_error
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_plain_lines_come_now_and_then_and_the_last_always() -> None:
+    out = io.StringIO()
+    progress = Progress("archive", 3600, out)
+    for rows in (1, 2, 3):
+        progress.report(Report(rows, 5.0, lag_rows=4, lag_seconds=1.25, left_seconds=61))
+    progress.end()
+    assert out.getvalue().splitlines() == [
+        "archive: 1 rows, 5 rows/s, 4 behind, lag 1.2 s, 1m01s left",
+        "archive: 3 rows, 5 rows/s, 4 behind, lag 1.2 s, 1m01s left",
+    ]
+
+
+def test_a_terminal_has_one_line_that_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    progress = Progress("archive", 3600, out)
+    progress.report(Report(1, total=10), final=True)
+    progress.report(Report(10, total=10, lag_rows=0), final=True)
+    progress.say("hello")
+    progress.fail("broken")
+    progress.end()
+    assert out.getvalue() == (
+        "\r\x1b[Karchive: 1 of 10 rows, 0 rows/s"
+        "\r\x1b[Karchive: 10 of 10 rows, 0 rows/s, up to date"
+        "\r\x1b[Karchive: hello\nbroken\n"
+    )
+
+
+def test_json_has_one_object_a_line() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    progress = Progress("archive", 0, err, out)
+    progress.say("hello")
+    progress.report(Report(7, 2.0, lag_rows=0))
+    progress.fail("broken")
+    rows = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [row["pipeline"] for row in rows] == ["archive"] * 3
+    assert (rows[0]["event"], rows[1]["rows"], rows[2]["error"]) == ("hello", 7, "broken")
+    assert err.getvalue() == "broken\n"
+
+
+def test_a_wish_for_an_end() -> None:
+    progress = Progress("archive", 0, io.StringIO())
+    assert not progress.wait(0)
+    progress.ask_to_stop()
+    assert progress.wait(0)
+    assert progress.stopping
+
+
+def offset(**ends: int) -> str:
+    topics = {name: {"identity": "i", "partitions": {"0": end}} for name, end in ends.items()}
+    return json.dumps({"topics": topics, "version": 1})
+
+
+def batch(second: int, number: int, rows: int, end: int, latest: int) -> dict[str, Any]:
+    return {
+        "timestamp": f"1970-01-01T00:00:{second:02d}.000Z",
+        "batchId": number,
+        "numInputRows": rows,
+        "durationMs": {"triggerExecution": 500},
+        "sources": [{"endOffset": offset(a=end), "latestOffset": offset(a=latest)}],
+    }
+
+
+def test_what_batches_say() -> None:
+    watch = Watch()
+    assert watch.report(0.0) == Report(0)
+    watch.take(batch(10, 0, 100, 100, 300))
+    watch.take(batch(10, 0, 100, 100, 300))  # it is shown until the next one
+    assert watch.report(11.0) == Report(100, 200.0, lag_rows=200, left_seconds=1.0)
+    watch.take(batch(11, 1, 200, 300, 300))
+    assert watch.report(12.5) == Report(300, 200.0, lag_rows=0, lag_seconds=1.5)
+    watch.take(batch(14, 2, 0, 300, 300))
+    assert (watch.batches, watch.report(14.5).lag_seconds) == (2, 0.5)
+
+
+def test_lag_is_summed_over_topics_and_new_ones_count_whole() -> None:
+    assert lag_rows([{"endOffset": offset(a=5), "latestOffset": offset(a=7, b=10)}]) == 12
+    assert lag_rows([{"endOffset": offset(a=5), "latestOffset": None}]) is None
+    assert lag_rows([{"endOffset": "7", "latestOffset": "9"}]) is None
+
+
+SPARK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted
+Traceback (most recent call last):
+  File "source.py", line 3, in _read
+{last}
+
+\tat org.apache.spark.api.python.BasePythonRunner.x(PythonRunner.scala:1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (
+            SPARK.format(last="penstock.errors.DataLost: topic a partition 0: gone"),
+            "topic a partition 0: gone",
+        ),
+        (
+            SPARK.format(last="ModuleNotFoundError: No module named 'penstock'"),
+            "ModuleNotFoundError: No module named 'penstock'",
+        ),
+        (
+            "An error occurred while calling o1.start.\n: org.apache.spark.SparkException: Ouch\n"
+            "\tat org.apache.spark.A.b(A.scala:1)",
+            "Exception: Ouch",
+        ),
+        ("", "Exception"),
+        ("x" * 9000, "Exception: " + "x" * 486 + "..."),
+    ],
+)
+def test_one_line_of_what_spark_throws(said: str, line: str) -> None:
+    assert cause_line(Exception(said)) == line
+
+
+def test_our_own_errors_say_it_themselves() -> None:
+    lost = DataLost("a", 0, "gone")
+    assert (our_error(lost), cause_line(lost)) == (("DataLost", str(lost)), str(lost))
+    assert our_error(Exception("penstock.errors.DataLost: x")) == ("DataLost", "x")
+    assert our_error(ValueError("x")) is None

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.command.flags import UsageError
+from penstock.errors import ConfigError
+from penstock.pipelines import settings as under_test
+from penstock.pipelines.settings import Settings
+
+from .sample import PIPELINE
+
+
+def resolve(
+    *arguments: str, name: str = "sample", environment: Any = None, document: Any = None
+) -> Settings:
+    return under_test.resolve(name, PIPELINE.settings, arguments, environment or {}, document or {})
+
+
+def test_the_first_place_wins() -> None:
+    document = {"url": "http://a", "report_every": "3s", "sample": {"topics": ["t"], "rows": 5}}
+    found = resolve(document=document)
+    assert (found.texts("topics"), found.number("rows")) == (("t",), 5)
+    assert (found.text("url"), found.seconds("report-every")) == ("http://a", 3.0)
+    environment = {"PENSTOCK_SAMPLE_ROWS": "6", "PENSTOCK_ROWS": "99"}
+    assert resolve(document=document, environment=environment).number("rows") == 6
+    found = resolve("--rows", "7", "-once", document=document, environment=environment)
+    assert (found.number("rows"), found.flag("once")) == (7, True)
+    assert found.explicit == {"rows", "once", "topics", "url", "report-every"}
+
+
+def test_a_table_of_another_name_has_its_own_environment() -> None:
+    document = {"nightly": {"pipeline": "sample", "topics": ["t"]}}
+    environment = {"PENSTOCK_NIGHTLY_ROWS": "8", "PENSTOCK_SAMPLE_ROWS": "6"}
+    found = resolve(name="nightly", document=document, environment=environment)
+    assert found.number("rows") == 8
+    assert under_test.choose("nightly", document, ["sample"]).pipeline == "sample"
+    assert under_test.choose("sample", document, ["sample"]).pipeline == "sample"
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"sample": {"topic": ["t"]}}, "sample.topic: .*the keys are .*topics, rows"),
+        ({"tpics": 1, "sample": {"topics": ["t"]}}, "tpics: 1 is not valid: the keys are url"),
+        ({"sample": {"topics": ["t"], "rows": "many"}}, "sample.rows: 'many'.*whole number"),
+        ({"sample": {"topics": ["t"], "rows": 1.5}}, "sample.rows: 1.5 .* float does not fit"),
+        ({"sample": {"topics": ["t"], "config": "x"}}, "sample.config"),
+        ({"sample": {"topics": ["t"]}, "conf": {"spark": {"x": 1}}}, "with the name in quotes"),
+    ],
+)
+def test_a_bad_key_is_named(document: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        resolve(document=document)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], r"topics: \(\) is not valid: it is needed: topics to look at"),
+        (["--topics=t", "--rows=0"], "rows: 0 is not valid: 1 at least, 1000 at most"),
+        (["--topics=t", "--rows=1001"], "1 at least, 1000 at most"),
+        (["--topics=t", "--trigger=10ms"], "trigger: '0.01s' is not valid: 1s at least"),
+    ],
+)
+def test_rules(arguments: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        resolve(*arguments)
+
+
+@pytest.mark.parametrize("arguments", [["--nope"], ["--mood=ugly"], ["--conf", "spark.x"]])
+def test_a_wrong_line(arguments: list[str]) -> None:
+    with pytest.raises(UsageError):
+        resolve("--topics=t", *arguments)
+
+
+def test_spark_settings_of_the_line_go_before_the_file() -> None:
+    document = {"conf": {"spark.a": 1, "spark.b": True}, "sample": {"topics": ["t"]}}
+    found = resolve("--conf", "spark.a=2", "-conf=spark.c=x,y=z", document=document)
+    assert found.conf == {"spark.a": "2", "spark.b": "true", "spark.c": "x,y=z"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"nightly": {"topics": ["t"]}},
+        {"nightly": {"pipeline": "nope"}},
+        {"sample": {"pipeline": "other"}},
+    ],
+)
+def test_a_table_that_is_for_nothing_is_named(document: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"\[(nightly|sample)\].*a table is named after"):
+        under_test.choose("sample", document, ["sample", "other"])
+
+
+def test_no_such_pipeline() -> None:
+    with pytest.raises(UsageError, match="no such pipeline: nope; there are sample"):
+        under_test.choose("nope", {}, ["sample"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        (["--rows", "1", "--config", "a.toml"], "a.toml"),
+        (["-config=b.toml"], "b.toml"),
+        (["--config"], ""),
+        ([], "c.toml"),
+    ],
+)
+def test_where_the_file_is(arguments: list[str], path: str) -> None:
+    environment = {"PENSTOCK_SAMPLE_CONFIG": "c.toml"}
+    assert under_test.config_path("sample", arguments, environment) == path
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("a = ")
+    for name in ("gone.toml", "bad.toml"):
+        with pytest.raises(ConfigError, match="failed to load the file"):
+            under_test.read_document(str(tmp_path / name))
+    assert under_test.read_document("") == {}
+
+
+def test_settings_from_python() -> None:
+    found = under_test.defaults(PIPELINE.settings, topics=("t",), report_every=limits_second())
+    assert (found.number("rows"), found.seconds("report-every")) == (10, 1.0)
+    with pytest.raises(ConfigError, match="nope"):
+        under_test.defaults(PIPELINE.settings, topics=("t",), nope=1)
+    with pytest.raises(TypeError):
+        found.text("rows")
+
+
+def limits_second() -> int:
+    return 1_000_000_000
