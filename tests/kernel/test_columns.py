@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel import Columns, Section
+from penstock.kernel import BatchCheck, Columns, Section
 
-from .batches import batch_arguments
+from .batches import batch_arguments, section
 
 
 def as_arrays(columns: Columns) -> dict[str, Any]:
@@ -108,3 +109,60 @@ def test_a_batch_that_is_not_sound_is_named(
     batch = kernel.encode_batch([b"body"] * 5, 0, 0, 0)
     with pytest.raises(ValueError, match=rf"batch at {len(batch)}: {name}$"):
         kernel.decode_columns(batch + damage(batch))
+
+
+# --- the way back ---
+
+
+def parts_of(kernel: SimpleNamespace, arguments: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
+    """(lengths, bodies, trailer) of a batch as encode_batch makes it."""
+    bodies = arguments["bodies"]
+    whole = kernel.encode_batch(**arguments)
+    header = kernel.decode_header(whole, 0)
+    end = 72 + 4 * len(bodies) + sum(map(len, bodies))
+    trailer = whole[end:] if header.flags else b""
+    return struct.pack(f"<{len(bodies)}I", *map(len, bodies)), b"".join(bodies), trailer
+
+
+@given(arguments=batch_arguments())
+def test_a_batch_of_columns_is_the_batch_of_its_messages(
+    kernel: SimpleNamespace, arguments: dict[str, Any]
+) -> None:
+    place = {name: arguments[name] for name in ("base_offset", "base_id", "timestamp_ns")}
+    plain = {**place, "bodies": arguments["bodies"], "sections": arguments["sections"]}
+    lengths, bodies, trailer = parts_of(kernel, plain)
+    made = kernel.encode_columns(lengths, bodies, **place, trailer=trailer)
+    assert made == kernel.encode_batch(**plain)
+    assert kernel.check_batch(made, 0) == (BatchCheck.SOUND, len(made))
+
+
+def test_columns_may_be_any_buffers(kernel: SimpleNamespace) -> None:
+    lengths = np.array([2, 0, 3], np.uint32)
+    bodies = memoryview(b"xab" + b"cde")[1:]
+    made = kernel.encode_columns(lengths, bodies, 0, 0, 0)
+    assert kernel.decode_bodies(made, 0) == [b"ab", b"", b"cde"]
+    assert kernel.decode_bodies(kernel.encode_columns(bytes(8), b"", 0, 0, 0), 0) == [b"", b""]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "bodies", "trailer", "reason"),
+    [
+        (b"", b"", b"", "at least one message"),
+        (bytes(5), b"", b"", "at least one message"),
+        (bytes(8), b"a", b"", "do not add up"),
+        (struct.pack("<2I", 1, 0xFFFFFFFF), b"a", b"", "do not add up"),
+        (struct.pack("<I", 1), b"a", b"\1\0\0\0\4", "trailer is malformed"),
+        (struct.pack("<I", 1), b"a", section(1, struct.pack("<IIq", 1, 1, 5)), "is malformed"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(
+    kernel: SimpleNamespace, lengths: bytes, bodies: bytes, trailer: bytes, reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        kernel.encode_columns(lengths, bodies, 0, 0, 0, trailer)
+
+
+@pytest.mark.parametrize("offset", [(1 << 63) - 1, -1])
+def test_a_batch_of_columns_has_a_possible_offset(kernel: SimpleNamespace, offset: int) -> None:
+    with pytest.raises(OverflowError):
+        kernel.encode_columns(bytes(4), b"", offset, 0, 0)

@@ -51,7 +51,7 @@ _MODULES = {
         "decode_bodies",
         "decode_sections",
     ),
-    "columns": ("decode_columns",),
+    "columns": ("decode_columns", "encode_columns"),
     "engine": ("Engine",),
 }
 
@@ -105,7 +105,7 @@ if TYPE_CHECKING:
         id_at,
         id_index,
     )
-    from penstock.kernel.pure.columns import decode_columns
+    from penstock.kernel.pure.columns import decode_columns, encode_columns
     from penstock.kernel.pure.crc32c import crc32c
     from penstock.kernel.pure.hexid import hex_to_id, id_to_hex
 
@@ -125,6 +125,7 @@ else:
     decode_bodies = _bound.decode_bodies
     decode_sections = _bound.decode_sections
     decode_columns = _bound.decode_columns
+    encode_columns = _bound.encode_columns
 
 
 __all__ = [
@@ -158,6 +159,7 @@ __all__ = [
     "decode_header",
     "decode_sections",
     "encode_batch",
+    "encode_columns",
     "hex_to_id",
     "id_at",
     "id_index",

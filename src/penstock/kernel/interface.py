@@ -223,6 +223,19 @@ class BatchFunctions(Protocol):
         """Whole sound batches -> Arrow columns (ValueError names the position)."""
         ...
 
+    def encode_columns(
+        self,
+        lengths: Buffer,
+        bodies: Buffer,
+        base_offset: int,
+        base_id: int,
+        timestamp_ns: int,
+        trailer: Buffer = b"",
+    ) -> bytes:
+        """Columns -> one batch: a u32 length for each message, the bodies end to end, and the
+        trailer's sections as `docs/formats.md` has them. ValueError when they do not fit."""
+        ...
+
 
 class Columns(NamedTuple):
     """Arrow layout: fixed-width columns as contiguous little-endian buffers, a binary column as i64

@@ -3,3 +3,11 @@ from typing_extensions import Buffer
 from penstock.kernel.interface import Columns
 
 def decode_columns(data: Buffer) -> Columns: ...
+def encode_columns(
+    lengths: Buffer,
+    bodies: Buffer,
+    base_offset: int,
+    base_id: int,
+    timestamp_ns: int,
+    trailer: Buffer = b"",
+) -> bytes: ...

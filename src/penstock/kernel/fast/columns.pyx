@@ -1,4 +1,4 @@
-"""A range of whole batches as Arrow-shaped columns, at about the speed of copying them.
+"""Batches as Arrow-shaped columns, and columns as a batch, at about the speed of copying them.
 
 The twin of `pure/columns.py`. Two passes over the batches: the first checks each one and adds up
 what the columns will need, the second fills them without the interpreter's lock. Lengths become
@@ -7,9 +7,14 @@ value offsets by a running sum; the bodies of a batch are copied as one piece.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcpy, memset
 
 from penstock.kernel.fast.batch cimport (
+    BATCH_ALIGNMENT_BYTES,
+    BATCH_CRC_FROM,
+    BATCH_FLAG_TRAILER,
+    BATCH_MAGIC,
     CHECK_SOUND,
     HEADER_BYTES,
     batch_header_t,
@@ -17,6 +22,7 @@ from penstock.kernel.fast.batch cimport (
     check_batch_c,
     id_at_c,
 )
+from penstock.kernel.fast.crc32c cimport crc32c_update
 from penstock.kernel.fast.sections cimport (
     SECTION_ATTEMPTS,
     SECTION_ID,
@@ -24,12 +30,18 @@ from penstock.kernel.fast.sections cimport (
     section_next,
     section_t,
 )
-from penstock.kernel.fast.unaligned cimport load_u32, load_u64
+from penstock.kernel.fast.unaligned cimport load_u32, load_u64, store_u32
 
 from penstock.kernel.interface import BatchCheck, Columns
 
 cdef enum:
     ATTEMPTS_MAX = 0xFFFF  # attempts are a u16 on the wire
+    U32_MAX = 0xFFFFFFFF
+
+cdef unsigned long long OFFSET_MAX = 0x7FFFFFFFFFFFFFFFULL
+cdef unsigned char NOTHING = 0  # where a piece of no bytes begins
+
+# --- decode ---
 
 # Where the next row goes. A bytearray's memory is aligned for any of these.
 cdef struct rows_t:
@@ -157,3 +169,100 @@ def decode_columns(data):
         return _columns(<const unsigned char*>view.buf, view.len)
     finally:
         PyBuffer_Release(&view)
+
+
+# --- encode ---
+
+
+cdef int _check_parts(
+    const unsigned char* lengths,
+    size_t lengths_bytes,
+    size_t bodies_bytes,
+    const unsigned char* trailer,
+    size_t trailer_bytes,
+) except -1:
+    cdef size_t i, position = 0, count = lengths_bytes // 4
+    cdef unsigned long long total = 0
+    cdef section_t section
+    cdef int found = 1
+    if count == 0 or lengths_bytes % 4:
+        raise ValueError("a batch holds at least one message, with a length of 4 bytes each")
+    if HEADER_BYTES + lengths_bytes + bodies_bytes + trailer_bytes > U32_MAX - 7:
+        raise OverflowError("batch header: a batch is at most 4 GiB long")
+    for i in range(count):
+        total += load_u32(lengths + 4 * i)
+    if total != bodies_bytes:
+        raise ValueError("the lengths do not add up to the bodies")
+    while found == 1:
+        found = section_next(trailer, trailer_bytes, count, &position, &section)
+    if found < 0:
+        raise ValueError("the trailer is malformed")
+    return 0
+
+
+cdef bytes _assemble(
+    batch_header_t* header,
+    const unsigned char* lengths,
+    const unsigned char* bodies,
+    const unsigned char* trailer,
+    size_t trailer_bytes,
+):
+    cdef size_t lengths_bytes = 4 * <size_t>header.count
+    cdef size_t used = HEADER_BYTES + lengths_bytes + header.bodies_length + trailer_bytes
+    cdef size_t padding = -used % BATCH_ALIGNMENT_BYTES
+    header.magic = BATCH_MAGIC
+    header.length = <unsigned int>(used + padding)
+    header.flags = BATCH_FLAG_TRAILER if trailer_bytes else 0
+    cdef bytes batch = PyBytes_FromStringAndSize(NULL, header.length)
+    cdef unsigned char* start = <unsigned char*>PyBytes_AS_STRING(batch)
+    cdef unsigned char* at = start + HEADER_BYTES
+    with nogil:
+        memcpy(start, header, HEADER_BYTES)
+        memcpy(at, lengths, lengths_bytes)
+        at += lengths_bytes
+        memcpy(at, bodies, header.bodies_length)
+        at += header.bodies_length
+        memcpy(at, trailer, trailer_bytes)
+        memset(at + trailer_bytes, 0, padding)
+        store_u32(
+            start + 4, crc32c_update(0, start + BATCH_CRC_FROM, header.length - BATCH_CRC_FROM)
+        )
+    return batch
+
+
+cdef const unsigned char* _start(const unsigned char[::1] view) noexcept:
+    return &view[0] if view.shape[0] else &NOTHING
+
+
+def encode_columns(
+    lengths,
+    bodies,
+    unsigned long long base_offset,
+    unsigned long long base_id,
+    long long timestamp_ns,
+    trailer=b"",
+):
+    """One whole batch from its columns. ValueError for what cannot be said."""
+    cdef const unsigned char[::1] length_view = memoryview(lengths).cast("B")
+    cdef const unsigned char[::1] body_view = memoryview(bodies).cast("B")
+    cdef const unsigned char[::1] trailer_view = memoryview(trailer).cast("B")
+    cdef const unsigned char* length_data = _start(length_view)
+    cdef const unsigned char* body_data = _start(body_view)
+    cdef const unsigned char* trailer_data = _start(trailer_view)
+    cdef batch_header_t header
+    _check_parts(
+        length_data,
+        length_view.shape[0],
+        body_view.shape[0],
+        trailer_data,
+        trailer_view.shape[0],
+    )
+    memset(&header, 0, HEADER_BYTES)
+    header.count = length_view.shape[0] // 4
+    header.bodies_length = body_view.shape[0]
+    header.base_offset = base_offset
+    header.base_id = base_id
+    header.timestamp_ns = timestamp_ns
+    if base_offset > OFFSET_MAX - header.count:
+        raise OverflowError("batch header: offsets have 63 bits")
+    return _assemble(&header, length_data, body_data, trailer_data, trailer_view.shape[0])

@@ -91,11 +91,40 @@ def encode_batch(
     count = len(bodies)
     if count == 0:
         raise ValueError("a batch holds at least one message")
-    if base_offset > OFFSET_MAX - count:
-        raise OverflowError("batch header: offsets have 63 bits")
     trailer = encode_sections(sections, count) if sections else b""
     lengths = struct.pack(f"<{count}I", *map(len, bodies))
-    content = b"".join((lengths, *bodies, trailer))
+    return assemble(
+        count,
+        b"".join((lengths, *bodies)),
+        trailer,
+        base_offset,
+        base_id,
+        timestamp_ns,
+        synced_end,
+        leader_epoch,
+        producer_id,
+        producer_epoch,
+        first_sequence,
+    )
+
+
+def assemble(
+    count: int,
+    messages: bytes,
+    trailer: bytes,
+    base_offset: int,
+    base_id: int,
+    timestamp_ns: int,
+    synced_end: int = 0,
+    leader_epoch: int = 0,
+    producer_id: int = 0,
+    producer_epoch: int = 0,
+    first_sequence: int = 0,
+) -> bytes:
+    """A batch of `messages` (lengths, then bodies) and a trailer that is right."""
+    if base_offset > OFFSET_MAX - count:
+        raise OverflowError("batch header: offsets have 63 bits")
+    content = messages + trailer
     padding = -len(content) % ALIGNMENT_BYTES  # the header is a multiple of 8 itself
     try:
         header = HEADER.pack(
@@ -112,7 +141,7 @@ def encode_batch(
             first_sequence,
             leader_epoch,
             count,
-            len(content) - len(lengths) - len(trailer),
+            len(messages) - 4 * count,
         )
     except struct.error as error:
         raise OverflowError(f"batch header: {error}") from error

@@ -1,9 +1,12 @@
-"""A range of whole batches as Arrow-shaped columns, for readers that want rows by the million.
+"""Batches as Arrow-shaped columns, for readers that want rows by the million; and back.
 
 The bodies of a batch are already what Arrow calls the values of a binary column, and its value
 offsets are a running sum of the lengths; the other columns follow from the header, and a
 trailer's sections overwrite single entries. Every batch is checked first: a reader gets all rows
 or an error that names the position of the batch it does not believe.
+
+The way back takes the same columns and makes one batch. The trailer comes ready made: whoever has
+columns has those of its sections too.
 """
 
 from __future__ import annotations
@@ -15,12 +18,14 @@ from typing import TYPE_CHECKING
 from penstock.kernel.interface import BatchCheck, Columns, Section
 from penstock.kernel.pure.batch import (
     HEADER_BYTES,
+    assemble,
     body_lengths,
     check_batch,
     decode_sections,
     id_at,
     open_batch,
 )
+from penstock.kernel.pure.sections import MalformedTrailer, decode_trailer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -66,3 +71,25 @@ def _append_batch(columns: Columns, view: memoryview, position: int) -> int:
     columns.body_offsets.extend(struct.pack(f"<{count}q", *islice(ends, 1, None)))
     columns.bodies.extend(batch[bodies_at : bodies_at + header.bodies_length])
     return count
+
+
+def encode_columns(
+    lengths: Buffer,
+    bodies: Buffer,
+    base_offset: int,
+    base_id: int,
+    timestamp_ns: int,
+    trailer: Buffer = b"",
+) -> bytes:
+    """One whole batch from its columns. ValueError for what cannot be said."""
+    lengths, bodies, trailer = bytes(lengths), bytes(bodies), bytes(trailer)
+    count = len(lengths) // 4
+    if count == 0 or len(lengths) % 4:
+        raise ValueError("a batch holds at least one message, with a length of 4 bytes each")
+    if sum(struct.unpack(f"<{count}I", lengths)) != len(bodies):
+        raise ValueError("the lengths do not add up to the bodies")
+    try:
+        decode_trailer(memoryview(trailer), count)
+    except MalformedTrailer as error:
+        raise ValueError("the trailer is malformed") from error
+    return assemble(count, lengths + bodies, trailer, base_offset, base_id, timestamp_ns)
