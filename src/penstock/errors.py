@@ -18,6 +18,7 @@ PenstockError
 ├── FetchFailed          an outgoing HTTP request: names the URL without its query
 │   └── BrokerRefused    nsqd answered with an error: its code and its JSON document
 ├── DataLost             a reader of the log wants offsets that are not there any more
+├── RowRefused           a row of a table can't be a message: names its number and its topic
 ├── ClientError          what the client library raises
 │   ├── ConnectFailed    an address could not be reached, or the greeting failed
 │   │   └── ServerRefused    nsqd answered with an error frame: code and text
@@ -158,6 +159,18 @@ class DataLost(PenstockError):
         super().__init__(f"topic {topic} partition {partition}: {reason}")
         self.topic = topic
         self.partition = partition
+        self.reason = reason
+
+
+class RowRefused(PenstockError):
+    """`row` counts from 0 within `where`; `topic` is empty when that is what is wrong."""
+
+    def __init__(self, row: int, where: str, topic: str, reason: str) -> None:
+        named = f" for topic {topic}" if topic else ""
+        super().__init__(f"row {row} of {where}{named}: {reason}")
+        self.row = row
+        self.where = where
+        self.topic = topic
         self.reason = reason
 
 

@@ -158,13 +158,18 @@ CLIENT_HANG_UP_S = (
 )
 CLIENT_MARGIN_S = 2.0  # a heartbeat may be so late before its connection counts as dead
 
-# --- reading the log from Spark ---
+# --- Spark: reading the log, staging blocks ---
 SPARK_FETCH_BYTES = LOG_FETCH_BYTES_MAX  # one request: some 20,000 messages of 200 bytes
 SPARK_ROWS_MAX = 50_000  # of one RecordBatch: fewer than 10,000 cost throughput, more gain nothing
 SPARK_NAMES_MAX = 100  # topics named in one request: 7 KB of its first line
 SPARK_REQUEST_MS = 30_000  # silence of nsqd for so long fails a request
 SPARK_RETRIES = 3  # fetchOffset.numRetries: Kafka's own
 SPARK_RETRY_MS = 200  # fetchOffset.retryIntervalMs: nsqd restarts within a second or so
+SPARK_STAGE_RETRIES = 5  # numRetries of the sink: some 6 s, for a nsqd that is restarted
+SPARK_STAGE_BYTES = 4 * MIB  # stageBytes: one request; nsqd takes no more than --max-body-size
+SPARK_BATCH_BYTES = 1 * MIB  # of one batch in it: a consumer's load, and a reader's, is of batches
+SPARK_BATCH_ROWS = 65_536  # of small messages
+SPARK_HELD_BYTES = 64 * MIB  # rows of many topics that a task holds before it stages them all
 SPARK_TRIGGER_DELAY_MS = 15 * 60 * 1000  # maxTriggerDelay: Kafka's own
 
 # --- accepting ---

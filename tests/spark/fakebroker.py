@@ -1,4 +1,4 @@
-"""The HTTP read side of nsqd, served from batches in memory: any hole, loss or lie can be told."""
+"""nsqd's HTTP API for Spark, served from batches in memory: any hole, loss or lie can be told."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ import http.server
 import json
 import re
 import threading
+import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
-from penstock.kernel import decode_columns, decode_header, encode_batch
+from penstock.kernel import (
+    decode_bodies,
+    decode_columns,
+    decode_header,
+    decode_sections,
+    encode_batch,
+)
 
 
 @dataclass
@@ -32,6 +40,10 @@ class FakeBroker:
         self.topics: dict[str, FakeTopic] = {}
         self.failures = 0  # so many requests are answered with 503
         self.hangups = 0  # so many connections are closed without an answer
+        self.message_bytes_max = 1 << 20
+        self.stages: dict[tuple[str, int, str], bytes] = {}
+        self.versions: dict[str, int] = {}
+        self.aborted: list[str] = []
         self.requests: list[tuple[str, str, dict[str, list[str]]]] = []
         self.answers: dict[str, dict[str, Any]] = {}
         broker = self
@@ -72,8 +84,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Nothing is printed."""
 
+    def do_POST(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         broker = self.server_broker
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         parts = urlsplit(self.path)
         query = parse_qs(parts.query)
         broker.requests.append((self.command, parts.path, query))
@@ -86,6 +102,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             status, content, headers = _json(503, message="NOT_READY")
         elif parts.path in broker.answers:
             status, content, headers = _json(200, **broker.answers[parts.path])
+        elif parts.path in POSTS:
+            status, content, headers = POSTS[parts.path](broker, query, body)
         else:
             status, content, headers = ROUTES[parts.path](broker, query)
         self.send_response(status)
@@ -155,4 +173,60 @@ def _offset(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
     return _json(200, offset=next((i for i, t in enumerate(times) if t >= wanted), topic.end))
 
 
-ROUTES = {"/log/positions": _positions, "/log/fetch": _fetch, "/log/offset": _offset}
+def _stage(broker: FakeBroker, query: dict[str, list[str]], body: bytes) -> Answer:
+    columns = decode_columns(body)
+    ends = memoryview(columns.body_offsets).cast("q").tolist()
+    if any(high - low > broker.message_bytes_max for low, high in pairwise(ends)):
+        return _json(413, message="MSG_TOO_BIG")
+    name = query["stage"][0]
+    key = (query["topic"][0], int(query["partition"][0]), name)
+    if broker.stages.get(key, body) != body:
+        return _json(409, message="STAGE_EXISTS")
+    broker.stages[key] = body
+    return _json(200, stage=name, messages=columns.count, bytes=len(body))
+
+
+def _commit(broker: FakeBroker, query: dict[str, list[str]], body: bytes) -> Answer:
+    app, version = query["app"][0], int(query["version"][0])
+    if version <= broker.versions.get(app, -1):
+        return _json(200, committed=True, repeated=True, messages=0)
+    keys = _keys(body)
+    if any(key not in broker.stages for key in keys):
+        return _json(404, message="STAGE_NOT_FOUND")
+    count = 0
+    for key in keys:
+        data = broker.stages.pop(key)
+        position = 0
+        while position < len(data):
+            length = decode_header(data, position).length
+            bodies = decode_bodies(data, position)
+            sections = decode_sections(data, position)
+            broker.topic(key[0]).publish(bodies, time.time_ns(), sections=sections)
+            count += len(bodies)
+            position += length
+    broker.versions[app] = version
+    return _json(200, committed=True, repeated=False, messages=count)
+
+
+def _abort(broker: FakeBroker, query: dict[str, list[str]], body: bytes) -> Answer:
+    for key in _keys(body):
+        broker.aborted.append(key[2])
+        broker.stages.pop(key, None)
+    return _json(200)
+
+
+def _keys(body: bytes) -> list[tuple[str, int, str]]:
+    return [(s["topic"], s["partition"], s["stage"]) for s in json.loads(body)["stages"]]
+
+
+def _last(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
+    return _json(200, version=broker.versions.get(query["app"][0]))
+
+
+POSTS = {"/stage": _stage, "/stage/commit": _commit, "/stage/abort": _abort}
+ROUTES = {
+    "/stage/last": _last,
+    "/log/positions": _positions,
+    "/log/fetch": _fetch,
+    "/log/offset": _offset,
+}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
-from penstock.kernel import decode_bodies
-from penstock.spark.brokerapi import BrokerApi, Span
+from penstock.kernel import decode_bodies, decode_columns, encode_batch
+from penstock.spark.brokerapi import BrokerApi, Committed, Span, Stage
 
 from .fakebroker import FakeBroker
 
@@ -85,3 +85,39 @@ def test_nobody_there_is_said_with_the_address() -> None:
 def test_a_url_that_is_none_is_named(url: str) -> None:
     with pytest.raises(ConfigError, match=r"url: .* is not valid"):
         BrokerApi(url)
+
+
+# --- the write side ---
+
+
+def test_stages_are_committed_once(broker: FakeBroker) -> None:
+    stages = [Stage("orders", 0, "x-0"), Stage("orders", 0, "x-1")]
+    with BrokerApi(broker.url) as api:
+        assert api.last_version("app") is None
+        for stage, body in zip(stages, (b"a", b"b"), strict=True):
+            assert api.stage(*stage, encode_batch([body], 0, 0, 0)) == 1
+        assert api.commit("app", 4, stages) == Committed(False, 2)
+        assert api.commit("app", 4, stages) == Committed(True, 0)
+        assert api.last_version("app") == 4
+        fetched = api.fetch("orders", 0, "first", 0, 9)
+    bodies = decode_columns(fetched.data).bodies
+    assert bytes(bodies) == b"ab"
+
+
+def test_an_abort_drops_stages(broker: FakeBroker) -> None:
+    stage = Stage("orders", 0, "x-0")
+    with BrokerApi(broker.url) as api:
+        api.stage(*stage, encode_batch([b"a"], 0, 0, 0))
+        api.abort([stage])
+        with pytest.raises(BrokerRefused, match="STAGE_NOT_FOUND"):
+            api.commit("app", 0, [stage])
+
+
+@pytest.mark.parametrize(("failures", "hangups"), [(1, 0), (0, 1)])
+def test_writes_are_repeated_too(broker: FakeBroker, failures: int, hangups: int) -> None:
+    stage = Stage("orders", 0, "x-0")
+    with BrokerApi(broker.url, retries=1, retry_ms=1) as api:
+        broker.failures, broker.hangups = failures, hangups
+        api.stage(*stage, encode_batch([b"a"], 0, 0, 0))
+        broker.failures, broker.hangups = failures, hangups
+        assert api.commit("app", 0, [stage]).messages == 1

@@ -1,9 +1,9 @@
-"""nsqd's HTTP API for readers of the log, called synchronously.
+"""nsqd's HTTP API for readers of the log and writers of staged blocks, called synchronously.
 
 Spark's workers and pipelines have no event loop, so this is `http.client` on one connection that is
-kept alive. An instance belongs to one thread. A read may be sent twice without harm: it is tried
-again a bounded number of times when the connection breaks or nsqd is not ready; the pause doubles
-each time.
+kept alive. An instance belongs to one thread. All of it may be sent twice without harm (a stage
+under its name, a commit under its version): a request is tried again a bounded number of times when
+the connection breaks or nsqd is not ready; the pause doubles each time.
 """
 
 from __future__ import annotations
@@ -47,6 +47,19 @@ class Fetched(NamedTuple):
     data: bytes
     base_offset: int
     next_offset: int
+
+
+class Stage(NamedTuple):
+    """A staged block: under this name, for this partition."""
+
+    topic: str
+    partition: int
+    name: str
+
+
+class Committed(NamedTuple):
+    repeated: bool  # this version, or a later one, was there before: nothing is written now
+    messages: int
 
 
 class _Answer(NamedTuple):
@@ -146,14 +159,39 @@ class BrokerApi:
         query = [("topic", topic), ("partition", str(partition)), ("offset", str(offset))]
         return self._json("/message/get", query)
 
+    # --- the write side ---
+
+    def stage(self, topic: str, partition: int, name: str, batches: bytes) -> int:
+        """Raw batches to be committed later; the number of messages. The same again is no harm."""
+        query = [("topic", topic), ("partition", str(partition)), ("stage", name)]
+        return int(self._json("/stage", query, batches, "application/octet-stream")["messages"])
+
+    def commit(self, app: str, version: int, stages: Iterable[Stage]) -> Committed:
+        """All of these in one step, in this order inside a partition; or, when this version of the
+        app was committed before, nothing."""
+        query = [("app", app), ("version", str(version))]
+        document = self._json("/stage/commit", query, _stages(stages))
+        return Committed(bool(document["repeated"]), int(document.get("messages", 0)))
+
+    def abort(self, stages: Iterable[Stage]) -> None:
+        """These are not wanted. What is not there, or was committed, stays as it is."""
+        self._json("/stage/abort", [], _stages(stages))
+
+    def last_version(self, app: str) -> int | None:
+        version = self._json("/stage/last", [("app", app)])["version"]
+        return None if version is None else int(version)
+
     # --- one request ---
 
     def _json(
         self,
         path: str,
         query: list[tuple[str, str]],
+        body: bytes | None = None,
+        content_type: str = "application/json",
     ) -> dict[str, Any]:
-        answer = self._request(path, query)
+        """With a body it is a POST."""
+        answer = self._request(path, query, body, content_type)
         document = _document(answer.body)
         if document is None and answer.body:
             raise FetchFailed(self._public(path), "the answer is no JSON object", answer.status)
@@ -163,13 +201,15 @@ class BrokerApi:
         self,
         path: str,
         query: list[tuple[str, str]],
+        body: bytes | None = None,
+        content_type: str = "",
     ) -> _Answer:
         """The answer of a 200, tried as often as it may be."""
         target = f"{self._address.path}{path}?{urlencode(query)}"
         pause_s = self._retry_s
         for left in range(self._retries, -1, -1):
             try:
-                answer = self._exchange(target)
+                answer = self._exchange(target, body, content_type)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 if left == 0:
@@ -184,9 +224,12 @@ class BrokerApi:
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
         raise FetchFailed(self._public(path), "a negative number of retries")
 
-    def _exchange(self, target: str) -> _Answer:
+    def _exchange(self, target: str, body: bytes | None, content_type: str) -> _Answer:
         connection = self._connection = self._connection or self._connect()
-        connection.request("GET", target, None, {"Accept": "application/vnd.nsq; version=1.0"})
+        headers = {"Accept": "application/vnd.nsq; version=1.0"}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        connection.request("GET" if body is None else "POST", target, body, headers)
         response = connection.getresponse()
         return _Answer(response.status, response.read(), response.headers)
 
@@ -233,6 +276,11 @@ def _parts(named: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
     """Names for one request each; without a name one request for all."""
     for first in range(0, max(len(named), 1), limits.SPARK_NAMES_MAX):
         yield named[first : first + limits.SPARK_NAMES_MAX]
+
+
+def _stages(stages: Iterable[Stage]) -> bytes:
+    named = [{"topic": s.topic, "partition": s.partition, "stage": s.name} for s in stages]
+    return json.dumps({"stages": named}).encode()
 
 
 def _document(body: bytes) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock import limits
 from penstock.errors import ConfigError
+from penstock.spark.values import Values
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -43,8 +44,6 @@ _OTHERS = (
     "caFile",
 )
 NAMES = (*_SUBSCRIPTIONS, *_OTHERS, *_BATCH_ONLY, *_STREAM_ONLY)
-_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
-_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class Options:
 
 def read_options(given: Mapping[str, str], streaming: bool) -> Options:
     """ConfigError names what is wrong."""
-    values = _Values(given)
+    values = Values(given, NAMES)
     values.refuse_unknown()
     for name in _BATCH_ONLY if streaming else _STREAM_ONLY:
         kind = "batch" if streaming else "streaming"
@@ -115,69 +114,11 @@ def read_options(given: Mapping[str, str], streaming: bool) -> Options:
 
 def included_columns(given: Mapping[str, str]) -> tuple[bool, bool]:
     """(includeKey, includeHeaders): wanted before the rest is looked at."""
-    values = _Values(given)
+    values = Values(given, NAMES)
     return values.flag("includeKey", False), values.flag("includeHeaders", False)
 
 
-class _Values:
-    """Options by name, in any case."""
-
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = {name.lower(): value for name, value in given.items()}
-
-    def get(self, name: str) -> str | None:
-        return self._given.get(name.lower())
-
-    def refuse_unknown(self) -> None:
-        known = {name.lower() for name in NAMES}
-        for name, value in self._given.items():
-            if name not in known:
-                raise ConfigError(f"option {name}", value, f"the options are {', '.join(NAMES)}")
-
-    def refuse(self, name: str, rule: str) -> None:
-        value = self.get(name)
-        if value is not None:
-            raise ConfigError(f"option {name}", value, rule)
-
-    def required(self, name: str, rule: str) -> str:
-        value = self.get(name)
-        if not value:
-            raise ConfigError(f"option {name}", value, f"it has to be {rule}")
-        return value
-
-    def word(self, name: str, allowed: tuple[str, ...], default: str) -> str:
-        value = self.get(name)
-        if value is None:
-            return default
-        if value.lower() not in allowed:
-            raise ConfigError(f"option {name}", value, f"it is one of {', '.join(allowed)}")
-        return value.lower()
-
-    def flag(self, name: str, default: bool) -> bool:
-        return self.word(name, ("true", "false"), str(default).lower()) == "true"
-
-    def number(self, name: str, default: int, least: int) -> int:
-        value = self.get(name)
-        if value is None:
-            return default
-        if re.fullmatch(r"\d{1,18}", value.strip(), re.ASCII) is None or int(value) < least:
-            raise ConfigError(f"option {name}", value, f"it is a whole number, at least {least}")
-        return int(value)
-
-    def optional_number(self, name: str) -> int | None:
-        return None if self.get(name) is None else self.number(name, 1, 1)
-
-    def duration_ms(self, name: str, default: int) -> int:
-        value = self.get(name)
-        if value is None:
-            return default
-        match = _DURATION.fullmatch(value.strip().lower())
-        if match is None:
-            raise ConfigError(f"option {name}", value, 'a duration such as "500ms", "30s", "15m"')
-        return int(match[1]) * _DURATION_MS[match[2] or "ms"]
-
-
-def _subscription(values: _Values) -> tuple[tuple[str, ...], str | None]:
+def _subscription(values: Values) -> tuple[tuple[str, ...], str | None]:
     named = [name for name in _SUBSCRIPTIONS if values.get(name)]
     if len(named) != 1:
         rule = "exactly one of subscribe, subscribePattern and assign is needed"
@@ -206,7 +147,7 @@ def _assigned(text: str) -> tuple[str, ...]:
     return tuple(document)
 
 
-def _bound(values: _Values, which: str, default: str) -> Bound:
+def _bound(values: Values, which: str, default: str) -> Bound:
     """Of several, Kafka's order counts: one time, a time for each partition, offsets."""
     name = f"{which}Timestamp"
     if values.get(name) is not None:

@@ -1,4 +1,4 @@
-"""The columns of the source, and the choice among them.
+"""The columns of the source and of the sink, and the choice among them.
 
 A user's `.schema(...)` is the projection: Spark has no column pruning for Python sources, so what
 is not asked for is simply not made. Spark compares the Arrow schema of what it gets with its own,
@@ -35,6 +35,26 @@ COLUMNS: dict[str, Column] = {
     "headers": Column("map<string,binary>", pa.map_(pa.string(), pa.binary()), False),
 }
 
+_BINARY = ("binary", "string")
+_HEADERS = (
+    "map<string,binary>",
+    "map<string,string>",
+    "array<struct<key:string,value:binary>>",  # Kafka's
+)
+# What the sink writes, and of which types.
+SINK_COLUMNS: dict[str, tuple[str, ...]] = {
+    "body": _BINARY,
+    "topic": ("string",),
+    "partition": ("int",),
+    "key": _BINARY,
+    "headers": _HEADERS,
+    "timestamp": ("timestamp",),
+}
+_BODY_NAMES = ("body", "value")  # the second is Kafka's
+# A message gets new ones: those that the source gives are passed over, so that a topic is copied
+# as it was read. Columns of these names and other types mean something else, and are refused.
+_NEWLY_GIVEN = {name: COLUMNS[name].sql_type for name in ("offset", "id", "attempts")}
+
 
 def source_schema(include_key: bool, include_headers: bool) -> str:
     """The schema of a reader without one of its own, as DDL."""
@@ -60,3 +80,36 @@ def projection(schema: StructType) -> pa.Schema:
             raise ConfigError("schema", field.name, "it can be null, so it must not be NOT NULL")
         fields.append(pa.field(field.name, column.arrow_type, nullable=field.nullable))
     return pa.schema(fields)
+
+
+def sink_columns(schema: StructType, topic: str | None) -> dict[str, str]:
+    """The name of each column that is written, by what it is to the sink: body, topic, partition,
+    key, headers, timestamp. ConfigError for what the sink does not take."""
+    found: dict[str, str] = {}
+    for field in schema.fields:
+        name, given = field.name.lower(), field.dataType.simpleString()
+        if _NEWLY_GIVEN.get(name) == given:
+            continue
+        name = "body" if name in _BODY_NAMES else name
+        if name not in SINK_COLUMNS:
+            allowed = "body (or value), " + ", ".join(list(SINK_COLUMNS)[1:])
+            raise ConfigError("column", field.name, f"the columns of the sink are {allowed}")
+        if given not in SINK_COLUMNS[name]:
+            types = " or ".join(SINK_COLUMNS[name])
+            raise ConfigError("column", f"{field.name} {given}", f"its type is {types}")
+        if name in found:
+            rule = "body and value are the same, and there can be but one of them"
+            raise ConfigError("columns", f"{found[name]}, {field.name}", rule)
+        found[name] = field.name
+    _check_needed(found, topic)
+    return found
+
+
+def _check_needed(found: dict[str, str], topic: str | None) -> None:
+    if "body" not in found:
+        rule = "a column body (or value), binary or string, is needed"
+        raise ConfigError("columns", ", ".join(found.values()) or None, rule)
+    if topic is None and "topic" not in found:
+        raise ConfigError("option topic", None, "it is needed when there is no column topic")
+    if topic is not None:
+        found.pop("topic", None)

@@ -20,6 +20,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -35,7 +37,9 @@ from penstock.spark.brokerapi import BrokerApi, Positions
 from penstock.spark.decode import decode
 from penstock.spark.offsets import Log, Offsets, Range
 from penstock.spark.options import Bound, Options, included_columns, read_options
-from penstock.spark.schema import projection, source_schema
+from penstock.spark.schema import projection, sink_columns, source_schema
+from penstock.spark.sink import BatchWriter, StreamWriter, refuse_overwrite
+from penstock.spark.sinkoptions import read_sink_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +61,18 @@ class PenstockSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(read_options(self.options, streaming=True), projection(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            refuse_overwrite(streaming=False)
+        options = read_sink_options(self.options, streaming=False)
+        return BatchWriter(options, sink_columns(schema, options.topic))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        if overwrite:
+            refuse_overwrite(streaming=True)
+        options = read_sink_options(self.options, streaming=True)
+        return StreamWriter(options, sink_columns(schema, options.topic))
 
 
 @dataclass

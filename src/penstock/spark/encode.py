@@ -1,0 +1,191 @@
+"""Arrow rows as raw batches of the log, without a Python object per message.
+
+A binary column of Arrow is already what a batch holds: the bodies end to end, and where each one
+ends. The kernel puts a header around them. Keys and timestamps are sections of the trailer and laid
+out by numpy. Headers are JSON objects, so they cost an object each; rows without any cost nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from penstock import limits
+from penstock.kernel import Section, encode_columns
+
+_SECTION = struct.Struct("<HHI")
+_TIMESTAMP_US_MAX = ((1 << 63) - 1) // 1000
+
+
+class BadRow(ValueError):
+    """`index`: of the first row that cannot be a message."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(f"row {index}: {reason}")
+        self.index = index
+        self.reason = reason
+
+
+class Block(NamedTuple):
+    """One raw batch."""
+
+    data: bytes
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+
+
+def message_columns(columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """The columns body, key, headers and timestamp, as given by Spark, in the form in which
+    `encode` takes them. BadRow names a row that cannot be a message."""
+    made = {"body": _bodies(columns["body"])}
+    if "key" in columns:
+        made["key"] = columns["key"].cast(pa.binary())
+    if "headers" in columns:
+        made["headers"] = _headers(columns["headers"])
+    if "timestamp" in columns:
+        made["timestamp"] = _nanoseconds(columns["timestamp"])
+    return pa.RecordBatch.from_pydict(made)
+
+
+def encode(rows: pa.RecordBatch, bytes_max: int = limits.SPARK_BATCH_BYTES) -> Iterator[Block]:
+    """Batches of at most so many bytes; a message that is larger is one by itself."""
+    sizes = sum(np.diff(_ends(rows.column(name))) for name in _sized(rows))
+    filled = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))  # bytes before each row
+    low = 0
+    while low < len(rows):
+        room = int(filled[low]) + bytes_max
+        high = min(int(np.searchsorted(filled, room, "right")) - 1, low + limits.SPARK_BATCH_ROWS)
+        high = min(max(high, low + 1), len(rows))
+        yield Block(_batch(rows, low, high), high - low)
+        low = high
+
+
+def largest(rows: pa.RecordBatch) -> tuple[int, int]:
+    """The row with the largest body, and its bytes."""
+    lengths = np.diff(_ends(rows.column("body")))
+    row = int(np.argmax(lengths))
+    return row, int(lengths[row])
+
+
+def _sized(rows: pa.RecordBatch) -> list[str]:
+    return [name for name in rows.schema.names if rows.schema.field(name).type == pa.binary()]
+
+
+def _batch(rows: pa.RecordBatch, low: int, high: int) -> bytes:
+    ends = _ends(rows.column("body"))
+    lengths = np.diff(ends[low : high + 1]).astype("<u4")
+    values = _values(rows.column("body"))[int(ends[low]) : int(ends[high])]
+    trailer = b"".join(
+        _SECTIONS[name](rows.column(name)[low:high])
+        for name in rows.schema.names
+        if name in _SECTIONS
+    )
+    return encode_columns(lengths.data, values, 0, 0, 0, trailer)
+
+
+# --- columns ---
+
+
+def _bodies(column: pa.Array) -> pa.Array:
+    if column.null_count:
+        raise BadRow(_first(~_valid(column)), "the body is null")
+    bodies = column.cast(pa.binary())
+    empty = np.diff(_ends(bodies)) == 0
+    if empty.any():
+        raise BadRow(_first(empty), "the body is empty, and NSQ has no empty messages")
+    return bodies
+
+
+def _nanoseconds(column: pa.Array) -> pa.Array:
+    valid = _valid(column)
+    microseconds = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).fill_null(0)
+    values = microseconds.to_numpy()
+    outside = (values > _TIMESTAMP_US_MAX) | (values < -_TIMESTAMP_US_MAX)
+    if outside.any():
+        raise BadRow(_first(outside), "the timestamp is not within the years 1678 to 2262")
+    return pa.array(values * 1000, pa.int64(), mask=~valid)
+
+
+def _headers(column: pa.Array) -> pa.Array:
+    texts: list[bytes | None] = [None] * len(column)
+    for index in np.flatnonzero(_valid(column)).tolist():
+        entries = column[index].as_py()
+        if entries:
+            texts[index] = _header_text(index, entries)
+    return pa.array(texts, pa.binary())
+
+
+def _header_text(index: int, entries: list[Any]) -> bytes:
+    """A JSON object of the entries of a map, or of Kafka's array of structs."""
+    pairs = [(e["key"], e["value"]) if isinstance(e, dict) else e for e in entries]
+    members: dict[str, str | None] = {}
+    for name, value in pairs:
+        if name is None or name in members:
+            raise BadRow(index, f"header {name!r} has no name, or is there twice")
+        try:
+            members[name] = value.decode() if isinstance(value, bytes) else value
+        except UnicodeDecodeError as error:
+            raise BadRow(index, f"header {name!r} is not UTF-8, and headers are JSON") from error
+    return json.dumps(members, ensure_ascii=False).encode()
+
+
+# --- sections ---
+
+
+def _integer_section(section: Section, column: pa.Array) -> bytes:
+    valid = _valid(column)
+    values = column.fill_null(0).to_numpy()[valid].astype("<i8")
+    return _section(section, valid, values.tobytes())
+
+
+def _bytes_section(section: Section, column: pa.Array) -> bytes:
+    valid = _valid(column)
+    present = column.filter(pa.array(valid))
+    ends = _ends(present)
+    lengths = np.diff(ends).astype("<u4").tobytes()
+    values = _values(present)[int(ends[0]) : int(ends[-1])]
+    return _section(section, valid, lengths + bytes(values))
+
+
+def _section(section: Section, valid: np.ndarray[Any, Any], values: bytes) -> bytes:
+    indexes = np.flatnonzero(valid).astype("<u4")
+    if not len(indexes):
+        return b""
+    payload = struct.pack("<I", len(indexes)) + indexes.tobytes() + values
+    return _SECTION.pack(section, 0, len(payload)) + payload
+
+
+_SECTIONS = {
+    "key": lambda column: _bytes_section(Section.KEY, column),
+    "headers": lambda column: _bytes_section(Section.HEADERS, column),
+    "timestamp": lambda column: _integer_section(Section.TIMESTAMP, column),
+}
+
+
+# --- what Arrow holds ---
+
+
+def _valid(column: pa.Array) -> np.ndarray[Any, Any]:
+    valid: np.ndarray[Any, Any] = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _first(rows: np.ndarray[Any, Any]) -> int:
+    return int(np.argmax(rows))
+
+
+def _ends(column: pa.Array) -> np.ndarray[Any, Any]:
+    """Where the values of a binary column begin and end in its data: one more than rows."""
+    if not len(column):
+        return np.zeros(1, np.int32)
+    offsets = np.frombuffer(column.buffers()[1], np.int32)
+    return offsets[column.offset : column.offset + len(column) + 1]
+
+
+def _values(column: pa.Array) -> memoryview:
+    data = column.buffers()[2]
+    return memoryview(data) if data is not None else memoryview(b"")

@@ -1,0 +1,141 @@
+"""The sink of the data source "penstock": what Spark calls to write, batch and streaming.
+
+Tasks stage blocks on the broker. The driver commits all stages of a batch in one request, under
+the query's id and the batch's number. nsqd keeps the last number of each query, so a batch that is
+committed again (the driver died before it wrote that down) changes nothing: exactly once.
+
+A stage that is not committed is never seen by anybody: those of a failed or a doubled attempt are
+dropped or expire.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from penstock.errors import ConfigError
+from penstock.spark.brokerapi import BrokerApi, Stage
+from penstock.spark.sinkoptions import SinkOptions
+from penstock.spark.stager import Stager, abort
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+_QUERY_ID = "sql.streaming.queryId"  # the id in the checkpoint's file `metadata`
+
+
+@dataclass
+class TaskStages(WriterCommitMessage):
+    stages: tuple[Stage, ...]
+    messages: int
+    query_id: str | None
+
+
+class _Writer:
+    """What both writers share. It is pickled: tasks and commits run in processes of their own."""
+
+    def __init__(self, options: SinkOptions, columns: dict[str, str]) -> None:
+        self._options = options
+        self._columns = columns
+
+    def _api(self) -> BrokerApi:
+        options = self._options
+        return BrokerApi(
+            options.url, options.timeout_ms, options.retries, options.retry_ms, options.ca_file
+        )
+
+    def _stage(self, batches: Iterator[pa.RecordBatch]) -> TaskStages:
+        task = TaskContext.get()
+        where = f"task {task.partitionId()}" if task else "the task"
+        options = self._options
+        with self._api() as api:
+            stager = Stager(api, self._columns, options.topic, where, options.stage_bytes)
+            try:
+                for batch in batches:
+                    stager.add(batch)
+                staged = stager.finish()
+            except BaseException:
+                stager.abort()
+                raise
+        return TaskStages(*staged, task.getLocalProperty(_QUERY_ID) if task else None)
+
+    def _commit(self, app: str, version: int, messages: list[TaskStages]) -> None:
+        stages = [stage for message in messages for stage in message.stages]
+        if not stages:
+            return
+        with self._api() as api:
+            committed = api.commit(self._scoped(app), version, stages)
+            if committed.repeated:
+                logger.info("version %d of %s was committed before", version, app)
+                abort(api, stages)
+
+    def _scoped(self, app: str) -> str:
+        """As with Delta, a version belongs to a table: two writes of one batch into two topics are
+        two, although both say the same."""
+        return app if self._options.topic is None else f"{app}/{self._options.topic}"
+
+    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        stages = [stage for message in _present(messages) for stage in message.stages]
+        with self._api() as api:
+            abort(api, stages)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """One write is one version: of the app that was named, or of one that is made up for it."""
+
+    def __init__(self, options: SinkOptions, columns: dict[str, str]) -> None:
+        super().__init__(options, columns)
+        self._app = options.app or uuid.uuid4().hex
+        self._version = options.version or 0
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._stage(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._commit(self._app, self._version, _present(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._abort(messages)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Each batch is a version of the query."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._stage(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        present = _present(messages)
+        app = self._options.app or next((m.query_id for m in present if m.query_id), None)
+        if app is None and present:
+            raise ConfigError("option txnAppId", None, "Spark names no query, so it is needed")
+        self._commit(app or "", batchId, present)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._abort(messages)
+
+
+def refuse_overwrite(streaming: bool) -> None:
+    if streaming:
+        rule = (
+            "a topic takes what is new (append): the whole result again with each batch would be "
+            "new messages each time; write it in foreachBatch if that is meant"
+        )
+        raise ConfigError("outputMode", "complete", rule)
+    raise ConfigError("mode", "overwrite", "messages are added to a topic: use append")
+
+
+def _present(messages: list[WriterCommitMessage | None]) -> list[TaskStages]:
+    return [message for message in messages if isinstance(message, TaskStages)]

@@ -1,0 +1,75 @@
+"""The options of the sink. Those that Delta's sink has too (txnAppId, txnVersion) mean the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock import limits
+from penstock.errors import ConfigError
+from penstock.spark.values import Values
+from penstock.wire.names import is_valid_name
+
+NAMES = (
+    "url",
+    "topic",
+    "txnAppId",
+    "txnVersion",
+    "stageBytes",
+    "requestTimeoutMs",
+    "numRetries",
+    "retryIntervalMs",
+    "caFile",
+)
+_SPARK_NAMES = ("checkpointLocation", "queryName")  # Spark's own: it hands them on
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    url: str
+    topic: str | None
+    app: str | None
+    version: int | None  # batch only
+    stage_bytes: int
+    timeout_ms: int
+    retries: int
+    retry_ms: int
+    ca_file: str | None
+
+
+def read_sink_options(given: Mapping[str, str], streaming: bool) -> SinkOptions:
+    """ConfigError names what is wrong."""
+    own = {name: value for name, value in given.items() if name.lower() not in _SPARK_LOWER}
+    values = Values(own, NAMES)
+    values.refuse("path", "a topic has no path: it is named by the option topic")
+    values.refuse_unknown()
+    app, version = values.get("txnAppId"), _version(values)
+    if streaming:
+        values.refuse("txnVersion", "a streaming query has one for each batch: the batch's id")
+    elif (app is None) != (version is None):
+        raise ConfigError("options", "txnAppId, txnVersion", "a batch has both of them, or neither")
+    if app is not None and not app:
+        raise ConfigError("option txnAppId", app, "it is not empty")
+    topic = values.get("topic")
+    if topic is not None and not is_valid_name(topic.encode()):
+        raise ConfigError("option topic", topic, "1 to 64 of . a-z A-Z 0-9 _ -")
+    return SinkOptions(
+        url=values.required("url", 'nsqd\'s HTTP address, as "http://127.0.0.1:4151"'),
+        topic=topic,
+        app=app,
+        version=version,
+        stage_bytes=values.number("stageBytes", limits.SPARK_STAGE_BYTES, 1),
+        timeout_ms=values.number("requestTimeoutMs", limits.SPARK_REQUEST_MS, 1),
+        retries=values.number("numRetries", limits.SPARK_STAGE_RETRIES, 0),
+        retry_ms=values.number("retryIntervalMs", limits.SPARK_RETRY_MS, 0),
+        ca_file=values.get("caFile"),
+    )
+
+
+def _version(values: Values) -> int | None:
+    if values.get("txnVersion") is None:
+        return None
+    return values.number("txnVersion", 0, 0)
+
+
+_SPARK_LOWER = {name.lower() for name in _SPARK_NAMES}

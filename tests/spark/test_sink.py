@@ -1,0 +1,231 @@
+"""The sink as Spark calls it, over a fake broker: modes, versions, repeats and refusals."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.kernel import Section, decode_bodies, decode_sections
+
+from .fakebroker import FakeBroker
+from .queries import batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+def write(frame: DataFrame, broker: FakeBroker, mode: str = "append", **options: Any) -> None:
+    frame.write.format("penstock").option("url", broker.url).options(**options).mode(mode).save()
+
+
+def numbers(spark: SparkSession, count: int) -> DataFrame:
+    return spark.range(0, count, 1, 2).selectExpr("string(id) AS body")
+
+
+def bodies(broker: FakeBroker, topic: str) -> list[bytes]:
+    return [body for data in broker.topics[topic].batches for body in decode_bodies(data, 0)]
+
+
+class Copy:
+    """A query from one topic to another; each run goes on from the checkpoint."""
+
+    def __init__(self, spark: SparkSession, broker: FakeBroker, path: Path, **options: Any) -> None:
+        self.spark, self.broker, self.path = spark, broker, path
+        self.options = {"topic": "copy", **options}
+
+    def run(self, mode: str = "append", rate: int = 100) -> StreamingQuery:
+        frame = (
+            self.spark.readStream.format("penstock")
+            .option("url", self.broker.url)
+            .option("subscribe", "orders")
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", str(rate))
+            .load()
+        )
+        if mode != "append":
+            frame = frame.groupBy("topic").count().selectExpr("string(count) AS body")
+        query = (
+            frame.writeStream.format("penstock")
+            .option("url", self.broker.url)
+            .options(**self.options)
+            .option("checkpointLocation", str(self.path))
+            .outputMode(mode)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(60)
+        return query
+
+    def forget_last_commit(self) -> None:
+        """As if the driver had died before Spark wrote down that the batch is done."""
+        last = max((self.path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        last.unlink()
+        (self.path / "commits" / f".{last.name}.crc").unlink()
+
+
+# --- batch ---
+
+
+def test_a_write_is_one_commit(spark: SparkSession, broker: FakeBroker) -> None:
+    write(numbers(spark, 1000), broker, topic="orders", stageBytes="1000")
+    assert bodies(broker, "orders") == [b"%d" % n for n in range(1000)]
+    commits = [path for _, path, _ in broker.requests if path == "/stage/commit"]
+    assert len(commits) == 1
+    assert len(broker.topics["orders"].batches) > 2  # blocks of both tasks, in their order
+    write(numbers(spark, 10), broker, topic="orders")
+    assert broker.topics["orders"].end == 1010
+
+
+def test_a_version_is_written_once_for_each_topic(spark: SparkSession, broker: FakeBroker) -> None:
+    for _ in range(2):
+        for topic in ("orders", "bills"):
+            write(numbers(spark, 10), broker, topic=topic, txnAppId="job", txnVersion="3")
+    assert (broker.topics["orders"].end, broker.topics["bills"].end) == (10, 10)
+    assert broker.stages == {}
+    write(numbers(spark, 10), broker, topic="orders", txnAppId="job", txnVersion="4")
+    assert broker.topics["orders"].end == 20
+
+
+def test_all_columns_come_through(spark: SparkSession, broker: FakeBroker) -> None:
+    frame = spark.sql(
+        "SELECT 'a' AS topic, 'one' AS value, binary('k') AS key, map('h', binary('1')) AS headers,"
+        " timestamp'2026-01-02 03:04:05.678901' AS timestamp "
+        "UNION ALL SELECT 'b', 'two', null, null, null"
+    )
+    write(frame, broker)
+    sections = decode_sections(broker.topics["a"].batches[0], 0)
+    assert sections == {
+        Section.TIMESTAMP: {0: 1767323045678901000},
+        Section.KEY: {0: b"k"},
+        Section.HEADERS: {0: b'{"h": "1"}'},
+    }
+    row = batch(spark, broker, subscribe="a", includeHeaders="true").collect()[0]
+    assert (row.timestamp.microsecond, row.headers) == (678901, {"h": bytearray(b"1")})
+    assert bodies(broker, "b") == [b"two"]
+    assert decode_sections(broker.topics["b"].batches[0], 0) == {}
+
+
+def test_a_table_without_rows_writes_nothing(spark: SparkSession, broker: FakeBroker) -> None:
+    write(numbers(spark, 10).where("body = 'x'"), broker, topic="orders")
+    assert broker.topics == {}
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        ("overwrite", "messages are added to a topic: use append"),
+        ("error", "ErrorIfExists"),
+        ("ignore", "Ignore"),
+    ],
+)
+def test_other_modes_are_refused(
+    spark: SparkSession, broker: FakeBroker, mode: str, reason: str
+) -> None:
+    with pytest.raises(Exception, match=reason):
+        write(numbers(spark, 10), broker, mode, topic="orders")
+    assert broker.requests == []
+
+
+def test_a_row_that_is_too_big_fails_the_whole_write(
+    spark: SparkSession, broker: FakeBroker
+) -> None:
+    broker.message_bytes_max = 100
+    frame = numbers(spark, 1000).selectExpr(
+        "CASE WHEN body = '700' THEN repeat('x', 101) ELSE body END AS body"
+    )
+    with pytest.raises(Exception, match="row 200 of task 1 for topic orders: the body has 101"):
+        write(frame, broker, topic="orders", stageBytes="100")
+    assert broker.topics == {}
+    assert broker.stages == {}
+
+
+# --- streaming ---
+
+
+def test_each_batch_is_a_version_of_the_query(
+    spark: SparkSession, broker: FakeBroker, tmp_path: Path
+) -> None:
+    broker.topic("orders").publish([b"%d" % n for n in range(250)], 5_000)
+    query = Copy(spark, broker, tmp_path).run()
+    assert bodies(broker, "copy") == bodies(broker, "orders")
+    assert broker.versions == {f"{query.id}/copy": 2}
+    times = [decode_sections(b, 0)[Section.TIMESTAMP] for b in broker.topics["copy"].batches]
+    assert set(itertools.chain(*(table.values() for table in times))) == {5_000}
+
+
+def test_a_batch_that_is_done_again_changes_nothing(
+    spark: SparkSession, broker: FakeBroker, tmp_path: Path
+) -> None:
+    broker.topic("orders").publish([b"%d" % n for n in range(250)])
+    copy = Copy(spark, broker, tmp_path / "checkpoint")
+    copy.run()
+    copy.forget_last_commit()
+    broker.topic("orders").publish([b"new"])
+    copy.run()
+    assert bodies(broker, "copy") == bodies(broker, "orders")
+    assert broker.stages == {}  # what was staged again is dropped
+    shutil.rmtree(tmp_path / "checkpoint")
+    copy.run(rate=1000)  # another checkpoint is another query
+    assert bodies(broker, "copy") == bodies(broker, "orders") * 2
+
+
+def test_an_app_of_ones_own_outlives_the_checkpoint(
+    spark: SparkSession, broker: FakeBroker, tmp_path: Path
+) -> None:
+    broker.topic("orders").publish([b"%d" % n for n in range(50)])
+    for name in ("first", "second"):
+        Copy(spark, broker, tmp_path / name, txnAppId="mine").run()
+    assert bodies(broker, "copy") == bodies(broker, "orders")
+    assert broker.versions == {"mine/copy": 0}
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        ("complete", "outputMode: 'complete' is not valid: a topic takes what is new"),
+        ("update", "penstock does not support Update mode"),
+    ],
+)
+def test_other_output_modes_are_refused(
+    spark: SparkSession, broker: FakeBroker, tmp_path: Path, mode: str, reason: str
+) -> None:
+    broker.topic("orders").publish([b"1"])
+    with pytest.raises(Exception, match=reason):
+        Copy(spark, broker, tmp_path).run(mode)
+    assert "copy" not in broker.topics
+
+
+def test_a_result_that_changes_goes_through_foreach_batch(
+    spark: SparkSession, broker: FakeBroker, tmp_path: Path
+) -> None:
+    broker.topic("orders").publish([b"1", b"2", b"3"])
+
+    def write_batch(frame: DataFrame, batch_id: int) -> None:
+        write(frame, broker, topic="counts", txnAppId="counts", txnVersion=str(batch_id))
+
+    frame = (
+        spark.readStream.format("penstock")
+        .option("url", broker.url)
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    query = (
+        frame.groupBy("topic")
+        .count()
+        .selectExpr("string(count) AS body")
+        .writeStream.foreachBatch(write_batch)
+        .option("checkpointLocation", str(tmp_path))
+        .outputMode("update")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(60)
+    assert bodies(broker, "counts") == [b"3"]

@@ -1,0 +1,176 @@
+"""A task's rows, staged: by topic, in order, in blocks; and what is said of a row that can't be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import BrokerRefused, RowRefused
+from penstock.kernel import decode_bodies, decode_header
+from penstock.spark.brokerapi import BrokerApi
+from penstock.spark.stager import Staged, Stager
+
+from .fakebroker import FakeBroker
+
+ALL = {"body": "BODY", "topic": "t", "partition": "p", "key": "k"}
+
+
+@pytest.fixture
+def api(broker: FakeBroker) -> Iterator[BrokerApi]:
+    with BrokerApi(broker.url, retries=0) as api:
+        yield api
+
+
+def stager(api: BrokerApi, topic: str | None = None, **more: Any) -> Stager:
+    columns = {"body": "BODY"} if topic else {"body": "BODY", "topic": "t"}
+    return Stager(api, columns, topic, "task 3", **more)
+
+
+def rows(*pairs: tuple[bytes, str | None]) -> pa.RecordBatch:
+    bodies, topics = zip(*pairs, strict=True)
+    return pa.RecordBatch.from_pydict({"BODY": list(bodies), "t": pa.array(topics, pa.string())})
+
+
+def staged_bodies(broker: FakeBroker, staged: Staged) -> dict[tuple[str, int], list[bytes]]:
+    found: dict[tuple[str, int], list[bytes]] = {}
+    for stage in staged.stages:
+        data = broker.stages[stage]
+        position = 0
+        while position < len(data):
+            bodies = decode_bodies(data, position)
+            found.setdefault((stage.topic, stage.partition), []).extend(bodies)
+            position += decode_header(data, position).length
+    return found
+
+
+def test_one_topic_is_staged_in_order_and_in_blocks(broker: FakeBroker, api: BrokerApi) -> None:
+    one = stager(api, "orders", stage_bytes=1000)
+    bodies = [b"%05d" % n * 20 for n in range(100)]
+    for first in range(0, 100, 25):
+        one.add(pa.RecordBatch.from_pydict({"BODY": bodies[first : first + 25]}))
+    staged = one.finish()
+    assert staged.messages == 100
+    assert staged_bodies(broker, staged) == {("orders", 0): bodies}
+    assert len(staged.stages) > 10
+    assert max(map(len, broker.stages.values())) < 1200
+
+
+def test_topics_are_sorted_out_and_keep_their_order(broker: FakeBroker, api: BrokerApi) -> None:
+    one = stager(api)
+    one.add(rows((b"1", "a"), (b"2", "b"), (b"3", "a")))
+    one.add(rows((b"4", "b"), (b"5", "c"), (b"6", "a")))
+    one.add(rows((b"7", "a"), (b"8", "a")))
+    staged = one.finish()
+    assert staged_bodies(broker, staged) == {
+        ("a", 0): [b"1", b"3", b"6", b"7", b"8"],
+        ("b", 0): [b"2", b"4"],
+        ("c", 0): [b"5"],
+    }
+    assert len(staged.stages) == 3
+
+
+def test_partitions_are_sorted_out(broker: FakeBroker, api: BrokerApi) -> None:
+    one = Stager(api, ALL, None, "task 3")
+    given = {
+        "BODY": [b"1", b"2", b"3", b"4"],
+        "t": ["a", "a", "b", "a"],
+        "p": pa.array([1, None, 1, 0], pa.int32()),
+        "k": [b"k", None, None, None],
+    }
+    one.add(pa.RecordBatch.from_pydict(given))
+    assert staged_bodies(broker, one.finish()) == {
+        ("a", 0): [b"2", b"4"],
+        ("a", 1): [b"1"],
+        ("b", 1): [b"3"],
+    }
+
+
+def test_many_topics_hold_a_bounded_memory(
+    broker: FakeBroker, api: BrokerApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.limits.SPARK_HELD_BYTES", 2000)
+    one = stager(api)
+    for number in range(20):
+        one.add(rows((b"x" * 500, f"t{number}")))
+    assert len(broker.stages) >= 12
+    assert one.finish().messages == 20
+
+
+def test_names_are_never_used_twice(broker: FakeBroker, api: BrokerApi) -> None:
+    for _ in range(2):
+        one = stager(api, "orders")
+        one.add(rows((b"1", None)))
+        one.finish()
+    assert len(broker.stages) == 2
+
+
+def test_nothing_is_staged_of_nothing(broker: FakeBroker, api: BrokerApi) -> None:
+    one = stager(api)
+    one.add(rows((b"1", "a"))[:0])
+    assert one.finish() == Staged((), 0)
+    one.abort()
+    assert broker.requests == []
+
+
+@pytest.mark.parametrize(
+    ("row", "topic", "reason"),
+    [
+        ((b"x", None), "", "the topic is null"),
+        ((b"x", "no topic"), "", "'no topic' is no topic"),
+        ((None, "orders"), "orders", "the body is null"),
+        ((b"", "orders"), "orders", "the body is empty"),
+    ],
+)
+def test_a_bad_row_is_named(api: BrokerApi, row: Any, topic: str, reason: str) -> None:
+    one = stager(api)
+    one.add(rows((b"1", "a"), (b"2", "b")))
+    with pytest.raises(RowRefused, match=reason) as caught:
+        one.add(rows((b"3", "a"), row))
+    assert (caught.value.row, caught.value.topic) == (3, topic)
+    assert "row 3 of task 3" in str(caught.value)
+
+
+@pytest.mark.parametrize("partition", [-1, 1 << 20])
+def test_a_partition_that_cannot_be_is_named(api: BrokerApi, partition: int) -> None:
+    one = Stager(api, {"body": "BODY", "partition": "p"}, "orders", "task 3")
+    given = {"BODY": [b"1", b"2"], "p": pa.array([0, partition], pa.int32())}
+    with pytest.raises(RowRefused, match=f"row 1 .* there is no partition {partition}"):
+        one.add(pa.RecordBatch.from_pydict(given))
+
+
+def test_a_message_that_is_too_big_is_named(broker: FakeBroker, api: BrokerApi) -> None:
+    broker.message_bytes_max = 100
+    one = stager(api)
+    one.add(rows((b"1", "a"), (b"2", "b"), (b"x" * 101, "a"), (b"3", "a")))
+    with pytest.raises(RowRefused, match="101 bytes, and nsqd refuses it: MSG_TOO_BIG") as caught:
+        one.finish()
+    assert (caught.value.row, caught.value.topic) == (2, "a")
+
+
+def test_an_abort_drops_all_of_it(broker: FakeBroker, api: BrokerApi) -> None:
+    broker.message_bytes_max = 100
+    one = stager(api, "orders", stage_bytes=50)
+    one.add(rows((b"1" * 60, None)))
+    with pytest.raises(RowRefused):
+        one.add(rows((b"x" * 101, None)))
+    assert len(broker.stages) == 1
+    one.abort()
+    assert broker.stages == {}
+
+
+def test_an_abort_that_finds_nobody_is_no_failure() -> None:
+    with FakeBroker() as gone, BrokerApi(gone.url, retries=0) as api:
+        one = stager(api, "orders", stage_bytes=1)
+        one.add(rows((b"1", None)))
+    one.abort()
+
+
+def test_another_refusal_is_what_it_is(broker: FakeBroker, api: BrokerApi) -> None:
+    broker.failures = 1
+    one = stager(api, "orders")
+    one.add(rows((b"1", None)))
+    with pytest.raises(BrokerRefused, match="NOT_READY"):
+        one.finish()
