@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import trustme
+import uvloop
 
 from penstock import limits
 from penstock.kernel import Engine, Event
@@ -75,7 +76,10 @@ class World:
             return b""
 
 
-def in_loop(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+def in_loop(
+    story: Callable[[World], Coroutine[Any, Any, None]],
+    new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> None:
     async def run() -> None:
         world = World()
         try:
@@ -83,7 +87,8 @@ def in_loop(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
         finally:
             world.close()
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(run())
 
 
 def deflated(link: Link) -> None:
@@ -158,6 +163,28 @@ def test_a_halted_connection_goes_on_where_it_stood() -> None:
             world.conn.resume()
 
     in_loop(story)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_reset_right_behind_the_last_bytes_is_seen(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """Both come in one wake-up, and uvloop tells of an error once only."""
+
+    async def story(world: World) -> None:
+        deflated(world.link)
+        world.conn.resume()
+        world.conn.reply(0, b"never read, so that closing is a reset")
+        await world.until(lambda: world.conn.unsent == 0)
+        world.events.clear()
+        world.peer.send(sync_flushed(b"FIRST\n"))
+        world.peer.close()
+        await world.until(lambda: bool(world.events))
+        assert [event[0] for event in world.events] == [Event.LINE]  # it was heard all the same
+        world.conn.resume()
+        await world.until(lambda: world.closed and not world.links.by_serial)
+
+    in_loop(story, new_loop)
 
 
 def test_output_stays_with_the_kernel_while_the_socket_is_full() -> None:

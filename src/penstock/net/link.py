@@ -201,6 +201,8 @@ class Link:
         except OSError as error:
             self._lost(error)
             return
+        if size and self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._watch_anew()
         if size == 0:
             self._on_eof()
         elif self._state is State.ENDING:
@@ -377,6 +379,12 @@ class Link:
         if not self._watched and self._state is not State.CLOSED:
             self._watched = True
             self._links.loop.add_reader(self._sock.fileno(), self._on_readable)
+
+    def _watch_anew(self) -> None:
+        """A reset came right behind bytes. uvloop tells of an error once and then looks away, so
+        without this the end would never be seen, and the socket stay open."""
+        self._unwatch()
+        self._watch()
 
     def _unwatch(self) -> None:
         if self._watched:
