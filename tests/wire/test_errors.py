@@ -59,6 +59,11 @@ TEXTS: list[tuple[Fault, tuple[bytes | int, ...], bytes]] = [
         (),
         b"E_IDENTIFY_FAILED cannot enable both deflate and snappy compression",
     ),
+    (
+        Fault.BAD_PARTITION,
+        (b"PUB_TRACE", b'"7"'),
+        b'E_BAD_PARTITION PUB_TRACE partition "7" is not valid',
+    ),
     (Fault.IDENTIFY_FAILED, (b"why",), b"E_IDENTIFY_FAILED IDENTIFY failed why"),
     (
         Fault.MESSAGE_SIZE_UNREAD,

@@ -19,6 +19,8 @@ EXPECTED = {
     b"PUB": (YES, YES, YES),
     b"MPUB": (YES, YES, YES),
     b"DPUB": (YES, YES, YES),
+    b"PUB_TRACE": (YES, YES, YES),
+    b"MPUB_TRACE": (YES, YES, YES),
     b"NOP": (YES, YES, YES),
 }
 

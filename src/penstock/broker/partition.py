@@ -66,6 +66,7 @@ class Partition:
         self.damaged: list[Damage] = []
         self.stopped = ""  # the reason
         self.sealed_base = 0  # offset of the first message of the batch that was sealed last
+        self.sealed_base_id = 0  # and its id
         self._context = context
         self._topic_name = topic_name
         self._syncs = context.syncs
@@ -113,25 +114,23 @@ class Partition:
     def publish(self, bodies: list[bytes], due_ns: int, done: PublishDone) -> None:
         """All of `bodies` into one batch. `done` is called when that batch is safe, or has
         failed."""
-        if self._is_full():
-            self._hold(partial(self._append, bodies, due_ns), len(bodies), done)
-            return
-        self._append(bodies, due_ns)
-        self._open_done.append(done)
+        self.publish_by(partial(self._append, bodies, due_ns), len(bodies), done)
 
     def publish_pack(
         self, pack: Pack, body: bytes, count: int, due_ns: int, done: PublishDone
     ) -> None:
         """The same for a sound pack of `count` messages (`Tail.count_pack`)."""
-        if self._is_full():
-            self._hold(partial(self.tail.append_pack, pack, body, due_ns), count, done)
-            return
-        self.tail.append_pack(pack, body, due_ns)
-        self._open_done.append(done)
+        self.publish_by(partial(self.tail.append_pack, pack, body, due_ns), count, done)
 
-    def _hold(self, append: Callable[[], object], count: int, done: PublishDone) -> None:
-        self._held.append((append, count, done))
-        self.held_count += count
+    def publish_by(self, append: Callable[[], object], count: int, done: PublishDone) -> None:
+        """The same for `count` messages that `append` puts into the open batch, now or when there
+        is room."""
+        if self._is_full():
+            self._held.append((append, count, done))
+            self.held_count += count
+            return
+        append()
+        self._open_done.append(done)
 
     def _is_full(self) -> bool:
         return bool(self._held) or self.tail.open_bytes >= limits.BATCH_BYTES_MAX
@@ -174,7 +173,7 @@ class Partition:
             wall_ns = log.last_timestamp_ns  # times rise along a log even when the clock steps back
         base_offset = self.sealed_base = tail.written_end
         ids = self._ids
-        base_id = ids.take(count, wall_ns)
+        base_id = self.sealed_base_id = ids.take(count, wall_ns)
         buffers = tail.seal(base_id, wall_ns, log.synced_end)
         if self._open_done or self._held:
             self._open_done, self._sealed_done = [], self._open_done

@@ -28,6 +28,7 @@ from penstock.broker.partition import Partition, PublishDone, step_over
 from penstock.broker.producers import Producers, RepeatDone, Stamp
 from penstock.broker.settings import Effective, effective
 from penstock.broker.topicfile import ChannelEntry, TopicFile, write_topic_file
+from penstock.broker.traced import Traced, TracedDone, publish_traced
 from penstock.errors import NameInvalid, NotFound, Refused, StorageError
 from penstock.kernel import Conn, Pack, Source
 from penstock.log.partition import PartitionLog
@@ -273,6 +274,13 @@ class Topic:
         self.partition.publish_pack(pack, body, count, due_ns, done)
         if self.partition.held_count:
             self.depth_bound.renew()  # the kernel does not see those
+
+    def publish_traced(self, messages: Sequence[Traced], due_ns: int, done: TracedDone) -> None:
+        """The same for messages with trace ids; `done` hears where the first one is."""
+        self._check_publish(len(messages), due_ns)
+        publish_traced(self.partition, messages, due_ns, done)
+        if self.partition.held_count:
+            self.depth_bound.renew()
 
     def publish_stamped(
         self, stamp: Stamp, bodies: list[bytes], due_ns: int, done: RepeatDone

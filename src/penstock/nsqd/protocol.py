@@ -18,17 +18,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
-from penstock.errors import AuthFailed, PenstockError, Refused
+from penstock.errors import AuthFailed, PenstockError
 from penstock.kernel import BadPub, Conn, Cut, Event, Held, Locality, Tail, Verb, hex_to_id
+from penstock.nsqd import traced
 from penstock.nsqd.auth import Grant, applicant
 from penstock.nsqd.session import Session
 from penstock.wire import frames
-from penstock.wire.errors import NOT_IN_FLIGHT, NOT_OWNER, Fault, WireFault
+from penstock.wire.errors import NOT_IN_FLIGHT, NOT_OWNER, Fault, WireFault, reason_of
 from penstock.wire.frames import FrameType
 from penstock.wire.identify import Offer, Settings, decode_request, encode_response, negotiate
 from penstock.wire.names import is_valid_name, quote
 from penstock.wire.numbers import parse_number
 from penstock.wire.states import State, Verdict, verdict
+from penstock.wire.traced import check_partition
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -46,12 +48,8 @@ _PUB_FAULTS = {
     Verb.MPUB: Fault.MPUB_FAILED,
     Verb.DPUB: Fault.DPUB_FAILED,
 }
+_SINGLE = (b"PUB", b"DPUB", traced.PUB_TRACE)  # their body is one message
 _HELD_REASONS = {Held.NOT_IN_FLIGHT: NOT_IN_FLIGHT, Held.NOT_OWNER: NOT_OWNER}
-
-
-def reason_of(error: PenstockError) -> bytes:
-    """The text that a client sees after `failed`."""
-    return (error.reason if isinstance(error, Refused) else str(error)).encode("utf-8", "replace")
 
 
 def bad_pub(verb: Verb, kind: BadPub, topic: bytes, a: int, b: int) -> WireFault:
@@ -78,7 +76,7 @@ def bad_pub(verb: Verb, kind: BadPub, topic: bytes, a: int, b: int) -> WireFault
 
 def cut_off(command: bytes, part: Cut, index: int) -> WireFault:
     """The error for a client that ended its stream within a command."""
-    is_message = command in (b"PUB", b"DPUB")
+    is_message = command in _SINGLE
     match part:
         case Cut.SIZE if is_message:
             return WireFault(Fault.MESSAGE_SIZE_UNREAD, command)
@@ -148,6 +146,8 @@ class Protocol:
             b"CLS": self._cls,
             b"NOP": self._nop,
             b"DPUB": self._dpub,
+            traced.PUB_TRACE: self._pub_trace,
+            traced.MPUB_TRACE: self._pub_trace,
             b"PUB": self._pub,
             b"MPUB": self._pub,
         }
@@ -213,7 +213,7 @@ class Protocol:
 
     def _on_body_size(self, session: Session, size: int) -> None:
         command, size_max = session.body_command, session.body_bytes_max
-        if command == b"DPUB":
+        if command in _SINGLE:
             if size > size_max:
                 raise WireFault(Fault.MESSAGE_TOO_BIG, command, size, size_max)
             raise WireFault(Fault.MESSAGE_SIZE_INVALID, command, size)
@@ -552,3 +552,27 @@ class Protocol:
             self._with_leave(session, b"DPUB", topic_name, b"", go_on)
 
         self._read_body(session, b"DPUB", self._options.max_msg_size, take)
+
+    def _pub_trace(self, session: Session, params: list[bytes]) -> None:
+        command = params[0]
+        if len(params) < 2:
+            raise WireFault(Fault.PARAMETERS_MISSING, command)
+        topic_name = params[1]
+        if not is_valid_name(topic_name):
+            raise bad_topic(command, topic_name)
+        check_partition(command, params[2] if len(params) > 2 else b"")
+        options = self._options
+
+        def take(session: Session, body: bytes) -> None:
+            messages = traced.messages_of(command, body, options.max_msg_size)
+
+            def publish(topic: Topic) -> None:
+                traced.publish(session, topic, command, messages, self._pause)
+
+            def go_on() -> None:
+                self._with_topic(session, topic_name, traced.FAULTS[command], publish)
+
+            self._with_leave(session, command, topic_name, b"", go_on)
+
+        size_max = traced.body_bytes_max(command, options.max_msg_size, options.max_body_size)
+        self._read_body(session, command, size_max, take)

@@ -12,11 +12,13 @@ from functools import lru_cache
 from penstock import limits
 from penstock.broker.partition import PublishDone
 from penstock.broker.topic import Topic
+from penstock.broker.traced import Traced
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
 from penstock.kernel import BAD_COUNT, Pack
 from penstock.net.api import OK, POST, Answer, Guard, HttpError, Parameters, Route, error_response
 from penstock.net.http import Request
 from penstock.net.query import parse_query
+from penstock.nsqd import traced
 from penstock.nsqd.ground import FALSE, TRUE, Ground, unavailable, with_topic
 from penstock.nsqd.stamps import REPEATED, conflict, is_stamped, pack_bodies, stamp_of
 
@@ -31,6 +33,7 @@ def table(ground: Ground, guard: Guard) -> dict[str, Route]:
     return {
         "/pub": Route(POST, publishing.pub, options.max_msg_size, "MSG_TOO_BIG", together=True),
         "/mpub": Route(POST, publishing.mpub, options.max_body_size, together=True),
+        "/pubtrace": Route(POST, publishing.pubtrace, options.max_msg_size, "MSG_TOO_BIG"),
     }
 
 
@@ -120,6 +123,19 @@ class _Publishing:
         if not 0 <= delay_ns <= self._ground.options.max_req_timeout_ns:
             raise HttpError(400, "INVALID_DEFER")
         return self._ground.wall_ns() + delay_ns if delay_ns else 0
+
+    def pubtrace(self, request: Request, answer: Answer) -> None:
+        body = request.body
+        if not body:
+            raise HttpError(400, "MSG_EMPTY")
+        parameters = _parameters(request.query)
+        trace_id = traced.trace_id_of(parameters)
+        due_ns = self._due_ns(parameters) if "defer" in parameters else 0
+
+        def publish(topic: Topic) -> None:
+            traced.publish_http(self._ground, topic, Traced(trace_id, body), due_ns, answer)
+
+        with_topic(self._ground, self._guard, request, parameters, answer, publish)
 
     def mpub(self, request: Request, answer: Answer) -> None:
         parameters = _parameters(request.query)

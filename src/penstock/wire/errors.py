@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Refused
 
 
 class Fault(Enum):
@@ -36,6 +36,7 @@ class Fault(Enum):
 
     BAD_TOPIC = (b"E_BAD_TOPIC", b"%b topic name %b is not valid", True)
     BAD_TOPIC_MPUB = (b"E_BAD_TOPIC", b"E_BAD_TOPIC MPUB topic name %b is not valid", True)
+    BAD_PARTITION = (b"E_BAD_PARTITION", b"%b partition %b is not valid", True)
     BAD_CHANNEL = (b"E_BAD_CHANNEL", b"%b channel name %b is not valid", True)
 
     BODY_SIZE_UNREAD = (b"E_BAD_BODY", b"%b failed to read body size", True)
@@ -97,6 +98,11 @@ NOT_IN_FLIGHT = b"ID not in flight"
 NOT_OWNER = b"client does not own message"
 EXITING = b"exiting"
 DELETED = b"to deleted topic/channel"
+
+
+def reason_of(error: PenstockError) -> bytes:
+    """The text that a client sees after `failed`."""
+    return (error.reason if isinstance(error, Refused) else str(error)).encode("utf-8", "replace")
 
 
 class WireFault(PenstockError):

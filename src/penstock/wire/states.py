@@ -42,6 +42,8 @@ COMMANDS: dict[bytes, dict[State, Verdict]] = {
     b"PUB": _EVERYWHERE,
     b"MPUB": _EVERYWHERE,
     b"DPUB": _EVERYWHERE,
+    b"PUB_TRACE": _EVERYWHERE,
+    b"MPUB_TRACE": _EVERYWHERE,
     b"NOP": _EVERYWHERE,
 }
 

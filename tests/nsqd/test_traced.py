@@ -1,0 +1,172 @@
+"""PUB_TRACE, MPUB_TRACE and /pubtrace: the bytes of their answers, and what is stored."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import PartitionStopped
+from penstock.kernel import Section
+from penstock.log.reader import Message
+from penstock.wire import frames
+from penstock.wire.errors import WireFault
+from penstock.wire.traced import decode_reply, encode_reply, split_many
+
+from .world import Running, error, eventually, ok, pub, u32
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path) -> Iterator[Running]:
+    with Running(tmp_path / "data") as running:
+        yield running
+
+
+TRACE_ID = 0x0102030405060708
+
+
+def traced(body: bytes, trace_id: int = TRACE_ID) -> bytes:
+    return frames.with_size(struct.pack(">Q", trace_id) + body)
+
+
+def pub_trace(topic: bytes, body: bytes, trace_id: int = TRACE_ID) -> bytes:
+    return b"PUB_TRACE %b\n" % topic + traced(body, trace_id)
+
+
+def mpub_trace(topic: bytes, messages: list[bytes]) -> bytes:
+    return b"MPUB_TRACE %b\n" % topic + frames.with_size(u32(len(messages)) + b"".join(messages))
+
+
+def stored(nsqd: Running, topic: str) -> list[Message]:
+    found = nsqd.daemon.broker.topics[topic]
+    return [found.partition.log.message(n) for n in range(found.tail.committed_end)]
+
+
+def traces(messages: list[Message]) -> list[int | bytes | None]:
+    return [message.sections.get(Section.TRACE) for message in messages]
+
+
+def test_a_traced_reply_has_thirty_bytes() -> None:
+    reply = encode_reply(1, 2, 3, 4)
+    assert reply == b"OK" + struct.pack(">QQQI", 1, 2, 3, 4)
+    assert len(reply) == 30
+    assert decode_reply(reply) == (1, 2, 3, 4)
+
+
+def test_pub_trace_tells_where_the_message_lies(nsqd: Running) -> None:
+    with nsqd.client() as client:
+        assert client.ask(pub(b"orders", b"first")) == ok()
+        answer = client.ask(pub_trace(b"orders", b"hello"))
+        assert answer.type == frames.FrameType.RESPONSE
+        message_id, trace_id, offset, stored_bytes = decode_reply(answer.data)
+        assert (trace_id, offset, stored_bytes) == (TRACE_ID, 1, 4 + 5 + 12)
+        found = stored(nsqd, "orders")
+        assert (found[1].id, found[1].body) == (message_id, b"hello")
+        assert traces(found) == [None, TRACE_ID]
+
+
+def test_any_client_may_consume_it(nsqd: Running) -> None:
+    with nsqd.client() as client:
+        reply = client.ask(pub_trace(b"orders", b"hello"))
+        assert client.ask(b"SUB orders mail\n") == ok()
+        client.send(b"RDY 1\n")
+        message = client.message()
+        assert message.body == b"hello"
+        assert int(message.id, 16) == decode_reply(reply.data)[0]
+
+
+def test_an_mpub_trace_answers_for_its_first_message(nsqd: Running) -> None:
+    with nsqd.client() as client:
+        messages = [traced(b"a", 7), traced(b"bb", 8), traced(b"ccc", 0)]
+        _, trace_id, offset, stored_bytes = decode_reply(
+            client.ask(mpub_trace(b"orders", messages)).data
+        )
+        assert (trace_id, offset, stored_bytes) == (7, 0, 4 + 1 + 12)
+        found = stored(nsqd, "orders")
+        assert traces(found) == [7, 8, None]
+        assert [message.body for message in found] == [b"a", b"bb", b"ccc"]
+
+
+def test_answers_keep_the_order_of_commands(nsqd: Running) -> None:
+    with nsqd.client() as client:
+        client.send(
+            pub(b"t", b"1") + pub_trace(b"t", b"2") + pub(b"t", b"3") + pub_trace(b"t", b"4")
+        )
+        first, second, third, fourth = (client.read() for _ in range(4))
+        assert (first, third) == (ok(), ok())
+        assert decode_reply(second.data)[2] == 1
+        assert decode_reply(fourth.data)[2] == 3
+
+
+def test_publishes_are_counted(nsqd: Running) -> None:
+    with nsqd.client() as client:
+        client.ask(pub_trace(b"t", b"2"))
+        client.ask(mpub_trace(b"t", [traced(b"a"), traced(b"b")]))
+        (session,) = nsqd.daemon.protocol.sessions.values()
+        assert session.conn.published == {b"t": 3}
+
+
+def test_a_topic_that_takes_nothing_says_why(nsqd: Running) -> None:
+    with nsqd.client() as client:
+        client.ask(pub_trace(b"t", b"2"))
+        nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", True))
+        assert client.ask(pub_trace(b"t", b"3")) == error(b"E_PUB_FAILED PUB failed draining")
+        assert client.is_closed()
+
+
+def test_a_publish_that_fails_while_it_waits_is_an_error(
+    nsqd: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with nsqd.client() as client:
+        client.ask(pub_trace(b"t", b"2"))
+        topic = nsqd.daemon.broker.topics["t"]
+        publish = topic.publish_traced
+
+        def fail(*arguments: Any) -> None:
+            publish(*arguments)
+            topic.partition.stop("the disk is gone")
+
+        monkeypatch.setattr(topic, "publish_traced", fail)
+        said = str(PartitionStopped("t", "the disk is gone")).encode()
+        assert client.ask(mpub_trace(b"t", [traced(b"3")])) == error(
+            b"E_MPUB_FAILED MPUB failed " + said
+        )
+
+
+def test_pubtrace_over_http(nsqd: Running) -> None:
+    answer = nsqd.request("POST", f"/pubtrace?topic=orders&trace_id={TRACE_ID}", b"hello")
+    document = json.loads(answer.body)
+    (found,) = stored(nsqd, "orders")
+    assert document == {
+        "status": "OK",
+        "id": found.id,
+        "trace_id": str(TRACE_ID),
+        "queue_offset": 0,
+        "rawsize": 4 + 5 + 12,
+    }
+    assert traces([found]) == [TRACE_ID]
+
+
+def test_pubtrace_may_be_delayed(nsqd: Running) -> None:
+    nsqd.request("POST", "/pubtrace?topic=orders&trace_id=5&defer=60000", b"later")
+    nsqd.request("POST", "/channel/create?topic=orders&channel=c")
+    assert eventually(lambda: nsqd.channel("orders", "c")["deferred_count"] == 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", b"failed to read message count"),
+        (u32(1) + u32(9) + b"12345678", b"invalid message count 1"),
+        (u32(2) + traced(b"long enough for two of them"), b"failed to read message(1) body size"),
+        (u32(1) + u32(200) + b"x" * 200, b"message too big 200 > 100"),
+    ],
+)
+def test_a_broken_pack_is_refused_whole(body: bytes, words: bytes) -> None:
+    with pytest.raises(WireFault) as caught:
+        split_many(body, 100)
+    assert words in caught.value.data
