@@ -21,10 +21,11 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("broker",),
     ("cluster",),
     ("net",),
-    ("nsqd", "nsqlookupd", "nsqadmin"),
+    ("nsqd", "nsqlookupd"),
     ("client",),
     ("spark",),
     ("pipelines",),
+    ("nsqadmin",),
     ("sim", "bench"),
     ("tools",),
 )

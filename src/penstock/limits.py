@@ -182,3 +182,11 @@ DRAIN_POLL_NS = 50 * MS  # how often a drain looks whether anything is left
 DRAIN_REPORT_NS = 10 * SECOND  # how often it says so in the log
 SHUTDOWN_POLL_NS = 5 * MS  # how often a stop looks whether it may go on
 GIL_SWITCH_NS = 500_000  # CPython's 5 ms would be the delay of a finished fsync
+
+# --- nsqadmin ---
+ADMIN_NOTIFICATIONS_MAX = 1000  # actions that wait for the notification endpoint
+ADMIN_SESSION_TOUCH_S = 30  # a session's use is written down no more often: not with every request
+ADMIN_PASSWORD_MIN = 8  # characters: NIST's floor for a password that people choose
+ADMIN_LOGIN_TRIES = 5  # wrong passwords of one name or address before it has to wait
+ADMIN_LOGIN_WAIT_S = 60  # how long then
+ADMIN_BODY_BYTES_MAX = 64 * KIB  # a request to /api: a topic's and a channel's name

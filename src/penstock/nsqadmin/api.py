@@ -1,0 +1,389 @@
+"""The official `/api`, `/ping`, `/config` and `/render`: what scripts and dashboards call.
+
+Every document has a `message`: "" or a warning. An error is `{"message": "CODE"}`. `upstream.py`
+has the rule for daemons that fail.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Awaitable
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
+from penstock import limits
+from penstock.errors import FetchFailed, NotFound
+from penstock.nsqadmin import aggregate, graphite
+from penstock.nsqadmin.access import Caller, Role
+from penstock.nsqadmin.actions import VERBS
+from penstock.nsqadmin.gate import Forbidden, LoginWanted
+from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.upstream import Producer, UpstreamFailed
+from penstock.wire.names import is_valid_name
+
+Document = dict[str, Any]
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"description": "the request breaks a rule; `message` is its code"},
+    401: {"description": "log in first"},
+    403: {"description": "the caller may not do this"},
+    404: {"description": "there is no such thing"},
+    502: {"description": "no daemon gave an answer"},
+}
+
+
+class ApiError(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+def error_response(error: Exception) -> JSONResponse:
+    """The answer to whatever a handler has raised on purpose."""
+    if isinstance(error, ApiError):
+        status, message = error.status, error.message
+    elif isinstance(error, UpstreamFailed):
+        status, message = 502, f"UPSTREAM_ERROR: {error}"
+    elif isinstance(error, LoginWanted):
+        status, message = 401, "UNAUTHORIZED"
+    elif isinstance(error, Forbidden):
+        status, message = 403, "FORBIDDEN"
+    elif isinstance(error, NotFound):
+        status, message = 404, f"{error.kind.upper()}_NOT_FOUND"
+    else:
+        raise error
+    return JSONResponse({"message": message}, status)
+
+
+HANDLED = (ApiError, UpstreamFailed, Forbidden, NotFound)
+
+
+def caller_of(ground: Ground, request: Request) -> Caller:
+    remote = request.client.host if request.client else ""
+    return ground.gate.caller(request.headers, request.cookies, remote)
+
+
+class Api:
+    """The handlers. Each checks its caller first."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    def router(self) -> APIRouter:
+        router = APIRouter(
+            prefix=self._ground.base, responses=_ERRORS, default_response_class=JSONResponse
+        )
+        add = router.add_api_route
+        add("/ping", self.ping, response_class=PlainTextResponse)
+        add("/api/topics", self.topics, methods=["GET"])
+        add("/api/topics", self.create, methods=["POST"], openapi_extra=_body("topic", "channel"))
+        add("/api/topics/{topic}", self.topic, methods=["GET"])
+        add("/api/topics/{topic}", self.act, methods=["POST"], openapi_extra=_body("action"))
+        add("/api/topics/{topic}", self.delete, methods=["DELETE"])
+        add("/api/topics/{topic}/{channel}", self.channel, methods=["GET"])
+        add("/api/topics/{topic}/{channel}", self.act_channel, methods=["POST"],
+            openapi_extra=_body("action"))  # fmt: skip
+        add("/api/topics/{topic}/{channel}", self.delete_channel, methods=["DELETE"])
+        add("/api/nodes", self.nodes, methods=["GET"])
+        add("/api/nodes/{node}", self.node, methods=["GET"])
+        add("/api/nodes/{node}", self.tombstone, methods=["DELETE"], openapi_extra=_body("topic"))
+        add("/api/counter", self.counter, methods=["GET"])
+        add("/api/graphite", self.graphite, methods=["GET"])
+        if self._ground.options.proxy_graphite and self._ground.options.graphite_url:
+            add("/render", self.render, methods=["GET"])
+        return router
+
+    async def ping(self) -> PlainTextResponse:
+        """Whether it is there."""
+        return PlainTextResponse("OK")
+
+    # --- reading ---
+
+    async def topics(self, request: Request, inactive: str = "") -> Document:
+        """Topics; with inactive=true those that no nsqd has, and their channels."""
+        self._may_view(request)
+        upstream = self._ground.upstream
+        names, warning = await upstream.topics()
+        if inactive != "true":
+            return {"topics": names, "message": warning}
+        if not upstream.lookupds:
+            return {"topics": {}, "message": warning}
+        found, missed = await upstream.producers()
+        active = {name for producer in found for name, _ in producer.topics}
+        idle = [name for name in names if name not in active]
+        channels = {name: await upstream.channels(name) for name in idle}
+        return {"topics": channels, "message": warning or missed}
+
+    async def topic(self, request: Request, topic: str) -> Document:
+        """A topic over all nodes."""
+        self._may_view(request)
+        nodes, warning = await self._stats_of(topic)
+        return {**aggregate.topic(topic, nodes), "message": warning}
+
+    async def channel(self, request: Request, topic: str, channel: str) -> Document:
+        """A channel over all nodes, with its clients."""
+        self._may_view(request)
+        nodes, warning = await self._stats_of(topic, channel)
+        found = aggregate.channel(topic, channel, nodes)
+        if found is None:
+            raise ApiError(404, "CHANNEL_NOT_FOUND")
+        return {**found, "message": warning}
+
+    async def nodes(self, request: Request) -> Document:
+        """Every nsqd."""
+        self._may_view(request)
+        found, warning = await self._ground.upstream.producers()
+        return {"nodes": node_rows(found), "message": warning}
+
+    async def node(self, request: Request, node: str) -> Document:
+        """One nsqd: its topics, channels and clients."""
+        self._may_view(request)
+        producer = await self._find(node)
+        asked = await self._ground.upstream.stats([producer], clients=True)
+        stats = node_stats([producer], asked.answers)[0]
+        return {**aggregate.node(stats), "message": ""}
+
+    async def counter(self, request: Request) -> Document:
+        """Messages by topic, channel and node."""
+        self._may_view(request)
+        found, warning = await self._ground.upstream.producers()
+        asked = await self._ground.upstream.stats(found)
+        stats = aggregate.counter(node_stats(found, asked.answers))
+        return {"stats": stats, "message": warning or asked.warning}
+
+    async def graphite(self, request: Request, metric: str = "", target: str = "") -> Document:
+        """The rate of a counter, as graphite knows it."""
+        self._may_view(request)
+        options = self._ground.options
+        if metric != "rate":
+            raise ApiError(400, "INVALID_ARG_METRIC")
+        if not target:
+            raise ApiError(400, "INVALID_ARG_TARGET")
+        if not options.graphite_url:
+            raise ApiError(404, "NO_GRAPHITE")
+        try:
+            interval_ns = options.statsd_interval_ns
+            fetcher = self._ground.fetcher
+            found = await graphite.rate(fetcher, options.graphite_url, target, interval_ns)
+        except FetchFailed as error:
+            raise ApiError(502, f"UPSTREAM_ERROR: {error.reason}") from error
+        return {"rate": found}
+
+    async def render(self, request: Request) -> Response:
+        """Graphite's pictures."""
+        self._may_view(request)
+        ground = self._ground
+        try:
+            query = request.url.query
+            found = await graphite.render(ground.fetcher, ground.options.graphite_url, query)
+        except FetchFailed as error:
+            raise ApiError(502, f"UPSTREAM_ERROR: {error.reason}") from error
+        kind = found.headers.get("content-type")
+        return Response(found.body, found.status, media_type=kind)
+
+    # --- changing ---
+
+    async def create(self, request: Request) -> Document:
+        """Make a topic, and a channel of it."""
+        caller = self._may_change(request, Role.OPERATE)
+        document = await _document(request)
+        topic, channel = _text(document, "topic"), _text(document, "channel")
+        if not is_valid_name(topic.encode()):
+            raise ApiError(400, "INVALID_TOPIC")
+        if channel and not is_valid_name(channel.encode()):
+            raise ApiError(400, "INVALID_CHANNEL")
+        about = _about(topic, channel)
+        run = self._ground.actions.create(topic, channel)
+        actions = ("create_topic", "create_channel") if channel else ("create_topic",)
+        return await self._change(request, caller, actions, about, run)
+
+    async def act(self, request: Request, topic: str) -> Document:
+        """Pause, unpause or empty a topic."""
+        return await self._act(request, topic, "")
+
+    async def act_channel(self, request: Request, topic: str, channel: str) -> Document:
+        """Pause, unpause or empty a channel."""
+        return await self._act(request, topic, channel)
+
+    async def _act(self, request: Request, topic: str, channel: str) -> Document:
+        caller = self._may_change(request, Role.OPERATE)
+        verb = _text(await _document(request), "action")
+        if verb not in VERBS:
+            raise ApiError(400, "INVALID_ACTION")
+        if verb == "empty":
+            caller = self._may_change(request, Role.DESTROY)
+        name = f"{verb}_{'channel' if channel else 'topic'}"
+        run = self._ground.actions.act(verb, topic, channel)
+        return await self._change(request, caller, (name,), _about(topic, channel), run)
+
+    async def delete(self, request: Request, topic: str) -> Document:
+        """Delete a topic everywhere."""
+        caller = self._may_change(request, Role.DESTROY)
+        run = self._ground.actions.delete(topic)
+        return await self._change(request, caller, ("delete_topic",), _about(topic), run)
+
+    async def delete_channel(self, request: Request, topic: str, channel: str) -> Document:
+        """Delete a channel everywhere."""
+        caller = self._may_change(request, Role.DESTROY)
+        run = self._ground.actions.delete(topic, channel)
+        about = _about(topic, channel)
+        return await self._change(request, caller, ("delete_channel",), about, run)
+
+    async def tombstone(self, request: Request, node: str) -> Document:
+        """Take a topic off one nsqd."""
+        caller = self._may_change(request, Role.DESTROY)
+        try:
+            topic = _text(await _document(request), "topic")
+        except ApiError as error:
+            raise ApiError(400, "INVALID_BODY") from error
+        if not is_valid_name(topic.encode()):
+            raise ApiError(400, "INVALID_TOPIC")
+        about = _about(topic) | {"node": node}
+        run = self._ground.actions.tombstone(node, topic)
+        return await self._change(request, caller, ("tombstone_topic_producer",), about, run)
+
+    async def _change(
+        self, request: Request, caller: Caller, actions: tuple[str, ...], about: dict[str, str],
+        run: Awaitable[str],
+    ) -> Document:  # fmt: skip
+        """Do it, write it down, and tell about it."""
+        try:
+            warning = await run
+        except Exception as error:
+            self._ground.done(caller, actions[-1], about, f"failed: {error}")
+            raise
+        for action in actions:
+            shown = {k: v for k, v in about.items() if action != "create_topic" or k != "channel"}
+            self._ground.done(caller, action, shown, warning)
+            self._ground.notifier.tell(action, shown, origin(request))
+        return {"message": warning}
+
+    # --- shared ---
+
+    def _may_view(self, request: Request) -> Caller:
+        caller = caller_of(self._ground, request)
+        self._ground.gate.check(caller, Role.VIEW)
+        return caller
+
+    def _may_change(self, request: Request, role: Role) -> Caller:
+        caller = caller_of(self._ground, request)
+        self._ground.gate.check_change(caller, role, request.headers, request.cookies)
+        return caller
+
+    async def _stats_of(
+        self, topic: str, channel: str = ""
+    ) -> tuple[list[aggregate.NodeStats], str]:
+        upstream = self._ground.upstream
+        producers, warning = await upstream.producers_of(topic)
+        asked = await upstream.stats(producers, topic, channel, clients=bool(channel))
+        return node_stats(producers, asked.answers), warning or asked.warning
+
+    async def _find(self, node: str) -> Producer:
+        return await self._ground.actions.find(node)
+
+
+def node_stats(
+    producers: list[Producer], answers: dict[str, dict[str, Any]]
+) -> list[aggregate.NodeStats]:
+    return [
+        aggregate.NodeStats(
+            one.address, one.hostname, answers[one.address], one.topology_zone, one.topology_region
+        )
+        for one in producers
+        if one.address in answers
+    ]
+
+
+def node_rows(producers: list[Producer]) -> list[Document]:
+    """`/api/nodes`; a node is out of date when another one has a higher version."""
+    highest = max((_version(one.version) for one in producers), default=())
+    rows = []
+    for one in producers:
+        remote = one.remote_addresses[0].partition("/")[2] if one.remote_addresses else ""
+        row: Document = {
+            "remote_addresses": list(one.remote_addresses),
+            "remote_address": remote,
+            "hostname": one.hostname,
+            "broadcast_address": one.broadcast_address,
+            "tcp_port": one.tcp_port,
+            "http_port": one.http_port,
+            "version": one.version,
+        }
+        if one.topology_zone:
+            row["topology_zone"] = one.topology_zone
+        if one.topology_region:
+            row["topology_region"] = one.topology_region
+        row["topics"] = [{"topic": name, "tombstoned": dead} for name, dead in one.topics]
+        row["out_of_date"] = _version(one.version) < highest
+        rows.append(row)
+    return rows
+
+
+def _version(text: str) -> tuple[int, ...]:
+    numbers = []
+    for part in text.split("-")[0].split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+def origin(request: Request) -> dict[str, str]:
+    """What a notification says about the request."""
+    found = {
+        "remote_ip": f"{request.client.host}:{request.client.port}" if request.client else "",
+        "user_agent": request.headers.get("user-agent", ""),
+        "url": str(request.url),
+    }
+    user = _basic_user(request.headers.get("authorization", ""))
+    return {"user": user, **found} if user else found
+
+
+def _basic_user(header: str) -> str:
+    scheme, _, text = header.partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(text, validate=True).decode().partition(":")[0]
+    except ValueError:
+        return ""
+
+
+def _about(topic: str, channel: str = "") -> dict[str, str]:
+    return {"topic": topic, "channel": channel} if channel else {"topic": topic}
+
+
+async def _document(request: Request) -> Document:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > limits.ADMIN_BODY_BYTES_MAX:
+            raise ApiError(413, "BODY_TOO_BIG")
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, str(error) or "not JSON") from error
+    if not isinstance(document, dict):
+        raise ApiError(400, "the body is not a JSON object")
+    return document
+
+
+def _text(document: Document, key: str) -> str:
+    value = document.get(key, "")
+    if not isinstance(value, str):
+        raise ApiError(400, f"{key} is not a string")
+    return value
+
+
+def _body(*names: str) -> dict[str, Any]:
+    """The description of a JSON body with these strings."""
+    schema = {
+        "type": "object",
+        "required": [names[0]],
+        "properties": {name: {"type": "string"} for name in names},
+    }
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}

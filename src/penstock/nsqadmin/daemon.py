@@ -1,0 +1,157 @@
+"""nsqadmin put together: its parts, the web server around them, and how they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+
+from penstock import __version__, limits
+from penstock.command.program import version_line
+from penstock.errors import ConfigError
+from penstock.net.fetch import Fetcher
+from penstock.net.listener import bound_address, close_listener, listen, parse_address
+from penstock.nsqadmin import api, config_api
+from penstock.nsqadmin.actions import Actions
+from penstock.nsqadmin.gate import Gate
+from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.notify import Notifier
+from penstock.nsqadmin.options import Options
+from penstock.nsqadmin.store import Store
+from penstock.nsqadmin.upstream import Upstream
+
+log = logging.getLogger("penstock.nsqadmin")
+
+
+class Daemon:
+    def __init__(self, options: Options) -> None:
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.broken = False
+        self._options = options
+        self._server: Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._ground: Ground | None = None
+
+    async def start(self) -> None:
+        options = self._options
+        log.info("%s", version_line("nsqadmin"))
+        address = parse_address(options.http_address, "http-address")
+        ground = self._ground = make_ground(options)
+        app = make_app(ground)
+        self._socket = listen(address)
+        log.info("HTTP: listening on %s", bound_address(self._socket))
+        self._server = Server(uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="on", server_header=False,
+            proxy_headers=False, timeout_graceful_shutdown=2, ws="websockets-sansio",
+        ))  # fmt: skip
+        self._serving = asyncio.create_task(self._server.serve([self._socket]))
+        self._serving.add_done_callback(self._on_served)
+
+    def _on_served(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.critical("the web server failed", exc_info=error)
+            self.broken = True
+        if not self.ended.done():
+            self.ended.set_result(0)
+
+    async def stop(self) -> None:
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            await asyncio.wait([self._serving], timeout=limits.SHUTDOWN_NS / limits.SECOND)
+            close_listener(self._socket)
+        if self._ground is not None:
+            await self._ground.notifier.close()
+            await self._ground.fetcher.close()
+            self._ground.store.close()
+        log.info("bye")
+
+
+class Server(uvicorn.Server):
+    """Signals are the daemon's business."""
+
+    def install_signal_handlers(self) -> None:
+        return None
+
+
+def make_ground(options: Options) -> Ground:
+    fetcher = Fetcher(
+        options.http_client_connect_timeout_ns,
+        options.http_client_request_timeout_ns,
+        client_tls(options),
+    )
+    upstream = Upstream(fetcher, options.lookupd_http_address, options.nsqd_http_address)
+    store = Store(Path(options.data_path))
+    address = parse_address(options.http_address, "http-address")
+    return Ground(
+        options=options,
+        fetcher=fetcher,
+        upstream=upstream,
+        actions=Actions(upstream),
+        store=store,
+        gate=Gate(options, store, address),
+        notifier=Notifier(fetcher, options.notification_http_endpoint),
+    )
+
+
+def make_app(ground: Ground) -> FastAPI:
+    app = FastAPI(
+        title="nsqadmin", version=__version__, redirect_slashes=False,
+        docs_url=None, redoc_url=None, openapi_url=f"{ground.base}/api/openapi.json",
+    )  # fmt: skip
+    app.add_middleware(GZipMiddleware, minimum_size=1000)
+    app.include_router(api.Api(ground).router())
+    app.include_router(config_api.ConfigApi(ground).router())
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        return api.error_response(error)
+
+    for kind in api.HANDLED:
+        app.add_exception_handler(kind, refuse)
+    app.add_exception_handler(HTTPException, _not_routed)
+    app.add_exception_handler(Exception, _broken)
+    return app
+
+
+async def _not_routed(request: Request, error: Exception) -> Response:
+    """No such path, or no such method on it."""
+    assert isinstance(error, HTTPException)
+    code = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, str(error.detail))
+    return JSONResponse({"message": code}, error.status_code, error.headers)
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return JSONResponse({"message": "INTERNAL_ERROR"}, 500)
+
+
+def client_tls(options: Options) -> ssl.SSLContext | None:
+    """For https to nsqds and nsqlookupds; None: the system's authorities."""
+    certificate, authorities = options.http_client_tls_cert, options.http_client_tls_root_ca_file
+    if not (certificate or authorities or options.http_client_tls_insecure_skip_verify):
+        return None
+    name: Any = "http-client-tls-root-ca-file"
+    try:
+        context = ssl.create_default_context(cafile=authorities or None)
+        name = "http-client-tls-cert"
+        if certificate:
+            context.load_cert_chain(certificate, options.http_client_tls_key, _no_password)
+    except (OSError, ssl.SSLError) as error:
+        value = authorities if name.endswith("file") else certificate
+        raise ConfigError(name, value, str(error)) from error
+    if options.http_client_tls_insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _no_password() -> str:
+    raise ssl.SSLError("the key has a password: nobody is here to type it")

@@ -1,0 +1,211 @@
+"""The gate that every request passes: it finds the caller, and refuses what the caller may not do.
+
+The rules are `access.py`'s; here they meet a request. Failed log-ins are counted by user name and
+by address: after a few the next ones have to wait, whatever their password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import time
+from collections.abc import Callable, Mapping
+
+from penstock import limits
+from penstock.errors import PenstockError
+from penstock.net.listener import Address
+from penstock.nsqadmin import access
+from penstock.nsqadmin.access import Caller, Role, Rules
+from penstock.nsqadmin.options import Options, read_network
+from penstock.nsqadmin.store import Session, Store, is_password
+
+COOKIE = "penstock_admin"
+CSRF_HEADER = "x-csrf-token"
+_TRIED_MAX = 10_000  # names and addresses with failed log-ins that are remembered
+
+
+class Forbidden(PenstockError):
+    """The caller may not do this; `reason` says why in words for people."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class LoginWanted(Forbidden):
+    """Nobody is logged in, and somebody has to be."""
+
+    def __init__(self) -> None:
+        super().__init__("log in first")
+
+
+class LoginRefused(PenstockError):
+    """Name or password are wrong, or there were too many tries."""
+
+    def __init__(self, wait_s: float = 0.0) -> None:
+        text = f"too many tries: wait {wait_s:.0f} s" if wait_s else "wrong name or password"
+        super().__init__(text)
+        self.wait_s = wait_s
+
+
+class Gate:
+    def __init__(
+        self,
+        options: Options,
+        store: Store,
+        address: Address,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._host = address.host.strip("[]")
+        self._is_loopback = is_loopback(self._host)
+        self._trusted = [read_network("trusted-proxy-cidr", one)
+                         for one in options.trusted_proxy_cidr]  # fmt: skip
+        self._config_network = options.allow_config_from_cidr and read_network(
+            "allow-config-from-cidr", options.allow_config_from_cidr
+        )
+        self._tries = Tries(clock_s)
+        self._lifetime_s = options.session_lifetime_ns / limits.SECOND
+
+    # --- who ---
+
+    def rules(self) -> Rules:
+        options = self._options
+        exposed = not self._is_loopback and options.read_only != "false"
+        wanted = options.login == "required" or (options.login == "auto" and self._has_users())
+        return Rules(
+            admin_users=options.admin_user,
+            header=options.acl_http_header.lower(),
+            trusted=self._trusted,
+            login_wanted=wanted,
+            anonymous_role=Role.VIEW if exposed else Role.DESTROY,
+            read_only=options.read_only == "true",
+        )
+
+    def _has_users(self) -> bool:
+        return self._store.has_users()
+
+    def caller(self, headers: Mapping[str, str], cookies: Mapping[str, str], remote: str) -> Caller:
+        """`headers` has its names in lower case."""
+        rules = self.rules()
+        session = self.session(cookies)
+        if session is not None:
+            user = session.user
+            return Caller(user.name, rules.limit(user.role), "session", remote, session.key)
+        name = headers.get(rules.header, "")
+        if name and access.within(remote, rules.trusted):
+            known = self._store.user(name)
+            return rules.by_header(name, known.role if known else None, remote)
+        return rules.anonymous(remote)
+
+    def session(self, cookies: Mapping[str, str]) -> Session | None:
+        token = cookies.get(COOKIE, "")
+        return self._store.session(token, self._lifetime_s) if token else None
+
+    def is_still(self, caller: Caller, role: Role) -> bool:
+        """Whether the caller of a page that was opened some time ago may do this now."""
+        if caller.how == "session":
+            user = self._store.user(caller.name)
+            alive = self._store.has_session(caller.session, self._lifetime_s)
+            return alive and user is not None and self.rules().limit(user.role) >= role
+        if caller.how == "header":
+            known = self._store.user(caller.name)
+            present = self.rules().by_header(caller.name, known and known.role, caller.remote)
+            return present.role >= role
+        return self.rules().anonymous(caller.remote).role >= role
+
+    # --- what ---
+
+    def check(self, caller: Caller, role: Role) -> None:
+        if caller.role >= role:
+            return
+        if caller.role == Role.NONE:
+            raise LoginWanted
+        if self.rules().read_only:
+            raise Forbidden("nsqadmin runs with -read-only")
+        raise Forbidden(f"{caller.shown} may {caller.role.name.lower()}, "
+                        f"this needs the role {role.name.lower()}")  # fmt: skip
+
+    def check_change(
+        self, caller: Caller, role: Role, headers: Mapping[str, str], cookies: Mapping[str, str]
+    ) -> None:
+        """The same for a request that changes something."""
+        self.check(caller, role)
+        if access.is_foreign(headers):
+            raise Forbidden("another site's page has sent this request")
+        if caller.how == "session":
+            session = self.session(cookies)
+            given = headers.get(CSRF_HEADER, "")
+            if session is None or not hmac.compare_digest(session.csrf, given):
+                raise Forbidden(f"the header {CSRF_HEADER} with the session's token is missing")
+        elif caller.how == "anonymous" and not self.is_own_host(headers):
+            raise Forbidden("the Host header names no address of this machine")
+
+    def is_own_host(self, headers: Mapping[str, str]) -> bool:
+        return not self._is_loopback or access.is_own_host(headers.get("host", ""), self._host)
+
+    def may_configure(self, remote: str) -> bool:
+        network = self._config_network
+        return not network or access.within(remote, [network])
+
+    # --- logging in ---
+
+    async def login(self, name: str, password: str, remote: str) -> str:
+        """The token of a new session. LoginRefused."""
+        keys = (f"name {name}", f"address {remote}")
+        self._tries.check(keys)
+        self._tries.failed(keys)  # counted before, so that many at once are counted too
+        wanted = self._store.password_hash(name)
+        if not await asyncio.to_thread(is_password, password, wanted):
+            raise LoginRefused
+        if self._store.user(name) is None:
+            raise LoginRefused
+        self._tries.forget(keys)
+        return self._store.begin_session(name)
+
+    def logout(self, cookies: Mapping[str, str]) -> None:
+        session = self.session(cookies)
+        if session is not None:
+            self._store.end_session(session.key)
+
+
+class Tries:
+    """Failed log-ins by key: (how many, when the last one was)."""
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        self._clock_s = clock_s
+        self._failed: dict[str, tuple[int, float]] = {}
+
+    def check(self, keys: tuple[str, ...]) -> None:
+        wait_s = max(self._wait_s(key) for key in keys)
+        if wait_s > 0:
+            raise LoginRefused(max(wait_s, 1.0))
+
+    def _wait_s(self, key: str) -> float:
+        count, at_s = self._failed.get(key, (0, 0.0))
+        over = count >= limits.ADMIN_LOGIN_TRIES
+        return at_s + limits.ADMIN_LOGIN_WAIT_S - self._clock_s() if over else 0.0
+
+    def failed(self, keys: tuple[str, ...]) -> None:
+        now_s = self._clock_s()
+        for key in keys:
+            count, at_s = self._failed.pop(key, (0, now_s))
+            fresh = now_s - at_s > limits.ADMIN_LOGIN_WAIT_S
+            self._failed[key] = (1 if fresh else count + 1, now_s)
+        while len(self._failed) > _TRIED_MAX:
+            del self._failed[next(iter(self._failed))]
+
+    def forget(self, keys: tuple[str, ...]) -> None:
+        for key in keys:
+            self._failed.pop(key, None)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

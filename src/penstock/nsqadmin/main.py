@@ -1,0 +1,48 @@
+"""The executable `nsqadmin`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+
+from penstock.command import run as command_run
+from penstock.command.program import Program, run_program
+from penstock.errors import PenstockError
+from penstock.nsqadmin.options import FLAGS, Options, read_options
+
+log = logging.getLogger("penstock.nsqadmin")
+
+_HELP_NOTE = """
+Any flag may also stand in the TOML file that -config names, or in the environment
+as PENSTOCK_<KEY>, where <KEY> is the flag with underscores. It listens on the loopback interface
+(127.0.0.1) unless -http-address says otherwise; give 0.0.0.0:4171 to serve a network. Whoever has
+not logged in may then only look: make users first.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run_program(Program("nsqadmin", FLAGS, _HELP_NOTE), read_options, _serve, argv)
+
+
+async def _serve(options: Options) -> int:
+    try:
+        from penstock.nsqadmin.daemon import Daemon
+    except ModuleNotFoundError as error:
+        log.critical("nsqadmin needs the extra `admin`: pip install 'penstock[admin]' (%s)", error)
+        return command_run.EXIT_FATAL
+    daemon = Daemon(options)
+
+    async def start() -> bool:
+        try:
+            await daemon.start()
+        except (PenstockError, OSError) as error:
+            log.critical("failed to start nsqadmin - %s", error)
+            return False
+        return True
+
+    return await command_run.serve(daemon, start)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+"""Every option of nsqadmin: the official flags, and ours.
+
+Unlike the official one it listens on the loopback interface unless it is told otherwise.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from penstock import limits
+from penstock.command.flags import LOG_LEVELS, Effect, Flag, Kind, Ranges, check_ranges, resolve
+from penstock.errors import ConfigError
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("version", Kind.BOOL, False, "print version string"),
+    Flag("config", Kind.STRING, "", "path to a TOML config file"),
+    Flag("log-level", Kind.STRING, "info", "set log verbosity", choices=LOG_LEVELS),
+    Flag("log-prefix", Kind.STRING, "[nsqadmin] ", "log message prefix"),
+    Flag("log-format", Kind.STRING, "text", "log lines as text or json", choices=("text", "json")),
+    Flag("verbose", Kind.BOOL, False, "deprecated; use -log-level"),
+    Flag("http-address", Kind.STRING, "127.0.0.1:4171", "<addr>:<port> for HTTP clients; loopback"
+         " unless told otherwise"),
+    Flag("base-path", Kind.STRING, "/", "URL base path, for a reverse proxy"),
+    Flag("dev-static-dir", Kind.STRING, "", "accepted; there are no static files to replace",
+         effect=Effect.LATER),
+    Flag("lookupd-http-address", Kind.STRINGS, (), "<addr>:<port> of an nsqlookupd (may be given"
+         " several times)", key="nsqlookupd_http_addresses"),
+    Flag("nsqd-http-address", Kind.STRINGS, (), "<addr>:<port> of an nsqd (may be given several"
+         " times)", key="nsqd_http_addresses"),
+    Flag("admin-user", Kind.STRINGS, (), "user that may change things (may be given several times);"
+         " when there is none, everybody who is not held back otherwise", key="admin_users"),
+    Flag("acl-http-header", Kind.STRING, "X-Forwarded-User", "HTTP header with the user's name, set"
+         " by a proxy in front"),
+    Flag("allow-config-from-cidr", Kind.STRING, "127.0.0.1/8", "network that may use /config; empty"
+         " for all"),
+    Flag("notification-http-endpoint", Kind.STRING, "", "URL to POST every action to"),
+    Flag("graphite-url", Kind.STRING, "", "URL of graphite"),
+    Flag("proxy-graphite", Kind.BOOL, False, "serve graphite's /render through nsqadmin"),
+    Flag("statsd-prefix", Kind.STRING, "nsq.%s", "prefix of nsqd's statsd keys; %s is the host"),
+    Flag("statsd-interval", Kind.DURATION, 60 * limits.SECOND, "interval at which nsqd reports to"
+         " statsd"),
+    Flag("statsd-counter-format", Kind.STRING, "stats.counters.%s.count", "statsd's key of a"
+         " counter"),
+    Flag("statsd-gauge-format", Kind.STRING, "stats.gauges.%s", "statsd's key of a gauge"),
+    Flag("http-client-connect-timeout", Kind.DURATION, limits.FETCH_CONNECT_NS, "time to connect"
+         " to an nsqd or nsqlookupd"),
+    Flag("http-client-request-timeout", Kind.DURATION, limits.FETCH_REQUEST_NS, "time for a request"
+         " to an nsqd or nsqlookupd"),
+    Flag("http-client-tls-insecure-skip-verify", Kind.BOOL, False, "accept any certificate of an"
+         " nsqd or nsqlookupd"),
+    Flag("http-client-tls-root-ca-file", Kind.STRING, "", "authorities for the certificates of"
+         " nsqds and nsqlookupds"),
+    Flag("http-client-tls-cert", Kind.STRING, "", "certificate to show to nsqds and nsqlookupds"),
+    Flag("http-client-tls-key", Kind.STRING, "", "key of that certificate"),
+    # --- ours ---
+    Flag("data-path", Kind.STRING, "", "directory for users, history and the audit log; by default"
+         " penstock/nsqadmin in the user's state directory"),
+    Flag("trusted-proxy-cidr", Kind.STRINGS, ("127.0.0.0/8", "::1/128"), "networks whose"
+         " -acl-http-header is believed (may be given several times)"),
+    Flag("login", Kind.STRING, "auto", "auto: asked for once there are users; required; off",
+         choices=("auto", "required", "off")),
+    Flag("read-only", Kind.STRING, "auto", "auto: whoever has not logged in may only look, when"
+         " listening beyond loopback; true: nobody may change anything; false",
+         choices=("auto", "true", "false")),
+    Flag("secure-cookie", Kind.BOOL, False, "send the session only over HTTPS (a proxy in front"
+         " speaks it)"),
+    Flag("session-lifetime", Kind.DURATION, 12 * 3600 * limits.SECOND, "a log-in ends after so long"
+         " without use"),
+    Flag("poll-interval", Kind.DURATION, limits.SECOND, "how often nsqds are asked, at most"),
+    Flag("history-retention", Kind.DURATION, 48 * 3600 * limits.SECOND, "how long charts go back"),
+    Flag("mask-field", Kind.STRINGS, (), "field of JSON messages, or header, whose value is not"
+         " shown (may be given several times)"),
+    Flag("lake", Kind.STRINGS, (), "directory with the tables of archive and trace (may be given"
+         " several times)"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Each field is the flag of the same name."""
+
+    version: bool
+    config: str
+    log_level: str
+    log_prefix: str
+    log_format: str
+    http_address: str
+    base_path: str
+    lookupd_http_address: tuple[str, ...]
+    nsqd_http_address: tuple[str, ...]
+    admin_user: tuple[str, ...]
+    acl_http_header: str
+    allow_config_from_cidr: str
+    notification_http_endpoint: str
+    graphite_url: str
+    proxy_graphite: bool
+    statsd_prefix: str
+    statsd_interval_ns: int
+    statsd_counter_format: str
+    statsd_gauge_format: str
+    http_client_connect_timeout_ns: int
+    http_client_request_timeout_ns: int
+    http_client_tls_insecure_skip_verify: bool
+    http_client_tls_root_ca_file: str
+    http_client_tls_cert: str
+    http_client_tls_key: str
+    data_path: str
+    trusted_proxy_cidr: tuple[str, ...]
+    login: str
+    read_only: str
+    secure_cookie: bool
+    session_lifetime_ns: int
+    poll_interval_ns: int
+    history_retention_ns: int
+    mask_field: tuple[str, ...]
+    lake: tuple[str, ...]
+
+
+_RANGES: Ranges = {
+    "http_client_connect_timeout_ns": (1, None),
+    "http_client_request_timeout_ns": (1, None),
+    "statsd_interval_ns": (1, None),
+    "session_lifetime_ns": (limits.SECOND, None),
+    "poll_interval_ns": (limits.SECOND // 10, None),
+    "history_retention_ns": (60 * limits.SECOND, None),
+}
+
+
+def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
+    """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
+    values = resolve(FLAGS, arguments, environment).values
+    lists = ("lookupd_http_address", "nsqd_http_address", "admin_user", "trusted_proxy_cidr",
+             "mask_field", "lake")  # fmt: skip
+    values |= {name: tuple(values[name]) for name in lists}
+    values["base_path"] = normal_base(values["base_path"])
+    values["data_path"] = values["data_path"] or default_data_path(environment)
+    options = Options(**{field.name: values[field.name] for field in fields(Options)})
+    if not options.version:
+        check_ranges(options, _RANGES)
+        _check(options)
+    return options
+
+
+def _check(options: Options) -> None:
+    lookupds, nsqds = options.lookupd_http_address, options.nsqd_http_address
+    if not lookupds and not nsqds:
+        raise FatalOption("--nsqd-http-address or --lookupd-http-address required")
+    if lookupds and nsqds:
+        raise FatalOption("use --nsqd-http-address or --lookupd-http-address not both")
+    if options.http_client_tls_cert and not options.http_client_tls_key:
+        raise FatalOption("--http-client-tls-key must be specified with --http-client-tls-cert")
+    if options.http_client_tls_key and not options.http_client_tls_cert:
+        raise FatalOption("--http-client-tls-cert must be specified with --http-client-tls-key")
+    read_network("allow-config-from-cidr", options.allow_config_from_cidr or "0.0.0.0/0")
+    for text in options.trusted_proxy_cidr:
+        read_network("trusted-proxy-cidr", text)
+    for name in ("graphite_url", "notification_http_endpoint"):
+        _check_url(name.replace("_", "-"), getattr(options, name))
+
+
+class FatalOption(ConfigError):
+    """Options that contradict each other, in the official words."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__("options", "", words)
+        self.args = (words,)
+
+
+def read_network(name: str, text: str) -> Network:
+    """`text` is "address/bits"; the host's bits may be anything, as Go allows."""
+    try:
+        if "/" not in text:
+            raise ValueError
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError as error:
+        raise ConfigError(name, text, "it is not a network like 127.0.0.1/8") from error
+
+
+def _check_url(name: str, text: str) -> None:
+    if not text:
+        return
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise ConfigError(name, text, "it is no URL") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(name, text, "it is not http://host or https://host")
+
+
+def normal_base(text: str) -> str:
+    """ "/", or "/with/a/slash/in/front/only"."""
+    stripped = text.strip("/")
+    if any(part in ("", ".", "..") for part in stripped.split("/")) and stripped:
+        raise ConfigError("base-path", text, "it is not a path like /nsqadmin")
+    return f"/{stripped}"
+
+
+def default_data_path(environment: Mapping[str, str]) -> str:
+    state = environment.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):
+        state = str(Path.home() / ".local" / "state")
+    return str(Path(state) / "penstock" / "nsqadmin")

@@ -1,0 +1,210 @@
+"""What nsqadmin keeps across restarts: users, sessions and the audit log, in one SQLite file.
+
+| table    | columns                                                             |
+|----------|---------------------------------------------------------------------|
+| users    | name (key), password (scrypt: salt and hash), role, created_s       |
+| sessions | token (SHA-256 of it; key), user, csrf, created_s, used_s           |
+| audit    | id, time_s, who, how, remote, action, target, detail, result        |
+
+The file and its directory are private. Tokens and passwords are kept as hashes only: who reads the
+file can't log in with it. Calls are short and made in the event loop, but for hashing a password,
+which takes a tenth of a second on purpose and belongs into a thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock import limits
+from penstock.errors import ConfigError, NotFound
+from penstock.nsqadmin.access import ROLE_NAMES, Role
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS users (
+    name TEXT PRIMARY KEY, password TEXT NOT NULL, role TEXT NOT NULL, created_s REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS sessions (
+    token TEXT PRIMARY KEY, user TEXT NOT NULL, csrf TEXT NOT NULL,
+    created_s REAL NOT NULL, used_s REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS audit (
+    id INTEGER PRIMARY KEY, time_s REAL NOT NULL, who TEXT NOT NULL, how TEXT NOT NULL,
+    remote TEXT NOT NULL, action TEXT NOT NULL, target TEXT NOT NULL, detail TEXT NOT NULL,
+    result TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS audit_time ON audit (time_s);
+"""
+_SCRYPT = {"n": 1 << 15, "r": 8, "p": 1, "maxmem": 64 << 20}  # 32 MiB, some 0.1 s
+
+
+class User(NamedTuple):
+    name: str
+    role: Role
+    created_s: float
+
+
+class Session(NamedTuple):
+    key: str  # the hash of its token
+    user: User
+    csrf: str
+    used_s: float
+
+
+class Entry(NamedTuple):
+    """One line of the audit log."""
+
+    id: int
+    time_s: float
+    who: str
+    how: str
+    remote: str
+    action: str
+    target: str
+    detail: str
+    result: str  # "ok", or what was said instead
+
+
+class Store:
+    def __init__(self, directory: Path, clock_s: Callable[[], float] = time.time) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = directory / "admin.db"
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self._clock_s = clock_s
+        self._db = sqlite3.connect(path, timeout=10, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")  # an action that is not in the log has not been
+        self._db.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        self._db.close()
+
+    # --- users ---
+
+    def users(self) -> list[User]:
+        rows = self._db.execute("SELECT name, role, created_s FROM users ORDER BY name")
+        return [_user(row) for row in rows]
+
+    def has_users(self) -> bool:
+        return self._db.execute("SELECT 1 FROM users LIMIT 1").fetchone() is not None
+
+    def user(self, name: str) -> User | None:
+        query = "SELECT name, role, created_s FROM users WHERE name = ?"
+        row = self._db.execute(query, (name,)).fetchone()
+        return _user(row) if row else None
+
+    def put_user(self, name: str, password_hash: str, role: Role) -> None:
+        """Make a user, or give them another password and role; their sessions end."""
+        check_user_name(name)
+        values = (name, password_hash, role.name.lower(), self._clock_s())
+        query = (
+            "INSERT INTO users VALUES (?, ?, ?, ?) ON CONFLICT (name) DO"
+            " UPDATE SET password = excluded.password, role = excluded.role"
+        )
+        self._db.execute(query, values)
+        self._db.execute("DELETE FROM sessions WHERE user = ?", (name,))
+
+    def remove_user(self, name: str) -> None:
+        if not self._db.execute("DELETE FROM users WHERE name = ?", (name,)).rowcount:
+            raise NotFound("user", name)
+        self._db.execute("DELETE FROM sessions WHERE user = ?", (name,))
+
+    def password_hash(self, name: str) -> str:
+        """Of a user, or one that no password has: both take the same time to compare."""
+        row = self._db.execute("SELECT password FROM users WHERE name = ?", (name,)).fetchone()
+        return str(row[0]) if row else _NOBODYS
+
+    # --- sessions ---
+
+    def begin_session(self, user: str) -> str:
+        """Returns the token, which nobody can read here again."""
+        token = secrets.token_urlsafe(32)
+        now_s = self._clock_s()
+        values = (_digest(token), user, secrets.token_urlsafe(24), now_s, now_s)
+        self._db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?)", values)
+        return token
+
+    def session(self, token: str, lifetime_s: float) -> Session | None:
+        """The live session of a token; using it keeps it alive."""
+        key = _digest(token)
+        row = self._db.execute(
+            "SELECT s.csrf, s.used_s, u.name, u.role, u.created_s FROM sessions s"
+            " JOIN users u ON u.name = s.user WHERE s.token = ?", (key,)
+        ).fetchone()  # fmt: skip
+        if row is None:
+            return None
+        now_s = self._clock_s()
+        if not 0 <= now_s - row[1] < lifetime_s:
+            self.end_session(key)
+            return None
+        if now_s - row[1] > limits.ADMIN_SESSION_TOUCH_S:
+            self._db.execute("UPDATE sessions SET used_s = ? WHERE token = ?", (now_s, key))
+        return Session(key, _user(row[2:]), row[0], row[1])
+
+    def has_session(self, key: str, lifetime_s: float) -> bool:
+        query = "SELECT used_s FROM sessions WHERE token = ?"
+        row = self._db.execute(query, (key,)).fetchone()
+        return row is not None and 0 <= self._clock_s() - row[0] < lifetime_s
+
+    def end_session(self, key: str) -> None:
+        self._db.execute("DELETE FROM sessions WHERE token = ?", (key,))
+
+    # --- the audit log ---
+
+    def record(
+        self, who: str, how: str, remote: str, action: str, target: str, detail: str, result: str
+    ) -> None:
+        values = (self._clock_s(), who, how, remote, action, target, detail[:2000], result[:500])
+        self._db.execute("INSERT INTO audit (time_s, who, how, remote, action, target, detail,"
+                         " result) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)  # fmt: skip
+
+    def audit(self, search: str = "", before_id: int = 0, count: int = 100) -> list[Entry]:
+        """The newest first; `search` is looked for in every column of text."""
+        query = "SELECT * FROM audit WHERE (? = 0 OR id < ?)"
+        values: list[object] = [before_id, before_id]
+        if search:
+            escaped = search.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+            query += (" AND (who || ' ' || remote || ' ' || action || ' ' || target || ' ' ||"
+                      " detail || ' ' || result) LIKE ? ESCAPE '\\'")  # fmt: skip
+            values.append(f"%{escaped}%")
+        rows = self._db.execute(f"{query} ORDER BY id DESC LIMIT ?", [*values, count])
+        return [Entry(*row) for row in rows]
+
+
+def check_user_name(name: str) -> None:
+    rule = "1 to 64 printable characters without spaces"
+    if not 0 < len(name) <= 64 or not name.isprintable() or any(one.isspace() for one in name):
+        raise ConfigError("user name", name, rule)
+
+
+def hash_password(password: str) -> str:
+    """Takes a tenth of a second: call it in a thread."""
+    if len(password) < limits.ADMIN_PASSWORD_MIN:
+        rule = f"it has fewer than {limits.ADMIN_PASSWORD_MIN} characters"
+        raise ConfigError("password", "***", rule)
+    salt = secrets.token_bytes(16)
+    return f"{salt.hex()}:{hashlib.scrypt(password.encode(), salt=salt, **_SCRYPT).hex()}"
+
+
+def is_password(password: str, password_hash: str) -> bool:
+    """Takes a tenth of a second: call it in a thread."""
+    salt, _, wanted = password_hash.partition(":")
+    found = hashlib.scrypt(
+        password.encode("utf-8", "surrogatepass"), salt=bytes.fromhex(salt), **_SCRYPT
+    )
+    return hmac.compare_digest(found, bytes.fromhex(wanted))
+
+
+_NOBODYS = f"{secrets.token_hex(16)}:{secrets.token_hex(64)}"
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _user(row: tuple[str, str, float]) -> User:
+    return User(row[0], ROLE_NAMES[row[1]], row[2])

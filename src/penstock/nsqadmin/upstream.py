@@ -1,0 +1,233 @@
+"""What nsqadmin asks of nsqlookupds and nsqds, many at once, and what it makes of those that fail.
+
+A question goes to several daemons. When some fail, the answers of the others count and a warning
+goes with them; when all fail, the question has failed (`UpstreamFailed`). The words of both are the
+official nsqadmin's, because its `/api` shows them.
+
+Daemons are named by their HTTP address, "host:port". An nsqd is a `Producer`: an entry of
+nsqlookupd's `/nodes` or `/lookup`, or, when nsqds are given by hand, its own `/info`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import urlencode
+
+from penstock.errors import FetchFailed, PenstockError
+from penstock.net.fetch import Fetcher
+
+T = TypeVar("T")
+
+LOOKUPD, NSQD = "nsqlookupd", "nsqd"
+_PHRASES = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 500: "Internal Server Error",
+            502: "Bad Gateway", 503: "Service Unavailable"}  # fmt: skip
+
+
+class UpstreamFailed(PenstockError):
+    """Nobody who was asked gave an answer; `kind` says who was asked."""
+
+    def __init__(self, kind: str, errors: Sequence[str]) -> None:
+        super().__init__(f"failed to query any {kind}: " + "\n".join(errors))
+        self.kind = kind
+        self.errors = tuple(errors)
+
+
+class Asked(NamedTuple, Generic[T]):
+    """The answers there are, by address, and what the others said instead."""
+
+    answers: dict[str, T]
+    errors: tuple[str, ...]
+
+    @property
+    def warning(self) -> str:
+        return "WARNING: " + "\n".join(self.errors) if self.errors else ""
+
+
+@dataclass(frozen=True)
+class Producer:
+    """One nsqd, as lookupds (or it itself) describe it."""
+
+    hostname: str
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str
+    remote_addresses: tuple[str, ...] = ()  # "<lookupd>/<where the nsqd comes from>"
+    topology_zone: str = ""
+    topology_region: str = ""
+    topics: tuple[tuple[str, bool], ...] = ()  # (name, tombstoned)
+    given_address: str = ""  # as the operator has written it
+
+    @property
+    def address(self) -> str:
+        if self.given_address:
+            return self.given_address
+        host = self.broadcast_address
+        return f"{f'[{host}]' if ':' in host else host}:{self.http_port}"
+
+
+@dataclass
+class Upstream:
+    """`lookupds` or `nsqds` has members, never both. `lookupds` may be changed while it runs."""
+
+    fetcher: Fetcher
+    lookupds: tuple[str, ...]
+    nsqds: tuple[str, ...]
+    _running: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    # --- one daemon ---
+
+    async def get(self, address: str, path: str, query: Mapping[str, str] | None = None) -> Any:
+        """The JSON document of one daemon. FetchFailed has the official words as its reason."""
+        return await self._exchange("GET", address, path, query)
+
+    async def post(
+        self, address: str, path: str, query: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Any:
+        return await self._exchange("POST", address, path, query, body)
+
+    async def _exchange(
+        self, method: str, address: str, path: str, query: Mapping[str, str] | None,
+        body: bytes = b"",
+    ) -> Any:  # fmt: skip
+        base = address if "://" in address else f"http://{address}"
+        url = f"{base}{path}?{urlencode(query)}" if query else f"{base}{path}"
+        answer = await self.fetcher.request(method, url, body)
+        if answer.status != 200:
+            shown = json.dumps(answer.body[:1000].decode("utf-8", "replace"), ensure_ascii=False)
+            phrase = _PHRASES.get(answer.status, "")
+            status = f"{answer.status} {phrase}".rstrip()
+            raise FetchFailed(address, f"got response {status} {shown}", answer.status)
+        if not answer.body:
+            return None
+        try:
+            return json.loads(answer.body)
+        except (ValueError, RecursionError):
+            return answer.body.decode("utf-8", "replace")
+
+    # --- many daemons ---
+
+    async def ask(
+        self, kind: str, addresses: Iterable[str], question: Callable[[str], Awaitable[T]]
+    ) -> Asked[T]:
+        """Put a question to all at once. UpstreamFailed when none answers, or there is none."""
+        asked = list(dict.fromkeys(addresses))
+        results = await asyncio.gather(*map(question, asked), return_exceptions=True)
+        answers: dict[str, T] = {}
+        errors = []
+        for address, result in zip(asked, results, strict=True):
+            if isinstance(result, FetchFailed):
+                errors.append(result.reason)
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                answers[address] = result
+        if not answers:
+            raise UpstreamFailed(kind, errors)
+        return Asked(answers, tuple(errors))
+
+    # --- who is there ---
+
+    async def topics(self) -> tuple[list[str], str]:
+        """Every topic's name, sorted, and a warning."""
+        if self.lookupds:
+            listed = await self.ask(LOOKUPD, self.lookupds, lambda at: self.get(at, "/topics"))
+            names = {name for answer in listed.answers.values() for name in answer["topics"] or ()}
+            return sorted(names), listed.warning
+        stats = await self.ask(NSQD, self.nsqds, self._light_stats)
+        found = {row["topic_name"] for one in stats.answers.values() for row in one["topics"] or ()}
+        return sorted(found), stats.warning
+
+    async def channels(self, topic: str) -> list[str]:
+        """As nsqlookupds know them."""
+        listed = await self.ask(
+            LOOKUPD, self.lookupds, lambda at: self.get(at, "/channels", {"topic": topic})
+        )
+        return sorted({name for one in listed.answers.values() for name in one["channels"] or ()})
+
+    async def producers(self) -> tuple[list[Producer], str]:
+        """Every nsqd, by host name."""
+        if self.lookupds:
+            listed = await self.ask(LOOKUPD, self.lookupds, lambda at: self.get(at, "/nodes"))
+            rows = [(at, row) for at, one in listed.answers.items() for row in one["producers"]]
+            return _merge(rows), listed.warning
+        asked = await self.ask(NSQD, self.nsqds, self._describe)
+        return _by_name(asked.answers.values()), asked.warning
+
+    async def producers_of(self, topic: str) -> tuple[list[Producer], str]:
+        """The nsqds that have a topic. A tombstoned one is left out."""
+        if self.lookupds:
+            listed = await self.ask(
+                LOOKUPD, self.lookupds, lambda at: self.get(at, "/lookup", {"topic": topic})
+            )
+            rows = [(at, row) for at, one in listed.answers.items() for row in one["producers"]]
+            return _merge(rows), listed.warning
+        found, warning = await self.producers()
+        return [one for one in found if topic in dict(one.topics)], warning
+
+    async def stats(
+        self, producers: Iterable[Producer], topic: str = "", channel: str = "",
+        clients: bool = False,
+    ) -> Asked[dict[str, Any]]:  # fmt: skip
+        """`/stats` of each, by address."""
+        query = {"format": "json", "include_clients": "true" if clients else "false",
+                 "include_mem": "false"}  # fmt: skip
+        if topic:
+            query["topic"] = topic
+        if channel:
+            query["channel"] = channel
+        addresses = [one.address for one in producers]
+        return await self.ask(NSQD, addresses, lambda at: self.get(at, "/stats", query))
+
+    async def _light_stats(self, address: str) -> Any:
+        query = {"format": "json", "include_clients": "false", "include_mem": "false"}
+        return await self.get(address, "/stats", query)
+
+    async def _describe(self, address: str) -> Producer:
+        """An nsqd that was given by hand, in its own words."""
+        info, stats = await asyncio.gather(self.get(address, "/info"), self._light_stats(address))
+        return Producer(
+            hostname=str(info.get("hostname", "")),
+            broadcast_address=str(info.get("broadcast_address", "")),
+            tcp_port=int(info.get("tcp_port", 0)),
+            http_port=int(info.get("http_port", 0)),
+            version=str(info.get("version", "")),
+            topology_zone=str(info.get("topology_zone", "")),
+            topology_region=str(info.get("topology_region", "")),
+            topics=tuple((row["topic_name"], False) for row in stats["topics"] or ()),
+            given_address=address,
+        )
+
+
+def _merge(rows: Iterable[tuple[str, dict[str, Any]]]) -> list[Producer]:
+    """Entries of several lookupds: one for each nsqd."""
+    found: dict[tuple[str, int, int], Producer] = {}
+    for lookupd, row in rows:
+        key = (row["broadcast_address"], row["tcp_port"], row["http_port"])
+        known = found.get(key)
+        tombstones = row.get("tombstones") or ()
+        topics = dict(known.topics if known else ())
+        for number, name in enumerate(row.get("topics") or ()):
+            dead = bool(tombstones[number]) if number < len(tombstones) else False
+            topics[name] = topics.get(name, False) or dead
+        remote = (f"{lookupd}/{row.get('remote_address', '')}",)
+        found[key] = Producer(
+            hostname=row.get("hostname", ""),
+            broadcast_address=row["broadcast_address"],
+            tcp_port=row["tcp_port"],
+            http_port=row["http_port"],
+            version=row.get("version", ""),
+            remote_addresses=(known.remote_addresses if known else ()) + remote,
+            topology_zone=row.get("topology_zone", ""),
+            topology_region=row.get("topology_region", ""),
+            topics=tuple(sorted(topics.items())),
+        )
+    return _by_name(found.values())
+
+
+def _by_name(producers: Iterable[Producer]) -> list[Producer]:
+    return sorted(producers, key=lambda one: (one.hostname, one.broadcast_address, one.http_port))

@@ -1,0 +1,38 @@
+"""One installation for the tests of this folder: a lookupd, an nsqd, an nsqadmin."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from e2e.daemon import Daemon
+from e2e.lookupd import Lookupd
+
+from .running import Admin
+
+
+class Installation(NamedTuple):
+    lookupd: Lookupd
+    nsqd: Daemon
+    admin: Admin
+
+    def wait_for_topic(self, topic: str) -> None:
+        """Until nsqlookupd knows it."""
+        deadline_s = time.monotonic() + 20
+        while topic not in self.admin.json("GET", "/api/topics")["topics"]:
+            assert time.monotonic() < deadline_s, f"{topic} is not registered"
+            time.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    path = tmp_path_factory.mktemp("admin")
+    with Lookupd(path / "lookupd") as lookupd:
+        told = (f"-lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
+                "-broadcast-address=127.0.0.1")  # fmt: skip
+        asked = f"-lookupd-http-address=127.0.0.1:{lookupd.http_port}"
+        with Daemon(path / "nsqd", *told) as nsqd, Admin(path / "nsqadmin", asked) as admin:
+            yield Installation(lookupd, nsqd, admin)

@@ -1,0 +1,55 @@
+"""A real nsqadmin in a process of its own, for tests."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import sys
+import time
+from typing import Any
+
+from e2e.daemon import POLL_S, START_S_MAX, Daemon, DaemonFailed
+
+_HTTP = re.compile(r"HTTP: listening on \S*:(\d+)")
+
+
+class Admin(Daemon):
+    """`Admin(path, "-nsqd-http-address=...")`; the data path is in a directory of its own."""
+
+    def command(self) -> list[str]:
+        listening = ["-http-address=127.0.0.1:0", f"-data-path={self.data_path}"]
+        given = [flag for flag in self.flags if flag.startswith("-http-address=")]
+        return [sys.executable, "-m", "penstock.nsqadmin.main",
+                *(listening[1:] if given else listening), *self.flags]  # fmt: skip
+
+    def wait_until_ready(self) -> None:
+        deadline_s = time.monotonic() + START_S_MAX
+        while (found := _HTTP.search(self.stderr())) is None:
+            if not self.running:
+                raise DaemonFailed(self.stderr())
+            if time.monotonic() > deadline_s:
+                raise DaemonFailed(f"not ready in {START_S_MAX} s\n{self.stderr()}")
+            time.sleep(POLL_S)
+        self.http_port = int(found[1])
+
+    def request(
+        self, method: str, path: str, document: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, bytes, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=20)
+        try:
+            raw = isinstance(document, bytes)
+            body = document if raw or document is None else json.dumps(document).encode()
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            named = {name.lower(): value for name, value in response.getheaders()}
+            return response.status, response.read(), named
+        finally:
+            connection.close()
+
+    def json(self, method: str, path: str, document: Any = None) -> Any:
+        """The document of a 200."""
+        status, body, _ = self.request(method, path, document)
+        if status != 200:
+            raise DaemonFailed(f"{method} {path} was answered {status} {body!r}")
+        return json.loads(body)

@@ -1,0 +1,198 @@
+"""The official `/api` against a real nsqlookupd and a real nsqd."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.daemon import Daemon
+
+from .conftest import Installation
+from .running import Admin
+
+
+@pytest.fixture
+def topic(installation: Installation, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A topic with a channel and three messages, gone afterwards."""
+    name = request.node.name.replace("[", "_").replace("]", "")[:60]
+    nsqd = installation.nsqd
+    nsqd.post(f"/topic/create?topic={name}")
+    nsqd.post(f"/channel/create?topic={name}&channel=ch")
+    for _ in range(3):
+        nsqd.post(f"/pub?topic={name}", b"hello")
+    installation.wait_for_topic(name)
+    yield name
+    installation.admin.request("DELETE", f"/api/topics/{name}")
+
+
+def test_topics_are_sorted(installation: Installation, topic: str) -> None:
+    answer = installation.admin.json("GET", "/api/topics")
+    assert answer["message"] == ""
+    assert topic in answer["topics"]
+    assert answer["topics"] == sorted(answer["topics"])
+
+
+def test_a_topic_is_summed(installation: Installation, topic: str) -> None:
+    shown = installation.admin.json("GET", f"/api/topics/{topic}")
+    assert (shown["node"], shown["topic_name"], shown["message_count"]) == ("*", topic, 3)
+    assert [node["message_count"] for node in shown["nodes"]] == [3]
+    (channel,) = shown["channels"]
+    assert (channel["channel_name"], channel["depth"], channel["clients"]) == ("ch", 3, None)
+
+
+def test_a_channel_shows_its_clients(installation: Installation, topic: str) -> None:
+    with installation.nsqd.client() as client:
+        client.sub(topic, "ch")
+        shown = installation.admin.json("GET", f"/api/topics/{topic}/ch")
+    (client_row,) = shown["clients"]
+    assert client_row["node"] == f"127.0.0.1:{installation.nsqd.http_port}"
+    assert shown["client_count"] == 1
+
+
+def test_create_pause_empty_delete(installation: Installation) -> None:
+    admin = installation.admin
+    made = {"topic": "made", "channel": "here"}
+    assert admin.json("POST", "/api/topics", made) == {"message": ""}
+    assert admin.json("GET", "/api/topics?inactive=true")["topics"]["made"] == ["here"]
+    installation.nsqd.post("/pub?topic=made", b"x")
+    assert admin.json("POST", "/api/topics/made/here", {"action": "pause"}) == {"message": ""}
+    assert installation.nsqd.channel_stats("made", "here")["paused"] is True
+    assert admin.json("POST", "/api/topics/made/here", {"action": "empty"}) == {"message": ""}
+    assert installation.nsqd.channel_stats("made", "here")["depth"] == 0
+    assert admin.json("DELETE", "/api/topics/made") == {"message": ""}
+    assert "made" not in admin.json("GET", "/api/topics")["topics"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "document", "status", "message"),
+    [
+        ("POST", "/api/topics", {"topic": "bad name"}, 400, "INVALID_TOPIC"),
+        ("POST", "/api/topics", {"topic": "a", "channel": "b$"}, 400, "INVALID_CHANNEL"),
+        ("POST", "/api/topics/a", {"action": "explode"}, 400, "INVALID_ACTION"),
+        ("POST", "/api/topics/a/b", {}, 400, "INVALID_ACTION"),
+        ("DELETE", "/api/nodes/127.0.0.1:1", b"no json", 400, "INVALID_BODY"),
+        ("DELETE", "/api/nodes/127.0.0.1:1", {"topic": ""}, 400, "INVALID_TOPIC"),
+        ("DELETE", "/api/nodes/127.0.0.1:1", {"topic": "a"}, 404, "NODE_NOT_FOUND"),
+        ("GET", "/api/nodes/127.0.0.1:1", None, 404, "NODE_NOT_FOUND"),
+        ("GET", "/api/graphite", None, 400, "INVALID_ARG_METRIC"),
+        ("GET", "/api/graphite?metric=rate", None, 400, "INVALID_ARG_TARGET"),
+        ("GET", "/api/nothing", None, 404, "NOT_FOUND"),
+        ("PUT", "/api/topics", {}, 405, "METHOD_NOT_ALLOWED"),
+    ],
+)
+def test_bad_requests(
+    installation: Installation, method: str, path: str, document: object, status: int, message: str
+) -> None:
+    found, body, _ = installation.admin.request(method, path, document)
+    assert (found, json.loads(body)) == (status, {"message": message})
+
+
+def test_an_unknown_topic_is_told_in_the_official_words(installation: Installation) -> None:
+    status, body, _ = installation.admin.request("GET", "/api/topics/nowhere")
+    assert status == 502
+    assert json.loads(body)["message"] == (
+        "UPSTREAM_ERROR: failed to query any nsqlookupd: got response 404 Not Found "
+        '"{\\"message\\":\\"TOPIC_NOT_FOUND\\"}"'
+    )
+
+
+def test_nodes(installation: Installation, topic: str) -> None:
+    (node,) = installation.admin.json("GET", "/api/nodes")["nodes"]
+    assert node["broadcast_address"] == "127.0.0.1"
+    assert {"topic": topic, "tombstoned": False} in node["topics"]
+    assert node["remote_addresses"][0].startswith(f"127.0.0.1:{installation.lookupd.http_port}/")
+    shown = installation.admin.json("GET", f"/api/nodes/127.0.0.1:{installation.nsqd.http_port}")
+    assert shown["total_messages"] >= 3
+
+
+def test_a_topic_is_taken_off_a_node(installation: Installation, topic: str) -> None:
+    node = f"127.0.0.1:{installation.nsqd.http_port}"
+    answer = installation.admin.json("DELETE", f"/api/nodes/{node}", {"topic": topic})
+    assert answer == {"message": ""}
+    shown = installation.admin.json("GET", f"/api/nodes/{node}")
+    assert topic not in [row["topic_name"] for row in shown["topics"]]
+
+
+def test_the_counter(installation: Installation, topic: str) -> None:
+    stats = installation.admin.json("GET", "/api/counter")["stats"]
+    node = f"127.0.0.1:{installation.nsqd.http_port}"
+    assert stats[f"{topic}:ch:{node}"]["message_count"] == 3
+
+
+def test_a_dead_nsqd_is_a_warning_and_all_dead_an_error(
+    installation: Installation, tmp_path: Path
+) -> None:
+    alive, dead = f"127.0.0.1:{installation.nsqd.http_port}", "127.0.0.1:1"
+    flags = (f"-nsqd-http-address={alive}", f"-nsqd-http-address={dead}")
+    with Admin(tmp_path / "some", *flags) as admin:
+        assert admin.json("GET", "/api/topics")["message"].startswith("WARNING: ")
+    with Admin(tmp_path / "all", f"-nsqd-http-address={dead}") as admin:
+        status, body, _ = admin.request("GET", "/api/topics")
+        assert status == 502
+        assert json.loads(body)["message"].startswith("UPSTREAM_ERROR: failed to query any nsqd: ")
+
+
+def test_only_admin_users_may_change(installation: Installation, tmp_path: Path) -> None:
+    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+    with Admin(tmp_path / "admin", asked, "-admin-user=ann") as admin:
+        for name, status in ((None, 403), ("bob", 403), ("Ann", 403), ("ann", 200)):
+            headers = {"X-Forwarded-User": name} if name else {}
+            found, _, _ = admin.request("POST", "/api/topics", {"topic": "by_ann"}, headers)
+            assert found == status, name
+    installation.nsqd.post("/topic/delete?topic=by_ann")
+
+
+def test_the_base_path(installation: Installation, tmp_path: Path) -> None:
+    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+    with Admin(tmp_path / "admin", asked, "-base-path=/foo/bar/") as admin:
+        assert admin.request("GET", "/foo/bar/ping")[:2] == (200, b"OK")
+        assert admin.request("GET", "/foo/bar/api/topics")[0] == 200
+        assert admin.request("GET", "/ping")[0] == 404
+        assert admin.request("GET", "/api/topics")[0] == 404
+
+
+def test_configuring_while_it_runs(installation: Installation, tmp_path: Path) -> None:
+    lookupd = f"127.0.0.1:{installation.lookupd.http_port}"
+    with Admin(tmp_path / "admin", "-lookupd-http-address=127.0.0.1:1") as admin:
+        path = "/config/nsqlookupd_http_addresses"
+        assert admin.json("GET", path) == ["127.0.0.1:1"]
+        assert admin.request("GET", "/api/topics")[0] == 502
+        assert admin.json("PUT", path, [lookupd]) == [lookupd]
+        assert admin.request("GET", "/api/topics")[0] == 200
+        assert admin.request("PUT", path, b"[1]")[0] == 400
+        assert admin.request("PUT", "/config/graphite_url", b"x")[0] == 400
+        assert admin.request("PUT", "/config/log_level", b"debug")[0] == 200
+    flags = (f"-lookupd-http-address={lookupd}", "-allow-config-from-cidr=10.0.0.0/8")
+    with Admin(tmp_path / "far", *flags) as admin:
+        assert admin.request("GET", "/config/log_level")[0] == 403
+
+
+def test_pages_of_other_sites_change_nothing(installation: Installation) -> None:
+    admin = installation.admin
+    for headers in (
+        {"Origin": "http://evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Host": "evil.example"},
+    ):
+        status, body, _ = admin.request("POST", "/api/topics", {"topic": "evil"}, headers)
+        assert (status, json.loads(body)) == (403, {"message": "FORBIDDEN"}), headers
+    assert "evil" not in admin.json("GET", "/api/topics")["topics"]
+
+
+def test_a_daemon_that_needs_a_second_nsqd(installation: Installation, tmp_path: Path) -> None:
+    """Sums over two nsqds, each with its own part."""
+    with Daemon(tmp_path / "second") as second:
+        for nsqd, count in ((installation.nsqd, 1), (second, 2)):
+            nsqd.post("/topic/create?topic=both")
+            for _ in range(count):
+                nsqd.post("/pub?topic=both", b"x")
+        ports = (installation.nsqd.http_port, second.http_port)
+        flags = [f"-nsqd-http-address=127.0.0.1:{port}" for port in ports]
+        with Admin(tmp_path / "admin", *flags) as admin:
+            shown = admin.json("GET", "/api/topics/both")
+            assert shown["message_count"] == 3
+            assert sorted(node["message_count"] for node in shown["nodes"]) == [1, 2]
+            assert admin.json("DELETE", "/api/topics/both") == {"message": ""}
