@@ -123,7 +123,8 @@ def make_app(ground: Ground) -> FastAPI:
 
 async def _not_routed(request: Request, error: Exception) -> Response:
     """No such path, or no such method on it."""
-    assert isinstance(error, HTTPException)
+    if not isinstance(error, HTTPException):
+        raise error
     code = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, str(error.detail))
     return JSONResponse({"message": code}, error.status_code, error.headers)
 
