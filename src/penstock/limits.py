@@ -190,3 +190,7 @@ ADMIN_PASSWORD_MIN = 8  # characters: NIST's floor for a password that people ch
 ADMIN_LOGIN_TRIES = 5  # wrong passwords of one name or address before it has to wait
 ADMIN_LOGIN_WAIT_S = 60  # how long then
 ADMIN_BODY_BYTES_MAX = 64 * KIB  # a request to /api: a topic's and a channel's name
+ADMIN_POLL_SHARE = 50  # an nsqd is asked no more often than a fiftieth of its time allows
+ADMIN_POLL_S_MAX = 15.0  # but at least so often, or charts have holes
+ADMIN_DISCOVERY_S = 5.0  # nsqlookupds are asked for nodes and topics no more often
+ADMIN_HURRY_S = 0.05  # after an action the next look waits so long, for actions that follow

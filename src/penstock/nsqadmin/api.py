@@ -13,6 +13,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Match
 
 from penstock import limits
 from penstock.errors import FetchFailed, NotFound
@@ -95,7 +96,22 @@ class Api:
         add("/api/graphite", self.graphite, methods=["GET"])
         if self._ground.options.proxy_graphite and self._ground.options.graphite_url:
             add("/render", self.render, methods=["GET"])
+        self._refuse_the_rest(router)
         return router
+
+    def _refuse_the_rest(self, router: APIRouter) -> None:
+        """Below /api nothing falls through to the pages: no such path, or no such method on it."""
+        known = list(router.routes)
+
+        async def refuse(request: Request) -> Response:
+            found = [route.matches(request.scope)[0] for route in known]
+            if Match.PARTIAL in found:
+                raise ApiError(405, "METHOD_NOT_ALLOWED")
+            raise ApiError(404, "NOT_FOUND")
+
+        methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+        for path in ("/api", "/api/{rest:path}"):
+            router.add_api_route(path, refuse, methods=methods, include_in_schema=False)
 
     async def ping(self) -> PlainTextResponse:
         """Whether it is there."""

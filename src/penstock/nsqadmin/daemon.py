@@ -25,8 +25,10 @@ from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.notify import Notifier
 from penstock.nsqadmin.options import Options
+from penstock.nsqadmin.pages import site
 from penstock.nsqadmin.store import Store
 from penstock.nsqadmin.upstream import Upstream
+from penstock.nsqadmin.watch import Watch
 
 log = logging.getLogger("penstock.nsqadmin")
 
@@ -48,6 +50,7 @@ class Daemon:
         app = make_app(ground)
         self._socket = listen(address)
         log.info("HTTP: listening on %s", bound_address(self._socket))
+        ground.watch.start()
         self._server = Server(uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="on", server_header=False,
             proxy_headers=False, timeout_graceful_shutdown=2, ws="websockets-sansio",
@@ -69,6 +72,7 @@ class Daemon:
             await asyncio.wait([self._serving], timeout=limits.SHUTDOWN_NS / limits.SECOND)
             close_listener(self._socket)
         if self._ground is not None:
+            await self._ground.watch.stop()
             await self._ground.notifier.close()
             await self._ground.fetcher.close()
             self._ground.store.close()
@@ -99,6 +103,7 @@ def make_ground(options: Options) -> Ground:
         store=store,
         gate=Gate(options, store, address),
         notifier=Notifier(fetcher, options.notification_http_endpoint),
+        watch=Watch(upstream, options.poll_interval_ns),
     )
 
 
@@ -117,6 +122,7 @@ def make_app(ground: Ground) -> FastAPI:
     for kind in api.HANDLED:
         app.add_exception_handler(kind, refuse)
     app.add_exception_handler(HTTPException, _not_routed)
+    site.add(app, ground)
     app.add_exception_handler(Exception, _broken)
     return app
 

@@ -12,6 +12,7 @@ from penstock.nsqadmin.notify import Notifier
 from penstock.nsqadmin.options import Options
 from penstock.nsqadmin.store import Store
 from penstock.nsqadmin.upstream import Upstream
+from penstock.nsqadmin.watch import Watch
 
 
 @dataclass
@@ -23,6 +24,7 @@ class Ground:
     store: Store
     gate: Gate
     notifier: Notifier
+    watch: Watch
 
     @property
     def base(self) -> str:

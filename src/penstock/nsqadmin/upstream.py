@@ -138,7 +138,7 @@ class Upstream:
             listed = await self.ask(LOOKUPD, self.lookupds, lambda at: self.get(at, "/topics"))
             names = {name for answer in listed.answers.values() for name in answer["topics"] or ()}
             return sorted(names), listed.warning
-        stats = await self.ask(NSQD, self.nsqds, self._light_stats)
+        stats = await self.ask(NSQD, self.nsqds, self.light_stats)
         found = {row["topic_name"] for one in stats.answers.values() for row in one["topics"] or ()}
         return sorted(found), stats.warning
 
@@ -155,7 +155,7 @@ class Upstream:
             listed = await self.ask(LOOKUPD, self.lookupds, lambda at: self.get(at, "/nodes"))
             rows = [(at, row) for at, one in listed.answers.items() for row in one["producers"]]
             return _merge(rows), listed.warning
-        asked = await self.ask(NSQD, self.nsqds, self._describe)
+        asked = await self.ask(NSQD, self.nsqds, self.describe)
         return _by_name(asked.answers.values()), asked.warning
 
     async def producers_of(self, topic: str) -> tuple[list[Producer], str]:
@@ -183,13 +183,13 @@ class Upstream:
         addresses = [one.address for one in producers]
         return await self.ask(NSQD, addresses, lambda at: self.get(at, "/stats", query))
 
-    async def _light_stats(self, address: str) -> Any:
+    async def light_stats(self, address: str) -> Any:
         query = {"format": "json", "include_clients": "false", "include_mem": "false"}
         return await self.get(address, "/stats", query)
 
-    async def _describe(self, address: str) -> Producer:
+    async def describe(self, address: str) -> Producer:
         """An nsqd that was given by hand, in its own words."""
-        info, stats = await asyncio.gather(self.get(address, "/info"), self._light_stats(address))
+        info, stats = await asyncio.gather(self.get(address, "/info"), self.light_stats(address))
         return Producer(
             hostname=str(info.get("hostname", "")),
             broadcast_address=str(info.get("broadcast_address", "")),

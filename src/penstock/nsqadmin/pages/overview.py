@@ -1,0 +1,54 @@
+"""The whole installation at a glance."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from nicegui import ui
+
+from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.snapshot import Snapshot
+
+
+def add(ground: Ground) -> None:
+    @ui.page("/")
+    def overview(request: Request) -> None:
+        here = layout.opened(ground, request)
+        with layout.page(here, "Overview"):
+            draw(here)
+
+
+def draw(here: Opened) -> None:
+    layout.heading("Overview")
+    with ui.element("div").classes("tiles"):
+        tiles = {name: layout.Tile(name) for name in tiles_of(here.ground.watch.latest)}
+
+    def show(snapshot: Snapshot) -> None:
+        for name, (number, note) in tiles_of(snapshot).items():
+            tiles[name].show(number, note)
+
+    layout.follow(here, show)
+
+
+def tiles_of(snapshot: Snapshot) -> dict[str, tuple[str, str]]:
+    """By name: the number, and a word about it."""
+    up = sum(one.is_up for one in snapshot.nodes.values())
+    channels = list(snapshot.channels())
+    deferred = sum(one.deferred for one in channels)
+    clients = sum(one.clients for one in channels)
+    oldest_s = max((one.oldest_s for one in channels), default=0.0)
+    unsynced = sum(one.unsynced_bytes for one in snapshot.topics.values())
+    return {
+        "In": (words.rate(snapshot.in_rate), "published"),
+        "Out": (words.rate(snapshot.finish_rate), "finished"),
+        "Depth": (words.number(snapshot.backlog), "messages wait"),
+        "In flight": (words.number(sum(one.in_flight for one in channels)), "at consumers"),
+        "Deferred": (words.number(deferred), "not due yet"),
+        "Timeouts": (words.rate(sum(one.timeout_rate for one in channels)), "came back"),
+        "Oldest": (words.span(oldest_s) if oldest_s else "none", "unfinished message"),
+        "Not synced": (words.size(unsynced), "written, not on disk yet"),
+        "Nodes": (f"{up} of {len(snapshot.nodes)}", "answer"),
+        "Topics": (words.number(len(snapshot.topics)), words.count(len(channels), "channel")),
+        "Consumers": (words.number(clients), "connected"),
+    }

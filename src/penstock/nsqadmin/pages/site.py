@@ -1,0 +1,55 @@
+"""The pages, under the base path of the application."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import RedirectResponse, Response
+from nicegui import app as app_of_pages
+from nicegui import ui
+
+from penstock.nsqadmin.gate import LoginWanted
+from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.pages import overview, topics
+
+Scope = dict[str, Any]
+App = Callable[[Scope, Any, Any], Awaitable[None]]
+
+
+def add(app: FastAPI, ground: Ground) -> None:
+    for part in (overview, topics):
+        part.add(ground)
+    app_of_pages.add_exception_handler(LoginWanted, _to_login(ground))
+    ui.run_with(
+        app, mount_path=ground.base or "/", title="Penstock", dark=None, tailwind=False,
+        show_welcome_message=False, reconnect_timeout=10.0,
+    )  # fmt: skip
+    if ground.base:
+        app.add_middleware(_RootOf, base=ground.base)
+
+
+def _to_login(ground: Ground) -> Callable[[Request, Exception], Response]:
+    def answer(request: Request, error: Exception) -> Response:
+        return RedirectResponse(f"{ground.base}/login", 303)
+
+    return answer
+
+
+class _RootOf:
+    """The page at the base path itself has no slash at its end, as official."""
+
+    def __init__(self, app: App, base: str) -> None:
+        self._app = app
+        self._base = base
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        path = scope.get("path")
+        if scope["type"] == "http" and path == f"{self._base}/":
+            response: Response = RedirectResponse(self._base, 301)
+            await response(scope, receive, send)
+            return
+        if scope["type"] in ("http", "websocket") and path == self._base:
+            scope = {**scope, "path": f"{path}/", "raw_path": f"{path}/".encode()}
+        await self._app(scope, receive, send)

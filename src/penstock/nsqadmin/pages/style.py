@@ -1,0 +1,54 @@
+"""How it looks: one small sheet over Quasar's. Colours are variables, so that dark is a few lines.
+
+Meaning is never carried by colour alone: a state has a word beside its colour.
+"""
+
+SHEET = """
+:root { --ink: #16212b; --soft: #5a6b78; --line: #d9e1e7; --paper: #f5f7f9; --card: #ffffff;
+  --water: #0b6fa4; --good: #1b7f4b; --warn: #9a5b00; --bad: #b3261e; }
+body.body--dark { --ink: #e6edf3; --soft: #9fb0bd; --line: #2c3a45; --paper: #10181f;
+  --card: #18232c;
+  --water: #5ab8e8; --good: #58c98c; --warn: #f0b35b; --bad: #ff8a80; }
+body { background: var(--paper); color: var(--ink);
+  font: 15px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
+a { color: var(--water); text-decoration: none; }
+a:hover, a:focus-visible { text-decoration: underline; }
+:focus-visible { outline: 2px solid var(--water); outline-offset: 2px; }
+.nicegui-content { padding: 0; gap: 0; align-items: stretch; width: 100%; }
+.bar { background: var(--card) !important; color: var(--ink) !important;
+  border-bottom: 1px solid var(--line); padding: 0 1rem; gap: .25rem; min-height: 52px;
+  display: flex; flex-wrap: wrap; align-items: center; box-shadow: none; }
+.bar a { color: var(--ink); padding: .6rem .7rem; border-radius: 6px; }
+.bar a[aria-current] { color: var(--water); font-weight: 600; }
+.brand { font-weight: 700; letter-spacing: .02em; } .grow { flex: 1; }
+.bar nav { display: flex; flex-wrap: wrap; align-items: center; }
+.content { width: 100%; max-width: 1500px; margin: 0 auto; padding: 1rem; gap: 1rem;
+  display: flex; flex-direction: column; align-items: stretch; }
+.heading { display: flex; flex-wrap: wrap; align-items: center; gap: .5rem 1rem; }
+h1 { font-size: 1.45rem; line-height: 1.3; font-weight: 650; margin: 0; overflow-wrap: anywhere; }
+h2 { font-size: 1.05rem; line-height: 1.3; font-weight: 650; margin: 0; }
+.panel { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem;
+  display: flex; flex-direction: column; gap: .6rem; align-items: stretch; min-width: 0; }
+.tiles { display: grid; gap: .8rem; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); }
+.tile { background: var(--card); border: 1px solid var(--line); border-radius: 10px;
+  padding: .7rem .9rem; }
+.tile .label { color: var(--soft); font-size: .82rem; }
+.tile .number { font-size: 1.5rem; font-weight: 650; font-variant-numeric: tabular-nums; }
+.tile .note { color: var(--soft); font-size: .8rem; min-height: 1.1em; }
+.two { display: grid; gap: 1rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(420px, 100%), 1fr)); }
+.soft { color: var(--soft); } .good { color: var(--good); } .warn { color: var(--warn); }
+.bad { color: var(--bad); } .mono { font-family: ui-monospace, "DejaVu Sans Mono", monospace; }
+.badge { border: 1px solid currentColor; border-radius: 99px; padding: 0 .55rem; font-size: .8rem; }
+.banner { border-left: 4px solid var(--warn); background: var(--card); padding: .6rem .9rem;
+  border-radius: 6px; white-space: pre-wrap; overflow-wrap: anywhere; }
+.grid { width: 100%; } .ag-root-wrapper { border-radius: 10px; }
+.empty { text-align: center; color: var(--soft); padding: 2rem 1rem; }
+.skip { position: absolute; left: -999px; } .skip:focus { left: 1rem; top: 1rem; z-index: 9999;
+  background: var(--card); padding: .5rem 1rem; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; }
+@media (max-width: 640px) { .content { padding: .6rem; } .bar { padding: 0 .3rem; }
+  .bar a { padding: .6rem .45rem; } .tile .number { font-size: 1.2rem; } }
+@media (prefers-reduced-motion: reduce) {
+  * { transition: none !important; animation: none !important; } }
+"""

@@ -1,0 +1,89 @@
+"""Every topic: what comes in, what waits, who reads."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from nicegui import ui
+
+from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages.grid import BYTES, RATE, Grid, Row, column, linked, numbers
+from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.snapshot import Snapshot, TopicState
+
+_HEIGHT_OF_MANY = "calc(100vh - 190px)"
+
+
+def add(ground: Ground) -> None:
+    @ui.page("/topics")
+    def topics(request: Request) -> None:
+        here = layout.opened(ground, request)
+        with layout.page(here, "Topics"):
+            draw(here)
+
+
+def draw(here: Opened) -> None:
+    with layout.heading("Topics"):
+        count = ui.label().classes("soft")
+        ui.element("div").classes("grow")
+        search = ui.input("Search").props('clearable dense outlined aria-label="Search topics"')
+    latest = here.ground.watch.latest
+    grid = Grid(
+        [
+            linked("name", "Topic", "link", flex=2, minWidth=180),
+            numbers("in_rate", "In", RATE),
+            numbers("backlog", "Depth"),
+            numbers("in_flight", "In flight"),
+            numbers("deferred", "Deferred"),
+            numbers("channels", "Channels"),
+            numbers("clients", "Clients"),
+            numbers("messages", "Messages"),
+            numbers("stored", "On disk", BYTES),
+            numbers("nodes", "Nodes"),
+            column("state", "State"),
+        ],
+        rows_of(here, latest),
+        "name",
+        "No topic yet. Publish a message, or make one under Lookup.",
+        "Topics",
+        _HEIGHT_OF_MANY,
+    )
+    search.on_value_change(lambda event: grid.search(event.value or ""))
+
+    def show(snapshot: Snapshot) -> None:
+        count.set_text(f"{len(snapshot.topics):,}")
+        grid.show(rows_of(here, snapshot))
+
+    layout.follow(here, show)
+
+
+def rows_of(here: Opened, snapshot: Snapshot) -> list[Row]:
+    return [row_of(here, snapshot.topics[name]) for name in sorted(snapshot.topics)]
+
+
+def row_of(here: Opened, topic: TopicState) -> Row:
+    return {
+        "name": topic.name,
+        "link": here.link("topics", topic.name),
+        "in_rate": round(topic.in_rate, 1),
+        "backlog": topic.backlog,
+        "in_flight": topic.in_flight,
+        "deferred": topic.deferred,
+        "channels": len(topic.channels),
+        "clients": topic.clients,
+        "messages": topic.messages,
+        "stored": topic.stored_bytes,
+        "nodes": len(topic.nodes),
+        "state": state_of(topic),
+    }
+
+
+def state_of(topic: TopicState) -> str:
+    """The worst that is true of it, in a word or two."""
+    if topic.refusals:
+        return "refuses publishes"
+    if topic.damaged:
+        return "damaged"
+    if topic.paused:
+        return "paused"
+    return "" if topic.nodes else "on no node"

@@ -1,0 +1,54 @@
+"""Numbers, times and states in the words of the pages."""
+
+from __future__ import annotations
+
+import datetime
+
+
+def number(value: float) -> str:
+    """1234 as 1,234, and 1234567 as 1.23 M: what an eye takes in at once."""
+    if abs(value) >= 1_000_000:
+        for size, sign in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+            if abs(value) >= size:
+                return f"{value / size:.2f} {sign}"
+    return f"{value:,.0f}"
+
+
+def rate(value: float) -> str:
+    """Messages a second."""
+    if 0 < value < 9.95:
+        return f"{value:.1f}/s"
+    return f"{number(value)}/s"
+
+
+def size(count: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"
+
+
+def span(seconds: float) -> str:
+    """A length of time, in its two largest units."""
+    whole = round(seconds)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    parts = []
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, whole = divmod(whole, length)
+        if count:
+            parts.append(f"{count} {unit}")
+        if len(parts) == 2:
+            break
+    return " ".join(parts)
+
+
+def clock(time_s: float) -> str:
+    """A moment, in UTC as the logs have it."""
+    found = datetime.datetime.fromtimestamp(time_s, datetime.UTC)
+    return found.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def count(value: int, one: str, many: str = "") -> str:
+    return f"{value:,} {one if value == 1 else many or one + 's'}"

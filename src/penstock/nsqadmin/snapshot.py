@@ -1,0 +1,243 @@
+"""The whole installation at one moment, from what every nsqd said last; and what moved since.
+
+Values in, values out: `Watch` (watch.py) asks and calls `take`, pages read. Counters of nsqd begin
+at nought when it starts again, so a rate is never made from a counter that fell. A node that does
+not answer keeps what it said last, marked as down, so that its topics stay on the page.
+
+| row          | of                          | sums and rates over                        |
+|--------------|-----------------------------|--------------------------------------------|
+| NodeState    | one nsqd                    | its topics                                 |
+| TopicState   | one topic                   | the nodes that have it                     |
+| ChannelState | one channel of a topic      | the same                                   |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.nsqadmin.upstream import Producer
+
+_RATE_SPAN_MIN_S = 0.2  # two answers so close together say nothing about a rate
+
+
+@dataclass(slots=True)
+class ChannelState:
+    topic: str
+    name: str
+    depth: int = 0
+    in_flight: int = 0
+    deferred: int = 0
+    clients: int = 0
+    messages: int = 0  # that came to it, since its nsqds started
+    requeues: int = 0
+    timeouts: int = 0
+    expired: int = 0
+    dead_letters: int = 0
+    paused: bool = False
+    oldest_s: float = 0.0  # age of the oldest unfinished message; 0 when there is none, or unknown
+    in_rate: float = 0.0  # messages a second
+    finish_rate: float = 0.0  # messages a second that left it, finished
+    requeue_rate: float = 0.0
+    timeout_rate: float = 0.0
+    nodes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TopicState:
+    name: str
+    depth: int = 0  # without a channel to hold it
+    messages: int = 0
+    message_bytes: int = 0
+    stored_bytes: int = 0
+    unsynced_bytes: int = 0
+    paused: bool = False
+    refusals: list[str] = field(default_factory=list)  # why publishes are refused, by node
+    damaged: int = 0  # ranges of the log that can't be read
+    in_rate: float = 0.0
+    byte_rate: float = 0.0
+    nodes: list[str] = field(default_factory=list)
+    channels: dict[str, ChannelState] = field(default_factory=dict)
+
+    @property
+    def backlog(self) -> int:
+        """What waits, wherever it waits."""
+        return self.depth + sum(one.depth for one in self.channels.values())
+
+    @property
+    def in_flight(self) -> int:
+        return sum(one.in_flight for one in self.channels.values())
+
+    @property
+    def deferred(self) -> int:
+        return sum(one.deferred for one in self.channels.values())
+
+    @property
+    def clients(self) -> int:
+        return sum(one.clients for one in self.channels.values())
+
+
+@dataclass(slots=True)
+class NodeState:
+    address: str
+    producer: Producer
+    document: Mapping[str, Any] = field(default_factory=dict)  # of /stats, without clients
+    answered_s: float = 0.0  # when it last did; 0: never
+    took_s: float = 0.0  # the last answer
+    error: str = ""  # why the last question failed; "" when it did not
+    in_rate: float = 0.0
+    out_rate: float = 0.0
+
+    @property
+    def is_up(self) -> bool:
+        return not self.error
+
+    @property
+    def health(self) -> str:
+        return str(self.document.get("health", ""))
+
+    @property
+    def start_s(self) -> int:
+        return _int(self.document, "start_time")
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Never changed once it is made."""
+
+    time_s: float = 0.0
+    nodes: dict[str, NodeState] = field(default_factory=dict)
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()  # of nsqlookupds, or of everything
+
+    @property
+    def in_rate(self) -> float:
+        return sum(one.in_rate for one in self.topics.values())
+
+    @property
+    def finish_rate(self) -> float:
+        return sum(one.finish_rate for one in self.channels())
+
+    @property
+    def backlog(self) -> int:
+        return sum(one.backlog for one in self.topics.values())
+
+    def channels(self) -> Iterable[ChannelState]:
+        for topic in self.topics.values():
+            yield from topic.channels.values()
+
+    def channel(self, topic: str, name: str) -> ChannelState | None:
+        found = self.topics.get(topic)
+        return found.channels.get(name) if found else None
+
+
+def make(
+    time_s: float,
+    nodes: Mapping[str, NodeState],
+    names: Iterable[str],
+    errors: tuple[str, ...],
+    before: Snapshot,
+) -> Snapshot:
+    """`nodes` with their newest documents, `names` of topics that may have no nsqd, and the
+    snapshot before."""
+    snapshot = Snapshot(time_s, dict(nodes), {name: TopicState(name) for name in names}, errors)
+    for node in nodes.values():
+        known = before.nodes.get(node.address)
+        _add_node(snapshot, node, known)
+    return snapshot
+
+
+def _add_node(snapshot: Snapshot, node: NodeState, known: NodeState | None) -> None:
+    rate = _Rates(node, known)
+    node.in_rate = node.out_rate = 0.0
+    earlier = _by_name(known.document, "topics", "topic_name") if known else {}
+    for row in node.document.get("topics") or ():
+        name = row.get("topic_name", "")
+        topic = snapshot.topics.setdefault(name, TopicState(name))
+        last = earlier.get(name, {})
+        _add_topic(topic, node, row)
+        in_rate = rate.of(row, last, "message_count")
+        topic.in_rate += in_rate
+        topic.byte_rate += rate.of(row, last, "message_bytes")
+        node.in_rate += in_rate
+        last_channels = _by_name(last, "channels", "channel_name")
+        for part in row.get("channels") or ():
+            key = part.get("channel_name", "")
+            channel = topic.channels.setdefault(key, ChannelState(name, key))
+            _add_channel(channel, node, part)
+            node.out_rate += _add_rates(channel, rate, part, last_channels.get(key, {}))
+
+
+def _add_topic(topic: TopicState, node: NodeState, row: Mapping[str, Any]) -> None:
+    topic.nodes.append(node.address)
+    topic.depth += _int(row, "depth")
+    topic.messages += _int(row, "message_count")
+    topic.message_bytes += _int(row, "message_bytes")
+    topic.stored_bytes += _int(row, "stored_bytes")
+    topic.unsynced_bytes += _int(row, "unsynced_bytes")
+    topic.paused = topic.paused or bool(row.get("paused"))
+    topic.damaged += len(row.get("damaged") or ())
+    if row.get("refusal"):
+        topic.refusals.append(f"{node.address}: {row['refusal']}")
+
+
+def _add_channel(channel: ChannelState, node: NodeState, row: Mapping[str, Any]) -> None:
+    channel.nodes.append(node.address)
+    channel.depth += _int(row, "depth")
+    channel.in_flight += _int(row, "in_flight_count")
+    channel.deferred += _int(row, "deferred_count")
+    channel.clients += _int(row, "client_count")
+    channel.messages += _int(row, "message_count")
+    channel.requeues += _int(row, "requeue_count")
+    channel.timeouts += _int(row, "timeout_count")
+    channel.expired += _int(row, "expired_count")
+    channel.dead_letters += _int(row, "dead_letter_count")
+    channel.paused = channel.paused or bool(row.get("paused"))
+    age_s = row.get("oldest_age_seconds")
+    channel.oldest_s = max(channel.oldest_s, float(age_s) if age_s else 0.0)
+
+
+def _add_rates(
+    channel: ChannelState, rate: _Rates, row: Mapping[str, Any], last: Mapping[str, Any]
+) -> float:
+    """What left the channel: what came less what it holds more."""
+    came = rate.of(row, last, "message_count")
+    channel.in_rate += came
+    channel.requeue_rate += rate.of(row, last, "requeue_count")
+    channel.timeout_rate += rate.of(row, last, "timeout_count")
+    left = 0.0
+    if rate.is_known and last:
+        held = sum(_int(row, key) - _int(last, key)
+                   for key in ("depth", "in_flight_count", "deferred_count"))  # fmt: skip
+        left = max(0.0, came - held / rate.span_s)
+    channel.finish_rate += left
+    return left
+
+
+class _Rates:
+    """From two answers of one life of one nsqd."""
+
+    def __init__(self, node: NodeState, known: NodeState | None) -> None:
+        self.span_s = node.answered_s - known.answered_s if known else 0.0
+        self.is_known = (
+            known is not None
+            and node.is_up
+            and bool(known.answered_s)
+            and node.start_s == known.start_s
+            and self.span_s >= _RATE_SPAN_MIN_S
+        )
+
+    def of(self, row: Mapping[str, Any], last: Mapping[str, Any], key: str) -> float:
+        if not self.is_known or not last:
+            return 0.0
+        return max(0.0, (_int(row, key) - _int(last, key)) / self.span_s)
+
+
+def _by_name(row: Mapping[str, Any], key: str, name: str) -> dict[str, Mapping[str, Any]]:
+    return {one.get(name, ""): one for one in row.get(key) or ()}
+
+
+def _int(row: Mapping[str, Any], key: str) -> int:
+    value = row.get(key)
+    return value if isinstance(value, int) else 0
