@@ -40,6 +40,7 @@ BANNED_MODULES_IN_CORE = ("random", "secrets", "asyncio", "socket")
 CORE_SHELLS: dict[str, str] = {
     "kernel/pure/engine.py": "the pure twin owns its sockets, as the compiled one does",
     "kernel/pure/conn.py": "the pure twin owns its sockets, as the compiled one does",
+    "kernel/pure/bulk.py": "it sends to sockets in a thread, and gives up those that stand still",
 }
 # Where printing is the purpose.
 MAY_PRINT = ("tools/", "bench/", "command/program.py")

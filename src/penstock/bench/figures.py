@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.bench import machine
+from penstock.bench import beside, machine
 from penstock.bench.daemon import Daemon, penstock
 from penstock.bench.dialect import HOST, DaemonFailed
 from penstock.bench.web_load import Load, exchange, request
@@ -54,10 +54,11 @@ class Sizes(NamedTuple):
     client_messages: int
     topics: int
     idle: int
+    beside: beside.Windows
 
 
-FULL = Sizes(100_000, 2_000, 300_000, STATS_TOPICS, IDLE_CONNECTIONS)
-QUICK = Sizes(2_000, 50, 5_000, 20, 200)
+FULL = Sizes(100_000, 2_000, 300_000, STATS_TOPICS, IDLE_CONNECTIONS, beside.FULL)
+QUICK = Sizes(2_000, 50, 5_000, 20, 200, beside.QUICK)
 
 
 @contextmanager
@@ -242,12 +243,31 @@ async def _client(address: str, count: int) -> tuple[float, float]:
     return published, consumed
 
 
+# --- a reader of the log beside publishers ---
+
+
+def reader(sizes: Sizes) -> Iterator[Figure]:
+    """How many times as long, and how much less, beside a reader that fetches in a loop."""
+    windows = sizes.beside
+    for pinned in (True, False):
+        where = "pinned" if pinned else "free"
+        with daemon() as running, beside.placed(running, pinned):
+            beside.prepare(running, windows)
+            found = beside.cost(running, windows, lambda: beside.publish_ms(running, windows))
+            name = f"/pub beside a reader, {where}: {found.alone:.3f} to {found.beside:.3f} ms"
+            yield Figure(f"{name}, read {found.read_mb:,.0f} MB/s", found.ratio, "x", "<= 1.1")
+            found = beside.cost(running, windows, lambda: beside.publish_rate(running, windows))
+            name = f"mpub beside a reader, {where}: {found.alone:,.0f} to {found.beside:,.0f}/s"
+            yield Figure(f"{name}, read {found.read_mb:,.0f} MB/s", found.ratio, "x", ">= 0.9")
+
+
 FIGURES: dict[str, Callable[[Sizes], Iterator[Figure]]] = {
     "pub": pub,
     "mpub": mpub,
     "stats": stats,
     "idle": idle,
     "client": client,
+    "reader": reader,
 }
 
 
@@ -289,6 +309,7 @@ def figures_main(argv: Sequence[str]) -> int:
 
 
 def line(figure: Figure) -> str:
-    value = f"{figure.value:,.0f}" if figure.value >= 1000 else f"{figure.value:.1f}"
+    digits = 2 if figure.value < 10 else 1
+    value = f"{figure.value:,.0f}" if figure.value >= 1000 else f"{figure.value:.{digits}f}"
     cpu = f", {figure.cpu_us:.2f} CPU us each" if figure.cpu_us else ""
     return f"{figure.name}: {value} {figure.unit} (target {figure.target}{cpu})"

@@ -22,7 +22,7 @@ from penstock.kernel import Section, decode_sections
 
 if TYPE_CHECKING:
     from penstock.broker.topic import Topic
-    from penstock.log.reader import Message
+    from penstock.log.reader import Message, Stretch
 
 _HEAD = struct.Struct("<8xIH2xQ40xI")  # length, flags, base offset, count (docs/formats.md)
 _FLAG_TRAILER = 1
@@ -88,6 +88,26 @@ class TopicReader:
                 break
             yield
         return Range(base_offset, offset, blocks)
+
+    # --- batches, read beside the loop ---
+
+    def stretch(self, from_offset: int) -> Stretch | None:
+        """The segment file that holds `from_offset`, for a thread that reads it; None where `fetch`
+        has to do it: at the end, where damage is known, and on disks without descriptors. Raises
+        as `fetch` does. To be released."""
+        self._check(from_offset, self.end)
+        hurt = any(start <= from_offset < end for start, end, _ in self._log.damaged)
+        if from_offset == self.end or hurt:
+            return None
+        self._topic.was_read()
+        return self._log.stretch(from_offset)
+
+    def release(self, stretch: Stretch) -> None:
+        self._log.release(stretch)
+
+    def remember(self, stretch: Stretch, next_offset: int, position: int) -> None:
+        """A stretch was read up to here: the next one is likely to begin here."""
+        self._log.remember(stretch, next_offset, position)
 
     def _check(self, offset: int, end: int) -> None:
         if offset < self.earliest:

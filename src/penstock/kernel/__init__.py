@@ -1,4 +1,4 @@
-"""The kernel: one interface (`interface.py`), two forms, bound here once for the whole process.
+"""The kernel: one interface (`interface.py`, `bulk_interface.py`), two forms, bound here once.
 
 `fast/` is compiled, `pure/` is plain Python: same events, same bytes. The environment variable
 `PENSTOCK_KERNEL` chooses: `compiled`, `pure`, or unset for compiled where it was built and pure
@@ -13,6 +13,7 @@ from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Literal, get_args
 
+from penstock.kernel.bulk_interface import BulkResult, BulkStatus
 from penstock.kernel.interface import (
     BAD_COUNT,
     BAD_MESSAGE,
@@ -51,6 +52,7 @@ _MODULES = {
         "decode_bodies",
         "decode_sections",
     ),
+    "bulk": ("Bulk",),
     "columns": ("decode_columns", "encode_columns"),
     "engine": ("Engine",),
 }
@@ -95,6 +97,7 @@ def _bind() -> SimpleNamespace:
 
 
 if TYPE_CHECKING:
+    from penstock.kernel.fast.bulk import Bulk
     from penstock.kernel.fast.engine import Engine
     from penstock.kernel.pure.batch import (
         check_batch,
@@ -114,6 +117,7 @@ else:
     _bound = _bind()
     IMPLEMENTATION = _bound.IMPLEMENTATION
     Engine = _bound.Engine
+    Bulk = _bound.Bulk
     crc32c = _bound.crc32c
     id_to_hex = _bound.id_to_hex
     hex_to_id = _bound.hex_to_id
@@ -136,6 +140,9 @@ __all__ = [
     "BadPub",
     "BatchCheck",
     "BatchHeader",
+    "Bulk",
+    "BulkResult",
+    "BulkStatus",
     "Columns",
     "Conn",
     "Cut",

@@ -4,7 +4,8 @@ The kernel owns the four hot verbs (PUB, MPUB, RDY, FIN) from socket bytes to ba
 back, and delivery, in whole buffers. Nothing in it makes a Python object per message. Everything
 else (IDENTIFY, SUB, REQ, TOUCH, DPUB, CLS, AUTH, every error) comes out as an `Event` for Python
 to decide, and goes back in as a call. It does no file I/O and reads no clock: the shell writes
-what `Tail.seal` returns, loads what an `Event.NEED` asks for, and passes the time in.
+what `Tail.seal` returns, loads what an `Event.NEED` asks for, and passes the time in. (`Bulk`,
+in `bulk_interface.py`, stands apart: a thread that serves readers of the log from their files.)
 
 One turn of the loop, as the shell (`net/turn.py`) drives it:
 

@@ -43,6 +43,11 @@ class File(Protocol):
         ...
 
     def fdatasync(self) -> None: ...
+    def duplicate(self) -> int | None:
+        """Another descriptor of the file, which is the caller's to close. None where files have
+        none."""
+        ...
+
     def truncate(self, length: int) -> None: ...
     def size(self) -> int: ...
     def close(self) -> None: ...
@@ -162,6 +167,9 @@ class OsFile:
 
     def fdatasync(self) -> None:
         _fdatasync(self._fd)
+
+    def duplicate(self) -> int | None:
+        return os.dup(self._fd)
 
     def truncate(self, length: int) -> None:
         os.ftruncate(self._fd, length)

@@ -22,7 +22,7 @@ from penstock.log.disk import Disk
 from penstock.log.index import SparseIndex
 from penstock.log.mark import Mark, MarkFile
 from penstock.log.opening import Opened, Opening
-from penstock.log.reader import Damage, LogReader, Message
+from penstock.log.reader import Damage, LogReader, Message, Stretch
 from penstock.log.recovery import RecoveryReport
 from penstock.log.retention import consumed_bytes, first_may_go, first_sealed_ns
 from penstock.log.segment import Ground, Segment, SegmentInfo, write_at
@@ -302,6 +302,19 @@ class PartitionLog:
         """Header and bytes of each batch from the one that holds `offset` to the written end."""
         with self._reading():
             yield from self._reader.batches(offset)
+
+    def stretch(self, offset: int) -> Stretch | None:
+        """For a thread that reads the segment beside the log; None where it can't. `release` it."""
+        self._check_offset(offset)
+        with self._reading():
+            return self._reader.stretch(offset)
+
+    def release(self, stretch: Stretch) -> None:
+        self._reader.release(stretch)
+
+    def remember(self, stretch: Stretch, offset: int, position: int) -> None:
+        """What was found out by reading a stretch: where the next reading may begin."""
+        self._reader.remember(stretch, offset, position)
 
     def message(self, offset: int) -> Message:
         self._check_offset(offset)

@@ -6,6 +6,7 @@ No byte is handed out that was not checked. Where a batch is hurt, the hole is r
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn
@@ -48,6 +49,18 @@ class Message(NamedTuple):
     header: BatchHeader  # of its batch
 
 
+class Stretch(NamedTuple):
+    """A segment file for someone who reads it beside the log. Retention may remove the file
+    meanwhile; it is not overwritten before it was released."""
+
+    segment: Segment
+    descriptor: int
+    position: int  # of a batch at or before the one that is wanted
+    expected: int  # the offset of that batch
+    end: int  # the position after what is written
+    limit: int | None  # the offset at which the segment ends, once it is sealed
+
+
 class _Place(NamedTuple):
     segment: Segment
     position: int
@@ -65,6 +78,38 @@ class LogReader:
     def forget_places(self) -> None:
         """After segments were removed."""
         self._places.clear()
+
+    # --- stretches ---
+
+    def stretch(self, offset: int) -> Stretch | None:
+        """Where someone else finds the batch that holds `offset`. Nothing is read here, so nothing
+        is checked."""
+        number = self._segments.holding(offset)
+        segment = self._segments.use(number)
+        position, expected = 0, segment.base_offset
+        place = self._places.get(offset)
+        if place is not None and place.segment is segment:
+            position, expected = place.position, offset
+        elif offset != segment.base_offset:
+            index = self._segments.index_of(number)
+            entry_number = index.at_offset(offset)
+            if entry_number >= 0:
+                position, expected = index.positions[entry_number], index.offsets[entry_number]
+        descriptor = segment.file.duplicate()
+        if descriptor is None:
+            return None
+        segment.readers += 1
+        limit = self._segments.limit(number)
+        return Stretch(segment, descriptor, position, expected, segment.data_bytes, limit)
+
+    def release(self, stretch: Stretch) -> None:
+        os.close(stretch.descriptor)
+        stretch.segment.readers -= 1
+
+    def remember(self, stretch: Stretch, offset: int, position: int) -> None:
+        """The sound batch with this offset follows at this position."""
+        if stretch.segment in self._segments:
+            self._remember(offset, stretch.segment, position)
 
     # --- blocks ---
 

@@ -48,6 +48,7 @@ class Segment:
         "data_bytes",
         "index_path",
         "path",
+        "readers",
         "unsynced",
     )
 
@@ -59,6 +60,7 @@ class Segment:
         self.path = os.path.join(directory, segment_name(base_offset))
         self.index_path = index_path_of(self.path)
         self.data_bytes = data_bytes  # the end of the last batch
+        self.readers = 0  # who read the file beside the log: it must not be overwritten
         self.unsynced = False  # sealed, but not all of it is known to be on disk
 
     @property

@@ -30,6 +30,10 @@ class Segments:
     def __len__(self) -> int:
         return len(self._items)
 
+    def __contains__(self, segment: Segment) -> bool:
+        number = self.holding(segment.base_offset)
+        return self._items[number] is segment
+
     def __getitem__(self, number: int) -> Segment:
         return self._items[number]
 

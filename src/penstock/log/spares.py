@@ -33,9 +33,10 @@ class Spares:
 
     def remove(self, segment: Segment) -> int | None:
         """Take a segment's file out of the log: the number of the spare it became, None when it was
-        unlinked. On failure nothing has changed. `settle` must follow."""
+        unlinked, as one is that is still being read. On failure nothing has changed. `settle` must
+        follow."""
         segment.close()
-        if len(self._numbers) >= self._spares_max:
+        if segment.readers or len(self._numbers) >= self._spares_max:
             self._disk.unlink(segment.path)
             return None
         number = max(self._numbers, default=-1) + 1

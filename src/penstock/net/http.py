@@ -31,6 +31,7 @@ from weakref import WeakKeyDictionary
 import httptools
 
 from penstock import limits
+from penstock.net.sending import Body, Sending
 
 BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
@@ -69,6 +70,7 @@ class Response(NamedTuple):
     content_type: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     closes: bool = False
+    file: Body | None = None  # in place of `body`
 
 
 class BodyRule(NamedTuple):
@@ -161,19 +163,22 @@ _dated = _Dated()
 
 
 def encode_response(response: Response, request: Request, closes: bool) -> bytes:
+    head = encode_head(response, request, closes, len(response.body))
+    return head + response.body if request.method != "HEAD" else head
+
+
+def encode_head(response: Response, request: Request, closes: bool, body_bytes: int) -> bytes:
     parts = [_STATUS_LINES[response.status]]
     parts += [f"{name}: {value}\r\n".encode() for name, value in response.headers]
     if response.content_type:
         parts.append(f"Content-Type: {response.content_type}\r\n".encode())
     parts.append(_dated.header())
-    parts.append(b"Content-Length: %d\r\n" % len(response.body))
+    parts.append(b"Content-Length: %d\r\n" % body_bytes)
     if closes:
         parts.append(b"Connection: close\r\n")
     elif request.version == "1.0":
         parts.append(b"Connection: keep-alive\r\n")
     parts.append(b"\r\n")
-    if request.method != "HEAD":
-        parts.append(response.body)
     return b"".join(parts)
 
 
@@ -188,6 +193,7 @@ class HttpConnection(asyncio.Protocol):
         self._slots: deque[_Slot] = deque()  # being served, or answered before their turn
         self._out: list[bytes] = []  # answers to be written at the end of this turn
         self._flush_soon = False
+        self._sending: Sending | None = None  # the answer of the first slot, from a file
         self._held_bytes = 0  # of bodies in `_waiting` and `_slots`
         self._serving = False  # inside _serve_waiting
         self._write_paused = False
@@ -219,12 +225,18 @@ class HttpConnection(asyncio.Protocol):
         self._out.clear()
         if self._timer is not None:
             self._timer.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
 
     def pause_writing(self) -> None:
         self._write_paused = True
+        if self._sending is not None:
+            self._sending.pause()
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        if self._sending is not None:
+            self._sending.resume()
         self._serve_waiting()
 
     def eof_received(self) -> bool:
@@ -448,6 +460,9 @@ class HttpConnection(asyncio.Protocol):
             request, response = slot.request, slot.response
             if response is None:
                 break
+            if response.file is not None:
+                self._send_file(slot, response, response.file)
+                return
             slots.popleft()
             self._held_bytes -= len(request.body)
             if self._transport is None:  # the client did not wait
@@ -465,6 +480,36 @@ class HttpConnection(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         if self._waiting or self._read_paused:
             self._serve_waiting()
+
+    def _send_file(self, slot: _Slot, response: Response, body: Body) -> None:
+        """The slot stays the first until all of it is sent: so nothing else is written."""
+        if self._sending is not None:
+            return
+        request = slot.request
+        closes = response.closes or not request.keep_alive or self._exiting
+
+        def done(error: OSError | None) -> None:
+            self._sending = None
+            self._touched = self._loop.time()
+            self._slots.popleft()
+            self._held_bytes -= len(request.body)
+            if self._transport is None:
+                return
+            if error is not None:  # the head is out, so there is no other way to say it
+                self._transport.abort()
+            elif closes:
+                self._half_close(unread=response.closes)
+            else:
+                self.send_answers()
+
+        if self._transport is None:  # the client did not wait
+            body.release()
+            done(None)
+            return
+        self._flush()
+        head = encode_head(response, request, closes, body.length)
+        self._sending = Sending(self._transport, body, head, done)
+        self._sending.start()
 
     def _flush(self) -> None:
         self._flush_soon = False
@@ -513,7 +558,8 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_serving(self) -> bool:
-        return bool(self._slots) and self._transport is not None
+        """Is an answer still to be made? One that is on its way from a file does not count."""
+        return bool(self._slots) and self._sending is None and self._transport is not None
 
     def abort(self) -> None:
         if self._transport is not None:

@@ -25,6 +25,7 @@ from penstock.broker.topic import Topic
 from penstock.command.program import version_line
 from penstock.kernel import IMPLEMENTATION, Engine
 from penstock.log.disk import OsDisk
+from penstock.net.bulk import BulkThread
 from penstock.net.clock import SystemClock
 from penstock.net.fetch import Fetcher
 from penstock.net.link import Links
@@ -131,6 +132,7 @@ class Daemon:
         self._clock = SystemClock()
         self.engine = Engine(options.max_msg_size, options.max_body_size, options.max_rdy_count)
         self._pool = SyncPool(self.engine.wake)
+        self._bulk = BulkThread(self._loop)
         data_path = Path(options.data_path or os.curdir).absolute()
         self.broker = Broker(
             self.engine, OsDisk(), data_path, broker_options(options), self._clock, self._pool
@@ -269,6 +271,7 @@ class Daemon:
                 identity=self._identity(),
                 mono_ns=self._clock.mono_ns,
                 wall_ns=self._clock.wall_ns,
+                bulk=self._bulk,
                 soon=self.turn.soon,
                 set_lookupds=self.lookups.set_addresses,
                 sync_times=self._pool.times,
@@ -399,6 +402,7 @@ class Daemon:
         self.turn.soon()
         await self._until(lambda: not sessions, limits.SHUTDOWN_LINGER_NS)
         self._web.abort()
+        await asyncio.sleep(0)  # the connections hear of it
 
     async def _until(self, done: Callable[[], bool], timeout_ns: int) -> None:
         deadline_ns = self._clock.mono_ns() + timeout_ns
@@ -409,5 +413,6 @@ class Daemon:
         for session in self.protocol.sessions.values():
             session.stop_heartbeat()
         self.links.abort()
+        self._bulk.close()
         self._pool.close()
         self.engine.close()

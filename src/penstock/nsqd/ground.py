@@ -18,6 +18,7 @@ from penstock.wire.names import is_valid_name
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.net.bulk import BulkThread
     from penstock.net.sync import SyncTimes
     from penstock.nsqd.options import Options
     from penstock.nsqd.protocol import Protocol
@@ -52,6 +53,7 @@ class Ground(NamedTuple):
     identity: Identity
     mono_ns: Callable[[], int]
     wall_ns: Callable[[], int]
+    bulk: BulkThread
     soon: Callable[[], None]  # have a turn run: something was left to do
     set_lookupds: Callable[[Sequence[str]], None]  # addresses of nsqlookupds, changed while running
     sync_times: SyncTimes

@@ -1,9 +1,10 @@
 """Reading what is stored, without a channel: `/log/positions`, `/log/fetch`, `/log/offset` and
 `/message/get`. For programs that read a log by offset, and for people who look for one message.
 
-Nothing here may hold up publishing. A fetch is bounded, and like the search for a message it goes
-block by block, one a turn of the loop: a block is what a channel loads, too. Reading in the loop's
-thread costs less than handing blocks over from another one, and needs no locks in the log.
+Nothing here may hold up publishing. A fetch is bounded. The loop only finds the file and the place
+in it; a thread checks the batches there, and then sends them from the file to the socket
+(`net/bulk.py`). Where damage is found, or at the very end, the loop does the reading: block by
+block, one a turn, as it also searches for a message.
 
 A topic that was deleted and made again begins at offset 0 with other messages. Its identity tells:
 who sends the one that he knows is refused rather than given something else.
@@ -27,8 +28,8 @@ from penstock.errors import (
     PenstockError,
     StorageError,
 )
-from penstock.kernel import Section
-from penstock.log.reader import Message
+from penstock.kernel import BulkResult, BulkStatus, Section
+from penstock.log.reader import Message, Stretch
 from penstock.net.api import (
     GET,
     JSON,
@@ -40,6 +41,7 @@ from penstock.net.api import (
     Route,
     json_response,
 )
+from penstock.net.bulk import FileBody
 from penstock.net.http import Request, Response
 from penstock.net.query import parse_pairs, parse_query
 from penstock.net.slices import in_slices, in_turns
@@ -108,16 +110,45 @@ class _Log:
         bytes_max = _number(parameters, "bytes_max", limits.LOG_FETCH_BYTES)
         bytes_max = min(bytes_max, limits.LOG_FETCH_BYTES_MAX)
 
+        def in_loop() -> None:
+            work = told(reader.fetch(from_offset, to_offset, bytes_max))
+            in_turns(request, answer, self._guard, work, done)
+
         def done(found: Range) -> None:
-            headers = (
-                ("X-Penstock-Base-Offset", str(found.base_offset)),
-                ("X-Penstock-Next-Offset", str(found.next_offset)),
-                *NSQ_HEADER,
-            )
+            headers = _range_headers(found.base_offset, found.next_offset)
             answer(Response(200, b"".join(found.blocks), BINARY, headers))
 
-        work = told(reader.fetch(from_offset, to_offset, bytes_max))
-        in_turns(request, answer, self._guard, work, done)
+        stretch = _stretch(reader, from_offset)
+        if stretch is None or to_offset == from_offset:
+            in_loop()
+            return
+
+        def checked(result: BulkResult) -> None:
+            if result.status != BulkStatus.DONE or result.start == result.end:
+                release()
+                self._guard(request, answer, in_loop)
+                return
+            reader.remember(stretch, result.next_offset, result.end)
+            length = result.end - result.start
+            body = FileBody(bulk, stretch.descriptor, result.start, length, release)
+            headers = _range_headers(result.base_offset, result.next_offset)
+            answer(Response(200, b"", BINARY, headers, file=body))
+
+        def release() -> None:
+            reader.release(stretch)
+
+        bulk = self._ground.bulk
+        bulk.check(
+            stretch.descriptor,
+            stretch.position,
+            stretch.expected,
+            stretch.end,
+            -1 if stretch.limit is None else stretch.limit,
+            from_offset,
+            min(to_offset, reader.end),
+            bytes_max,
+            checked,
+        )
 
     def offset(self, request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
@@ -159,6 +190,21 @@ def find_topic(ground: Ground, parameters: Parameters) -> Topic:
     if identity and identity != topic.identity:
         raise HttpError(409, "IDENTITY_CHANGED", details={"identity": topic.identity})
     return topic
+
+
+def _stretch(reader: TopicReader, from_offset: int) -> Stretch | None:
+    try:
+        return reader.stretch(from_offset)
+    except PenstockError as error:
+        raise refusal(error) from error
+
+
+def _range_headers(base_offset: int, next_offset: int) -> tuple[tuple[str, str], ...]:
+    return (
+        ("X-Penstock-Base-Offset", str(base_offset)),
+        ("X-Penstock-Next-Offset", str(next_offset)),
+        *NSQ_HEADER,
+    )
 
 
 def refusal(error: PenstockError) -> HttpError:

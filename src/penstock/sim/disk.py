@@ -291,6 +291,9 @@ class SimFile:
         self._disk.syncs += 1
         self._inode.sync()
 
+    def duplicate(self) -> int | None:
+        return None  # these files have no descriptors
+
     def truncate(self, length: int) -> None:
         self._check(writing=True)
         self._disk.fail_if_told("truncate", self.path)

@@ -1,0 +1,63 @@
+"""A process that fetches one log over HTTP from its beginning to its end, again and again, until
+its standard input ends. It then says how many MB a second it read. It looks at nothing but heads:
+what it costs is the transfer."""
+
+from __future__ import annotations
+
+import select
+import socket
+import sys
+import time
+
+HOST = "127.0.0.1"
+FETCH_BYTES = 4 << 20
+SLICE_BYTES = 1 << 20
+
+
+class Fetches:
+    def __init__(self, port: int, topic: str) -> None:
+        self._sock = socket.create_connection((HOST, port))
+        self._topic = topic
+        self._buffer = bytearray(SLICE_BYTES)
+
+    def fetch(self, offset: int) -> tuple[int, int]:
+        """(where to go on, bytes)."""
+        target = f"/log/fetch?topic={self._topic}&from={offset}&bytes_max={FETCH_BYTES}"
+        self._sock.sendall(f"GET {target} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
+        view = memoryview(self._buffer)
+        got = 0
+        while (end := self._buffer.find(b"\r\n\r\n", 0, got)) < 0:
+            got += self._receive(view[got:])
+        head = bytes(view[:end]).decode("latin-1").lower()
+        if not head.startswith("http/1.1 200"):
+            raise SystemExit(head)
+        fields = dict(line.split(": ", 1) for line in head.split("\r\n")[1:])
+        length = int(fields["content-length"])
+        left = length - (got - end - 4)
+        while left:
+            left -= self._receive(view[: min(left, SLICE_BYTES)])
+        return int(fields["x-penstock-next-offset"]), length
+
+    def _receive(self, view: memoryview) -> int:
+        got = self._sock.recv_into(view)
+        if not got:
+            raise SystemExit("the daemon hung up")
+        return got
+
+
+def main() -> None:
+    fetches = Fetches(int(sys.argv[1]), sys.argv[2])
+    fetches.fetch(0)
+    print("reading", flush=True)
+    began = time.perf_counter()
+    offset = total = 0
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        offset, count = fetches.fetch(offset)
+        total += count
+        if not count:
+            offset = 0
+    print(total / 1e6 / (time.perf_counter() - began), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""The loop's side of bulk reading: ranges of log files that the kernel's thread checks, reads, and
+sends to sockets, while the loop goes on with its work.
+
+A range is sent straight from its file (`sendfile`) where the socket takes plain bytes and has
+nothing else to say. Elsewhere (TLS, or an answer before it is still on its way) the thread reads
+slices that the transport writes. Either way the loop waits for no disk and copies nothing large.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from penstock import limits
+from penstock.kernel import Bulk, BulkResult, BulkStatus
+
+Done = Callable[[BulkResult], None]
+
+
+class BulkThread:
+    """The thread is started by the first job. At most so many jobs are out; more wait in line."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._bulk: Bulk | None = None
+        self._thread: threading.Thread | None = None
+        self._serial = 0
+        self._out: dict[int, Done] = {}
+        self._line: deque[tuple[Callable[[Bulk, int], None], Done]] = deque()
+        self._closed = False
+
+    def check(
+        self,
+        file_fd: int,
+        position: int,
+        expected: int,
+        end: int,
+        limit: int,
+        from_offset: int,
+        to_offset: int,
+        bytes_max: int,
+        done: Done,
+    ) -> None:
+        """See `kernel.bulk_interface`; so below."""
+        where = (file_fd, position, expected, end, limit, from_offset, to_offset, bytes_max)
+        self._give(lambda bulk, token: bulk.check(token, *where), done)
+
+    def send(
+        self, socket_fd: int, head: bytes, file_fd: int, position: int, length: int, done: Done
+    ) -> None:
+        what = (socket_fd, head, file_fd, position, length)
+        self._give(lambda bulk, token: bulk.send(token, *what), done)
+
+    def read(self, file_fd: int, position: int, length: int, done: Done) -> None:
+        self._give(lambda bulk, token: bulk.read(token, file_fd, position, length), done)
+
+    def _give(self, start: Callable[[Bulk, int], None], done: Done) -> None:
+        self._serial += 1
+        if self._closed:
+            self._loop.call_soon(done, _cancelled(self._serial))
+        elif len(self._out) >= limits.BULK_JOBS_MAX:
+            self._line.append((start, done))
+        else:
+            self._out[self._serial] = done
+            start(self._started(), self._serial)
+
+    def _started(self) -> Bulk:
+        if self._bulk is None:
+            self._bulk = Bulk(limits.BULK_JOBS_MAX, limits.BULK_STALL_NS, limits.BULK_NICE)
+            self._loop.add_reader(self._bulk.fileno(), self._on_finished)
+            self._thread = threading.Thread(target=self._bulk.run, name="bulk", daemon=True)
+            self._thread.start()
+        return self._bulk
+
+    def _on_finished(self) -> None:
+        for result in self._started().finished():
+            self._out.pop(result.token)(result)
+        while self._line and len(self._out) < limits.BULK_JOBS_MAX:
+            self._give(*self._line.popleft())
+
+    def close(self) -> None:
+        """What is under way is given up: it comes back as cancelled."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._bulk is not None and self._thread is not None:
+            self._loop.remove_reader(self._bulk.fileno())
+            self._bulk.end()
+            self._thread.join()
+            for result in self._bulk.finished():
+                self._out.pop(result.token)(result)
+        for token, done in list(self._out.items()):
+            done(_cancelled(token))
+        for _, done in self._line:
+            done(_cancelled(0))
+        self._out.clear()
+        self._line.clear()
+
+
+def _cancelled(token: int) -> BulkResult:
+    return BulkResult(token, BulkStatus.FAILED, errno.ECANCELED, 0, 0, 0, 0, b"")
+
+
+class FileBody:
+    """A part of a file as the body of an answer. `release` is called once it is done with."""
+
+    def __init__(
+        self,
+        bulk: BulkThread,
+        file_fd: int,
+        position: int,
+        length: int,
+        release: Callable[[], None],
+    ) -> None:
+        self.length = length
+        self._bulk = bulk
+        self._file_fd = file_fd
+        self._position = position
+        self._left = length
+        self._release = release
+        self._released = False
+        self._socket_fd = -1  # while it is being sent
+        self._cancelled = False
+
+    def send(self, socket_fd: int, head: bytes, done: Callable[[OSError | None], None]) -> None:
+        """All of it to a socket that nobody else writes to meanwhile."""
+
+        def finished(result: BulkResult) -> None:
+            os.close(fd)
+            self._socket_fd = -1
+            self.release()
+            done(_error(result))
+
+        fd = os.dup(socket_fd)  # it stays, and stays this socket, when its owner closes his
+        self._socket_fd = fd
+        self._bulk.send(fd, head, self._file_fd, self._position, self.length, finished)
+
+    def cancel(self) -> None:
+        """What is being done ends soon, and with an error."""
+        self._cancelled = True
+        if self._socket_fd >= 0:
+            with socket.socket(fileno=os.dup(self._socket_fd)) as sock, suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def read(self, done: Callable[[bytes | OSError], None]) -> None:
+        """The next slice; an empty one at the end."""
+
+        def finished(result: BulkResult) -> None:
+            error = _error(result) or self._cancel_error()
+            self._position += len(result.data)
+            self._left -= len(result.data)
+            if error is not None or not self._left:
+                self.release()
+            done(error or result.data)
+
+        error = self._cancel_error()
+        if error is not None:
+            self.release()
+            done(error)
+        elif self._left:
+            length = min(self._left, limits.BULK_SLICE_BYTES)
+            self._bulk.read(self._file_fd, self._position, length, finished)
+        else:
+            self.release()
+            done(b"")
+
+    def _cancel_error(self) -> OSError | None:
+        return OSError(errno.ECANCELED, "the connection is gone") if self._cancelled else None
+
+    def release(self) -> None:
+        if not self._released:
+            self._released = True
+            self._release()
+
+
+def _error(result: BulkResult) -> OSError | None:
+    if result.status == BulkStatus.DONE:
+        return None
+    return OSError(result.error, os.strerror(result.error))
