@@ -19,6 +19,8 @@ PenstockError
 │   └── BrokerRefused    nsqd answered with an error: its code and its JSON document
 ├── DataLost             a reader of the log wants offsets that are not there any more
 ├── RowRefused           a row of a table can't be a message: names its number and its topic
+├── LakeFailed           a Delta table can't be opened, made or written
+│   └── SchemaMismatch   its columns are not those that would be written
 ├── ClientError          what the client library raises
 │   ├── ConnectFailed    an address could not be reached, or the greeting failed
 │   │   └── ServerRefused    nsqd answered with an error frame: code and text
@@ -172,6 +174,17 @@ class RowRefused(PenstockError):
         self.where = where
         self.topic = topic
         self.reason = reason
+
+
+class LakeFailed(PenstockError):
+    def __init__(self, table: str, reason: str) -> None:
+        super().__init__(f"table {table}: {reason}")
+        self.table = table
+        self.reason = reason
+
+
+class SchemaMismatch(LakeFailed):
+    pass
 
 
 class PeerFault(PenstockError):

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from penstock.pipelines.frame import Pipeline
 
 # By name: the module that has it as `PIPELINE`.
-PIPELINES: dict[str, str] = {}
+PIPELINES: dict[str, str] = {
+    "archive": "penstock.pipelines.archive",
+}
 
 
 def load(name: str) -> Pipeline:

@@ -152,7 +152,7 @@ def resolve(
     return Settings(values, explicit)
 
 
-def defaults(table: Sequence[Setting], **changed: Any) -> Settings:
+def defaults(table: Sequence[Setting], /, **changed: Any) -> Settings:
     """For calls from Python: `table_path` is the setting `table-path`."""
     given = {name.replace("_", "-"): value for name, value in changed.items()}
     settings = (*COMMON, *table)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,11 @@ _STOP_S_MAX = 60.0  # a batch that takes longer is stopped in its middle, which 
 _RATE_OVER_S = 10.0
 
 
-def follow(query: StreamingQuery, progress: Progress) -> None:
-    """Until the query ends by itself, or by an orderly stop. Its error is raised."""
+def follow(
+    query: StreamingQuery, progress: Progress, each: Callable[[int], None] | None = None
+) -> None:
+    """Until the query ends by itself, or by an orderly stop. Its error is raised. `each` is called
+    now and then, with the number of batches so far."""
     watch = Watch()
     while query.isActive:
         if progress.wait(_POLL_S):
@@ -31,6 +35,8 @@ def follow(query: StreamingQuery, progress: Progress) -> None:
             query.stop()
             break
         _take(query, watch, progress)
+        if each is not None:
+            each(watch.batches)
     _take(query, watch, progress)
     error = query.exception()
     if error is not None and not progress.stopping:

@@ -1,0 +1,205 @@
+"""What ties a checkpoint to a table, and what is known when one of the two is gone.
+
+In the checkpoint stands `penstock.json`: what it is a checkpoint of, and the name under which its
+batches are counted in the table. The name is made anew with each checkpoint. Were it not, a new
+checkpoint would count its batches from 0 again, and the table would take them for done.
+
+In the table's properties stand the identities of the logs. A table outlives its checkpoint, and its
+highest offsets say where to go on; but a topic that was deleted and made again counts from 0, and
+must not be taken for the one that the table has.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake.exceptions import CommitFailedError
+
+from penstock import limits
+from penstock.errors import ConfigError, DataLost, LakeFailed
+from penstock.pipelines.lake import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_RECORD = "penstock.json"
+_VERSION = 1
+_LOG_PROPERTY = "penstock.log."  # and the topic
+
+
+class Identity(NamedTuple):
+    """What a checkpoint is of."""
+
+    table: str
+    topics: tuple[str, ...]
+    pattern: str
+
+
+class State(NamedTuple):
+    application: str  # the batches of this checkpoint are counted under this name
+    has_begun: bool  # there are offsets: the query goes on from them
+
+
+# --- the checkpoint ---
+
+
+@dataclass
+class _Folder:
+    """A directory that Spark reaches, by Hadoop's file systems: that is where checkpoints are."""
+
+    session: SparkSession
+    path: str
+
+    def read(self, name: str) -> str | None:
+        files, path = self._at(name)
+        if not files.exists(path):
+            return None
+        stream = files.open(path)
+        try:
+            return str(self._jvm().org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        """Whole, or not at all."""
+        files, fresh = self._at(f".{name}.{uuid.uuid4()}")
+        stream = files.create(fresh)
+        try:
+            stream.writeBytes(text)
+        finally:
+            stream.close()
+        files.rename(fresh, self._at(name)[1])
+
+    def has_files(self, name: str) -> bool:
+        files, path = self._at(name)
+        return bool(files.exists(path)) and len(files.listStatus(path)) > 0
+
+    def _at(self, name: str) -> tuple[Any, Any]:
+        path = self._jvm().org.apache.hadoop.fs.Path(self.path, name)
+        configuration = self.session.sparkContext._jsc.hadoopConfiguration()
+        return path.getFileSystem(configuration), path
+
+    def _jvm(self) -> Any:
+        return self.session.sparkContext._jvm
+
+
+def load(session: SparkSession, checkpoint: str, wanted: Identity) -> State:
+    """What the checkpoint says; it is made when there is none. ConfigError when it is of another
+    table or of other topics."""
+    folder = _Folder(session, checkpoint)
+    text = folder.read(_RECORD)
+    has_begun = folder.has_files("offsets")
+    if text is None:
+        if has_begun:
+            raise ConfigError("checkpoint", checkpoint, "it is not an archive's: name another")
+        application = f"penstock-archive-{uuid.uuid4()}"
+        folder.write(_RECORD, _record(application, wanted))
+        return State(application, has_begun)
+    return State(_application(checkpoint, text, wanted), has_begun)
+
+
+def _record(application: str, identity: Identity) -> str:
+    return json.dumps({"version": _VERSION, "application": application, **identity._asdict()})
+
+
+def _application(checkpoint: str, text: str, wanted: Identity) -> str:
+    try:
+        document = json.loads(text)
+        version, application = document["version"], str(document["application"])
+        made = Identity(document["table"], tuple(document["topics"]), document["pattern"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError("checkpoint", checkpoint, f"{_RECORD} is damaged: {error}") from error
+    if version != _VERSION:
+        raise ConfigError("checkpoint", checkpoint, f"{_RECORD} is not of version {_VERSION}")
+    gone = set(made.topics) - set(wanted.topics)
+    if made.table != wanted.table:
+        raise ConfigError("checkpoint", checkpoint, f"it is of the table {made.table}")
+    if made.pattern != wanted.pattern or gone:
+        was = f"the pattern {made.pattern}" if made.pattern else ", ".join(made.topics)
+        raise ConfigError("checkpoint", checkpoint, f"it is of other topics: {was}")
+    return application
+
+
+# --- the table ---
+
+
+def highest_offsets(place: Place, topics: Collection[str]) -> dict[tuple[str, int], int]:
+    """By topic and partition, what the table has; nothing for what it has nothing of."""
+    table = place.open()
+    found: dict[tuple[str, int], int] = {}
+    if table is None:
+        return found
+    for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+        topic = action["partition.topic"]
+        if topic not in topics:
+            continue
+        for partition, offset in _highest(place, action).items():
+            log = (topic, partition)
+            found[log] = max(offset, found.get(log, -1))
+    return found
+
+
+def _highest(place: Place, action: Mapping[str, Any]) -> dict[int, int]:
+    """Of one file: by its statistics, unless they are of several partitions."""
+    least, greatest = action.get("min.partition"), action.get("max.partition")
+    offset = action.get("max.offset")
+    if least is not None and least == greatest and offset is not None:
+        return {int(least): int(offset)}
+    path = place.full(action["path"])
+    rows = pq.read_table(path, columns=["partition", "offset"], filesystem=place.files())
+    grouped = rows.group_by("partition").aggregate([("offset", "max")])
+    return {
+        row["partition"]: row["offset_max"]
+        for row in grouped.to_pylist()
+        if pc.is_valid(pa.scalar(row["offset_max"])).as_py()
+    }
+
+
+def known_logs(place: Place) -> dict[str, str]:
+    """The identities that the table knows, by topic."""
+    table = place.open()
+    configuration = table.metadata().configuration if table is not None else {}
+    return {
+        name.removeprefix(_LOG_PROPERTY): value
+        for name, value in configuration.items()
+        if name.startswith(_LOG_PROPERTY) and value
+    }
+
+
+def check_logs(place: Place, logs: Mapping[str, str], topics: Collection[str]) -> None:
+    """DataLost when one of these topics is not what the table has under its name."""
+    known = known_logs(place)
+    for topic in sorted(topics):
+        if topic not in logs:
+            raise DataLost(topic, 0, "there is no such topic, and the table has messages of it")
+        if known.get(topic, logs[topic]) != logs[topic]:
+            reason = (
+                "it was deleted and made again since it was archived: its offsets count anew, so "
+                "it needs another table"
+            )
+            raise DataLost(topic, 0, reason)
+
+
+def note_logs(place: Place, logs: Mapping[str, str]) -> None:
+    """Write down what is new. Others may write into the table meanwhile."""
+    for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
+        known = known_logs(place)
+        fresh = {_LOG_PROPERTY + topic: it for topic, it in logs.items() if topic not in known}
+        table = place.open()
+        if not fresh or table is None:
+            return
+        try:
+            table.alter.set_table_properties(fresh, raise_if_not_exists=False)
+            return
+        except CommitFailedError as error:
+            if left == 0:
+                raise LakeFailed(place.uri, f"its properties can't be set: {error}") from error
+        time.sleep(limits.LAKE_COMMIT_PAUSE_NS / limits.SECOND)

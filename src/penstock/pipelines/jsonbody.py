@@ -1,0 +1,78 @@
+"""Bodies that are JSON, decoded by a schema: the column `value`, and `bad` that says why not.
+
+The body is kept as it came in any case, so nothing is lost by a schema that was wrong.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_CORRUPT = "_penstock_corrupt"
+NOT_TEXT, NOT_JSON = "not UTF-8", "not JSON"
+NOT_OBJECT, NO_FIT = "not a JSON object", "does not fit the schema"
+
+
+def read_schema(given: str) -> str:
+    """The DDL, or what the file that is named after @ holds."""
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError("schema", given, f"the file can't be read: {error}") from error
+
+
+def parsed_schema(session: SparkSession, ddl: str) -> StructType:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        found = StructType.fromDDL(ddl)
+    except PySparkException as error:
+        reason = (error.getMessage() or str(error)).strip().splitlines()[0]
+        raise ConfigError("schema", ddl, f"columns as Spark's DDL has them: {reason}") from error
+    if not isinstance(found, StructType) or not found.fields:
+        raise ConfigError("schema", ddl, "columns as Spark's DDL has them: a INT, b STRING")
+    return found
+
+
+def value_type(session: SparkSession, ddl: str) -> pa.DataType:
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    return to_arrow_type(parsed_schema(session, ddl), timezone="UTC")
+
+
+def decoded(frame: DataFrame, ddl: str) -> DataFrame:
+    """With the columns `value` and `bad`: one of the two is null."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructType
+
+    wanted = parsed_schema(frame.sparkSession, ddl)
+    parsed_as = StructType([*wanted.fields]).add(_CORRUPT, StringType())
+    text = f.expr("try_validate_utf8(string(body))")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    document = f.try_parse_json(f.col("_text"))
+    parsed = frame.withColumn("_text", text).withColumn(
+        "_parsed", f.from_json(f.col("_text"), parsed_as, options)
+    )
+    fits = f.col("_parsed").isNotNull() & f.col("_parsed")[_CORRUPT].isNull()
+    reason = (
+        f.when(f.col("_text").isNull(), NOT_TEXT)
+        .when(document.isNull(), NOT_JSON)
+        .when(~f.schema_of_variant(document).startswith("OBJECT"), NOT_OBJECT)
+        .when(~fits, NO_FIT)
+    )
+    value = f.struct(*[f.col("_parsed")[field.name].alias(field.name) for field in wanted.fields])
+    told = parsed.withColumn("bad", reason)
+    return told.select(
+        *frame.columns, f.when(f.col("bad").isNull(), value).alias("value"), f.col("bad")
+    )

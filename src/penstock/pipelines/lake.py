@@ -1,0 +1,205 @@
+"""A Delta table without Java: Parquet files by pyarrow, one transaction for each batch by delta-rs.
+
+Whoever writes rows puts a file where the table is, under a name of its own, and hands on what a
+transaction has to say of it (`Staged`). Nobody sees the file until a commit names it. A commit
+carries (application, version) into the table's log, in the same transaction as the files: the
+table itself knows the last version of each application, so a commit that is repeated, because
+somebody died before he could write down that it was done, changes nothing. Files that no commit has
+named are removed by `vacuum` once they are old.
+
+Several may write at once. Appends do not disturb each other, nor does compaction disturb an append;
+where delta-rs sees a conflict all the same, the commit is tried again on the newer table.
+
+The partition columns are not in the files. What a file holds of them stands in the transaction,
+which is what readers go by; the directories are named for people.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem
+
+from penstock import limits
+from penstock.errors import LakeFailed, SchemaMismatch
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a table holds. Files are sorted by nothing but the order in which rows came."""
+
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    statistics: tuple[str, ...] = ()  # columns whose least and greatest value stand in the log
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        return pa.schema([field for field in self.schema if field.name not in self.partition_by])
+
+
+class Staged(NamedTuple):
+    """A file that is written and not yet part of the table."""
+
+    path: str  # relative to the table
+    size: int
+    rows: int
+    partition: dict[str, str | None]
+    statistics: str  # JSON, as the Delta log has it
+    modified_ms: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a table is, as delta-rs takes it: a path, file:, s3:, ... and its storage options."""
+
+    uri: str
+    options: Mapping[str, str]
+
+    @property
+    def local_path(self) -> Path | None:
+        parts = urlsplit(self.uri)
+        if parts.scheme == "file":
+            return Path(unquote(parts.path))
+        return Path(self.uri) if "://" not in self.uri else None
+
+    def open(self) -> DeltaTable | None:
+        """None when there is no table yet."""
+        try:
+            return DeltaTable(self._where(), storage_options=dict(self.options) or None)
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError, ValueError) as error:
+            raise LakeFailed(self.uri, f"it can't be opened: {error}") from error
+
+    def _where(self) -> str:
+        path = self.local_path
+        return self.uri if path is None else str(path.absolute())
+
+    def files(self) -> FileSystem:
+        if self.local_path is None:
+            handler = DeltaStorageHandler(self._where(), dict(self.options) or None)
+            return PyFileSystem(handler)
+        return LocalFileSystem()
+
+    def full(self, relative: str) -> str:
+        """For `files()`."""
+        path = self.local_path
+        return relative if path is None else str(path.absolute() / relative)
+
+    def create(self, shape: Shape, configuration: Mapping[str, str]) -> DeltaTable:
+        """The table, made when it is not there. Two may do this at once."""
+        path = self.local_path
+        if path is not None:
+            path.mkdir(parents=True, exist_ok=True)
+        try:
+            return DeltaTable.create(
+                self._where(),
+                shape.schema,
+                mode="ignore",
+                partition_by=list(shape.partition_by),
+                configuration=dict(configuration),
+                storage_options=dict(self.options) or None,
+            )
+        except (DeltaError, OSError, ValueError) as error:
+            made = self.open()
+            if made is None:
+                raise LakeFailed(self.uri, f"the table can't be made: {error}") from error
+            return made
+
+
+# --- does a table fit ---
+
+
+def check_fits(place: Place, table: DeltaTable, shape: Shape) -> None:
+    """SchemaMismatch names the first column that is not as wanted."""
+    wrong = misfit(pa.schema(table.schema().to_arrow()), table.metadata().partition_columns, shape)
+    if wrong:
+        raise SchemaMismatch(place.uri, wrong)
+
+
+def misfit(there: pa.Schema, partition_by: Sequence[str], shape: Shape) -> str:
+    """What does not fit, "" when all does."""
+    if tuple(partition_by) != shape.partition_by:
+        has, wanted = ", ".join(partition_by) or "nothing", ", ".join(shape.partition_by)
+        return f"it is partitioned by {has}, not by {wanted}"
+    for field in shape.schema:
+        if field.name not in there.names:
+            return f"it has no column {field.name} ({field.type})"
+        has = there.field(field.name).type
+        if _plain(has) != _plain(field.type):
+            return f"its column {field.name} is {has}, not {field.type}"
+    for field in there:
+        if field.name not in shape.schema.names and not field.nullable:
+            return f"its column {field.name} must not be null, and is not written"
+        if field.name not in shape.schema.names:
+            return f"it has a column {field.name}, which would not be written"
+    return ""
+
+
+def _plain(kind: pa.DataType) -> str:
+    """A type by its meaning: Arrow has several for one, and names inner fields at will."""
+    if pa.types.is_struct(kind):
+        inner = (f"{field.name}:{_plain(field.type)}" for field in kind)
+        return f"struct<{','.join(inner)}>"
+    if pa.types.is_map(kind):
+        return f"map<{_plain(kind.key_type)},{_plain(kind.item_type)}>"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list<{_plain(kind.value_type)}>"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    return re.sub(r"^large_|_view$", "", str(kind))
+
+
+# --- the transaction ---
+
+
+def commit(
+    place: Place, shape: Shape, application: str, version: int, staged: Sequence[Staged]
+) -> bool:
+    """One transaction. False when this version, or a later one, is there already.
+
+    The files are left where they are, whatever happens: after an error nobody can be sure that the
+    transaction is not in the table.
+    """
+    actions: list[AddAction | RemoveAction] = [
+        AddAction(each.path, each.size, each.partition, each.modified_ms, True, each.statistics)
+        for each in staged
+    ]
+    for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
+        table = place.open()
+        if table is None:
+            raise LakeFailed(place.uri, "the table is gone")
+        last = table.transaction_version(application)
+        if last is not None and last >= version:
+            return False
+        check_fits(place, table, shape)
+        try:
+            table.create_write_transaction(
+                actions,
+                "append",
+                table.schema(),
+                partition_by=list(shape.partition_by),
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(application, version)]
+                ),
+            )
+            return True
+        except CommitFailedError as error:
+            if left == 0:
+                raise LakeFailed(place.uri, f"the commit failed: {error}") from error
+        except (DeltaError, OSError) as error:
+            raise LakeFailed(place.uri, f"the commit failed: {error}") from error
+        time.sleep(random.uniform(0.5, 1) * limits.LAKE_COMMIT_PAUSE_NS / limits.SECOND)
+    return True

@@ -1,0 +1,165 @@
+"""Keeping a table quick to read: many small files become few, and old ones are removed.
+
+A batch a second is 86,400 files a day for each topic. When a partition of the table has gathered
+a number of small files they are rewritten as one, in a transaction of its own: a reader sees the
+small ones or the large one, never both. This is done in two steps, small files to medium ones and
+medium ones to large ones, so that a row is copied two or three times in its life and not once a
+minute.
+
+Replaced files stay for those who still read them, and are removed when they are old enough;
+so are files that no transaction has named.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from typing import NamedTuple
+
+import pyarrow as pa
+from deltalake import DeltaTable, WriterProperties
+from deltalake.exceptions import DeltaError
+
+from penstock import limits
+from penstock.command.flags import Kind
+from penstock.errors import PenstockError
+from penstock.pipelines.lake import Place
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.settings import Setting, Settings
+
+_HOUR_S = 3600
+_STEPS_BYTES = (limits.LAKE_MEDIUM_BYTES, limits.LAKE_LARGE_BYTES)
+
+
+def care_settings() -> tuple[Setting, ...]:
+    hour = _HOUR_S * limits.SECOND
+    return (
+        Setting(
+            "compact-after",
+            Kind.INT,
+            limits.LAKE_COMPACT_FILES,
+            "rewrite so many small files of a partition of the table as one; 0: never",
+            least=0,
+        ),
+        Setting(
+            "vacuum-every",
+            Kind.DURATION,
+            hour,
+            "time between removals of old files; 0: never",
+            least=0,
+        ),
+        Setting(
+            "retain",
+            Kind.DURATION,
+            24 * hour,
+            "how long replaced files and old versions of the table stay",
+            least=hour,
+        ),
+    )
+
+
+def configuration(settings: Settings) -> dict[str, str]:
+    """Properties of a new table."""
+    kept = f"interval {int(settings.seconds('retain') // _HOUR_S)} hours"
+    return {
+        "delta.checkpointInterval": str(limits.LAKE_CHECKPOINT_COMMITS),
+        "delta.logRetentionDuration": kept,
+        "delta.deletedFileRetentionDuration": kept,
+    }
+
+
+class Part(NamedTuple):
+    """A partition of the table: its values as text, by column."""
+
+    values: tuple[tuple[str, str], ...]
+
+
+def crowded(table: DeltaTable, size_max: int, count_min: int) -> list[Part]:
+    """Partitions with so many files that are smaller than that."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = [name for name in actions.column_names if name.startswith("partition.")]
+    counts: Counter[Part] = Counter()
+    for row in actions.select(["size_bytes", *names]).to_pylist():
+        if row["size_bytes"] < size_max:
+            counts[Part(tuple((n.removeprefix("partition."), str(row[n])) for n in names))] += 1
+    return [part for part, count in counts.items() if count >= count_min]
+
+
+def compact(place: Place, count_min: int) -> int:
+    """How many files were replaced."""
+    replaced = 0
+    for size in _STEPS_BYTES:
+        table = place.open()
+        if table is None:
+            break
+        for part in crowded(table, size, count_min):
+            done = table.optimize.compact(
+                partition_filters=[(name, "=", value) for name, value in part.values],
+                target_size=size,
+                max_concurrent_tasks=1,  # the rest of the machine is the archive's
+                writer_properties=WriterProperties(compression="ZSTD", compression_level=1),
+            )
+            replaced += int(done["numFilesRemoved"])
+    return replaced
+
+
+def vacuum(place: Place, retain_s: float) -> int:
+    """How many files were removed: replaced ones, and ones that no transaction has named."""
+    table = place.open()
+    if table is None:
+        return 0
+    hours = max(1, int(retain_s // _HOUR_S))
+    return len(
+        table.vacuum(
+            retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
+        )
+    )
+
+
+class Care:
+    """Does both beside the query, in a thread. What goes wrong is told, and tried again later: the
+    table is whole without it."""
+
+    def __init__(self, place: Place, settings: Settings, progress: Progress) -> None:
+        self._place = place
+        self._count_min = settings.number("compact-after")
+        self._every_s = settings.seconds("vacuum-every")
+        self._retain_s = settings.seconds("retain")
+        self._progress = progress
+        self._compacted_at = 0  # batches
+        self._vacuumed_s = time.monotonic()
+        self._thread: threading.Thread | None = None
+
+    def after_batches(self, batches: int) -> None:
+        """To be called now and then, with the number of batches so far."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        now_s = time.monotonic()
+        compacts = bool(self._count_min) and batches - self._compacted_at >= self._count_min
+        vacuums = bool(self._every_s) and now_s - self._vacuumed_s >= self._every_s
+        if compacts or vacuums:
+            self._compacted_at = batches if compacts else self._compacted_at
+            self._vacuumed_s = now_s if vacuums else self._vacuumed_s
+            self._thread = threading.Thread(target=self._work, args=(compacts, vacuums))
+            self._thread.start()
+
+    def finish(self, works: bool) -> None:
+        """The end of the run: wait, and look a last time when this run was all there is."""
+        if self._thread is not None:
+            self._thread.join()
+        if works:
+            self._work(bool(self._count_min), bool(self._every_s))
+
+    def _work(self, compacts: bool, vacuums: bool) -> None:
+        try:
+            if compacts:
+                replaced = compact(self._place, self._count_min)
+                if replaced:
+                    self._progress.say(f"compacted {replaced} files")
+            if vacuums:
+                removed = vacuum(self._place, self._retain_s)
+                if removed:
+                    self._progress.say(f"removed {removed} old files")
+        except (DeltaError, PenstockError, OSError) as error:
+            self._progress.say(f"files were not compacted or removed: {error}")

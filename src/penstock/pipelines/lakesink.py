@@ -1,0 +1,133 @@
+"""`format("penstock_delta")`: Spark writes into a Delta table, each batch exactly once, no jars.
+
+The tasks write files, the driver commits them in one transaction that carries the number of the
+batch (see `lake`). A batch that Spark runs again, because it could not note that it was done, is
+recognised by its number, and its second set of files stays outside the table. So do the files of a
+batch that failed: the vacuum takes them.
+
+Options: `path`; `partitionBy` and `statistics` (names of columns, with commas between them);
+`storageOptions` (JSON, as delta-rs takes them); `txnAppId`, the name under which the batches are
+counted. Delta's own writer calls it the same.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from penstock.errors import ConfigError
+from penstock.pipelines.lake import Place, Shape, Staged, commit
+from penstock.pipelines.lakefiles import Stager
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+FORMAT = "penstock_delta"
+_NAMES = ("path", "partitionBy", "statistics", "storageOptions", "txnAppId", "txnVersion")
+_FROM_SPARK = ("checkpointlocation", "queryname")
+
+
+class LakeSink(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return BatchWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return StreamWriter(self.options, schema, overwrite)
+
+
+@dataclass
+class Files(WriterCommitMessage):
+    """What one task wrote."""
+
+    staged: list[Staged]
+
+
+class _Writer:
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigError("output mode", "complete", "the table is only appended to: append")
+        given = {name.lower(): value for name, value in options.items()}
+        known = {name.lower() for name in _NAMES} | set(_FROM_SPARK)
+        for name in given:
+            if name not in known:
+                rule = f"the options are {', '.join(_NAMES)}"
+                raise ConfigError(f"option {name}", given[name], rule)
+        if not given.get("path"):
+            raise ConfigError("option path", given.get("path"), "where the table is")
+        self._place = Place(given["path"], json.loads(given.get("storageoptions", "{}")))
+        columns = to_arrow_schema(schema, timezone="UTC")
+        self._shape = Shape(
+            columns, _listed(given.get("partitionby")), _listed(given.get("statistics"))
+        )
+        self._application = given.get("txnappid", "")
+        self._version = int(given.get("txnversion", "0"))
+
+    def _stage(self, batches: Iterator[pa.RecordBatch]) -> Files:
+        stager = Stager(self._place, self._shape)
+        try:
+            for batch in batches:
+                stager.add(batch)
+            return Files(stager.finish())
+        except BaseException:
+            stager.abandon()
+            raise
+
+    def _commit(self, messages: list[Any], version: int) -> None:
+        staged = [each for message in messages if message is not None for each in message.staged]
+        if staged:
+            commit(self._place, self._shape, self._application, version, staged)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        if not self._application:
+            rule = "a name for this query that goes with its checkpoint"
+            raise ConfigError("option txnAppId", None, rule)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._stage(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Spark calls this after a commit that failed, too, and that one may be in the table."""
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """Once, when the caller names the write (`txnAppId`, `txnVersion`); Spark itself may repeat a
+    commit otherwise."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        self._application = self._application or f"penstock-{uuid.uuid4()}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._stage(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._commit(messages, self._version)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Spark calls this after a commit that failed, too, and that one may be in the table."""
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())

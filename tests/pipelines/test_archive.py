@@ -1,0 +1,245 @@
+"""The archive over a real nsqd and a real Spark, read back by DuckDB, which knows neither."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import duckdb
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.errors import ConfigError, DataLost, SchemaMismatch
+from penstock.pipelines import archive
+from penstock.pipelines.lake import Place
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.settings import Settings, defaults
+from penstock.pipelines.trouble import cause_line
+
+from .node import Node, numbered
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with Daemon(tmp_path / "nsqd") as daemon:
+        yield Node(daemon)
+
+
+class Archive:
+    def __init__(self, session: SparkSession, node: Node, table: Path) -> None:
+        self.session, self.node, self.table = session, node, table
+
+    def settings(self, **changed: Any) -> Settings:
+        given = {"url": self.node.url, "table": str(self.table), "once": True, **changed}
+        given = {"topics": ("orders",), **given} if "pattern" not in given else given
+        found = defaults(archive.SETTINGS, **given)
+        archive.check(found)
+        return found
+
+    def run(self, **changed: Any) -> str:
+        """What it said."""
+        said = io.StringIO()
+        progress = Progress("archive", 0, said)
+        assert archive.run(self.session, self.settings(**changed), progress) == 0
+        return said.getvalue()
+
+    def thread(self, progress: Progress, **changed: Any) -> threading.Thread:
+        """Runs it. Spark looks for data sources in the session that is the thread's own."""
+        settings, spark = self.settings(**changed), cast("Any", self.session)
+
+        def work() -> None:
+            spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
+                spark._jsparkSession
+            )
+            archive.run(spark, settings, progress)
+
+        return threading.Thread(target=work)
+
+    def rows(self, what: str = 'topic, "offset"', where: str = "true") -> list[Any]:
+        table = Place(str(self.table), {}).open()
+        assert table is not None
+        relation = duckdb.from_arrow(table.to_pyarrow_dataset())
+        query = f"SELECT {what} FROM archived WHERE {where} ORDER BY ALL"
+        return relation.query("archived", query).fetchall()
+
+
+@pytest.fixture
+def made(spark: SparkSession, node: Node, tmp_path: Path) -> Archive:
+    return Archive(spark, node, tmp_path / "lake")
+
+
+def test_every_message_once_over_several_runs(made: Archive) -> None:
+    made.node.publish("orders", numbered(1000))
+    made.node.publish("other", numbered(5))
+    said = made.run(max_offsets_per_trigger=400)
+    assert "archive: 1,000 rows" in said
+    assert "up to date" in said
+    made.node.publish("orders", numbered(10, 1000))
+    made.run()
+    made.run()  # nothing is new
+    assert made.rows('"offset", body::VARCHAR') == [(n, str(n)) for n in range(1010)]
+    what = "any_value(topic), min(date), max(date), count(DISTINCT id), max(attempts)"
+    ((topic, first, last, ids, attempts),) = made.rows(what)
+    assert (topic, ids, attempts) == ("orders", 1010, 0)
+    assert first <= last
+
+
+def test_a_pattern_finds_topics_that_are_made_later(made: Archive) -> None:
+    made.node.publish("order.a", numbered(3))
+    made.run(pattern="order\\..*")
+    made.node.publish("order.b", numbered(2))
+    made.run(pattern="order\\..*")
+    assert made.rows() == [*(("order.a", n) for n in range(3)), ("order.b", 0), ("order.b", 1)]
+
+
+def test_json_bodies_are_decoded_and_bad_ones_kept(made: Archive, tmp_path: Path) -> None:
+    bodies = [
+        b'{"number": 1, "name": "one", "tags": ["a", "b"], "more": 2}',
+        b'{"name": null}',
+        b'{"number": "many", "name": "x"}',
+        b"{",
+        b"[1]",
+        b"null",
+        b"\xff\xfe",
+    ]
+    for body in bodies:
+        made.node.publish("orders", [body])
+    ddl = tmp_path / "orders.ddl"
+    ddl.write_text("number INT, name STRING, tags ARRAY<STRING>\n")
+    made.run(schema=f"@{ddl}")
+    assert made.rows('"offset", value.number, value.name, len(value.tags), bad') == [
+        (0, 1, "one", 2, None),
+        (1, None, None, None, None),
+        (2, None, None, None, "does not fit the schema"),
+        (3, None, None, None, "not JSON"),
+        (4, None, None, None, "not a JSON object"),
+        (5, None, None, None, "not a JSON object"),
+        (6, None, None, None, "not UTF-8"),
+    ]
+    assert [bytes(body) for _, body in made.rows('"offset", body')] == bodies
+    with pytest.raises(SchemaMismatch, match="its column value is "):
+        made.run(schema="number STRING", name="other")
+    with pytest.raises(ConfigError, match="as Spark's DDL has them"):
+        made.run(schema="number NOTHING", name="other")
+
+
+def test_a_table_that_does_not_fit_is_refused_before_anything_starts(made: Archive) -> None:
+    made.node.publish("orders", numbered(3))
+    made.run()
+    with pytest.raises(SchemaMismatch, match="no column key"):
+        made.settings(columns=("key",))
+
+
+def test_a_checkpoint_of_something_else_is_refused(made: Archive, tmp_path: Path) -> None:
+    made.node.publish("orders", numbered(3))
+    made.node.publish("others", numbered(3))
+    checkpoint = str(tmp_path / "checkpoint")
+    made.run(checkpoint=checkpoint)
+    with pytest.raises(ConfigError, match="it is of other topics: orders"):
+        made.run(checkpoint=checkpoint, topics=("others",))
+    with pytest.raises(ConfigError, match="it is of the table "):
+        made.run(checkpoint=checkpoint, table=str(tmp_path / "another"))
+    (tmp_path / "foreign" / "offsets").mkdir(parents=True)
+    (tmp_path / "foreign" / "offsets" / "0").write_text("v1")
+    with pytest.raises(ConfigError, match="it is not an archive's"):
+        made.run(checkpoint=str(tmp_path / "foreign"))
+    made.run(checkpoint=checkpoint, topics=("orders", "others"))
+    assert len(made.rows()) == 6
+
+
+def test_a_topic_made_again_and_another_broker_stop_it(made: Archive, tmp_path: Path) -> None:
+    made.node.publish("orders", numbered(3))
+    made.run()
+    made.node.daemon.post("/topic/delete?topic=orders")
+    made.node.publish("orders", numbered(9))
+    with pytest.raises(Exception, match="deleted and made again") as caught:
+        made.run()
+    assert "\n" not in cause_line(caught.value)
+    assert cause_line(caught.value).startswith("topic orders partition 0: ")
+    with Daemon(tmp_path / "another") as daemon:
+        node, made.node = made.node, Node(daemon)
+        made.node.publish("orders", numbered(5))
+        with pytest.raises(Exception, match="deleted and made again"):
+            made.run()
+        made.node = node
+    with pytest.raises(DataLost, match="so it needs another table"):
+        made.run(recover=True, checkpoint=str(tmp_path / "new"))
+    assert len(made.rows()) == 3
+
+
+def test_a_lost_checkpoint(made: Archive, tmp_path: Path) -> None:
+    """Nothing comes twice by itself; with --recover it goes on behind what the table has."""
+    made.node.publish("orders", numbered(10))
+    made.run()
+    made.node.publish("orders", numbered(5, 10))
+    made.node.publish("late", numbered(2))
+    lost = str(tmp_path / "lost")
+    with pytest.raises(ConfigError, match="run with --recover to go on behind them"):
+        made.run(checkpoint=lost)
+    topics = ("orders", "late")
+    said = made.run(checkpoint=lost, recover=True, topics=topics)
+    assert "recovering: orders goes on at offset 10" in said
+    made.node.publish("orders", numbered(1, 15))
+    made.run(checkpoint=lost, recover=True, topics=topics)  # the checkpoint counts again
+    assert made.rows() == [("late", 0), ("late", 1), *(("orders", n) for n in range(16))]
+
+
+def test_two_archives_of_one_table(made: Archive) -> None:
+    """Both commit at once, again and again; each counts its own batches."""
+    made.node.publish("a", numbered(60))
+    made.node.publish("b", numbered(60))
+    threads = [
+        made.thread(
+            Progress(topic, 0, io.StringIO()),
+            name=topic,
+            topics=(topic,),
+            max_offsets_per_trigger=10,
+        )
+        for topic in ("a", "b")
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made.rows() == [(topic, n) for topic in ("a", "b") for n in range(60)]
+
+
+def test_a_continuous_archive_stops_when_asked(made: Archive) -> None:
+    made.node.publish("orders", numbered(10))
+    said = io.StringIO()
+    progress = Progress("archive", 0, said)
+    runs = made.thread(progress, once=False, compact_after=2)
+    runs.start()
+    published = 10
+    while progress.last is None or progress.last.rows < 40:
+        assert runs.is_alive()
+        if progress.last is not None and progress.last.rows == published:
+            published = made.node.publish("orders", numbered(10, published))
+        progress.wait(0.05)
+    progress.ask_to_stop()
+    runs.join(60)
+    assert not runs.is_alive()
+    rows = made.rows('"offset"')
+    assert rows == [(n,) for n in range(len(rows))]
+    assert len(rows) >= 40
+    assert "compacted " in said.getvalue()
+
+
+def test_what_is_refused_at_once(made: Archive) -> None:
+    for changed, said in (
+        ({"topics": ()}, "exactly one of the two"),
+        ({"columns": ("nope",)}, "one of key, headers"),
+        ({"table": "s3://bucket/lake"}, "checkpoint: '' is not valid: it is needed"),
+        ({"schema": "@/nowhere"}, "the file can't be read"),
+        ({"storage_option": ("AWS_REGION",)}, "as AWS_REGION=eu-west-1"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            made.settings(**changed)

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import os
+import threading
+import time
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.errors import DataLost, LakeFailed, SchemaMismatch
+from penstock.pipelines import archivestate, lake, lakecare
+from penstock.pipelines.lake import Place, Shape, Staged
+from penstock.pipelines.lakefiles import Stager
+
+SHAPE = Shape(
+    pa.schema(
+        [
+            ("topic", pa.string()),
+            ("date", pa.date32()),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("timestamp", pa.timestamp("us", "UTC")),
+            ("body", pa.binary()),
+        ]
+    ),
+    ("topic", "date"),
+    ("partition", "offset", "timestamp"),
+)
+DAY = date(2026, 1, 31)
+
+
+def rows(offsets: range, topic: str = "a", day: date = DAY, partition: int = 0) -> pa.RecordBatch:
+    count = len(offsets)
+    when = datetime(day.year, day.month, day.day, 12, 0, 0, 123456, UTC)
+    columns = [
+        pa.array([topic] * count),
+        pa.array([day] * count, pa.date32()),
+        pa.array([partition] * count, pa.int32()),
+        pa.array(offsets, pa.int64()),
+        pa.array([when] * count, pa.timestamp("us", "UTC")),
+        pa.array([b"x"] * count, pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SHAPE.schema)
+
+
+def stage(place: Place, *batches: pa.RecordBatch) -> list[Staged]:
+    stager = Stager(place, SHAPE)
+    for batch in batches:
+        stager.add(batch)
+    return stager.finish()
+
+
+def read(place: Place, what: str = 'topic, "offset"') -> list[Any]:
+    query = f"SELECT {what} FROM delta_table ORDER BY ALL"
+    table = place.open()
+    assert table is not None
+    relation = duckdb.from_arrow(table.to_pyarrow_dataset())
+    return relation.query("delta_table", query).fetchall()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place(str(tmp_path / "lake"), {})
+    place.create(SHAPE, {})
+    return place
+
+
+def test_a_version_is_committed_once(place: Place) -> None:
+    assert lake.commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
+    assert not lake.commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
+    assert lake.commit(place, SHAPE, "app", 4, stage(place, rows(range(3, 5))))
+    assert not lake.commit(place, SHAPE, "app", 2, stage(place, rows(range(9))))
+    assert lake.commit(place, SHAPE, "other", 0, stage(place, rows(range(2), "b")))
+    assert read(place) == [*(("a", n) for n in range(5)), ("b", 0), ("b", 1)]
+
+
+def test_rows_go_where_their_partition_is(place: Place) -> None:
+    mixed = pa.Table.from_batches(
+        [
+            rows(range(2), "a"),
+            rows(range(2, 4), "b#ephemeral"),
+            rows(range(4, 5), "a", date(2026, 2, 1)),
+            rows(range(5, 7), "a"),
+        ]
+    ).combine_chunks()
+    staged = stage(place, *mixed.to_batches())
+    lake.commit(place, SHAPE, "app", 0, staged)
+    assert sorted(
+        (each.partition["topic"], each.partition["date"], each.rows) for each in staged
+    ) == [
+        ("a", "2026-01-31", 4),
+        ("a", "2026-02-01", 1),
+        ("b#ephemeral", "2026-01-31", 2),
+    ]
+    assert read(place, '"offset", topic, date::VARCHAR') == [
+        (0, "a", "2026-01-31"),
+        (1, "a", "2026-01-31"),
+        (2, "b#ephemeral", "2026-01-31"),
+        (3, "b#ephemeral", "2026-01-31"),
+        (4, "a", "2026-02-01"),
+        (5, "a", "2026-01-31"),
+        (6, "a", "2026-01-31"),
+    ]
+
+
+def test_rows_keep_their_order_in_a_file(place: Place) -> None:
+    (staged,) = stage(place, rows(range(5, 9)), rows(range(3)))
+    found = pq.read_table(place.full(staged.path), columns=["offset"])
+    assert found.column("offset").to_pylist() == [5, 6, 7, 8, 0, 1, 2]
+
+
+def test_what_readers_skip_files_by(place: Place) -> None:
+    lake.commit(place, SHAPE, "app", 0, stage(place, rows(range(7, 10)), rows(range(3, 5))))
+    table = place.open()
+    assert table is not None
+    (action,) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert (action["num_records"], action["min.offset"], action["max.offset"]) == (5, 3, 9)
+    assert action["max.timestamp"] >= datetime(2026, 1, 31, 12, 0, 0, 123456, UTC)
+    assert (action["null_count.offset"], action["null_count.body"]) == (0, 0)
+
+
+def test_no_files_are_left_of_a_task_that_failed(place: Place, tmp_path: Path) -> None:
+    stager = Stager(place, SHAPE)
+    stager.add(rows(range(3)))
+    stager.abandon()
+    assert list(tmp_path.rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "partition_by", "said"),
+    [
+        ({"body": None}, ("topic", "date"), "it has no column body"),
+        ({"body": pa.string()}, ("topic", "date"), "its column body is string, not binary"),
+        ({"more": pa.int8()}, ("topic", "date"), "it has a column more, which would not be"),
+        ({}, ("date",), "it is partitioned by date, not by topic, date"),
+        ({"body": pa.large_binary()}, ("topic", "date"), ""),
+    ],
+)
+def test_what_does_not_fit_is_named(
+    fields: dict[str, Any], partition_by: tuple[str, ...], said: str
+) -> None:
+    there = {field.name: field.type for field in SHAPE.schema} | fields
+    schema = pa.schema([(name, kind) for name, kind in there.items() if kind is not None])
+    found = lake.misfit(schema, partition_by, SHAPE)
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
+
+
+def test_a_table_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "lake"), {})
+    other = Shape(pa.schema([("topic", pa.string()), ("date", pa.date32())]), ("topic", "date"))
+    place.create(other, {})
+    with pytest.raises(SchemaMismatch, match="no column partition"):
+        lake.commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
+
+
+def test_a_table_that_is_none(tmp_path: Path) -> None:
+    assert Place(str(tmp_path / "nothing"), {}).open() is None
+    with pytest.raises(LakeFailed, match="the table is gone"):
+        lake.commit(Place(str(tmp_path / "nothing"), {}), SHAPE, "app", 0, [])
+
+
+def test_a_file_url_is_a_path(tmp_path: Path) -> None:
+    place = Place((tmp_path / "a lake").as_uri(), {})
+    assert place.local_path == tmp_path / "a lake"
+    place.create(SHAPE, {})
+    lake.commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
+    assert len(read(place)) == 3
+
+
+def test_several_write_at_once_while_files_are_compacted(place: Place) -> None:
+    """Every row once, and at each moment whole commits: nobody sees a row twice or half a batch."""
+    wrong: list[Any] = []
+    done = threading.Event()
+
+    def write(name: str) -> None:
+        for version in range(25):
+            offsets = range(version * 10, version * 10 + 10)
+            lake.commit(place, SHAPE, name, version, stage(place, rows(offsets, name)))
+
+    def tend() -> None:
+        while not done.is_set():
+            lakecare.compact(place, 4)
+
+    def watch() -> None:
+        while not done.is_set():
+            seen = read(place)
+            if len(seen) != len(set(seen)) or len(seen) % 10:
+                wrong.append(seen)
+
+    writers = [threading.Thread(target=write, args=(name,)) for name in ("a", "b")]
+    others = [threading.Thread(target=tend), threading.Thread(target=watch)]
+    for thread in (*others, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    done.set()
+    for thread in others:
+        thread.join()
+    assert wrong == []
+    assert read(place) == [(name, offset) for name in ("a", "b") for offset in range(250)]
+
+
+def test_small_files_become_one_and_old_ones_go(place: Place, tmp_path: Path) -> None:
+    kept = tmp_path / "lake" / "_penstock" / "archive" / "offsets"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("checkpoint")
+    for version in range(8):
+        lake.commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
+    (fresh,), (old,) = stage(place, rows(range(1))), stage(place, rows(range(1)))
+    long_ago = time.time() - 3 * 3600
+    os.utime(place.full(old.path), (long_ago, long_ago))
+    os.utime(kept, (long_ago, long_ago))
+    assert lakecare.compact(place, 9) == 0
+    assert lakecare.compact(place, 8) == 8
+    assert [offset for _, offset in read(place)] == list(range(8))
+    assert lakecare.vacuum(place, 3600) == 1  # the orphan; the replaced ones are too young
+    assert not Path(place.full(old.path)).exists()
+    assert Path(place.full(fresh.path)).exists()
+    assert kept.read_text() == "checkpoint"
+
+
+def test_the_highest_offsets_survive_compaction(place: Place) -> None:
+    assert archivestate.highest_offsets(place, {"a"}) == {}
+    files = [rows(range(5)), rows(range(9), partition=1), rows(range(70), "b")]
+    lake.commit(place, SHAPE, "app", 0, [each for f in files for each in stage(place, f)])
+    wanted = {("a", 0): 4, ("a", 1): 8}
+    assert archivestate.highest_offsets(place, {"a"}) == wanted
+    assert lakecare.compact(place, 2) == 2  # one file now has both partitions
+    assert archivestate.highest_offsets(place, {"a"}) == wanted
+
+
+def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(place: Place) -> None:
+    archivestate.note_logs(place, {"a": "one"})
+    archivestate.note_logs(place, {"a": "two", "b": "three"})
+    assert archivestate.known_logs(place) == {"a": "one", "b": "three"}
+    archivestate.check_logs(place, {"a": "one", "c": "new"}, {"a", "c"})
+    with pytest.raises(DataLost, match="deleted and made again"):
+        archivestate.check_logs(place, {"a": "two"}, {"a"})
+    with pytest.raises(DataLost, match="no such topic"):
+        archivestate.check_logs(place, {}, {"a"})
