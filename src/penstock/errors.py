@@ -7,6 +7,8 @@ PenstockError
 │   ├── PartitionMissing a known partition's directory is not there
 │   ├── LogDamaged       damage below the synced end: acknowledged data is hurt
 │   ├── WriteRefused     this write was not done, and later ones may be (disk full, watermark)
+│   ├── StageDamaged     a staged block is not what was staged
+│   ├── CommitUnfinished a commit of stages is decided, and will be finished when the disk lets it
 │   └── PartitionStopped an fsync failed: nothing more is written to this partition
 ├── OffsetOutside        a reader wants what is not in the log
 │   ├── OffsetGone       retention has removed it
@@ -15,6 +17,7 @@ PenstockError
 ├── TraceBroken          a message of `_trace` that holds no events
 ├── NameInvalid          a topic or channel name
 ├── NotFound             no such topic or channel
+│   └── StageMissing     no such stage (any more)
 ├── FetchFailed          an outgoing HTTP request: names the URL without its query
 │   └── BrokerRefused    nsqd answered with an error: its code and its JSON document
 ├── DataLost             a reader of the log wants offsets that are not there any more
@@ -33,7 +36,9 @@ PenstockError
 ├── AuthFailed           no auth server said who a client is and what it may do
 └── Refused              a request that the rules forbid (limits, exiting, deleted)
     ├── SequenceGap      an idempotent publish does not follow the one before it
-    └── ProducerFenced   the same producer has begun a newer epoch
+    ├── ProducerFenced   the same producer has begun a newer epoch
+    ├── StageExists      a stage of that name holds something else
+    └── TopicChanged     a topic was deleted and made again since
 
 Callers match on classes and attributes, never on text.
 """
@@ -89,6 +94,14 @@ class PartitionStopped(StorageError):
     pass
 
 
+class StageDamaged(StorageError):
+    pass
+
+
+class CommitUnfinished(StorageError):
+    """It is neither lost nor visible: asked for again, it is answered when it is finished."""
+
+
 class OffsetOutside(PenstockError):
     """`edge` is the nearest offset that can be read: the earliest, or the end."""
 
@@ -133,6 +146,13 @@ class NotFound(PenstockError):
         super().__init__(f"no such {kind}: {name}")
         self.kind = kind
         self.name = name
+
+
+class StageMissing(NotFound):
+    def __init__(self, topic: str, name: str) -> None:
+        super().__init__("stage", f"{name} of topic {topic}")
+        self.topic = topic
+        self.stage = name
 
 
 class FetchFailed(PenstockError):
@@ -215,6 +235,22 @@ class ProducerFenced(Refused):
     def __init__(self, epoch: int) -> None:
         super().__init__(f"this producer has begun epoch {epoch}")
         self.epoch = epoch
+
+
+class StageExists(Refused):
+    def __init__(self, topic: str, name: str) -> None:
+        super().__init__(f"topic {topic} has a stage {name} that holds something else")
+        self.topic = topic
+        self.stage = name
+
+
+class TopicChanged(Refused):
+    """`identity` is the present one."""
+
+    def __init__(self, topic: str, identity: str) -> None:
+        super().__init__(f"topic {topic} was deleted and made again")
+        self.topic = topic
+        self.identity = identity
 
 
 class ClientError(PenstockError):

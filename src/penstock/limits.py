@@ -135,6 +135,25 @@ PRODUCERS_LOG_BYTES = 64 * MIB  # of log between two snapshots: a start reads th
 PRODUCERS_LOG_COUNT = 1_000_000  # the same in messages
 PRODUCERS_FILE_BYTES_MAX = 4 * MIB  # some three times the longest table
 
+# --- staged blocks and their commits ---
+STAGE_BYTES_MAX = 32 * MIB  # one stage: it is in memory once, while it is received
+STAGE_BATCH_BYTES_MAX = 16 * MIB  # one batch of several messages: it is written in one go
+STAGE_SLICE_BYTES = 1 * MIB  # of a stage read, and put into the log, in one turn
+STAGE_NAME_CHARS_MAX = 200  # also of an app: names end up in log lines
+STAGES_MAX = 10_000  # at a time; some 500 bytes of memory each
+STAGE_HEAD_BYTES_MAX = 4 * KIB  # the first line of the file: two names and some numbers
+STAGE_EXPIRE_NS = 24 * 3600 * SECOND  # a batch job may take hours between its stages and the commit
+STAGE_JOBS_MAX = 2  # stages read or written at a time: the sync threads have publishes to serve
+STAGE_SWEEP_NS = 10 * SECOND  # how often expired ones are looked for
+STAGES_SWEPT_MAX = 1_000  # removed at a time
+COMMIT_STAGES_MAX = 10_000  # of one commit
+COMMIT_BODY_BYTES_MAX = 8 * MIB  # the JSON that names so many
+COMMITS_WAITING_MAX = 1_000  # they go one after another
+COMMIT_FILE_BYTES_MAX = 4 * MIB  # some ten times the longest record
+APPS_MAX = 10_000  # whose last version is remembered; a small file each, read at the start
+APPS_FORGOTTEN_MAX = 100  # at a time, in the loop's thread
+APP_FORGET_NS = 30 * 24 * 3600 * SECOND  # when there are so many, those unused for so long go
+
 # --- nsqd's connections to nsqlookupd ---
 LOOKUP_CONNECT_NS = 2 * SECOND  # until connected
 LOOKUP_START_NS = 500 * MS  # how long a start waits for them before it accepts clients

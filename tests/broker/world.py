@@ -48,6 +48,10 @@ class Threads:
         self._done: list[tuple[Job, OSError | None]] = []
         self.submitted = 0
 
+    @property
+    def outstanding(self) -> bool:
+        return bool(self._done) or (bool(self.waiting) and not self.held)
+
     def submit(self, job: Job, awaited: bool = False) -> None:
         self.submitted += 1
         self.waiting.append(job)

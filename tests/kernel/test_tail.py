@@ -241,11 +241,32 @@ def test_what_is_no_batch_is_not_sealed(side: Side) -> None:
     assert (tail.written_end, tail.sealed_count) == (3, 0)
 
 
+def test_what_was_adopted_is_visible_and_not_in_memory(side: Side) -> None:
+    tail = side.tail(start=3)
+    tail.seal_batch(encode_batch([b"one", b"two"], 3, 1, 1))
+    with pytest.raises(RuntimeError, match="is sealed"):
+        tail.adopt(1, 1)
+    tail.commit()
+    tail.handing = True
+    tail.append(b"open")
+    tail.adopt(4, 100)
+    tail.validate()
+    assert (tail.committed_end, tail.written_end, tail.memory_start) == (9, 9, 9)
+    assert (tail.open_count, tail.handed_end) == (1, 9)
+    assert (tail.message_count, tail.message_bytes) == (7, 110)
+    assert side.engine.dirty_tails() == [tail]
+    for count, size in ((0, 1), (1, 0), (-1, 5)):
+        with pytest.raises(ValueError, match="cannot be adopted"):
+            tail.adopt(count, size)
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.binary(min_size=1, max_size=50)),
         st.tuples(st.just("elsewhere"), st.binary(min_size=1, max_size=50)),
-        st.tuples(st.sampled_from(["seal", "commit", "fail", "hand", "toggle"]), st.just(b"")),
+        st.tuples(
+            st.sampled_from(["seal", "commit", "fail", "hand", "toggle", "adopt"]), st.just(b"")
+        ),
     ),
     max_size=60,
 )
@@ -276,6 +297,8 @@ def life(side: Side, steps: list[tuple[str, bytes]]) -> Iterator[object]:
             yield side.seal(tail)
         elif step in ("commit", "fail") and tail.sealed_count:
             getattr(tail, step)()
+        elif step == "adopt" and not tail.sealed_count:
+            tail.adopt(2, 10)
         elif step == "hand":
             tail.hand()
         elif step == "toggle":

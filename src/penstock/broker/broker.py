@@ -17,6 +17,7 @@ from pathlib import Path
 from penstock import limits
 from penstock.broker import directories
 from penstock.broker.channel import NOT_KEPT, Channel
+from penstock.broker.commits import Commits
 from penstock.broker.context import Change, ChangeHook, Context
 from penstock.broker.cursors import Cursors
 from penstock.broker.deadletters import DeadLetters, RedriveDone
@@ -75,6 +76,7 @@ class Broker:
         self._context = Context(
             engine=engine,
             disk=disk,
+            data_path=self._path,
             options=options,
             clock=clock,
             syncs=Syncs(syncer),
@@ -87,6 +89,7 @@ class Broker:
         )
         self._disk_checked_ns = self._logs_synced_ns = self._journals_synced_ns = clock.mono_ns()
         self._idle = IdleSweep(self, options)
+        self.commits = Commits(self._context, self.topics, self._path)
         self._dead_letters = DeadLetters(self._context, self.topics, self.topic)
         self._latency_turns = LatencyTurns(self.topics, options.latency_window_ns, clock.mono_ns())
         self._retained: list[Topic] = []  # whose turn for retention is still to come
@@ -142,6 +145,7 @@ class Broker:
                 self._disk.sync_directory(self._path)
             for directory_name in sorted(self._disk.listdir(self._topics_path)):
                 self._open_directory(directory_name)
+            self.commits.open()
             self._check_disk()
         except OSError as error:
             self._abandon()
@@ -276,6 +280,7 @@ class Broker:
         """Write, sync, mark and journal everything, then let go of the directory. Nothing is
         raised: what could not be stored was answered with errors and stands in the log lines."""
         self.exiting = True
+        self.commits.close()
         wall_ns = self._clock.wall_ns()
         for topic in self.topics.values():
             topic.partition.write(wall_ns)  # all syncs set off before any is waited for
@@ -424,6 +429,7 @@ class Broker:
         self._drop_aged(wall_ns)
         self._idle.sweep(mono_ns)
         self._dead_letters.housekeeping()
+        self.commits.housekeeping(wall_ns)
         if self._context.options.latency_quantiles:
             self._latency_turns.housekeeping(mono_ns)
         self._settle(mono_ns, wall_ns)
@@ -465,7 +471,7 @@ class Broker:
     def _check_disk(self) -> None:
         free_bytes_min = self._context.options.disk_free_bytes_min
         try:
-            free_bytes = self._disk.free_bytes(self._path)
+            free_bytes = self._disk.free_bytes(self._path) - self._context.reserved_bytes
         except OSError as error:
             refusal = f"free disk cannot be told: {error}"
         else:
@@ -489,6 +495,7 @@ class Broker:
         self._refresh_refusals()
 
     def validate(self) -> None:
+        self.commits.validate()
         for name, topic in self.topics.items():
             if topic.name != name:
                 raise RuntimeError(f"topic {topic.name} is listed as {name}")

@@ -37,6 +37,7 @@ ChangeHook = Callable[[Change, "Topic", "Channel | None"], None]
 class Context:
     engine: Engine
     disk: Disk
+    data_path: str
     options: BrokerOptions
     clock: Clock
     syncs: Syncs
@@ -47,10 +48,24 @@ class Context:
     killed: bool = False  # the last stop was not orderly: files may be in the system's memory only
     draining: bool = False  # a stop is near: publishes are refused until then
     disk_refusal: str = ""  # free disk is below the watermark
+    reserved_bytes: int = 0  # of it, by commits that have begun
     headroom_bytes: int = 0  # may be written before free disk is looked at again
     touched: dict[Topic, None] = field(default_factory=dict)  # written to; housekeeping looks
     aging: dict[Topic, None] = field(default_factory=dict)  # their messages have a maximum age
     bounded: dict[Channel, None] = field(default_factory=dict)  # ephemeral: their depth has a bound
+
+    def room_refusal(self, length: int) -> str:
+        """Why there is no room for so many bytes; empty when there is."""
+        if self.disk_refusal:
+            return self.disk_refusal
+        try:
+            free_bytes = self.disk.free_bytes(self.data_path) - self.reserved_bytes
+        except OSError as error:
+            return f"free disk cannot be told: {error}"
+        least = self.options.disk_free_bytes_min
+        if free_bytes - length >= least:
+            return ""
+        return f"{length} bytes do not fit: {free_bytes} bytes free, {least} are to stay free"
 
     def changed(self, change: Change, topic: Topic, channel: Channel | None = None) -> None:
         for hook in self.hooks:

@@ -52,7 +52,8 @@ class DepthBound:
             if not channel.ephemeral:
                 deepest = max(deepest, channel.unfinished)
         not_handed = tail.written_end + tail.open_count - tail.handed_end
-        return deepest + not_handed + topic.partition.held_count
+        partition = topic.partition
+        return deepest + not_handed + partition.held_count + partition.reserved_count
 
     def reason(self, count: int) -> str:
         """Why so many messages are not taken; empty when they are."""

@@ -19,6 +19,7 @@ class Trouble(IntEnum):
     DISK_LOW = 5  # free disk is below the watermark
     CLEANUP = 6  # files that should be gone could not be removed
     DEAD_LETTERS = 8  # messages wait because their dead-letter topic takes none
+    COMMIT = 9  # a commit that is decided cannot be finished
     READ = 7  # a channel waits for messages that cannot be read just now
 
 

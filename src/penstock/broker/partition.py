@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
+from penstock.broker.blocks import put_in_place
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.options import Durability
@@ -32,6 +33,7 @@ from penstock.errors import (
     PenstockError,
     Refused,
     StorageError,
+    WriteRefused,
 )
 from penstock.kernel import Pack, Source, Tail, Window
 from penstock.log.partition import PartitionLog
@@ -65,6 +67,8 @@ class Partition:
         self.held_count = 0  # messages that wait for the next batch
         self.damaged: list[Damage] = []
         self.stopped = ""  # the reason
+        self.blocked = ""  # why a commit that is decided cannot be finished here
+        self.reserved_count = 0  # messages of a commit under way
         self.sealed_base = 0  # offset of the first message of the batch that was sealed last
         self.sealed_base_id = 0  # and its id
         self._context = context
@@ -80,6 +84,8 @@ class Partition:
         self._on_trouble = on_trouble
         self._job: SyncJob | None = None
         self._retired = False
+        self._gate: Callable[[], None] | None = None  # of the commit that has the log's end
+        self._shut = False  # nothing ordinary is written: retired, or a commit has the log's end
         self._touched = context.touched
         self._write_failed = False
         self._open_done: list[PublishDone] = []  # publishers in the open batch
@@ -102,7 +108,7 @@ class Partition:
         if self.damaged:
             start, end, reason = self.damaged[0]
             return f"offsets {start} to {end - 1} are damaged: {reason}"
-        return ""
+        return self.blocked
 
     @property
     def busy(self) -> bool:
@@ -166,7 +172,7 @@ class Partition:
         """Seal the open batch and write it. The path of every publish, so nothing slow is here."""
         tail = self.tail
         count = tail.open_count
-        if not count or tail.sealed_count or self._retired:
+        if not count or tail.sealed_count or self._shut:
             return
         log = self.log
         if wall_ns < log.last_timestamp_ns:
@@ -217,11 +223,11 @@ class Partition:
             one[2](error)
 
     def _write_alone(self, wall_ns: int) -> None:
-        if self._writing_alone or self._retired:
+        if self._writing_alone or self._shut:
             return  # by someone who was just told: the loop below goes on with it
         self._writing_alone = True
         try:
-            while self._alone and not self.tail.sealed_count and not self.stopped:
+            while self._alone and not (self.tail.sealed_count or self.stopped or self._shut):
                 encode, count, done, _ = self._alone.popleft()
                 self.held_count -= count
                 self._sealed_done = [done]
@@ -280,6 +286,10 @@ class Partition:
         return True
 
     def _synced(self, error: OSError | None) -> None:
+        self._take_synced(error)
+        self._pass_gate()
+
+    def _take_synced(self, error: OSError | None) -> None:
         job, self._job = self._job, None
         if job is None:
             raise RuntimeError(f"{self._topic_name}: a sync ended that nobody began")
@@ -327,6 +337,64 @@ class Partition:
         self.stop(error.reason)
         self._tell_sealed(error)
 
+    # --- the part of a commit ---
+
+    def hold(self, gate: Callable[[], None]) -> None:
+        """From here to `release` the log's end belongs to a commit (`commits.py`); other publishes
+        gather. `gate` is called when something has changed: see `quiet`, `stopped`."""
+        if self._gate is not None:
+            raise RuntimeError(f"{self._topic_name}: two commits want the log's end")
+        self._gate = gate
+        self._shut = True
+        self.sync()
+
+    @property
+    def quiet(self) -> bool:
+        """All that was written is safe, and nothing is on its way."""
+        log = self.log
+        return not self.tail.sealed_count and not self.busy and log.synced_end == log.written_end
+
+    def _pass_gate(self) -> None:
+        if self._gate is None:
+            return
+        if not (self.quiet or self.busy or self.stopped or self._retired):
+            self.sync()
+        self._gate()
+
+    def store(self, batch: bytearray, count: int) -> None:
+        """A sound batch, at the log's end. Nobody sees it before `release`. Raises StorageError,
+        and then the log is as before."""
+        log, ids = self.log, self._ids
+        log.check_writable()
+        wall_ns = max(self._context.clock.wall_ns(), log.last_timestamp_ns)
+        base_id = ids.take(count, wall_ns)
+        base_offset = log.written_end
+        put_in_place(batch, base_offset, base_id, wall_ns, log.synced_end)
+        log.write((batch,), len(batch), base_offset, count, base_id, ids.last_id, wall_ns)
+        self._context.headroom_bytes -= len(batch)
+        self._touched[self.tail.owner] = None
+
+    def block(self, reason: str) -> None:
+        """The commit cannot be finished now. What has gathered behind it is refused meanwhile."""
+        if reason == self.blocked:
+            return
+        self.blocked = reason
+        self._on_trouble()
+        if reason:
+            self._fail_open(WriteRefused(self.log.path, reason))
+
+    def release(self, count: int, size: int) -> None:
+        """What the commit has stored is visible: `count` messages, `size` bytes of bodies."""
+        self._gate = None
+        if self._retired:
+            return
+        self._shut = False
+        self.block("")
+        if count:
+            self.tail.adopt(count, size)
+        if not self.stopped:
+            self._write_next(self._context.clock.wall_ns())
+
     # --- the end of a partition ---
 
     def stop(self, reason: str) -> None:
@@ -356,7 +424,7 @@ class Partition:
     def retire(self) -> None:
         """The topic is being deleted: what was published before is answered as published, and goes
         with it."""
-        self._retired = True
+        self._retired = self._shut = True
         self._syncs.wait_for(lambda: self.busy)
         tail = self.tail
         if tail.sealed_count:
@@ -369,6 +437,7 @@ class Partition:
         alone, self._alone, self.held_count = self._alone, deque(), 0
         for _, _, done, _ in alone:
             done(NotFound("topic", self._topic_name))
+        self._pass_gate()
 
     def close(self) -> None:
         """Write and sync what is open, then close the log. Raises nothing: the reason for a failed
@@ -377,7 +446,7 @@ class Partition:
         if not self.stopped:
             self.write(self._context.clock.wall_ns())
             self._syncs.wait_for(lambda: self.busy)
-        while self._alone and not self.stopped:
+        while self._alone and not self.stopped and not self._shut:
             self._write_alone(self._context.clock.wall_ns())
             self._syncs.wait_for(lambda: self.busy)
         try:
@@ -482,7 +551,7 @@ class Partition:
         self.log.validate()
         if self.tail.sealed_count and not self.busy:
             raise RuntimeError(f"{self._topic_name}: a sealed batch waits for nobody")
-        if self.tail.written_end != self.log.written_end and not self.stopped:
+        if self.tail.written_end != self.log.written_end and not (self.stopped or self._gate):
             raise RuntimeError(
                 f"{self._topic_name}: the tail ends at {self.tail.written_end}, the log at "
                 f"{self.log.written_end}"

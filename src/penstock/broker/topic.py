@@ -471,7 +471,7 @@ class Topic:
         """Messages that are still being stored."""
         tail = self.tail
         storing = tail.written_end - tail.committed_end + tail.open_count
-        return storing + self.partition.held_count
+        return storing + self.partition.held_count + self.partition.reserved_count
 
     @property
     def backend_depth(self) -> int:

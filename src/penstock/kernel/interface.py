@@ -367,6 +367,12 @@ class Tail(Protocol):
         The open batch stays open. ValueError for what is not such a batch."""
         ...
 
+    def adopt(self, count: int, size: int) -> None:
+        """So many messages, with so many bytes of bodies, stand in the log behind what was written
+        before, and are safe. They are visible from now on and have to be read from there: none
+        of the tail is in memory any more. Nothing may be sealed; the open batch stays open."""
+        ...
+
     def commit(self) -> None:
         """The sealed batch is safe: visible to windows, its publishers get OK at the next flush."""
         ...

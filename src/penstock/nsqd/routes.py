@@ -17,13 +17,16 @@ from penstock.nsqd import (
     routes_log,
     routes_publish,
     routes_replay,
+    routes_stage,
     routes_verbs,
 )
 from penstock.nsqd.ground import Ground, unavailable
 
 log = logging.getLogger("penstock.nsqd")
 
-_QUIET = frozenset(("/pub", "/mpub", "/log/fetch", "/metrics"))  # asked for again and again
+_QUIET = frozenset(
+    ("/pub", "/mpub", "/log/fetch", "/stage", "/metrics")
+)  # asked for again and again
 
 
 class Routes(Api):
@@ -38,6 +41,7 @@ class Routes(Api):
             **routes_config.table(ground),
             **routes_log.table(ground, self.guard),
             **routes_replay.table(ground, self.guard),
+            **routes_stage.table(ground, self.guard),
             **debug.table(),
         }
 

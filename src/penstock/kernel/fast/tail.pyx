@@ -311,6 +311,22 @@ cdef class Tail:
             memcpy(out, batch.trailer.data, batch.trailer.length)
         return [small]
 
+    def adopt(self, i64 count, i64 size):
+        if self.sealed_batch != NULL:
+            raise RuntimeError("a batch is sealed")
+        if count < 1 or size < 1:
+            raise ValueError(f"{count} messages of {size} bytes cannot be adopted")
+        while self.ring_count:
+            self.drop_oldest()
+        self.written_end += count
+        self.committed_end = self.written_end
+        self.message_count += count
+        self.message_bytes += size
+        if self._handing:
+            self.advance_handed()
+        if self.open_batch != NULL:
+            self.mark_dirty()
+
     def commit(self):
         cdef membatch_t* batch = self.sealed_batch
         if batch == NULL:

@@ -192,6 +192,22 @@ class Tail:
         self.message_bytes += header.bodies_length
         return [data]
 
+    def adopt(self, count: int, size: int) -> None:
+        if self._sealed is not None:
+            raise RuntimeError("a batch is sealed")
+        if count < 1 or size < 1:
+            raise ValueError(f"{count} messages of {size} bytes cannot be adopted")
+        self._memory.clear()
+        self._memory_bytes = 0
+        self.written_end += count
+        self.committed_end = self.written_end
+        self.message_count += count
+        self.message_bytes += size
+        if self.handing:
+            self.hand()
+        if self._open:
+            self._engine.note_open(self)
+
     def commit(self) -> None:
         batch = self._take_sealed("commit")
         self.committed_end = batch.end

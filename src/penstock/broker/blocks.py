@@ -1,0 +1,135 @@
+"""Batches that come from elsewhere as bytes (docs/formats.md): whether they may be stored here, and
+how one gets its place in a log.
+
+A producer that encodes batches itself, as the Spark sink does, says what is in them: bodies, keys,
+headers, timestamps, due times. Where they go is said here: offset, ids, the batch's time and its
+synced end are put in when its turn has come, and the checksum is made anew. What else such a batch
+could claim (ids of its own, attempts, a producer) is not its business and is refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Generator
+from typing import NamedTuple
+
+from penstock import limits
+from penstock.errors import PenstockError
+from penstock.kernel import BatchCheck, BatchHeader, Section, check_batch, crc32c, decode_header
+
+HEADER_BYTES = 72
+_SECTION = struct.Struct("<HHI")  # type, flags, length
+_BATCH_COST_BYTES = 8192  # a batch costs as much to check as so many bytes
+_EPOCH_AT = 14
+_PLACE = struct.Struct("<QQqQQII")  # base offset, base id, time, synced end, producer, both 0
+_PLACE_AT = 16
+_CRC_AT = 4
+_CRC_FROM = 8
+_ALLOWED = (Section.TIMESTAMP, Section.DUE, Section.KEY, Section.HEADERS)
+_TIMES = (Section.TIMESTAMP, Section.DUE)
+_WORDS = {
+    BatchCheck.SHORT: "it ends before the batch does",
+    BatchCheck.NO_MAGIC: "no batch begins here",
+    BatchCheck.BAD_FIELDS: "the numbers of the batch do not fit each other",
+    BatchCheck.BAD_CRC: "the checksum does not match",
+}
+
+
+class BlockInvalid(PenstockError):
+    """`position` is where the batch begins that is not right."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"at byte {position}: {reason}")
+        self.position = position
+        self.reason = reason
+
+
+class Contents(NamedTuple):
+    """What is in a row of batches."""
+
+    messages: int
+    due_last_ns: int  # the latest due time; 0: none
+
+
+def check_blocks(data: bytes, message_bytes_max: int) -> Generator[None, None, Contents]:
+    """Whole batches, one after another, that may be stored? Raises BlockInvalid. Yields between
+    pieces of some milliseconds."""
+    view = memoryview(data)
+    position = count = due_last_ns = rested = 0
+    if not data:
+        raise BlockInvalid(0, "there is no batch")
+    while position < len(data):
+        header = sound_header(view, position)
+        _check_sizes(view, position, header, message_bytes_max)
+        due_last_ns = max(due_last_ns, _check_sections(view, position, header))
+        position += header.length
+        count += header.count
+        rested += header.length + _BATCH_COST_BYTES
+        if rested >= limits.STAGE_SLICE_BYTES:
+            rested = 0
+            yield
+    return Contents(count, due_last_ns)
+
+
+def sound_header(data: memoryview | bytes, position: int) -> BatchHeader:
+    """Of the whole, sound batch at `position`. Raises BlockInvalid."""
+    found, _ = check_batch(data, position)
+    if found != BatchCheck.SOUND:
+        raise BlockInvalid(position, _WORDS[BatchCheck(found)])
+    return decode_header(data, position)
+
+
+def _check_sizes(
+    view: memoryview, position: int, header: BatchHeader, message_bytes_max: int
+) -> None:
+    if header.length > limits.STAGE_BATCH_BYTES_MAX and header.count > 1:
+        rule = f"a batch of several messages has at most {limits.STAGE_BATCH_BYTES_MAX} bytes"
+        raise BlockInvalid(position, f"{header.length} bytes: {rule}")
+    sizes = _numbers("I", view, position + HEADER_BYTES, header.count)
+    if min(sizes) == 0:
+        raise BlockInvalid(position, "a message is empty")
+    largest = max(sizes)
+    if largest > message_bytes_max:
+        rule = f"a message has at most {message_bytes_max}"
+        raise BlockInvalid(position, f"a message of {largest} bytes: {rule}")
+
+
+def _check_sections(view: memoryview, position: int, header: BatchHeader) -> int:
+    """The latest due time."""
+    at = position + HEADER_BYTES + 4 * header.count + header.bodies_length
+    end = position + header.length
+    due_last_ns = 0
+    while header.flags and end - at >= _SECTION.size:
+        kind, _, length = _SECTION.unpack_from(view, at)
+        if kind == 0:
+            break
+        if kind not in _ALLOWED:
+            names = ", ".join(section.name for section in _ALLOWED)
+            raise BlockInvalid(position, f"section {kind}: only {names} may be there")
+        if kind in _TIMES:
+            entries = int.from_bytes(view[at + _SECTION.size : at + _SECTION.size + 4], "little")
+            values_at = at + _SECTION.size + 4 + 4 * entries
+            times = _numbers("q", view, values_at, entries)
+            if entries and min(times) < 0:
+                raise BlockInvalid(position, f"section {kind}: a time before 1970")
+            if entries and kind == Section.DUE:
+                due_last_ns = max(due_last_ns, max(times))
+        at += _SECTION.size + length
+    return due_last_ns
+
+
+def _numbers(form: str, view: memoryview, start: int, count: int) -> array[int]:
+    found = array(form)
+    found.frombytes(view[start : start + count * found.itemsize])
+    return found
+
+
+def put_in_place(
+    batch: bytearray, base_offset: int, base_id: int, timestamp_ns: int, synced_end: int
+) -> None:
+    """Write into a sound batch where it stands."""
+    batch[_EPOCH_AT : _EPOCH_AT + 2] = bytes(2)
+    _PLACE.pack_into(batch, _PLACE_AT, base_offset, base_id, timestamp_ns, synced_end, 0, 0, 0)
+    checksum = crc32c(memoryview(batch)[_CRC_FROM:])
+    batch[_CRC_AT:_CRC_FROM] = checksum.to_bytes(4, "little")

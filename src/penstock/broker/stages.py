@@ -1,0 +1,306 @@
+"""Stages: blocks of batches that wait on the disk, invisible, until a commit puts them into their
+topics (`commits.py`) or they are given up.
+
+A stage belongs to one topic and has a name that its writer chose. The same name with the same bytes
+again is the same stage; with other bytes it is refused. It remembers the identity of its topic's
+log: when the topic is deleted, the stage is of no use any more. One that nobody has committed for a
+day is removed.
+
+| the crash comes | after the start |
+|---|---|
+| while the file is written | nothing was staged; what is there of it is removed |
+| file in its place, not acknowledged | the stage is there; sending it again changes nothing |
+| while stages are removed | some are left: they expire, or a commit that is finished removes them |
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock import limits
+from penstock.broker.health import Trouble
+from penstock.broker.ports import Job
+from penstock.broker.stagefile import (
+    CompareJob,
+    RemoveJob,
+    StageHead,
+    WriteJob,
+    head_line,
+    read_head,
+    stage_file_name,
+    stage_number,
+)
+from penstock.errors import (
+    PenstockError,
+    Refused,
+    StageExists,
+    StageMissing,
+    WriteRefused,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Context
+    from penstock.broker.topic import Topic
+
+STAGES = "stages"
+StageDone = Callable[[PenstockError | None], None]
+_Key = tuple[str, str]  # topic, name
+
+_log = logging.getLogger("penstock.broker")
+
+
+class Stage:
+    __slots__ = ("body_at", "file_name", "head", "pinned")
+
+    def __init__(self, head: StageHead, file_name: str, body_at: int) -> None:
+        self.head = head
+        self.file_name = file_name
+        self.body_at = body_at
+        self.pinned = False  # a commit works on it
+
+    @property
+    def key(self) -> _Key:
+        return self.head.topic, self.head.name
+
+
+class Block(NamedTuple):
+    """What is to be staged: checked batches (`blocks.py`)."""
+
+    name: str
+    body: bytes
+    messages: int
+
+
+class _Row:
+    """Jobs of stages, few at a time."""
+
+    def __init__(self, context: Context) -> None:
+        self._syncs = context.syncs
+        self._waiting: deque[tuple[Job, Callable[[OSError | None], None]]] = deque()
+        self._out = 0
+
+    @property
+    def busy(self) -> bool:
+        return self._out > 0
+
+    def submit(self, job: Job, ended: Callable[[OSError | None], None]) -> None:
+        self._waiting.append((job, ended))
+        self._next()
+
+    def _next(self) -> None:
+        while self._waiting and self._out < limits.STAGE_JOBS_MAX:
+            job, ended = self._waiting.popleft()
+            self._out += 1
+            self._syncs.submit(job, lambda error, ended=ended: self._ended(ended, error))  # type: ignore[misc]
+
+    def _ended(self, ended: Callable[[OSError | None], None], error: OSError | None) -> None:
+        self._out -= 1
+        ended(error)
+        self._next()
+
+
+class Stages:
+    def __init__(self, context: Context, data_path: str) -> None:
+        self.path = os.path.join(data_path, STAGES)
+        self.bytes = 0
+        self._context = context
+        self._data_path = data_path
+        self._found: dict[_Key, Stage] = {}
+        self._numbers: dict[str, Stage] = {}  # by file name
+        self._writing: dict[_Key, list[Callable[[], None]]] = {}  # and who waits for the outcome
+        self._number_next = 1
+        self._row = _Row(context)
+
+    @property
+    def count(self) -> int:
+        return len(self._found)
+
+    # --- the start ---
+
+    def open(self, needed: set[str]) -> None:
+        """Bring them back. Files that are `needed` by an unfinished commit stay whatever they
+        hold."""
+        disk = self._context.disk
+        self._number_next = 1 + max((stage_number(name) or 0 for name in needed), default=0)
+        if not disk.is_directory(self.path):
+            return
+        for name in sorted(disk.listdir(self.path)):
+            number = stage_number(name)
+            if number is not None:
+                self._number_next = max(self._number_next, number + 1)
+                self._bring_back(name, name in needed)
+            elif name.endswith(".stage.tmp"):
+                disk.unlink(os.path.join(self.path, name))
+            else:
+                _log.warning("%s: not a stage, left alone", os.path.join(self.path, name))
+
+    def _bring_back(self, name: str, needed: bool) -> None:
+        path = os.path.join(self.path, name)
+        try:
+            head, body_at = read_head(self._context.disk, path)
+        except (OSError, ValueError) as error:
+            _log.warning("%s: a stage that is damaged: %s", path, error)
+            if not needed:
+                self._context.disk.unlink(path)
+            return
+        stage = Stage(head, name, body_at)
+        stage.pinned = needed
+        older = self._found.get(stage.key)
+        if older is not None and not older.pinned:
+            # its removal was not durable when the name was used again
+            self._forget(older)
+            self._context.disk.unlink(os.path.join(self.path, older.file_name))
+        self._add(stage)
+
+    def _add(self, stage: Stage) -> None:
+        self._found[stage.key] = self._numbers[stage.file_name] = stage
+        self.bytes += stage.head.bytes
+
+    def _forget(self, stage: Stage) -> None:
+        if self._numbers.pop(stage.file_name, None) is None:
+            return
+        self.bytes -= stage.head.bytes
+        if self._found.get(stage.key) is stage:
+            del self._found[stage.key]
+
+    # --- staging ---
+
+    def put(self, topic: Topic, block: Block, done: StageDone) -> None:
+        """`done` hears when it is on the disk, or why not. Raises Refused."""
+        self._check(topic, block)
+        key = topic.name, block.name
+        if key in self._writing:
+            self._writing[key].append(lambda: self._put_again(topic, block, done))
+            return
+        stage = self._found.get(key)
+        if stage is not None and stage.head.identity != topic.identity:
+            self.discard([stage])
+            stage = None
+        if stage is None:
+            self._write(topic, block, done)
+        else:
+            self._compare(stage, block, done)
+
+    def _put_again(self, topic: Topic, block: Block, done: StageDone) -> None:
+        try:
+            self.put(topic, block, done)
+        except PenstockError as error:
+            done(error)
+
+    def _check(self, topic: Topic, block: Block) -> None:
+        if topic.ephemeral:
+            raise Refused("nothing can be staged for an ephemeral topic")
+        reason = topic.refusal_of(block.messages) or self._context.room_refusal(len(block.body))
+        if reason:
+            raise Refused(reason)
+        if self.count + len(self._writing) >= limits.STAGES_MAX:
+            raise Refused(f"{limits.STAGES_MAX} stages are waiting already")
+
+    def _write(self, topic: Topic, block: Block, done: StageDone) -> None:
+        head = StageHead(
+            topic=topic.name,
+            identity=topic.identity,
+            name=block.name,
+            count=block.messages,
+            bytes=len(block.body),
+            created_ns=self._context.clock.wall_ns(),
+        )
+        line = head_line(head)
+        stage = Stage(head, stage_file_name(self._number_next), len(line))
+        self._number_next += 1
+        path = os.path.join(self.path, stage.file_name)
+        self._writing[stage.key] = []
+
+        def ended(error: OSError | None) -> None:
+            waiting = self._writing.pop(stage.key)
+            if error is None:
+                self._add(stage)
+                done(None)
+            else:
+                done(WriteRefused(path, f"cannot be written: {error}"))
+            for again in waiting:
+                again()
+
+        self._row.submit(WriteJob(self._context.disk, path, line, block.body), ended)
+
+    def _compare(self, stage: Stage, block: Block, done: StageDone) -> None:
+        path = os.path.join(self.path, stage.file_name)
+        job = CompareJob(self._context.disk, path, stage.body_at, block.body)
+
+        def ended(error: OSError | None) -> None:
+            if error is not None:
+                done(WriteRefused(path, f"cannot be read: {error}"))
+            elif job.same:
+                done(None)
+            else:
+                done(StageExists(stage.head.topic, block.name))
+
+        self._row.submit(job, ended)
+
+    # --- using and giving up ---
+
+    def find(self, topic: str, name: str) -> Stage:
+        stage = self._found.get((topic, name))
+        if stage is None:
+            raise StageMissing(topic, name)
+        return stage
+
+    def of_file(self, file_name: str) -> Stage | None:
+        return self._numbers.get(file_name)
+
+    def abort(self, keys: Iterable[_Key]) -> int:
+        """Give these up, as far as they are there and no commit works on them. Returns how many."""
+        known = [self._found.get(key) for key in dict.fromkeys(keys)]
+        stages = [stage for stage in known if stage is not None and not stage.pinned]
+        self.discard(stages)
+        return len(stages)
+
+    def discard(self, stages: list[Stage]) -> None:
+        """Forget them, and remove the files soon."""
+        self.forget(stages)
+        self.remove_files([stage.file_name for stage in stages], lambda: None)
+
+    def forget(self, stages: list[Stage]) -> None:
+        for stage in stages:
+            self._forget(stage)
+
+    def remove_files(self, names: list[str], done: Callable[[], None]) -> None:
+        """What cannot be removed is left to the expiry after the next start."""
+
+        def ended(error: OSError | None) -> None:
+            if error is not None:
+                reason = f"{self.path}: stages cannot be removed: {error}"
+                self._context.health.report("", Trouble.CLEANUP, reason)
+            else:
+                self._context.health.clear("", Trouble.CLEANUP)
+            done()
+
+        if names:
+            self._row.submit(RemoveJob(self._context.disk, self.path, names), ended)
+        else:
+            done()
+
+    def sweep(self, wall_ns: int, is_known: Callable[[str, str], bool]) -> None:
+        """Give up what is too old, and what was for topics that are gone. `is_known` tells of a
+        name and an identity whether there is such a topic."""
+        oldest_ns = wall_ns - limits.STAGE_EXPIRE_NS
+        stale = [
+            stage
+            for stage in self._found.values()
+            if not stage.pinned
+            and (
+                stage.head.created_ns < oldest_ns
+                or not is_known(stage.head.topic, stage.head.identity)
+            )
+        ][: limits.STAGES_SWEPT_MAX]
+        for stage in stale:
+            _log.info("stage %s of topic %s is given up", stage.head.name, stage.head.topic)
+        if stale:
+            self.discard(stale)
+
+    def close(self) -> None:
+        self._context.syncs.wait_for(lambda: self._row.busy)

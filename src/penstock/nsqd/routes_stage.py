@@ -1,0 +1,224 @@
+"""Staging and committing over HTTP: `/stage`, `/stage/commit`, `/stage/abort`, `/stage/last`.
+
+For programs that write much at a time and once only, as the Spark sink does: its tasks stage blocks
+of batches, its driver commits all of them, and sends the commit again until it is answered
+(docs/http.md, docs/guarantees.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import msgspec
+
+from penstock import limits
+from penstock.broker.blocks import BlockInvalid, Contents, check_blocks
+from penstock.broker.commitrun import Committed, Ref
+from penstock.broker.stages import Block
+from penstock.broker.topic import Topic
+from penstock.errors import (
+    CommitUnfinished,
+    NotFound,
+    PenstockError,
+    StageDamaged,
+    StageExists,
+    StageMissing,
+    TopicChanged,
+)
+from penstock.net.api import (
+    GET,
+    POST,
+    Answer,
+    Guard,
+    HttpError,
+    Parameters,
+    Route,
+    error_response,
+    json_response,
+)
+from penstock.net.http import Request
+from penstock.net.query import parse_query
+from penstock.net.slices import in_turns
+from penstock.nsqd.ground import Ground, unavailable, with_topic
+
+_VERSION_MAX = (1 << 63) - 1
+
+
+class _Named(msgspec.Struct):
+    topic: str
+    stage: str
+    partition: int = 0
+
+
+class _Body(msgspec.Struct):
+    stages: list[_Named]
+
+
+def table(ground: Ground, guard: Guard) -> dict[str, Route]:
+    staging = _Staging(ground, guard)
+    body_max = limits.COMMIT_BODY_BYTES_MAX
+    return {
+        "/stage": Route(POST, staging.stage, limits.STAGE_BYTES_MAX, "STAGE_TOO_BIG"),
+        "/stage/commit": Route(POST, staging.commit, body_max),
+        "/stage/abort": Route(POST, staging.abort, body_max),
+        "/stage/last": Route(GET, staging.last),
+    }
+
+
+class _Staging:
+    def __init__(self, ground: Ground, guard: Guard) -> None:
+        self._ground = ground
+        self._guard = guard
+        self._commits = ground.broker.commits
+
+    # --- staging ---
+
+    def stage(self, request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+        name = _label(parameters, "stage")
+        _check_partition(parameters.get("partition", "0"))
+        body = request.body
+
+        def checked(contents: Contents) -> None:
+            block = Block(name, body, contents.messages)
+
+            def put(topic: Topic) -> None:
+                self._check_due(topic, contents.due_last_ns)
+                self._put(topic, block, answer)
+
+            with_topic(self._ground, self._guard, request, parameters, answer, put)
+
+        work = _told(check_blocks(body, self._ground.options.max_msg_size))
+        in_turns(request, answer, self._guard, work, checked)
+
+    def _put(self, topic: Topic, block: Block, answer: Answer) -> None:
+        def done(error: PenstockError | None) -> None:
+            if error is not None:
+                self._ground.refusals.count += 1
+                answer(error_response(refusal(error)))
+                return
+            staged = {"stage": block.name, "messages": block.messages, "bytes": len(block.body)}
+            answer(json_response(staged))
+
+        try:
+            self._commits.stages.put(topic, block, done)
+        except PenstockError as error:
+            done(error)
+        self._ground.soon()
+
+    def _check_due(self, topic: Topic, due_last_ns: int) -> None:
+        if not due_last_ns:
+            return
+        delay_ns = due_last_ns - self._ground.wall_ns()
+        if delay_ns > self._ground.options.max_req_timeout_ns:
+            raise HttpError(400, "INVALID_DEFER")
+        topic.age_bound.check(delay_ns)
+
+    # --- committing ---
+
+    def commit(self, request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+        app = _label(parameters, "app")
+        version = _version(parameters)
+        refs = _refs(request.body)
+
+        def done(outcome: Committed | PenstockError) -> None:
+            if isinstance(outcome, PenstockError):
+                answer(error_response(refusal(outcome)))
+                return
+            answer(
+                json_response(
+                    {
+                        "committed": True,
+                        "repeated": outcome.repeated,
+                        "messages": outcome.messages,
+                    }
+                )
+            )
+
+        self._commits.commit(app, version, refs, done)
+        self._ground.soon()
+
+    def abort(self, request: Request, answer: Answer) -> None:
+        refs = _refs(request.body)
+        count = self._commits.stages.abort((ref.topic, ref.name) for ref in refs)
+        answer(json_response({"aborted": count}))
+        self._ground.soon()
+
+    def last(self, request: Request, answer: Answer) -> None:
+        app = _label(parse_query(request.query), "app")
+        answer(json_response({"version": self._commits.last(app)}))
+
+
+def refusal(error: PenstockError) -> HttpError:
+    """The answer to what cannot be staged or committed."""
+    if isinstance(error, StageMissing):
+        details = {"topic": error.topic, "stage": error.stage}
+        return HttpError(404, "STAGE_NOT_FOUND", details=details)
+    if isinstance(error, NotFound):
+        return HttpError(404, f"{error.kind.upper()}_NOT_FOUND", details={error.kind: error.name})
+    if isinstance(error, TopicChanged):
+        details = {"topic": error.topic, "identity": error.identity}
+        return HttpError(409, "IDENTITY_CHANGED", details=details)
+    if isinstance(error, StageExists):
+        return HttpError(409, "STAGE_EXISTS", details={"topic": error.topic, "stage": error.stage})
+    if isinstance(error, StageDamaged):
+        return HttpError(422, "STAGE_DAMAGED", details={"reason": str(error)})
+    if isinstance(error, CommitUnfinished):
+        return HttpError(503, "COMMIT_UNFINISHED", details={"reason": error.reason})
+    return unavailable(error)
+
+
+def _told(work: Generator[None, None, Contents]) -> Generator[None, None, Contents]:
+    try:
+        return (yield from work)
+    except BlockInvalid as error:
+        details = {"position": error.position, "reason": error.reason}
+        raise HttpError(400, "BAD_BATCH", details=details) from error
+
+
+def _label(parameters: Parameters, name: str) -> str:
+    text = parameters.get(name)
+    if text is None:
+        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
+    _check_label(text, name)
+    return text
+
+
+def _check_label(text: str, name: str) -> None:
+    if not (0 < len(text) <= limits.STAGE_NAME_CHARS_MAX and text.isprintable()):
+        rule = f"1 to {limits.STAGE_NAME_CHARS_MAX} printable characters"
+        raise HttpError(400, f"INVALID_ARG_{name.upper()} {text[:300]!r}: {rule}")
+
+
+def _check_partition(text: str) -> None:
+    if text != "0":
+        raise HttpError(404, "PARTITION_NOT_FOUND")
+
+
+def _version(parameters: Parameters) -> int:
+    text = parameters.get("version")
+    if text is None:
+        raise HttpError(400, "MISSING_ARG_VERSION")
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _VERSION_MAX):
+        rule = f"a whole number, 0 to {_VERSION_MAX}"
+        raise HttpError(400, f"INVALID_ARG_VERSION {text[:300]!r}: {rule}")
+    return int(text)
+
+
+def _refs(body: bytes) -> list[Ref]:
+    """The stages that a body names, in order."""
+    try:
+        stages = msgspec.json.decode(body, type=_Body).stages
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise HttpError(400, "INVALID_BODY", details={"reason": str(error)}) from error
+    if len(stages) > limits.COMMIT_STAGES_MAX:
+        raise HttpError(400, f"INVALID_BODY at most {limits.COMMIT_STAGES_MAX} stages")
+    refs = []
+    for one in stages:
+        _check_label(one.stage, "stage")
+        _check_partition(str(one.partition))
+        refs.append(Ref(one.topic, one.stage))
+    if len(set(refs)) != len(refs):
+        raise HttpError(400, "INVALID_BODY a stage is named twice")
+    return refs

@@ -1,0 +1,81 @@
+"""Staging and committing in a world of its own: what a client does, and what is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.broker.commitrun import Committed, Ref
+from penstock.broker.stages import Block
+from penstock.errors import PenstockError
+from penstock.kernel import decode_bodies, encode_batch
+
+from .world import World
+
+TURNS_MAX = 400
+
+
+def block(name: str, *said: bytes, batch_max: int = 2) -> Block:
+    """Batches of two messages each."""
+    rows = [said[at : at + batch_max] for at in range(0, len(said), batch_max)]
+    return Block(name, b"".join(encode_batch(list(row), 0, 0, 0) for row in rows), len(said))
+
+
+class Told:
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def __call__(self, outcome: Any) -> None:
+        self.told.append(outcome)
+
+    @property
+    def error(self) -> PenstockError | None:
+        outcome = self.told[0] if self.told else None
+        return outcome if isinstance(outcome, PenstockError) else None
+
+
+def settle(world: World) -> None:
+    """Turns until nothing is left to do."""
+    for _ in range(TURNS_MAX):
+        world.turn()
+        if not world.threads.outstanding and not world.broker.commits.busy:
+            return
+    raise AssertionError("work that does not end")
+
+
+def put(world: World, topic: str, one: Block) -> Told:
+    told = Told()
+    world.broker.commits.stages.put(world.broker.topic(topic), one, told)
+    settle(world)
+    return told
+
+
+def commit(world: World, app: str, version: int, *refs: tuple[str, str]) -> Told:
+    told = Told()
+    world.broker.commits.commit(app, version, [Ref(*ref) for ref in refs], told)
+    settle(world)
+    return told
+
+
+def stage_and_commit(world: World, version: int, **said: bytes) -> Told:
+    """One message for each topic."""
+    for topic, body in said.items():
+        assert put(world, topic, block(f"{version}", body)).told == [None]
+    return commit(world, "app", version, *((topic, f"{version}") for topic in said))
+
+
+def done(messages: int) -> list[Any]:
+    return [Committed(False, messages)]
+
+
+REPEATED = [Committed(True, 0)]
+
+
+def stored(world: World, topic: str) -> list[bytes]:
+    """All that can be seen in the log."""
+    found: list[bytes] = []
+    partition = world.broker.topic(topic).partition
+    log = partition.log
+    for header, data in log.batches(log.start_offset) if log.written_end else ():
+        if header.base_offset < partition.tail.committed_end:
+            found += decode_bodies(data, 0)
+    return found
