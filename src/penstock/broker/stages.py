@@ -19,6 +19,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
@@ -95,7 +96,7 @@ class _Row:
         while self._waiting and self._out < limits.STAGE_JOBS_MAX:
             job, ended = self._waiting.popleft()
             self._out += 1
-            self._syncs.submit(job, lambda error, ended=ended: self._ended(ended, error))  # type: ignore[misc]
+            self._syncs.submit(job, partial(self._ended, ended))
 
     def _ended(self, ended: Callable[[OSError | None], None], error: OSError | None) -> None:
         self._out -= 1
