@@ -105,7 +105,8 @@ def test_a_drain_refuses(tmp_path: Path) -> None:
         target = "/pub?topic=t&producer_id=1&sequence=0"
         assert nsqd.request("POST", target, b"a").status == 200
         nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", True))
-        assert nsqd.request("POST", target, b"a").status == 503
+        answer = nsqd.request("POST", target, b"a")
+        assert (answer.status, json.loads(answer.body)["taken"]) == (503, False)
         nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", False))
 
 

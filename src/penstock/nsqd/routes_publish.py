@@ -20,7 +20,7 @@ from penstock.net.http import Request
 from penstock.net.query import parse_query
 from penstock.nsqd import traced
 from penstock.nsqd.ground import FALSE, TRUE, Ground, unavailable, with_topic
-from penstock.nsqd.stamps import REPEATED, conflict, is_stamped, pack_bodies, stamp_of
+from penstock.nsqd.stamps import REPEATED, conflict, is_stamped, not_taken, pack_bodies, stamp_of
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -98,9 +98,9 @@ class _Publishing:
         except (SequenceGap, ProducerFenced) as error:
             self._ground.refusals.count += 1
             answer(conflict(error))
-        except Refused:
+        except Refused as error:
             self._ground.refusals.count += 1
-            raise
+            answer(not_taken(unavailable(error)))
         self._soon()
 
     def _answering(self, answer: Answer) -> PublishDone:

@@ -59,6 +59,11 @@ def conflict(error: SequenceGap | ProducerFenced) -> Response:
     return response._replace(body=json.dumps(document, separators=(",", ":")).encode())
 
 
+def not_taken(error: HttpError) -> Response:
+    """Refused before anything was written: the producer need not wonder whether it is stored."""
+    return error_response(HttpError(error.status, error.code, details={"taken": False}))
+
+
 def pack_bodies(pack: Pack, body: bytes) -> list[bytes]:
     """The messages of a pack that was found sound (`Tail.count_pack`)."""
     if pack is Pack.LINES:
