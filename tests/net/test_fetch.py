@@ -145,7 +145,8 @@ def test_what_is_no_http(reply: bytes) -> None:
 
 def test_silence_ends_by_the_clock() -> None:
     async def test(fetcher: Fetcher, server: Server) -> None:
-        assert (await failure(fetcher, server.url)).reason == "timed out"
+        error = await failure(fetcher, server.url)
+        assert (error.reason, error.sent) == ("timed out", True)
 
     check(None, test=test, request_timeout_ns=50 * MS)
 
@@ -155,7 +156,8 @@ def test_nobody_is_there() -> None:
         fetcher = Fetcher()
         async with Server() as server:
             url = server.url
-        assert (await failure(fetcher, url + "/?secret=s3cret")).status == 0
+        error = await failure(fetcher, url + "/?secret=s3cret")
+        assert (error.status, error.sent) == (0, False)
         for bad in ("", "no url", "http://", "http://[::1/", "ftp://127.0.0.1/x"):
             assert (await failure(fetcher, bad)).status == 0
         await fetcher.close()

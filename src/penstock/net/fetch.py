@@ -119,9 +119,11 @@ class Fetcher:
                 named = {name.lower(): value for name, value in response.headers.items()}
                 return Fetched(response.status, read, named)
         except TimeoutError as error:
-            raise FetchFailed(public(url), "timed out") from error
+            sent = not isinstance(error, aiohttp.ConnectionTimeoutError)
+            raise FetchFailed(public(url), "timed out", sent=sent) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise FetchFailed(public(url), _reason(error, url)) from error
+            sent = not isinstance(error, aiohttp.ClientConnectorError)
+            raise FetchFailed(public(url), _reason(error, url), sent=sent) from error
 
     async def _read(self, url: str, response: aiohttp.ClientResponse) -> bytes:
         """The body, unless it is longer than we are ready to hold."""
