@@ -29,6 +29,11 @@ PenstockError
 │   │   └── ServerRefused    nsqd answered with an error frame: code and text
 │   ├── ConnectionLost   it ended while an answer was awaited: the outcome is unknown
 │   ├── PublishTimeout   no answer in time: the outcome is unknown
+│   ├── PublishUncertain an idempotent publish is given up, and may be stored or not
+│   ├── PublishRefused   an idempotent publish was refused: its status and code; it is not stored
+│   │   ├── PublishFenced    the same producer has begun a newer epoch
+│   │   └── PublishGap       nsqd does not have what this producer has published before
+│   ├── ProducerStopped  it needs a higher epoch to go on with a topic
 │   ├── ProducerFull     too much is unanswered: publish later
 │   ├── ClientClosed     the producer or consumer is closed
 │   └── MessageSettled   it was finished or requeued before
@@ -156,13 +161,15 @@ class StageMissing(NotFound):
 
 
 class FetchFailed(PenstockError):
-    """`status` is the answer's, 0 when there was none. `url` has no query: it may hold a secret."""
+    """`status` is the answer's, 0 when there was none. `url` has no query: it may hold a secret.
+    `sent` False: there was no connection, so nobody has seen the request."""
 
-    def __init__(self, url: str, reason: str, status: int = 0) -> None:
+    def __init__(self, url: str, reason: str, status: int = 0, sent: bool = True) -> None:
         super().__init__(f"{url}: {reason}")
         self.url = url
         self.reason = reason
         self.status = status
+        self.sent = sent
 
 
 class BrokerRefused(FetchFailed):
@@ -291,6 +298,54 @@ class PublishTimeout(ClientError):
         super().__init__(f"no answer to a publish within {timeout_s} s: {outcome}")
         self.timeout_s = timeout_s
         self.sent = sent
+
+
+class PublishUncertain(ClientError):
+    """It was sent, and is given up before anybody has said whether it is stored."""
+
+    def __init__(self, topic: str, address: str, reason: str) -> None:
+        super().__init__(f"a publish to {topic} at {address} may be stored or not: {reason}")
+        self.topic = topic
+        self.address = address
+        self.reason = reason
+
+
+class PublishRefused(ClientError):
+    """It is not stored. `code` is nsqd's ("MSG_TOO_BIG"), `status` that of the HTTP answer."""
+
+    def __init__(self, address: str, status: int, code: str, explained: str = "") -> None:
+        super().__init__(f"{address}: {status} {code}{explained and ': '}{explained}")
+        self.address = address
+        self.status = status
+        self.code = code
+
+
+class PublishFenced(PublishRefused):
+    """`epoch` is the newer one."""
+
+    def __init__(self, address: str, epoch: int) -> None:
+        super().__init__(address, 409, "PRODUCER_FENCED", f"this producer has begun epoch {epoch}")
+        self.epoch = epoch
+
+
+class PublishGap(PublishRefused):
+    """`expected` is the sequence that nsqd would take, `sequence` ours. If it is lower, what was
+    acknowledged before is not there any more: its topic was deleted, or its disk has lost it."""
+
+    def __init__(self, address: str, expected: int, sequence: int) -> None:
+        explained = f"sequence {expected} is expected of this producer, not {sequence}"
+        super().__init__(address, 409, "SEQUENCE_GAP", explained)
+        self.expected = expected
+        self.sequence = sequence
+
+
+class ProducerStopped(ClientError):
+    """Nothing more is published to this topic. A producer with a higher epoch can."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"nothing more is published to {topic}: {reason}")
+        self.topic = topic
+        self.reason = reason
 
 
 class ProducerFull(ClientError):

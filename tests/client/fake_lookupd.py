@@ -11,6 +11,7 @@ from typing import Any, Self
 class FakeLookupd:
     def __init__(self) -> None:
         self.nodes: list[str] = []
+        self.port_key = "tcp_port"
         self.old_form = False
         self.status = 200
         self.asked: list[str] = []
@@ -30,7 +31,7 @@ class FakeLookupd:
         producers = []
         for node in self.nodes:
             host, _, port = node.rpartition(":")
-            producers.append({"broadcast_address": host, "tcp_port": int(port)})
+            producers.append({"broadcast_address": host, self.port_key: int(port)})
         document = {"channels": [], "producers": producers}
         return {"status_code": 200, "data": document} if self.old_form else document
 

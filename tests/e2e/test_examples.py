@@ -54,6 +54,14 @@ def test_producer_and_consumer(address: str) -> None:
     assert lines[-1] == "consumed 1104"
 
 
+def test_idempotent(daemon: Daemon, tmp_path: Path) -> None:
+    arguments = (f"127.0.0.1:{daemon.http_port}", "once", str(tmp_path / "epoch"))
+    for number in range(2):
+        lines = run("idempotent", *arguments)
+        assert lines == ["refused: MSG_TOO_BIG", f"epoch {number} published 1003"]
+    assert daemon.topic_stats("once")["message_count"] == 2006
+
+
 def test_handler(address: str) -> None:
     with BlockingProducer(address) as producer:
         producer.mpub("handled", [b"good", b"not now", b"poison"])
@@ -139,5 +147,5 @@ def test_secure(tmp_path: Path) -> None:
 
 def test_every_example_is_run() -> None:
     tested = {"producer", "consumer", "handler", "blocking", "discovery", "secure"}
-    tested.add("publish_and_consume")
+    tested |= {"idempotent", "publish_and_consume"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested

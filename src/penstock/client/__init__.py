@@ -1,15 +1,30 @@
 """The client library: publish to and consume from any nsqd that speaks V2, NSQ's or ours.
 
+`IdempotentProducer` publishes without duplicates, over HTTP and to our nsqd only.
+
 `Producer` and `Consumer` live in an asyncio loop (asyncio's own or uvloop). Their modules open with
 how they are used, `options` lists what they can be told, and every error they raise on purpose is a
 `ClientError` (or a ConfigError or NameInvalid, for what the caller got wrong).
 """
 
-from penstock.client.blocking import BlockingConsumer, BlockingMessage, BlockingProducer
+from penstock.client.blocking import (
+    BlockingConsumer,
+    BlockingIdempotentProducer,
+    BlockingMessage,
+    BlockingProducer,
+)
 from penstock.client.consumer import Consumer, Counts
 from penstock.client.handling import Requeue
+from penstock.client.idempotent import IdempotentProducer
+from penstock.client.lane import Counts as PublishCounts
 from penstock.client.message import Message
-from penstock.client.options import ConnectionOptions, ConsumerOptions, ProducerOptions
+from penstock.client.numbering import EpochFile
+from penstock.client.options import (
+    ConnectionOptions,
+    ConsumerOptions,
+    IdempotentOptions,
+    ProducerOptions,
+)
 from penstock.client.producer import Producer
 from penstock.client.unique import new_unique_ids, unique_ids
 from penstock.errors import (
@@ -19,12 +34,18 @@ from penstock.errors import (
     ConnectionLost,
     MessageSettled,
     ProducerFull,
+    ProducerStopped,
+    PublishFenced,
+    PublishGap,
+    PublishRefused,
     PublishTimeout,
+    PublishUncertain,
     ServerRefused,
 )
 
 __all__ = [
     "BlockingConsumer",
+    "BlockingIdempotentProducer",
     "BlockingMessage",
     "BlockingProducer",
     "ClientClosed",
@@ -35,12 +56,21 @@ __all__ = [
     "Consumer",
     "ConsumerOptions",
     "Counts",
+    "EpochFile",
+    "IdempotentOptions",
+    "IdempotentProducer",
     "Message",
     "MessageSettled",
     "Producer",
     "ProducerFull",
     "ProducerOptions",
+    "ProducerStopped",
+    "PublishCounts",
+    "PublishFenced",
+    "PublishGap",
+    "PublishRefused",
     "PublishTimeout",
+    "PublishUncertain",
     "Requeue",
     "ServerRefused",
     "new_unique_ids",

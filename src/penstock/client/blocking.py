@@ -27,8 +27,10 @@ from typing import Any, Self, TypeVar
 import uvloop
 
 from penstock.client.consumer import Consumer, Counts
+from penstock.client.idempotent import IdempotentProducer
 from penstock.client.message import Message
-from penstock.client.options import ConsumerOptions, ProducerOptions
+from penstock.client.numbering import Epochs
+from penstock.client.options import ConsumerOptions, IdempotentOptions, ProducerOptions
 from penstock.client.producer import Producer
 from penstock.errors import ClientClosed, MessageSettled
 
@@ -69,18 +71,11 @@ class _LoopThread:
         self.loop.close()
 
 
-class BlockingProducer:
-    """Arguments and errors as `Producer` has them."""
+class _BlockingPublishing:
+    """What the blocking producers have in common."""
 
-    def __init__(
-        self,
-        addresses: str | Sequence[str] = (),
-        *,
-        lookupds: str | Sequence[str] = (),
-        options: ProducerOptions | None = None,
-        **changes: Any,
-    ) -> None:
-        self._producer = Producer(addresses, lookupds=lookupds, options=options, **changes)
+    def __init__(self, producer: Producer | IdempotentProducer) -> None:
+        self._producer = producer
         self._thread: _LoopThread | None = None
 
     def __enter__(self) -> Self:
@@ -133,6 +128,44 @@ class BlockingProducer:
         if self._thread is None:
             raise ClientClosed("producer")
         return self._thread
+
+
+class BlockingProducer(_BlockingPublishing):
+    """Arguments and errors as `Producer` has them."""
+
+    def __init__(
+        self,
+        addresses: str | Sequence[str] = (),
+        *,
+        lookupds: str | Sequence[str] = (),
+        options: ProducerOptions | None = None,
+        **changes: Any,
+    ) -> None:
+        super().__init__(Producer(addresses, lookupds=lookupds, options=options, **changes))
+
+
+class BlockingIdempotentProducer(_BlockingPublishing):
+    """Arguments and errors as `IdempotentProducer` has them."""
+
+    def __init__(
+        self,
+        addresses: str | Sequence[str] = (),
+        *,
+        lookupds: str | Sequence[str] = (),
+        producer_id: int | None = None,
+        producer_epoch: int | Epochs = 0,
+        options: IdempotentOptions | None = None,
+        **changes: Any,
+    ) -> None:
+        producer = IdempotentProducer(
+            addresses,
+            lookupds=lookupds,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            options=options,
+            **changes,
+        )
+        super().__init__(producer)
 
 
 class BlockingMessage:

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from penstock import limits
-from penstock.client.options import ConnectionOptions
+from penstock.client.options import LookupOptions
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
 
@@ -32,22 +32,23 @@ class Found:
         return not self.failures
 
 
-def addresses_in(document: Any) -> frozenset[str]:
-    """The TCP addresses of the producers in an answer to /lookup or /nodes; what makes no sense in
-    it is left out."""
+def addresses_in(document: Any, port_key: str = "tcp_port") -> frozenset[str]:
+    """The TCP addresses of the producers in an answer to /lookup or /nodes, or with "http_port"
+    the HTTP ones; what makes no sense in it is left out."""
     if isinstance(document, Mapping) and isinstance(document.get("data"), Mapping):
         document = document["data"]
     producers = document.get("producers") if isinstance(document, Mapping) else None
     if not isinstance(producers, list):
         return frozenset()
-    return frozenset(found for entry in producers if (found := _address(entry)) is not None)
+    found = (_address(entry, port_key) for entry in producers)
+    return frozenset(address for address in found if address is not None)
 
 
-def _address(entry: Any) -> str | None:
+def _address(entry: Any, port_key: str) -> str | None:
     if not isinstance(entry, Mapping):
         return None
     host = entry.get("broadcast_address") or entry.get("address")
-    port = entry.get("tcp_port")
+    port = entry.get(port_key)
     if not isinstance(host, str) or not host or "/" in host:
         return None
     if type(port) is not int or not 0 < port < 65536:
@@ -62,9 +63,12 @@ def base_url(lookupd: str) -> str:
 class Discovery:
     """Asks the lookupds, each `host:port` of its HTTP side or a URL."""
 
-    def __init__(self, lookupds: list[str], options: ConnectionOptions) -> None:
+    def __init__(
+        self, lookupds: list[str], options: LookupOptions, port_key: str = "tcp_port"
+    ) -> None:
         self._bases = [base_url(lookupd) for lookupd in dict.fromkeys(lookupds)]
         self._options = options
+        self._port_key = port_key
         self._fetcher = Fetcher(
             connect_timeout_ns=round(options.lookup_timeout_s * limits.SECOND),
             request_timeout_ns=round(options.lookup_timeout_s * limits.SECOND),
@@ -98,7 +102,8 @@ class Discovery:
 
     async def _one(self, url: str) -> frozenset[str] | FetchFailed:
         try:
-            return addresses_in(await self._fetcher.get_json(url, self._options.lookup_headers))
+            document = await self._fetcher.get_json(url, self._options.lookup_headers)
+            return addresses_in(document, self._port_key)
         except FetchFailed as failure:
             unknown = failure.status == 404 or "TOPIC_NOT_FOUND" in failure.reason
             return frozenset() if unknown else failure

@@ -16,7 +16,18 @@ from penstock.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ConnectionOptions:
+class LookupOptions:
+    """For asking nsqlookupds."""
+
+    lookup_interval_s: float = 60.0  # between two rounds over the lookupds
+    lookup_jitter: float = 0.3  # share of the interval that the first round may be late
+    lookup_timeout_s: float = 5.0
+    lookup_tls: ssl.SSLContext | None = None
+    lookup_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectionOptions(LookupOptions):
     """For every connection to an nsqd."""
 
     client_id: str = ""  # "": the host's short name
@@ -35,17 +46,32 @@ class ConnectionOptions:
     connect_required: bool = True  # entering fails when no given address can be reached
     reconnect_delay_s: float = 0.1  # after the first failure; doubles with each, with jitter
     reconnect_delay_max_s: float = 15.0
-    lookup_interval_s: float = 60.0  # between two rounds over the lookupds
-    lookup_jitter: float = 0.3  # share of the interval that the first round may be late
-    lookup_timeout_s: float = 5.0
-    lookup_tls: ssl.SSLContext | None = None
-    lookup_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProducerOptions(ConnectionOptions):
     publish_timeout_s: float = 30.0  # waiting for a connection and for the answer, together
     retry: bool = False  # what was unanswered when a connection ended is sent again (duplicates!)
+    pending_count_max: int = limits.CLIENT_PENDING_COUNT_MAX  # then publish_nowait refuses
+    pending_bytes_max: int = limits.CLIENT_PENDING_BYTES_MAX
+    stop_timeout_s: float = 10.0  # how long closing waits for answers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdempotentOptions(LookupOptions):
+    """Of an IdempotentProducer, which speaks HTTP."""
+
+    tls: ssl.SSLContext | bool | None = None  # True: the system's authorities
+    user_agent: str = f"penstock/{__version__}"
+    connect_timeout_s: float = 5.0
+    connect_required: bool = True  # entering fails when no nsqd can be reached
+    publish_timeout_s: float = 30.0  # all attempts and the pauses between them
+    request_timeout_s: float = 10.0  # one attempt
+    retry_delay_s: float = 0.1  # after the first failed attempt; doubles with each, with jitter
+    retry_delay_max_s: float = 3.0
+    batch_count_max: int = 1000  # messages that go out together, at most
+    batch_bytes_max: int = limits.MIB  # and their bytes
+    requests_max: int = 32  # at a time, over all topics; one topic has one
     pending_count_max: int = limits.CLIENT_PENDING_COUNT_MAX  # then publish_nowait refuses
     pending_bytes_max: int = limits.CLIENT_PENDING_BYTES_MAX
     stop_timeout_s: float = 10.0  # how long closing waits for answers
@@ -71,7 +97,7 @@ class ConsumerOptions(ConnectionOptions):
 
 DELAY_S_MAX = 366 * 86400  # nsqd has a bound of its own, which is far lower
 
-Options = TypeVar("Options", bound=ConnectionOptions)
+Options = TypeVar("Options", bound=LookupOptions)
 
 # Field, least, most: what nsqd would refuse, or what makes no sense.
 _RANGES: tuple[tuple[str, float, float], ...] = (
@@ -84,6 +110,12 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("lookup_jitter", 0, 1),
     ("lookup_timeout_s", 0.001, 3600),
     ("publish_timeout_s", 0.001, 86400),
+    ("request_timeout_s", 0.001, 3600),
+    ("retry_delay_s", 0.001, 3600),
+    ("retry_delay_max_s", 0.001, 3600),
+    ("batch_count_max", 1, 1_000_000),
+    ("batch_bytes_max", 1, 1 << 30),
+    ("requests_max", 1, 100_000),
     ("pending_count_max", 1, 1 << 40),
     ("pending_bytes_max", 1, 1 << 50),
     ("max_in_flight", 1, 1_000_000),
@@ -112,12 +144,17 @@ def settle_options(options: Options, changes: Mapping[str, Any]) -> Options:
     for name, least, most in _RANGES:
         if name in known and not least <= getattr(settled, name) <= most:
             raise ConfigError(name, getattr(settled, name), f"must be from {least} to {most}")
-    if not isinstance(settled.auth_secret, str):
-        kind = type(settled.auth_secret).__name__
-        raise ConfigError("auth_secret", f"a {kind}", "must be a str")
-    if settled.snappy and settled.deflate:
-        raise ConfigError("snappy", True, "nsqd refuses snappy and deflate together")
+    if isinstance(settled, ConnectionOptions):
+        _check_connection(settled)
     return settled
+
+
+def _check_connection(options: ConnectionOptions) -> None:
+    if not isinstance(options.auth_secret, str):
+        kind = type(options.auth_secret).__name__
+        raise ConfigError("auth_secret", f"a {kind}", "must be a str")
+    if options.snappy and options.deflate:
+        raise ConfigError("snappy", True, "nsqd refuses snappy and deflate together")
 
 
 def check_delay(delay_s: float) -> int:

@@ -32,6 +32,7 @@ from penstock.client.backoff import Delays
 from penstock.client.discovery import Discovery
 from penstock.client.framing import FrameReader
 from penstock.client.link import Link, connect, log_death
+from penstock.client.many import publish_many
 from penstock.client.options import ProducerOptions, address_list, check_delay, settle_options
 from penstock.errors import (
     ClientClosed,
@@ -182,21 +183,7 @@ class Producer:
     async def pub_many(self, topic: str, bodies: Iterable[bytes], *, window: int = 500) -> int:
         """Publish each of `bodies`, with at most about `window` unanswered. How many there were.
         The first error ends it; what was sent before it may be stored."""
-        waiting: deque[asyncio.Future[None]] = deque()
-        count = 0
-        try:
-            for body in bodies:
-                waiting.append(self.pub(topic, body))
-                count += 1
-                if len(waiting) >= window:
-                    await _half(waiting)
-            while waiting:
-                await _half(waiting)
-        finally:
-            for future in waiting:
-                if not future.cancel() and not future.cancelled():
-                    future.exception()  # it is known: the first one was raised
-        return count
+        return await publish_many((self.pub(topic, body) for body in bodies), window)
 
     # --- from here on: how ---
 
@@ -396,13 +383,6 @@ def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
         future.set_result(None)
     else:
         future.set_exception(error)
-
-
-async def _half(waiting: deque[asyncio.Future[None]]) -> None:
-    """Wait for the older half, so that the other half keeps nsqd busy meanwhile."""
-    for _ in range(len(waiting) // 2 + 1):
-        await waiting[0]
-        waiting.popleft()
 
 
 def _unexpected(timestamp_ns: int, attempts: int, id: bytes, body: bytes) -> None:

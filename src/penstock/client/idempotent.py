@@ -1,0 +1,201 @@
+"""Publishing without duplicates.
+
+    async with IdempotentProducer("127.0.0.1:4151") as producer:
+        await producer.pub("orders", b"one")
+        await producer.pub_many("orders", bodies)
+
+As `Producer`, but over HTTP, to Penstock's nsqd only: each request carries the producer's id, its
+epoch and the number of its first message, and nsqd stores what it has already stored not again. So
+a request whose answer was lost is sent again until it is answered (`publish_timeout_s`), and stands
+in the log once, in the order of the calls, over broken connections and killed daemons.
+
+A future that is done: stored, once. One that raises:
+
+- PublishRefused (with PublishFenced and PublishGap), PublishTimeout, ClientClosed, ProducerStopped,
+  ProducerFull, ConfigError, NameInvalid: not stored.
+- PublishUncertain: it was sent, and time or producer ended before anybody could say.
+
+What nsqd knows of a producer it knows for one topic, on that node: the topic's publishes stay with
+one nsqd, and go on to another only when nothing is in doubt (`lane` says how, `numbering` who we
+are to nsqd).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.client import framing
+from penstock.client.lane import Counts, Lane, Publish
+from penstock.client.many import publish_many
+from penstock.client.nodes import Nodes
+from penstock.client.numbering import Epochs, Numbering
+from penstock.client.options import IdempotentOptions, check_delay, settle_options
+from penstock.errors import ClientClosed, ConfigError, ConnectFailed, ProducerFull
+
+
+class IdempotentProducer:
+    """`addresses`: HTTP sides of nsqds, `host:port` or URLs; the first that answers is used.
+    `lookupds`: HTTP addresses of nsqlookupds whose /nodes are used besides. `producer_id` and
+    `producer_epoch`: for fencing out a former life; see `numbering`. `changes`: fields of
+    IdempotentOptions."""
+
+    def __init__(
+        self,
+        addresses: str | Sequence[str] = (),
+        *,
+        lookupds: str | Sequence[str] = (),
+        producer_id: int | None = None,
+        producer_epoch: int | Epochs = 0,
+        options: IdempotentOptions | None = None,
+        **changes: Any,
+    ) -> None:
+        self.options = settle_options(options or IdempotentOptions(), changes)
+        self.counts = Counts()
+        self._numbering = Numbering(producer_id, producer_epoch)
+        self._nodes = Nodes(addresses, lookupds, self.options)
+        self._lanes: dict[str, Lane] = {}
+        self._pending_count = 0
+        self._pending_bytes = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._closed = False
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Look for an nsqd; also done by `async with`. Raises ConnectFailed when there is none and
+        `connect_required` is set, and what `producer_epoch` raises."""
+        if self._loop is not None or self._closed:
+            raise ClientClosed("producer")
+        try:
+            self._numbering.begin()
+            if self.options.connect_required:
+                await self._find_one()
+        except BaseException:
+            self._closed = True
+            await self._nodes.close()
+            raise
+        self._loop = asyncio.get_running_loop()
+
+    async def _find_one(self) -> None:
+        for address in await self._nodes.candidates(anew=False):
+            try:
+                await self._nodes.check(address)
+                return
+            except ConnectFailed:
+                continue
+        if self._nodes.last_failure is not None:
+            raise self._nodes.last_failure
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Wait for answers, at most `timeout_s` (`stop_timeout_s`). What is in doubt then raises
+        PublishUncertain, the rest ClientClosed."""
+        if self._closed:
+            return
+        self._closed = True
+        if timeout_s is None:
+            timeout_s = self.options.stop_timeout_s
+        if timeout_s > 0 and self._pending_count and self._loop is not None:
+            self._drained = self._loop.create_future()
+            await asyncio.wait([self._drained], timeout=timeout_s)
+        for lane in self._lanes.values():
+            lane.cancel()
+        for lane in self._lanes.values():
+            await lane.end()
+        await self._nodes.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def producer_id(self) -> int:
+        return self._numbering.producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        """The newest one; some topics may still be in an older one."""
+        return self._numbering.epoch
+
+    @property
+    def pending_count(self) -> int:
+        return self._pending_count
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._pending_bytes
+
+    # --- publishing ---
+
+    def pub(self, topic: str, body: bytes) -> asyncio.Future[None]:
+        """Publish. The future is done when nsqd has it safe."""
+        if not body:
+            raise ConfigError("body", body, "a message has at least one byte")
+        return self._add(topic, [body])
+
+    def mpub(self, topic: str, bodies: Sequence[bytes]) -> asyncio.Future[None]:
+        """Publish all `bodies` or, when one is refused, none of them."""
+        if not bodies or not all(bodies):
+            raise ConfigError("bodies", len(bodies), "at least one, each of at least one byte")
+        return self._add(topic, list(bodies))
+
+    def dpub(self, topic: str, body: bytes, delay_s: float) -> asyncio.Future[None]:
+        """Publish a message that consumers get after `delay_s`."""
+        if not body:
+            raise ConfigError("body", body, "a message has at least one byte")
+        return self._add(topic, [body], check_delay(delay_s))
+
+    def publish_nowait(self, topic: str, body: bytes) -> asyncio.Future[None]:
+        """`pub` for callers that do not wait: raises ProducerFull instead of holding more than
+        `pending_count_max` publishes or `pending_bytes_max` bytes."""
+        options = self.options
+        if self._pending_count >= options.pending_count_max or (
+            self._pending_bytes + len(body) > options.pending_bytes_max
+        ):
+            raise ProducerFull(self._pending_count, self._pending_bytes)
+        return self.pub(topic, body)
+
+    async def pub_many(self, topic: str, bodies: Iterable[bytes], *, window: int = 500) -> int:
+        """Publish each of `bodies`, with at most about `window` unanswered. How many there were.
+        The first error ends it; what was sent before it may be stored."""
+        return await publish_many((self.pub(topic, body) for body in bodies), window)
+
+    # --- from here on: how ---
+
+    def _add(self, topic: str, bodies: list[bytes], defer_ms: int = 0) -> asyncio.Future[None]:
+        loop = self._loop
+        if self._closed or loop is None:
+            raise ClientClosed("producer")
+        lane = self._lanes.get(topic)
+        if lane is None:
+            lane = self._new_lane(topic)
+        done: asyncio.Future[None] = loop.create_future()
+        deadline_s = loop.time() + self.options.publish_timeout_s
+        publish = Publish(done, bodies, deadline_s, defer_ms)
+        self._pending_count += 1
+        self._pending_bytes += publish.bytes
+        lane.add(publish)
+        return done
+
+    def _new_lane(self, topic: str) -> Lane:
+        framing.check_name("topic", topic)
+        lane = Lane(topic, self._nodes, self._numbering, self.options, self.counts, self._on_end)
+        self._lanes[topic] = lane
+        return lane
+
+    def _on_end(self, publish: Publish) -> None:
+        self._pending_count -= 1
+        self._pending_bytes -= publish.bytes
+        if not self._pending_count and self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)

@@ -1,0 +1,344 @@
+"""Idempotent publishing to one topic: what waits, what is on its way, and what became of it.
+
+One request at a time is unanswered. What is published meanwhile waits, and goes out together as the
+next one: so a slow disk makes larger batches, not a longer row of requests, and nothing overtakes
+anything. A request is sent again, with the same messages and numbers, until its fate is known or
+the last of its publishes has timed out.
+
+    no attempt yet ──not taken──▶ again, at any nsqd
+          │ sent
+          ▼
+       in doubt ──────no answer──▶ again, at the same nsqd: only it knows these numbers
+          │ answer                        │ timed out
+          ▼                               ▼
+    stored or refused             PublishUncertain, and fresh numbers for what comes next
+
+In doubt is what was sent and may have been taken. While the head of the topic is in doubt nothing
+behind it goes out, not even to another nsqd: that is what keeps the order. When nothing is in doubt
+another nsqd may take over at any time; it has numbers of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+
+from penstock.client.backoff import Delays
+from penstock.client.link import log_death
+from penstock.client.nodes import Nodes, shown
+from penstock.client.numbering import Numbering, Place
+from penstock.client.options import IdempotentOptions
+from penstock.client.verdicts import Fate, Verdict, judge
+from penstock.errors import (
+    ClientClosed,
+    ConnectFailed,
+    FetchFailed,
+    PenstockError,
+    ProducerStopped,
+    PublishFenced,
+    PublishGap,
+    PublishRefused,
+    PublishTimeout,
+    PublishUncertain,
+)
+from penstock.wire.frames import encode_bodies
+
+
+class Counts:
+    """What has happened so far."""
+
+    def __init__(self) -> None:
+        self.stored = 0  # messages
+        self.repeated = 0  # requests of which nsqd said that it had them already
+        self.retried = 0  # requests that were sent again
+
+
+class Publish:
+    __slots__ = ("alone", "bodies", "bytes", "deadline_s", "defer_ms", "done")
+
+    def __init__(
+        self,
+        done: asyncio.Future[None],
+        bodies: list[bytes],
+        deadline_s: float,
+        defer_ms: int,
+    ) -> None:
+        self.done = done
+        self.bodies = bodies
+        self.bytes = sum(map(len, bodies))
+        self.deadline_s = deadline_s
+        self.defer_ms = defer_ms
+        self.alone = defer_ms > 0  # goes out in a request of its own
+
+
+class Lane:
+    """`on_end` hears of each publish once, when nothing more is done about it."""
+
+    def __init__(
+        self,
+        topic: str,
+        nodes: Nodes,
+        numbering: Numbering,
+        options: IdempotentOptions,
+        counts: Counts,
+        on_end: Callable[[Publish], None],
+    ) -> None:
+        self._topic = topic
+        self._nodes = nodes
+        self._numbering = numbering
+        self._options = options
+        self._counts = counts
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[Publish] = deque()
+        self._batch: list[Publish] = []
+        self._places: dict[str, Place] = {}
+        self._place: Place | None = None  # where the last attempt was made
+        self._doubt = ""  # why the batch may be stored; empty: it is not
+        self._fenced: PublishFenced | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def add(self, publish: Publish) -> None:
+        self._queue.append(publish)
+        if self.task is None:
+            self.task = self._loop.create_task(self._run(), name=f"penstock {self._topic}")
+            self.task.add_done_callback(log_death)
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_at(publish.deadline_s, self._sweep)
+
+    def cancel(self) -> None:
+        """Send nothing more. All lanes, before the first `end`: room that one gives up is not for
+        another."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def end(self) -> None:
+        """After `cancel`: what is in doubt raises PublishUncertain, the rest ClientClosed."""
+        if self.task is not None:
+            await asyncio.wait([self.task])
+        reason = "the producer was closed before there was an answer"
+        self._fail_batch(self._uncertain(reason) if self._doubt else ClientClosed("producer"))
+        while self._queue:
+            self._end(self._queue.popleft(), ClientClosed("producer"))
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    # --- one batch after the other ---
+
+    async def _run(self) -> None:
+        try:
+            while self._take_batch():
+                await self._settle()
+        finally:
+            self.task = None
+
+    def _take_batch(self) -> bool:
+        """The next publishes that can go out together."""
+        options, queue, batch = self._options, self._queue, self._batch
+        count = size = 0
+        while queue:
+            publish = queue[0]
+            if publish.done.done():  # timed out or cancelled before it was sent
+                self._end(queue.popleft(), None)
+                continue
+            count += len(publish.bodies)
+            size += publish.bytes
+            if batch and (
+                publish.alone or count > options.batch_count_max or size > options.batch_bytes_max
+            ):
+                break
+            batch.append(queue.popleft())
+            if publish.alone:
+                break
+        return bool(batch)
+
+    async def _settle(self) -> None:
+        """Try until the fate of the batch is known, or its time is over."""
+        options = self._options
+        delays = Delays(options.retry_delay_s, options.retry_delay_max_s, random.random)
+        anew = False
+        try:
+            async with asyncio.timeout_at(self._batch[-1].deadline_s):
+                while self._batch:
+                    await self._try(anew)
+                    if self._batch:
+                        anew = True
+                        await asyncio.sleep(delays.next_s())
+        except TimeoutError:
+            self._give_up()
+
+    async def _try(self, anew: bool) -> None:
+        """One round over the nsqds; over one, when that one may have it."""
+        if self._doubt and self._place is not None:
+            await self._attempt(self._place.address)
+            return
+        current = [self._place.address] if self._place is not None else []
+        others = await self._nodes.candidates(anew)
+        for address in dict.fromkeys([*current, *others]):
+            if not self._batch or self._doubt:
+                return
+            await self._attempt(address)
+
+    def _drop_done(self) -> None:
+        """Nobody waits any more for these, and nobody has seen them."""
+        for publish in self._batch:
+            if publish.done.done():
+                self._on_end(publish)
+        self._batch = [publish for publish in self._batch if not publish.done.done()]
+
+    async def _attempt(self, address: str) -> None:
+        if self._fenced is not None:
+            self._fail_batch(self._fenced)
+            return
+        async with self._nodes.room:
+            try:
+                await self._nodes.check(address)
+            except ConnectFailed:
+                return  # remembered there
+            if not self._doubt:
+                self._drop_done()
+            if self._batch:
+                await self._send(self._place_at(address))
+
+    def _place_at(self, address: str) -> Place:
+        place = self._places.get(address)
+        if place is None:
+            place = self._places[address] = Place(self._topic, address, self._numbering)
+        if not self._doubt:
+            place.prepare(self._message_count, self._loop.time())
+        self._place = place
+        return place
+
+    @property
+    def _message_count(self) -> int:
+        return sum(len(publish.bodies) for publish in self._batch)
+
+    async def _send(self, place: Place) -> None:
+        if place.stopped is not None:
+            self._fail_batch(ProducerStopped(self._topic, place.stopped.reason))
+            return
+        verb, body = self._encode()
+        self._counts.retried += bool(self._doubt)
+        before, self._doubt = self._doubt, self._doubt or "there was no answer in time"
+        try:
+            query = f"{verb}&{place.query}"
+            answer = await self._nodes.publish(place.address, self._topic, query, body)
+        except FetchFailed as failure:
+            self._doubt = (before or failure.reason) if failure.sent else before
+            return
+        verdict = judge(shown(place.address), place.sequence, answer)
+        self._apply(place, verdict, before)
+
+    def _encode(self) -> tuple[str, bytes]:
+        """The path with its options, and the body."""
+        bodies = [body for publish in self._batch for body in publish.bodies]
+        defer_ms = self._batch[0].defer_ms
+        defer = f"&defer={defer_ms}" if defer_ms else ""
+        if len(bodies) == 1:
+            return f"pub?{defer}", bodies[0]
+        return f"mpub?binary=true{defer}", encode_bodies(bodies)
+
+    # --- what became of it ---
+
+    def _apply(self, place: Place, verdict: Verdict, before: str) -> None:
+        """`before`: why an earlier request may have been taken; empty: none was."""
+        fate = verdict.fate
+        if fate is Fate.REPEATED and not before:
+            explained = "another producer has published with the same id and epoch"
+            error = PublishRefused(shown(place.address), 200, "REPEATED", explained)
+            self._refused(place, error, before)
+        elif fate in (Fate.STORED, Fate.REPEATED):
+            self._stored(place, fate)
+        elif fate is Fate.NOT_TAKEN:
+            self._doubt = before
+            self._nodes.last_failure = ConnectFailed(shown(place.address), verdict.reason)
+        elif fate is Fate.UNKNOWN:
+            self._doubt = before or verdict.reason
+        elif verdict.error is not None:
+            self._refused(place, verdict.error, before)
+
+    def _stored(self, place: Place, fate: Fate) -> None:
+        count = self._message_count
+        place.stored(count)
+        self._counts.stored += count
+        self._counts.repeated += fate is Fate.REPEATED
+        self._doubt = ""
+        batch, self._batch = self._batch, []
+        for publish in batch:
+            self._end(publish, None)
+
+    def _refused(self, place: Place, error: PublishRefused, before: str) -> None:
+        if isinstance(error, PublishFenced):
+            self._fenced = error
+        lost = isinstance(error, PublishGap) and error.expected <= error.sequence
+        if before and not lost:
+            uncertain = self._uncertain(f"{before}; then {error}")
+            uncertain.__cause__ = error
+            self._fail_batch(uncertain)
+            if self._fenced is None:  # a newer life must not be fenced out by this one
+                place.spoil("a publish is in doubt")
+            return
+        self._doubt = ""
+        if error.status == 413 and len(self._batch) > 1:
+            self._split()
+            return
+        self._fail_batch(error)
+        if error.status in (200, 409) and not isinstance(error, PublishFenced):
+            place.spoil("its numbers do not fit what is stored")
+
+    def _split(self) -> None:
+        """Too large together: one by one, so that only the one that is too large is refused."""
+        for publish in self._batch:
+            publish.alone = True
+        self._queue.extendleft(reversed(self._batch))
+        self._batch = []
+
+    def _give_up(self) -> None:
+        if self._doubt:
+            self._fail_batch(self._uncertain(self._doubt))
+            if self._place is not None:
+                self._place.spoil("a publish is in doubt")
+            self._doubt = ""
+        else:
+            self._fail_batch(self._not_sent())
+
+    # --- ends ---
+
+    def _uncertain(self, reason: str) -> PublishUncertain:
+        address = shown(self._place.address) if self._place is not None else ""
+        return PublishUncertain(self._topic, address, reason)
+
+    def _not_sent(self) -> PublishTimeout:
+        error = PublishTimeout(self._options.publish_timeout_s, sent=False)
+        error.__cause__ = self._nodes.last_failure
+        return error
+
+    def _fail_batch(self, error: PenstockError) -> None:
+        self._doubt = ""
+        batch, self._batch = self._batch, []
+        for publish in batch:
+            self._end(publish, error)
+
+    def _end(self, publish: Publish, error: PenstockError | None) -> None:
+        if not publish.done.done():
+            if error is None:
+                publish.done.set_result(None)
+            else:
+                publish.done.set_exception(error)
+        self._on_end(publish)
+
+    def _sweep(self) -> None:
+        """Time out what is overdue, also while others of its batch still have time."""
+        self._sweeper = None
+        now_s = self._loop.time()
+        for publishes, doubt in ((self._batch, self._doubt), (self._queue, "")):
+            for publish in publishes:
+                if publish.deadline_s > now_s:
+                    self._sweeper = self._loop.call_at(publish.deadline_s, self._sweep)
+                    return
+                if not publish.done.done():
+                    error = self._uncertain(doubt) if doubt else self._not_sent()
+                    publish.done.set_exception(error)

@@ -1,0 +1,60 @@
+"""What nsqd's HTTP answer to an idempotent publish says about the messages."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Any, NamedTuple
+
+from penstock.errors import PublishFenced, PublishGap, PublishRefused
+from penstock.net.fetch import Fetched
+
+
+class Fate(Enum):
+    STORED = "stored"  # by this request
+    REPEATED = "repeated"  # by an earlier one with these numbers
+    NOT_TAKEN = "not taken"  # not by this request: try again later
+    UNKNOWN = "unknown"  # try again: the same numbers make it safe
+    REFUSED = "refused"  # not by this request, and it is no use to try again
+
+
+class Verdict(NamedTuple):
+    fate: Fate
+    reason: str = ""
+    error: PublishRefused | None = None
+
+
+def judge(address: str, sequence: int, answer: Fetched) -> Verdict:
+    status = answer.status
+    if status == 200:
+        if answer.body != b"OK":
+            return Verdict(Fate.UNKNOWN, "the answer is not nsqd's")
+        repeated = answer.headers.get("x-penstock-repeated") == "true"
+        return Verdict(Fate.REPEATED if repeated else Fate.STORED)
+    document = _document(answer.body)
+    code = str(document.get("message", ""))[:200]
+    reason = f"got response {status} {code}".rstrip()
+    if status == 429 or document.get("taken") is False:
+        return Verdict(Fate.NOT_TAKEN, reason)
+    if status == 409:
+        return Verdict(Fate.REFUSED, reason, _conflict(address, sequence, code, document))
+    if 400 <= status < 500 and status != 408:
+        return Verdict(Fate.REFUSED, reason, PublishRefused(address, status, code))
+    return Verdict(Fate.UNKNOWN, reason)
+
+
+def _conflict(address: str, sequence: int, code: str, document: dict[str, Any]) -> PublishRefused:
+    epoch, expected = document.get("epoch"), document.get("expected")
+    if code == "PRODUCER_FENCED" and type(epoch) is int:
+        return PublishFenced(address, epoch)
+    if code == "SEQUENCE_GAP" and type(expected) is int:
+        return PublishGap(address, expected, sequence)
+    return PublishRefused(address, 409, code)
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

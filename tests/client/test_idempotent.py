@@ -1,0 +1,377 @@
+"""An idempotent producer whose nsqds refuse, fall silent and cut connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from penstock.client import (
+    ClientClosed,
+    ConnectFailed,
+    IdempotentProducer,
+    ProducerFull,
+    ProducerStopped,
+    PublishFenced,
+    PublishGap,
+    PublishRefused,
+    PublishTimeout,
+    PublishUncertain,
+)
+from penstock.errors import ConfigError, NameInvalid
+from penstock.wire.frames import encode_bodies
+
+from .fake_lookupd import FakeLookupd
+from .fake_web import CUT, DRAINING, FAILED, OK, REPEATED, SILENCE, Asked, FakeWeb, Reply
+
+FAST: dict[str, Any] = {"retry_delay_s": 0.001, "retry_delay_max_s": 0.01}
+GAP = Reply(409, b'{"message":"SEQUENCE_GAP","expected":0}')
+FENCED = Reply(409, b'{"message":"PRODUCER_FENCED","epoch":9}')
+TOO_BIG = Reply(413, b'{"message":"BODY_TOO_BIG"}')
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(20):
+            await story
+
+    asyncio.run(bounded())
+
+
+def test_what_is_called_together_goes_out_together_and_in_order() -> None:
+    async def story() -> None:
+        async with FakeWeb() as web, IdempotentProducer(web.address, batch_count_max=3) as producer:
+            one = [producer.pub("t", b"%d" % n) for n in range(4)]
+            two = producer.dpub("t", b"later", 2)
+            other = producer.pub("u", b"of another topic")
+            await asyncio.gather(*one, two, other)
+            await producer.pub("t", b"last")
+            mine = [asked for asked in web.publishes if asked.parameters["topic"] == "t"]
+            assert [asked.path for asked in mine] == ["/mpub", "/pub", "/pub", "/pub"]
+            assert [asked.stamp for asked in mine] == [(0, 0), (0, 3), (0, 4), (0, 5)]
+            assert mine[0].body == encode_bodies([b"0", b"1", b"2"])
+            assert mine[0].parameters["binary"] == "true"
+            assert mine[2].parameters["defer"] == "2000"
+            assert {asked.parameters["producer_id"] for asked in web.publishes} == {
+                str(producer.producer_id)
+            }
+            assert producer.counts.stored == 7
+
+    run(story())
+
+
+@pytest.mark.parametrize("lost", [CUT, FAILED, Reply(500, b"?"), Reply(200, b"a portal's page")])
+def test_a_retry_has_the_same_numbers_and_messages(lost: Reply) -> None:
+    async def story() -> None:
+        async with FakeWeb.scripted(OK, lost, lost, REPEATED) as web:
+            async with IdempotentProducer(web.address, **FAST) as producer:
+                await producer.pub("t", b"0")
+                first = producer.pub("t", b"1")
+                while len(web.publishes) < 2:
+                    await asyncio.sleep(0.001)
+                await asyncio.gather(first, producer.pub("t", b"2"))
+            assert web.stamps == [(0, 0), (0, 1), (0, 1), (0, 1), (0, 2)]
+            assert [asked.body for asked in web.publishes] == [b"0", b"1", b"1", b"1", b"2"]
+            assert (producer.counts.repeated, producer.counts.retried) == (1, 2)
+
+    run(story())
+
+
+def test_requests_at_a_time_are_bounded() -> None:
+    async def story() -> None:
+        async with FakeWeb(lambda _: SILENCE) as web:
+            options = {"requests_max": 2, "stop_timeout_s": 0}
+            async with IdempotentProducer(web.address, **options) as producer:
+                futures = [producer.pub(f"t{n}", b"x") for n in range(5)]
+                while len(web.publishes) < 2:
+                    await asyncio.sleep(0.001)
+                await asyncio.sleep(0.05)
+            outcomes = await asyncio.gather(*futures, return_exceptions=True)
+            assert len(web.publishes) == 2
+            kinds = [type(outcome) for outcome in outcomes]
+            assert kinds == [PublishUncertain] * 2 + [ClientClosed] * 3
+
+    run(story())
+
+
+def test_silence_is_asked_again_and_ends_in_doubt() -> None:
+    async def story() -> None:
+        async with FakeWeb(lambda _: SILENCE) as web:
+            options = FAST | {"request_timeout_s": 0.05, "publish_timeout_s": 1.0}
+            async with IdempotentProducer(web.address, **options) as producer:
+                head = producer.pub("t", b"head")
+                while not web.publishes:
+                    await asyncio.sleep(0.001)
+                behind = producer.pub("t", b"behind")
+                with pytest.raises(PublishUncertain) as uncertain:
+                    await head
+                assert uncertain.value.topic == "t"
+                web.reply = lambda _: OK
+                await asyncio.wait([behind])
+                await producer.pub("t", b"next")
+                assert {asked.body for asked in web.publishes} >= {b"head", b"next"}
+                assert len(set(web.stamps)) == len({asked.body for asked in web.publishes})
+                assert web.stamps[0] == (0, 0)
+                assert web.stamps[-1][0] > 0  # fresh numbers
+
+    run(story())
+
+
+def test_who_waits_behind_a_doubt_was_not_sent() -> None:
+    async def story() -> None:
+        async with FakeWeb(lambda _: SILENCE) as web:
+            async with IdempotentProducer(
+                web.address, publish_timeout_s=0.3, stop_timeout_s=0, **FAST
+            ) as producer:
+                head = producer.pub("t", b"head")
+                while not web.publishes:
+                    await asyncio.sleep(0.001)
+                behind = producer.pub("t", b"behind")
+                behind.cancel()
+                with pytest.raises(PublishUncertain):
+                    await head
+                last = producer.pub("t", b"last")
+                while len(web.publishes) < 2:
+                    await asyncio.sleep(0.001)
+                late = producer.pub("t", b"never sent")
+            with pytest.raises(PublishUncertain):
+                await last
+            with pytest.raises(ClientClosed):
+                await late
+            assert [asked.body for asked in web.publishes] == [b"head", b"last"]
+            assert producer.pending_count == producer.pending_bytes == 0
+
+    run(story())
+
+
+def test_an_epoch_that_was_given_stops_after_a_doubt() -> None:
+    async def story() -> None:
+        async with FakeWeb.scripted(CUT, Reply(400, b'{"message":"NO"}')) as web:
+            async with IdempotentProducer(web.address, producer_id=5, **FAST) as producer:
+                with pytest.raises(PublishUncertain) as raised:
+                    await producer.pub("t", b"1")
+                assert isinstance(raised.value.__cause__, PublishRefused)
+                with pytest.raises(ProducerStopped) as stopped:
+                    await producer.pub("t", b"2")
+                assert stopped.value.topic == "t"
+                await producer.pub("u", b"another topic is not hurt")
+            assert [asked.body for asked in web.publishes if asked.stamp == (0, 0)][:2] == [
+                b"1"
+            ] * 2
+            assert len(web.publishes) == 3
+
+    run(story())
+
+
+def test_refusals_are_no_end() -> None:
+    refusals = [Reply(400, b'{"message":"NO"}'), Reply(404, b"not JSON"), GAP, GAP, OK]
+
+    async def story() -> None:
+        async with FakeWeb.scripted(*refusals) as web:
+            async with IdempotentProducer(web.address, **FAST) as producer:
+                for status, code in ((400, "NO"), (404, "")):
+                    with pytest.raises(PublishRefused) as raised:
+                        await producer.pub("t", b"x")
+                    assert (raised.value.status, raised.value.code) == (status, code)
+                for _ in range(2):
+                    with pytest.raises(PublishGap):
+                        await producer.pub("t", b"x")
+                await producer.pub("t", b"x")
+            assert web.stamps == [(0, 0), (0, 0), (0, 0), (1, 0), (2, 0)]
+
+    run(story())
+
+
+def test_a_gap_behind_a_doubt_is_certain() -> None:
+    """nsqd's log ends before our numbers, so the publish in doubt is not there."""
+
+    async def story() -> None:
+        web = FakeWeb.scripted(OK, CUT, GAP)
+        async with web, IdempotentProducer(web.address, **FAST) as producer:
+            await producer.pub("t", b"1")
+            with pytest.raises(PublishGap) as raised:
+                await producer.pub("t", b"2")
+            assert (raised.value.expected, raised.value.sequence) == (0, 1)
+
+    run(story())
+
+
+@pytest.mark.parametrize("script", [[FENCED], [CUT, FENCED]])
+def test_who_is_fenced_out_says_no_more(script: list[Reply]) -> None:
+    epochs = iter([3])
+
+    async def story() -> None:
+        async with (
+            FakeWeb.scripted(*script) as web,
+            IdempotentProducer(
+                web.address, producer_id=5, producer_epoch=lambda: next(epochs), **FAST
+            ) as producer,
+        ):
+            with pytest.raises(PublishFenced if len(script) == 1 else PublishUncertain):
+                await producer.pub("t", b"1")
+            with pytest.raises(PublishFenced) as raised:
+                await producer.pub("t", b"2")
+            assert raised.value.epoch == 9
+            assert web.stamps == [(3, 0)] * len(script)
+
+    run(story())
+
+
+def test_too_large_together_is_tried_one_by_one() -> None:
+    def reply(asked: Asked) -> Reply:
+        return TOO_BIG if asked.path == "/mpub" or asked.body == b"big" else OK
+
+    async def story() -> None:
+        async with FakeWeb(reply) as web, IdempotentProducer(web.address, **FAST) as producer:
+            futures = [producer.pub("t", body) for body in (b"a", b"big", b"b")]
+            outcomes = await asyncio.gather(*futures, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [
+                type(None), PublishRefused, type(None)
+            ]  # fmt: skip
+            assert web.stamps == [(0, 0), (0, 0), (0, 1), (0, 1)]
+
+    run(story())
+
+
+# --- several nsqds ---
+
+
+def test_it_moves_on_only_when_nothing_is_in_doubt() -> None:
+    async def story() -> None:
+        first, second = FakeWeb.scripted(OK, CUT, CUT, OK, DRAINING), FakeWeb()
+        async with first, second:
+            addresses = [first.address, f"http://{second.address}/"]
+            async with IdempotentProducer(addresses, **FAST) as producer:
+                for body in (b"0", b"in doubt", b"moves", b"stays"):
+                    await producer.pub("t", body)
+            assert [asked.body for asked in first.publishes] == [
+                b"0", b"in doubt", b"in doubt", b"in doubt", b"moves"
+            ]  # fmt: skip
+            assert [asked.body for asked in second.publishes] == [b"moves", b"stays"]
+            assert second.stamps == [(0, 0), (0, 1)]
+
+    run(story())
+
+
+def test_a_doubt_that_another_refusal_follows_stays_one() -> None:
+    async def story() -> None:
+        first, second = FakeWeb(lambda _: CUT), FakeWeb()
+        async with first, second:
+            options = FAST | {"publish_timeout_s": 0.3}
+            addresses = [first.address, second.address]
+            async with IdempotentProducer(addresses, **options) as producer:
+                task = producer.pub("t", b"in doubt")
+                while len(first.publishes) < 2:
+                    await asyncio.sleep(0.001)
+                first.reply = lambda _: DRAINING
+                with pytest.raises(PublishUncertain):
+                    await task
+                await producer.pub("t", b"next")
+            assert [asked.body for asked in second.publishes] == [b"next"]
+
+    run(story())
+
+
+def test_only_penstock_is_published_to() -> None:
+    async def story() -> None:
+        other = FakeWeb(known=Reply(404, b'{"message":"NOT_FOUND"}'))
+        async with other, FakeWeb() as ours:
+            with pytest.raises(ConnectFailed, match="not Penstock"):
+                await IdempotentProducer(other.address).start()
+            async with IdempotentProducer([other.address, ours.address], **FAST) as producer:
+                await producer.pub("t", b"x")
+            assert (len(other.publishes), len(ours.publishes)) == (0, 1)
+
+    run(story())
+
+
+def test_it_is_asked_again_whether_it_is_penstock_after_it_was_away() -> None:
+    """Somebody may have put another nsqd in its place, which would store a retry twice."""
+
+    async def story() -> None:
+        async with FakeWeb.scripted(OK, CUT) as web:
+            options = FAST | {"publish_timeout_s": 0.3}
+            async with IdempotentProducer(web.address, **options) as producer:
+                await producer.pub("t", b"1")
+                web.known = Reply(404, b"{}")
+                with pytest.raises(PublishUncertain):
+                    await producer.pub("t", b"2")
+            assert [asked.body for asked in web.publishes] == [b"1", b"2"]
+
+    run(story())
+
+
+def test_lookupds_name_the_http_side() -> None:
+    async def story() -> None:
+        async with FakeWeb() as web, FakeLookupd() as lookupd:
+            lookupd.nodes = [web.address]
+            with pytest.raises(ConnectFailed, match="no nsqd is known"):
+                await IdempotentProducer(lookupds=lookupd.address).start()  # a TCP side only
+            lookupd.port_key = "http_port"
+            async with IdempotentProducer(lookupds=lookupd.address, **FAST) as producer:
+                await producer.pub("t", b"x")
+            assert len(web.publishes) == 1
+
+    run(story())
+
+
+# --- what the caller got wrong ---
+
+
+def test_wrong_use_is_told_at_once() -> None:
+    for arguments in (
+        {"addresses": ""},
+        {"addresses": "a/b"},
+        {"addresses": "ftp://a:1"},
+        {"addresses": ()},
+        {"addresses": "a:1", "producer_epoch": 1},
+        {"addresses": "a:1", "producer_id": 0},
+        {"addresses": "a:1", "producer_id": 1, "producer_epoch": 65536},
+        {"addresses": "a:1", "snappy": True},
+    ):
+        with pytest.raises(ConfigError):
+            IdempotentProducer(**arguments)  # type: ignore[arg-type]
+
+    async def story() -> None:
+        async with FakeWeb(lambda _: SILENCE) as web:
+            options = {"pending_count_max": 1, "stop_timeout_s": 0}
+            producer = IdempotentProducer(web.address, **options)
+            with pytest.raises(ClientClosed):
+                producer.pub("t", b"x")
+            async with producer:
+                for wrong in (lambda: producer.pub("t", b""), lambda: producer.mpub("t", [])):
+                    with pytest.raises(ConfigError):
+                        wrong()
+                with pytest.raises(NameInvalid):
+                    producer.pub("t$", b"x")
+                with pytest.raises(ConfigError):
+                    producer.dpub("t", b"x", -1)
+                one = producer.publish_nowait("t", b"x")
+                with pytest.raises(ProducerFull):
+                    producer.publish_nowait("t", b"x")
+            with pytest.raises((ClientClosed, PublishUncertain)):
+                await one
+            with pytest.raises(ClientClosed):
+                producer.pub("t", b"x")
+            with pytest.raises(ClientClosed):
+                await producer.start()
+
+    run(story())
+
+
+def test_nobody_there() -> None:
+    async def story() -> None:
+        async with FakeWeb() as web:
+            address = web.address
+        with pytest.raises(ConnectFailed):
+            await IdempotentProducer(address).start()
+        options = FAST | {"connect_required": False, "publish_timeout_s": 0.05}
+        async with IdempotentProducer(address, **options) as producer:
+            with pytest.raises(PublishTimeout) as raised:
+                await producer.pub("t", b"x")
+            assert not raised.value.sent
+            assert isinstance(raised.value.__cause__, ConnectFailed)
+
+    run(story())

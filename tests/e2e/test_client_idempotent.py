@@ -1,0 +1,273 @@
+"""IdempotentProducer against a real nsqd: answers that are lost, kill -9, and a log in which every
+message stands once and in order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from penstock.client import (
+    BlockingIdempotentProducer,
+    EpochFile,
+    IdempotentProducer,
+    PublishFenced,
+    PublishGap,
+    PublishRefused,
+    PublishTimeout,
+    PublishUncertain,
+)
+from penstock.kernel import decode_bodies
+from penstock.log.disk import OsDisk
+from penstock.log.partition import PartitionLog
+
+from .cutter import Cutter
+from .daemon import Daemon
+from .harness import fresh_seed
+from .lookupd import Lookupd, eventually, nsqd
+
+PATIENCE_S = 60.0
+KILLS = 4
+TOPICS = ["a", "b", "c"]
+
+
+def in_the_log(data_path: Path, topic: str) -> list[bytes]:
+    """Of a daemon that is stopped."""
+    log = PartitionLog.open(OsDisk(), data_path / "topics" / topic / "0")
+    found: list[bytes] = []
+    for _, batch in log.batches(0):
+        found += decode_bodies(batch, 0)
+    log.close()
+    return found
+
+
+def address_of(daemon: Daemon) -> str:
+    return f"127.0.0.1:{daemon.http_port}"
+
+
+async def elsewhere(work: object) -> None:
+    """Run `work` in a thread: this loop serves the proxy meanwhile."""
+    await asyncio.get_running_loop().run_in_executor(None, work)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_answers_are_lost_and_the_daemon_is_killed(tmp_path: Path, durability: str) -> None:
+    seed = fresh_seed()
+    print(f"PENSTOCK_TEST_SEED={seed}")  # shown when it fails
+    rng = random.Random(f"{seed} {durability}")
+    sent: dict[str, list[bytes]] = {topic: [] for topic in TOPICS}
+
+    async def publish(producer: IdempotentProducer, topic: str, quit: asyncio.Event) -> None:
+        rng_mine = random.Random(rng.random())
+        while not quit.is_set():
+            futures = []
+            for _ in range(rng_mine.randint(1, 40)):
+                count = rng_mine.choice([1, 1, 1, 3])
+                start = len(sent[topic])
+                bodies = [b"%d" % (start + n) for n in range(count)]
+                sent[topic] += bodies
+                one = count == 1
+                future = producer.pub(topic, bodies[0]) if one else producer.mpub(topic, bodies)
+                futures.append(future)
+            await asyncio.gather(*futures)
+
+    async def story(daemon: Daemon) -> None:
+        quit = asyncio.Event()
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            Cutter(daemon, rng, 0.3) as proxy,
+            IdempotentProducer(
+                proxy.address,
+                publish_timeout_s=PATIENCE_S,
+                retry_delay_s=0.01,
+                retry_delay_max_s=0.1,
+                connect_required=False,
+            ) as producer,
+        ):
+            tasks = [asyncio.create_task(publish(producer, topic, quit)) for topic in TOPICS]
+            for _ in range(KILLS):
+                await asyncio.sleep(rng.uniform(0.1, 0.4))
+                await elsewhere(daemon.kill)
+                await elsewhere(daemon.start)
+            quit.set()
+            await asyncio.gather(*tasks)
+            assert proxy.lost > 0
+            assert producer.counts.repeated > 0
+            assert producer.counts.stored == sum(map(len, sent.values()))
+            assert producer.pending_count == producer.pending_bytes == 0
+
+    with Daemon(tmp_path / "data", f"--durability={durability}") as daemon:
+        asyncio.run(story(daemon))
+        assert daemon.stop() == 0
+    for topic in TOPICS:
+        assert in_the_log(tmp_path / "data", topic) == sent[topic]
+        assert len(sent[topic]) > 10
+
+
+# --- with one daemon ---
+
+
+def run(story: object) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await story  # type: ignore[misc]
+
+    asyncio.run(bounded())
+
+
+def test_a_newer_epoch_fences_the_older_out(tmp_path: Path) -> None:
+    file = EpochFile(tmp_path / "epoch")
+
+    async def story(daemon: Daemon) -> None:
+        where = address_of(daemon)
+        async with IdempotentProducer(where, producer_id=7, producer_epoch=file) as older:
+            await older.pub("t", b"1")
+            async with IdempotentProducer(where, producer_id=7, producer_epoch=file) as newer:
+                assert (older.producer_epoch, newer.producer_epoch) == (0, 1)
+                await newer.pub("t", b"2")
+                for _ in range(2):
+                    with pytest.raises(PublishFenced) as raised:
+                        await older.pub("t", b"of a former life")
+                    assert raised.value.epoch == 1
+                await newer.pub("t", b"3")
+
+    with Daemon(tmp_path / "data") as daemon:
+        run(story(daemon))
+        daemon.stop()
+    assert in_the_log(tmp_path / "data", "t") == [b"1", b"2", b"3"]
+
+
+def test_an_id_and_epoch_that_were_used_are_no_silent_loss(tmp_path: Path) -> None:
+    """nsqd takes the first publishes of the second one for repeats of the first one's."""
+
+    async def story(daemon: Daemon) -> None:
+        where = address_of(daemon)
+        for number in range(2):
+            async with IdempotentProducer(where, producer_id=7) as producer:
+                if number == 0:
+                    await producer.pub("t", b"first")
+                else:
+                    with pytest.raises(PublishRefused) as raised:
+                        await producer.pub("t", b"second")
+                    assert (raised.value.status, raised.value.code) == (200, "REPEATED")
+
+    with Daemon(tmp_path / "data") as daemon:
+        run(story(daemon))
+
+
+def test_a_topic_that_was_deleted_is_a_gap_and_then_begins_anew(tmp_path: Path) -> None:
+    async def story(daemon: Daemon) -> None:
+        async with IdempotentProducer(address_of(daemon)) as producer:
+            await producer.pub_many("t", [b"1", b"2", b"3"])
+            await elsewhere(lambda: daemon.post("/topic/delete?topic=t"))
+            with pytest.raises(PublishGap) as raised:
+                await producer.pub("t", b"4")
+            assert (raised.value.expected, raised.value.sequence) == (0, 3)
+            await producer.pub("t", b"5")
+            assert producer.producer_epoch == 1
+
+    with Daemon(tmp_path / "data") as daemon:
+        run(story(daemon))
+        daemon.stop()
+    assert in_the_log(tmp_path / "data", "t") == [b"5"]
+
+
+def test_what_is_too_large_takes_no_neighbour_along(tmp_path: Path) -> None:
+    async def story(daemon: Daemon) -> None:
+        async with IdempotentProducer(address_of(daemon)) as producer:
+            bodies = [b"small", bytes(101), b"also small"]
+            futures = [producer.pub("t", body) for body in bodies]
+            outcomes = await asyncio.gather(*futures, return_exceptions=True)
+            assert [outcomes[0], outcomes[2]] == [None, None]
+            refused = outcomes[1]
+            assert isinstance(refused, PublishRefused)
+            assert (refused.status, refused.code) == (413, "MSG_TOO_BIG")
+            with pytest.raises(PublishRefused):
+                await producer.mpub("t", [b"x", bytes(101)])
+            await producer.dpub("t", b"later", 0.01)
+
+    with Daemon(tmp_path / "data", "--max-msg-size=100") as daemon:
+        run(story(daemon))
+        daemon.stop()
+    assert in_the_log(tmp_path / "data", "t") == [b"small", b"also small", b"later"]
+
+
+def test_a_publish_given_up_in_doubt_is_not_repeated_by_the_next(tmp_path: Path) -> None:
+    async def story(daemon: Daemon) -> None:
+        async with Cutter(daemon, random.Random(1), 0.0) as proxy:
+            options = {"publish_timeout_s": 3.0, "retry_delay_s": 0.01, "retry_delay_max_s": 0.02}
+            async with IdempotentProducer(proxy.address, **options) as producer:
+                await producer.pub("t", b"1")
+                proxy.share = 1.0
+                with pytest.raises(PublishUncertain) as raised:
+                    await producer.pub("t", b"2")
+                assert (raised.value.topic, raised.value.address) == (
+                    "t",
+                    f"http://{proxy.address}",
+                )
+                proxy.share = 0.0
+                await producer.pub("t", b"3")
+                assert producer.producer_epoch == 1
+
+    with Daemon(tmp_path / "data") as daemon:
+        run(story(daemon))
+        daemon.stop()
+    assert in_the_log(tmp_path / "data", "t") == [b"1", b"2", b"3"]
+
+
+# --- with several ---
+
+
+def test_found_by_a_lookupd_and_left_when_it_drains(tmp_path: Path) -> None:
+    async def story(lookupd: Lookupd, daemons: list[Daemon]) -> None:
+        where = f"127.0.0.1:{lookupd.http_port}"
+        async with IdempotentProducer(lookupds=where) as producer:
+            await producer.pub_many("t", [b"%d" % n for n in range(100)])
+            # one at a time refuses: nothing is in doubt, so the topic moves, and back again
+            for number, drained in enumerate([*daemons, *daemons]):
+                await elsewhere(lambda one=drained: one.post("/topic/create?topic=hold"))
+                await elsewhere(
+                    lambda one=drained: one.post("/channel/create?topic=hold&channel=c")
+                )
+                await elsewhere(lambda one=drained: one.post("/pub?topic=hold", b"kept"))
+                await elsewhere(lambda one=drained: one.post("/drain"))
+                await producer.pub("t", b"while %d" % number)
+                await elsewhere(lambda one=drained: one.post("/drain/cancel"))
+
+    with (
+        Lookupd(tmp_path / "lookupd") as lookupd,
+        nsqd(tmp_path / "one", lookupd.address) as one,
+        nsqd(tmp_path / "two", lookupd.address) as two,
+    ):
+        eventually(lambda: len(lookupd.get("/nodes")["producers"]) == 2)
+        run(story(lookupd, [one, two]))
+        one.stop()
+        two.stop()
+    found = in_the_log(tmp_path / "one", "t") + in_the_log(tmp_path / "two", "t")
+    wanted = [b"%d" % n for n in range(100)] + [b"while %d" % n for n in range(4)]
+    assert sorted(found) == sorted(wanted)
+
+
+# --- without a loop ---
+
+
+def test_blocking(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        with BlockingIdempotentProducer(address_of(daemon)) as producer:
+            producer.pub("t", b"1")
+            producer.mpub("t", [b"2", b"3"])
+            assert producer.pub_many("t", (b"%d" % n for n in range(4, 500))) == 496
+            daemon.kill()
+            with (
+                pytest.raises(PublishTimeout) as raised,
+                BlockingIdempotentProducer(
+                    address_of(daemon), publish_timeout_s=0.1, connect_required=False
+                ) as hopeless,
+            ):
+                hopeless.pub("t", b"nobody is there")
+            assert not raised.value.sent
+        daemon.start()
+        daemon.stop()
+    assert in_the_log(tmp_path / "data", "t") == [b"%d" % n for n in range(1, 500)]
