@@ -23,6 +23,7 @@ from penstock.nsqadmin import api, config_api
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.history import History
 from penstock.nsqadmin.notify import Notifier
 from penstock.nsqadmin.options import Options
 from penstock.nsqadmin.pages import site
@@ -50,6 +51,7 @@ class Daemon:
         app = make_app(ground)
         self._socket = listen(address)
         log.info("HTTP: listening on %s", bound_address(self._socket))
+        ground.watch.listen(ground.history.take)
         ground.watch.start()
         self._server = Server(uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="on", server_header=False,
@@ -76,6 +78,7 @@ class Daemon:
             await self._ground.notifier.close()
             await self._ground.fetcher.close()
             self._ground.store.close()
+            self._ground.history.close()
         log.info("bye")
 
 
@@ -104,6 +107,7 @@ def make_ground(options: Options) -> Ground:
         gate=Gate(options, store, address),
         notifier=Notifier(fetcher, options.notification_http_endpoint),
         watch=Watch(upstream, options.poll_interval_ns),
+        history=History(Path(options.data_path), options.history_retention_ns / limits.SECOND),
     )
 
 

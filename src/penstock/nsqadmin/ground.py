@@ -8,6 +8,7 @@ from penstock.net.fetch import Fetcher
 from penstock.nsqadmin.access import Caller
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.gate import Gate
+from penstock.nsqadmin.history import History
 from penstock.nsqadmin.notify import Notifier
 from penstock.nsqadmin.options import Options
 from penstock.nsqadmin.store import Store
@@ -25,6 +26,7 @@ class Ground:
     gate: Gate
     notifier: Notifier
     watch: Watch
+    history: History
 
     @property
     def base(self) -> str:

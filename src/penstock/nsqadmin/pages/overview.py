@@ -5,10 +5,13 @@ from __future__ import annotations
 from fastapi import Request
 from nicegui import ui
 
+from penstock.nsqadmin.attention import Finding, Level, findings
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.pages import chart, layout, words
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot
+
+_FINDINGS_MAX = 50  # nobody reads more
 
 
 def add(ground: Ground) -> None:
@@ -29,6 +32,39 @@ def draw(here: Opened) -> None:
             tiles[name].show(number, note)
 
     layout.follow(here, show)
+    _attention(here)
+    chart.pair(here, "")
+
+
+def _attention(here: Opened) -> None:
+    with layout.section("Needs attention"):
+        place = ui.element("div")
+    shown: list[Finding] = []
+
+    def show(snapshot: Snapshot) -> None:
+        found = findings(snapshot, here.ground.history.recent)[:_FINDINGS_MAX]
+        if found == shown and place.default_slot.children:
+            return
+        shown[:] = found
+        place.clear()
+        with place:
+            if not found:
+                ui.label("Nothing. All nodes answer, and every channel moves.").classes("soft")
+            for one in found:
+                _finding(here, one)
+
+    layout.follow(here, show)
+
+
+def _finding(here: Opened, one: Finding) -> None:
+    name, kind = {Level.BAD: ("bad", "Fault"), Level.WARN: ("warn", "Warning")}.get(
+        one.level, ("soft", "Note")
+    )
+    with ui.element("div").classes("finding"):
+        ui.label(kind).classes(f"badge {name}")
+        with ui.element("div"):
+            ui.link(one.what, here.link(*one.path))
+            ui.label(f"{one.why} {one.next_step}").classes("soft")
 
 
 def tiles_of(snapshot: Snapshot) -> dict[str, tuple[str, str]]:

@@ -1,0 +1,163 @@
+"""What needs attention: rules over a snapshot and the minutes before it.
+
+Each finding says what is wrong, why we think so, and what to do next. The worst come first.
+
+| rule            | when                                                                | level |
+|-----------------|---------------------------------------------------------------------|-------|
+| node down       | a node does not answer                                              | bad   |
+| unhealthy       | a node says so itself                                               | bad   |
+| refusing        | a topic refuses publishes                                           | bad   |
+| damaged         | part of a topic's log can't be read                                 | bad   |
+| stuck           | a channel holds messages, has consumers, and finishes none          | bad   |
+| nobody reads    | a channel's depth grows and it has no consumer                      | warn  |
+| growing         | a channel's depth has grown through the whole window                | warn  |
+| timeouts        | a tenth of a channel's deliveries time out                          | warn  |
+| dead letters    | messages were given up                                              | warn  |
+| slow sync       | a node's disk needs long for a sync                                 | warn  |
+| disk            | a node's disk is nearly full                                        | warn  |
+| paused          | a topic or channel is paused and messages wait                      | note  |
+| no channel      | a topic holds messages and has no channel                           | note  |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from penstock import limits
+from penstock.nsqadmin.history import FIELDS, Sample
+from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
+
+Recent = Callable[[str], Sequence[Sample]]  # of a series: the last minutes
+
+_DEPTH, _OUT = FIELDS.index("depth"), FIELDS.index("out_rate")
+
+
+class Level(IntEnum):
+    NOTE = 0
+    WARN = 1
+    BAD = 2
+
+
+class Finding(NamedTuple):
+    level: Level
+    what: str  # "channel orders/billing is stuck"
+    why: str
+    next_step: str
+    path: tuple[str, ...]  # of the page to go to: ("topics", "orders", "billing")
+
+
+def findings(snapshot: Snapshot, recent: Recent) -> list[Finding]:
+    found: list[Finding] = []
+    for node in snapshot.nodes.values():
+        found += _of_node(node)
+    for topic in snapshot.topics.values():
+        found += _of_topic(topic)
+        for channel in topic.channels.values():
+            found += _of_channel(channel, recent(f"{topic.name}/{channel.name}"))
+    return sorted(found, key=lambda one: (-one.level, one.what))
+
+
+def _of_node(node: NodeState) -> Iterator[Finding]:
+    path = ("nodes", node.address)
+    what = f"node {node.address}"
+    if node.error:
+        step = "See whether the process runs and its port can be reached."
+        yield Finding(Level.BAD, f"{what} does not answer", node.error, step, path)
+        return
+    if node.health not in ("OK", ""):
+        step = "Its log says more; a full or failing disk is the usual cause."
+        yield Finding(Level.BAD, f"{what} is not healthy", node.health, step, path)
+    disk = node.document.get("disk") or {}
+    slow_s = disk.get("sync_slowest_seconds") or 0.0
+    if slow_s > limits.ADMIN_SYNC_SLOW_S:
+        why = f"A sync took {slow_s * 1000:.0f} ms; every publish waits for one."
+        yield Finding(Level.WARN, f"{what} syncs slowly", why, "Look at the disk's load.", path)
+    free, size = disk.get("free_bytes") or 0, disk.get("size_bytes") or 0
+    if size and free < size * limits.ADMIN_DISK_FREE_SHARE:
+        why = f"{100 * free / size:.0f} % of its disk is free."
+        step = "Shorten the retention of large topics, or give it a larger disk."
+        yield Finding(Level.WARN, f"{what} runs out of disk", why, step, path)
+
+
+def _of_topic(topic: TopicState) -> Iterator[Finding]:
+    path = ("topics", topic.name)
+    what = f"topic {topic.name}"
+    if topic.refusals:
+        step = "Producers get errors: make room, or see the node's log."
+        why = "; ".join(topic.refusals)
+        yield Finding(Level.BAD, f"{what} refuses publishes", why, step, path)
+    if topic.damaged:
+        why = "Part of its log can't be read."
+        step = "Run penstock log verify on the node, and restore from a copy or the archive."
+        yield Finding(Level.BAD, f"{what} is damaged", why, step, path)
+    if topic.paused and topic.backlog:
+        why = f"{topic.backlog:,} messages wait."
+        yield Finding(Level.NOTE, f"{what} is paused", why, "Unpause it when you are done.", path)
+    if topic.depth and not topic.channels:
+        why = f"{topic.depth:,} messages are held for the first channel."
+        yield Finding(Level.NOTE, f"{what} has no channel", why, "Start its consumer.", path)
+
+
+def _of_channel(channel: ChannelState, recent: Sequence[Sample]) -> Iterator[Finding]:
+    path = ("topics", channel.topic, channel.name)
+    what = f"channel {channel.topic}/{channel.name}"
+    waits = channel.depth + channel.in_flight
+    grown = _grown(recent)
+    if channel.paused:
+        if waits:
+            why = f"{waits:,} messages wait."
+            step = "Unpause it when you are done."
+            yield Finding(Level.NOTE, f"{what} is paused", why, step, path)
+    elif channel.clients and waits and _idle(recent):
+        why = f"{channel.clients} consumers, {waits:,} messages, and none was finished."
+        step = "Look at what its consumers do; their in-flight messages are on its page."
+        yield Finding(Level.BAD, f"{what} is stuck", why, step, path)
+    elif not channel.clients and grown > 0:
+        why = f"It has no consumer, and {channel.depth:,} messages wait."
+        yield Finding(Level.WARN, f"nobody reads {what}", why, "Start its consumers.", path)
+    elif grown > 0 and channel.depth > limits.ADMIN_GROWING_MIN:
+        why = f"{grown:,.0f} more than a few minutes ago: {channel.depth:,} wait."
+        step = "Add consumers, raise their max-in-flight, or find what slows them."
+        yield Finding(Level.WARN, f"{what} falls behind", why, step, path)
+    if channel.timeout_rate > max(limits.ADMIN_TIMEOUT_SHARE * channel.finish_rate, 0.5):
+        why = f"{channel.timeout_rate:.1f} messages a second come back."
+        step = "Consumers need longer than msg-timeout: let them TOUCH, or raise it."
+        yield Finding(Level.WARN, f"{what} times out", why, step, path)
+    if channel.dead_letters:
+        why = f"{channel.dead_letters:,} messages were given up after max_attempts."
+        step = "Read why on its page, mend the consumer, then redrive them."
+        yield Finding(Level.WARN, f"{what} has dead letters", why, step, path)
+
+
+def _window(recent: Sequence[Sample]) -> list[Sample]:
+    """The samples of the window, or none when it is not full yet."""
+    if not recent or recent[-1].time_s - recent[0].time_s < limits.ADMIN_WINDOW_S:
+        return []
+    since_s = recent[-1].time_s - limits.ADMIN_WINDOW_S
+    return [one for one in recent if one.time_s >= since_s and one.values is not None]
+
+
+def _idle(recent: Sequence[Sample]) -> bool:
+    """It held something through the whole window, and nothing left."""
+    window = _window(recent)
+    if not window:
+        return False
+    in_flight = FIELDS.index("in_flight")
+    return all(
+        one.values is not None
+        and one.values[_OUT] == 0
+        and one.values[_DEPTH] + one.values[in_flight] > 0
+        for one in window
+    )
+
+
+def _grown(recent: Sequence[Sample]) -> float:
+    """By how much the depth has grown, when it never fell in three parts of the window."""
+    window = _window(recent)
+    if len(window) < 3:
+        return 0.0
+    picked = [window[0], window[len(window) // 2], window[-1]]
+    depths = [one.values[_DEPTH] for one in picked if one.values is not None]
+    return depths[-1] - depths[0] if depths == sorted(depths) else 0.0

@@ -1,0 +1,200 @@
+"""Charts of the last hours, kept by nsqadmin itself.
+
+A *series* is the installation (""), a topic ("t") or a channel ("t/c"). Its samples have the fields
+of `FIELDS`. The last minutes are in memory at the resolution of the watch; for the rest one sample
+a minute goes into an SQLite file: rates as the minute's mean, levels as its last.
+
+| table   | columns                                                                   |
+|---------|---------------------------------------------------------------------------|
+| series  | id, name                                                                  |
+| samples | series, minute (key of both), and one REAL for each field                 |
+
+A series that does not move is not written down again: a reader goes on with the last sample, and a
+sample is due at least every hour. So an installation with thousands of idle topics costs nothing.
+Minutes in which nsqadmin did not run are a gap in the chart, shown as such.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock import limits
+from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
+
+FIELDS = ("in_rate", "out_rate", "depth", "in_flight", "deferred", "timeout_rate", "oldest_s")
+_RATES = frozenset(("in_rate", "out_rate", "timeout_rate"))
+_MINUTE_S = 60
+_REPEATED_MINUTES = 60  # an unchanged sample is written at least so often
+_COLUMNS = ", ".join(FIELDS)
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS series (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS samples (series INTEGER NOT NULL, minute INTEGER NOT NULL,
+    {", ".join(f"{name} REAL NOT NULL" for name in FIELDS)},
+    PRIMARY KEY (series, minute)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS alive (minute INTEGER PRIMARY KEY);
+"""
+
+Values = tuple[float, ...]  # in the order of FIELDS
+
+
+class Sample(NamedTuple):
+    time_s: float
+    values: Values | None  # None: nobody looked
+
+
+class History:
+    """`take` every snapshot; `flush` writes, and is called by `take` when a minute has ended."""
+
+    def __init__(self, directory: Path, retention_s: float) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = directory / "history.db"
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self._db = sqlite3.connect(path, timeout=10, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")  # charts may lose their last minute
+        self._db.executescript(_SCHEMA)
+        self._retention_minutes = max(1, int(retention_s // _MINUTE_S))
+        self._ids: dict[str, int] = dict(self._db.execute("SELECT name, id FROM series"))
+        self._recent: dict[str, deque[Sample]] = {}
+        self._minute = 0
+        self._purged = 0  # the minute in which old samples were last removed
+        self._sums: dict[str, tuple[list[float], int]] = {}
+        self._written: dict[int, tuple[int, Values]] = {}  # by series: minute and values
+
+    def close(self) -> None:
+        self.flush()
+        self._db.close()
+
+    # --- in ---
+
+    def take(self, snapshot: Snapshot) -> None:
+        minute = int(snapshot.time_s // _MINUTE_S)
+        if self._minute and minute != self._minute:
+            self.flush()
+        self._minute = minute
+        series = dict(series_of(snapshot))
+        for name, values in series.items():
+            kept = self._recent.get(name)
+            if kept is None:
+                kept = self._recent[name] = deque(maxlen=limits.ADMIN_RECENT_SAMPLES)
+            kept.append(Sample(snapshot.time_s, values))
+            sums, count = self._sums.get(name, ([0.0] * len(FIELDS), 0))
+            for index, field in enumerate(FIELDS):
+                sums[index] = sums[index] + values[index] if field in _RATES else values[index]
+            self._sums[name] = (sums, count + 1)
+        for name in self._recent.keys() - series.keys():
+            del self._recent[name]  # deleted: what is written down stays until it is old
+
+    def flush(self) -> None:
+        """Write the minute so far, and forget what is too old."""
+        if not self._sums:
+            return
+        minute, self._sums, sums = self._minute, {}, self._sums
+        rows = []
+        for name, (totals, count) in sums.items():
+            values = tuple(
+                total / count if field in _RATES else total
+                for field, total in zip(FIELDS, totals, strict=True)
+            )
+            series = self._id(name)
+            known = self._written.get(series)
+            if known and known[1] == values and minute - known[0] < _REPEATED_MINUTES:
+                continue
+            self._written[series] = (minute, values)
+            rows.append((series, minute, *values))
+        marks = ", ".join("?" * (len(FIELDS) + 2))
+        oldest = minute - self._retention_minutes
+        self._db.execute("BEGIN")
+        self._db.executemany(f"INSERT OR REPLACE INTO samples VALUES ({marks})", rows)
+        self._db.execute("INSERT OR IGNORE INTO alive VALUES (?)", (minute,))
+        self._db.execute("DELETE FROM alive WHERE minute < ?", (oldest,))
+        if minute - self._purged >= _REPEATED_MINUTES:
+            self._purged = minute
+            self._db.execute("DELETE FROM samples WHERE minute < ?", (oldest - _REPEATED_MINUTES,))
+        self._db.execute("COMMIT")
+
+    def _id(self, name: str) -> int:
+        found = self._ids.get(name)
+        if found is None:
+            cursor = self._db.execute("INSERT INTO series (name) VALUES (?)", (name,))
+            found = self._ids[name] = int(cursor.lastrowid or 0)
+        return found
+
+    # --- out ---
+
+    def recent(self, name: str) -> list[Sample]:
+        """The last minutes, finely."""
+        return list(self._recent.get(name, ()))
+
+    def minutes(self, name: str, from_s: float, to_s: float) -> list[Sample]:
+        """One sample a minute, in order; None where nsqadmin did not run."""
+        series = self._ids.get(name)
+        low, high = int(from_s // _MINUTE_S), int(to_s // _MINUTE_S)
+        low = max(low, high - self._retention_minutes)
+        if series is None:
+            return []
+        query = (f"SELECT minute, {_COLUMNS} FROM samples WHERE series = ?"
+                 " AND minute BETWEEN ? AND ? ORDER BY minute")  # fmt: skip
+        found = {row[0]: row[1:] for row in self._db.execute(query, (series, low, high))}
+        query = (f"SELECT {_COLUMNS} FROM samples WHERE series = ? AND minute < ?"
+                 " AND minute >= ? ORDER BY minute DESC LIMIT 1")  # fmt: skip
+        last = self._db.execute(query, (series, low, low - _REPEATED_MINUTES)).fetchone()
+        query = "SELECT minute FROM alive WHERE minute BETWEEN ? AND ?"
+        alive = {row[0] for row in self._db.execute(query, (low, high))}
+        return list(_filled(low, high, found, alive, last))
+
+
+def _filled(
+    low: int, high: int, found: Mapping[int, Values], alive: set[int], last: Values | None
+) -> Iterator[Sample]:
+    """Carry an unchanged sample on through the minutes in which somebody looked."""
+    begun = last is not None
+    for minute in range(low, high + 1):
+        last = found.get(minute, last)
+        begun = begun or last is not None
+        if begun:
+            yield Sample(minute * _MINUTE_S, last if minute in alive else None)
+
+
+def series_of(snapshot: Snapshot) -> Iterator[tuple[str, Values]]:
+    totals = [0.0] * len(FIELDS)
+    for topic in snapshot.topics.values():
+        values = _of_topic(topic)
+        yield topic.name, values
+        for index, value in enumerate(values):
+            totals[index] = max(totals[index], value) if FIELDS[index] == "oldest_s" else (
+                totals[index] + value
+            )  # fmt: skip
+        for channel in topic.channels.values():
+            yield f"{topic.name}/{channel.name}", _of_channel(channel)
+    yield "", tuple(totals)
+
+
+def _of_topic(topic: TopicState) -> Values:
+    channels = topic.channels.values()
+    return (
+        topic.in_rate,
+        sum(one.finish_rate for one in channels),
+        float(topic.backlog),
+        float(topic.in_flight),
+        float(topic.deferred),
+        sum(one.timeout_rate for one in channels),
+        max((one.oldest_s for one in channels), default=0.0),
+    )
+
+
+def _of_channel(channel: ChannelState) -> Values:
+    return (
+        channel.in_rate,
+        channel.finish_rate,
+        float(channel.depth),
+        float(channel.in_flight),
+        float(channel.deferred),
+        channel.timeout_rate,
+        channel.oldest_s,
+    )

@@ -1,0 +1,88 @@
+"""Charts of a series: the last minutes as they come, or the last hours."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from nicegui import ui
+
+from penstock.nsqadmin.history import FIELDS, Sample
+from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.snapshot import Snapshot
+
+SPANS = {"5 min": 0.0, "1 h": 3600.0, "6 h": 6 * 3600.0, "24 h": 86400.0, "48 h": 172_800.0}
+_POINTS_MAX = 720  # more than pixels of a chart would only cost time
+_COLOURS = ("#0b6fa4", "#1b7f4b", "#c77700", "#b3261e")
+_RATES = (("in_rate", "in"), ("out_rate", "out"), ("timeout_rate", "timeouts"))
+_LEVELS = (("depth", "depth"), ("in_flight", "in flight"), ("deferred", "deferred"))
+
+
+def pair(here: Opened, series: str) -> None:
+    """Rates and levels of a series side by side, with the choice of how far back."""
+    with layout.section("History"):
+        choice = ui.toggle(list(SPANS), value="5 min").props(
+            'dense unelevated aria-label="How far back"'
+        )
+        with ui.element("div").classes("two"):
+            charts = [(_chart("Messages a second", _RATES), _RATES),
+                      (_chart("Messages held", _LEVELS), _LEVELS)]  # fmt: skip
+        drawn = {"minute": 0}
+
+        def draw() -> None:
+            samples = _samples(here, series, SPANS[str(choice.value)])
+            for chart, fields in charts:
+                _fill(chart, samples, fields)
+
+        def show(snapshot: Snapshot) -> None:
+            minute = int(snapshot.time_s // 60)
+            if SPANS[str(choice.value)] and minute == drawn["minute"]:
+                return  # hours change once a minute
+            drawn["minute"] = minute
+            draw()
+
+        choice.on_value_change(draw)
+        layout.follow(here, show)
+
+
+def _samples(here: Opened, series: str, span_s: float) -> Sequence[Sample]:
+    history = here.ground.history
+    if not span_s:
+        return history.recent(series)
+    now_s = time.time()
+    return history.minutes(series, now_s - span_s, now_s)
+
+
+def _chart(title: str, fields: Sequence[tuple[str, str]]) -> ui.echart:
+    options: dict[str, Any] = {
+        "title": {"text": title, "textStyle": {"fontSize": 13, "color": "#7a8a96"}},
+        "legend": {"right": 0, "textStyle": {"color": "#7a8a96"}},
+        "grid": {"left": 8, "right": 12, "top": 36, "bottom": 8, "containLabel": True},
+        "tooltip": {"trigger": "axis"},
+        "animation": False,
+        "aria": {"enabled": True, "label": {"description": title}},
+        "xAxis": {"type": "time", "axisLabel": {"hideOverlap": True}},
+        "yAxis": {"type": "value", "min": 0, "minInterval": 1,
+                  "splitLine": {"lineStyle": {"opacity": 0.25}}},
+        "color": list(_COLOURS),
+        "series": [
+            {"name": name, "type": "line", "showSymbol": False, "connectNulls": False,
+             "lineStyle": {"width": 1.6}, "data": []}
+            for _, name in fields
+        ],
+    }  # fmt: skip
+    return ui.echart(options).style("height: 220px; width: 100%")
+
+
+def _fill(chart: ui.echart, samples: Sequence[Sample], fields: Sequence[tuple[str, str]]) -> None:
+    step = max(1, len(samples) // _POINTS_MAX)
+    picked = samples[::step]
+    for number, (field, _) in enumerate(fields):
+        index = FIELDS.index(field)
+        chart.options["series"][number]["data"] = [
+            [int(one.time_s * 1000), None if one.values is None else round(one.values[index], 2)]
+            for one in picked
+        ]
+    chart.update()

@@ -1,0 +1,83 @@
+"""Each rule finds its fault, and a healthy installation has none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from penstock.nsqadmin.attention import Level, findings
+from penstock.nsqadmin.history import FIELDS, Sample
+from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
+from penstock.nsqadmin.upstream import Producer
+
+
+def samples(depths: Sequence[float], out: float = 1.0, in_flight: float = 0.0) -> list[Sample]:
+    """Over two minutes."""
+    found = []
+    for number, depth in enumerate(depths):
+        values = dict.fromkeys(FIELDS, 0.0) | {
+            "depth": depth, "out_rate": out, "in_flight": in_flight,
+        }  # fmt: skip
+        time_s = 1000.0 + 120.0 * number / (len(depths) - 1)
+        found.append(Sample(time_s, tuple(values[field] for field in FIELDS)))
+    return found
+
+
+def judged(
+    recent: Sequence[Sample] = (), document: dict[str, Any] | None = None, error: str = "",
+    topic: dict[str, Any] | None = None, **channel: Any,
+) -> list[tuple[Level, str]]:  # fmt: skip
+    node = NodeState("n:1", Producer("n", "n", 1, 1, ""), document or {"health": "OK"})
+    node.error = error
+    state = TopicState("t", channels={"c": ChannelState("t", "c", **channel)}, **(topic or {}))
+    snapshot = Snapshot(1.0, {"n:1": node}, {"t": state})
+    return [(one.level, one.what) for one in findings(snapshot, lambda name: recent)]
+
+
+def test_a_healthy_installation() -> None:
+    assert judged(samples([5, 4, 6, 5] * 4), clients=2, depth=5, finish_rate=10.0) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "level", "what"),
+    [
+        ({"error": "refused"}, Level.BAD, "node n:1 does not answer"),
+        ({"document": {"health": "NOK - disk"}}, Level.BAD, "node n:1 is not healthy"),
+        (
+            {"document": {"health": "OK", "disk": {"sync_slowest_seconds": 0.4}}},
+            Level.WARN, "node n:1 syncs slowly",
+        ),
+        (
+            {"document": {"health": "OK", "disk": {"free_bytes": 1, "size_bytes": 100}}},
+            Level.WARN, "node n:1 runs out of disk",
+        ),
+        ({"topic": {"refusals": ["n:1: disk full"]}}, Level.BAD, "topic t refuses publishes"),
+        ({"topic": {"damaged": 1}}, Level.BAD, "topic t is damaged"),
+        ({"paused": True, "depth": 3}, Level.NOTE, "channel t/c is paused"),
+        (
+            {"clients": 1, "depth": 3, "recent": samples([3] * 13, out=0.0)},
+            Level.BAD, "channel t/c is stuck",
+        ),
+        ({"depth": 30, "recent": samples(range(18, 31))}, Level.WARN, "nobody reads channel t/c"),
+        (
+            {"depth": 3000, "clients": 1, "recent": samples(range(1800, 3100, 100))},
+            Level.WARN, "channel t/c falls behind",
+        ),
+        ({"timeout_rate": 5.0, "finish_rate": 10.0}, Level.WARN, "channel t/c times out"),
+        ({"dead_letters": 1}, Level.WARN, "channel t/c has dead letters"),
+    ],
+)  # fmt: skip
+def test_each_rule(given: dict[str, Any], level: Level, what: str) -> None:
+    assert judged(**given) == [(level, what)]
+
+
+def test_a_channel_that_was_only_just_seen_is_not_judged() -> None:
+    short = samples([3] * 13, out=0.0)[:5]
+    assert judged(short, clients=1, depth=3) == []
+
+
+def test_the_worst_come_first() -> None:
+    found = judged(error="refused", dead_letters=1, paused=True, depth=1)
+    assert [level for level, _ in found] == [Level.BAD, Level.WARN, Level.NOTE]

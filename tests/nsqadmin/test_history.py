@@ -1,0 +1,94 @@
+"""Samples go in, minutes come out, also after a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.nsqadmin.history import FIELDS, History
+from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
+
+DAY_S = 86_400.0
+BEGIN_S = 20_000 * 60.0
+
+
+def snapshot(time_s: float, in_rate: float = 1.0, depth: int = 5) -> Snapshot:
+    channel = ChannelState("t", "c", depth=depth, in_rate=in_rate, oldest_s=3.0)
+    topic = TopicState("t", in_rate=in_rate, channels={"c": channel})
+    return Snapshot(time_s, topics={"t": topic})
+
+
+def value(values: tuple[float, ...] | None, field: str) -> float | None:
+    return None if values is None else values[FIELDS.index(field)]
+
+
+def test_a_minute_has_the_mean_of_rates_and_the_last_of_levels(tmp_path: Path) -> None:
+    history = History(tmp_path, DAY_S)
+    for second in range(60):
+        history.take(snapshot(BEGIN_S + second, in_rate=float(second), depth=second))
+    history.take(snapshot(BEGIN_S + 60))
+    (first, *_) = history.minutes("t/c", BEGIN_S, BEGIN_S + 60)
+    assert value(first.values, "in_rate") == pytest.approx(29.5)
+    assert value(first.values, "depth") == 59
+    history.close()
+
+
+def test_what_is_written_is_there_after_a_restart(tmp_path: Path) -> None:
+    history = History(tmp_path, DAY_S)
+    history.take(snapshot(BEGIN_S, depth=7))
+    history.close()
+    again = History(tmp_path, DAY_S)
+    (only,) = again.minutes("t", BEGIN_S, BEGIN_S)
+    assert value(only.values, "depth") == 7
+    assert again.recent("t") == []
+    again.close()
+
+
+def test_an_unchanged_series_is_written_once_and_read_on(tmp_path: Path) -> None:
+    history = History(tmp_path, DAY_S)
+    for minute in range(10):
+        history.take(snapshot(BEGIN_S + 60 * minute))
+    history.flush()
+    rows = history._db.execute("SELECT count(*) FROM samples").fetchone()[0]
+    assert rows == 3  # the installation, the topic, the channel
+    samples = history.minutes("t/c", BEGIN_S, BEGIN_S + 9 * 60)
+    assert [value(one.values, "depth") for one in samples] == [5.0] * 10
+    later = history.minutes("t/c", BEGIN_S + 5 * 60, BEGIN_S + 9 * 60)
+    assert [value(one.values, "depth") for one in later] == [5.0] * 5
+    history.close()
+
+
+def test_minutes_in_which_nobody_looked_are_a_gap(tmp_path: Path) -> None:
+    history = History(tmp_path, DAY_S)
+    history.take(snapshot(BEGIN_S))
+    history.take(snapshot(BEGIN_S + 180))
+    history.flush()
+    samples = history.minutes("t", BEGIN_S, BEGIN_S + 180)
+    assert [one.values is None for one in samples] == [False, True, True, False]
+    history.close()
+
+
+def test_old_minutes_go(tmp_path: Path) -> None:
+    history = History(tmp_path, 2 * 3600.0)
+    history.take(snapshot(BEGIN_S, depth=1))
+    for hour in range(1, 6):
+        history.take(snapshot(BEGIN_S + 3600 * hour, depth=hour))
+    history.close()
+    again = History(tmp_path, 2 * 3600.0)
+    first = again._db.execute("SELECT min(minute) FROM samples").fetchone()[0]
+    assert first > BEGIN_S // 60
+    again.close()
+
+
+def test_the_files_are_private(tmp_path: Path) -> None:
+    history = History(tmp_path / "new", DAY_S)
+    history.close()
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "new" / "history.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_series_that_nobody_knows_is_empty(tmp_path: Path) -> None:
+    history = History(tmp_path, DAY_S)
+    assert history.minutes("nothing", BEGIN_S, BEGIN_S + 60) == []
+    history.close()
