@@ -23,7 +23,9 @@ PenstockError
 ├── DataLost             a reader of the log wants offsets that are not there any more
 ├── RowRefused           a row of a table can't be a message: names its number and its topic
 ├── LakeFailed           a Delta table can't be opened, made or written
+│   ├── TableUnreadable  it is written in a way that is not read here, or is none
 │   └── SchemaMismatch   its columns are not those that would be written
+├── QueryRefused         a SQL statement: it is wrong, or would write
 ├── ClientError          what the client library raises
 │   ├── ConnectFailed    an address could not be reached, or the greeting failed
 │   │   └── ServerRefused    nsqd answered with an error frame: code and text
@@ -210,6 +212,10 @@ class LakeFailed(PenstockError):
         self.reason = reason
 
 
+class TableUnreadable(LakeFailed):
+    pass
+
+
 class SchemaMismatch(LakeFailed):
     pass
 
@@ -258,6 +264,10 @@ class TopicChanged(Refused):
         super().__init__(f"topic {topic} was deleted and made again")
         self.topic = topic
         self.identity = identity
+
+
+class QueryRefused(PenstockError):
+    pass
 
 
 class ClientError(PenstockError):

@@ -57,6 +57,9 @@ VERBS = {
     "pipeline": VerbEntry(
         "penstock.tools.pipeline", "pipeline_main", "archive and more on Spark: run, list"
     ),
+    "sql": VerbEntry(
+        "penstock.tools.sql", "sql_main", "ask topics and tables by SQL, on Spark in this process"
+    ),
     "bench": VerbEntry(
         "penstock.bench.main", "bench_main", "measure this build against its budgets and a peer"
     ),

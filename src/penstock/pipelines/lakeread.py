@@ -1,0 +1,316 @@
+"""Delta tables read through Spark without the JVM's Delta jars.
+
+delta-rs reads the table's log and says which Parquet files belong to a version; Spark then reads
+just these files with its own vectorised reader. What is not in the files is put back:
+
+- Partition columns (of the archive: topic and date) are only in the log and in the names of
+  directories. Where the names follow Hive's convention, as delta-rs and ours do, Spark takes the
+  values from there, under the types that the table's schema names, so a topic called "0123" stays a
+  text. Files elsewhere get the values of the log as constants.
+- Which rows of a file have been deleted (deletion vectors), and columns that were renamed (column
+  mapping), is written in the log alone. Reading around that would give wrong rows, so such tables
+  are refused.
+
+Data skipping: every file's entry has the least and the greatest value of its columns, so a
+condition such as a span of offsets opens only the files that may hold such rows. A file that says
+nothing about a column is read. Conditions are also applied to the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from penstock.errors import ConfigError, TableUnreadable
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"  # Hive's word for NULL, which is a legal topic name
+_REFUSED_FEATURES = ("deletionVectors", "columnMapping")
+_AS_IT_IS = {"__globPaths__": "false"}  # a path is no pattern, whatever is in it
+# The log keeps the times of a file's rows in milliseconds, cut off: the greatest may be later.
+_CUT_OFF = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows with `least` <= column < `below`; None is no bound."""
+
+    column: str
+    least: Any = None
+    below: Any = None
+
+    def may_hold(self, least: Any, most: Any) -> bool:
+        """Whether values between these two, both of them possible, can be in the span."""
+        if self.below is not None and least >= self.below:
+            return False
+        return self.least is None or most >= self.least
+
+    def condition(self) -> Column:
+        from pyspark.sql import functions as F
+
+        column, met = F.col(f"`{self.column}`"), F.lit(True)
+        if self.least is not None:
+            met = met & (column >= F.lit(self.least))
+        if self.below is not None:
+            met = met & (column < F.lit(self.below))
+        return met
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """Rows whose column has one of these values."""
+
+    column: str
+    values: Collection[Any]
+
+    def may_hold(self, least: Any, most: Any) -> bool:
+        return any(least <= value <= most for value in self.values)
+
+    def condition(self) -> Column:
+        from pyspark.sql import functions as F
+
+        return F.col(f"`{self.column}`").isin(list(self.values))
+
+
+Condition = Span | Among
+
+
+@dataclass(frozen=True, slots=True)
+class LakeFile:
+    """One data file of a version of the table, and what the log says of it."""
+
+    uri: str
+    directories: tuple[str, ...]  # below the table's own
+    size_bytes: int
+    rows: int | None
+    partition: Mapping[str, Any]
+    least: Mapping[str, Any] = field(default_factory=dict)
+    most: Mapping[str, Any] = field(default_factory=dict)
+
+    def may_hold(self, conditions: Iterable[Condition]) -> bool:
+        return all(self._may_meet(condition) for condition in conditions)
+
+    def _may_meet(self, condition: Condition) -> bool:
+        column = condition.column
+        if column in self.partition:
+            value = self.partition[column]
+            return value is not None and condition.may_hold(value, value)
+        least, most = self.least.get(column), self.most.get(column)
+        if least is None or most is None:
+            return True
+        return condition.may_hold(least, most + _CUT_OFF if isinstance(most, datetime) else most)
+
+    def partition_is_in_path(self) -> bool:
+        """Whether Spark reads this file's partition values from the names of its directories."""
+        wanted = tuple(f"{name}={_text(value)}" for name, value in self.partition.items())
+        return tuple(map(unquote, self.directories)) == wanted
+
+
+def _text(value: Any) -> str:
+    """A value as Hive writes it, before the percent signs; what it can't write matches nothing."""
+    text = value.isoformat() if isinstance(value, date) else str(value)
+    return "/" if value is None or text in ("", _NULL_DIRECTORY) else text
+
+
+class LakeTable:
+    """One version of a Delta table: the newest, or the one that is named."""
+
+    def __init__(self, path: str, version: int | None = None) -> None:
+        self.path = path
+        self._table = _open(path, version)
+        _refuse_unreadable(path, self._table)
+        self._files: list[LakeFile] | None = None
+
+    @property
+    def version(self) -> int:
+        return int(self._table.version())
+
+    @property
+    def identity(self) -> str:
+        """Another one after the table was deleted and made again."""
+        return str(self._table.metadata().id)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self._table.schema().fields)
+
+    def files(self, conditions: Iterable[Condition] = ()) -> list[LakeFile]:
+        """The files that may hold rows that meet all conditions."""
+        if self._files is None:
+            self._files = _files(self._table)
+        wanted = tuple(conditions)
+        return [file for file in self._files if file.may_hold(wanted)]
+
+    def frame(self, spark: SparkSession, conditions: Sequence[Condition] = ()) -> DataFrame:
+        """The rows that meet all conditions, with the table's columns in their order."""
+        from pyspark.sql.types import StructType
+
+        schema = StructType.fromJson(json.loads(self._table.schema().to_json()))
+        frame = _frame(spark, schema, local_path(self.path), self.files(conditions))
+        for condition in conditions:
+            frame = frame.where(condition.condition())
+        return frame
+
+    def transaction_version(self, app: str) -> int | None:
+        """The last version that this application has committed."""
+        version = self._table.transaction_version(app)
+        return None if version is None else int(version)
+
+
+def is_delta(path: str) -> bool:
+    from deltalake import DeltaTable
+
+    place = local_path(path)
+    return not os.path.isfile(place) and bool(DeltaTable.is_deltatable(place))
+
+
+def read_table(spark: SparkSession, path: str, conditions: Sequence[Condition] = ()) -> DataFrame:
+    """A Delta table, or else a directory (or file) of Parquet, which has no log to skip by."""
+    if is_delta(path):
+        return LakeTable(path).frame(spark, conditions)
+    frame = spark.read.options(**_AS_IT_IS).parquet(path)
+    for condition in conditions:
+        frame = frame.where(condition.condition())
+    return frame
+
+
+def tables_below(directory: str) -> dict[str, str]:
+    """Name to path of the tables in a directory of this machine; itself, when it is a table."""
+    if not os.path.isdir(directory):
+        raise ConfigError("lake", directory, "it has to be a directory that holds tables")
+    if is_delta(directory) or _has_parquet(directory):
+        return {os.path.basename(os.path.abspath(directory)): directory}
+    found = {}
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+        is_table = entry.is_dir() and (is_delta(entry.path) or _has_parquet(entry.path))
+        if is_table and not entry.name.startswith((".", "_")):
+            found[entry.name] = entry.path
+    return found
+
+
+def _has_parquet(directory: str) -> bool:
+    with os.scandir(directory) as entries:
+        return any(entry.name.endswith(".parquet") and entry.is_file() for entry in entries)
+
+
+def _open(path: str, version: int | None) -> DeltaTable:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return DeltaTable(local_path(path), version=version)
+    except (DeltaError, OSError, ValueError) as error:
+        wanted = "" if version is None else f" in version {version}"
+        reason = str(error).partition("\n")[0]
+        raise TableUnreadable(path, f"it is no Delta table{wanted}: {reason}") from error
+
+
+def _refuse_unreadable(path: str, table: DeltaTable) -> None:
+    features = set(table.protocol().reader_features or ())
+    settings = table.metadata().configuration
+    if settings.get("delta.columnMapping.mode", "none") != "none":
+        features.add("columnMapping")
+    refused = sorted(features.intersection(_REFUSED_FEATURES))
+    if refused:
+        reason = f"it uses {' and '.join(refused)}, which are not read without Delta's own jars"
+        raise TableUnreadable(path, reason)
+
+
+def _files(table: DeltaTable) -> list[LakeFile]:
+    import pyarrow as pa
+
+    root = local_path(table.table_uri)
+    rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    order = table.metadata().partition_columns
+    return [_file(root, order, row) for row in rows]
+
+
+def _file(root: str, partition_columns: list[str], row: dict[str, Any]) -> LakeFile:
+    path = unquote(row["path"])  # in the log it is a URL
+    is_elsewhere = "://" in path or path.startswith("/")
+    return LakeFile(
+        uri=path if is_elsewhere else f"{root}/{path}",
+        directories=() if is_elsewhere else tuple(path.split("/")[:-1]),
+        size_bytes=row["size_bytes"],
+        rows=row.get("num_records"),
+        partition={name: row.get(f"partition.{name}") for name in partition_columns},
+        least=_statistics(row, "min."),
+        most=_statistics(row, "max."),
+    )
+
+
+def _statistics(row: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Column to value; a column of a struct is named with its dots."""
+    return {
+        name.removeprefix(prefix): value
+        for name, value in row.items()
+        if name.startswith(prefix) and value is not None
+    }
+
+
+def local_path(path: str) -> str:
+    """An absolute path where it is one of this machine, and else the address as it is."""
+    parts = urlsplit(path)
+    if parts.scheme == "file":
+        return unquote(parts.path).rstrip("/") or "/"
+    return path.rstrip("/") if "://" in path else os.path.abspath(path)
+
+
+# --- Spark ---
+
+
+def _frame(
+    spark: SparkSession, schema: StructType, root: str, files: Sequence[LakeFile]
+) -> DataFrame:
+    by_path = [file for file in files if file.partition_is_in_path()]
+    by_log: dict[tuple[Any, ...], list[LakeFile]] = {}
+    for file in files:
+        if not file.partition_is_in_path():
+            by_log.setdefault(tuple(file.partition.values()), []).append(file)
+    frames = [_read(spark, schema, by_path, root)] if by_path else []
+    frames += [_with_constants(spark, schema, group) for group in by_log.values()]
+    if not frames:
+        return spark.createDataFrame([], schema)
+    frame = frames[0]
+    for other in frames[1:]:
+        frame = frame.union(other)
+    return frame
+
+
+def _read(
+    spark: SparkSession, schema: StructType, files: Sequence[LakeFile], root: str | None = None
+) -> DataFrame:
+    reader = spark.read.schema(schema).options(**_AS_IT_IS)
+    if root is not None:
+        reader = reader.option("basePath", root)
+    frame = reader.parquet(*(file.uri for file in files))
+    return frame.select(*(f"`{name}`" for name in schema.names))
+
+
+def _with_constants(
+    spark: SparkSession, schema: StructType, files: Sequence[LakeFile]
+) -> DataFrame:
+    """Files of the same partition values, which the names of their directories do not tell."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    values = files[0].partition
+    stored = StructType([field for field in schema.fields if field.name not in values])
+    frame = _read(spark, stored, files)
+    return frame.select(
+        *(
+            F.lit(values[field.name]).cast(field.dataType).alias(field.name)
+            if field.name in values
+            else F.col(f"`{field.name}`")
+            for field in schema.fields
+        )
+    )

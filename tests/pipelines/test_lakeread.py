@@ -1,0 +1,202 @@
+"""Delta tables read by Spark without Delta's jars: values, types and skipped files."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from penstock.errors import ConfigError, TableUnreadable
+from penstock.pipelines.lakeread import Among, LakeTable, Span, read_table, tables_below
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Texts that a guess at types would spoil, and names that a file system or a URL can't take.
+AWKWARD = ("0123", "1e3", "true", "null", "a.b-c#ephemeral", "2026-01-01", "A_b", "a_b")
+NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
+TYPES = [
+    ("topic", "string"),
+    ("date", "date"),
+    ("partition", "int"),
+    ("offset", "bigint"),
+    ("timestamp", "timestamp"),
+    ("attempts", "smallint"),
+    ("body", "binary"),
+]
+DAY = dt.date(2026, 11, 20)
+
+
+def instant(second: int, day: int = 20) -> dt.datetime:
+    return dt.datetime(2026, 11, day, 1, 2, second, 456789, tzinfo=dt.UTC)
+
+
+def rows(topic: str, first: int, count: int = 5, day: int = 20) -> pa.Table:
+    offsets = range(first, first + count)
+    return pa.table(
+        {
+            "topic": [topic] * count,
+            "date": pa.array([dt.date(2026, 11, day)] * count),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "timestamp": pa.array(
+                [instant(offset - first, day) for offset in offsets], pa.timestamp("us", tz="UTC")
+            ),
+            "attempts": pa.array([0] * count, pa.int16()),
+            "body": pa.array([b"%d" % offset for offset in offsets]),
+        }
+    )
+
+
+def append(path: Path, table: pa.Table, **more: Any) -> None:
+    write_deltalake(
+        str(path), table, mode="append", partition_by=["topic", "date"], target_file_size=None,
+        **more,
+    )  # fmt: skip
+
+
+def table_of(path: Path, *parts: pa.Table) -> LakeTable:
+    for part in parts:
+        append(path, part)
+    return LakeTable(str(path))
+
+
+@pytest.mark.spark
+def test_partition_columns_come_back_as_they_were(spark: SparkSession, tmp_path: Path) -> None:
+    table = table_of(tmp_path / "t", *(rows(topic, 0) for topic in (*AWKWARD, NULL_DIRECTORY)))
+    frame = table.frame(spark)
+    assert frame.dtypes == TYPES
+    found = {tuple(row) for row in frame.groupBy("topic", "date").count().collect()}
+    assert found == {(topic, DAY, 5) for topic in (*AWKWARD, NULL_DIRECTORY)}
+    assert frame.where("topic = '0123'").count() == 5
+
+
+@pytest.mark.spark
+def test_directories_that_do_not_tell_are_no_obstacle(spark: SparkSession, tmp_path: Path) -> None:
+    """The log's partition values count, wherever the files are."""
+    path = tmp_path / "t"
+    append(path, rows("orders", 0))
+    append(path, rows("a#ephemeral", 0))
+    log = path / "_delta_log"
+    for entry in sorted(log.glob("*.json")):
+        lines = [json.loads(line) for line in entry.read_text().splitlines()]
+        for line in lines:
+            if "add" in line and line["add"]["partitionValues"]["topic"] == "a#ephemeral":
+                (old,) = path.glob("topic=a%23ephemeral/*/*.parquet")
+                old.rename(path / "moved.parquet")
+                line["add"]["path"] = "moved.parquet"
+        entry.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    frame = LakeTable(str(path)).frame(spark)
+    found = {(row.topic, row.date, row.offset) for row in frame.collect()}
+    assert found == {(topic, DAY, n) for topic in ("orders", "a#ephemeral") for n in range(5)}
+
+
+@pytest.mark.spark
+def test_a_path_is_no_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    append(tmp_path / "plain", rows("orders", 0))
+    awkward = tmp_path / "a b#c{d}[e]*?"
+    (tmp_path / "plain").rename(awkward)
+    assert LakeTable(str(awkward)).frame(spark).count() == 5
+    pq.write_table(rows("orders", 0), awkward / "x.parquet")
+    assert read_table(spark, str(awkward / "x.parquet")).count() == 5
+
+
+@pytest.mark.spark
+def test_conditions_hold_for_rows_and_an_older_version_can_be_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "t"
+    table = table_of(path, rows("orders", 0), rows("orders", 5, day=21), rows("bills", 0))
+    conditions = (Among("topic", ("orders",)), Span("offset", 3, 7))
+    found = [row.offset for row in table.frame(spark, conditions).orderBy("offset").collect()]
+    assert found == [3, 4, 5, 6]
+    assert table.frame(spark, [Span("offset", 100)]).collect() == []
+    assert LakeTable(str(path), version=0).frame(spark).count() == 5
+    assert read_table(spark, str(path), [Among("topic", ("bills",))]).count() == 5
+
+
+def test_files_that_can_not_hold_such_rows_are_skipped(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "t", *(rows("orders", n * 5, day=20 + n) for n in range(4)))
+
+    def opened(*conditions: Span | Among) -> list[int]:
+        return sorted(int(file.least["offset"]) for file in table.files(conditions))
+
+    assert opened() == [0, 5, 10, 15]
+    assert opened(Span("offset", 4, 6)) == [0, 5]
+    assert opened(Span("offset", 5, 10)) == [5]
+    assert opened(Span("offset", 20)) == []
+    assert opened(Among("topic", ("bills",))) == []
+    assert opened(Among("offset", (7, 99))) == [5]
+    assert opened(Span("date", dt.date(2026, 11, 22))) == [10, 15]
+    assert opened(Span("timestamp", instant(2, 21), instant(9, 21))) == [5]
+    assert opened(Span("nothing", 1)) == [0, 5, 10, 15]
+
+
+def test_a_time_within_the_last_millisecond_of_a_file_is_not_skipped(tmp_path: Path) -> None:
+    """The log cuts times off at the millisecond; the last row here is 789 microseconds later."""
+    table = table_of(tmp_path / "t", rows("orders", 0))
+    assert len(table.files([Span("timestamp", instant(4))])) == 1
+    assert table.files([Span("timestamp", instant(5))]) == []
+
+
+def test_what_is_not_read_right_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    append(path, rows("orders", 0), configuration={"delta.appendOnly": "false"})
+    entry = path / "_delta_log" / f"{0:020}.json"
+    text = entry.read_text()
+    for feature in ("deletionVectors", "columnMapping"):
+        entry.write_text("\n".join(_with_feature(line, feature) for line in text.splitlines()))
+        with pytest.raises(TableUnreadable, match=feature):
+            LakeTable(str(path))
+    entry.write_text(text)
+    assert LakeTable(str(path)).version == 0
+
+
+def _with_feature(line: str, feature: str) -> str:
+    document = json.loads(line)
+    if "protocol" in document:
+        document["protocol"] = {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": [feature],
+            "writerFeatures": [feature],
+        }
+    if "metaData" in document and feature == "columnMapping":
+        document["metaData"]["configuration"]["delta.columnMapping.mode"] = "id"
+    return json.dumps(document)
+
+
+def test_a_directory_without_a_log_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(TableUnreadable, match="no Delta table"):
+        LakeTable(str(tmp_path / "nothing"))
+    append(tmp_path / "t", rows("orders", 0))
+    with pytest.raises(TableUnreadable, match="in version 9"):
+        LakeTable(str(tmp_path / "t"), version=9)
+
+
+def test_the_last_version_of_an_application_is_known(tmp_path: Path) -> None:
+    properties = CommitProperties(app_transactions=[Transaction("app", 7)])
+    append(tmp_path / "t", rows("orders", 0), commit_properties=properties)
+    table = LakeTable(str(tmp_path / "t"))
+    assert table.transaction_version("app") == 7
+    assert table.transaction_version("another") is None
+    assert table.identity == str(DeltaTable(str(tmp_path / "t")).metadata().id)
+
+
+def test_the_tables_of_a_directory(tmp_path: Path) -> None:
+    append(tmp_path / "archive", rows("orders", 0))
+    (tmp_path / "plain").mkdir()
+    pq.write_table(rows("orders", 0), tmp_path / "plain" / "x.parquet")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "_hidden").mkdir()
+    pq.write_table(rows("orders", 0), tmp_path / "_hidden" / "x.parquet")
+    assert list(tables_below(str(tmp_path))) == ["archive", "plain"]
+    assert tables_below(str(tmp_path / "archive")) == {"archive": str(tmp_path / "archive")}
+    with pytest.raises(ConfigError, match="directory"):
+        tables_below(str(tmp_path / "nothing"))
