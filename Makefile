@@ -11,7 +11,7 @@ BUILT := $(VENV)/.built
 PYX := $(wildcard src/penstock/*/*.pyx src/penstock/*/*/*.pyx)
 PXD := $(wildcard src/penstock/*/*.pxd src/penstock/*/*/*.pxd)
 
-.PHONY: run test check bench fmt build clean
+.PHONY: run test check bench bench-spark fmt build clean
 
 run: build  ## start nsqd with a small demo: a producer, two channels, live rates
 	@$(BIN)/penstock demo $(ARGS)
@@ -27,6 +27,9 @@ check: build  ## lint, format, types, import direction, tidiness
 
 bench: build  ## the benchmark; ARGS="--quick" for a short look
 	@$(BIN)/penstock bench $(ARGS)
+
+bench-spark: build  ## the data pipeline's figures; ARGS="--quick" for a short look, "--steady 10"
+	@$(BIN)/penstock bench-spark $(ARGS)
 
 fmt: build  ## format and sort imports
 	@$(BIN)/ruff check --fix .

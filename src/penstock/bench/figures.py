@@ -62,12 +62,15 @@ QUICK = Sizes(2_000, 50, 5_000, 20, 200, beside.QUICK)
 
 
 @contextmanager
-def daemon(durability: str = "os", *flags: str) -> Iterator[Daemon]:
+def daemon(durability: str = "os", *flags: str, directory: Path | None = None) -> Iterator[Daemon]:
     contender = penstock(durability)
     contender = contender.__class__(
         contender.name, (*contender.command, *flags), contender.dialect, contender.keeps_all
     )
-    with tempfile.TemporaryDirectory("-figures") as path, Daemon(contender, Path(path)) as running:
+    with (
+        tempfile.TemporaryDirectory("-figures", dir=directory) as path,
+        Daemon(contender, Path(path)) as running,
+    ):
         yield running
 
 

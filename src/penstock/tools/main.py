@@ -66,6 +66,9 @@ VERBS = {
     "figures": VerbEntry(
         "penstock.bench.figures", "figures_main", "measure HTTP, stats, connections and the client"
     ),
+    "bench-spark": VerbEntry(
+        "penstock.bench.spark", "bench_spark_main", "measure the data pipeline on an embedded Spark"
+    ),
     "completion": VerbEntry(
         "penstock.tools.completion", "completion_main", "print a completion script: bash or zsh"
     ),
@@ -74,7 +77,7 @@ VERBS = {
 
 def help_text() -> str:
     lines = ["usage: penstock <verb> [arguments]", "", "verbs:"]
-    lines += [f"  {verb:<10} {entry.help}" for verb, entry in VERBS.items()]
+    lines += [f"  {verb:<11} {entry.help}" for verb, entry in VERBS.items()]
     lines += ["", "penstock <verb> --help says more; penstock --version prints the version"]
     return "\n".join(lines)
 

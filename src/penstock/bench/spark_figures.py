@@ -1,0 +1,243 @@
+"""What Spark gets out of a log and into one, figure by figure, beside Parquet with the same rows.
+
+Everything runs on one machine: nsqd, Spark's JVM and its Python workers share the cores, so none of
+them is pinned. A figure is the median of its repeats; the first run of each kind warms up and does
+not count. Each function stands for one line, or a few, of the report.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from penstock import limits
+from penstock.bench.daemon import Daemon
+from penstock.bench.dialect import HOST, DaemonFailed
+from penstock.bench.figures import Figure
+from penstock.bench.passes import fill
+from penstock.bench.scenarios import BATCH, Plan
+from penstock.pipelines import archive
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.settings import defaults
+from penstock.spark.brokerapi import BrokerApi
+from penstock.spark.decode import decode
+from penstock.spark.schema import COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+TOPIC = "rows"
+TASKS = 2
+DURABLE_S_MAX = 60.0
+QUERY_S_MAX = 600
+
+
+class Sizes(NamedTuple):
+    rows: int  # in the log
+    batch_rows: int  # of a streaming batch
+    tiny_batches: int
+    tiny_rows: int
+    sink_rows: int
+    repeats: int
+    body_bytes: int = 200
+
+
+FULL = Sizes(4_000_000, 500_000, 40, 10, 1_000_000, 5)
+QUICK = Sizes(20_000, 5_000, 3, 10, 2_000, 1)
+
+
+@dataclass
+class Bench:
+    """What the figures are measured on."""
+
+    spark: SparkSession
+    daemon: Daemon
+    directory: Path  # for tables and checkpoints; on the disk that is to be measured
+    sizes: Sizes
+    _serial: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.daemon.ports.http}"
+
+    def fresh(self, name: str) -> Path:
+        self._serial += 1
+        return self.directory / f"{name}-{self._serial}"
+
+    def prepare(self) -> None:
+        """Fill the log, and wait until all of it can be read."""
+        rows, body_bytes = self.sizes.rows // BATCH * BATCH, self.sizes.body_bytes
+        fill(Plan(body_bytes, False, 0), self.daemon, rows, TOPIC, [])
+        deadline_s = time.monotonic() + DURABLE_S_MAX
+        with BrokerApi(self.url) as api:
+            while api.positions([TOPIC]).topics[TOPIC].partitions[0].end < rows:
+                if time.monotonic() > deadline_s:
+                    raise DaemonFailed("what was published is not durable yet")
+                time.sleep(0.05)
+
+    def repeated_s(self, act: Callable[[], object]) -> float:
+        """The median time of an act, without its first run."""
+        taken = []
+        for _ in range(self.sizes.repeats + 1):
+            began_s = time.perf_counter()
+            act()
+            taken.append(time.perf_counter() - began_s)
+        return median(taken[1:] or taken)
+
+    # --- frames and queries ---
+
+    def frame(self) -> DataFrame:
+        reader = self.spark.read.format("penstock").option("url", self.url)
+        return reader.option("subscribe", TOPIC).option("minPartitions", str(TASKS)).load()
+
+    def stream(self, rows_max: int, bounds: dict[str, str] | None = None) -> StreamingQuery:
+        """An AvailableNow query from the log to nowhere; ended when this returns."""
+        reader = self.spark.readStream.format("penstock").option("url", self.url)
+        reader = reader.option("subscribe", TOPIC).option("startingOffsets", "earliest")
+        reader = reader.option("minPartitions", str(TASKS)).options(**(bounds or {}))
+        frame = reader.option("maxOffsetsPerTrigger", str(rows_max)).load()
+        checkpoint = self.fresh("checkpoint")
+        writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination(QUERY_S_MAX)
+        error = query.exception()
+        if error is not None:
+            raise error
+        return query
+
+
+def noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def batches(query: StreamingQuery, rows: int) -> list[Any]:
+    """The steady ones: full, and not the first."""
+    full = [p for p in query.recentProgress if p["numInputRows"] == rows]
+    return full[1:] or full
+
+
+# --- reading ---
+
+
+def raw(bench: Bench) -> Iterator[Figure]:
+    """Fetch and decode in this process, one request after the other, without Spark."""
+    always = [(name, column.arrow_type) for name, column in COLUMNS.items() if column.always]
+    schema = pa.schema(always)
+    counted = 0
+
+    def read() -> None:
+        nonlocal counted
+        counted = 0
+        with BrokerApi(bench.url) as api:
+            spans = api.positions([TOPIC]).topics[TOPIC]
+            offset, end = spans.partitions[0].earliest, spans.partitions[0].end
+            while offset < end:
+                fetched = api.fetch(TOPIC, 0, spans.identity, offset, end, limits.SPARK_FETCH_BYTES)
+                for piece in decode(fetched.data, schema, TOPIC, 0, offset, end):
+                    counted += piece.num_rows
+                offset = fetched.next_offset
+
+    before_s = time.process_time()
+    seconds = bench.repeated_s(read)
+    cpu_s = (time.process_time() - before_s) / (bench.sizes.repeats + 1)
+    rate, cpu_us = counted / seconds, 1e6 * cpu_s / counted
+    yield Figure("raw fetch and decode, one core", rate, "rows/s", ">= 2,000,000", cpu_us)
+
+
+def batch(bench: Bench) -> Iterator[Figure]:
+    rows = bench.frame().count()
+    seconds = bench.repeated_s(lambda: noop(bench.frame()))
+    yield Figure("batch read through Spark", rows / seconds, "rows/s", ">= 1,200,000")
+    table = bench.fresh("parquet")
+    bench.frame().write.parquet(str(table))
+    seconds = bench.repeated_s(lambda: noop(bench.spark.read.parquet(str(table))))
+    yield Figure("Spark reading the same rows from Parquet", rows / seconds, "rows/s", "beside it")
+    shutil.rmtree(table)
+
+
+def streaming(bench: Bench) -> Iterator[Figure]:
+    rows = bench.sizes.batch_rows
+    rates = []
+    for _ in range(max(bench.sizes.repeats // 2, 1)):
+        for progress in batches(bench.stream(rows), rows):
+            rates.append(rows / (progress["durationMs"]["triggerExecution"] / 1000))
+    name = f"streaming, AvailableNow, batches of {rows:,}"
+    yield Figure(name, median(rates), "rows/s", ">= 600,000")
+
+
+def tiny(bench: Bench) -> Iterator[Figure]:
+    """Batches of a few rows: what a batch costs that has nothing to do."""
+    rows, count = bench.sizes.tiny_rows, bench.sizes.tiny_batches
+    with BrokerApi(bench.url) as api:
+        end = api.positions([TOPIC]).topics[TOPIC].partitions[0].end
+    bounds = {"startingOffsets": f'{{"{TOPIC}":{{"0":{end - rows * count}}}}}'}
+    taken = [
+        progress["durationMs"]["triggerExecution"]
+        for progress in batches(bench.stream(rows, bounds), rows)
+    ]
+    yield Figure(f"a micro-batch of {rows} rows", median(taken), "ms", "<= 300")
+
+
+# --- writing ---
+
+
+def sink(bench: Bench) -> Iterator[Figure]:
+    """From Parquet into a topic, committed."""
+    rows = bench.sizes.sink_rows
+    source = bench.fresh("source")
+    bench.frame().select("body").limit(rows).repartition(TASKS).write.parquet(str(source))
+
+    def write() -> None:
+        frame = bench.spark.read.parquet(str(source))
+        writer = frame.write.format("penstock").mode("append").option("url", bench.url)
+        writer.option("topic", "written").save()
+
+    seconds = bench.repeated_s(write)
+    yield Figure("sink to a topic", rows / seconds, "rows/s", ">= 250,000")
+    shutil.rmtree(source)
+
+
+def archived(bench: Bench) -> Iterator[Figure]:
+    """The whole log into a new Delta table."""
+    counted = 0
+
+    def run() -> None:
+        nonlocal counted
+        table = bench.fresh("archive")
+        given = {"url": bench.url, "topics": (TOPIC,), "table": str(table), "once": True}
+        given["max-offsets-per-trigger"] = bench.sizes.batch_rows
+        settings = defaults(archive.SETTINGS, **given)
+        archive.check(settings)
+        if archive.run(bench.spark, settings, Progress("archive", 1e9)) != 0:
+            raise DaemonFailed("the archive failed")
+        counted = sum(archived_rows(table))
+        shutil.rmtree(table)
+
+    seconds = bench.repeated_s(run)
+    yield Figure("archive to Delta", counted / seconds, "rows/s", ">= 250,000")
+
+
+def archived_rows(table: Path) -> list[int]:
+    """How many rows each file of a Delta table has."""
+    actions = pa.table(DeltaTable(str(table)).get_add_actions(flatten=True))
+    counts: list[int] = actions.column("num_records").to_pylist()
+    return counts
+
+
+FIGURES: dict[str, Callable[[Bench], Iterator[Figure]]] = {
+    "raw": raw,
+    "batch": batch,
+    "streaming": streaming,
+    "tiny": tiny,
+    "sink": sink,
+    "archive": archived,
+}
