@@ -1,7 +1,8 @@
 """Many hostile connections against one daemon, and somebody who watches how it fares.
 
 `besiege` plays rounds until its time is over. Meanwhile a `Watch` asks the daemon for an answer
-over fresh connections: one that takes more than a second is a stall.
+over fresh connections: one that takes more than a second is a stall. What either of the two has
+spent ready to run, without a processor, is the machine's doing and does not count.
 """
 
 from __future__ import annotations
@@ -37,6 +38,14 @@ def resident_bytes(daemon: Daemon) -> int:
     raise AssertionError("no VmRSS")
 
 
+def starved_s(process: str) -> float:
+    """How long it (or its first thread) was ready to run and had no processor, so far."""
+    try:
+        return int(Path(f"/proc/{process}/schedstat").read_text("ascii").split()[1]) / 1e9
+    except (OSError, IndexError):  # a kernel that does not count it
+        return 0.0
+
+
 class Watch:
     """`with Watch(daemon):` At its end the daemon is alive, well, prompt, and not much larger."""
 
@@ -52,14 +61,18 @@ class Watch:
 
     def _run(self) -> None:
         while not self._end.wait(PAUSE_S):
-            started_s = time.monotonic()
+            started_s = self._clock_s()
             try:
                 self._ask(self._daemon)
             except Exception as error:
                 self._faults.append(f"{type(error).__name__}: {error}")
                 return
             self.asked += 1
-            self.slowest_s = max(self.slowest_s, time.monotonic() - started_s)
+            self.slowest_s = max(self.slowest_s, self._clock_s() - started_s)
+
+    def _clock_s(self) -> float:
+        """Stands still while the daemon, or this thread, has no processor."""
+        return time.monotonic() - starved_s(str(self._daemon.pid)) - starved_s("thread-self")
 
     def __enter__(self) -> Watch:
         self._ask(self._daemon)

@@ -7,6 +7,7 @@ its seed.
 from __future__ import annotations
 
 import random
+import signal
 import socket
 import time
 import zlib
@@ -27,6 +28,7 @@ from penstock.wire.snappy import SnappyEncoder
 
 from . import hostile
 from .siege import (
+    ANSWER_S_MAX,
     FUZZ_S,
     Watch,
     ask_lookupd,
@@ -149,6 +151,16 @@ def test_the_checks_find_what_they_are_for() -> None:
             check(heard)
     with pytest.raises(ConnectionError):
         one_round(random.Random(1), 1, lambda rng: [], check_frames)
+
+
+def test_the_watch_finds_a_stall(daemon: Daemon) -> None:
+    def stall() -> None:
+        daemon.signal(signal.SIGSTOP)
+        time.sleep(1.5 * ANSWER_S_MAX)
+        daemon.signal(signal.SIGCONT)
+
+    with pytest.raises(AssertionError, match="an answer took"), Watch(daemon):
+        stall()
 
 
 # --- nsqlookupd ---
