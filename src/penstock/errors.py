@@ -178,7 +178,8 @@ class BrokerRefused(FetchFailed):
     """`code` is the answer's `message` ("OFFSET_GONE"), `document` the whole of its JSON."""
 
     def __init__(self, url: str, status: int, code: str, document: dict[str, Any]) -> None:
-        super().__init__(url, f"got response {status} {code}".rstrip(), status)
+        reason = f": {document['reason']}" if "reason" in document else ""
+        super().__init__(url, f"got response {status} {code}".rstrip() + reason, status)
         self.code = code
         self.document = document
 

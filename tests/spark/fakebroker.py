@@ -8,7 +8,6 @@ import re
 import threading
 import time
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -174,10 +173,13 @@ def _offset(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
 
 
 def _stage(broker: FakeBroker, query: dict[str, list[str]], body: bytes) -> Answer:
+    position = 0
+    while position < len(body):
+        if max(map(len, decode_bodies(body, position))) > broker.message_bytes_max:
+            reason = f"a message has at most {broker.message_bytes_max}"
+            return _json(400, message="BAD_BATCH", position=position, reason=reason)
+        position += decode_header(body, position).length
     columns = decode_columns(body)
-    ends = memoryview(columns.body_offsets).cast("q").tolist()
-    if any(high - low > broker.message_bytes_max for low, high in pairwise(ends)):
-        return _json(413, message="MSG_TOO_BIG")
     name = query["stage"][0]
     key = (query["topic"][0], int(query["partition"][0]), name)
     if broker.stages.get(key, body) != body:

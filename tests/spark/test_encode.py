@@ -97,7 +97,8 @@ def test_the_largest_row_is_known() -> None:
     assert largest(rows) == (1, 3)
 
 
-BEYOND = pa.array([0, (1 << 63) // 1000 + 1], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+def times(*microseconds: int) -> pa.Array:
+    return pa.array(microseconds, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,8 @@ BEYOND = pa.array([0, (1 << 63) // 1000 + 1], pa.int64()).cast(pa.timestamp("us"
     [
         ({"body": pa.array([b"a", None])}, "the body is null"),
         ({"body": pa.array([b"a", b""])}, "the body is empty"),
-        ({"timestamp": BEYOND}, "1678 to 2262"),
+        ({"timestamp": times(0, (1 << 63) // 1000 + 1)}, "1970 to 2262"),
+        ({"timestamp": times(0, -1)}, "1970 to 2262"),
         ({"headers": pa.array([None, [("x", b"\xff")]], HEADERS)}, "'x' is not UTF-8"),
         (
             {"headers": pa.array([None, [{"key": "x", "value": b"1"}] * 2], KAFKA_HEADERS)},

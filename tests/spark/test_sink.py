@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import runpy
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,8 @@ from penstock.kernel import Section, decode_bodies, decode_sections
 
 from .fakebroker import FakeBroker
 from .queries import batch
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_sink.py"
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -202,30 +206,16 @@ def test_other_output_modes_are_refused(
     assert "copy" not in broker.topics
 
 
-def test_a_result_that_changes_goes_through_foreach_batch(
-    spark: SparkSession, broker: FakeBroker, tmp_path: Path
-) -> None:
-    broker.topic("orders").publish([b"1", b"2", b"3"])
-
-    def write_batch(frame: DataFrame, batch_id: int) -> None:
-        write(frame, broker, topic="counts", txnAppId="counts", txnVersion=str(batch_id))
-
-    frame = (
-        spark.readStream.format("penstock")
-        .option("url", broker.url)
-        .option("subscribe", "orders")
-        .option("startingOffsets", "earliest")
-        .load()
-    )
-    query = (
-        frame.groupBy("topic")
-        .count()
-        .selectExpr("string(count) AS body")
-        .writeStream.foreachBatch(write_batch)
-        .option("checkpointLocation", str(tmp_path))
-        .outputMode("update")
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination(60)
-    assert bodies(broker, "counts") == [b"3"]
+def test_the_example_counts_words(spark: SparkSession, broker: FakeBroker, tmp_path: Path) -> None:
+    """It writes what changes, in foreachBatch, with a version of its own."""
+    main = runpy.run_path(str(EXAMPLE))["main"]
+    for line in (b"one two", b"two three two"):
+        broker.topic("lines").publish([line])
+        main(broker.url, "lines", "words", str(tmp_path))
+    counts = [json.loads(body) for body in bodies(broker, "words")]
+    assert sorted((each["word"], each["count"]) for each in counts[:2]) == [("one", 1), ("two", 1)]
+    assert sorted((each["word"], each["count"]) for each in counts[2:]) == [
+        ("three", 1),
+        ("two", 3),
+    ]
+    assert list(broker.versions.values()) == [1]

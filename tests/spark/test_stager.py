@@ -142,12 +142,29 @@ def test_a_partition_that_cannot_be_is_named(api: BrokerApi, partition: int) -> 
 
 
 def test_a_message_that_is_too_big_is_named(broker: FakeBroker, api: BrokerApi) -> None:
+    """Also when it is not the largest that is written, in a block of several batches."""
+    broker.message_bytes_max = 100
+    one = stager(api, stage_bytes=4000)
+    one.add(rows(*((b"1" * 90, "a") for _ in range(10)), (b"b", "b")))
+    one.add(rows((b"x" * 101, "a"), (b"3", "a")))
+    with pytest.raises(
+        RowRefused, match=r"101 bytes, and nsqd refuses it: .* 400 BAD_BATCH: a me"
+    ) as caught:
+        one.finish()
+    assert (caught.value.row, caught.value.topic) == (11, "a")
+
+
+def test_the_batch_that_is_refused_says_where_to_look(
+    broker: FakeBroker, api: BrokerApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.limits.SPARK_BATCH_BYTES", 300)
     broker.message_bytes_max = 100
     one = stager(api)
-    one.add(rows((b"1", "a"), (b"2", "b"), (b"x" * 101, "a"), (b"3", "a")))
-    with pytest.raises(RowRefused, match="101 bytes, and nsqd refuses it: MSG_TOO_BIG") as caught:
+    one.add(rows(*((b"%d" % n * 50, "a") for n in range(9)), (b"x" * 101, "a"), (b"y" * 150, "a")))
+    with pytest.raises(RowRefused) as caught:
         one.finish()
-    assert (caught.value.row, caught.value.topic) == (2, "a")
+    assert caught.value.row == 9
+    assert len(broker.stages) == 0
 
 
 def test_an_abort_drops_all_of_it(broker: FakeBroker, api: BrokerApi) -> None:

@@ -104,9 +104,9 @@ def _nanoseconds(column: pa.Array) -> pa.Array:
     valid = _valid(column)
     microseconds = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).fill_null(0)
     values = microseconds.to_numpy()
-    outside = (values > _TIMESTAMP_US_MAX) | (values < -_TIMESTAMP_US_MAX)
+    outside = (values > _TIMESTAMP_US_MAX) | (values < 0)
     if outside.any():
-        raise BadRow(_first(outside), "the timestamp is not within the years 1678 to 2262")
+        raise BadRow(_first(outside), "the timestamp is not within the years 1970 to 2262")
     return pa.array(values * 1000, pa.int64(), mask=~valid)
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock import limits
 from penstock.errors import BrokerRefused, FetchFailed, RowRefused
 from penstock.spark.brokerapi import BrokerApi, Stage
-from penstock.spark.encode import BadRow, encode, largest, message_columns
+from penstock.spark.encode import BadRow, Block, encode, largest, message_columns
 from penstock.wire.names import is_valid_name
 
 logger = logging.getLogger(__name__)
@@ -157,30 +157,45 @@ class Stager:
         held = self._held.pop(target)
         del self._held_bytes[target]
         rows = held[0] if len(held) == 1 else pa.concat_batches(held)
-        block: list[bytes] = []
-        size = 0
-        for batch in encode(rows, min(limits.SPARK_BATCH_BYTES, self._stage_bytes)):
-            if block and size + len(batch.data) > self._stage_bytes:
-                self._stage(target, block, rows)
-                block, size = [], 0
-            block.append(batch.data)
-            size += len(batch.data)
-            self._messages += batch.count
-        self._stage(target, block, rows)
+        first = 0  # row of the batches that are gathered
+        gathered: list[Block] = []
+        for block in encode(rows, min(limits.SPARK_BATCH_BYTES, self._stage_bytes)):
+            size = sum(len(each.data) for each in gathered) + len(block.data)
+            if gathered and size > self._stage_bytes:
+                self._stage(target, gathered, rows[first:])
+                first += sum(each.count for each in gathered)
+                gathered = []
+            gathered.append(block)
+        self._stage(target, gathered, rows[first:])
 
-    def _stage(self, target: Target, block: list[bytes], rows: pa.RecordBatch) -> None:
+    def _stage(self, target: Target, blocks: list[Block], rows: pa.RecordBatch) -> None:
+        """`rows` are those of the blocks, and others behind them."""
         name = f"{self._attempt}-{len(self._stages)}"
         stage = Stage(target.topic, target.partition, name)
         self._stages.append(stage)  # an answer may be lost, so it is dropped with the others
+        data = b"".join(block.data for block in blocks)
         try:
-            self._api.stage(target.topic, target.partition, name, b"".join(block))
+            self._messages += self._api.stage(target.topic, target.partition, name, data)
         except BrokerRefused as refusal:
-            if refusal.status != 413:
+            if refusal.code not in ("BAD_BATCH", "STAGE_TOO_BIG"):
                 raise
-            index, size = largest(rows)
-            row = rows.column("row")[index].as_py()
-            reason = f"the body has {size} bytes, and nsqd refuses it: {refusal.code}"
-            raise RowRefused(row, self._where, target.topic, reason) from refusal
+            raise self._too_big(target, blocks, rows, refusal) from refusal
+
+    def _too_big(
+        self, target: Target, blocks: list[Block], rows: pa.RecordBatch, refusal: BrokerRefused
+    ) -> RowRefused:
+        """Batches are right, so what is refused is the size of a message: the largest of the batch
+        that begins where nsqd says."""
+        position, low, high = 0, 0, 0
+        for block in blocks:
+            low, high = high, high + block.count
+            if position >= int(refusal.document.get("position", 0)):
+                break
+            position += len(block.data)
+        index, size = largest(rows[low:high])
+        reason = f"the body has {size} bytes, and nsqd refuses it: {refusal.reason}"
+        row = rows.column("row")[low + index].as_py()
+        return RowRefused(row, self._where, target.topic, reason)
 
 
 def abort(api: BrokerApi, stages: list[Stage]) -> None:
