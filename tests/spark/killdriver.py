@@ -1,0 +1,68 @@
+"""A Spark driver in a process of its own, to be killed: it copies one topic into another.
+
+It gets ready, and waits for a line on its standard input: so a second one can stand by. A query
+that fails is started again, as a supervisor would.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from penstock.spark.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+ATTEMPTS = "local[2,4]"  # a task that lost its Python worker is tried again
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.streaming.pollingDelay": "50ms",
+}
+
+
+def start(spark: SparkSession, url: str, checkpoint: str) -> StreamingQuery:
+    frame = (
+        spark.readStream.format("penstock")
+        .option("url", url)
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .option("minPartitions", "2")
+        .option("maxOffsetsPerTrigger", "200")
+        .option("fetchOffset.numRetries", "8")
+        .schema("body binary")
+        .load()
+    )
+    return (
+        frame.writeStream.format("penstock")
+        .option("url", url)
+        .option("topic", "copy")
+        .option("numRetries", "8")
+        .option("stageBytes", "2000")
+        .option("checkpointLocation", checkpoint)
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+
+
+def main(url: str, checkpoint: str) -> None:
+    spark = open_session("penstock kill tests", ATTEMPTS, SETTINGS)
+    spark.sparkContext.setLogLevel("OFF")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    while True:
+        query = start(spark, url, checkpoint)
+        try:
+            query.awaitTermination()
+        except Exception as error:  # whatever it was: the next one goes on from the checkpoint
+            print(f"started again after {error}".partition("\n")[0], flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,212 @@
+"""Kill -9 of everybody at every step of a batch: the driver, a Python worker, the broker.
+
+A query copies one topic into another. In each round messages are published, and when a certain
+request comes by, somebody is killed: before nsqd has the request, or when nsqd has done what it
+asks and the answer is lost. The query goes on by itself (tasks and requests are tried again) or is
+started again from its checkpoint, as a supervisor would do. Then all messages are in the other
+topic, once, in order.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.errors import ConfigError
+from penstock.kernel import decode_columns
+from penstock.spark.brokerapi import BrokerApi
+from penstock.spark.session import require_java
+
+from .faultproxy import Fault, FaultProxy
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+SCRIPT = Path(__file__).with_name("killdriver.py")
+MESSAGES = 300  # of a round: two batches, two tasks each, several blocks a task
+WAIT_S_MAX = 80.0
+
+STEPS = {
+    "plan": ("/log/positions", False),
+    "plan, answer lost": ("/log/positions", True),
+    "read": ("/log/fetch", False),
+    "read, answer lost": ("/log/fetch", True),
+    "stage": ("/stage", False),
+    "stage, answer lost": ("/stage", True),
+    "before the commit": ("/stage/commit", False),
+    "after the commit": ("/stage/commit", True),
+}
+ROUNDS = [
+    ("worker", "plan"),
+    ("broker", "plan"),
+    ("broker", "plan, answer lost"),
+    ("driver", "plan"),
+    ("worker", "read"),
+    ("worker", "read, answer lost"),
+    ("broker", "read"),
+    ("broker", "read, answer lost"),
+    ("driver", "read"),
+    ("worker", "stage"),
+    ("worker", "stage, answer lost"),
+    ("broker", "stage"),
+    ("driver", "stage, answer lost"),
+    ("broker", "stage, answer lost"),
+    ("worker", "before the commit"),
+    ("broker", "before the commit"),
+    ("driver", "before the commit"),
+    ("worker", "after the commit"),
+    ("broker", "after the commit"),
+    ("driver", "after the commit"),
+]
+
+
+class Driver:
+    """A driver that stands by until it is told to go."""
+
+    def __init__(self, url: str, path: Path, number: int) -> None:
+        self.said = path / f"driver-{number}.out"
+        environment = {
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        with self.said.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, str(SCRIPT), url, str(path / "checkpoint")],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def go(self) -> None:
+        wait_for(lambda: "ready" in self.said.read_text(), lambda: self.said.read_text()[-4000:])
+        assert self.process.stdin
+        self.process.stdin.write(b"go\n")
+        self.process.stdin.flush()
+
+    def kill(self) -> None:
+        """The driver and its JVM, which are a group of their own."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        if self.process.stdin:
+            self.process.stdin.close()
+
+
+class Arena:
+    """Broker, proxy, and the driver that is at work; another one stands by."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.daemon = Daemon(path / "nsqd")
+        self.proxy = FaultProxy(lambda: self.daemon.http_port if self.daemon.running else 0)
+        self.published: list[bytes] = []
+        self.copied: list[bytes] = []
+        self.driver_count = 0
+
+    def start(self) -> None:
+        self.daemon.start()
+        self.proxy.__enter__()
+        self.daemon.post("/topic/create?topic=orders")
+        self.driver = self.new_driver()
+        self.driver.go()
+        self.standby = self.new_driver()
+
+    def stop(self) -> None:
+        for driver in {self.driver, self.standby}:
+            driver.kill()
+        self.proxy.__exit__()
+        self.daemon.kill()
+
+    def new_driver(self) -> Driver:
+        self.driver_count += 1
+        return Driver(self.proxy.url, self.path, self.driver_count)
+
+    def publish(self) -> None:
+        bodies = [b"%d" % n for n in range(len(self.published), len(self.published) + MESSAGES)]
+        self.daemon.post("/mpub?topic=orders", b"\n".join(bodies))
+        self.published += bodies
+
+    def kill(self, who: str, asker: int) -> None:
+        if who == "worker":
+            os.kill(asker, signal.SIGKILL)
+        elif who == "driver":
+            self.driver.kill()
+        else:
+            self.daemon.kill()
+            self.proxy.hang_up()
+
+    def recover(self, who: str) -> None:
+        if who == "driver":
+            self.driver = self.standby
+            self.driver.go()
+            self.standby = self.new_driver()
+        elif who == "broker":
+            self.daemon.start()
+
+    def read_copies(self) -> int:
+        """How many there are by now; what is new is remembered."""
+        with BrokerApi(f"http://127.0.0.1:{self.daemon.http_port}") as api:
+            spans = api.positions(["copy"]).topics.get("copy")
+            while spans and len(self.copied) < spans.partitions[0].end:
+                fetched = api.fetch(
+                    "copy", 0, spans.identity, len(self.copied), spans.partitions[0].end
+                )
+                columns = decode_columns(fetched.data)
+                ends = memoryview(columns.body_offsets).cast("q").tolist()
+                first = len(self.copied) - fetched.base_offset
+                new = [bytes(columns.bodies[a:b]) for a, b in pairwise(ends)]
+                self.copied += new[first:]
+        return len(self.copied)
+
+    def story(self) -> str:
+        said = [f"{each}: {each.read_text()[-3000:]}" for each in self.path.glob("driver-*.out")]
+        return "\n".join([f"{len(self.copied)} of {len(self.published)} copied", *sorted(said)])
+
+
+def wait_for(condition: Callable[[], bool], story: Callable[[], str]) -> None:
+    deadline_s = time.monotonic() + WAIT_S_MAX
+    while not condition():
+        assert time.monotonic() < deadline_s, story()
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+    try:
+        require_java()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    arena = Arena(tmp_path_factory.mktemp("kills"))
+    arena.start()
+    try:
+        yield arena
+    finally:
+        arena.stop()
+
+
+def test_there_are_twenty_rounds() -> None:
+    assert len(ROUNDS) == 20
+    assert len(set(ROUNDS)) == 20
+
+
+@pytest.mark.parametrize(("who", "step"), ROUNDS)
+def test_every_message_is_copied_once(arena: Arena, who: str, step: str) -> None:
+    path, answered = STEPS[step]
+    fault = Fault(path, answered, lambda asker: arena.kill(who, asker))
+    arena.publish()
+    arena.proxy.fault = fault
+    wait_for(fault.hit.is_set, arena.story)
+    arena.recover(who)
+    wait_for(lambda: arena.read_copies() >= len(arena.published), arena.story)
+    assert arena.copied == arena.published, arena.story()
