@@ -1,0 +1,109 @@
+"""The sink over a real nsqd: what the fake broker says must be what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.errors import BrokerRefused, RowRefused
+from penstock.kernel import encode_batch
+from penstock.spark.brokerapi import BrokerApi, Committed, Stage
+from penstock.spark.stager import Stager
+
+from .queries import batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+class Nsqd:
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.daemon.http_port}"
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
+    with Daemon(tmp_path / "nsqd", "--max-msg-size=1000") as daemon:
+        yield Nsqd(daemon)
+
+
+@pytest.fixture
+def api(nsqd: Nsqd) -> Iterator[BrokerApi]:
+    with BrokerApi(nsqd.url) as api:
+        yield api
+
+
+def test_the_client_and_nsqd_agree(api: BrokerApi) -> None:
+    stages = [Stage("orders", 0, "x-0"), Stage("orders", 0, "x-1")]
+    assert api.last_version("app") is None
+    for stage, body in zip(stages, (b"a", b"b"), strict=True):
+        assert api.stage(*stage, encode_batch([body], 0, 0, 0)) == 1
+        assert api.stage(*stage, encode_batch([body], 0, 0, 0)) == 1  # the same again
+    with pytest.raises(BrokerRefused, match="STAGE_EXISTS"):
+        api.stage(*stages[0], encode_batch([b"other"], 0, 0, 0))
+    assert api.commit("app", 4, stages) == Committed(False, 2)
+    assert api.commit("app", 4, stages) == Committed(True, 0)
+    assert api.last_version("app") == 4
+    api.abort(stages)  # they are committed: no harm
+    shown = [api.message("orders", offset)["body"] for offset in (0, 1)]
+    assert shown == ["a", "b"]
+
+
+def test_a_stage_that_is_dropped_cannot_be_committed(api: BrokerApi) -> None:
+    stage = Stage("orders", 0, "x-0")
+    api.stage(*stage, encode_batch([b"a"], 0, 0, 0))
+    api.abort([stage])
+    with pytest.raises(BrokerRefused) as caught:
+        api.commit("app", 0, [stage])
+    assert (caught.value.status, caught.value.code) == (404, "STAGE_NOT_FOUND")
+    assert api.last_version("app") is None
+
+
+def test_a_message_that_is_too_big_is_named(api: BrokerApi) -> None:
+    stager = Stager(api, {"body": "body"}, "orders", "task 0")
+    bodies = [b"x" * size for size in (10, 1000, 1001, 10)]
+    stager.add(pa.RecordBatch.from_pydict({"body": bodies}))
+    with pytest.raises(RowRefused, match=r"row 2 of task 0 for topic orders: .* 1001 bytes"):
+        stager.finish()
+    stager.abort()
+
+
+@pytest.mark.spark
+def test_what_is_written_is_read_and_consumed(spark: SparkSession, nsqd: Nsqd) -> None:
+    nsqd.daemon.post("/topic/create?topic=even")
+    nsqd.daemon.post("/channel/create?topic=even&channel=c")
+    frame = spark.sql(
+        "SELECT if(id % 2 = 0, 'even', 'odd') AS topic, string(id) AS body,"
+        " if(id % 10 = 0, binary(string(id)), null) AS key,"
+        " if(id % 10 = 0, map('n', string(id)), null) AS headers,"
+        " if(id % 10 = 0, timestamp_seconds(id), null) AS timestamp FROM range(0, 2000, 1, 2)"
+    )
+    frame.write.format("penstock").option("url", nsqd.url).mode("append").save()
+    copied = batch(spark, nsqd, subscribe="even, odd", includeKey="true", includeHeaders="true")
+    rows = {int(row.body): row for row in copied.collect()}
+    assert sorted(rows) == list(range(2000))
+    for name, first in (("even", 0), ("odd", 1)):
+        found = sorted((row.offset, n) for n, row in rows.items() if row.topic == name)
+        assert found == list(enumerate(range(first, 2000, 2)))
+    own = rows[1990]
+    assert (bytes(own.key), own.headers) == (b"1990", {"n": bytearray(b"1990")})
+    assert own.timestamp.timestamp() == 1990
+    assert rows[1991].key is None
+    assert rows[1991].timestamp.timestamp() > 1990
+    with nsqd.daemon.client() as client:
+        client.sub("even", "c")
+        client.rdy(10)
+        assert [message.body for message in client.messages(10)] == [
+            b"%d" % n for n in range(0, 20, 2)
+        ]
