@@ -131,6 +131,18 @@ def test_an_awaited_job_runs_at_once_when_such_jobs_have_been_quick() -> None:
     pool.close()
 
 
+def test_what_is_no_sync_teaches_nothing() -> None:
+    class Bulk(Timed):
+        teaches = False
+
+    pool = SyncPool(lambda: None, threads=1)
+    for _ in range(20):
+        ran_here(pool, Bulk())
+    assert not ran_here(pool, Timed())
+    assert sum(pool.times.read()[0]) == 1
+    pool.close()
+
+
 def test_after_a_slow_one_the_threads_are_back() -> None:
     pool = SyncPool(lambda: None, threads=1)
     for _ in range(20):

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.commitfile import CommitFile, Part, RecordJob
 from penstock.broker.ports import Job
-from penstock.broker.stagefile import ReadJob, Sound
+from penstock.broker.stagefile import ReadJob, Sound, read_head
 from penstock.broker.stages import Stage
 from penstock.errors import (
     CommitUnfinished,
@@ -361,6 +361,8 @@ class CommitRun:
             raise StorageError(target.partition.log.path, target.problem)
         name, body_at = target.stages[target.stage_index]
         path = os.path.join(self._stages.path, name)
+        if not body_at:
+            body_at = self._begins_at(path)
         job = ReadJob(self._context.disk, path, target.position or body_at)
         try:
             yield from self._run(job)
@@ -384,6 +386,13 @@ class CommitRun:
         if target.position >= self._context.disk.size(path):
             target.stage_index += 1
             target.position = 0
+
+    def _begins_at(self, path: str) -> int:
+        """Of a stage that the start could not read."""
+        try:
+            return read_head(self._context.disk, path)[1]
+        except (OSError, ValueError) as error:
+            raise StageDamaged(path, f"cannot be read: {error}") from error
 
     def _compare(self, target: _Target, sound: Sound, path: str) -> None:
         """The log holds this very batch: so much of the commit was stored before the stop."""

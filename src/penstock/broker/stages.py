@@ -172,7 +172,8 @@ class Stages:
 
     def put(self, topic: Topic, block: Block, done: StageDone) -> None:
         """`done` hears when it is on the disk, or why not. Raises Refused."""
-        self._check(topic, block)
+        if topic.ephemeral:
+            raise Refused("nothing can be staged for an ephemeral topic")
         key = topic.name, block.name
         if key in self._writing:
             self._writing[key].append(lambda: self._put_again(topic, block, done))
@@ -182,6 +183,7 @@ class Stages:
             self.discard([stage])
             stage = None
         if stage is None:
+            self._check(topic, block)
             self._write(topic, block, done)
         else:
             self._compare(stage, block, done)
@@ -193,8 +195,6 @@ class Stages:
             done(error)
 
     def _check(self, topic: Topic, block: Block) -> None:
-        if topic.ephemeral:
-            raise Refused("nothing can be staged for an ephemeral topic")
         reason = topic.refusal_of(block.messages) or self._context.room_refusal(len(block.body))
         if reason:
             raise Refused(reason)

@@ -7,10 +7,11 @@ meanwhile gathers in the sockets and makes the next batch. One slow sync is enou
 the threads, until the disk has shown to be quick again. At most one is run at once in a turn: the
 syncs of several partitions go side by side.
 
-A job is anything with `run()`. It runs in one of the threads, comes back through `take_done`, and
-`wake` tells the loop that something is there. An OSError is the job's answer and travels with it.
-Any other exception is a fault of the program: `take_done` raises it in the loop's thread, where it
-stops the daemon; it is never lost in a thread.
+A job is anything with `run()`. One that is no sync, but reads or writes files in bulk, says so by
+`teaches = False`: how long it takes tells nothing of the disk's syncs. A job runs in one of the
+threads, comes back through `take_done`, and `wake` tells the loop that something is there. An
+OSError is the job's answer and travels with it. Any other exception is a fault of the program:
+`take_done` raises it in the loop's thread, where it stops the daemon; it is never lost in a thread.
 """
 
 from __future__ import annotations
@@ -83,9 +84,10 @@ class SyncPool:
         except BaseException as caught:
             return caught
         finally:
-            took_ns = time.perf_counter_ns() - start_ns
-            self.times.note(took_ns)
-            self._typical_ns += (took_ns - self._typical_ns) // LESSON
+            if getattr(job, "teaches", True):
+                took_ns = time.perf_counter_ns() - start_ns
+                self.times.note(took_ns)
+                self._typical_ns += (took_ns - self._typical_ns) // LESSON
         return None
 
     def take_done(self) -> list[tuple[Job, OSError | None]]:

@@ -1,0 +1,194 @@
+"""Stages before they are committed: names, restarts, expiry, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock import limits
+from penstock.broker.commitrun import Ref
+from penstock.errors import Refused, StageExists, WriteRefused
+from penstock.kernel import load
+from penstock.sim.disk import Fault, SimDisk
+
+from .staging import Told, block, commit, done, put, settle, stored
+from .world import World
+
+Start = Callable[..., World]
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    disk = SimDisk()
+    disk.mkdir("/data")
+    return disk
+
+
+def on(disk: SimDisk) -> World:
+    return World.start(Path("/data"), load("compiled"), [], disk=disk)
+
+
+def files(world: World) -> list[str]:
+    path = str(world.path / "stages")
+    return sorted(world.disk.listdir(path)) if world.disk.exists(path) else []
+
+
+def test_the_same_again_is_the_same_stage(start: Start) -> None:
+    world = start()
+    for _ in range(2):
+        assert put(world, "t", block("x", b"a", b"b")).told == [None]
+    assert files(world) == ["0000000000000001.stage"]
+    for other in (block("x", b"a", b"c"), block("x", b"a"), block("x", b"a", b"b", b"c")):
+        assert isinstance(put(world, "t", other).error, StageExists)
+    assert put(world, "u", block("x", b"z")).told == [None]
+    stages = world.broker.commits.stages
+    wanted = len(block("x", b"a", b"b").body) + len(block("x", b"z").body)
+    assert (stages.count, stages.bytes) == (2, wanted)
+
+
+def test_the_same_name_while_it_is_written(start: Start) -> None:
+    world = start()
+    world.threads.held = True
+    topic, told = world.broker.topic("t"), [Told(), Told(), Told()]
+    stages = world.broker.commits.stages
+    stages.put(topic, block("x", b"a"), told[0])
+    stages.put(topic, block("x", b"a"), told[1])
+    stages.put(topic, block("x", b"b"), told[2])
+    world.threads.held = False
+    world.threads.run()
+    settle(world)
+    assert [one.told for one in told[:2]] == [[None], [None]]
+    assert isinstance(told[2].error, StageExists)
+
+
+def test_few_are_written_at_a_time(start: Start) -> None:
+    world = start()
+    world.threads.held = True
+    told = [Told() for _ in range(10)]
+    for number, one in enumerate(told):
+        world.broker.commits.stages.put(world.broker.topic("t"), block(f"{number}", b"a"), one)
+    assert len(world.threads.waiting) == limits.STAGE_JOBS_MAX
+    world.threads.held = False
+    world.threads.run()
+    settle(world)
+    assert [one.told for one in told] == [[None]] * 10
+
+
+@pytest.mark.parametrize("how", ["restart", "killed"])
+def test_stages_come_back(start: Start, how: str) -> None:
+    world = start()
+    put(world, "t", block("x", b"a", b"b", b"c"))
+    put(world, "t", block("y", b"d"))
+    size = world.broker.commits.stages.bytes
+    world = getattr(world, how)()
+    assert (world.broker.commits.stages.count, world.broker.commits.stages.bytes) == (2, size)
+    assert isinstance(put(world, "t", block("x", b"z")).error, StageExists)
+    put(world, "t", block("z", b"e"))
+    assert commit(world, "app", 0, ("t", "x"), ("t", "y"), ("t", "z")).told == done(5)
+    assert stored(world, "t") == [b"a", b"b", b"c", b"d", b"e"]
+    assert files(world) == []
+
+
+def test_what_is_not_sound_is_removed_at_the_start(disk: SimDisk) -> None:
+    world = on(disk)
+    for name in ("x", "y", "z"):
+        put(world, "t", block(name, b"a"))
+    world.close()
+    disk.flip("/data/stages/0000000000000001.stage", 5, 0)
+    path = "/data/stages/0000000000000002.stage"
+    disk.replace(path, disk.content(path)[:-1])
+    disk.create("/data/stages/0000000000000009.stage.tmp")
+    disk.create("/data/stages/notes")
+    world = on(disk)
+    assert files(world) == ["0000000000000003.stage", "notes"]
+    assert put(world, "t", block("x", b"b")).told == [None]
+    assert world.broker.commits.stages.count == 2
+    world.close()
+
+
+@pytest.mark.parametrize("call", ["create", "write", "sync", "rename", "sync_directory"])
+def test_a_stage_that_cannot_be_written(disk: SimDisk, call: str) -> None:
+    world = on(disk)
+    put(world, "t", block("first", b"a"))
+    disk.inject(Fault(call, errno.ENOSPC, "stages"))  # type: ignore[arg-type]
+    assert isinstance(put(world, "t", block("x", b"a")).error, WriteRefused)
+    assert files(world) == ["0000000000000001.stage"]
+    assert put(world, "t", block("x", b"b")).told == [None]
+    assert commit(world, "app", 0, ("t", "x")).told == done(1)
+    world.close()
+
+
+def test_old_ones_expire(start: Start) -> None:
+    world = start()
+    put(world, "t", block("old", b"a"))
+    world.clock.pass_ns(limits.STAGE_EXPIRE_NS // 2)
+    put(world, "t", block("new", b"a"))
+    world = world.restart()
+    world.pass_ns(limits.STAGE_EXPIRE_NS // 2 + limits.SECOND)
+    settle(world)
+    assert world.broker.commits.stages.count == 1
+    assert len(files(world)) == 1
+    assert commit(world, "app", 0, ("t", "new")).told == done(1)
+
+
+def test_one_that_is_being_committed_does_not_expire(start: Start) -> None:
+    world = start()
+    put(world, "t", block("x", b"a"))
+    told = Told()
+    world.threads.held = True
+    world.broker.commits.commit("app", 0, [Ref("t", "x")], told)
+    world.pass_ns(limits.STAGE_EXPIRE_NS + limits.SECOND)
+    assert world.broker.commits.stages.abort([("t", "x")]) == 0
+    world.threads.held = False
+    world.threads.run()
+    settle(world)
+    assert told.told == done(1)
+
+
+def test_those_of_a_deleted_topic_go(start: Start) -> None:
+    world = start()
+    put(world, "t", block("x", b"a"))
+    world.broker.delete_topic("t")
+    world.pass_ns(limits.STAGE_SWEEP_NS + limits.SECOND)
+    settle(world)
+    assert files(world) == []
+    assert world.broker.commits.stages.count == 0
+
+
+def test_a_name_is_free_again_with_a_new_topic(start: Start) -> None:
+    world = start()
+    put(world, "t", block("x", b"a"))
+    world.broker.delete_topic("t")
+    world.clock.pass_ns(limits.SECOND)
+    assert put(world, "t", block("x", b"b")).told == [None]
+    assert commit(world, "app", 0, ("t", "x")).told == done(1)
+    assert stored(world, "t") == [b"b"]
+
+
+def test_what_is_refused(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STAGES_MAX", 2)
+    world = start()
+    with pytest.raises(Refused, match="ephemeral"):
+        put(world, "t#ephemeral", block("x", b"a"))
+    for name in ("x", "y"):
+        put(world, "t", block(name, b"a"))
+    with pytest.raises(Refused, match="2 stages"):
+        put(world, "t", block("z", b"a"))
+    assert put(world, "t", block("y", b"a")).told == [None]  # it is there already
+    world.broker.commits.stages.abort([("t", "x"), ("t", "none")])
+    settle(world)
+    assert put(world, "t", block("z", b"a")).told == [None]
+    world.broker.draining = True
+    with pytest.raises(Refused, match="draining"):
+        put(world, "t", block("w", b"a"))
