@@ -16,7 +16,7 @@ from penstock.kernel import load
 from penstock.sim.disk import Call, Fault, SimDisk
 
 from .staging import REPEATED, block, commit, done, put, stored
-from .world import FakeClock, World
+from .world import FakeClock, SlowThreads, World
 
 TOPICS = ("a", "b", "c")
 VERSIONS = 3
@@ -56,8 +56,9 @@ class Writer:
     """Commits one version after another into three topics, and sends again what it does not know
     the outcome of. Others publish beside it."""
 
-    def __init__(self, disk: Tripwire, durability: str) -> None:
+    def __init__(self, disk: Tripwire, durability: str, rng: random.Random | None) -> None:
         self.disk = disk
+        self.rng = rng
         self.options = {"durability": durability, "segment_bytes_max": 700}
         self.clock = FakeClock()
         self.version = 0  # the next one
@@ -66,7 +67,13 @@ class Writer:
 
     def open(self) -> World:
         world = World(
-            Path("/data"), load("compiled"), [], disk=self.disk, clock=self.clock, **self.options
+            Path("/data"),
+            load("compiled"),
+            [],
+            disk=self.disk,
+            clock=self.clock,
+            threads=SlowThreads(self.rng) if self.rng else None,
+            **self.options,
         )
         world.broker.open()
         world.broker.validate()
@@ -97,7 +104,7 @@ class Writer:
                         name = f"{version}-{number}"
                         assert put(world, topic, block(name, *half)).told == [None]
                         named.append((topic, name))
-                world.publish(topic, b"plain-%d" % self.plain)
+                world.publish(topic, b"plain-%d" % self.plain)  # not yet synced in `os`
                 self.plain += 1
             total = sum(len(said(topic, version)) for topic in TOPICS)
             assert commit(world, "app", version, *named).told in (done(total), REPEATED)
@@ -110,12 +117,14 @@ class Writer:
         world.broker.close()
 
 
-def interrupted(steps: list[int], seed: int | None, durability: str) -> bool:
-    """True when the last step lay within the run."""
+def interrupted(
+    steps: list[int], seed: int | None, durability: str, rng: random.Random | None = None
+) -> bool:
+    """True when the last step lay within the run. `rng`: syncs end in any order, late."""
     disk = Tripwire()
     disk.mkdir("/data")
     disk.sync_directory("/")
-    writer = Writer(disk, durability)
+    writer = Writer(disk, durability, rng)
     ended = False
     for number, step in enumerate(steps):
         disk.calls, disk.last = 0, step
@@ -156,3 +165,11 @@ def test_ended_at_every_step_and_begun_again(seed: int | None, durability: str) 
 def test_interrupted_again_and_again(steps: list[int], seed: int, durability: str) -> None:
     """Also while a start finishes what was decided."""
     interrupted(steps, seed, durability)
+
+
+@pytest.mark.parametrize(("seed", "durability"), [(3, "os"), (4, "disk")])
+def test_ended_at_every_step_while_syncs_end_in_any_order(seed: int, durability: str) -> None:
+    step = 1
+    while interrupted([step], seed, durability, random.Random(seed)):
+        step += 1
+    assert step > 150

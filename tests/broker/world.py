@@ -3,6 +3,7 @@ jobs that end when the test says so, and consumers on connections without socket
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +76,30 @@ class Threads:
 
     def wait(self) -> None:
         self.run()
+
+
+class SlowThreads(Threads):
+    """Jobs end in any order, one each time somebody looks."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self._rng = rng
+        self.held = True
+
+    @property
+    def outstanding(self) -> bool:
+        return bool(self._done or self.waiting)
+
+    def take_done(self) -> list[tuple[Job, OSError | None]]:
+        self.wait()
+        return super().take_done()
+
+    def wait(self) -> None:
+        if self.waiting:
+            chosen = self.waiting.pop(self._rng.randrange(len(self.waiting)))
+            rest, self.waiting = self.waiting, [chosen]
+            self.run()
+            self.waiting += rest
 
 
 class Message(NamedTuple):
@@ -151,6 +176,7 @@ class World:
         family: list[World],
         disk: Any = None,
         clock: FakeClock | None = None,
+        threads: Threads | None = None,
         **options: Any,
     ) -> None:
         self.path = path
@@ -160,7 +186,7 @@ class World:
         self.disk = disk if disk is not None else OsDisk()
         self.clock = clock or FakeClock()
         self.options = BrokerOptions(**{"disk_free_bytes_min": 0, **options})
-        self.threads = Threads()
+        self.threads = threads or Threads()
         self.engine = kernel.Engine(1 << 20, 5 << 20, 2500)
         LIVE.append(self)
         self.broker = Broker(self.engine, self.disk, path, self.options, self.clock, self.threads)
