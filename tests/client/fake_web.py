@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -40,9 +41,15 @@ Replies = Callable[[Asked], Reply | None]
 class FakeWeb:
     """`publishes` are those that came, in order. Whether it is Penstock: `known`."""
 
-    def __init__(self, reply: Replies = lambda _: OK, known: Reply = KNOWN) -> None:
+    def __init__(
+        self,
+        reply: Replies = lambda _: OK,
+        known: Reply = KNOWN,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.reply = reply
         self.known = known
+        self._tls = tls
         self.publishes: list[Asked] = []
         self.questions = 0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -58,7 +65,7 @@ class FakeWeb:
         return [asked.stamp for asked in self.publishes]
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 

@@ -23,6 +23,7 @@ from penstock.client import (
 from penstock.errors import ConfigError, NameInvalid
 from penstock.wire.frames import encode_bodies
 
+from .conftest import Certificate
 from .fake_lookupd import FakeLookupd
 from .fake_web import CUT, DRAINING, FAILED, OK, REPEATED, SILENCE, Asked, FakeWeb, Reply
 
@@ -299,6 +300,20 @@ def test_it_is_asked_again_whether_it_is_penstock_after_it_was_away() -> None:
                 with pytest.raises(PublishUncertain):
                     await producer.pub("t", b"2")
             assert [asked.body for asked in web.publishes] == [b"1", b"2"]
+
+    run(story())
+
+
+def test_tls(certificate: Certificate) -> None:
+    async def story() -> None:
+        async with FakeWeb(tls=certificate.server()) as web:
+            with pytest.raises(ConnectFailed):
+                await IdempotentProducer(web.address, tls=True).start()  # not trusted
+            options = FAST | {"tls": certificate.client()}
+            for address in (web.address, f"https://{web.address}"):
+                async with IdempotentProducer(address, **options) as producer:
+                    await producer.pub("t", b"x")
+            assert len(web.publishes) == 2
 
     run(story())
 
