@@ -17,6 +17,7 @@ run: build  ## start nsqd with a small demo: a producer, two channels, live rate
 	@$(BIN)/penstock demo $(ARGS)
 
 test: build  ## the whole suite
+	@.ci/install_chromium
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: build  ## lint, format, types, import direction, tidiness

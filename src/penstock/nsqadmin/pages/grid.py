@@ -6,10 +6,15 @@ first time only rows that have changed are sent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from nicegui import ui
+from nicegui import background_tasks, ui
+
+from penstock.errors import PenstockError
+from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.snapshot import Snapshot
 
 Row = dict[str, Any]
 
@@ -89,10 +94,36 @@ class Grid:
         changed = [row for key, row in now.items() if self._shown.get(key, row) != row]
         removed = [row for key, row in self._shown.items() if key not in now]
         self._shown = now
-        if added or changed or removed:
-            self.element.options["rowData"] = list(rows)  # for a browser that connects again
+        if not (added or changed or removed):
+            return
+        if not self.element.client.has_socket_connection:
+            self.element.options["rowData"] = list(rows)  # the page is not drawn yet
+            self.element.update()
+        else:
             transaction = {"add": added, "update": changed, "remove": removed}
             self.element.run_grid_method("applyTransaction", transaction)
+
+    def follow(self, here: Opened, rows: Callable[[], Awaitable[Sequence[Row]]]) -> None:
+        """Ask for the rows now and with every look at the installation, as long as somebody has
+        the page open; one question at a time."""
+        busy = False
+
+        async def ask() -> None:
+            nonlocal busy
+            try:
+                self.show(await rows())
+            except PenstockError:
+                return  # the banner says who does not answer; the rows stay as they were
+            finally:
+                busy = False
+
+        def on_snapshot(snapshot: Snapshot) -> None:
+            nonlocal busy
+            if not busy:
+                busy = True
+                background_tasks.create(ask())
+
+        layout.follow(here, on_snapshot)
 
     def search(self, text: str) -> None:
         self.element.run_grid_method("setGridOption", "quickFilterText", text)

@@ -12,14 +12,14 @@ from nicegui import ui
 
 from penstock.nsqadmin.gate import LoginWanted
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import overview, topic, topics
+from penstock.nsqadmin.pages import channel, counter, lookup, nodes, overview, topic, topics
 
 Scope = dict[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 def add(app: FastAPI, ground: Ground) -> None:
-    for part in (overview, topics, topic):
+    for part in (overview, topics, topic, channel, nodes, counter, lookup):
         part.add(ground)
     app_of_pages.add_exception_handler(LoginWanted, _to_login(ground))
     ui.run_with(

@@ -45,6 +45,8 @@ h2 { font-size: 1.05rem; line-height: 1.3; font-weight: 650; margin: 0; }
 .grid { width: 100%; } .ag-root-wrapper { border-radius: 10px; }
 .finding { display: flex; gap: .8rem; align-items: flex-start; padding: .35rem 0; }
 .finding .badge { min-width: 5.2em; text-align: center; }
+.counter { font-size: clamp(2.5rem, 9vw, 6rem); font-weight: 700;
+  font-variant-numeric: tabular-nums; line-height: 1.1; }
 .empty { text-align: center; color: var(--soft); padding: 2rem 1rem; }
 .skip { position: absolute; left: -999px; } .skip:focus { left: 1rem; top: 1rem; z-index: 9999;
   background: var(--card); padding: .5rem 1rem; }

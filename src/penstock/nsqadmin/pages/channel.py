@@ -1,0 +1,198 @@
+"""One channel: its nodes, its clients, its history, and what can be done to it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from fastapi import Request
+from nicegui import ui
+
+from penstock.nsqadmin import aggregate
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.api import node_stats
+from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.pages import chart, layout, words
+from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers
+from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.snapshot import ChannelState, Snapshot
+
+
+def add(ground: Ground) -> None:
+    @ui.page("/topics/{topic}/{name}")
+    def channel(request: Request, topic: str, name: str) -> None:
+        here = layout.opened(ground, request)
+        with layout.page(here, f"{topic}/{name}"):
+            draw(here, topic, name)
+
+
+def draw(here: Opened, topic: str, name: str) -> None:
+    with layout.heading(name):
+        ui.link(topic, here.link("topics", topic)).props(f'aria-label="Topic {topic}"')
+        paused = ui.label("paused").classes("badge warn")
+        ui.element("div").classes("grow")
+        _buttons(here, topic, name)
+    gone = ui.label("No nsqd has this channel.").classes("empty")
+    with ui.element("div").classes("tiles"):
+        tiles = {label: layout.Tile(label) for label in tiles_of(ChannelState(topic, name))}
+    with layout.section("Clients"):
+        clients = Grid(_CLIENTS, [], "key", "Nobody is connected.", "Clients")
+        clients.follow(here, lambda: _client_rows(here, topic, name))
+    latest = here.ground.watch.latest
+    with layout.section("Nodes"):
+        rows = node_rows(here, topic, name, latest)
+        nodes = Grid(_NODES, rows, "node", "On no node.", "Nodes")
+    chart.pair(here, f"{topic}/{name}")
+
+    def show(snapshot: Snapshot) -> None:
+        found = snapshot.channel(topic, name)
+        gone.set_visibility(found is None)
+        paused.set_visibility(bool(found and found.paused))
+        for label, (number, note) in tiles_of(found or ChannelState(topic, name)).items():
+            tiles[label].show(number, note)
+        nodes.show(node_rows(here, topic, name, snapshot))
+
+    layout.follow(here, show)
+
+
+def _buttons(here: Opened, topic: str, name: str) -> None:
+    actions = here.ground.actions
+    about = {"topic": topic, "channel": name}
+
+    async def act(verb: str) -> None:
+        run = partial(actions.act, verb, topic, name)
+        await layout.change(here, Role.OPERATE, f"{verb}_channel", about, run)
+
+    async def empty() -> None:
+        if await layout.confirm("Throw away all messages that wait in this channel?", name):
+            run = partial(actions.act, "empty", topic, name)
+            await layout.change(here, Role.DESTROY, "empty_channel", about, run)
+
+    async def delete() -> None:
+        if await layout.confirm("Delete this channel with its messages on every node?", name):
+            run = partial(actions.delete, topic, name)
+            if await layout.change(here, Role.DESTROY, "delete_channel", about, run):
+                ui.navigate.to(here.link("topics", topic))
+
+    if here.may(Role.OPERATE):
+        ui.button("Pause", on_click=partial(act, "pause")).props("flat dense")
+        ui.button("Unpause", on_click=partial(act, "unpause")).props("flat dense")
+    if here.may(Role.DESTROY):
+        ui.button("Empty", on_click=empty).props("flat dense color=negative")
+        ui.button("Delete", on_click=delete).props("flat dense color=negative")
+
+
+def tiles_of(channel: ChannelState) -> dict[str, tuple[str, str]]:
+    return {
+        "In": (words.rate(channel.in_rate), "published"),
+        "Out": (words.rate(channel.finish_rate), "finished"),
+        "Depth": (words.number(channel.depth), "messages wait"),
+        "In flight": (words.number(channel.in_flight), "at consumers"),
+        "Deferred": (words.number(channel.deferred), "not due yet"),
+        "Oldest": (words.span(channel.oldest_s) if channel.oldest_s else "none", "unfinished"),
+        "Requeued": (words.number(channel.requeues), words.rate(channel.requeue_rate)),
+        "Timed out": (words.number(channel.timeouts), words.rate(channel.timeout_rate)),
+        "Given up": (words.number(channel.dead_letters), "dead letters"),
+    }
+
+
+_CLIENTS = [
+    column("client", "Client", flex=2, minWidth=150),
+    column("agent", "User agent", flex=1, minWidth=120),
+    column("attributes", "Attributes", flex=1, minWidth=120),
+    linked("node", "Node", "link", minWidth=130),
+    numbers("in_flight", "In flight"),
+    numbers("ready", "Ready"),
+    numbers("finished", "Finished"),
+    numbers("requeued", "Requeued"),
+    numbers("messages", "Messages"),
+    column("connected", "Connected", width=130),
+]
+
+
+async def _client_rows(here: Opened, topic: str, name: str) -> list[Row]:
+    """Asked for only while somebody looks."""
+    latest = here.ground.watch.latest
+    having = latest.channel(topic, name)
+    nodes = [latest.nodes[at].producer for at in having.nodes] if having else []
+    if not nodes:
+        return []
+    asked = await here.ground.upstream.stats(nodes, topic, name, clients=True)
+    found = aggregate.channel(topic, name, node_stats(nodes, asked.answers))
+    return [_client_row(here, one) for one in (found or {}).get("clients") or ()]
+
+
+def _client_row(here: Opened, one: dict[str, Any]) -> Row:
+    attributes = []
+    if one["tls"]:
+        attributes.append(f"{one['tls_version']} {one['tls_cipher_suite']}".strip() or "TLS")
+    attributes += [key for key in ("snappy", "deflate") if one[key]]
+    if one["sample_rate"]:
+        attributes.append(f"{one['sample_rate']} % sampled")
+    if one["authed"]:
+        attributes.append(f"authed {one['auth_identity']}".strip())
+    attributes += [str(one[key]) for key in ("topology_region", "topology_zone") if key in one]
+    return {
+        "key": f"{one['node']} {one['remote_address']}",
+        "client": f"{one['hostname'] or one['client_id']} ({one['remote_address']})",
+        "agent": one["user_agent"],
+        "attributes": ", ".join(attributes),
+        "node": one["node"],
+        "link": here.link("nodes", one["node"]),
+        "in_flight": one["in_flight_count"],
+        "ready": one["ready_count"],
+        "finished": one["finish_count"],
+        "requeued": one["requeue_count"],
+        "messages": one["message_count"],
+        "connected": words.span(one["connected"] // 10**9) if one["connected"] else "",
+    }
+
+
+_NODES = [
+    linked("node", "Node", "link", flex=2, minWidth=150),
+    numbers("depth", "Depth"),
+    numbers("memory", "In memory"),
+    numbers("disk", "Behind"),
+    numbers("in_flight", "In flight"),
+    numbers("deferred", "Deferred"),
+    numbers("requeued", "Requeued"),
+    numbers("timed_out", "Timed out"),
+    numbers("messages", "Messages"),
+    numbers("clients", "Clients"),
+    numbers("near", "Same zone"),
+    column("latency", "End to end", flex=1, minWidth=130),
+    column("state", "State", width=100),
+]
+
+
+def node_rows(here: Opened, topic: str, name: str, snapshot: Snapshot) -> list[Row]:
+    rows = []
+    for node in snapshot.nodes.values():
+        for above in aggregate.topic_rows(node.document, topic):
+            for row in above.get("channels") or ():
+                if row.get("channel_name") == name:
+                    rows.append(_node_row(here, node.address, node.is_up, row))
+    return rows
+
+
+def _node_row(here: Opened, address: str, is_up: bool, row: dict[str, Any]) -> Row:
+    depth, backend = row.get("depth", 0), row.get("backend_depth", 0)
+    percentiles = (row.get("e2e_processing_latency") or {}).get("percentiles") or ()
+    latency = [f"{one['quantile'] * 100:g} %: {words.span(one['value'] / 1e9)}"
+               for one in percentiles]  # fmt: skip
+    return {
+        "node": address,
+        "link": here.link("nodes", address),
+        "depth": depth,
+        "memory": depth - backend,
+        "disk": backend,
+        "in_flight": row.get("in_flight_count", 0),
+        "deferred": row.get("deferred_count", 0),
+        "requeued": row.get("requeue_count", 0),
+        "timed_out": row.get("timeout_count", 0),
+        "messages": row.get("message_count", 0),
+        "clients": row.get("client_count", 0),
+        "near": row.get("zone_local_msg_count", 0),
+        "latency": ", ".join(latency),
+        "state": "node down" if not is_up else "paused" if row.get("paused") else "",
+    }

@@ -1,0 +1,99 @@
+"""Topics that nobody has, and making new ones."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fastapi import Request
+from nicegui import ui
+
+from penstock.errors import PenstockError
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.snapshot import Snapshot
+from penstock.wire.names import is_valid_name
+
+_RULE = "1 to 64 of . a-z A-Z 0-9 _ -"
+
+
+def add(ground: Ground) -> None:
+    @ui.page("/lookup")
+    def lookup(request: Request) -> None:
+        here = layout.opened(ground, request)
+        with layout.page(here, "Lookup"):
+            draw(here)
+
+
+def draw(here: Opened) -> None:
+    layout.heading("Lookup")
+    if here.may(Role.OPERATE):
+        _creation(here)
+    if not here.ground.upstream.lookupds:
+        ui.label(
+            "nsqadmin was given nsqds, not nsqlookupds: there are no inactive topics."
+        ).classes("soft")
+        return
+    with layout.section("Topics that no nsqd has"):
+        place = ui.element("div")
+    shown: list[str] = []
+
+    def show(snapshot: Snapshot) -> None:
+        idle = sorted(one.name for one in snapshot.topics.values() if not one.nodes)
+        if idle == shown and place.default_slot.children:
+            return
+        shown[:] = idle
+        place.clear()
+        with place:
+            if not idle:
+                ui.label("None.").classes("soft")
+            for name in idle:
+                _idle(here, name)
+
+    layout.follow(here, show)
+
+
+def _idle(here: Opened, name: str) -> None:
+    async def delete() -> None:
+        if await layout.confirm("Delete this topic on every nsqlookupd?", name):
+            run = partial(here.ground.actions.delete, name)
+            await layout.change(here, Role.DESTROY, "delete_topic", {"topic": name}, run)
+
+    async def channels() -> None:
+        try:
+            found = await here.ground.upstream.channels(name)
+        except PenstockError as error:
+            label.set_text(str(error))
+        else:
+            label.set_text(", ".join(found) or "no channel")
+
+    with ui.element("div").classes("heading"):
+        ui.label(name)
+        label = ui.label().classes("soft")
+        ui.timer(0.01, channels, once=True)
+        if here.may(Role.DESTROY):
+            ui.button("Delete", on_click=delete).props("flat dense color=negative")
+
+
+def _creation(here: Opened) -> None:
+    async def create() -> None:
+        name, part = str(topic.value or ""), str(channel.value or "")
+        if not topic.validate() or not channel.validate():
+            return
+        about = {"topic": name, "channel": part} if part else {"topic": name}
+        action = "create_channel" if part else "create_topic"
+        run = partial(here.ground.actions.create, name, part)
+        if await layout.change(here, Role.OPERATE, action, about, run):
+            topic.set_value("")
+            channel.set_value("")
+
+    with layout.section("Make a topic or channel"), ui.element("div").classes("heading"):
+        topic = ui.input(
+            "Topic", validation={_RULE: lambda text: is_valid_name((text or "").encode())}
+        ).props("dense outlined")
+        channel = ui.input(
+            "Channel (optional)",
+            validation={_RULE: lambda text: not text or is_valid_name(text.encode())},
+        ).props("dense outlined")
+        ui.button("Make", on_click=create).props("unelevated")

@@ -1,0 +1,114 @@
+"""Every page in a real browser, against real daemons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from ..conftest import Installation
+
+TOPIC = "orders"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def orders(installation: Installation) -> Iterator[None]:
+    """A topic with a channel, a message, and somebody who listens."""
+    nsqd = installation.nsqd
+    nsqd.post(f"/topic/create?topic={TOPIC}")
+    nsqd.post(f"/channel/create?topic={TOPIC}&channel=billing")
+    nsqd.post(f"/pub?topic={TOPIC}", b"hello")
+    installation.wait_for_topic(TOPIC)
+    with nsqd.client() as client:
+        client.identify(client_id="me", hostname="till-7", user_agent="a test/1.0")
+        client.sub(TOPIC, "billing")
+        yield
+    nsqd.post(f"/topic/delete?topic={TOPIC}")
+
+
+def url(installation: Installation, path: str) -> str:
+    return f"http://127.0.0.1:{installation.admin.http_port}{path}"
+
+
+def test_the_overview_counts(page: Page, installation: Installation) -> None:
+    page.goto(url(installation, "/"))
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    expect(page.locator(".tile", has_text="Nodes")).to_contain_text("1 of 1")
+    expect(page.get_by_role("heading", name="Needs attention")).to_be_visible()
+
+
+def test_the_bar_leads_everywhere(page: Page, installation: Installation) -> None:
+    page.goto(url(installation, "/"))
+    for name in ("Topics", "Nodes", "Counter", "Lookup", "Overview"):
+        page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
+        expect(page.locator("[aria-current=page]")).to_have_text(name)
+
+
+def test_topics_are_found_and_followed(page: Page, installation: Installation) -> None:
+    page.goto(url(installation, "/topics"))
+    page.get_by_label("Search topics").fill(TOPIC)
+    page.get_by_role("link", name=TOPIC, exact=True).click()
+    expect(page.get_by_role("heading", name=TOPIC)).to_be_visible()
+    page.get_by_role("link", name="billing").click()
+    expect(page.get_by_text("till-7")).to_be_visible()
+    expect(page.get_by_text("a test/1.0")).to_be_visible()
+
+
+def test_a_new_topic_comes_without_reloading(page: Page, installation: Installation) -> None:
+    page.goto(url(installation, "/topics"))
+    expect(page.get_by_role("link", name=TOPIC, exact=True)).to_be_visible()
+    installation.nsqd.post("/topic/create?topic=brand_new")
+    expect(page.get_by_role("link", name="brand_new")).to_be_visible()
+    installation.nsqd.post("/topic/delete?topic=brand_new")
+    installation.admin.request("DELETE", "/api/topics/brand_new")
+    expect(page.get_by_role("link", name="brand_new")).to_have_count(0)
+
+
+def test_a_channel_is_paused_and_unpaused(page: Page, installation: Installation) -> None:
+    page.goto(url(installation, f"/topics/{TOPIC}/billing"))
+    page.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.locator(".badge", has_text="paused")).to_be_visible()
+    assert installation.nsqd.channel_stats(TOPIC, "billing")["paused"] is True
+    page.get_by_role("button", name="Unpause").click()
+    expect(page.locator(".badge", has_text="paused")).to_be_hidden()
+
+
+def test_emptying_asks_for_the_name(page: Page, installation: Installation) -> None:
+    page.goto(url(installation, f"/topics/{TOPIC}/billing"))
+    page.get_by_role("button", name="Empty").click()
+    sure = page.get_by_role("button", name="Go on")
+    expect(sure).to_be_disabled()
+    page.get_by_label("Type billing to confirm").fill("billing")
+    sure.click()
+    expect(page.get_by_text("Done.")).to_be_visible()
+    assert installation.nsqd.channel_stats(TOPIC, "billing")["depth"] == 0
+
+
+def test_making_and_deleting_a_topic(page: Page, installation: Installation) -> None:
+    page.goto(url(installation, "/lookup"))
+    page.get_by_label("Topic", exact=True).fill("bad name")
+    page.get_by_role("button", name="Make").click()
+    expect(page.get_by_text("1 to 64 of")).to_be_visible()
+    page.get_by_label("Topic", exact=True).fill("idle_one")
+    page.get_by_label("Channel (optional)").fill("waiting")
+    page.get_by_role("button", name="Make").click()
+    row = page.locator(".heading", has_text="idle_one")
+    expect(row).to_contain_text("waiting")
+    row.get_by_role("button", name="Delete").click()
+    page.get_by_label("Type idle_one to confirm").fill("idle_one")
+    page.get_by_role("button", name="Go on").click()
+    expect(row).to_have_count(0)
+
+
+def test_a_node(page: Page, installation: Installation) -> None:
+    address = f"127.0.0.1:{installation.nsqd.http_port}"
+    page.goto(url(installation, "/nodes"))
+    page.get_by_role("link", name=address).click()
+    expect(page.locator(".badge", has_text="OK")).to_be_visible()
+    expect(page.get_by_role("link", name=TOPIC, exact=True)).to_be_visible()
+
+
+def test_the_counter_counts(page: Page, installation: Installation) -> None:
+    page.goto(url(installation, "/counter"))
+    expect(page.locator(".counter")).not_to_have_text("0")
