@@ -1,4 +1,4 @@
-"""A real Chromium (Debian's) for the tests of this folder. One browser; a page of its own for each test."""
+"""A real Chromium for the tests of this folder: one browser, a page of its own for each test."""
 
 from __future__ import annotations
 
@@ -9,15 +9,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-sync",
-    "--disable-background-networking",
-    "--disable-component-update",
-]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
 WAIT_MS = 30_000  # two cores that others use too
 
 
