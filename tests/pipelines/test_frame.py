@@ -127,7 +127,7 @@ def test_a_signal_asks_for_an_end(number: int) -> None:
 def test_where_spark_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     found = defaults(sample.PIPELINE.settings, topics=("t",), conf=("spark.ui.enabled=true",))
-    assert session.master_of(found) == "local[*]"
+    assert session.master_of(found) == "local[*,4]"
     conf = session.session_settings(sample.PIPELINE, found)
     assert (conf["spark.driver.bindAddress"], conf["spark.ui.enabled"]) == ("127.0.0.1", "true")
     assert "log4j2.configurationFile=file:" in conf["spark.driver.extraJavaOptions"]

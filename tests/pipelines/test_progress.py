@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import DataLost
+from penstock.errors import BrokerRefused, DataLost, FetchFailed
 from penstock.pipelines.progress import Progress, Report
-from penstock.pipelines.streams import Watch, lag_rows
-from penstock.pipelines.trouble import cause_line, our_error
+from penstock.pipelines.streams import Pauses, Watch, lag_rows
+from penstock.pipelines.trouble import cause_line, is_passing, our_error
 
 
 class Terminal(io.StringIO):
@@ -136,3 +136,16 @@ def test_our_own_errors_say_it_themselves() -> None:
     assert (our_error(lost), cause_line(lost)) == (("DataLost", str(lost)), str(lost))
     assert our_error(Exception("penstock.errors.DataLost: x")) == ("DataLost", "x")
     assert our_error(ValueError("x")) is None
+
+
+def test_what_may_pass() -> None:
+    assert is_passing(FetchFailed("http://a/log/fetch", "refused"))
+    assert is_passing(Exception("penstock.errors.FetchFailed: http://a: refused"))
+    assert not is_passing(BrokerRefused("http://a", 400, "BAD", {}))
+    assert not is_passing(ValueError("no"))
+
+
+def test_pauses_grow_until_something_was_done() -> None:
+    pauses = Pauses()
+    assert [pauses.next(0) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert [pauses.next(3), pauses.next(3)] == [1, 2]

@@ -12,23 +12,26 @@ decoded. The table is partitioned by `topic` and `date`, the day of the message'
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError
 from penstock.pipelines import archivestate, jsonbody
-from penstock.pipelines.archivestate import Identity, State
+from penstock.pipelines.archivestate import Identity, Starting, State
 from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lake import Place, Shape, check_fits
 from penstock.pipelines.lakecare import Care, care_settings, configuration
 from penstock.pipelines.lakesink import FORMAT, LakeSink
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
-from penstock.pipelines.streams import follow
-from penstock.spark.brokerapi import BrokerApi
+from penstock.pipelines.streams import Pauses, Watch, follow
+from penstock.pipelines.trouble import cause_line, is_passing
+from penstock.spark.brokerapi import BrokerApi, TopicSpans
 from penstock.spark.schema import COLUMNS
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 PARTITION_BY = ("topic", "date")
+EARLIEST = -2  # as Kafka writes it
 STATISTICS = ("partition", "offset", "timestamp")
 _OPTIONAL = tuple(name for name, column in COLUMNS.items() if not column.always)
 
@@ -146,62 +150,78 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     table = place.open()
     if table is not None:
         check_fits(place, table, shape)
-    state = archivestate.load(session, checkpoint_of(settings), _identity(settings))
-    starting = "" if state.has_begun else _starting(settings, place, progress)
-    place.create(shape, configuration(settings))
-    logs = _logs(settings)
-    archivestate.note_logs(place, logs)
-    for topic in sorted(set(settings.texts("topics")) - set(logs)):
-        progress.say(f"there is no topic {topic} yet")
     session.dataSource.register(LakeSink)
-    query = _start(session, settings, state, starting, ddl)
-    care = Care(place, settings, progress)
-    follow(query, progress, care.after_batches)
+    care, watch = Care(place, settings, progress), Watch()
+    pauses = Pauses()
+    while True:
+        query = _begin(session, settings, shape, ddl, progress)
+        try:
+            follow(query, progress, watch, care.after_batches)
+            break
+        except StreamingQueryException as error:
+            if settings.flag("once") or not is_passing(error):
+                raise
+            pause_s = pauses.next(watch.batches)
+            progress.say(f"{cause_line(error)}; trying again in {pause_s:g} s")
+            if progress.wait(pause_s):
+                break
     care.finish(settings.flag("once"))
     return DONE
+
+
+def _begin(
+    session: SparkSession, settings: Settings, shape: Shape, ddl: str, progress: Progress
+) -> StreamingQuery:
+    place, checkpoint, identity = place_of(settings), checkpoint_of(settings), _identity(settings)
+    topics = _topics(settings)
+    state = archivestate.load(session, checkpoint, identity)
+    if state is None:
+        starting = _starting(settings, place, topics, progress)
+        state = archivestate.make(session, checkpoint, identity, starting)
+    place.create(shape, configuration(settings))
+    archivestate.note_logs(place, {topic: spans.identity for topic, spans in topics.items()})
+    for topic in sorted(set(settings.texts("topics")) - set(topics)):
+        progress.say(f"there is no topic {topic} yet")
+    return _start(session, settings, state, ddl)
 
 
 def _identity(settings: Settings) -> Identity:
     return Identity(settings.text("table"), settings.texts("topics"), settings.text("pattern"))
 
 
-def _api(settings: Settings) -> BrokerApi:
-    return BrokerApi(settings.text("url"), ca_file=settings.text("ca-file") or None)
+def _topics(settings: Settings) -> dict[str, TopicSpans]:
+    with BrokerApi(settings.text("url"), ca_file=settings.text("ca-file") or None) as api:
+        return api.positions(settings.texts("topics"), settings.text("pattern") or None).topics
 
 
-def _logs(settings: Settings) -> dict[str, str]:
-    """Identities of the logs, by topic."""
-    with _api(settings) as api:
-        found = api.positions(settings.texts("topics"), settings.text("pattern") or None)
-    return {topic: spans.identity for topic, spans in found.topics.items()}
-
-
-def _starting(settings: Settings, place: Place, progress: Progress) -> str:
-    """`startingOffsets` of a query without a checkpoint."""
-    logs = _logs(settings)
-    highest = archivestate.highest_offsets(place, set(logs) | set(settings.texts("topics")))
-    if not highest:
-        return settings.text("from")
-    if not settings.flag("recover"):
-        topics = ", ".join(sorted({topic for topic, _ in highest}))
+def _starting(
+    settings: Settings, place: Place, topics: Mapping[str, TopicSpans], progress: Progress
+) -> Starting:
+    """Where a checkpoint begins. A topic that is not there yet begins at 0 when it is."""
+    highest = archivestate.highest_offsets(place, {*topics, *settings.texts("topics")})
+    names = {topic for topic, _ in highest}
+    if highest and not settings.flag("recover"):
         rule = (
             f"there is no checkpoint in {checkpoint_of(settings)}, but the table has messages of "
-            f"{topics}, which would come again: run with --recover to go on behind them"
+            f"{', '.join(sorted(names))}, which would come again: run with --recover to go on "
+            "behind them"
         )
         raise ConfigError("table", settings.text("table"), rule)
-    archivestate.check_logs(place, logs, {topic for topic, _ in highest})
-    default = -1 if settings.text("from") == "latest" else -2
-    wanted = {topic: {"0": default} for topic in settings.texts("topics")}
+    identities = {topic: spans.identity for topic, spans in topics.items()}
+    archivestate.check_logs(place, identities, names)
+    found: Starting = {topic: {"0": 0} for topic in settings.texts("topics")}
+    for topic, spans in topics.items():
+        for partition, span in spans.partitions.items():
+            at = span.end if settings.text("from") == "latest" else span.earliest
+            found.setdefault(topic, {})[str(partition)] = at
     for (topic, partition), offset in sorted(highest.items()):
-        wanted.setdefault(topic, {})[str(partition)] = offset + 1
+        found.setdefault(topic, {})[str(partition)] = offset + 1
         progress.say(f"recovering: {topic} goes on at offset {offset + 1}")
-    return json.dumps(wanted)
+    return found
 
 
-def _start(
-    session: SparkSession, settings: Settings, state: State, starting: str, ddl: str
-) -> StreamingQuery:
-    frame = _shaped(_source(session, settings, starting), ddl)
+def _start(session: SparkSession, settings: Settings, state: State, ddl: str) -> StreamingQuery:
+    frame = _shaped(_source(session, settings, state.starting), ddl)
     writer = (
         frame.writeStream.format(FORMAT)
         .queryName(settings.text("name"))
@@ -218,7 +238,8 @@ def _start(
     return writer.trigger(processingTime=f"{pause_ms} milliseconds").start()
 
 
-def _source(session: SparkSession, settings: Settings, starting: str) -> DataFrame:
+def _source(session: SparkSession, settings: Settings, starting: Starting) -> DataFrame:
+    later = {topic: {"0": EARLIEST} for topic in settings.texts("topics") if topic not in starting}
     most = settings.number("max-offsets-per-trigger")
     tasks = max(1, session.sparkContext.defaultParallelism)
     options = {
@@ -226,9 +247,10 @@ def _source(session: SparkSession, settings: Settings, starting: str) -> DataFra
         "subscribe": ",".join(settings.texts("topics")),
         "subscribePattern": settings.text("pattern"),
         "caFile": settings.text("ca-file"),
-        "startingOffsets": starting,
+        "startingOffsets": json.dumps({**starting, **later}),
         "maxOffsetsPerTrigger": str(most),
         "maxRecordsPerPartition": str(max(limits.SPARK_ROWS_MAX, -(-most // tasks))),
+        "fetchOffset.numRetries": str(limits.PIPELINE_RETRIES),
         "failOnDataLoss": str(settings.flag("fail-on-data-loss")).lower(),
     }
     names = [name for name, column in COLUMNS.items() if column.always]

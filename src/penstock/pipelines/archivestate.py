@@ -1,8 +1,10 @@
 """What ties a checkpoint to a table, and what is known when one of the two is gone.
 
-In the checkpoint stands `penstock.json`: what it is a checkpoint of, and the name under which its
-batches are counted in the table. The name is made anew with each checkpoint. Were it not, a new
-checkpoint would count its batches from 0 again, and the table would take them for done.
+In the checkpoint stands `penstock.json`: what it is a checkpoint of, where it began, and the name
+under which its batches are counted in the table. The name is made anew with each checkpoint. Were
+it not, a new checkpoint would count its batches from 0 again, and the table would take them for
+done. The beginning is written down in numbers, because Spark notes only where a batch ends: when
+its first batch failed it asks the source again where to begin, and "latest" is elsewhere by then.
 
 In the table's properties stand the identities of the logs. A table outlives its checkpoint, and its
 highest offsets say where to go on; but a topic that was deleted and made again counts from 0, and
@@ -43,9 +45,12 @@ class Identity(NamedTuple):
     pattern: str
 
 
+Starting = dict[str, dict[str, int]]  # as the option startingOffsets has it
+
+
 class State(NamedTuple):
     application: str  # the batches of this checkpoint are counted under this name
-    has_begun: bool  # there are offsets: the query goes on from them
+    starting: Starting
 
 
 # --- the checkpoint ---
@@ -91,29 +96,30 @@ class _Folder:
         return self.session.sparkContext._jvm
 
 
-def load(session: SparkSession, checkpoint: str, wanted: Identity) -> State:
-    """What the checkpoint says; it is made when there is none. ConfigError when it is of another
-    table or of other topics."""
+def load(session: SparkSession, checkpoint: str, wanted: Identity) -> State | None:
+    """What the checkpoint says, None when there is none. ConfigError when it is of another table or
+    of other topics."""
     folder = _Folder(session, checkpoint)
     text = folder.read(_RECORD)
-    has_begun = folder.has_files("offsets")
-    if text is None:
-        if has_begun:
-            raise ConfigError("checkpoint", checkpoint, "it is not an archive's: name another")
-        application = f"penstock-archive-{uuid.uuid4()}"
-        folder.write(_RECORD, _record(application, wanted))
-        return State(application, has_begun)
-    return State(_application(checkpoint, text, wanted), has_begun)
+    if text is not None:
+        return _state(checkpoint, text, wanted)
+    if folder.has_files("offsets"):
+        raise ConfigError("checkpoint", checkpoint, "it is not an archive's: name another")
+    return None
 
 
-def _record(application: str, identity: Identity) -> str:
-    return json.dumps({"version": _VERSION, "application": application, **identity._asdict()})
+def make(session: SparkSession, checkpoint: str, identity: Identity, starting: Starting) -> State:
+    state = State(f"penstock-archive-{uuid.uuid4()}", starting)
+    document = {"version": _VERSION, **identity._asdict(), **state._asdict()}
+    _Folder(session, checkpoint).write(_RECORD, json.dumps(document))
+    return state
 
 
-def _application(checkpoint: str, text: str, wanted: Identity) -> str:
+def _state(checkpoint: str, text: str, wanted: Identity) -> State:
     try:
         document = json.loads(text)
-        version, application = document["version"], str(document["application"])
+        version = document["version"]
+        state = State(str(document["application"]), dict(document["starting"]))
         made = Identity(document["table"], tuple(document["topics"]), document["pattern"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError("checkpoint", checkpoint, f"{_RECORD} is damaged: {error}") from error
@@ -125,7 +131,7 @@ def _application(checkpoint: str, text: str, wanted: Identity) -> str:
     if made.pattern != wanted.pattern or gone:
         was = f"the pattern {made.pattern}" if made.pattern else ", ".join(made.topics)
         raise ConfigError("checkpoint", checkpoint, f"it is of other topics: {was}")
-    return application
+    return state
 
 
 # --- the table ---

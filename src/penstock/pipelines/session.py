@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.pipelines.frame import Pipeline
 
-LOCAL = "local[*]"
+LOCAL = "local[*,4]"  # a task is tried four times; plain local[*] tries none again
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _LOOPBACK = "127.0.0.1"
 _ALWAYS = {

@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 _POLL_S = 0.2
 _STOP_S_MAX = 60.0  # a batch that takes longer is stopped in its middle, which is safe
 _RATE_OVER_S = 10.0
+_PAUSE_S_MAX = 30.0
 
 
 def follow(
-    query: StreamingQuery, progress: Progress, each: Callable[[int], None] | None = None
+    query: StreamingQuery,
+    progress: Progress,
+    watch: Watch | None = None,
+    each: Callable[[int], None] | None = None,
 ) -> None:
     """Until the query ends by itself, or by an orderly stop. Its error is raised. `each` is called
-    now and then, with the number of batches so far."""
-    watch = Watch()
+    now and then, with the number of batches so far. A `watch` sums up over several queries."""
+    watch = watch or Watch()
     while query.isActive:
         if progress.wait(_POLL_S):
             _finish_batch(query, watch, progress)
@@ -63,6 +67,20 @@ def _finish_batch(query: StreamingQuery, watch: Watch, progress: Progress) -> No
             break
         time.sleep(_POLL_S / 4)
         _take(query, watch, progress)
+
+
+class Pauses:
+    """Between a failure and the next try: twice as long each time, until something was done."""
+
+    def __init__(self) -> None:
+        self._pause_s = 1.0
+        self._batches = 0
+
+    def next(self, batches: int) -> float:
+        if batches != self._batches:
+            self._batches, self._pause_s = batches, 1.0
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _PAUSE_S_MAX)
+        return pause_s
 
 
 class Watch:

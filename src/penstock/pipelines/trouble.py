@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.errors import PenstockError
+from penstock.errors import FetchFailed, PenstockError
 
 _OURS = re.compile(r"\bpenstock\.errors\.(\w+): ([^\n]+)")
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): ([^\n]+)", re.MULTILINE)
@@ -22,6 +22,12 @@ def our_error(error: BaseException) -> tuple[str, str] | None:
         return type(error).__name__, str(error)
     found = _OURS.search(str(error))
     return (found[1], found[2].strip()) if found else None
+
+
+def is_passing(error: BaseException) -> bool:
+    """nsqd could not be reached: it may be back any time."""
+    ours = our_error(error)
+    return ours is not None and ours[0] == FetchFailed.__name__
 
 
 def cause_line(error: BaseException) -> str:
