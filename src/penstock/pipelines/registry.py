@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # By name: the module that has it as `PIPELINE`.
 PIPELINES: dict[str, str] = {
     "archive": "penstock.pipelines.archive",
+    "replay": "penstock.pipelines.replay",
 }
 
 

@@ -1,0 +1,410 @@
+"""`replay`: messages of a table, or of a topic itself, into a topic once more, exactly once.
+
+What is wanted is said by topic, time, offset, id or a condition in SQL. One look at the source
+makes the plan (`replayplan`): how many messages, in which chunks. Each chunk is then one write of
+the sink under (name, number of the chunk), which nsqd does once; a replay that is started again
+under its name goes on behind the last chunk that nsqd has.
+
+Inside a partition the order of the offsets is kept. Messages of several topics or partitions come
+one partition after the other within a chunk, and topic after topic.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from datetime import UTC, datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from penstock.command import terminal
+from penstock.command.flags import Kind
+from penstock.errors import ConfigError, DataLost
+from penstock.pipelines.frame import DONE, Pipeline
+from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, local_path
+from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.replayplan import Bucket, Kept, Plan, Wish, chunks_of
+from penstock.pipelines.settings import Setting, Settings
+from penstock.spark.brokerapi import BrokerApi
+from penstock.wire.names import is_valid_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_NONE = -1  # an offset that is not given
+_ID = re.compile(r"[0-9a-fA-F]{16}")
+_PAUSE_S = 5  # with a rate, a chunk is what may be sent in so long
+_CHUNK_MIN = 1000
+_OPTIONAL = ("key", "headers")
+_LEAN = "topic string, partition int, offset bigint, timestamp timestamp, id string"
+_NEEDED = ("topic", "partition", "offset", "timestamp", "id", "body")
+
+SETTINGS = (
+    Setting("to", Kind.STRING, "", "the topic that gets the messages", required=True),
+    Setting("name", Kind.STRING, "", "of this replay: again with the same name goes on"),
+    Setting("topics", Kind.STRINGS, (), "topics to replay (default, with a table: all in it)"),
+    Setting("table", Kind.STRING, "", "the archive's Delta table (default: the topic's own log)"),
+    Setting("since", Kind.STRING, "", "from this time on: 2026-11-21T06:00:00Z, or seconds"),
+    Setting("until", Kind.STRING, "", "before this time"),
+    Setting("from-offset", Kind.INT, _NONE, "from this offset on, of one topic", least=_NONE),
+    Setting("to-offset", Kind.INT, _NONE, "before this offset", least=_NONE),
+    Setting("ids", Kind.STRINGS, (), "only messages with these ids"),
+    Setting("where", Kind.STRING, "", "only messages that meet this, in SQL, over the columns"),
+    Setting(
+        "timestamps",
+        Kind.STRING,
+        "keep",
+        "the messages' own times, or new ones of the replay",
+        choices=("keep", "new"),
+    ),
+    Setting("rate", Kind.INT, 0, "messages a second at most, on average; 0: no bound", least=0),
+    Setting("chunk", Kind.INT, 500_000, "messages that are committed in one step", least=1),
+    Setting(
+        "plans",
+        Kind.STRING,
+        "",
+        "directory of plans (default: in the table, _penstock/replay, or ~/.local/state/penstock)",
+    ),
+    Setting("dry-run", Kind.BOOL, False, "say what would be replayed, and write nothing"),
+)
+
+
+def check(settings: Settings) -> None:
+    to, name = settings.text("to"), settings.text("name")
+    if not is_valid_name(to.encode()):
+        raise ConfigError("to", to, "a topic: 1 to 64 of . a-z A-Z 0-9 _ -")
+    if not settings.flag("dry-run") and not name:
+        raise ConfigError("name", name, "it is needed: under it the replay can go on, once")
+    if name and (not is_valid_name(name.encode()) or name.startswith(".")):
+        raise ConfigError("name", name, "1 to 64 of . a-z A-Z 0-9 _ -, and no dot at first")
+    topics = settings.texts("topics")
+    if not settings.text("table") and not topics:
+        raise ConfigError("topics", topics, "they are needed without a table")
+    start, end = settings.number("from-offset"), settings.number("to-offset")
+    if (start != _NONE or end != _NONE) and len(topics) != 1:
+        raise ConfigError("from-offset, to-offset", f"{start}, {end}", "they are of one topic")
+    for message_id in settings.texts("ids"):
+        if not _ID.fullmatch(message_id):
+            raise ConfigError("ids", message_id, "16 hexadecimal digits")
+    for which in ("since", "until"):
+        moment(which, settings.text(which))
+    if settings.text("table"):
+        there = LakeTable(settings.text("table")).columns
+        missing = [name for name in _NEEDED if name not in there]
+        if missing:
+            rule = f"it has no column {', '.join(missing)}, so it is no archive of topics"
+            raise ConfigError("table", settings.text("table"), rule)
+
+
+def moment(name: str, text: str) -> datetime | None:
+    """An ISO time, UTC where it names no zone, or seconds since 1970."""
+    if not text:
+        return None
+    try:
+        if text.isascii() and text.isdigit():
+            return datetime.fromtimestamp(int(text), UTC)
+        found = datetime.fromisoformat(text)
+    except (ValueError, OverflowError) as error:
+        rule = "a time such as 2026-11-21T06:00:00Z, or seconds since 1970"
+        raise ConfigError(name, text, rule) from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
+    source = _Source(session, settings)
+    if settings.flag("dry-run"):
+        return _dry_run(source, progress)
+    with BrokerApi(settings.text("url"), ca_file=settings.text("ca-file") or None) as api:
+        plan = _plan(source, settings, progress, api)
+        last = api.last_version(application(settings))
+    _check_unchanged(source, plan)
+    replayed = plan.done_by(last)
+    if replayed:
+        progress.say(f"{replayed:,} of {plan.messages:,} messages were replayed before")
+    _write(source, plan, 0 if last is None else last + 1, progress)
+    return DONE
+
+
+def application(settings: Settings) -> str:
+    """Under this name nsqd counts the chunks."""
+    return f"replay-{settings.text('name')}"
+
+
+# --- the source ---
+
+
+class _Source:
+    """The wanted messages, wherever they are."""
+
+    def __init__(self, session: SparkSession, settings: Settings) -> None:
+        self.session, self.settings = session, settings
+        path = settings.text("table")
+        self.table = LakeTable(path) if path else None
+
+    def wish(self) -> Wish:
+        settings = self.settings
+        path = settings.text("table")
+        return Wish(
+            source=f"table {local_path(path)}" if path else "topics",
+            url=settings.text("url"),
+            topics=tuple(sorted(settings.texts("topics"))),
+            to=settings.text("to"),
+            since=settings.text("since"),
+            until=settings.text("until"),
+            from_offset=settings.number("from-offset"),
+            to_offset=settings.number("to-offset"),
+            ids=tuple(sorted(each.lower() for each in settings.texts("ids"))),
+            where=settings.text("where"),
+            timestamps=settings.text("timestamps"),
+        )
+
+    def logs(self) -> dict[str, str]:
+        """Identities: a plan is of no use for a source that was made again."""
+        if self.table is not None:
+            return {"table": self.table.identity}
+        with self._api() as api:
+            found = api.positions(self.settings.texts("topics"))
+        if found.missing:
+            raise DataLost(found.missing[0], 0, "there is no such topic")
+        return {topic: spans.identity for topic, spans in found.topics.items()}
+
+    def target(self) -> str:
+        to = self.settings.text("to")
+        with self._api() as api:
+            spans = api.positions([to]).topics.get(to)
+        return spans.identity if spans else ""
+
+    def wanted(self, chunk: tuple[Bucket, ...] = (), lean: bool = False) -> DataFrame:
+        """All that is wanted, or what is of this chunk; `lean` needs to say no more than which."""
+        frame = self._of_topics(chunk, lean) if self.table is None else self._of_table(chunk)
+        for condition in self._conditions():
+            frame = frame.where(condition.condition())
+        if self.settings.text("where"):
+            frame = frame.where(self.settings.text("where"))
+        return frame.where(_within(chunk)) if chunk else frame
+
+    def columns(self, frame: DataFrame) -> list[str]:
+        """What is written again, besides the body."""
+        kept = ["timestamp"] if self.settings.text("timestamps") == "keep" else []
+        return [name for name in (*_OPTIONAL, *kept) if name in frame.columns]
+
+    def _conditions(self) -> list[Condition]:
+        settings = self.settings
+        found: list[Condition] = []
+        if settings.texts("topics"):
+            found.append(Among("topic", settings.texts("topics")))
+        bounds = [moment(which, settings.text(which)) for which in ("since", "until")]
+        if bounds != [None, None]:
+            found.append(Span("timestamp", *bounds))
+        offsets = [settings.number(name) for name in ("from-offset", "to-offset")]
+        if offsets != [_NONE, _NONE]:
+            found.append(Span("offset", *(None if n == _NONE else n for n in offsets)))
+        if settings.texts("ids"):
+            found.append(Among("id", [each.lower() for each in settings.texts("ids")]))
+        return found
+
+    def _of_table(self, chunk: tuple[Bucket, ...]) -> DataFrame:
+        if self.table is None:
+            raise TypeError("there is no table")
+        conditions = self._conditions()
+        if chunk:
+            conditions += [
+                Among("topic", sorted({bucket.topic for bucket in chunk})),
+                Span("offset", min(b.start for b in chunk), max(b.end for b in chunk)),
+            ]
+        return self.table.frame(self.session, conditions)
+
+    def _of_topics(self, chunk: tuple[Bucket, ...], lean: bool) -> DataFrame:
+        settings = self.settings
+        reader = self.session.read.format("penstock").option("url", settings.text("url"))
+        if settings.text("ca-file"):
+            reader = reader.option("caFile", settings.text("ca-file"))
+        if chunk:
+            starts: dict[str, dict[str, int]] = {}
+            ends: dict[str, dict[str, int]] = {}
+            for bucket in chunk:
+                starts.setdefault(bucket.topic, {})[str(bucket.partition)] = bucket.start
+                ends.setdefault(bucket.topic, {})[str(bucket.partition)] = bucket.end
+            reader = reader.option("startingOffsets", json.dumps(starts))
+            reader = reader.option("endingOffsets", json.dumps(ends))
+        topics = [b.topic for b in chunk] or settings.texts("topics")
+        reader = reader.option("subscribe", ",".join(dict.fromkeys(topics)))
+        if lean and not settings.text("where"):
+            reader = reader.schema(_LEAN)
+        else:
+            reader = reader.options(includeKey="true", includeHeaders="true")
+        return reader.load()
+
+    def _api(self) -> BrokerApi:
+        settings = self.settings
+        return BrokerApi(settings.text("url"), ca_file=settings.text("ca-file") or None)
+
+
+def _within(chunk: tuple[Bucket, ...]) -> Column:
+    from pyspark.sql import functions as F
+
+    parts = [
+        (F.col("topic") == bucket.topic)
+        & (F.col("partition") == bucket.partition)
+        & (F.col("offset") >= bucket.start)
+        & (F.col("offset") < bucket.end)
+        for bucket in chunk
+    ]
+    return reduce(lambda one, other: one | other, parts)
+
+
+# --- the plan ---
+
+
+def _plan(source: _Source, settings: Settings, progress: Progress, api: BrokerApi) -> Plan:
+    """The one that is kept, or a new one, which is kept from now on."""
+    kept = Kept(plans_directory(settings), settings.text("name"))
+    plan = kept.read(source.wish())
+    if plan is not None:
+        return plan
+    if api.last_version(application(settings)) is not None:
+        rule = f"nsqd knows a replay of this name, but its plan is not in {kept.path}"
+        raise ConfigError("name", settings.text("name"), f"{rule}: take another name")
+    progress.say("counting what is wanted")
+    plan = Plan(source.wish(), source.logs(), source.target(), _chunks(source))
+    kept.write(plan)
+    return plan
+
+
+def plans_directory(settings: Settings) -> str:
+    given, table = settings.text("plans"), settings.text("table")
+    if given:
+        return given
+    path = local_path(table) if table else ""
+    if path and "://" not in path:
+        return f"{path}/_penstock/replay"
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return f"{state}/penstock/replay"
+
+
+def _chunks(source: _Source) -> tuple[tuple[Bucket, ...], ...]:
+    from pyspark.sql import functions as F
+
+    most = _messages_max(source.settings)
+    rows = (
+        source.wanted(lean=True)
+        .groupBy("topic", "partition", F.expr(f"offset div {most}").alias("bucket"))
+        .agg(F.min("offset").alias("least"), F.max("offset").alias("most"), F.count("*").alias("n"))
+        .collect()
+    )
+    return chunks_of((Bucket(r.topic, r.partition, r.least, r.most + 1, r.n) for r in rows), most)
+
+
+def _messages_max(settings: Settings) -> int:
+    chunk, rate = settings.number("chunk"), settings.number("rate")
+    return min(chunk, max(_CHUNK_MIN, rate * _PAUSE_S)) if rate else chunk
+
+
+def _check_unchanged(source: _Source, plan: Plan) -> None:
+    for name, identity in source.logs().items():
+        if plan.logs.get(name) != identity:
+            what = "the table" if source.table is not None else f"topic {name}"
+            rule = f"{what} was deleted and made again since this replay began"
+            raise ConfigError("name", source.settings.text("name"), rule)
+    if plan.target and source.target() != plan.target:
+        rule = f"topic {plan.wish.to} was deleted or made again since this replay began"
+        raise ConfigError("name", source.settings.text("name"), rule)
+
+
+# --- writing ---
+
+
+def _write(source: _Source, plan: Plan, first: int, progress: Progress) -> None:
+    began_s = time.monotonic()
+    before = done = plan.done_by(first - 1)
+    rate_max = source.settings.number("rate")
+    for version in range(first, len(plan.chunks)):
+        if progress.stopping:
+            progress.say(f"stopped after {done:,} of {plan.messages:,}: the same name goes on")
+            break
+        chunk = plan.chunks[version]
+        _write_chunk(source, chunk, version)
+        done += sum(bucket.messages for bucket in chunk)
+        if rate_max and done < plan.messages:
+            progress.wait(max(0.0, (done - before) / rate_max - (time.monotonic() - began_s)))
+        progress.report(_report(plan, done - before, done, time.monotonic() - began_s))
+    report = _report(plan, done - before, done, time.monotonic() - began_s)
+    progress.report(report, final=True)
+    if done == plan.messages:
+        progress.say(f"{plan.wish.to} has all {done:,} messages of this replay")
+
+
+def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int) -> None:
+    """The rows of a partition lie in one task, in the order of their offsets."""
+    from pyspark.sql import functions as F
+
+    settings = source.settings
+    frame = source.wanted(chunk)
+    apart = frame.repartition(len({b[:2] for b in chunk}), "topic", "partition")
+    ordered = apart.sortWithinPartitions("topic", "partition", "offset")
+    writer = (
+        ordered.select("body", *source.columns(frame), F.lit(settings.text("to")).alias("topic"))
+        .write.format("penstock")
+        .mode("append")
+        .option("url", settings.text("url"))
+        .option("txnAppId", application(settings))
+        .option("txnVersion", str(version))
+    )
+    if settings.text("ca-file"):
+        writer = writer.option("caFile", settings.text("ca-file"))
+    writer.save()
+
+
+def _report(plan: Plan, rows: int, done: int, seconds: float) -> Report:
+    rate = rows / max(seconds, 1e-3)
+    left = (plan.messages - done) / rate if rate else None
+    return Report(rows=rows, rows_per_second=round(rate, 1), total=plan.messages, left_seconds=left)
+
+
+# --- the dry run ---
+
+
+def _dry_run(source: _Source, progress: Progress) -> int:
+    from pyspark.sql import functions as F
+
+    day = F.to_date("timestamp").alias("date")
+    rows = (
+        source.wanted()
+        .groupBy("topic", "partition", day)
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum(F.octet_length("body")).alias("bytes"),
+            F.min("offset").alias("first"),
+            F.max("offset").alias("last"),
+            F.date_format(F.min("timestamp"), _TIME).alias("since"),
+            F.date_format(F.max("timestamp"), _TIME).alias("until"),
+        )
+        .orderBy("topic", "partition", "date")
+        .collect()
+    )
+    for line in _table([row.asDict() for row in rows]):
+        progress.say(line)
+    messages, size = (sum(row[name] for row in rows) for name in ("messages", "bytes"))
+    to = source.settings.text("to")
+    progress.say(f"{messages:,} messages, {terminal.short(size)}B, would go to {to}")
+    return DONE
+
+
+_TIME = "yyyy-MM-dd'T'HH:mm:ss'Z'"
+_HEADS = ("topic", "partition", "date", "messages", "bytes", "first", "last", "since", "until")
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    cells = [[str(row[name]) for name in _HEADS] for row in rows]
+    return terminal.table(_HEADS, cells) if cells else []
+
+
+PIPELINE = Pipeline(
+    "replay",
+    "messages of a table or a topic into a topic once more, exactly once",
+    SETTINGS,
+    run,
+    check,
+)

@@ -1,0 +1,141 @@
+"""The plan of a replay: which messages, in which versions. It is made once and then kept.
+
+A replay is written in versions (chunks), each committed by nsqd in one step under the replay's name
+and the version's number. Exactly once follows from two facts: nsqd does a version once, and a
+version means the same messages whenever it is tried. The second is why the plan is a file: tables
+grow and retention deletes, so a plan made again would cut other versions.
+
+A chunk is made of whole buckets: spans of offsets, as wide as a chunk may have messages. Only
+buckets that hold a wanted message are in the plan, so a replay of ten messages out of a billion has
+one small chunk. Offsets rise through the chunks of a partition, which keeps its order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock.errors import ConfigError
+
+_VERSION = 1
+
+
+class Bucket(NamedTuple):
+    """Wanted messages of one span of offsets: the first, the one behind the last, how many."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody asked for: a plan is good for the same wish only."""
+
+    source: str  # "table PATH" or "topics of URL"
+    url: str
+    topics: tuple[str, ...]
+    to: str
+    since: str
+    until: str
+    from_offset: int
+    to_offset: int
+    ids: tuple[str, ...]
+    where: str
+    timestamps: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    wish: Wish
+    logs: dict[str, str]  # the identity of the source: of each topic, or of the table
+    target: str  # the identity of the target topic; "" when it was not there
+    chunks: tuple[tuple[Bucket, ...], ...]
+
+    @property
+    def messages(self) -> int:
+        return sum(bucket.messages for chunk in self.chunks for bucket in chunk)
+
+    def done_by(self, version: int | None) -> int:
+        """Messages that are written when this version is committed."""
+        chunks = self.chunks[: 0 if version is None else version + 1]
+        return sum(bucket.messages for chunk in chunks for bucket in chunk)
+
+
+def chunks_of(buckets: Iterable[Bucket], messages_max: int) -> tuple[tuple[Bucket, ...], ...]:
+    """Buckets put together, in the order of topic, partition and offset."""
+    found: list[tuple[Bucket, ...]] = []
+    chunk: list[Bucket] = []
+    for bucket in sorted(buckets):
+        if chunk and sum(b.messages for b in chunk) + bucket.messages > messages_max:
+            found.append(tuple(chunk))
+            chunk = []
+        before = chunk[-1] if chunk else None
+        if before is not None and before[:2] == bucket[:2]:  # one span instead of two
+            messages = before.messages + bucket.messages
+            chunk[-1] = before._replace(end=bucket.end, messages=messages)
+        else:
+            chunk.append(bucket)
+    return (*found, tuple(chunk)) if chunk else tuple(found)
+
+
+class Kept:
+    """The file of a plan."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        self.path = Path(directory) / f"{name}.json"
+
+    def read(self, wish: Wish) -> Plan | None:
+        """None when there is none. ConfigError when the name stands for another replay."""
+        try:
+            document = json.loads(self.path.read_text("utf-8"))
+            plan = _plan(document)
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError("name", str(self.path), f"the plan is damaged: {error}") from error
+        changed = _differences(plan.wish, wish)
+        if changed:
+            rule = f"a replay of this name has begun with other settings: {', '.join(changed)}"
+            raise ConfigError("name", self.path.stem, rule)
+        return plan
+
+    def write(self, plan: Plan) -> None:
+        """Durable before the first version is written."""
+        document = {"version": _VERSION, **asdict(plan)}
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = self.path.with_suffix(".tmp")
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(document, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.path)
+        directory = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def _plan(document: dict[str, Any]) -> Plan:
+    if document["version"] != _VERSION:
+        raise ValueError(f"it is of version {document['version']}")
+    wish = document["wish"]
+    lists = {"topics": tuple(wish["topics"]), "ids": tuple(wish["ids"])}
+    chunks = tuple(tuple(Bucket(*bucket) for bucket in chunk) for chunk in document["chunks"])
+    return Plan(Wish(**{**wish, **lists}), document["logs"], document["target"], chunks)
+
+
+def _differences(was: Wish, now: Wish) -> Sequence[str]:
+    before, after = asdict(was), asdict(now)
+    return [
+        f"{name.replace('_', '-')} was {before[name]!r}"
+        for name in before
+        if before[name] != after[name]
+    ]

@@ -1,0 +1,225 @@
+"""Replays over a real nsqd and a real Spark: what comes, in which order, and how often."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from e2e.daemon import Daemon
+from penstock.errors import ConfigError
+from penstock.pipelines import replay
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.settings import Settings, defaults
+from penstock.pipelines.trouble import cause_line
+from penstock.spark.brokerapi import BrokerApi
+from penstock.spark.decode import decode
+
+from .node import Node, numbered
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+BEGAN = dt.datetime(2026, 11, 20, 23, 59, 50, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with Daemon(tmp_path / "nsqd") as daemon:
+        yield Node(daemon)
+
+
+def archived(path: Path, topic: str, count: int, first: int = 0) -> None:
+    """A message a second, archived in an order of its own, with a key."""
+    offsets = list(range(first, first + count))[::-1]
+    times = [BEGAN + dt.timedelta(seconds=offset) for offset in offsets]
+    table = pa.table(
+        {
+            "topic": [topic] * count,
+            "date": pa.array([time.date() for time in times]),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "timestamp": pa.array(times, pa.timestamp("us", tz="UTC")),
+            "id": [f"{offset:016x}" for offset in offsets],
+            "attempts": pa.array([0] * count, pa.int16()),
+            "body": pa.array([f"{topic} {offset}".encode() for offset in offsets]),
+            "key": pa.array([b"k%d" % offset for offset in offsets]),
+        }
+    )
+    write_deltalake(str(path), table, mode="append", partition_by=["topic", "date"])
+
+
+class Replay:
+    def __init__(self, session: SparkSession, node: Node, tmp_path: Path) -> None:
+        self.session, self.node, self.plans = session, node, tmp_path / "plans"
+
+    def settings(self, **changed: Any) -> Settings:
+        given = {"url": self.node.url, "to": "again", "name": "one", "plans": str(self.plans)}
+        found = defaults(replay.SETTINGS, **{**given, **changed})
+        replay.check(found)
+        return found
+
+    def run(self, stop_after: int = 1 << 30, **changed: Any) -> str:
+        """What it said."""
+        said = io.StringIO()
+        progress = _Stopping(said, stop_after)
+        assert replay.run(self.session, self.settings(**changed), progress) == 0
+        return said.getvalue()
+
+    def rows(self, topic: str = "again") -> list[dict[str, Any]]:
+        with BrokerApi(self.node.url) as api:
+            spans = api.positions([topic]).topics[topic]
+            end = spans.partitions[0].end
+            fetched = api.fetch(topic, 0, spans.identity, 0, end)
+        schema = pa.schema(
+            [("body", pa.binary()), ("timestamp", pa.timestamp("us", "UTC")), ("key", pa.binary())]
+        )
+        parts = decode(fetched.data, schema, topic, 0, 0, end)
+        return [row for part in parts for row in part.to_pylist()]
+
+    def bodies(self) -> list[str]:
+        return [row["body"].decode() for row in self.rows()]
+
+
+class _Stopping(Progress):
+    """Somebody asks for an end after so many reports."""
+
+    def __init__(self, stream: io.StringIO, reports: int) -> None:
+        super().__init__("replay", 0, stream)
+        self._left = reports
+
+    def report(self, report: Any, final: bool = False) -> None:
+        super().report(report, final)
+        self._left -= 1
+        if self._left == 0:
+            self.ask_to_stop()
+
+
+@pytest.fixture
+def replays(spark: SparkSession, node: Node, tmp_path: Path) -> Replay:
+    return Replay(spark, node, tmp_path)
+
+
+@pytest.mark.spark
+def test_a_table_comes_back_in_order_and_once(replays: Replay, tmp_path: Path) -> None:
+    """Stopped in its middle, started again, and again when all is done; the table has grown."""
+    table = str(tmp_path / "archive")
+    archived(tmp_path / "archive", "orders", 25)
+    archived(tmp_path / "archive", "bills", 5)
+    said = replays.run(stop_after=1, table=table, chunk=10)
+    assert "the same name goes on" in said
+    assert len(replays.bodies()) == 5
+    archived(tmp_path / "archive", "orders", 10, first=25)
+    assert "5 of 30 messages were replayed before" in replays.run(table=table, chunk=10)
+    assert "30 of 30" in replays.run(table=table, chunk=10)
+    wanted = [f"bills {n}" for n in range(5)] + [f"orders {n}" for n in range(25)]
+    assert sorted(replays.bodies()) == sorted(wanted)
+    for topic in ("bills", "orders"):
+        assert [b for b in replays.bodies() if b.startswith(topic)] == [
+            body for body in wanted if body.startswith(topic)
+        ]
+    last = replays.rows()[-1]
+    number = int(last["body"].split()[1])
+    assert last["key"] == b"k%d" % number
+    assert last["timestamp"] == BEGAN + dt.timedelta(seconds=number)
+
+
+@pytest.mark.spark
+def test_what_is_wanted_can_be_said_in_many_ways(replays: Replay, tmp_path: Path) -> None:
+    archived(tmp_path / "archive", "orders", 30)
+    common = {"table": str(tmp_path / "archive"), "topics": ("orders",)}
+    wishes: dict[str, dict[str, Any]] = {
+        "time": {"since": "2026-11-20T23:59:55Z", "until": "2026-11-21T00:00:02"},
+        "offset": {"from_offset": 5, "to_offset": 12},
+        "id": {"ids": tuple(f"{n:016X}" for n in range(5, 12))},
+        "sql": {"where": "int(split(string(body), ' ')[1]) BETWEEN 5 AND 11"},
+    }
+    for name, wish in wishes.items():
+        replays.run(name=name, to=name, **common, **wish)
+        found = [row["body"].decode() for row in replays.rows(name)]
+        assert found == [f"orders {n}" for n in range(5, 12)], name
+
+
+@pytest.mark.spark
+def test_a_topic_is_replayed_from_its_own_log(replays: Replay) -> None:
+    bodies = numbered(1200)
+    replays.node.publish("orders", bodies)
+    before = dt.datetime.now(dt.UTC)
+    said = replays.run(topics=("orders",), to="orders", timestamps="new", rate=100_000, chunk=500)
+    assert "orders has all 1,200 messages" in said
+    rows = replays.rows("orders")
+    assert [row["body"] for row in rows] == bodies * 2
+    assert rows[1199]["timestamp"] <= before <= rows[1200]["timestamp"]
+    assert "1,200 of 1,200" in replays.run(
+        topics=("orders",), to="orders", timestamps="new", rate=100_000, chunk=500
+    )
+    assert len(replays.rows("orders")) == 2400
+
+
+@pytest.mark.spark
+def test_a_dry_run_counts_and_writes_nothing(replays: Replay, tmp_path: Path) -> None:
+    archived(tmp_path / "archive", "orders", 30)
+    said = replays.run(table=str(tmp_path / "archive"), dry_run=True, name="")
+    lines = [line.split()[1:] for line in said.splitlines() if "2026-11" in line]
+    assert [line[:6] for line in lines] == [
+        ["orders", "0", "2026-11-20", "10", "80", "0"],
+        ["orders", "0", "2026-11-21", "20", "180", "10"],
+    ]
+    assert lines[0][6:] == ["9", "2026-11-20T23:59:50Z", "2026-11-20T23:59:59Z"]
+    assert "30 messages, 260B, would go to again" in said
+    assert replays.node.end("again") == 0
+    assert not replays.plans.exists()
+
+
+@pytest.mark.spark
+def test_what_can_not_go_on_is_refused(replays: Replay, tmp_path: Path) -> None:
+    replays.node.publish("orders", numbered(10))
+    replays.run(topics=("orders",))
+    with pytest.raises(ConfigError, match="other settings: where was ''"):
+        replays.run(topics=("orders",), where="offset > 3")
+    with pytest.raises(ConfigError, match="its plan is not in"):
+        replays.run(topics=("orders",), plans=str(tmp_path / "elsewhere"))
+    replays.node.daemon.post("/topic/delete?topic=orders")
+    replays.node.publish("orders", numbered(10))
+    with pytest.raises(ConfigError, match="topic orders was deleted and made again"):
+        replays.run(topics=("orders",))
+    with pytest.raises(Exception, match="nothing") as caught:
+        replays.run(topics=("orders",), name="two", where="nothing = 1")
+    assert "\n" not in cause_line(caught.value)
+    assert len(replays.rows()) == 10
+
+
+@pytest.mark.parametrize(
+    ("changed", "rule"),
+    [
+        ({"to": "a b"}, "a topic: 1 to 64"),
+        ({"name": ""}, "under it the replay can go on"),
+        ({"name": "../x"}, "1 to 64"),
+        ({"topics": ()}, "needed without a table"),
+        ({"topics": ("a", "b"), "from_offset": 1}, "of one topic"),
+        ({"ids": ("12",)}, "16 hexadecimal"),
+        ({"since": "yesterday"}, "a time such as"),
+        ({"table": "/nothing/there"}, "no Delta table"),
+    ],
+)
+def test_wrong_settings_are_named(changed: dict[str, Any], rule: str) -> None:
+    given = {"to": "again", "name": "one", "topics": ("orders",), **changed}
+    with pytest.raises(Exception, match=rule):
+        replay.check(defaults(replay.SETTINGS, **given))
+
+
+def test_times() -> None:
+    assert replay.moment("since", "") is None
+    assert replay.moment("since", "1700000000") == dt.datetime(
+        2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC
+    )
+    assert replay.moment("since", "2026-11-20T12:00:00+02:00") == replay.moment(
+        "since", "2026-11-20T10:00:00"
+    )

@@ -1,0 +1,69 @@
+"""The plan of a replay, and the file that keeps it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.pipelines.replayplan import Bucket, Kept, Plan, Wish, chunks_of
+
+WISH = Wish("topics", "http://n:1", ("orders",), "again", "", "", -1, -1, (), "", "keep")
+
+
+def test_buckets_become_chunks_in_order() -> None:
+    buckets = [
+        Bucket("b", 0, 0, 10, 10),
+        Bucket("a", 0, 20, 30, 4),
+        Bucket("a", 0, 3, 9, 5),
+        Bucket("a", 1, 0, 7, 7),
+    ]
+    assert chunks_of(buckets, 10) == (
+        (Bucket("a", 0, 3, 30, 9),),
+        (Bucket("a", 1, 0, 7, 7),),
+        (Bucket("b", 0, 0, 10, 10),),
+    )
+    assert chunks_of(buckets, 100) == (
+        (Bucket("a", 0, 3, 30, 9), Bucket("a", 1, 0, 7, 7), Bucket("b", 0, 0, 10, 10)),
+    )
+    assert chunks_of([], 10) == ()
+
+
+def test_offsets_rise_and_nothing_is_lost_through_the_chunks() -> None:
+    buckets = [Bucket("a", 0, n * 10, n * 10 + 10, n % 10 + 1) for n in range(100)]
+    chunks = chunks_of(reversed(buckets), 10)
+    spans = [(b.start, b.end) for chunk in chunks for b in chunk]
+    assert all(one[1] == two[0] for one, two in pairwise(spans))
+    assert (spans[0][0], spans[-1][1]) == (0, 1000)
+    assert sum(b.messages for chunk in chunks for b in chunk) == 550
+    assert max(sum(b.messages for b in chunk) for chunk in chunks) <= 10
+
+
+def test_a_plan_is_kept(tmp_path: Path) -> None:
+    kept = Kept(str(tmp_path / "deep"), "again")
+    assert kept.read(WISH) is None
+    plan = Plan(WISH, {"orders": "x"}, "", chunks_of([Bucket("orders", 0, 0, 9, 3)] * 2, 3))
+    kept.write(plan)
+    assert kept.read(WISH) == plan
+    assert (plan.messages, plan.done_by(None), plan.done_by(0), plan.done_by(1)) == (6, 0, 3, 6)
+    assert kept.path.stat().st_mode & 0o077 == 0
+
+
+def test_a_name_stands_for_one_replay(tmp_path: Path) -> None:
+    kept = Kept(str(tmp_path), "again")
+    kept.write(Plan(WISH, {}, "", ()))
+    other = dataclasses.replace(WISH, to="elsewhere", ids=("00",))
+    with pytest.raises(ConfigError, match="to was 'again', ids was"):
+        kept.read(other)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"version": 2}', '{"version": 1, "wish": 3}'])
+def test_a_damaged_plan_is_no_plan(tmp_path: Path, text: str) -> None:
+    (tmp_path / "again.json").write_text(text)
+    with pytest.raises(ConfigError, match="damaged"):
+        Kept(str(tmp_path), "again").read(WISH)
+    json.dumps(dataclasses.asdict(WISH))
