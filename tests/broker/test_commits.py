@@ -157,6 +157,45 @@ def test_the_log_verifies(disk: SimDisk) -> None:
     world.close()
     report = verify(disk, find(disk, "/data"))
     assert report.findings == []
+    assert report.bytes_checked == disk.used_bytes()
+    for name in ("stages", "commits"):
+        (path,) = (f"/data/{name}/{file}" for file in disk.listdir(f"/data/{name}"))
+        for position in range(disk.size(path)):
+            disk.flip(path, position, position % 8)
+            assert [found.path for found in verify(disk, find(disk, "/data")).findings] == [path]
+            disk.flip(path, position, position % 8)
+    assert verify(disk, find(disk, "/data/stages/0000000000000002.stage")).findings == []
+
+
+def test_a_topic_with_stages_is_not_idle(start: Start) -> None:
+    world = start(idle_topic_delete_ns=10 * limits.SECOND)
+    put(world, "t", block("x", b"a"))
+    world.broker.topic("u")
+    for _ in range(5):
+        world.pass_ns(5 * limits.SECOND)
+    assert list(world.broker.topics) == ["t"]
+    world.broker.commits.stages.abort([("t", "x")])
+    for _ in range(5):
+        world.pass_ns(5 * limits.SECOND)
+    assert not world.broker.topics
+
+
+def test_a_part_that_could_not_be_synced_is_not_done(disk: SimDisk) -> None:
+    """The start finds all of it in the log, and its own sync fails: a power loss may take it."""
+    world = on(disk)
+    for topic in ("a", "b"):
+        put(world, topic, block("x", b"1", b"2", b"3"))
+    disk.inject(Fault("sync", path_part="topics/b/0/0"))
+    assert isinstance(commit(world, "app", 0, ("a", "x"), ("b", "x")).error, CommitUnfinished)
+    disk.kill()
+    disk.inject(Fault("sync", path_part="topics/b/0/0"))
+    world = on(disk)
+    assert world.broker.commits.unfinished_count == 1
+    assert len(disk.listdir("/data/stages")) == 2
+    disk.kill()
+    world = on(disk)
+    finished(world)
+    world.close()
 
 
 # --- versions ---

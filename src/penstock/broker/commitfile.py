@@ -19,7 +19,6 @@ from penstock.errors import StorageError
 from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.sealed import seal, unseal
 
-COMMITS = "commits"
 SUFFIX = ".json"
 
 

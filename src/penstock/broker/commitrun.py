@@ -431,7 +431,7 @@ class CommitRun:
             topic = self._topics.get(part.topic)
             if topic is None or topic.identity != part.identity:
                 _log.warning("topic %s was deleted under a commit", part.topic)
-            elif topic.partition.log.written_end < part.from_offset + part.count:
+            elif topic.partition.log.synced_end < part.from_offset + part.count:
                 self._targets.append(self._found_target(topic, part))
         for target in self._targets:
             target.partition.hold(self.advance)
@@ -452,7 +452,7 @@ class CommitRun:
                 f"the log ends at offset {log.written_end}, and a commit begins at "
                 f"{part.from_offset}: what was stored before is lost"
             )
-        target.found = max(log.written_end - part.from_offset, 0)
+        target.found = min(max(log.written_end - part.from_offset, 0), part.count)
         _log.info(
             "topic %s: %d of the %d messages of a commit are stored, the rest follows",
             topic.name,

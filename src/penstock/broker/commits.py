@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.broker.commitfile import (
-    COMMITS,
     SUFFIX,
     CommitFile,
     commit_file_name,
@@ -29,6 +28,7 @@ from penstock.broker.commitrun import CommitDone, CommitRun, Committed, Ref
 from penstock.broker.health import Trouble
 from penstock.broker.stages import Stages
 from penstock.errors import PenstockError, Refused
+from penstock.log.names import COMMITS
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context

@@ -97,8 +97,9 @@ class Partition:
         self._writing_alone = False
         for damage in log.damaged:
             self._add_damage(*damage)
-        if log.stopped is not None:
-            self.stop(log.stopped.reason)
+        if log.stopped is not None:  # by the start; who makes this looks at `refusal` itself
+            self.stopped = log.stopped.reason
+            context.health.report(topic_name, Trouble.STOPPED, self.stopped)
 
     @property
     def refusal(self) -> str:

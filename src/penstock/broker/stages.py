@@ -42,12 +42,12 @@ from penstock.errors import (
     StageMissing,
     WriteRefused,
 )
+from penstock.log.names import STAGES
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
     from penstock.broker.topic import Topic
 
-STAGES = "stages"
 StageDone = Callable[[PenstockError | None], None]
 _Key = tuple[str, str]  # topic, name
 
@@ -249,6 +249,10 @@ class Stages:
         if stage is None:
             raise StageMissing(topic, name)
         return stage
+
+    def any_of(self, topic: Topic) -> bool:
+        wanted = topic.name, topic.identity
+        return any((one.head.topic, one.head.identity) == wanted for one in self._found.values())
 
     def of_file(self, file_name: str) -> Stage | None:
         return self._numbers.get(file_name)

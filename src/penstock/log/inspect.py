@@ -29,8 +29,9 @@ class Found(NamedTuple):
     """What there is to look at. A single segment, index, mark or journal stands in `files`."""
 
     places: list[Place]
-    settings: list[str]  # node.json, topic.json
+    settings: list[str]  # node.json, topic.json, commits
     files: list[str]
+    stages: list[str]
 
 
 class NothingThere(Exception):
@@ -50,7 +51,7 @@ def find(disk: Disk, path: str, topic: str | None = None, partition: int | None 
     if not disk.is_directory(path):
         if not is_known(os.path.basename(path)):
             raise NothingThere(path)
-        return Found([], [], [path])
+        return Found([], [], [path], [])
     found = _under(disk, path)
     places = [
         place
@@ -62,7 +63,7 @@ def find(disk: Disk, path: str, topic: str | None = None, partition: int | None 
         raise NothingThere(path)
     kept = {os.path.dirname(place.path) for place in places}
     settings = [file for file in found.settings if wants_all or os.path.dirname(file) in kept]
-    return Found(places, settings, [])
+    return Found(places, settings, [], found.stages if wants_all else [])
 
 
 def is_known(name: str) -> bool:
@@ -72,6 +73,7 @@ def is_known(name: str) -> bool:
         or names.segment_base(name) is not None
         or names.index_base(name) is not None
         or names.spare_number(name) is not None
+        or names.is_stage(name)
     )
 
 
@@ -79,11 +81,15 @@ def _under(disk: Disk, path: str) -> Found:
     inside = disk.listdir(path)
     if TOPICS in inside and disk.is_directory(os.path.join(path, TOPICS)):
         found = _topics(disk, os.path.join(path, TOPICS))
-        return found._replace(settings=_settings(path, inside) + found.settings)
+        commits = _inside(disk, path, names.COMMITS, ".json")
+        return found._replace(
+            settings=_settings(path, inside) + commits + found.settings,
+            stages=_inside(disk, path, names.STAGES, ".stage"),
+        )
     if names.segment_bases(inside):
         topic = os.path.basename(os.path.dirname(os.path.abspath(path)))
         number = os.path.basename(path)
-        return Found([Place(topic, int(number) if number.isdecimal() else 0, path)], [], [])
+        return Found([Place(topic, int(number) if number.isdecimal() else 0, path)], [], [], [])
     if os.path.basename(path) == TOPICS:
         return _topics(disk, path)
     return _topic(disk, path)
@@ -95,12 +101,13 @@ def _topics(disk: Disk, path: str) -> Found:
         [place for part in parts for place in part.places],
         [file for part in parts for file in part.settings],
         [],
+        [],
     )
 
 
 def _topic(disk: Disk, path: str) -> Found:
     if not disk.is_directory(path):
-        return Found([], [], [])
+        return Found([], [], [], [])
     inside = disk.listdir(path)
     topic = os.path.basename(os.path.abspath(path))
     places = [
@@ -108,7 +115,15 @@ def _topic(disk: Disk, path: str) -> Found:
         for name in sorted(inside)
         if name.isdecimal() and disk.is_directory(os.path.join(path, name))
     ]
-    return Found(places, _settings(path, inside), [])
+    return Found(places, _settings(path, inside), [], [])
+
+
+def _inside(disk: Disk, path: str, directory_name: str, suffix: str) -> list[str]:
+    directory = os.path.join(path, directory_name)
+    if not disk.is_directory(directory):
+        return []
+    found = sorted(disk.listdir(directory))
+    return [os.path.join(directory, name) for name in found if name.endswith(suffix)]
 
 
 def _settings(path: str, inside: list[str]) -> list[str]:

@@ -7,6 +7,8 @@ import re
 
 MARK = "mark"
 PRODUCERS = "producers"
+STAGES = "stages"  # in the data directory
+COMMITS = "commits"
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _INDEX = re.compile(r"(\d{20})\.index")
 _SPARE = re.compile(r"spare-(\d+)\.log")
@@ -43,6 +45,11 @@ def spare_number(name: str) -> int | None:
 
 def is_journal(name: str) -> bool:
     return _JOURNAL.fullmatch(name) is not None
+
+
+def is_stage(name: str) -> bool:
+    """A file of `stages`."""
+    return name.endswith(".stage")
 
 
 def segment_bases(names: list[str]) -> list[int]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.kernel import id_at
+from penstock.kernel import BatchCheck, check_batch, id_at
 from penstock.log import names
 from penstock.log.disk import Disk, read_file
 from penstock.log.index import ENTRY_BYTES, IndexEntry, decode_entries
@@ -25,6 +25,7 @@ from penstock.log.scan import Batch, Blocks, walk
 from penstock.log.sealed import unseal
 
 JOURNAL_BYTES_READ_MAX = 1 << 30
+STAGE_BYTES_READ_MAX = 1 << 30
 
 
 class Finding(NamedTuple):
@@ -77,6 +78,8 @@ def verify(disk: Disk, found: Found) -> Report:
         PartitionCheck(disk, place, report).run()
     for path in found.files:
         _verify_file(disk, path, report)
+    for path in found.stages:
+        _verify_stage(disk, path, report)
     return report
 
 
@@ -90,6 +93,32 @@ def _verify_settings(disk: Disk, path: str, report: Report) -> None:
         return
     if not isinstance(value, dict):
         report.find(path, None, "not a JSON object")
+
+
+def _verify_stage(disk: Disk, path: str, report: Report) -> None:
+    """A staged block: a line of JSON, and batches whose places are not known yet."""
+    try:
+        data = read_file(disk, path, STAGE_BYTES_READ_MAX)
+    except FileNotFoundError:  # committed by a running daemon, or given up
+        report.find(path, None, "the file is gone meanwhile", is_note=True)
+        return
+    report.bytes_checked += len(data)
+    line, _, body = data.partition(b"\n")
+    try:
+        head = json.loads(unseal(line))
+    except ValueError as error:
+        report.find(path, 0, str(error))
+        return
+    position = 0
+    while position < len(body):
+        result, length = check_batch(body, position)
+        if result != BatchCheck.SOUND:
+            at = len(line) + 1 + position
+            report.find(path, at, "no sound batch where one must be")
+            return
+        position += length
+    if position != head.get("bytes"):
+        report.find(path, None, f"{position} bytes of batches, and its line says otherwise")
 
 
 def _verify_file(disk: Disk, path: str, report: Report) -> None:
@@ -108,6 +137,8 @@ def _verify_file(disk: Disk, path: str, report: Report) -> None:
         entries = decode_entries(read_file(disk, path, JOURNAL_BYTES_READ_MAX))
         if [e.offset for e in entries] != sorted({e.offset for e in entries}):
             report.find(path, None, "the offsets of the index do not rise")
+    elif names.is_stage(name):
+        _verify_stage(disk, path, report)
     elif names.spare_number(name) is not None:
         report.find(path, None, "a spare file holds no data", is_note=True)
     else:
