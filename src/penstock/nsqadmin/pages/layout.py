@@ -29,6 +29,8 @@ PLACES: list[tuple[str, str, Role]] = [
     ("/nodes", "Nodes", Role.VIEW),
     ("/counter", "Counter", Role.VIEW),
     ("/lookup", "Lookup", Role.VIEW),
+    ("/audit", "Audit", Role.OPERATE),
+    ("/users", "Users", Role.DESTROY),
 ]
 
 
@@ -82,6 +84,9 @@ def page(here: Opened, title: str) -> Iterator[None]:
 def _who(here: Opened) -> None:
     role = here.caller.role.name.lower()
     ui.label(f"{here.caller.shown} may {role}").classes("soft")
+    if here.caller.how == "session":
+        with ui.element("form").props(f'method="post" action="{here.ground.base}/logout"'):
+            ui.button("Log out").props("flat dense type=submit")
 
 
 def _is_at(path: str, place: str) -> bool:

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 from nicegui import app as app_of_pages
 from nicegui import ui
 
-from penstock.nsqadmin.gate import LoginWanted
+from penstock.nsqadmin.gate import Forbidden, LoginWanted
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import channel, counter, lookup, nodes, overview, topic, topics
+from penstock.nsqadmin.pages import (
+    channel,
+    counter,
+    login,
+    lookup,
+    nodes,
+    overview,
+    people,
+    topic,
+    topics,
+)
 
 Scope = dict[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 def add(app: FastAPI, ground: Ground) -> None:
-    for part in (overview, topics, topic, channel, nodes, counter, lookup):
+    for part in (overview, topics, topic, channel, nodes, counter, lookup, people):
         part.add(ground)
+    login.add(app, ground)
+    app_of_pages.add_exception_handler(Forbidden, _refuse)
     app_of_pages.add_exception_handler(LoginWanted, _to_login(ground))
     ui.run_with(
         app, mount_path=ground.base or "/", title="Penstock", dark=None, tailwind=False,
@@ -30,9 +43,14 @@ def add(app: FastAPI, ground: Ground) -> None:
         app.add_middleware(_RootOf, base=ground.base)
 
 
+def _refuse(request: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"{error}\n", 403)
+
+
 def _to_login(ground: Ground) -> Callable[[Request, Exception], Response]:
     def answer(request: Request, error: Exception) -> Response:
-        return RedirectResponse(f"{ground.base}/login", 303)
+        path = request.url.path.removeprefix(ground.base)
+        return RedirectResponse(f"{ground.base}/login?next={quote(path)}", 303)
 
     return answer
 

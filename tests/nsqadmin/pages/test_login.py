@@ -1,0 +1,205 @@
+"""Logging in, and what those who may not do things can't do, by page or by hand-made requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.gate import COOKIE
+from penstock.nsqadmin.store import Store, hash_password
+
+from ..conftest import Installation
+from ..running import Admin
+
+PASSWORD = "correct horse"
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    installation: Installation, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Admin]:
+    """An nsqadmin with a user of each role."""
+    path = tmp_path_factory.mktemp("guarded") / "admin"
+    store = Store(path)
+    for name, role in (("vera", Role.VIEW), ("otto", Role.OPERATE), ("dora", Role.DESTROY)):
+        store.put_user(name, hash_password(PASSWORD), role)
+    store.close()
+    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+    with Admin(path, asked) as admin:
+        yield admin
+
+
+def url(admin: Admin, path: str) -> str:
+    return f"http://127.0.0.1:{admin.http_port}{path}"
+
+
+def log_in(page: Page, admin: Admin, name: str) -> None:
+    page.goto(url(admin, "/login"))
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+def session_of(admin: Admin, name: str, password: str = PASSWORD) -> tuple[int, str]:
+    """The status of a log-in by hand, and its cookie."""
+    body = urlencode({"name": name, "password": password}).encode()
+    status, _, headers = admin.request("POST", "/login", body, FORM)
+    return status, headers.get("set-cookie", "").partition(";")[0]
+
+
+def test_a_page_leads_to_the_log_in_and_back(page: Page, guarded: Admin) -> None:
+    page.goto(url(guarded, "/nodes"))
+    page.get_by_label("Name").fill("vera")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Password")).to_be_visible()
+    page.goto(url(guarded, "/nodes"))
+    expect(page.get_by_label("Password")).to_be_visible()
+
+
+def test_a_viewer_sees_no_buttons_and_no_log(page: Page, guarded: Admin) -> None:
+    log_in(page, guarded, "vera")
+    page.goto(url(guarded, f"/topics/{'seen'}"))
+    expect(page.get_by_role("heading", name="seen")).to_be_visible()
+    expect(page.get_by_role("button", name="Delete")).to_have_count(0)
+    expect(page.get_by_role("button", name="Pause", exact=True)).to_have_count(0)
+    expect(page.get_by_role("link", name="Audit")).to_have_count(0)
+
+
+def test_a_user_is_made_and_removed_and_it_is_written_down(page: Page, guarded: Admin) -> None:
+    log_in(page, guarded, "dora")
+    page.goto(url(guarded, "/users"))
+    page.get_by_label("Name").fill("new")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("new", exact=True)).to_be_visible()
+    assert session_of(guarded, "new")[0] == 303
+    page.locator(".heading", has_text="new").get_by_role("button", name="Remove").click()
+    page.get_by_label("Type new to confirm").fill("new")
+    page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_text("new", exact=True)).to_have_count(0)
+    assert session_of(guarded, "new")[0] == 401
+    page.goto(url(guarded, "/audit"))
+    expect(page.get_by_role("gridcell", name="put_user").first).to_be_visible()
+    page.get_by_label("Search the log").fill("remove_user")
+    expect(page.get_by_role("gridcell", name="put_user")).to_have_count(0)
+    expect(page.get_by_role("gridcell", name="remove_user").first).to_be_visible()
+
+
+@pytest.mark.parametrize("path", ["/api/topics", "/api/nodes", "/api/counter", "/config/log_level"])
+def test_nothing_is_told_to_those_who_have_not_logged_in(guarded: Admin, path: str) -> None:
+    assert guarded.request("GET", path)[0] == 401
+    assert guarded.request("GET", path, headers={"Cookie": f"{COOKIE}=forged"})[0] == 401
+    assert guarded.request("GET", "/ping")[0] == 200
+
+
+def test_roles_hold_for_hand_made_requests(installation: Installation, guarded: Admin) -> None:
+    installation.nsqd.post("/topic/create?topic=kept")
+    for name, status in (("vera", 403), ("otto", 403), ("dora", 403)):
+        _, cookie = session_of(guarded, name)
+        # Without the session's token nobody may, whatever the role: the cookie alone is not enough.
+        answer = guarded.request("DELETE", "/api/topics/kept", headers={"Cookie": cookie})
+        assert answer[0] == status
+    assert installation.nsqd.topic_stats("kept")["topic_name"] == "kept"
+
+
+def test_the_token_of_the_session_lets_a_role_act(
+    installation: Installation, guarded: Admin
+) -> None:
+    _, cookie = session_of(guarded, "otto")
+    store = Store(guarded.data_path)
+    session = store.session(cookie.partition("=")[2], 3600)
+    store.close()
+    assert session is not None
+    installation.nsqd.post("/topic/create?topic=held")
+    headers = {"Cookie": cookie, "X-CSRF-Token": session.csrf}
+    act = {"action": "pause"}
+    assert guarded.request("POST", "/api/topics/held", act, headers)[0] == 200
+    assert guarded.request("DELETE", "/api/topics/held", None, headers)[0] == 403
+    foreign = headers | {"Origin": "http://evil.example"}
+    assert guarded.request("POST", "/api/topics/held", act, foreign)[0] == 403
+
+
+def test_a_log_in_begins_a_new_session(guarded: Admin) -> None:
+    """A cookie that somebody has planted before stays worthless."""
+    planted = f"{COOKIE}=planted"
+    body = urlencode({"name": "vera", "password": PASSWORD}).encode()
+    _, _, headers = guarded.request("POST", "/login", body, FORM | {"Cookie": planted})
+    cookie = headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "samesite=lax" in cookie.lower()
+    assert guarded.request("GET", "/api/nodes", headers={"Cookie": planted})[0] == 401
+
+
+def test_a_log_in_from_another_site_is_refused(guarded: Admin) -> None:
+    body = urlencode({"name": "vera", "password": PASSWORD}).encode()
+    status, _, headers = guarded.request(
+        "POST", "/login", body, FORM | {"Origin": "http://evil.example"}
+    )
+    assert status == 403
+    assert "set-cookie" not in headers
+
+
+@pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example"])
+def test_after_the_log_in_only_pages_of_ours_are_gone_to(guarded: Admin, target: str) -> None:
+    body = urlencode({"name": "vera", "password": PASSWORD, "next": target}).encode()
+    assert guarded.request("POST", "/login", body, FORM)[2]["location"] == "/"
+
+
+def test_guessing_has_to_wait(installation: Installation, tmp_path: Path) -> None:
+    store = Store(tmp_path / "admin")
+    store.put_user("vera", hash_password(PASSWORD), Role.DESTROY)
+    store.close()
+    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+    with Admin(tmp_path / "admin", asked) as admin:
+        statuses = [session_of(admin, "vera", "wrong guess")[0] for _ in range(6)]
+        assert statuses == [401] * 5 + [429]
+        assert session_of(admin, "vera")[0] == 429
+
+
+def test_headers_from_outside_the_trusted_networks_are_not_believed(
+    installation: Installation, tmp_path: Path
+) -> None:
+    flags = (
+        f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}",
+        "-admin-user=ann",
+        "-trusted-proxy-cidr=10.0.0.0/8",
+    )
+    with Admin(tmp_path / "admin", *flags) as admin:
+        spoofed = {"X-Forwarded-User": "ann"}
+        status, body, _ = admin.request("POST", "/api/topics", {"topic": "spoofed"}, spoofed)
+        assert (status, json.loads(body)) == (403, {"message": "FORBIDDEN"})
+
+
+def test_beyond_loopback_strangers_may_only_look(
+    installation: Installation, tmp_path: Path
+) -> None:
+    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+    with Admin(tmp_path / "admin", asked, "-http-address=0.0.0.0:0") as admin:
+        assert admin.request("GET", "/api/topics")[0] == 200
+        assert admin.request("POST", "/api/topics", {"topic": "by_stranger"})[0] == 403
+
+
+def test_users_and_the_log_survive_a_kill(installation: Installation, tmp_path: Path) -> None:
+    store = Store(tmp_path / "admin")
+    store.put_user("vera", hash_password(PASSWORD), Role.DESTROY)
+    store.close()
+    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+    with Admin(tmp_path / "admin", asked) as admin:
+        _, cookie = session_of(admin, "vera")
+        admin.kill()
+        admin.start()
+        assert admin.request("GET", "/api/nodes", headers={"Cookie": cookie})[0] == 200
+    store = Store(tmp_path / "admin")
+    assert [one.action for one in store.audit()] == ["login"]
+    store.close()
