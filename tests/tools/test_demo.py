@@ -11,7 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
+from penstock.net.listener import parse_address
+from penstock.tools.demo import _archive_words
+from penstock.tools.demo_archive import missing
 from penstock.tools.demo_traffic import Meter
 
 WAIT_SECONDS = 30
@@ -25,6 +29,7 @@ def free_port() -> int:
 
 def start(path: Path, tcp: int, http: int, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "penstock.tools.main", "demo", f"--data-path={path}/data"]
+    command += [] if "--archive=auto" in arguments else ["--archive=off"]
     command += [f"--tcp-address=127.0.0.1:{tcp}", f"--http-address=127.0.0.1:{http}", *arguments]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=path
@@ -91,6 +96,35 @@ def test_a_killed_daemon_is_noticed(tmp_path: Path) -> None:
     _, err = demo.communicate(timeout=WAIT_SECONDS)
     assert demo.returncode == 1
     assert "the demo stops: " in err
+
+
+@pytest.mark.spark
+def test_messages_are_archived_beside_the_traffic(tmp_path: Path) -> None:
+    lacks = missing()
+    if lacks:
+        pytest.skip(lacks)
+    tcp, http = free_port(), free_port()
+    demo = start(tmp_path, tcp, http, "--archive=auto", "--rate=500", "--seconds=100")
+    assert demo.stdout is not None
+    archived = ""
+    for line in demo.stdout:
+        if re.search(r"^table .* archived .* total +[1-9]", line):
+            archived = line
+            break
+    demo.send_signal(signal.SIGINT)
+    _, err = demo.communicate(timeout=60)
+    assert (demo.returncode, err) == (0, "")
+    assert archived
+    table = DeltaTable(str(tmp_path / "data/lake/messages"))
+    assert set(table.to_pyarrow_table(columns=["topic"])["topic"].to_pylist()) == {"demo"}
+
+
+def test_without_java_the_demo_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    lacks = missing()
+    assert "Java 17 or newer" in lacks
+    words = _archive_words(parse_address("127.0.0.1:4151", "x"), Path("data"), lacks)
+    assert words.startswith("No archive")
 
 
 def test_a_meter() -> None:

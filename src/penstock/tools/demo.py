@@ -1,4 +1,6 @@
-"""`penstock demo`: one nsqd, one producer, two channels, and live rates. What `make run` starts.
+"""`penstock demo`: one nsqd, one producer, two channels, an archive, and live rates.
+
+This is what `make run` starts.
 
 nsqd runs as a process of its own on the usual ports, so that everything the demo suggests to try
 (curl, kill -9, the log tool) is done to the real thing.
@@ -18,6 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.net.listener import Address, listen, parse_address
+from penstock.tools import demo_archive
+from penstock.tools.demo_archive import ArchiveProcess
 from penstock.tools.demo_traffic import DemoFailed, Meter, consume, produce
 
 TOPIC = "demo"
@@ -46,8 +50,10 @@ def demo_main(argv: Sequence[str]) -> int:
         if not _wait_until_it_listens(daemon, tcp):
             print("nsqd did not start; its own words stand above", file=sys.stderr)
             return 1
-        print(_intro(tcp, http, data_path, daemon.pid), flush=True)
-        return asyncio.run(_run(options, tcp, daemon))
+        lacks = demo_archive.missing() if options.archive == "auto" else "off"
+        print(_intro(tcp, http, data_path, daemon.pid, lacks), flush=True)
+        archive = None if lacks else ArchiveProcess(http, data_path)
+        return asyncio.run(_run(options, tcp, daemon, archive))
     except KeyboardInterrupt:
         return 0
     finally:
@@ -63,6 +69,12 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=0, help="stop after this long (0: Ctrl-C)")
     parser.add_argument("--rate", type=int, default=2000, help="messages a second")
     parser.add_argument("--size", type=int, default=200, help="bytes of a message")
+    parser.add_argument(
+        "--archive",
+        choices=("auto", "off"),
+        default="auto",
+        help="archive all messages in a Delta table, where there is Java",
+    )
     parser.add_argument("--tcp-address", default="127.0.0.1:4150")
     parser.add_argument("--http-address", default="127.0.0.1:4151")
     return parser
@@ -110,7 +122,7 @@ def _stop_daemon(daemon: subprocess.Popen[bytes]) -> None:
         daemon.wait()
 
 
-def _intro(tcp: Address, http: Address, data_path: Path, pid: int) -> str:
+def _intro(tcp: Address, http: Address, data_path: Path, pid: int, lacks: str) -> str:
     channels = ", ".join(f"{name} with {count}" for name, count in CONSUMERS.items())
     return f"""\
 nsqd is up: TCP {tcp}, HTTP {http}, data in {data_path}, process {pid}.
@@ -122,11 +134,27 @@ Try, in another terminal:
   curl -X POST 'http://{http}/channel/pause?topic={TOPIC}&channel=archive'   (then unpause)
   penstock log dump {data_path} --topic {TOPIC} --count 5 --bodies   what is stored
   kill -9 {pid}; penstock log verify {data_path}       every acknowledged message is there
-Ctrl-C stops everything.
+{_archive_words(http, data_path, lacks)}Ctrl-C stops everything.
 """
 
 
-async def _run(options: argparse.Namespace, tcp: Address, daemon: subprocess.Popen[bytes]) -> int:
+def _archive_words(http: Address, data_path: Path, lacks: str) -> str:
+    if lacks:
+        return "" if lacks == "off" else f"No archive in a table: {lacks}\n"
+    lake = demo_archive.lake_of(data_path)
+    query = f"SELECT topic, count(*), max(timestamp) FROM {demo_archive.TABLE} GROUP BY topic"
+    return f"""\
+All messages also go into the Delta table {lake / demo_archive.TABLE}, each exactly once:
+  penstock sql --url {http} --lake {lake} "{query}"
+"""
+
+
+async def _run(
+    options: argparse.Namespace,
+    tcp: Address,
+    daemon: subprocess.Popen[bytes],
+    archive: ArchiveProcess | None,
+) -> int:
     producer = Meter("producer")
     meters = {name: Meter(name) for name in CONSUMERS}
     tasks = [
@@ -143,14 +171,15 @@ async def _run(options: argparse.Namespace, tcp: Address, daemon: subprocess.Pop
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    shown = asyncio.create_task(_show(producer, meters, options.seconds, stop))
+    shown = asyncio.create_task(_show(producer, meters, options.seconds, stop, archive))
+    beside = [asyncio.create_task(archive.run())] if archive else []
     try:
         done, _ = await asyncio.wait([shown, *tasks], return_when=asyncio.FIRST_COMPLETED)
         return _verdict(done - {shown}, daemon)
     finally:
-        for task in (shown, *tasks):
+        for task in (shown, *tasks, *beside):
             task.cancel()
-        await asyncio.gather(shown, *tasks, return_exceptions=True)
+        await asyncio.gather(shown, *tasks, *beside, return_exceptions=True)
 
 
 def _verdict(broken: set[asyncio.Task[None]], daemon: subprocess.Popen[bytes]) -> int:
@@ -166,7 +195,11 @@ def _verdict(broken: set[asyncio.Task[None]], daemon: subprocess.Popen[bytes]) -
 
 
 async def _show(
-    producer: Meter, meters: dict[str, Meter], seconds: float, stop: asyncio.Event
+    producer: Meter,
+    meters: dict[str, Meter],
+    seconds: float,
+    stop: asyncio.Event,
+    archive: ArchiveProcess | None,
 ) -> None:
     """One line per client group, drawn over each second on a terminal."""
     redraws = sys.stdout.isatty()
@@ -181,6 +214,7 @@ async def _show(
             _line(meter, f"{CONSUMERS[name]} consumer{'s' * (CONSUMERS[name] > 1)}", "delay")
             for name, meter in meters.items()
         ]
+        lines += [archive.line()] if archive else []
         if redraws and not first:
             print(f"\x1b[{len(lines)}A", end="")
         print("\n".join(f"\x1b[K{line}" if redraws else line for line in lines), flush=True)
