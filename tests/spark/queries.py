@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 class Broker(Protocol):
-    url: str
+    @property
+    def url(self) -> str: ...
 
 
 def batch(spark: SparkSession, broker: Broker, schema: str = "", **options: Any) -> DataFrame:

@@ -14,16 +14,17 @@ from penstock.spark.options import read_options
 from penstock.spark.source import BatchReader, StreamReader, Task
 
 from .fakebroker import FakeBroker
+from .queries import Broker
 
 OFFSETS = pa.schema([pa.field("offset", pa.int64())])
 
 
-def batch_reader(broker: FakeBroker, **given: str) -> BatchReader:
+def batch_reader(broker: Broker, **given: str) -> BatchReader:
     options = {"url": broker.url, "subscribe": "orders", "fetchOffset.numRetries": "0", **given}
     return BatchReader(read_options(options, streaming=False), OFFSETS)
 
 
-def stream_reader(broker: FakeBroker, **given: str) -> StreamReader:
+def stream_reader(broker: Broker, **given: str) -> StreamReader:
     options = {"url": broker.url, "subscribe": "orders", "startingOffsets": "earliest", **given}
     return StreamReader(read_options(options, streaming=True), OFFSETS)
 

@@ -12,49 +12,21 @@ import pytest
 from e2e.daemon import Daemon
 from penstock.errors import BrokerRefused
 from penstock.kernel import decode_columns
-from penstock.spark.brokerapi import BrokerApi, TopicSpans
+from penstock.spark.brokerapi import BrokerApi
 
 from .queries import Stream, batch, batch_sizes
+from .realnsqd import Nsqd, bodies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
-DURABLE_S_MAX = 20.0
-
-
-class Nsqd:
-    def __init__(self, daemon: Daemon) -> None:
-        self.daemon = daemon
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.daemon.http_port}"
-
-    def publish(self, topic: str, bodies: list[bytes]) -> TopicSpans:
-        """Where the topic is, as soon as all of it can be read."""
-        before = self.spans(topic)
-        self.daemon.post(f"/mpub?topic={topic}", b"\n".join(bodies))
-        wanted = (before.partitions[0].end if before else 0) + len(bodies)
-        deadline_s = time.monotonic() + DURABLE_S_MAX
-        while (now := self.spans(topic)) is None or now.partitions[0].end < wanted:
-            assert time.monotonic() < deadline_s, now
-            time.sleep(0.01)
-        return now
-
-    def spans(self, topic: str) -> TopicSpans | None:
-        with BrokerApi(self.url) as api:
-            return api.positions([topic]).topics.get(topic)
 
 
 @pytest.fixture
 def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
     with Daemon(tmp_path / "nsqd") as daemon:
         yield Nsqd(daemon)
-
-
-def bodies(count: int) -> list[bytes]:
-    return [b"%d" % number for number in range(count)]
 
 
 def test_the_client_and_nsqd_agree(nsqd: Nsqd) -> None:

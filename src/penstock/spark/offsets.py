@@ -15,7 +15,7 @@ is left is read, and a topic that was made again is read from its earliest offse
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -173,15 +173,22 @@ def holds_back(count: int, count_min: int | None, waited_ms: int, delay_max_ms: 
     return count_min is not None and count < count_min and waited_ms < delay_max_ms
 
 
-def next_end(start: Mapping[Log, int], end: Mapping[Log, int], on_loss: OnLoss) -> Offsets:
+def next_end(
+    start: Mapping[Log, int],
+    end: Mapping[Log, int],
+    on_loss: OnLoss,
+    left_out: Collection[str] = (),
+) -> Offsets:
     """`end` without steps back: a log that has become shorter, a topic that is gone or was made
-    again is reported, and then taken as it is now."""
+    again is reported, and then taken as it is now. `left_out` are topics that are there, but are
+    not what the query reads."""
     now = {(log.topic, log.partition): log for log in end}
     result = dict(end)
     for log, offset in start.items():
         present = now.get((log.topic, log.partition))
         if present is None:
-            on_loss(_lost(log, "the topic is gone"))
+            not_read = f"this query does not read it any more, and was at offset {offset}"
+            on_loss(_lost(log, not_read if log.topic in left_out else "the topic is gone"))
         elif present.identity != log.identity:
             on_loss(_lost(log, _made_again(log.identity, present.identity)))
         elif end[log] < offset:

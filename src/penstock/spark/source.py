@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from penstock.errors import BrokerRefused, DataLost
+from penstock.errors import BrokerRefused, ConfigError, DataLost
 from penstock.spark import offsets
 from penstock.spark.brokerapi import BrokerApi, Positions
 from penstock.spark.decode import decode
@@ -206,9 +206,10 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = offsets.from_document(start)
         with self._api() as api:
             topics = self._positions(api).topics
+            left_out = _left_out(api, {log.topic for log in begun}, set(topics))
         self._ends = offsets.ends(topics)
         reachable = self._ends if self._final is None else self._up_to_final(self._ends)
-        end = offsets.next_end(begun, reachable, self._on_loss)
+        end = offsets.next_end(begun, reachable, self._on_loss, left_out)
         ranges = offsets.available(begun, end, topics)
         if self._holds_back(sum(range_.size for range_ in ranges)):
             return offsets.to_document(begun)
@@ -242,3 +243,20 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         if count:
             self._triggered_ms = now_ms
         return False
+
+
+def _left_out(api: BrokerApi, read: set[str], found: set[str]) -> set[str]:
+    """Topics of the checkpoint that are there, and that the query does not ask for. ConfigError if
+    these are all: then it is the checkpoint of another query, and going on would begin this one
+    at the wrong place."""
+    if read <= found:
+        return set()
+    left_out = set(api.positions(sorted(read - found)).topics)
+    if left_out == read:
+        rule = f"this query reads {_named(found)}, so it needs a checkpoint of its own"
+        raise ConfigError("checkpointLocation", f"of a query that reads {_named(read)}", rule)
+    return left_out
+
+
+def _named(topics: set[str]) -> str:
+    return ", ".join(sorted(topics)) or "no topic that is there"
