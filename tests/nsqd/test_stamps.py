@@ -100,12 +100,14 @@ def test_half_a_stamp_is_refused(nsqd: Running, path: str, query: str, code: str
     assert stored(nsqd, "bad") == 0
 
 
-def test_a_drain_refuses(tmp_path: Path) -> None:
+def test_a_drain_refuses_what_is_new_and_knows_what_is_stored(tmp_path: Path) -> None:
     with Running(tmp_path) as nsqd:
-        target = "/pub?topic=t&producer_id=1&sequence=0"
-        assert nsqd.request("POST", target, b"a").status == 200
+        target = "/pub?topic=t&producer_id=1&sequence="
+        assert nsqd.request("POST", target + "0", b"a").status == 200
         nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", True))
-        answer = nsqd.request("POST", target, b"a")
+        repeat = nsqd.request("POST", target + "0", b"a")
+        assert (repeat.status, repeat.headers["X-Penstock-Repeated"]) == (200, "true")
+        answer = nsqd.request("POST", target + "1", b"b")
         assert (answer.status, json.loads(answer.body)["taken"]) == (503, False)
         nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", False))
 

@@ -286,8 +286,8 @@ class Topic:
         self, stamp: Stamp, bodies: list[bytes], due_ns: int, done: RepeatDone
     ) -> None:
         """The same for a producer that numbers its messages: a repeat stores nothing. Raises
-        SequenceGap and ProducerFenced, too."""
-        if self.refusal:
+        SequenceGap and ProducerFenced, too. While draining, only a repeat is answered."""
+        if self.refusal not in ("", DRAINING):
             raise Refused(self.refusal)
         if not self.producers.is_repeat(stamp, len(bodies)):
             self._check_publish(len(bodies), due_ns)
