@@ -66,7 +66,7 @@ COMMON: tuple[Setting, ...] = (
         "master",
         Kind.STRING,
         "",
-        "where Spark runs: local[*] is in this process (the default, unless spark-submit says)",
+        "where Spark runs; the default is this process, local[*,4], unless spark-submit says",
     ),
     Setting("conf", Kind.REPEATED, (), "a setting of Spark, as spark.executor.memory=2g"),
     Setting(
