@@ -149,10 +149,11 @@ STAGES_SWEPT_MAX = 1_000  # removed at a time
 COMMIT_STAGES_MAX = 10_000  # of one commit
 COMMIT_BODY_BYTES_MAX = 8 * MIB  # the JSON that names so many
 COMMITS_WAITING_MAX = 1_000  # they go one after another
-COMMIT_FILE_BYTES_MAX = 4 * MIB  # some ten times the longest record
+COMMIT_FILE_BYTES_MAX = 16 * MIB  # some five times the longest record: each stage of another topic
 APPS_MAX = 10_000  # whose last version is remembered; a small file each, read at the start
 APPS_FORGOTTEN_MAX = 100  # at a time, in the loop's thread
 APP_FORGET_NS = 30 * 24 * 3600 * SECOND  # when there are so many, those unused for so long go
+APP_ONCE_FORGET_NS = 24 * 3600 * SECOND  # or for so long, when they have committed but once
 
 # --- nsqd's connections to nsqlookupd ---
 LOOKUP_CONNECT_NS = 2 * SECOND  # until connected

@@ -11,6 +11,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.commitrun import Committed, Ref
+from penstock.broker.stages import Block
 from penstock.errors import (
     CommitUnfinished,
     NotFound,
@@ -21,7 +22,7 @@ from penstock.errors import (
     TopicChanged,
     WriteRefused,
 )
-from penstock.kernel import load
+from penstock.kernel import Section, encode_batch, load
 from penstock.log.inspect import find
 from penstock.log.verify import verify
 from penstock.sim.disk import Fault, SimDisk
@@ -198,6 +199,18 @@ def test_a_part_that_could_not_be_synced_is_not_done(disk: SimDisk) -> None:
     world.close()
 
 
+def test_a_delayed_message_waits(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("t", "c")
+    due_ns = world.clock.wall_ns() + 10 * limits.SECOND
+    sections = {int(Section.DUE): {1: due_ns}}
+    put(world, "t", Block("x", encode_batch([b"a", b"b", b"c"], 0, 0, 0, sections=sections), 3))
+    commit(world, "app", 0, ("t", "x"))
+    assert bodies(consumer.take()) == [b"a", b"c"]
+    world.pass_ns(11 * limits.SECOND)
+    assert bodies(consumer.take()) == [b"b"]
+
+
 # --- versions ---
 
 
@@ -239,13 +252,19 @@ def test_too_many_at_a_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> No
 def test_unused_apps_are_forgotten(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "APPS_MAX", 2)
     world = start()
-    commit(world, "a", 3)
-    world.clock.pass_ns(limits.APP_FORGET_NS + 1)
+    for version in (2, 3):
+        commit(world, "a", version)
     commit(world, "b", 3)
+    assert isinstance(commit(world, "c", 3).error, Refused)
+    world.clock.pass_ns(limits.APP_ONCE_FORGET_NS + 1)
     assert commit(world, "c", 3).told == done(0)
-    assert isinstance(commit(world, "d", 3).error, Refused)
     world = world.restart()
-    assert [world.broker.commits.last(app) for app in "abc"] == [None, 3, 3]
+    assert [world.broker.commits.last(app) for app in "abc"] == [3, None, 3]
+    commit(world, "c", 4)
+    assert isinstance(commit(world, "d", 3).error, Refused)
+    world.clock.pass_ns(limits.APP_FORGET_NS + 1)
+    assert commit(world, "d", 3).told == done(0)
+    assert [world.broker.commits.last(app) for app in "abcd"] == [None, None, None, 3]
 
 
 # --- refused whole ---

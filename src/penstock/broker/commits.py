@@ -42,6 +42,7 @@ class _App(NamedTuple):
 
     version: int | None  # None: its first commit is not finished
     used_ns: int
+    once: bool  # it has committed once only
 
 
 class _Waiting(NamedTuple):
@@ -90,7 +91,8 @@ class Commits:
             if name.endswith(SUFFIX):
                 file = read_commit_file(disk, path)
                 is_done = file.state == "done"
-                self._apps[file.app] = _App(file.version if is_done else file.before, file.used_ns)
+                version = file.version if is_done else file.before
+                self._apps[file.app] = _App(version, file.used_ns, file.before is None)
                 if not is_done:
                     prepared.append(file)
             elif name.endswith(SUFFIX + ".tmp"):
@@ -181,14 +183,14 @@ class Commits:
         """It can be seen, or it cannot be finished now."""
         file = run.file
         if run.shown:
-            self._apps[file.app] = _App(file.version, file.used_ns)
+            self._apps[file.app] = _App(file.version, file.used_ns, file.before is None)
             self.total += 1
             self._tell(run, Committed(False, file.messages))
             if self._unfinished.pop(file.app, None) is not None:
                 _log.info("commit %d of %s is finished", file.version, file.app)
             self._report()
         elif run.unfinished is not None:
-            self._apps.setdefault(file.app, _App(None, file.used_ns))
+            self._apps.setdefault(file.app, _App(None, file.used_ns, True))
             self._unfinished[file.app] = run
             self._tell(run, run.unfinished)
             self._report()
@@ -231,14 +233,17 @@ class Commits:
         return topic is not None and topic.identity == identity
 
     def _forget_apps(self) -> None:
-        """Those that were not heard of for long."""
-        oldest_ns = self._context.clock.wall_ns() - limits.APP_FORGET_NS
-        stale = [
-            app
+        """Those that were not heard of for long. One that has committed but once may never do it
+        again: batch jobs make up a name for each run."""
+        now_ns = self._context.clock.wall_ns()
+        stale = sorted(
+            (known.used_ns, app)
             for app, known in self._apps.items()
-            if known.used_ns < oldest_ns and app not in self._unfinished
-        ]
-        for app in stale[: limits.APPS_FORGOTTEN_MAX]:
+            if app not in self._unfinished
+            and now_ns - known.used_ns
+            > (limits.APP_ONCE_FORGET_NS if known.once else limits.APP_FORGET_NS)
+        )
+        for _, app in stale[: limits.APPS_FORGOTTEN_MAX]:
             path = os.path.join(self._path, commit_file_name(app))
             try:
                 if self._context.disk.exists(path):

@@ -17,7 +17,7 @@ import msgspec
 from penstock import limits
 from penstock.broker.blocks import BlockInvalid, sound_header
 from penstock.errors import StageDamaged
-from penstock.log.disk import Disk, read_file
+from penstock.log.disk import Disk, File, read_file
 from penstock.log.sealed import seal, unseal
 
 _NAME = re.compile(r"(\d{16})\.stage")
@@ -104,13 +104,13 @@ class WriteJob:
             self._remove(self._path)
             raise
 
-    def _write(self, file: object) -> None:
+    def _write(self, file: File) -> None:
         line, body = self._line, memoryview(self._body)
-        file.pwritev((line,), 0, len(line))  # type: ignore[attr-defined]
+        file.pwritev((line,), 0, len(line))
         for at in range(0, len(body), limits.STAGE_SLICE_BYTES):
             piece = body[at : at + limits.STAGE_SLICE_BYTES]
-            file.pwritev((piece,), len(line) + at, len(piece))  # type: ignore[attr-defined]
-        file.fdatasync()  # type: ignore[attr-defined]
+            file.pwritev((piece,), len(line) + at, len(piece))
+        file.fdatasync()
 
     def _remove(self, path: str) -> None:
         try:
