@@ -48,6 +48,7 @@ class Threads:
         self.waiting: list[Job] = []
         self._done: list[tuple[Job, OSError | None]] = []
         self.submitted = 0
+        self.ended: BaseException | None = None
 
     @property
     def outstanding(self) -> bool:
@@ -68,6 +69,9 @@ class Threads:
                     job.run()
                 except OSError as caught:
                     error = caught
+                except BaseException as caught:  # the process ends here: nobody waits for this job
+                    self.ended = caught
+                    raise
             self._done.append((job, error))
 
     def take_done(self) -> list[tuple[Job, OSError | None]]:
@@ -75,6 +79,8 @@ class Threads:
         return done
 
     def wait(self) -> None:
+        if self.ended is not None:
+            raise self.ended
         self.run()
 
 
@@ -95,6 +101,8 @@ class SlowThreads(Threads):
         return super().take_done()
 
     def wait(self) -> None:
+        if self.ended is not None:
+            raise self.ended
         if self.waiting:
             chosen = self.waiting.pop(self._rng.randrange(len(self.waiting)))
             rest, self.waiting = self.waiting, [chosen]
