@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from penstock.errors import FetchFailed, PenstockError
-from penstock.net.fetch import Fetcher
+from penstock.net.fetch import Fetched, Fetcher
 
 T = TypeVar("T")
 
@@ -90,24 +90,34 @@ class Upstream:
     ) -> Any:
         return await self._exchange("POST", address, path, query, body)
 
+    async def fetch(self, address: str, path: str, query: Mapping[str, str]) -> Fetched:
+        """An answer that is no JSON, whole."""
+        return await self._request("GET", address, path, query, b"")
+
     async def _exchange(
         self, method: str, address: str, path: str, query: Mapping[str, str] | None,
         body: bytes = b"",
     ) -> Any:  # fmt: skip
-        base = address if "://" in address else f"http://{address}"
-        url = f"{base}{path}?{urlencode(query)}" if query else f"{base}{path}"
-        answer = await self.fetcher.request(method, url, body)
-        if answer.status != 200:
-            shown = json.dumps(answer.body[:1000].decode("utf-8", "replace"), ensure_ascii=False)
-            phrase = _PHRASES.get(answer.status, "")
-            status = f"{answer.status} {phrase}".rstrip()
-            raise FetchFailed(address, f"got response {status} {shown}", answer.status)
+        answer = await self._request(method, address, path, query, body)
         if not answer.body:
             return None
         try:
             return json.loads(answer.body)
         except (ValueError, RecursionError):
             return answer.body.decode("utf-8", "replace")
+
+    async def _request(
+        self, method: str, address: str, path: str, query: Mapping[str, str] | None, body: bytes
+    ) -> Fetched:
+        base = address if "://" in address else f"http://{address}"
+        url = f"{base}{path}?{urlencode(query)}" if query else f"{base}{path}"
+        answer = await self.fetcher.request(method, url, body)
+        if answer.status == 200:
+            return answer
+        shown = json.dumps(answer.body[:1000].decode("utf-8", "replace"), ensure_ascii=False)
+        phrase = _PHRASES.get(answer.status, "")
+        status = f"{answer.status} {phrase}".rstrip()
+        raise FetchFailed(address, f"got response {status} {shown}", answer.status)
 
     # --- many daemons ---
 

@@ -125,5 +125,10 @@ class Grid:
 
         layout.follow(here, on_snapshot)
 
+    def show_end(self) -> None:
+        """Scroll to the last row."""
+        if self._shown:
+            self.element.run_grid_method("ensureIndexVisible", len(self._shown) - 1, "bottom")
+
     def search(self, text: str) -> None:
         self.element.run_grid_method("setGridOption", "quickFilterText", text)

@@ -18,6 +18,7 @@ from penstock.nsqadmin.pages import (
     counter,
     login,
     lookup,
+    messages,
     nodes,
     overview,
     people,
@@ -30,9 +31,10 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 def add(app: FastAPI, ground: Ground) -> None:
-    for part in (overview, topics, topic, channel, nodes, counter, lookup, people):
+    for part in (overview, topics, topic, channel, nodes, counter, lookup, messages, people):
         part.add(ground)
     login.add(app, ground)
+    messages.add_download(app, ground)
     app_of_pages.add_exception_handler(Forbidden, _refuse)
     app_of_pages.add_exception_handler(LoginWanted, _to_login(ground))
     ui.run_with(

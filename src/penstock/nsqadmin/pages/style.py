@@ -47,6 +47,11 @@ h2 { font-size: 1.05rem; line-height: 1.3; font-weight: 650; margin: 0; }
 .finding .badge { min-width: 5.2em; text-align: center; }
 .counter { font-size: clamp(2.5rem, 9vw, 6rem); font-weight: 700;
   font-variant-numeric: tabular-nums; line-height: 1.1; }
+.facts { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: 0; }
+.facts dt { color: var(--soft); } .facts dd { margin: 0; overflow-wrap: anywhere; }
+.body { max-height: 50vh; overflow: auto; background: var(--paper); padding: .7rem;
+  border-radius: 6px; }
+.body > div { white-space: pre-wrap; }
 .empty { text-align: center; color: var(--soft); padding: 2rem 1rem; }
 .skip { position: absolute; left: -999px; } .skip:focus { left: 1rem; top: 1rem; z-index: 9999;
   background: var(--card); padding: .5rem 1rem; }

@@ -27,6 +27,7 @@ def add(ground: Ground) -> None:
 def draw(here: Opened, name: str) -> None:
     with layout.heading(name):
         state = ui.label().classes("badge warn")
+        ui.link("Messages", here.link("messages", name))
         ui.element("div").classes("grow")
         _buttons(here, name)
     gone = ui.label("No nsqd and no nsqlookupd knows this topic.").classes("empty")

@@ -52,3 +52,9 @@ def clock(time_s: float) -> str:
 
 def count(value: int, one: str, many: str = "") -> str:
     return f"{value:,} {one if value == 1 else many or one + 's'}"
+
+
+def moment(time_ns: int) -> str:
+    """The same from nanoseconds, with milliseconds."""
+    found = datetime.datetime.fromtimestamp(time_ns // 10**9, datetime.UTC)
+    return f"{found:%Y-%m-%d %H:%M:%S}.{time_ns // 10**6 % 1000:03d} UTC"
