@@ -146,8 +146,9 @@ def interrupted(
     return ended
 
 
-@pytest.mark.parametrize("durability", ["disk", "os"])
-@pytest.mark.parametrize("seed", [None, 1, 2])
+@pytest.mark.parametrize(
+    ("seed", "durability"), [(None, "disk"), (1, "disk"), (None, "os"), (2, "os")]
+)
 def test_ended_at_every_step_and_begun_again(seed: int | None, durability: str) -> None:
     """No seed: the process is killed. Else the power goes, and the seed says what is left."""
     step = 1

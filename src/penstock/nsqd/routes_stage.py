@@ -57,8 +57,9 @@ class _Body(msgspec.Struct):
 def table(ground: Ground, guard: Guard) -> dict[str, Route]:
     staging = _Staging(ground, guard)
     body_max = limits.COMMIT_BODY_BYTES_MAX
+    stage_max = max(limits.STAGE_BYTES_MAX, ground.options.max_body_size)
     return {
-        "/stage": Route(POST, staging.stage, limits.STAGE_BYTES_MAX, "STAGE_TOO_BIG"),
+        "/stage": Route(POST, staging.stage, stage_max, "STAGE_TOO_BIG"),
         "/stage/commit": Route(POST, staging.commit, body_max),
         "/stage/abort": Route(POST, staging.abort, body_max),
         "/stage/last": Route(GET, staging.last),
