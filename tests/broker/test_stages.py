@@ -49,6 +49,8 @@ def test_the_same_again_is_the_same_stage(start: Start) -> None:
     for _ in range(2):
         assert put(world, "t", block("x", b"a", b"b")).told == [None]
     assert files(world) == ["0000000000000001.stage"]
+    path = world.path / "stages" / files(world)[0]
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     for other in (block("x", b"a", b"c"), block("x", b"a"), block("x", b"a", b"b", b"c")):
         assert isinstance(put(world, "t", other).error, StageExists)
     assert put(world, "u", block("x", b"z")).told == [None]

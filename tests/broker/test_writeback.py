@@ -23,6 +23,7 @@ from penstock.log.diskrecords import Tally, read_queue
 from penstock.sim.disk import Fault, SimDisk
 
 from .oldworld import PATH, everything, expected, open_world, tree
+from .staging import block, commit, put
 from .world import START_WALL_NS, FakeClock, World
 
 BACK = "/back"
@@ -158,6 +159,19 @@ def test_an_unfinished_take_over_is_refused(kernel: SimpleNamespace) -> None:
         Takeover(disk, PATH, PATH, BuildSettings(0, FakeClock().wall_ns)).run()
     with pytest.raises(StorageError, match="is not finished"):
         write_back(disk)
+
+
+def test_an_unfinished_commit_is_refused(world: World) -> None:
+    put(world, "t", block("x", b"1"))
+    fault = world.disk.inject(Fault("write", path_part="topics/", times=0))
+    commit(world, "app", 0, ("t", "x"))
+    assert fault.failed
+    world.disk.kill()
+    with pytest.raises(StorageError, match="a commit of staged blocks is not finished"):
+        write_back(world.disk)
+    world = open_world(world.disk, world.kernel)
+    world.close()
+    assert [one.messages for one in write_back(world.disk).topics[0].queues] == [1]
 
 
 def test_an_error_leaves_no_target_and_the_next_run_makes_one(world: World) -> None:

@@ -17,6 +17,7 @@ from penstock import limits
 from penstock.broker.stagefile import make_directory
 from penstock.errors import StorageError
 from penstock.log.disk import Disk, read_file, replace_file
+from penstock.log.names import COMMITS
 from penstock.log.sealed import seal, unseal
 
 SUFFIX = ".json"
@@ -59,6 +60,18 @@ def read_commit_file(disk: Disk, path: str) -> CommitFile:
     if file.format != 1 or commit_file_name(file.app) != os.path.basename(path):
         raise StorageError(path, f"it is not the record of app {file.app!r} in format 1")
     return file
+
+
+def prepared_commits(disk: Disk, data_path: str) -> list[CommitFile]:
+    """Those that a start is to finish. For tools that look at a directory without starting it."""
+    directory = os.path.join(data_path, COMMITS)
+    names = sorted(disk.listdir(directory)) if disk.is_directory(directory) else []
+    files = [
+        read_commit_file(disk, os.path.join(directory, name))
+        for name in names
+        if name.endswith(SUFFIX)
+    ]
+    return [file for file in files if file.state == "prepared"]
 
 
 class RecordJob:

@@ -23,6 +23,7 @@ import msgspec
 
 from penstock import limits
 from penstock.broker import directories, takeover
+from penstock.broker.commitfile import prepared_commits
 from penstock.broker.fold import ChannelState, Folded, clamped
 from penstock.broker.journal import Journal
 from penstock.broker.topicfile import TOPIC_FILE, TopicFile, read_topic_file
@@ -103,6 +104,10 @@ class WriteBack:
             if self._disk.exists(os.path.join(self._source, takeover.COMMIT)):
                 raise StorageError(
                     self._source, "a take-over of nsqd's data is not finished: start nsqd once"
+                )
+            if prepared_commits(self._disk, self._source):
+                raise StorageError(
+                    self._source, "a commit of staged blocks is not finished: start nsqd once"
                 )
             self._run(topics_path)
         except OSError as error:
