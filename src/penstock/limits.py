@@ -224,6 +224,7 @@ ADMIN_BODY_BYTES_MAX = 64 * KIB  # a request to /api: a topic's and a channel's 
 ADMIN_POLL_SHARE = 50  # an nsqd is asked no more often than a fiftieth of its time allows
 ADMIN_POLL_S_MAX = 15.0  # but at least so often, or charts have holes
 ADMIN_DISCOVERY_S = 5.0  # nsqlookupds are asked for nodes and topics no more often
+ADMIN_READY_S = 2.0  # a page that was opened right after the start waits so long for the first look
 ADMIN_HURRY_S = 0.05  # after an action the next look waits so long, for actions that follow
 ADMIN_RECENT_SAMPLES = 300  # of a series in memory: five minutes at one a second
 ADMIN_WINDOW_S = 60.0  # what does not move, or only grows, for so long needs attention

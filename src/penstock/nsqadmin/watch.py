@@ -32,6 +32,7 @@ class Watch:
         self._listeners: list[Listener] = []
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
+        self._looked = asyncio.Event()
         self._producers: list[Producer] = []
         self._names: list[str] = []
         self._errors: tuple[str, ...] = ()
@@ -49,6 +50,13 @@ class Watch:
                 self._listeners.remove(listener)
 
         return end
+
+    async def ready(self) -> None:
+        """Until the first look is done, as it is soon after the start; or a while, if it is not."""
+        try:
+            await asyncio.wait_for(self._looked.wait(), limits.ADMIN_READY_S)
+        except TimeoutError:
+            return
 
     def hurry(self) -> None:
         """Something was changed: look now."""
@@ -95,6 +103,7 @@ class Watch:
         )
         nodes = {state.address: state for state in states}
         self.latest = snapshot.make(time.time(), nodes, self._names, self._errors, before)
+        self._looked.set()
         for listener in tuple(self._listeners):
             listener(self.latest)
         return self.latest

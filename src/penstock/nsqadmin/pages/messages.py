@@ -33,6 +33,7 @@ def add(ground: Ground) -> None:
         request: Request, topic: str, node: str = "", at: str = "newest", contains: str = ""
     ) -> None:
         here = layout.opened(ground, request)
+        await ground.watch.ready()
         with layout.page(here, f"Messages of {topic}"):
             await _Browser(here, topic, node, at, contains).draw()
 
