@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock import limits
 from penstock.errors import DataLost, LakeFailed, SchemaMismatch
 from penstock.pipelines import archivestate, lake, lakecare
 from penstock.pipelines.lake import Place, Shape, Staged
 from penstock.pipelines.lakefiles import Stager
+from penstock.pipelines.settings import defaults
 
 SHAPE = Shape(
     pa.schema(
@@ -223,6 +225,23 @@ def test_small_files_become_one_and_old_ones_go(place: Place, tmp_path: Path) ->
     assert not Path(place.full(old.path)).exists()
     assert Path(place.full(fresh.path)).exists()
     assert kept.read_text() == "checkpoint"
+
+
+def test_the_log_of_the_table_is_kept_short(tmp_path: Path) -> None:
+    """Every commit lists it, so it must not grow for ever."""
+    place = Place(str(tmp_path / "lake"), {})
+    settings = defaults(lakecare.care_settings(), retain_log=60 * limits.SECOND)
+    place.create(SHAPE, lakecare.configuration(settings))
+    log = tmp_path / "lake" / "_delta_log"
+    for version in range(12):
+        lake.commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
+    long_ago = time.time() - 3600
+    for old in log.iterdir():
+        os.utime(old, (long_ago, long_ago))
+    for version in range(12, 30):
+        lake.commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
+    assert not (log / f"{0:020d}.json").exists()
+    assert [offset for _, offset in read(place)] == list(range(30))
 
 
 def test_the_highest_offsets_survive_compaction(place: Place) -> None:

@@ -53,19 +53,26 @@ def care_settings() -> tuple[Setting, ...]:
             "retain",
             Kind.DURATION,
             24 * hour,
-            "how long replaced files and old versions of the table stay",
+            "how long replaced files stay, for those who still read them; of a new table",
             least=hour,
+        ),
+        Setting(
+            "retain-log",
+            Kind.DURATION,
+            hour,
+            "how long the table's old versions are known, for those who follow it; of a new table",
+            least=60 * limits.SECOND,
         ),
     )
 
 
 def configuration(settings: Settings) -> dict[str, str]:
-    """Properties of a new table."""
-    kept = f"interval {int(settings.seconds('retain') // _HOUR_S)} hours"
+    """Properties of a new table. A commit lists the log, so a long one makes every commit slow:
+    3,000 versions cost some 100 ms."""
     return {
         "delta.checkpointInterval": str(limits.LAKE_CHECKPOINT_COMMITS),
-        "delta.logRetentionDuration": kept,
-        "delta.deletedFileRetentionDuration": kept,
+        "delta.logRetentionDuration": f"interval {int(settings.seconds('retain-log'))} seconds",
+        "delta.deletedFileRetentionDuration": f"interval {int(settings.seconds('retain'))} seconds",
     }
 
 
