@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
@@ -121,3 +123,58 @@ def test_writes_are_repeated_too(broker: FakeBroker, failures: int, hangups: int
         api.stage(*stage, encode_batch([b"a"], 0, 0, 0))
         broker.failures, broker.hangups = failures, hangups
         assert api.commit("app", 0, [stage]).messages == 1
+
+
+# --- one range after the other ---
+
+
+def three_batches(broker: FakeBroker) -> None:
+    for _ in range(3):
+        broker.topic("orders").publish([b"x"] * 10)
+
+
+def asked_from(broker: FakeBroker) -> list[int]:
+    return [int(query["from"][0]) for _, path, query in broker.requests if path == "/log/fetch"]
+
+
+def test_the_next_range_is_asked_for_ahead(broker: FakeBroker) -> None:
+    three_batches(broker)
+    with BrokerApi(broker.url) as api:
+        ranges = api.fetches("orders", 0, "first", 5, 25, bytes_max=1)
+        assert next(ranges).next_offset == 10
+        deadline_s = time.monotonic() + 20
+        while len(asked_from(broker)) < 2:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.005)
+        assert [fetched.next_offset for fetched in ranges] == [20, 30]
+    assert asked_from(broker) == [5, 10, 20]
+
+
+def test_what_was_asked_ahead_and_fails_is_asked_again(broker: FakeBroker) -> None:
+    three_batches(broker)
+    with BrokerApi(broker.url, retry_ms=1) as api:
+        ranges = api.fetches("orders", 0, "first", 0, 30, bytes_max=1)
+        assert next(ranges).base_offset == 0
+        broker.hangups, broker.failures = 1, 1
+        assert [fetched.base_offset for fetched in ranges] == [10, 20]
+    assert set(asked_from(broker)) == {0, 10, 20}
+
+
+def test_a_refusal_comes_in_its_place(broker: FakeBroker) -> None:
+    three_batches(broker)
+    broker.topic("orders").damaged = (10, 20)
+    with BrokerApi(broker.url) as api:
+        ranges = api.fetches("orders", 0, "first", 0, 30)
+        assert next(ranges).next_offset == 10
+        with pytest.raises(BrokerRefused, match="LOG_DAMAGED"):
+            next(ranges)
+        assert [f.base_offset for f in api.fetches("orders", 0, "first", 20, 30)] == [20]
+
+
+def test_ranges_that_nobody_takes_leave_no_answer_behind(broker: FakeBroker) -> None:
+    three_batches(broker)
+    with BrokerApi(broker.url) as api:
+        for fetched in api.fetches("orders", 0, "first", 0, 30, bytes_max=1):
+            assert fetched.base_offset == 0
+            break
+        assert api.positions(["orders"]).topics["orders"].partitions == {0: Span(0, 30)}

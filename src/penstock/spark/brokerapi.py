@@ -130,15 +130,44 @@ class BrokerApi:
     ) -> Fetched:
         """Whole batches that hold `from_offset` and what comes behind it, at least one; the last
         may reach beyond `to_offset`. BrokerRefused when it is gone, beyond the end, or damaged."""
-        query = [
-            ("topic", topic),
-            ("partition", str(partition)),
-            ("identity", identity),
-            ("from", str(from_offset)),
-            ("to", str(to_offset)),
-            ("bytes_max", str(bytes_max)),
-        ]
-        answer = self._request("/log/fetch", query)
+        query = _fetch_query(topic, partition, identity, from_offset, to_offset, bytes_max)
+        return self._fetched(self._request("/log/fetch", query))
+
+    def fetches(
+        self,
+        topic: str,
+        partition: int,
+        identity: str,
+        from_offset: int,
+        to_offset: int,
+        bytes_max: int = limits.SPARK_FETCH_BYTES,
+    ) -> Iterator[Fetched]:
+        """One range after the other, as `fetch` gives it. The next is asked for before this one is
+        given, so nsqd works while the caller does. Nothing else may be asked meanwhile."""
+        position, asked = from_offset, False
+        try:
+            while position < to_offset:
+                query = _fetch_query(topic, partition, identity, position, to_offset, bytes_max)
+                answer = self._take_asked() if asked else None
+                asked = False
+                if answer is None:
+                    answer = self._request("/log/fetch", query)
+                fetched = self._fetched(answer)
+                following = fetched.next_offset
+                if position < following < to_offset:
+                    query = _fetch_query(
+                        topic, partition, identity, following, to_offset, bytes_max
+                    )
+                    asked = self._ask_ahead("/log/fetch", query)
+                yield fetched
+                if following <= position:
+                    return
+                position = following
+        finally:
+            if asked:
+                self.close()  # its answer would be taken for that of the next request
+
+    def _fetched(self, answer: _Answer) -> Fetched:
         base = answer.headers.get("X-Penstock-Base-Offset")
         following = answer.headers.get("X-Penstock-Next-Offset")
         if base is None or following is None:
@@ -183,6 +212,25 @@ class BrokerApi:
 
     # --- one request ---
 
+    def _ask_ahead(self, path: str, query: list[tuple[str, str]]) -> bool:
+        """Send a request whose answer `_take_asked` will take. False when that is not possible:
+        then it is to be asked in the ordinary way."""
+        try:
+            self._send(self._target(path, query), None, "")
+        except (OSError, http.client.HTTPException):
+            self.close()
+            return False
+        return True
+
+    def _take_asked(self) -> _Answer | None:
+        """The answer if it is a good one. All else is for an ordinary request to find out."""
+        try:
+            answer = self._receive()
+        except (OSError, http.client.HTTPException):
+            self.close()
+            return None
+        return answer if answer.status == 200 else None
+
     def _json(
         self,
         path: str,
@@ -205,7 +253,7 @@ class BrokerApi:
         content_type: str = "",
     ) -> _Answer:
         """The answer of a 200, tried as often as it may be."""
-        target = f"{self._address.path}{path}?{urlencode(query)}"
+        target = self._target(path, query)
         pause_s = self._retry_s
         for left in range(self._retries, -1, -1):
             try:
@@ -224,13 +272,24 @@ class BrokerApi:
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
         raise FetchFailed(self._public(path), "a negative number of retries")
 
+    def _target(self, path: str, query: list[tuple[str, str]]) -> str:
+        return f"{self._address.path}{path}?{urlencode(query)}"
+
     def _exchange(self, target: str, body: bytes | None, content_type: str) -> _Answer:
+        self._send(target, body, content_type)
+        return self._receive()
+
+    def _send(self, target: str, body: bytes | None, content_type: str) -> None:
         connection = self._connection = self._connection or self._connect()
         headers = {"Accept": "application/vnd.nsq; version=1.0"}
         if body is not None:
             headers["Content-Type"] = content_type
         connection.request("GET" if body is None else "POST", target, body, headers)
-        response = connection.getresponse()
+
+    def _receive(self) -> _Answer:
+        if self._connection is None:
+            raise http.client.NotConnected
+        response = self._connection.getresponse()
         return _Answer(response.status, response.read(), response.headers)
 
     def _connect(self) -> http.client.HTTPConnection:
@@ -276,6 +335,19 @@ def _parts(named: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
     """Names for one request each; without a name one request for all."""
     for first in range(0, max(len(named), 1), limits.SPARK_NAMES_MAX):
         yield named[first : first + limits.SPARK_NAMES_MAX]
+
+
+def _fetch_query(
+    topic: str, partition: int, identity: str, from_offset: int, to_offset: int, bytes_max: int
+) -> list[tuple[str, str]]:
+    return [
+        ("topic", topic),
+        ("partition", str(partition)),
+        ("identity", identity),
+        ("from", str(from_offset)),
+        ("to", str(to_offset)),
+        ("bytes_max", str(bytes_max)),
+    ]
 
 
 def _stages(stages: Iterable[Stage]) -> bytes:

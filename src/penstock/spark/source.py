@@ -33,7 +33,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.errors import BrokerRefused, ConfigError, DataLost
 from penstock.spark import offsets
-from penstock.spark.brokerapi import BrokerApi, Positions
+from penstock.spark.brokerapi import BrokerApi, Fetched, Positions
 from penstock.spark.decode import decode
 from penstock.spark.offsets import Log, Offsets, Range
 from penstock.spark.options import Bound, Options, included_columns, read_options
@@ -120,28 +120,30 @@ class _Log:
         log, position = range_.log, range_.start
         with self._api() as api:
             while position < range_.end:
+                where = log.topic, log.partition, log.identity, position, range_.end
                 try:
-                    fetched = api.fetch(
-                        log.topic,
-                        log.partition,
-                        log.identity,
-                        position,
-                        range_.end,
-                        self._options.fetch_bytes,
-                    )
+                    for fetched in api.fetches(*where, self._options.fetch_bytes):
+                        self._check(log, position, fetched)
+                        yield from decode(
+                            fetched.data,
+                            self._schema,
+                            log.topic,
+                            log.partition,
+                            position,
+                            range_.end,
+                        )
+                        position = fetched.next_offset
                 except BrokerRefused as refusal:
                     position = self._after_refusal(range_, position, refusal)
-                    continue
-                if fetched.base_offset > position:
-                    reason = f"offsets {position} to {fetched.base_offset - 1} are gone"
-                    self._on_loss(DataLost(log.topic, log.partition, reason))
-                elif fetched.next_offset <= position:
-                    reason = f"the broker sent nothing of offset {position}"
-                    raise DataLost(log.topic, log.partition, reason)
-                yield from decode(
-                    fetched.data, self._schema, log.topic, log.partition, position, range_.end
-                )
-                position = fetched.next_offset
+
+    def _check(self, log: Log, position: int, fetched: Fetched) -> None:
+        """Was offset `position` sent?"""
+        if fetched.base_offset > position:
+            reason = f"offsets {position} to {fetched.base_offset - 1} are gone"
+            self._on_loss(DataLost(log.topic, log.partition, reason))
+        elif fetched.next_offset <= position:
+            reason = f"the broker sent nothing of offset {position}"
+            raise DataLost(log.topic, log.partition, reason)
 
     def _after_refusal(self, range_: Range, position: int, refusal: BrokerRefused) -> int:
         """Where to go on after offsets that are not there; other refusals go up."""
