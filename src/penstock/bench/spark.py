@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.bench import beside, figures, machine
+from penstock.bench import beside, figures, machine, steady
 from penstock.bench.dialect import DaemonFailed
 from penstock.bench.figures import Figure, line
 from penstock.bench.spark_figures import FIGURES, FULL, QUICK, Bench, Sizes
@@ -48,6 +48,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--quick", action="store_true", help="a short look: the figures mean little")
     p.add_argument("--rows", type=int, help=f"messages in the log ({FULL.rows:,})")
     p.add_argument("--repeats", type=int, help=f"the median counts ({FULL.repeats})")
+    about = "only this: an archive beside 20,000 messages a second, for so long"
+    p.add_argument("--steady", type=float, metavar="MINUTES", help=about)
     p.add_argument("--data-dir", type=Path, help="where nsqd's data and the tables go")
     p.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     return p
@@ -79,15 +81,27 @@ def bench_on(spark: SparkSession, sizes: Sizes, parent: Path | None) -> Iterator
         yield bench
 
 
+def pipeline_figures(options: argparse.Namespace) -> Iterator[Figure]:
+    with session() as spark, bench_on(spark, sizes_of(options), options.data_dir) as bench:
+        for name in options.name or FIGURES:
+            yield from FIGURES[name](bench)
+
+
+def steady_figures(options: argparse.Namespace) -> Iterator[Figure]:
+    with ExitStack() as stack:
+        path = stack.enter_context(tempfile.TemporaryDirectory("-steady", dir=options.data_dir))
+        running = stack.enter_context(figures.daemon(directory=Path(path)))
+        stack.enter_context(beside.placed(running, pinned=False))
+        yield from steady.steady(running, Path(path), 60 * options.steady)
+
+
 def run(options: argparse.Namespace) -> int:
     found: list[Figure] = []
     about = machine.describe(options.data_dir or Path(tempfile.gettempdir()))
     print(" ".join(f"{key}={value}" for key, value in about.items()), flush=True)
-    with session() as spark, bench_on(spark, sizes_of(options), options.data_dir) as bench:
-        for name in options.name or FIGURES:
-            for figure in FIGURES[name](bench):
-                found.append(figure)
-                print(line(figure), flush=True)
+    for figure in steady_figures(options) if options.steady else pipeline_figures(options):
+        found.append(figure)
+        print(line(figure), flush=True)
     if options.json:
         document = {"machine": about, "figures": [figure._asdict() for figure in found]}
         options.json.write_text(json.dumps(document, indent=2) + "\n")
