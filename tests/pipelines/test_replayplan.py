@@ -67,3 +67,19 @@ def test_a_damaged_plan_is_no_plan(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match="damaged"):
         Kept(str(tmp_path), "again").read(WISH)
     json.dumps(dataclasses.asdict(WISH))
+
+
+def test_a_replay_that_nsqd_has_forgotten_does_not_begin_anew(tmp_path: Path) -> None:
+    kept = Kept(str(tmp_path), "again")
+    plan = Plan(WISH, {}, "", chunks_of([Bucket("orders", 0, n, n + 1, 1) for n in range(3)], 1))
+    assert (kept.last(plan, None), kept.last(plan, 1)) == (None, 1)
+    kept.note(1)
+    assert (kept.last(plan, 1), kept.last(plan, 2)) == (1, 2)
+    for committed in (None, 0):
+        with pytest.raises(ConfigError, match="forgotten this replay after chunk 2 of 3"):
+            kept.last(plan, committed)
+    kept.note(2)
+    assert kept.last(plan, None) == 2
+    (tmp_path / "again.done").write_text("")
+    with pytest.raises(ConfigError, match="no number"):
+        kept.last(plan, None)

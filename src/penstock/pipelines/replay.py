@@ -116,14 +116,16 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     source = _Source(session, settings)
     if settings.flag("dry-run"):
         return _dry_run(source, progress)
+    kept = Kept(plans_directory(settings), settings.text("name"))
     with BrokerApi(settings.text("url"), ca_file=settings.text("ca-file") or None) as api:
-        plan = _plan(source, settings, progress, api)
-        last = api.last_version(application(settings))
+        committed = api.last_version(application(settings))
+    plan = kept.read(source.wish()) or _new_plan(source, kept, committed, progress)
+    last = kept.last(plan, committed)
     _check_unchanged(source, plan)
     replayed = plan.done_by(last)
     if replayed:
         progress.say(f"{replayed:,} of {plan.messages:,} messages were replayed before")
-    _write(source, plan, 0 if last is None else last + 1, progress)
+    _write(source, plan, 0 if last is None else last + 1, kept, progress)
     return DONE
 
 
@@ -258,15 +260,11 @@ def _within(chunk: tuple[Bucket, ...]) -> Column:
 # --- the plan ---
 
 
-def _plan(source: _Source, settings: Settings, progress: Progress, api: BrokerApi) -> Plan:
-    """The one that is kept, or a new one, which is kept from now on."""
-    kept = Kept(plans_directory(settings), settings.text("name"))
-    plan = kept.read(source.wish())
-    if plan is not None:
-        return plan
-    if api.last_version(application(settings)) is not None:
+def _new_plan(source: _Source, kept: Kept, committed: int | None, progress: Progress) -> Plan:
+    """It is kept from now on."""
+    if committed is not None:
         rule = f"nsqd knows a replay of this name, but its plan is not in {kept.path}"
-        raise ConfigError("name", settings.text("name"), f"{rule}: take another name")
+        raise ConfigError("name", source.settings.text("name"), f"{rule}: take another name")
     progress.say("counting what is wanted")
     plan = Plan(source.wish(), source.logs(), source.target(), _chunks(source))
     kept.write(plan)
@@ -316,7 +314,7 @@ def _check_unchanged(source: _Source, plan: Plan) -> None:
 # --- writing ---
 
 
-def _write(source: _Source, plan: Plan, first: int, progress: Progress) -> None:
+def _write(source: _Source, plan: Plan, first: int, kept: Kept, progress: Progress) -> None:
     began_s = time.monotonic()
     before = done = plan.done_by(first - 1)
     rate_max = source.settings.number("rate")
@@ -326,6 +324,7 @@ def _write(source: _Source, plan: Plan, first: int, progress: Progress) -> None:
             break
         chunk = plan.chunks[version]
         _write_chunk(source, chunk, version)
+        kept.note(version)
         done += sum(bucket.messages for bucket in chunk)
         if rate_max and done < plan.messages:
             progress.wait(max(0.0, (done - before) / rate_max - (time.monotonic() - began_s)))

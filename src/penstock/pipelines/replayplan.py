@@ -108,19 +108,47 @@ class Kept:
 
     def write(self, plan: Plan) -> None:
         """Durable before the first version is written."""
-        document = {"version": _VERSION, **asdict(plan)}
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = self.path.with_suffix(".tmp")
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(document, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.path)
-        directory = os.open(self.path.parent, os.O_RDONLY)
+        _write(self.path, json.dumps({"version": _VERSION, **asdict(plan)}))
+
+    def note(self, version: int) -> None:
+        """nsqd has committed this one. nsqd's own word counts; this is for the day when it has
+        forgotten the replay, which would begin anew then."""
+        _write(self._done, str(version))
+
+    def last(self, plan: Plan, committed: int | None) -> int | None:
+        """The last version that is done, when nsqd says that it is this one."""
         try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+            noted = int(self._done.read_text("ascii"))
+        except FileNotFoundError:
+            return committed
+        except ValueError as error:
+            raise ConfigError("name", str(self._done), "it holds no number") from error
+        if committed is not None and committed >= noted:
+            return committed
+        if noted == len(plan.chunks) - 1:
+            return noted
+        rule = f"nsqd has forgotten this replay after chunk {noted + 1} of {len(plan.chunks)}"
+        raise ConfigError("name", self.path.stem, f"{rule}: replay the rest under another name")
+
+    @property
+    def _done(self) -> Path:
+        return self.path.with_suffix(".done")
+
+
+def _write(path: Path, text: str) -> None:
+    """Durably, in one step."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.tmp")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def _plan(document: dict[str, Any]) -> Plan:

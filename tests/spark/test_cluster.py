@@ -1,0 +1,112 @@
+"""Spark as others run it: a standalone cluster with our wheel, and a Connect server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+
+from e2e.daemon import Daemon
+from penstock.errors import ConfigError
+from penstock.spark.session import require_java
+from pipelines.node import Node, numbered
+
+from . import cluster as clusters
+from . import jobs
+from .cluster import Cluster, Installed
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(300),  # five Java machines on two cores
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+MESSAGES = 3000
+JOBS = jobs.__file__
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        require_java()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def installed(place: Path) -> Installed:
+    return clusters.install(place)
+
+
+@pytest.fixture(scope="module")
+def node(place: Path) -> Iterator[Node]:
+    with Daemon(place / "nsqd") as daemon:
+        node = Node(daemon)
+        node.publish("orders", numbered(MESSAGES))
+        yield node
+
+
+@pytest.fixture(scope="module")
+def cluster(installed: Installed, place: Path) -> Iterator[Cluster]:
+    cluster = Cluster(installed, place)
+    yield cluster
+    cluster.end()
+
+
+def test_the_wheel_holds_what_it_needs(installed: Installed) -> None:
+    code = "import penstock.pipelines.__main__ as m; m.main(['--entry'])"
+    entry = installed.run(str(installed.python), "-c", code).checked().out.strip()
+    assert Path(entry).is_relative_to(installed.python.parents[1])
+    assert Path(entry).is_file()
+
+
+def test_the_archive_runs_on_a_cluster(
+    installed: Installed, cluster: Cluster, node: Node, place: Path
+) -> None:
+    """The wheel is in the Python of the driver and of the workers."""
+    entry = installed.run(str(installed.python), "-m", "penstock.pipelines", "--entry").checked()
+    table = place / "archive"
+    words = (entry.out.strip(), "archive", "--url", node.url, "--topics", "orders", "--once")
+    installed.submit(
+        *words, "--table", str(table), master=cluster.master, conf={"spark.cores.max": "2"}
+    ).checked()
+    archived = DeltaTable(str(table)).to_pyarrow_dataset()
+    found = duckdb.sql('select count(*), count(distinct "offset"), min(body) from archived')
+    assert found.fetchall() == [(MESSAGES, MESSAGES, b"0")]
+    assert archived.count_rows() == MESSAGES
+
+
+def test_a_batch_read_with_nothing_installed_but_by_py_files(
+    installed: Installed, cluster: Cluster, node: Node, place: Path
+) -> None:
+    """A zip holds no compiled modules: the pure twin of the kernel runs from it."""
+    packed = place / "penstock.zip"
+    shutil.copy(installed.wheel, packed)
+    bare = clusters.bare_python(installed, place)
+    ran = bare.submit(
+        "--py-files",
+        str(packed),
+        JOBS,
+        "batch",
+        node.url,
+        master=cluster.master,
+        conf={"spark.cores.max": "2"},
+    ).checked()
+    said: dict[str, Any] = json.loads(ran.out.splitlines()[-1])
+    assert said["rows"] == MESSAGES
+    assert all("penstock.zip" in task["file"] for task in said["tasks"])
+    assert {task["kernel"] for task in said["tasks"]} == {"penstock.kernel.pure.crc32c"}
+
+
+def test_spark_connect_runs_batch_and_stream(installed: Installed, node: Node, place: Path) -> None:
+    with clusters.connect_server(installed, place) as server:
+        words = ("connect", server.found, node.url, str(place / "connect"))
+        said = json.loads(installed.run(str(installed.python), JOBS, *words).checked().out)
+    assert said["client"].startswith("pyspark.sql.connect")
+    assert (said["rows"], said["timed"], said["streamed"]) == (MESSAGES, MESSAGES, MESSAGES)
