@@ -169,8 +169,7 @@ class CommitRun:
         self._steps = None
         for stage in self._pinned:
             stage.pinned = False
-        self._context.reserved_bytes -= self._reserved_bytes
-        self._reserved_bytes = 0
+        self._give_back(self._reserved_bytes)
         self._on_end(self, error)
 
     def _run(self, job: Job) -> Steps:
@@ -234,22 +233,29 @@ class CommitRun:
             count = sum(stage.head.count for stage in stages)
             files = [(stage.file_name, stage.body_at) for stage in stages]
             self._targets.append(_Target(self._topics[name], files, count))
-            self._pinned += stages
-        self._check_room()
-        for stage in self._pinned:
+        found = [stage for stages in chosen.values() for stage in stages]
+        self._reserve(sum(stage.head.bytes for stage in found))
+        # A pinned one would belong to a commit that is not finished, and whose topic refuses this.
+        self._pinned = found
+        for stage in found:
             stage.pinned = True
 
-    def _check_room(self) -> None:
+    def _reserve(self, length: int) -> None:
         for target in self._targets:
             reason = target.topic.refusal_of(target.count)
             if reason:
                 raise Refused(f"topic {target.topic.name}: {reason}")
-        length = sum(stage.head.bytes for stage in self._pinned)
         reason = self._context.room_refusal(length) if length else ""
         if reason:
             raise Refused(reason)
         self._context.reserved_bytes += length
         self._reserved_bytes = length
+
+    def _give_back(self, length: int) -> None:
+        """Of the room that was set aside."""
+        length = min(length, self._reserved_bytes)
+        self._reserved_bytes -= length
+        self._context.reserved_bytes -= length
 
     def _check(self) -> Steps:
         """Every stage is what was staged. Raises StageDamaged."""
@@ -380,6 +386,7 @@ class CommitRun:
                 self._compare(target, sound, path)
             else:
                 target.partition.store(bytearray(sound.data), sound.messages)
+                self._give_back(len(sound.data))
                 target.size += sound.bodies_length
             target.passed += sound.messages
             target.position += len(sound.data)

@@ -546,6 +546,7 @@ class Partition:
         """The log may stop on its own account, when it syncs outside of a job."""
         if self.log.stopped is not None and not self.stopped:
             self.stop(self.log.stopped.reason)
+            self._pass_gate()
 
     def validate(self) -> None:
         self.tail.validate()
