@@ -163,7 +163,7 @@ def test_a_table_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 def test_a_table_that_is_none(tmp_path: Path) -> None:
     assert Place(str(tmp_path / "nothing"), {}).open() is None
-    with pytest.raises(LakeFailed, match="the table is gone"):
+    with pytest.raises(LakeFailed, match="there is no table"):
         lake.commit(Place(str(tmp_path / "nothing"), {}), SHAPE, "app", 0, [])
 
 

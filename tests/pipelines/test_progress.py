@@ -123,6 +123,11 @@ Traceback (most recent call last):
             "\tat org.apache.spark.A.b(A.scala:1)",
             "Exception: Ouch",
         ),
+        (
+            "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: requirement "
+            "failed: penstock_delta does not support Update mode. SQLSTATE: XXKST",
+            "requirement failed: penstock_delta does not support Update mode.",
+        ),
         ("", "Exception"),
         ("x" * 9000, "Exception: " + "x" * 486 + "..."),
     ],

@@ -180,7 +180,7 @@ def commit(
     for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
         table = place.open()
         if table is None:
-            raise LakeFailed(place.uri, "the table is gone")
+            raise LakeFailed(place.uri, "there is no table")
         last = table.transaction_version(application)
         if last is not None and last >= version:
             return False

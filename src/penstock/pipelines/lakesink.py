@@ -61,7 +61,8 @@ class Files(WriterCommitMessage):
 class _Writer:
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise ConfigError("output mode", "complete", "the table is only appended to: append")
+            rule = "rows are only added to the table: append"
+            raise ConfigError("mode", "complete or overwrite", rule)
         given = {name.lower(): value for name, value in options.items()}
         known = {name.lower() for name in _NAMES} | set(_FROM_SPARK)
         for name in given:

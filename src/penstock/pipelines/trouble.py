@@ -13,6 +13,8 @@ from penstock.errors import FetchFailed, PenstockError
 _OURS = re.compile(r"\bpenstock\.errors\.(\w+): ([^\n]+)")
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): ([^\n]+)", re.MULTILINE)
 _JAVA_NOISE = re.compile(r"^(?:(?:org|java|py4j|scala)(?:\.\w+)+\.(?:\w|\$)+(?:: )?)+")
+_STREAM = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: ")
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+$")
 _LINE_CHARS_MAX = 500
 
 
@@ -42,8 +44,9 @@ def cause_line(error: BaseException) -> str:
         return _cut(f"{kind}: {said}")
     lines = [_JAVA_NOISE.sub("", line.strip().removeprefix(": ")) for line in text.splitlines()]
     first = next((line for line in lines if line and not _is_frame(line)), "")
+    said = _SQLSTATE.sub("", _STREAM.sub("", first))
     name = type(error).__name__
-    return _cut(first if name in first or not first else f"{name}: {first}") or name
+    return _cut(said if name in said or said != first or not said else f"{name}: {said}") or name
 
 
 def _is_frame(line: str) -> bool:
