@@ -190,6 +190,7 @@ SPARK_REQUEST_MS = 30_000  # silence of nsqd for so long fails a request
 SPARK_RETRIES = 3  # fetchOffset.numRetries: Kafka's own
 SPARK_RETRY_MS = 200  # fetchOffset.retryIntervalMs: nsqd restarts within a second or so
 SPARK_STAGE_RETRIES = 5  # numRetries of the sink: some 6 s, for a nsqd that is restarted
+SPARK_COMMIT_MS = 300_000  # the same while it commits: it answers when all is on the disk
 SPARK_STAGE_BYTES = 4 * MIB  # stageBytes: one request, far below STAGE_BYTES_MAX
 SPARK_BATCH_BYTES = 1 * MIB  # of one batch in it: a consumer's load, and a reader's, is of batches
 SPARK_BATCH_ROWS = 65_536  # of small messages

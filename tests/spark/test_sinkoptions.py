@@ -46,6 +46,7 @@ def test_what_spark_hands_on_is_passed_over() -> None:
         ({**URL, "subscribe": "orders"}, "option subscribe"),
         ({**URL, "path": "orders"}, "a topic has no path"),
         ({**URL, "topic": "no topic"}, "option topic: 'no topic'"),
+        ({**URL, "topic": "gone#ephemeral"}, "keeps nothing on the disk"),
         ({**URL, "stageBytes": "0"}, "option stageBytes"),
         ({**URL, "txnAppId": "", "txnVersion": "1"}, "txn"),
     ],

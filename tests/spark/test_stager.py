@@ -120,6 +120,7 @@ def test_nothing_is_staged_of_nothing(broker: FakeBroker, api: BrokerApi) -> Non
     [
         ((b"x", None), "", "the topic is null"),
         ((b"x", "no topic"), "", "'no topic' is no topic"),
+        ((b"x", "gone#ephemeral"), "", "'gone#ephemeral' is no topic to keep"),
         ((None, "orders"), "orders", "the body is null"),
         ((b"", "orders"), "orders", "the body is empty"),
     ],

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from penstock import limits
 from penstock.errors import ConfigError
 from penstock.spark.brokerapi import BrokerApi, Stage
 from penstock.spark.sinkoptions import SinkOptions
@@ -50,10 +51,11 @@ class _Writer:
         self._options = options
         self._columns = columns
 
-    def _api(self) -> BrokerApi:
+    def _api(self, timeout_ms_min: int = 0) -> BrokerApi:
         options = self._options
+        timeout_ms = max(options.timeout_ms, timeout_ms_min)
         return BrokerApi(
-            options.url, options.timeout_ms, options.retries, options.retry_ms, options.ca_file
+            options.url, timeout_ms, options.retries, options.retry_ms, options.ca_file
         )
 
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> TaskStages:
@@ -75,7 +77,7 @@ class _Writer:
         stages = [stage for message in messages for stage in message.stages]
         if not stages:
             return
-        with self._api() as api:
+        with self._api(limits.SPARK_COMMIT_MS) as api:
             committed = api.commit(self._scoped(app), version, stages)
             if committed.repeated:
                 logger.info("version %d of %s was committed before", version, app)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from penstock import limits
 from penstock.errors import ConfigError
 from penstock.spark.values import Values
-from penstock.wire.names import is_valid_name
+from penstock.wire.names import is_ephemeral, is_valid_name
 
 NAMES = (
     "url",
@@ -53,6 +53,8 @@ def read_sink_options(given: Mapping[str, str], streaming: bool) -> SinkOptions:
     topic = values.get("topic")
     if topic is not None and not is_valid_name(topic.encode()):
         raise ConfigError("option topic", topic, "1 to 64 of . a-z A-Z 0-9 _ -")
+    if topic is not None and is_ephemeral(topic):
+        raise ConfigError("option topic", topic, "an ephemeral topic keeps nothing on the disk")
     return SinkOptions(
         url=values.required("url", 'nsqd\'s HTTP address, as "http://127.0.0.1:4151"'),
         topic=topic,

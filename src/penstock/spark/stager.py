@@ -19,7 +19,7 @@ from penstock import limits
 from penstock.errors import BrokerRefused, FetchFailed, RowRefused
 from penstock.spark.brokerapi import BrokerApi, Stage
 from penstock.spark.encode import BadRow, Block, encode, largest, message_columns
-from penstock.wire.names import is_valid_name
+from penstock.wire.names import is_ephemeral, is_valid_name
 
 logger = logging.getLogger(__name__)
 
@@ -118,9 +118,9 @@ class Stager:
         names: list[str] = coded.dictionary.to_pylist()
         numbers = coded.indices.to_numpy().astype(np.int64)
         for number, name in enumerate(names):
-            if not is_valid_name(name.encode()):
+            if not is_valid_name(name.encode()) or is_ephemeral(name):
                 bad = int(np.argmax(numbers == number))
-                reason = f"{name!r} is no topic: 1 to 64 of . a-z A-Z 0-9 _ -"
+                reason = f"{name!r} is no topic to keep: 1 to 64 of . a-z A-Z 0-9 _ -"
                 raise RowRefused(first + bad, self._where, "", reason)
         return names, numbers
 
