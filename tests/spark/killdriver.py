@@ -6,7 +6,10 @@ that fails is started again, as a supervisor would.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from penstock.spark.session import open_session
@@ -51,11 +54,19 @@ def start(spark: SparkSession, url: str, checkpoint: str) -> StreamingQuery:
     )
 
 
+def end_with_parent() -> None:
+    """Nothing runs on, with its JVM, when the test itself was killed."""
+    sys.stdin.read()
+    os.killpg(os.getpgid(0), signal.SIGKILL)
+
+
 def main(url: str, checkpoint: str) -> None:
     spark = open_session("penstock kill tests", ATTEMPTS, SETTINGS)
     spark.sparkContext.setLogLevel("OFF")
     print("ready", flush=True)
-    sys.stdin.readline()
+    if not sys.stdin.readline():
+        return
+    threading.Thread(target=end_with_parent, daemon=True).start()
     while True:
         query = start(spark, url, checkpoint)
         try:
