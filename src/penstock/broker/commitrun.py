@@ -390,7 +390,7 @@ class CommitRun:
                 target.size += sound.bodies_length
             target.passed += sound.messages
             target.position += len(sound.data)
-        if target.position >= self._context.disk.size(path):
+        if job.at_end:
             target.stage_index += 1
             target.position = 0
 

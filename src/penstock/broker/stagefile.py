@@ -158,6 +158,7 @@ class ReadJob:
     def __init__(self, disk: Disk, path: str, position: int) -> None:
         self.sound: list[Sound] = []
         self.next_position = position
+        self.at_end = False  # of the file
         self.damage: StageDamaged | None = None
         self._disk = disk
         self._path = path
@@ -176,6 +177,7 @@ class ReadJob:
         finally:
             file.close()
         self._split(bytes(data), at_end=self.next_position + len(data) == end)
+        self.at_end = self.next_position >= end
 
     def _split(self, data: bytes, at_end: bool) -> None:
         position = 0
