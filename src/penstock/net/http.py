@@ -544,6 +544,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _check_idle(self) -> None:
         if self._slots:
+            if self._sending is not None and self._sending.is_stuck():
+                self.abort()
             self._arm(_IDLE_SECONDS, self._check_idle)
             return
         left = self._touched + _IDLE_SECONDS - self._loop.time()

@@ -39,6 +39,8 @@ class Sending:
         self._done = done
         self._paused = False  # the transport has enough to write
         self._reading = False
+        self._in_slices = False
+        self._moved = True  # since `is_stuck` was last asked
 
     def start(self) -> None:
         transport = self._transport
@@ -47,8 +49,15 @@ class Sending:
         if is_plain and not transport.get_write_buffer_size():
             self._body.send(sock.fileno(), self._head, self._done)
         else:
+            self._in_slices = True
             transport.write(self._head)
             self._read()
+
+    def is_stuck(self) -> bool:
+        """Has the client taken nothing since this was last asked? What goes straight from the file
+        is watched by the thread that sends it."""
+        moved, self._moved = self._moved, False
+        return self._in_slices and not moved
 
     def pause(self) -> None:
         self._paused = True
@@ -75,5 +84,6 @@ class Sending:
         elif not found:
             self._done(None)
         else:
+            self._moved = True
             self._transport.write(found)
             self._read()
