@@ -79,6 +79,10 @@ REFILL_NS = 2 * MS  # a small refill waits so long for a better one; gains come 
 DEAD_LETTERS_AT_ONCE = 500  # read, and published in one batch, there and back
 DEAD_LETTER_BYTES_AT_ONCE = 4 * MIB  # or so many bytes: they are in memory meanwhile
 REDRIVE_LOOKED_AT = 5_000  # letters of other channels that one step passes over
+LISTED_MESSAGES = 100  # of a channel, in one /channel/messages without a limit
+LISTED_MESSAGES_MAX = 1_000  # and with one: more is no reading for people
+IN_FLIGHT_LOOKED_AT = 10_000  # to find those of them that time out first: some milliseconds
+OLDEST_LOOK_NS = 5 * SECOND  # between looks into the log for a channel's oldest message
 ATTEMPTS_MAX = 65_535  # attempts have two bytes on the wire
 
 # --- end-to-end latency ---

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.net.sync import SyncPool
+from penstock import limits
+from penstock.net.sync import SyncPool, SyncTimes
 
 
 class Task:
@@ -177,3 +178,19 @@ def test_a_job_run_at_once_hands_its_error_over() -> None:
     ((_, error),) = pool.take_done()
     assert isinstance(error, OSError)
     pool.close()
+
+
+def test_the_slowest_sync_of_the_last_minute() -> None:
+    now_ns = 1_000 * limits.SECOND
+    times = SyncTimes(lambda: now_ns)
+    assert (times.slowest_ns(), times.since_last_ns()) == (0, None)
+    for took_ns in (7, 30, 5):
+        times.note(took_ns)
+    now_ns += 20 * limits.SECOND
+    times.note(9)
+    now_ns += 30 * limits.SECOND
+    assert (times.slowest_ns(), times.since_last_ns()) == (30, 30 * limits.SECOND)
+    now_ns += 20 * limits.SECOND
+    assert times.slowest_ns() == 9
+    now_ns += 60 * limits.SECOND
+    assert times.slowest_ns() == 0

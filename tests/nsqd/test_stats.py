@@ -87,12 +87,13 @@ def test_the_literal_start_of_an_empty_daemon(tmp_path: Path) -> None:
             f'{{"version":"{__version__}","health":"OK","start_time":{started},"topics":[],'
             '"memory":{"heap_objects":'
         )
-        assert body.endswith(',"producers":null}')
+        assert ',"producers":null,"disk":{' in body
 
 
 def test_keys_and_numbers(nsqd: Running, consumer: V2) -> None:
     document = nsqd.stats()
-    assert list(document) == ["version", "health", "start_time", "topics", "memory", "producers"]
+    keys = ["version", "health", "start_time", "topics", "memory", "producers", "disk"]
+    assert list(document) == keys
     topic = next(row for row in document["topics"] if row["topic_name"] == "st")
     assert list(topic)[: len(TOPIC_KEYS)] == TOPIC_KEYS
     assert (topic["message_count"], topic["message_bytes"], topic["depth"]) == (3, 6, 0)
@@ -279,3 +280,15 @@ def test_latencies_stand_in_both_forms(tmp_path: Path) -> None:
         assert 0 < values[0] == values[1] < 10_000_000_000
         text = nsqd.request("GET", "/stats").body.decode()
         assert len(re.findall(r" e2e%: \d+\.\d(?:us|ms|s), \d+\.\d(?:us|ms|s)\n", text)) == 2
+
+
+def test_the_disk_and_the_oldest_message(nsqd: Running) -> None:
+    nsqd.request("POST", "/topic/create?topic=aged")
+    nsqd.request("POST", "/channel/create?topic=aged&channel=c")
+    assert nsqd.channel("aged", "c")["oldest_age_seconds"] is None
+    nsqd.request("POST", "/pub?topic=aged", b"x")
+    assert 0 <= nsqd.channel("aged", "c")["oldest_age_seconds"] < 60
+    disk = nsqd.stats("&include_mem=false")["disk"]
+    assert 0 < disk["free_bytes"] < disk["size_bytes"]
+    assert 0 < disk["sync_slowest_seconds"] < 60
+    assert 0 <= disk["last_sync_seconds_ago"] < 60

@@ -20,7 +20,7 @@ from penstock.broker.channel import NOT_KEPT, Channel
 from penstock.broker.commits import Commits
 from penstock.broker.context import Change, ChangeHook, Context
 from penstock.broker.cursors import Cursors
-from penstock.broker.deadletters import DeadLetters, RedriveDone
+from penstock.broker.deadletters import DeadLetter, DeadLetters, RedriveDone
 from penstock.broker.fold import Group
 from penstock.broker.health import Health, Trouble
 from penstock.broker.idle import IdleSweep
@@ -368,10 +368,16 @@ class Broker:
             reason = f"files of the deleted topic are left: {error}"
             self._context.health.report(topic.name, Trouble.CLEANUP, reason)
 
-    def redrive(self, channel: Channel, count_max: int, done: RedriveDone) -> None:
-        """Dead letters of a channel back to it, `count_max` at most (0: all). `done` hears how
-        many, once they are safe. Raises NotFound and Refused."""
-        self._dead_letters.redrive(channel, count_max, done)
+    def redrive(
+        self, channel: Channel, count_max: int, done: RedriveDone, id: int | None = None
+    ) -> None:
+        """Dead letters of a channel back to it, `count_max` at most (0: all), or the one with this
+        id. `done` hears how many, once they are safe. Raises NotFound and Refused."""
+        self._dead_letters.redrive(channel, count_max, done, id)
+
+    def dead_letters_of(self, channel: Channel, count_max: int) -> list[DeadLetter]:
+        """Those that wait to be sent back, the oldest first. Raises StorageError."""
+        return self._dead_letters.waiting(channel, count_max)
 
     # --- one turn ---
 

@@ -9,6 +9,7 @@ import msgspec
 
 from penstock import limits
 from penstock.broker.latency import Latency
+from penstock.broker.oldest import Oldest
 from penstock.broker.settings import ChannelSettings
 from penstock.errors import OffsetBeyondEnd, OffsetGone, Refused
 from penstock.kernel import Conn, Window
@@ -36,6 +37,7 @@ class Channel:
         self._delivered_to_gone = 0  # to consumers that have left
         self.settings = ChannelSettings()
         self.latency = Latency(window, topic.latency_quantiles)
+        self.oldest = Oldest(self)
         self.dead_letter_count = 0  # since the start
         self._trim_end = window.tail.handed_end
         window.owner = self

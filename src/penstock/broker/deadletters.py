@@ -24,6 +24,7 @@ journal, it may also bring one to the other channels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -34,7 +35,7 @@ from penstock.broker.fold import fold_entries
 from penstock.broker.health import Trouble
 from penstock.broker.stored import Reader, Stored
 from penstock.errors import LogDamaged, NotFound, PenstockError, Refused, StorageError
-from penstock.kernel import Section, Source, Stray, StrayRecord
+from penstock.kernel import Section, Source, Stray, StrayRecord, Window
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
@@ -59,6 +60,16 @@ class Origin(msgspec.Struct, frozen=True):
     topic: str
     channel: str
     attempts: int
+
+    def is_of(self, channel: Channel) -> bool:
+        return (self.topic, self.channel) == (channel.topic.name, channel.name)
+
+
+class DeadLetter(NamedTuple):
+    """One that waits to be sent back."""
+
+    stored: Stored  # with its offset in the dead-letter topic
+    attempts: int  # how often it was sent
 
 
 def _headers(text: bytes) -> dict[str, Any]:
@@ -100,6 +111,17 @@ def live_letter(stored: Stored) -> Letter:
     if headers:
         sections[Section.HEADERS] = msgspec.json.encode(headers)
     return Letter(stored.body, sections)
+
+
+def waiting_offsets(window: Window, from_offset: int, end_offset: int) -> Iterator[int]:
+    """What no consumer of `window` has, rising."""
+    state = fold_entries(window.snapshot())
+    again = [stray.offset for stray in state.strays if stray.state == Stray.WAITING]
+    at = max(window.next, from_offset)
+    yield from sorted(offset for offset in again if from_offset <= offset < at)
+    for start, end in (*state.finished, (end_offset, end_offset)):
+        yield from range(at, min(start, end_offset))
+        at = max(at, end)
 
 
 class DeadLetters:
@@ -186,9 +208,35 @@ class DeadLetters:
 
     # --- and back ---
 
-    def redrive(self, channel: Channel, count_max: int, done: RedriveDone) -> None:
-        """Send up to `count_max` dead letters of `channel` (0: all that are there now) back to it.
-        `done` hears how many, and what went wrong. Raises Refused and NotFound."""
+    def waiting(self, channel: Channel, count_max: int) -> list[DeadLetter]:
+        """Dead letters of `channel`, the oldest first, as far as a look at so many finds them.
+        Raises StorageError."""
+        dead = self._topics.get(channel.dead_letter_topic)
+        source = dead.channels.get(REDRIVE_CHANNEL) if dead is not None else None
+        if dead is None or source is None:
+            return []
+        dead.was_read()
+        found: list[DeadLetter] = []
+        reader = Reader(dead.partition.log)
+        offsets = waiting_offsets(source.window, 0, source.window.tail.handed_end)
+        for offset in islice(offsets, limits.REDRIVE_LOOKED_AT):
+            if len(found) >= count_max:
+                break
+            try:
+                stored = reader.read(offset)
+            except LogDamaged:
+                continue
+            known = origin(stored)
+            if known is not None and known.is_of(channel):
+                found.append(DeadLetter(stored, known.attempts))
+        return found
+
+    def redrive(
+        self, channel: Channel, count_max: int, done: RedriveDone, id: int | None = None
+    ) -> None:
+        """Send up to `count_max` dead letters of `channel` (0: all that are there now) back to it,
+        or the one with this id. `done` hears how many, and what went wrong. Raises Refused and
+        NotFound."""
         if self._context.draining:
             raise Refused("draining")
         if channel in self._redrives:
@@ -202,7 +250,7 @@ class DeadLetters:
             del self._redrives[channel]
             done(count, error)
 
-        redrive = Redrive(self._context, channel, source, count_max, ended)
+        redrive = Redrive(self._context, channel, source, count_max, ended, id)
         self._redrives[channel] = redrive
         redrive.go_on()
 
@@ -228,12 +276,14 @@ class Redrive:
         source: Channel,
         count_max: int,
         done: RedriveDone,
+        id: int | None = None,
     ) -> None:
         self.rests = False  # until the next housekeeping: it has looked at much and found nothing
         self.ended = False
         self._context = context
         self._channel = channel
         self._source = source
+        self._id = id  # None: any
         self._left = count_max or source.window.tail.handed_end
         self._from = 0  # all below was looked at
         self._end = source.window.tail.handed_end
@@ -257,7 +307,7 @@ class Redrive:
         looked, found, found_bytes = 0, list[Stored](), 0
         partition = self._source.topic.partition
         reader = Reader(partition.log)
-        for offset in self._waiting():
+        for offset in waiting_offsets(self._source.window, self._from, self._end):
             if (
                 len(found) >= min(self._left, limits.DEAD_LETTERS_AT_ONCE)
                 or found_bytes >= limits.DEAD_LETTER_BYTES_AT_ONCE
@@ -283,21 +333,8 @@ class Redrive:
 
     def _is_ours(self, stored: Stored) -> bool:
         known = origin(stored)
-        channel = self._channel
-        return known is not None and (
-            (known.topic, known.channel) == (channel.topic.name, channel.name)
-        )
-
-    def _waiting(self) -> Iterator[int]:
-        """Dead letters that no consumer of the source has, rising."""
-        window = self._source.window
-        state = fold_entries(window.snapshot())
-        again = [stray.offset for stray in state.strays if stray.state == Stray.WAITING]
-        at = max(window.next, self._from)
-        yield from sorted(offset for offset in again if self._from <= offset < at)
-        for start, end in (*state.finished, (self._end, self._end)):
-            yield from range(at, min(start, self._end))
-            at = max(at, end)
+        wanted = self._id is None or stored.id == self._id
+        return wanted and known is not None and known.is_of(self._channel)
 
     def _publish(self, found: list[Stored]) -> None:
         topic = self._channel.topic

@@ -71,6 +71,7 @@ def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
         "expired_count": channel.expired_count,
         "max_attempts": channel.settings.max_attempts,
         "dead_letter_count": channel.dead_letter_count,
+        "oldest_age_seconds": channel.oldest.age_s(channel.topic.wall_ns),
         "low": channel.window.low,
         "next": channel.window.next,
     }

@@ -127,6 +127,10 @@ class Topic:
                 step_over(window, Source.FORWARD, max(start, window.low), end)
         self.channels[channel.name] = channel
 
+    @property
+    def wall_ns(self) -> int:
+        return self._context.clock.wall_ns()
+
     # --- channels ---
 
     def find_channel(self, name: str) -> Channel:

@@ -514,6 +514,20 @@ class Window(Protocol):
         """(offset, id, attempts, conn serial, deadline mono ns) for people to look at."""
         ...
 
+    def stray_records(self, state: int, count_max: int) -> list[StrayRecord]:
+        """Strays in one state, for people to look at: the delayed ones by due time, others by
+        offset."""
+        ...
+
+    def holder(self, id: int) -> int:
+        """Serial of the connection that has this message in flight; 0: it is not in flight."""
+        ...
+
+    def settle_stray(self, id: int, due_ns: int) -> bool:
+        """What waits or is delayed is done (`due_ns` below 0), is to be sent now (0), or when it is
+        due. It counts as a FIN or a REQ does. False: there is none of that id."""
+        ...
+
     def validate(self) -> None: ...
 
 

@@ -328,9 +328,13 @@ class PartitionLog:
 
     def written_ns(self, offset: int) -> int:
         """When the batch that holds `offset` was written."""
+        return self.header_of(offset).timestamp_ns
+
+    def header_of(self, offset: int) -> BatchHeader:
+        """Of the batch that holds `offset`."""
         self._check_offset(offset)
         with self._reading():
-            return self._reader.locate(offset).header.timestamp_ns
+            return self._reader.locate(offset).header
 
     def find_id(self, id: int) -> int | None:
         with self._reading():

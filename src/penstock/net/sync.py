@@ -33,10 +33,17 @@ class Job(Protocol):
     def run(self) -> None: ...
 
 
-class SyncTimes:
-    """How long syncs took, as a histogram. Every thread adds to it."""
+SPAN_NS = 10 * limits.SECOND  # the slowest sync is remembered for each of the last spans
+SPANS = 6  # a minute
 
-    def __init__(self) -> None:
+
+class SyncTimes:
+    """How long syncs took, as a histogram, and the slowest one of late. Every thread adds to it."""
+
+    def __init__(self, mono_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._mono_ns = mono_ns
+        self._slowest: deque[tuple[int, int]] = deque(maxlen=SPANS + 1)  # span, and its slowest
+        self._last_ns: int | None = None  # when the latest one ended
         self._lock = threading.Lock()
         self._counts = [0] * (len(limits.SYNC_BUCKETS_NS) + 1)
         self._total_ns = 0
@@ -46,11 +53,27 @@ class SyncTimes:
         with self._lock:
             self._counts[bucket] += 1
             self._total_ns += took_ns
+            self._last_ns = self._mono_ns()
+            span = self._last_ns // SPAN_NS
+            if self._slowest and self._slowest[-1][0] == span:
+                took_ns = max(took_ns, self._slowest.pop()[1])
+            self._slowest.append((span, took_ns))
 
     def read(self) -> tuple[list[int], int]:
         """The count in each bucket, the last for what is longer than any; and all time."""
         with self._lock:
             return list(self._counts), self._total_ns
+
+    def slowest_ns(self) -> int:
+        """Of the last minute; 0: there was none."""
+        with self._lock:
+            first = self._mono_ns() // SPAN_NS - SPANS
+            return max((took for span, took in self._slowest if span >= first), default=0)
+
+    def since_last_ns(self) -> int | None:
+        """How long ago the latest one ended; None: there was none."""
+        with self._lock:
+            return None if self._last_ns is None else self._mono_ns() - self._last_ns
 
 
 class SyncPool:

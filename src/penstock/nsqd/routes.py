@@ -14,6 +14,7 @@ from penstock.net.api import Api, HttpError
 from penstock.nsqd import (
     routes_about,
     routes_config,
+    routes_inside,
     routes_log,
     routes_publish,
     routes_replay,
@@ -41,6 +42,7 @@ class Routes(Api):
             **routes_config.table(ground),
             **routes_log.table(ground, self.guard),
             **routes_replay.table(ground, self.guard),
+            **routes_inside.table(ground),
             **routes_stage.table(ground, self.guard),
             **debug.table(),
         }

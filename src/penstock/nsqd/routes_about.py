@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from penstock import __version__
 from penstock.net.api import (
     GET,
@@ -18,7 +20,7 @@ from penstock.net.query import parse_query
 from penstock.net.slices import in_slices
 from penstock.nsqd.ground import FALSE, Ground
 from penstock.nsqd.metrics import CONTENT_TYPE, Figures, metric_parts
-from penstock.nsqd.stats import Query, View
+from penstock.nsqd.stats import Query, View, disk_row
 from penstock.nsqd.stats_json import json_parts
 from penstock.nsqd.stats_text import text_parts
 
@@ -72,7 +74,8 @@ class _About:
             parameters.get("include_clients", "true") not in FALSE,
             parameters.get("include_mem", "true") not in FALSE,
         )
-        view = View(ground.broker, ground.protocol.sessions, query, identity.start_time)
+        disk = partial(disk_row, ground.options.data_path, ground.sync_times)
+        view = View(ground.broker, ground.protocol.sessions, query, identity.start_time, disk)
         if parameters.get("format") == "json":
             parts, content_type = json_parts(view), JSON
         else:

@@ -27,6 +27,7 @@ from penstock.net.api import (
 )
 from penstock.net.http import Request, Response
 from penstock.net.query import parse_query
+from penstock.nsqd.routes_log import message_id
 
 COUNT_MAX = (1 << 63) - 1
 
@@ -36,7 +37,7 @@ def channel_routes(broker: Broker, soon: Callable[[], None]) -> dict[str, Route]
 
     def config(request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
-        channel = _find(broker, parameters)
+        channel = find_channel(broker, parameters)
         if request.method == "POST":
             changes = _changes(parameters)
             try:
@@ -48,8 +49,9 @@ def channel_routes(broker: Broker, soon: Callable[[], None]) -> dict[str, Route]
 
     def redrive(request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
-        channel = _find(broker, parameters)
-        count_max = _number("count", parameters.get("count", ""), COUNT_MAX)
+        channel = find_channel(broker, parameters)
+        count_max = read_number("count", parameters.get("count", ""), COUNT_MAX)
+        id = message_id(parameters["id"]) if parameters.get("id") else None
 
         def done(count: int, error: PenstockError | None) -> None:
             if error is not None:
@@ -60,7 +62,7 @@ def channel_routes(broker: Broker, soon: Callable[[], None]) -> dict[str, Route]
                 answer(json_response({"redriven": count}))
 
         try:
-            broker.redrive(channel, count_max, done)
+            broker.redrive(channel, count_max, done, id)
         except NotFound:
             answer(json_response({"redriven": 0}))  # there never was a dead letter
         except Refused as error:
@@ -73,7 +75,7 @@ def channel_routes(broker: Broker, soon: Callable[[], None]) -> dict[str, Route]
     }
 
 
-def _find(broker: Broker, parameters: Parameters) -> Channel:
+def find_channel(broker: Broker, parameters: Parameters) -> Channel:
     names = []
     for kind in ("topic", "channel"):
         if kind not in parameters:
@@ -89,7 +91,7 @@ def _find(broker: Broker, parameters: Parameters) -> Channel:
         raise HttpError(404, "CHANNEL_NOT_FOUND") from error
 
 
-def _number(name: str, text: str, highest: int) -> int:
+def read_number(name: str, text: str, highest: int) -> int:
     if text and not (text.isascii() and text.isdigit() and int(text[:20]) <= highest):
         rule = f"a whole number, 0 to {highest}"
         raise HttpError(400, f"INVALID_ARG_{name.upper()} {text!r}: {rule}")
@@ -100,7 +102,7 @@ def _changes(parameters: Parameters) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for name, text in parameters.items():
         if name == "max_attempts":
-            changes[name] = _number(name, text, limits.ATTEMPTS_MAX)
+            changes[name] = read_number(name, text, limits.ATTEMPTS_MAX)
         elif name == "dead_letter_topic":
             changes[name] = text
         elif name not in ("topic", "channel"):

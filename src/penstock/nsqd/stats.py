@@ -8,14 +8,16 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from penstock import limits
 from penstock.broker import stats as broker_stats
 from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
 from penstock.kernel import Conn
+from penstock.net.sync import SyncTimes
 from penstock.nsqd.session import Session
 from penstock.nsqd.tls import cipher_name, version_name
 
@@ -121,6 +123,23 @@ def resident_bytes() -> int:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
+def disk_row(path: str, times: SyncTimes) -> Row:
+    """The disk below the data path, and how long syncs take."""
+    try:
+        found = os.statvfs(path)
+    except OSError:  # health tells of it
+        free = size = None
+    else:
+        free, size = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    since_ns = times.since_last_ns()
+    return {
+        "free_bytes": free,
+        "size_bytes": size,
+        "sync_slowest_seconds": times.slowest_ns() / limits.SECOND,
+        "last_sync_seconds_ago": None if since_ns is None else since_ns / limits.SECOND,
+    }
+
+
 class View(NamedTuple):
     """What a request looks at. Nothing is read before a renderer comes to it, so that a large
     document can be made in slices (`stats_json.py`, `stats_text.py`)."""
@@ -129,6 +148,7 @@ class View(NamedTuple):
     sessions: dict[int, Session]
     query: Query
     start_time: int
+    disk: Callable[[], Row] = dict
 
 
 Clients = Iterator[list[Row]]  # some rows at a time

@@ -47,6 +47,8 @@ def json_parts(view: View) -> Iterator[bytes]:
         yield start + part
         start = b""
     yield b',"producers":null' if start else b"]"
+    if not query.topic:  # it is about the whole daemon
+        yield b',"disk":' + encode(view.disk())
     yield b',"draining":true}' if broker.draining else b"}"
 
 

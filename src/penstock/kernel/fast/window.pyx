@@ -394,6 +394,58 @@ cdef class Window(Cursor):
                               stray.deadline_ns))
         return found
 
+    def stray_records(self, int state, Py_ssize_t count_max):
+        """No more objects than are asked for, however many strays there are."""
+        cdef list found = []
+        cdef i64 bound = NEVER, key
+        cdef u32 i
+        cdef stray_t* stray
+        if count_max <= 0:
+            return []
+        for i in range(self.strays.capacity):
+            stray = &self.strays.table[i]
+            if stray.state != state:
+                continue
+            key = stray.deadline_ns if state == DELAYED else stray.offset
+            if key > bound:
+                continue
+            found.append((key, StrayRecord(stray.offset, stray.id, stray.attempts, state,
+                                           key if state == DELAYED else 0)))
+            if len(found) >= 2 * count_max:
+                found.sort()
+                del found[count_max:]
+                bound = found[count_max - 1][0]
+        found.sort()
+        return [record for _, record in found[:count_max]]
+
+    # --- by hand ---
+
+    def holder(self, u64 id):
+        cdef i64 offset = self.runs.offset_of(id)
+        cdef stray_t* stray
+        if offset >= self.low and offset < self.next:
+            if self.owners[offset & (self.ring_capacity - 1)]:
+                return self.owners[offset & (self.ring_capacity - 1)]
+        stray = self.strays.find(id)
+        return stray.owner if stray != NULL and stray.state == IN_FLIGHT else 0
+
+    def settle_stray(self, u64 id, i64 due_ns):
+        cdef stray_t* stray = self.strays.find(id)
+        if stray == NULL or (stray.state != WAITING and stray.state != DELAYED):
+            return False
+        if due_ns < 0:
+            self.finish_count += 1
+            self.remove_stray(stray)
+        else:
+            self.requeue_count += 1
+            if due_ns > 0 and stray.offset >= self.outdated_end:
+                self.stray_sleeps(stray, due_ns)
+            else:
+                self.stray_waits(stray)
+        self.stray_needed = False
+        self.mark_pump()
+        return True
+
     def validate(self):
         cdef u32 mask = self.ring_capacity - 1
         cdef i64 offset = self.low, flying = 0, deadline

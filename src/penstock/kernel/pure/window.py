@@ -5,6 +5,7 @@ What the state is, and how it moves, stands in `cursor.py`.
 
 from __future__ import annotations
 
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from penstock.kernel.interface import Held, Locality, Source, StrayRecord
@@ -339,6 +340,43 @@ class Window(Cursor):
             serial = flight.conn.serial if flight.conn else 0
             found.append((flight.offset, flight.id, flight.attempts, serial, flight.deadline_ns))
         return found
+
+    def stray_records(self, state: int, count_max: int) -> list[StrayRecord]:
+        found = [
+            StrayRecord(one.offset, one.id, one.attempts, state, self._due_of(one))
+            for one in self.strays
+            if one.state == state
+        ]
+        return nsmallest(count_max, found, key=lambda record: (record.due_ns, record))
+
+    @staticmethod
+    def _due_of(flight: Flight) -> int:
+        return flight.due_ns if flight.state == DELAYED else 0
+
+    # --- by hand ---
+
+    def holder(self, id: int) -> int:
+        flight = self._ring.get(id) or self.strays.get(id)
+        if flight is None or flight.state not in (RINGED, FLYING):
+            return 0
+        return flight.conn.serial if flight.conn is not None else 0
+
+    def settle_stray(self, id: int, due_ns: int) -> bool:
+        flight = self.strays.get(id)
+        if flight is None or flight.state not in (WAITING, DELAYED):
+            return False
+        if due_ns < 0:
+            self.finish_count += 1
+            self.drop_stray(flight)
+        else:
+            self.requeue_count += 1
+            if due_ns > 0 and flight.offset >= self._outdated_end:
+                self.sleep(flight, due_ns)
+            else:
+                self._wait(flight)
+        self._needed[Source.STRAY] = False
+        self.mark()
+        return True
 
     def validate(self) -> None:
         self.strays.validate()

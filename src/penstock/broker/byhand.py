@@ -1,0 +1,43 @@
+"""What an operator does to one message of a channel, wherever it is there.
+
+In flight it belongs to a consumer: it is finished or requeued in that one's name, and what the
+consumer says of it later is an error to it, as after a timeout. Waiting to be sent again, or
+delayed, it belongs to nobody. Both are in the channel journal before the answer is given. New
+messages, which the channel has not come to yet, can't be settled, nor those that are on their way
+to the dead letters.
+"""
+
+from __future__ import annotations
+
+from penstock.broker.channel import Channel
+from penstock.errors import NotFound
+from penstock.kernel import Held
+
+_DONE = -1  # a due time that means: finished
+_NOW = 0
+
+
+def finish(channel: Channel, id: int) -> None:
+    """Raises NotFound."""
+    window = channel.window
+    holder = window.holder(id)
+    if holder:
+        _settled(channel, id, window.finish(holder, id) == Held.DONE)
+    else:
+        _settled(channel, id, window.settle_stray(id, _DONE))
+
+
+def requeue(channel: Channel, id: int, delay_ns: int, wall_ns: int) -> None:
+    """To be sent again, or for the first time, after `delay_ns`. Raises NotFound."""
+    window = channel.window
+    holder = window.holder(id)
+    if holder:
+        _settled(channel, id, window.requeue(holder, id, delay_ns, wall_ns) == Held.DONE)
+    else:
+        _settled(channel, id, window.settle_stray(id, wall_ns + delay_ns if delay_ns else _NOW))
+
+
+def _settled(channel: Channel, id: int, done: bool) -> None:
+    if not done:
+        raise NotFound("message", f"{id:016x}")
+    channel.topic.store_cursors()

@@ -1,0 +1,52 @@
+"""How old the oldest message is that a channel has not finished.
+
+Its age counts from the time of its batch. A look into the log finds that time, and costs a read;
+so what was found holds for the whole batch, and a channel that moves on from batch to batch is
+looked up every few seconds only. Then the answer may be too high by as much.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock import limits
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.broker.channel import Channel
+
+
+class Oldest:
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._start = self._end = 0  # offsets of the batch that was found
+        self._timestamp_ns: int | None = None  # None: it could not be read
+        self._look_ns = 0  # the next look is not before
+
+    def age_s(self, wall_ns: int) -> float | None:
+        """Seconds; None when all is finished, or the log can't tell."""
+        channel = self._channel
+        if not channel.unfinished:
+            return None
+        offset = channel.window.floor
+        moved_on = offset >= self._end
+        if offset < self._start or (moved_on and wall_ns >= self._look_ns):
+            self._look(offset)
+            self._look_ns = wall_ns + limits.OLDEST_LOOK_NS
+        if self._timestamp_ns is None:
+            return None
+        return max(wall_ns - self._timestamp_ns, 0) / limits.SECOND
+
+    def _look(self, offset: int) -> None:
+        topic = self._channel.topic
+        self._start, self._end, self._timestamp_ns = offset, offset + 1, None
+        if not topic.partition.log.start_offset <= offset < topic.tail.committed_end:
+            return
+        topic.was_read()
+        try:
+            header = topic.partition.log.header_of(offset)
+        except PenstockError:
+            return  # damage and failing disks are told of elsewhere
+        self._start = header.base_offset
+        self._end = header.base_offset + header.count
+        self._timestamp_ns = header.timestamp_ns

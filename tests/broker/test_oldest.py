@@ -1,0 +1,37 @@
+"""The age of the oldest message that a channel has not finished."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock import limits
+
+from .world import World
+
+SECOND = limits.SECOND
+
+
+def age_s(world: World) -> float | None:
+    channel = world.broker.find_topic("t").find_channel("ch")
+    return channel.oldest.age_s(world.clock.wall_ns())
+
+
+def test_it_grows_until_the_message_is_finished(start: Any) -> None:
+    world = start()
+    world.broker.topic("t").channel("ch")
+    assert age_s(world) is None
+    world.publish("t", b"one")
+    world.pass_ns(3 * SECOND)
+    world.publish("t", b"two")
+    world.pass_ns(1 * SECOND)
+    assert age_s(world) == 4
+    consumer = world.consumer("t", "ch")
+    first, second = consumer.take()
+    assert age_s(world) == 4
+    consumer.finish(first)
+    world.turn()
+    world.pass_ns(limits.OLDEST_LOOK_NS)
+    assert age_s(world) == 1 + limits.OLDEST_LOOK_NS / SECOND
+    consumer.finish(second)
+    world.turn()
+    assert age_s(world) is None
