@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -69,6 +70,19 @@ def test_kafkas_headers_are_headers() -> None:
     assert read_back(batch, "headers")[0]["headers"] == [("x", b"1")]
 
 
+@pytest.mark.parametrize("kind", [HEADERS, pa.map_(pa.string(), pa.string())])
+def test_headers_of_a_slice_are_its_own(kind: pa.DataType) -> None:
+    odd = 'quote " and \\ and \n and ü and \x01'
+    rows = [[("no", "no")], [(odd, odd)], None, [], [("a", "1"), ("b", None)], [("never", "")]]
+    headers = pa.array(rows, kind)[1:5]
+    [batch] = batches(body=pa.array([b"x"] * 4), headers=headers)
+    texts = decode_sections(batch, 0)[Section.HEADERS]
+    assert {index: json.loads(text) for index, text in texts.items()} == {
+        0: {odd: odd},
+        3: {"a": "1", "b": None},
+    }
+
+
 def test_columns_that_are_all_null_cost_nothing() -> None:
     plain = batches(body=pa.array([b"a", b"b"]))
     nulls = {
@@ -109,9 +123,11 @@ def times(*microseconds: int) -> pa.Array:
         ({"timestamp": times(0, (1 << 63) // 1000 + 1)}, "1970 to 2262"),
         ({"timestamp": times(0, -1)}, "1970 to 2262"),
         ({"headers": pa.array([None, [("x", b"\xff")]], HEADERS)}, "'x' is not UTF-8"),
+        ({"headers": pa.array([None, [{"key": None}]], KAFKA_HEADERS)}, "no name"),
+        ({"headers": pa.array([None, [None]], KAFKA_HEADERS)}, "no name"),
         (
             {"headers": pa.array([None, [{"key": "x", "value": b"1"}] * 2], KAFKA_HEADERS)},
-            "'x' has no name, or is there twice",
+            "no name, or is there twice: 'x', 'x'",
         ),
     ],
 )

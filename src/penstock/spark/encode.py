@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock import limits
 from penstock.kernel import Section, encode_columns
 
 _SECTION = struct.Struct("<HHI")
+_quoted = json.encoder.encode_basestring  # of the standard library, compiled
 _TIMESTAMP_US_MAX = ((1 << 63) - 1) // 1000
 
 
@@ -112,25 +114,37 @@ def _nanoseconds(column: pa.Array) -> pa.Array:
 
 def _headers(column: pa.Array) -> pa.Array:
     texts: list[bytes | None] = [None] * len(column)
+    ends = column.offsets.to_pylist()
+    names, values = _entries(column, ends[0], ends[-1])
     for index in np.flatnonzero(_valid(column)).tolist():
-        entries = column[index].as_py()
-        if entries:
-            texts[index] = _header_text(index, entries)
+        low, high = ends[index] - ends[0], ends[index + 1] - ends[0]
+        if low < high:
+            texts[index] = _header_text(index, names[low:high], values[low:high])
     return pa.array(texts, pa.binary())
 
 
-def _header_text(index: int, entries: list[Any]) -> bytes:
-    """A JSON object of the entries of a map, or of Kafka's array of structs."""
-    pairs = [(e["key"], e["value"]) if isinstance(e, dict) else e for e in entries]
-    members: dict[str, str | None] = {}
-    for name, value in pairs:
-        if name is None or name in members:
-            raise BadRow(index, f"header {name!r} has no name, or is there twice")
+def _entries(column: pa.Array, low: int, high: int) -> tuple[list[Any], list[Any]]:
+    """Names and values of all rows, end to end: of maps, or of Kafka's arrays of structs."""
+    if isinstance(column, pa.MapArray):
+        return column.keys[low:high].to_pylist(), column.items[low:high].to_pylist()
+    entries = column.values[low:high]
+    names, values = (pc.struct_field(entries, [name]) for name in ("key", "value"))
+    return names.to_pylist(), values.to_pylist()
+
+
+def _header_text(index: int, names: list[Any], values: list[Any]) -> bytes:
+    """A JSON object."""
+    if None in names or len(set(names)) < len(names):
+        shown = ", ".join(map(repr, names))
+        raise BadRow(index, f"a header has no name, or is there twice: {shown}")
+    members = []
+    for name, value in zip(names, values, strict=True):
         try:
-            members[name] = value.decode() if isinstance(value, bytes) else value
+            text = value.decode() if isinstance(value, bytes) else value
         except UnicodeDecodeError as error:
             raise BadRow(index, f"header {name!r} is not UTF-8, and headers are JSON") from error
-    return json.dumps(members, ensure_ascii=False).encode()
+        members.append(f"{_quoted(name)}: {'null' if text is None else _quoted(text)}")
+    return f"{{{', '.join(members)}}}".encode()
 
 
 # --- sections ---
