@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from e2e.daemon import Daemon
-from penstock.errors import ConfigError, DataLost, SchemaMismatch
+from penstock.errors import ConfigError, DataLost, FetchFailed, SchemaMismatch
 from penstock.pipelines import archive
 from penstock.pipelines.lake import Place
 from penstock.pipelines.progress import Progress
@@ -236,6 +236,7 @@ def test_a_continuous_archive_stops_when_asked(made: Archive) -> None:
 def test_what_is_refused_at_once(made: Archive) -> None:
     for changed, said in (
         ({"topics": ()}, "exactly one of the two"),
+        ({"pattern": "(", "topics": ()}, r"pattern: '\(' is not valid: no regex"),
         ({"columns": ("nope",)}, "one of key, headers"),
         ({"table": "s3://bucket/lake"}, "checkpoint: '' is not valid: it is needed"),
         ({"schema": "@/nowhere"}, "the file can't be read"),
@@ -243,3 +244,6 @@ def test_what_is_refused_at_once(made: Archive) -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             made.settings(**changed)
+    made.node.daemon.stop()
+    with pytest.raises(FetchFailed, match=r"/log/positions: .*refused"):
+        made.settings()

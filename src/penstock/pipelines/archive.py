@@ -12,6 +12,7 @@ decoded. The table is partitioned by `topic` and `date`, the day of the message'
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -101,6 +102,10 @@ SETTINGS = (
 def check(settings: Settings) -> None:
     if bool(settings.texts("topics")) == bool(settings.text("pattern")):
         raise ConfigError("topics, pattern", None, "exactly one of the two is needed")
+    try:
+        re.compile(settings.text("pattern"))
+    except re.error as error:
+        raise ConfigError("pattern", settings.text("pattern"), f"no regex: {error}") from error
     for name in settings.texts("columns"):
         if name not in _OPTIONAL:
             raise ConfigError("columns", name, f"one of {', '.join(_OPTIONAL)}")
@@ -112,6 +117,7 @@ def check(settings: Settings) -> None:
     table = place.open()
     if table is not None and not settings.text("schema"):
         check_fits(place, table, shape_of(settings, None))
+    _topics(settings)  # a wrong address is told now, and not when Spark is up
 
 
 def place_of(settings: Settings) -> Place:
