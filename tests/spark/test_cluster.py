@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from e2e.daemon import Daemon
 from penstock.errors import ConfigError
+from penstock.pipelines.registry import PIPELINES
 from penstock.spark.session import require_java
 from pipelines.node import Node, numbered
 
@@ -28,6 +29,7 @@ pytestmark = [
 ]
 MESSAGES = 3000
 JOBS = jobs.__file__
+BOTH_WORKERS = {"spark.cores.max": "2"}
 
 
 @pytest.fixture(scope="module")
@@ -59,27 +61,42 @@ def cluster(installed: Installed, place: Path) -> Iterator[Cluster]:
     cluster.end()
 
 
-def test_the_wheel_holds_what_it_needs(installed: Installed) -> None:
-    code = "import penstock.pipelines.__main__ as m; m.main(['--entry'])"
-    entry = installed.run(str(installed.python), "-c", code).checked().out.strip()
+@pytest.fixture(scope="module")
+def entry(installed: Installed) -> str:
+    ran = installed.run(str(installed.python), "-m", "penstock.pipelines", "--entry")
+    return ran.checked().out.strip()
+
+
+@pytest.fixture(scope="module")
+def archived(installed: Installed, cluster: Cluster, node: Node, place: Path, entry: str) -> Path:
+    """The wheel is in the Python of the driver and of the workers."""
+    table = place / "archive"
+    words = (entry, "archive", "--url", node.url, "--topics", "orders", "--once")
+    installed.submit(
+        *words, "--table", str(table), master=cluster.master, conf=BOTH_WORKERS
+    ).checked()
+    return table
+
+
+def test_the_wheel_holds_what_it_needs(installed: Installed, entry: str) -> None:
     assert Path(entry).is_relative_to(installed.python.parents[1])
     assert Path(entry).is_file()
 
 
-def test_the_archive_runs_on_a_cluster(
-    installed: Installed, cluster: Cluster, node: Node, place: Path
-) -> None:
-    """The wheel is in the Python of the driver and of the workers."""
-    entry = installed.run(str(installed.python), "-m", "penstock.pipelines", "--entry").checked()
-    table = place / "archive"
-    words = (entry.out.strip(), "archive", "--url", node.url, "--topics", "orders", "--once")
-    installed.submit(
-        *words, "--table", str(table), master=cluster.master, conf={"spark.cores.max": "2"}
-    ).checked()
-    archived = DeltaTable(str(table)).to_pyarrow_dataset()
-    found = duckdb.sql('select count(*), count(distinct "offset"), min(body) from archived')
+def test_the_archive_runs_on_a_cluster(archived: Path) -> None:
+    rows = DeltaTable(str(archived)).to_pyarrow_dataset()
+    found = duckdb.sql('select count(*), count(distinct "offset"), min(body) from rows')
     assert found.fetchall() == [(MESSAGES, MESSAGES, b"0")]
-    assert archived.count_rows() == MESSAGES
+    assert rows.count_rows() == MESSAGES
+
+
+@pytest.mark.skipif("audit" not in PIPELINES, reason="this build has no audit")
+def test_the_audit_runs_on_a_cluster(
+    installed: Installed, cluster: Cluster, archived: Path, entry: str
+) -> None:
+    words = (entry, "audit", "--topic", "orders", "--archive", str(archived))
+    ran = installed.submit(*words, master=cluster.master, conf=BOTH_WORKERS).checked()
+    assert "orders" in ran.out
 
 
 def test_a_batch_read_with_nothing_installed_but_by_py_files(
@@ -96,7 +113,7 @@ def test_a_batch_read_with_nothing_installed_but_by_py_files(
         "batch",
         node.url,
         master=cluster.master,
-        conf={"spark.cores.max": "2"},
+        conf=BOTH_WORKERS,
     ).checked()
     said: dict[str, Any] = json.loads(ran.out.splitlines()[-1])
     assert said["rows"] == MESSAGES

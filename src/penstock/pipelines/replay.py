@@ -357,9 +357,14 @@ def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int) -> No
 
 
 def _report(plan: Plan, rows: int, done: int, seconds: float) -> Report:
-    rate = rows / max(seconds, 1e-3)
-    left = (plan.messages - done) / rate if rate else None
-    return Report(rows=rows, rows_per_second=round(rate, 1), total=plan.messages, left_seconds=left)
+    """`rows` of this run, `done` with those of earlier ones."""
+    rate, left = rows / max(seconds, 1e-3), plan.messages - done
+    return Report(
+        rows=rows,
+        rows_per_second=round(rate, 1),
+        total=rows + left,
+        left_seconds=left / rate if rate else None,
+    )
 
 
 # --- the dry run ---
