@@ -119,8 +119,8 @@ class Catalogue:
         return self._unknown(name)
 
 
-def topics_at(url: str) -> list[str]:
-    with BrokerApi(url) as api:
+def topics_at(url: str, ca_file: str | None = None) -> list[str]:
+    with BrokerApi(url, ca_file=ca_file) as api:
         return sorted(api.positions().topics)
 
 

@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, QueryRefused
@@ -21,7 +22,7 @@ from penstock.pipelines import lakeread
 from penstock.pipelines.session import LOG_SETTINGS
 from penstock.pipelines.sqldoor import Door
 from penstock.pipelines.sqlrows import read
-from penstock.pipelines.sqlviews import Catalogue, read_pairs
+from penstock.pipelines.sqlviews import Catalogue, read_pairs, topics_at
 from penstock.spark.session import open_session
 from penstock.tools import nodes, sql_output
 from penstock.tools.verbs import DONE, FAILED, INTERRUPTED, run_verb
@@ -131,7 +132,8 @@ def _catalogue(arguments: argparse.Namespace) -> Catalogue:
     options = {"minPartitions": str(os.cpu_count() or 1)}
     if arguments.ca_file:
         options["caFile"] = arguments.ca_file
-    return Catalogue(arguments.url, tables, topics, options=options)
+    named = partial(topics_at, ca_file=arguments.ca_file)
+    return Catalogue(arguments.url, tables, topics, named, options)
 
 
 def _answer(door: Door, statement: str, arguments: argparse.Namespace) -> None:
