@@ -26,7 +26,7 @@ from penstock.nsqd.ground import Ground, unavailable
 log = logging.getLogger("penstock.nsqd")
 
 _QUIET = frozenset(
-    ("/pub", "/mpub", "/log/fetch", "/stage", "/metrics")
+    ("/pub", "/mpub", "/log/fetch", "/stage", "/metrics", "/channel/messages")
 )  # asked for again and again
 
 

@@ -12,7 +12,7 @@ from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_stats
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import chart, layout, words
+from penstock.nsqadmin.pages import chart, inside, layout, replay, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot
@@ -38,10 +38,12 @@ def draw(here: Opened, topic: str, name: str) -> None:
     with layout.section("Clients"):
         clients = Grid(_CLIENTS, [], "key", "Nobody is connected.", "Clients")
         clients.follow(here, lambda: _client_rows(here, topic, name))
+    inside.panel(here, topic, name)
     latest = here.ground.watch.latest
     with layout.section("Nodes"):
         rows = node_rows(here, topic, name, latest)
         nodes = Grid(_NODES, rows, "node", "On no node.", "Nodes")
+    replay.panel(here, topic, name)
     chart.pair(here, f"{topic}/{name}")
 
     def show(snapshot: Snapshot) -> None:

@@ -43,6 +43,11 @@ def numbers(field: str, words: str, form: str = "Math.round(value).toLocaleStrin
 RATE = (
     "(value >= 10 || value == 0 ? Math.round(value).toLocaleString('en') : value.toFixed(1)) + '/s'"
 )
+SPAN = (
+    "value < 60 ? value + ' s'"
+    " : value < 3600 ? Math.floor(value / 60) + ' min ' + value % 60 + ' s'"
+    " : Math.floor(value / 3600) + ' h ' + Math.floor(value % 3600 / 60) + ' min'"
+)
 BYTES = (
     "value < 1000 ? value + ' B' : value < 1e6 ? (value / 1e3).toFixed(1) + ' KB'"
     " : value < 1e9 ? (value / 1e6).toFixed(1) + ' MB' : (value / 1e9).toFixed(2) + ' GB'"
@@ -61,8 +66,9 @@ class Grid:
 
     def __init__(
         self, columns: Sequence[dict[str, Any]], rows: Sequence[Row], key: str, empty: str,
-        label: str, height: str = "",
+        label: str, height: str = "", chosen: bool = False,
     ) -> None:  # fmt: skip
+        """`chosen`: rows have a box to tick."""
         self._key = key
         self._shown = {row[key]: row for row in rows}
         options = {
@@ -82,10 +88,11 @@ class Grid:
             "enableCellTextSelection": True,
             "domLayout": "normal" if height else "autoHeight",
         }
+        if chosen:
+            options["rowSelection"] = {"mode": "multiRow", "enableClickSelection": False}
         self.element = ui.aggrid(options, auto_size_columns=False).classes("grid")
         self.element.props(f'aria-label="{label}"')
-        if height:
-            self.element.style(f"height: {height}")
+        self.element.style(f"height: {height or 'auto'}")
 
     def show(self, rows: Sequence[Row]) -> None:
         """Send what has changed."""
@@ -124,6 +131,12 @@ class Grid:
                 background_tasks.create(ask())
 
         layout.follow(here, on_snapshot)
+
+    async def chosen(self) -> list[Row]:
+        """The rows that are ticked: ours, whatever the browser says that is in them."""
+        told = await self.element.get_selected_rows()
+        keys = [row.get(self._key) for row in told]
+        return [self._shown[key] for key in keys if key in self._shown]
 
     def show_end(self) -> None:
         """Scroll to the last row."""

@@ -1,0 +1,153 @@
+"""What is inside a channel on each node, and working on it by hand: one message finished, requeued
+or sent back from the dead letters, and the channel's place in the log set anew.
+
+The nodes do it (docs/http.md, "What is inside a channel"); here they are asked, and places that
+people type become places that they know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from penstock import limits
+from penstock.errors import FetchFailed, PenstockError
+from penstock.nsqadmin.upstream import NSQD, Upstream, UpstreamFailed
+
+# What a channel can be moved to: (kind, words, whether something has to be typed).
+PLACES = (
+    ("time", "A time", True),
+    ("back", "Back so many messages", True),
+    ("offset", "An offset", True),
+    ("id", "A message's id", True),
+    ("earliest", "All that is stored", False),
+    ("latest", "The end", False),
+)
+
+
+class PlaceInvalid(PenstockError):
+    """What somebody has typed is no place of that kind."""
+
+
+class Held(NamedTuple):
+    """One message, where it is."""
+
+    node: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Messages of one state, by node, and what the nodes said that could not tell."""
+
+    messages: Mapping[str, Sequence[Mapping[str, Any]]]
+    errors: tuple[str, ...] = ()
+
+
+class Move(NamedTuple):
+    """What setting the channel's place does on one node."""
+
+    node: str
+    offset: int
+    again: int
+    skipped: int
+
+
+def position_of(kind: str, text: str) -> str:
+    """As `/channel/setoffset` takes it. Raises PlaceInvalid."""
+    text = text.strip()
+    if kind in ("earliest", "latest"):
+        return kind
+    if kind == "time":
+        return f"timestamp:{_seconds(text)}"
+    if kind == "id":
+        if len(text) != 16 or any(one not in "0123456789abcdef" for one in text.lower()):
+            raise PlaceInvalid(f"{text!r} is not an id: it has 16 hex digits")
+        return f"id:{text.lower()}"
+    digits = text.replace(",", "").replace("_", "")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise PlaceInvalid(f"{text!r} is not a whole number")
+    return f"{kind}:{digits}"
+
+
+def _seconds(text: str) -> str:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        form = "2026-11-21T06:00:00Z, or 2026-11-21 06:00 (UTC)"
+        raise PlaceInvalid(f"{text!r} is not a time such as {form}") from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return f"{max(moment.timestamp(), 0):.3f}"
+
+
+class Inside:
+    """One channel, on the nodes that have it."""
+
+    def __init__(self, upstream: Upstream, topic: str, channel: str) -> None:
+        self._upstream = upstream
+        self._names = {"topic": topic, "channel": channel}
+
+    async def messages(self, nodes: Iterable[str], state: str) -> Listed:
+        query = self._names | {"state": state, "limit": str(limits.ADMIN_LISTED)}
+
+        async def ask(node: str) -> Any:
+            return (await self._upstream.get(node, "/channel/messages", query))["messages"]
+
+        try:
+            asked = await self._upstream.ask(NSQD, nodes, ask)
+        except UpstreamFailed as error:
+            return Listed({}, error.errors)
+        return Listed(asked.answers, asked.errors)
+
+    async def finish(self, held: Iterable[Held]) -> str:
+        return await self._each(held, "/channel/message/finish", {})
+
+    async def requeue(self, held: Iterable[Held], delay_ms: int) -> str:
+        query = {"delay_ms": str(delay_ms)}
+        return await self._each(held, "/channel/message/requeue", query)
+
+    async def redrive(self, held: Iterable[Held]) -> str:
+        return await self._each(held, "/channel/redrive", {"count": "1"})
+
+    async def redrive_all(self, nodes: Iterable[str]) -> str:
+        async def ask(node: str) -> Any:
+            return await self._upstream.post(node, "/channel/redrive", self._names)
+
+        return (await self._upstream.ask(NSQD, nodes, ask)).warning
+
+    async def _each(self, held: Iterable[Held], path: str, query: dict[str, str]) -> str:
+        """Returns a warning about those that it could not be done to; raises when that is all."""
+        missed: list[str] = []
+        count = 0
+        for one in held:
+            count += 1
+            try:
+                await self._upstream.post(one.node, path, self._names | {"id": one.id} | query)
+            except FetchFailed as error:
+                gone = error.status == 404
+                missed.append(f"{one.id}: {'not there any more' if gone else error.reason}")
+        if missed and len(missed) == count:
+            raise UpstreamFailed(NSQD, missed)
+        return "WARNING: " + "\n".join(missed) if missed else ""
+
+    async def preview(self, nodes: Iterable[str], position: str) -> tuple[list[Move], list[str]]:
+        """What moving there would do on each node, and what those say that can't tell."""
+        moves: list[Move] = []
+        errors: list[str] = []
+        for node in nodes:
+            try:
+                moves.append(await self._seek(node, position, dry_run=True))
+            except FetchFailed as error:
+                errors.append(f"{node}: {error.reason}")
+        return moves, errors
+
+    async def seek(self, node: str, offset: int) -> Move:
+        return await self._seek(node, f"offset:{offset}", dry_run=False)
+
+    async def _seek(self, node: str, position: str, dry_run: bool) -> Move:
+        query = self._names | {"position": position, "dry_run": str(dry_run).lower()}
+        answer = await self._upstream.post(node, "/channel/setoffset", query)
+        again, skipped = int(answer["messages_again"]), int(answer["messages_skipped"])
+        return Move(node, int(answer["offset"]), again, skipped)

@@ -1,0 +1,217 @@
+"""The part of a channel's page that shows its messages one by one: in flight, deferred, waiting to
+be sent again, dead; and what can be done to those that are chosen.
+
+They are asked for with every look at the installation, in the state that is shown only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+from nicegui import ui
+
+from penstock import limits
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.inside import Held, Inside, Listed
+from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, numbers
+from penstock.nsqadmin.pages.layout import Opened
+
+IN_FLIGHT, DEFERRED, REQUEUED, DEAD = "in_flight", "deferred", "requeued", "dead"
+_STATES = {
+    IN_FLIGHT: "In flight",
+    DEFERRED: "Deferred",
+    REQUEUED: "Waiting again",
+    DEAD: "Dead letters",
+}
+_EXPLAINED = {
+    IN_FLIGHT: "Sent to a consumer that has not answered. Those that time out first come first.",
+    DEFERRED: "Sent, or sent again, when they are due.",
+    REQUEUED: "Requeued or timed out: the next consumer that is ready gets them.",
+    DEAD: "Given up after too many attempts. Redrive sends them to this channel again.",
+}
+_COLUMNS = [
+    linked("id", "Id", "link", width=190, cellClass="mono"),
+    numbers("offset", "Offset", "value", width=110),
+    numbers("attempts", "Attempts", width=100),
+    numbers("left", "Time left", SPAN, width=120, sort="asc"),
+    column("about", "About", flex=2, minWidth=220),
+    column("node", "Node", flex=1, minWidth=150),
+]
+
+
+def panel(here: Opened, topic: str, name: str) -> None:
+    with layout.section("Messages inside"):
+        _Messages(here, topic, name).draw()
+
+
+class _Messages:
+    def __init__(self, here: Opened, topic: str, name: str) -> None:
+        self._here = here
+        self._topic = topic
+        self._name = name
+        self._inside = Inside(here.ground.upstream, topic, name)
+        self._state = IN_FLIGHT
+
+    def draw(self) -> None:
+        here = self._here
+        with ui.element("div").classes("heading"):
+            choice = ui.toggle(_STATES, value=IN_FLIGHT)
+            choice.props('dense unelevated aria-label="Which messages"')
+            ui.element("div").classes("grow")
+            self._buttons()
+        self._note = ui.label(_EXPLAINED[IN_FLIGHT]).classes("soft").props('role="status"')
+        empty = "No message in this state."
+        may = here.may(Role.OPERATE)
+        self._grid = Grid(_COLUMNS, [], "key", empty, "Messages inside", "24rem", may)
+        choice.on_value_change(lambda event: self._turn_to(event.value))
+        self._grid.follow(here, self._rows)
+
+    def _buttons(self) -> None:
+        here = self._here
+        self._settling: list[ui.button] = []
+        self._redriving: list[ui.button] = []
+        if here.may(Role.OPERATE):
+            self._settling.append(ui.button("Requeue", on_click=self._requeue))
+            self._redriving.append(ui.button("Redrive", on_click=self._redrive))
+            self._redriving.append(ui.button("Redrive all", on_click=self._redrive_all))
+        if here.may(Role.DESTROY):
+            self._settling.append(ui.button("Finish", on_click=self._finish, color="negative"))
+        for button in (*self._settling, *self._redriving):
+            button.props("flat dense")
+        self._show_buttons()
+
+    def _show_buttons(self) -> None:
+        for button in self._settling:
+            button.set_visibility(self._state != DEAD)
+        for button in self._redriving:
+            button.set_visibility(self._state == DEAD)
+
+    async def _turn_to(self, state: str) -> None:
+        self._state = state
+        self._show_buttons()
+        await self._look()
+
+    async def _look(self) -> None:
+        self._grid.show(await self._rows())
+
+    # --- what is there ---
+
+    def _nodes(self) -> list[str]:
+        found = self._here.ground.watch.latest.channel(self._topic, self._name)
+        return list(found.nodes) if found else []
+
+    async def _rows(self) -> list[Row]:
+        state = self._state
+        nodes = self._nodes()
+        listed = await self._inside.messages(nodes, state) if nodes else Listed({})
+        if state != self._state:
+            return await self._rows()  # somebody wants to see others meanwhile
+        self._note.set_text(_note(state, listed))
+        return [
+            self._row(node, state, message)
+            for node, messages in listed.messages.items()
+            for message in messages
+        ]
+
+    def _row(self, node: str, state: str, message: Mapping[str, Any]) -> Row:
+        topic = message.get("dead_letter_topic", self._topic)
+        query = urlencode({"node": node, "at": message["offset"]})
+        return {
+            "key": f"{node} {message['id']}",
+            "id": message["id"],
+            "link": f"{self._here.link('messages', topic)}?{query}",
+            "offset": message["offset"],
+            "attempts": message["attempts"],
+            "left": _left_s(message),
+            "about": _about(state, message),
+            "node": node,
+        }
+
+    # --- what is done ---
+
+    async def _chosen(self) -> list[Held]:
+        rows = await self._grid.chosen()
+        if not rows:
+            ui.notify("Choose messages first: tick the boxes before them.", type="warning")
+        return [Held(row["node"], row["id"]) for row in rows]
+
+    async def _change(
+        self, role: Role, action: str, held: list[Held], run: Callable[[], Awaitable[str]]
+    ) -> None:
+        about = {"topic": self._topic, "channel": self._name}
+        shown = ", ".join(f"{one.id} on {one.node}" for one in held[: limits.ADMIN_IDS_NOTED])
+        more = len(held) - limits.ADMIN_IDS_NOTED
+        detail = f"{shown} and {more} more" if more > 0 else shown
+        await layout.change(self._here, role, action, about, run, detail)
+        await self._look()
+
+    async def _finish(self) -> None:
+        held = await self._chosen()
+        question = (
+            f"Finish {words.count(len(held), 'message')}? This channel will never process "
+            f"{'it' if len(held) == 1 else 'them'}; other channels do."
+        )
+        if held and await layout.confirm(question, self._name):
+            run = partial(self._inside.finish, held)
+            await self._change(Role.DESTROY, "finish_message", held, run)
+
+    async def _requeue(self) -> None:
+        held = await self._chosen()
+        if not held:
+            return
+        with ui.dialog() as dialog, ui.card():
+            ui.label(f"Requeue {words.count(len(held), 'message')}")
+            delay = ui.number("Delay, in seconds", value=0, min=0).props("outlined")
+            with ui.row():
+                ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat")
+                ui.button("Go on", on_click=lambda: dialog.submit(True))
+        if await dialog:
+            delay_ms = int(max(float(delay.value or 0), 0) * 1000)
+            run = partial(self._inside.requeue, held, delay_ms)
+            await self._change(Role.OPERATE, "requeue_message", held, run)
+
+    async def _redrive(self) -> None:
+        held = await self._chosen()
+        if held:
+            run = partial(self._inside.redrive, held)
+            await self._change(Role.OPERATE, "redrive_message", held, run)
+
+    async def _redrive_all(self) -> None:
+        question = "Send all dead letters to this channel again?"
+        if await layout.confirm(question):
+            run = partial(self._inside.redrive_all, self._nodes())
+            await self._change(Role.OPERATE, "redrive_channel", [], run)
+
+
+def _note(state: str, listed: Listed) -> str:
+    parts = [_EXPLAINED[state]]
+    if any(len(found) >= limits.ADMIN_LISTED for found in listed.messages.values()):
+        parts.append(f"Only the first {limits.ADMIN_LISTED} of a node are shown.")
+    parts += [f"A node can't tell: {error}" for error in listed.errors]
+    return " ".join(parts)
+
+
+def _left_s(message: Mapping[str, Any]) -> int | None:
+    """Until it times out, or is due."""
+    left_ms = message.get("deadline_ms", message.get("due_in_ms"))
+    return None if left_ms is None else round(left_ms / 1000)
+
+
+def _about(state: str, message: Mapping[str, Any]) -> str:
+    if state == IN_FLIGHT:
+        return _owner(message.get("client"))
+    if state == DEFERRED:
+        return f"due {words.moment(message['due_ns'])}"
+    if state == DEAD:
+        return f"published {words.moment(message['timestamp_ns'])}"
+    return "for the next consumer that is ready"
+
+
+def _owner(client: Mapping[str, Any] | None) -> str:
+    if not client:
+        return "its consumer has gone"
+    return f"held by {client['hostname'] or client['client_id']} ({client['remote_address']})"

@@ -1,0 +1,125 @@
+"""The part of a channel's page that sets its place in the log: back, so that messages come again,
+or on, so that some never come.
+
+Nothing moves before a preview has said how many messages it concerns, node by node; and then the
+channel goes to the very offset of the preview, whatever was published meanwhile.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from nicegui import ui
+
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.inside import PLACES, Inside, Move, PlaceInvalid, position_of
+from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.pages.layout import Opened
+
+_HINTS = {
+    "time": "2026-11-21 06:00 (UTC)",
+    "back": "How many",
+    "offset": "Offset",
+    "id": "16 hex digits",
+}
+
+
+def panel(here: Opened, topic: str, name: str) -> None:
+    """For those who may; the others don't see it."""
+    if here.may(Role.OPERATE):
+        with layout.section("Replay"):
+            _Replay(here, topic, name).draw()
+
+
+class _Replay:
+    def __init__(self, here: Opened, topic: str, name: str) -> None:
+        self._here = here
+        self._topic = topic
+        self._name = name
+        self._inside = Inside(here.ground.upstream, topic, name)
+
+    def draw(self) -> None:
+        ui.label("Go back and process messages again, or on and leave some out.").classes("soft")
+        with ui.element("div").classes("heading"):
+            kinds = {kind: label for kind, label, _ in PLACES}
+            self._kind = ui.select(kinds, value="time", label="To").props("dense outlined")
+            self._kind.style("min-width: 12rem")
+            self._text = ui.input(_HINTS["time"]).props("dense outlined")
+            self._text.style("min-width: 14rem").on("keydown.enter", self._preview)
+            ui.button("Preview", on_click=self._preview).props("unelevated")
+        self._kind.on_value_change(self._on_kind)
+        self._result = ui.element("div").props('role="status"')
+
+    def _on_kind(self) -> None:
+        hint = _HINTS.get(str(self._kind.value))
+        self._text.set_visibility(hint is not None)
+        self._text.props(f'label="{hint or ""}"')
+        self._result.clear()
+
+    def _nodes(self) -> list[str]:
+        found = self._here.ground.watch.latest.channel(self._topic, self._name)
+        return list(found.nodes) if found else []
+
+    async def _preview(self) -> None:
+        self._result.clear()
+        try:
+            position = position_of(str(self._kind.value), str(self._text.value or ""))
+        except PlaceInvalid as error:
+            self._say(str(error))
+            return
+        moves, errors = await self._inside.preview(self._nodes(), position)
+        self._result.clear()
+        with self._result:
+            for move in moves:
+                self._offer(move)
+            for text in errors:
+                ui.label(text).classes("bad")
+            if not moves and not errors:
+                ui.label("No nsqd has this channel.").classes("soft")
+
+    def _say(self, text: str) -> None:
+        with self._result:
+            ui.label(text).classes("bad")
+
+    def _offer(self, move: Move) -> None:
+        role = _role_of(move)
+        with ui.element("div").classes("heading"):
+            ui.label(move.node).classes("mono")
+            ui.label(said(move))
+            ui.element("div").classes("grow")
+            if self._here.may(role):
+                button = ui.button("Move it there", on_click=partial(self._move, move))
+                button.props(f'flat dense color=negative aria-label="Move it on {move.node}"')
+            else:
+                ui.label("Leaving messages out takes the role destroy.").classes("soft")
+
+    async def _move(self, move: Move) -> None:
+        question = (
+            f"On {move.node}: {said(move)} What is in flight or deferred below offset "
+            f"{move.offset:,} is given up."
+        )
+        if not await layout.confirm(question, self._name):
+            return
+
+        async def run() -> str:
+            await self._inside.seek(move.node, move.offset)
+            return ""
+
+        about = {"topic": self._topic, "channel": self._name, "node": move.node}
+        if await layout.change(self._here, _role_of(move), "seek_channel", about, run, said(move)):
+            self._result.clear()
+
+
+def _role_of(move: Move) -> Role:
+    return Role.DESTROY if move.skipped else Role.OPERATE
+
+
+def said(move: Move) -> str:
+    """In words; nothing is said that is not so."""
+    parts = []
+    if move.again:
+        parts.append(f"{words.count(move.again, 'message')} would come again")
+    if move.skipped:
+        parts.append(f"{words.count(move.skipped, 'message')} would never come")
+    what = " and ".join(parts) or "nothing would come again and nothing be left out"
+    return f"From offset {move.offset:,}: {what}."

@@ -1,0 +1,95 @@
+"""Places that people type, and what is asked of nodes for one channel."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from penstock.errors import FetchFailed
+from penstock.nsqadmin.inside import Held, Inside, Move, PlaceInvalid, position_of
+from penstock.nsqadmin.upstream import UpstreamFailed
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "position"),
+    [
+        ("earliest", "", "earliest"),
+        ("latest", "whatever", "latest"),
+        ("time", "2026-11-21T06:00:00Z", "timestamp:1795240800.000"),
+        ("time", " 2026-11-21 06:00 ", "timestamp:1795240800.000"),
+        ("time", "2026-11-21T07:00:00.5+01:00", "timestamp:1795240800.500"),
+        ("time", "1960-01-01", "timestamp:0.000"),
+        ("back", "1,000", "back:1000"),
+        ("offset", "12", "offset:12"),
+        ("id", "18A2F17404269000", "id:18a2f17404269000"),
+    ],
+)
+def test_places(kind: str, text: str, position: str) -> None:
+    assert position_of(kind, text) == position
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("time", ""),
+        ("time", "yesterday"),
+        ("back", ""),
+        ("back", "-1"),
+        ("back", "٣"),
+        ("offset", "1" * 19),
+        ("offset", "1&dry_run=false"),
+        ("id", "12"),
+        ("id", "g" * 16),
+    ],
+)
+def test_what_is_no_place(kind: str, text: str) -> None:
+    with pytest.raises(PlaceInvalid):
+        position_of(kind, text)
+
+
+class Nodes:
+    """Stands in for `Upstream`: what is asked, and answers by node."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, str, dict[str, str]]] = []
+
+    async def post(self, node: str, path: str, query: dict[str, str]) -> Any:
+        self.asked.append((node, path, query))
+        answer = self.answers[node]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def inside(nodes: Nodes) -> Inside:
+    return Inside(nodes, "t", "c")  # type: ignore[arg-type]
+
+
+GONE = FetchFailed("b", "got response 404", 404)
+
+
+def test_one_that_is_gone_is_a_warning() -> None:
+    nodes = Nodes(a=None, b=GONE)
+    warning = asyncio.run(inside(nodes).finish([Held("a", "01"), Held("b", "02")]))
+    assert warning == "WARNING: 02: not there any more"
+    assert nodes.asked[0] == (
+        "a",
+        "/channel/message/finish",
+        {"topic": "t", "channel": "c", "id": "01"},
+    )
+
+
+def test_when_all_are_gone_it_has_failed() -> None:
+    with pytest.raises(UpstreamFailed, match="02: not there any more"):
+        asyncio.run(inside(Nodes(b=GONE)).requeue([Held("b", "02")], 0))
+
+
+def test_a_preview_moves_nothing_and_tells_of_nodes_that_fail() -> None:
+    nodes = Nodes(a={"offset": 5, "messages_again": 2, "messages_skipped": 0}, b=GONE)
+    moves, errors = asyncio.run(inside(nodes).preview(["a", "b"], "back:2"))
+    assert moves == [Move("a", 5, 2, 0)]
+    assert errors == ["b: got response 404"]
+    assert {query["dry_run"] for _, _, query in nodes.asked} == {"true"}
