@@ -23,6 +23,10 @@ VERBS = {
         "main",
         "run the discovery daemon (nsqlookupd --help: flags)",
     ),
+    "nsqadmin": VerbEntry(
+        "penstock.nsqadmin.main", "main", "run the web UI (nsqadmin --help: flags)"
+    ),
+    "admin": VerbEntry("penstock.tools.admin", "admin_main", "users of the web UI"),
     "demo": VerbEntry(
         "penstock.tools.demo", "demo_main", "start nsqd with a producer and consumers, show rates"
     ),
