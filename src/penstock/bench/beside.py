@@ -1,9 +1,9 @@
 """What a reader of the log costs those who publish.
 
 One publisher, measured alone and beside a reader that fetches the same log again and again, window
-by window in turn: so both kinds of windows see the same machine, and the median of the ratios of
-neighbours is what counts. Two placements: pinned, the daemon on its own core and both clients on
-the others; and free, everything where the system puts it.
+by window in turn: so both kinds of windows see the same machine, and the median of the ratios to
+the neighbours on both sides is what counts. Two placements: pinned, the daemon on its own core and
+both clients on the others; and free, everything where the system puts it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -47,7 +48,7 @@ QUICK = Windows(0.2, 2, 20_000, 20_000)
 class Cost(NamedTuple):
     alone: float  # milliseconds of a publish, or messages a second
     beside: float
-    ratio: float  # of beside to alone: the median over pairs of neighbours
+    ratio: float  # of beside to alone, which is the mean of both neighbours: the median
     read_mb: float  # a second, by the reader
 
 
@@ -89,16 +90,16 @@ def reader(daemon: Daemon) -> Iterator[list[float]]:
 
 
 def cost(daemon: Daemon, windows: Windows, measure: Callable[[], float]) -> Cost:
-    alone: list[float] = []
     beside: list[float] = []
     rates: list[float] = []
     measure()
+    alone = [measure()]
     for _ in range(windows.pairs):
-        alone.append(measure())
         with reader(daemon) as read:
             beside.append(measure())
         rates += read
-    ratios = [b / a for a, b in zip(alone, beside, strict=True)]
+        alone.append(measure())
+    ratios = [2 * b / sum(pair) for b, pair in zip(beside, pairwise(alone), strict=True)]
     return Cost(median(alone), median(beside), median(ratios), median(rates))
 
 
