@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import re
 import signal
 import socket
@@ -27,10 +29,16 @@ def free_port() -> int:
         return port
 
 
-def start(path: Path, tcp: int, http: int, *arguments: str) -> subprocess.Popen[str]:
+def start(path: Path, tcp: int, http_port: int, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "penstock.tools.main", "demo", f"--data-path={path}/data"]
     command += [] if "--archive=auto" in arguments else ["--archive=off"]
-    command += [f"--tcp-address=127.0.0.1:{tcp}", f"--http-address=127.0.0.1:{http}", *arguments]
+    if not any(one.startswith("--admin-address") for one in arguments):
+        command += ["--admin=off"]
+    command += [
+        f"--tcp-address=127.0.0.1:{tcp}",
+        f"--http-address=127.0.0.1:{http_port}",
+        *arguments,
+    ]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=path
     )
@@ -45,13 +53,13 @@ def is_refused(port: int) -> bool:
 
 
 def test_rates_and_a_clean_end(tmp_path: Path) -> None:
-    tcp, http = free_port(), free_port()
+    tcp, web = free_port(), free_port()
     started = time.monotonic()
-    demo = start(tmp_path, tcp, http, "--seconds=2.5", "--rate=500")
+    demo = start(tmp_path, tcp, web, "--seconds=2.5", "--rate=500")
     out, err = demo.communicate(timeout=WAIT_SECONDS)
     assert (demo.returncode, err) == (0, "")
     assert time.monotonic() - started < 15
-    assert f"http://127.0.0.1:{http}/stats" in out
+    assert f"http://127.0.0.1:{web}/stats" in out
     for name in ("producer", "archive", "metrics"):
         totals = re.findall(rf"^{name} .* total +([\d,]+) ", out, re.MULTILINE)
         assert len(totals) >= 2
@@ -61,8 +69,8 @@ def test_rates_and_a_clean_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_everything(tmp_path: Path, number: int) -> None:
-    tcp, http = free_port(), free_port()
-    demo = start(tmp_path, tcp, http)
+    tcp, web = free_port(), free_port()
+    demo = start(tmp_path, tcp, web)
     assert demo.stdout is not None
     for line in demo.stdout:
         if line.startswith("metrics"):
@@ -99,12 +107,41 @@ def test_a_killed_daemon_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_the_web_ui_shows_the_traffic(tmp_path: Path) -> None:
+    admin = free_port()
+    demo = start(tmp_path, free_port(), free_port(), f"--admin-address=127.0.0.1:{admin}")
+    deadline_s = time.monotonic() + WAIT_SECONDS
+    try:
+        while (shown := topics_of(admin)) is None or "demo" not in shown:
+            assert time.monotonic() < deadline_s, shown
+            time.sleep(0.1)
+    finally:
+        demo.send_signal(signal.SIGTERM)
+        out, err = demo.communicate(timeout=WAIT_SECONDS)
+    assert (demo.returncode, err) == (0, "")
+    assert f"http://127.0.0.1:{admin}" in out
+    assert is_refused(admin)
+
+
+def topics_of(port: int) -> list[str] | None:
+    """As nsqadmin knows them; None while it is not there."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/api/topics")
+        topics: list[str] | None = json.loads(connection.getresponse().read()).get("topics")
+        return topics
+    except ConnectionRefusedError:
+        return None
+    finally:
+        connection.close()
+
+
 def test_messages_are_archived_beside_the_traffic(tmp_path: Path) -> None:
     lacks = missing()
     if lacks:
         pytest.skip(lacks)
-    tcp, http = free_port(), free_port()
-    demo = start(tmp_path, tcp, http, "--archive=auto", "--rate=500", "--seconds=100")
+    tcp, web = free_port(), free_port()
+    demo = start(tmp_path, tcp, web, "--archive=auto", "--rate=500", "--seconds=100")
     assert demo.stdout is not None
     archived = ""
     for line in demo.stdout:

@@ -1,4 +1,4 @@
-"""`penstock demo`: one nsqd, one producer, two channels, an archive, and live rates.
+"""`penstock demo`: one nsqd, a producer, two channels, nsqadmin, an archive, and live rates.
 
 This is what `make run` starts.
 
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.net.listener import Address, listen, parse_address
-from penstock.tools import demo_archive
+from penstock.tools import demo_admin, demo_archive
 from penstock.tools.demo_archive import ArchiveProcess
 from penstock.tools.demo_traffic import DemoFailed, Meter, consume, produce
 
@@ -34,29 +34,37 @@ def demo_main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     tcp = parse_address(options.tcp_address, "--tcp-address")
     http = parse_address(options.http_address, "--http-address")
-    taken = [address for address in (tcp, http) if not _is_free(address)]
+    admin = parse_address(options.admin_address, "--admin-address")
+    web = options.admin == "auto"
+    taken = [one for one in (tcp, http, *([admin] if web else [])) if not _is_free(one)]
     if taken:
         where = " and ".join(map(str, taken))
         print(
             f"{where}: taken. Is another nsqd running? Stop it, or choose others with "
-            "--tcp-address and --http-address",
+            "--tcp-address, --http-address and --admin-address",
             file=sys.stderr,
         )
         return 1
     data_path = Path(options.data_path)
     data_path.mkdir(parents=True, exist_ok=True)
     daemon = _start_daemon(options, data_path)
+    lacks_web = demo_admin.missing() if web else "off"
+    pages = None if lacks_web else demo_admin.start(admin, http, data_path)
     try:
         if not _wait_until_it_listens(daemon, tcp):
             print("nsqd did not start; its own words stand above", file=sys.stderr)
             return 1
         lacks = demo_archive.missing() if options.archive == "auto" else "off"
-        print(_intro(tcp, http, data_path, daemon.pid, lacks), flush=True)
+        print(_intro(tcp, http, data_path, daemon.pid), end="")
+        print(_web_words(admin, lacks_web) + _archive_words(http, data_path, lacks), end="")
+        print("Ctrl-C stops everything.", flush=True)
         archive = None if lacks else ArchiveProcess(http, data_path)
         return asyncio.run(_run(options, tcp, daemon, archive))
     except KeyboardInterrupt:
         return 0
     finally:
+        if pages is not None:
+            demo_admin.stop(pages)
         _stop_daemon(daemon)
 
 
@@ -77,6 +85,10 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--tcp-address", default="127.0.0.1:4150")
     parser.add_argument("--http-address", default="127.0.0.1:4151")
+    parser.add_argument("--admin-address", default="127.0.0.1:4171", help="of the web UI")
+    parser.add_argument(
+        "--admin", choices=("auto", "off"), default="auto", help="the web UI, where it is installed"
+    )
     return parser
 
 
@@ -122,7 +134,7 @@ def _stop_daemon(daemon: subprocess.Popen[bytes]) -> None:
         daemon.wait()
 
 
-def _intro(tcp: Address, http: Address, data_path: Path, pid: int, lacks: str) -> str:
+def _intro(tcp: Address, http: Address, data_path: Path, pid: int) -> str:
     channels = ", ".join(f"{name} with {count}" for name, count in CONSUMERS.items())
     return f"""\
 nsqd is up: TCP {tcp}, HTTP {http}, data in {data_path}, process {pid}.
@@ -134,8 +146,13 @@ Try, in another terminal:
   curl -X POST 'http://{http}/channel/pause?topic={TOPIC}&channel=archive'   (then unpause)
   penstock log dump {data_path} --topic {TOPIC} --count 5 --bodies   what is stored
   kill -9 {pid}; penstock log verify {data_path}       every acknowledged message is there
-{_archive_words(http, data_path, lacks)}Ctrl-C stops everything.
 """
+
+
+def _web_words(admin: Address, lacks: str) -> str:
+    if lacks:
+        return "" if lacks == "off" else f"No web UI: {lacks}\n"
+    return f"See and steer it all in a browser:  http://{admin}\n"
 
 
 def _archive_words(http: Address, data_path: Path, lacks: str) -> str:
