@@ -88,6 +88,12 @@ ATTEMPTS_MAX = 65_535  # attempts have two bytes on the wire
 # --- end-to-end latency ---
 LATENCY_WINDOW_NS = 600 * SECOND  # --e2e-processing-latency-window-time
 
+# --- trace ---
+TRACE_CHUNK_EVENTS = 4096  # in one message of `_trace`: 200 KB, below its default bound
+TRACE_HELD_MAX = 256  # chunks that wait for the disk; beyond it events are dropped
+TRACE_RETAIN_AGE_NS = 48 * 3600 * SECOND  # of `_trace`; the lake is for longer
+TRACE_RETAIN_BYTES = 4096 * MIB  # of `_trace`: some 80 million events
+
 # --- timers and the loop ---
 TICK_NS = 5 * MS  # resolution of message timeouts and delays
 CLOSE_DRAIN_NS = 2 * SECOND  # bytes of a refused client are read and dropped so long

@@ -21,7 +21,9 @@ SECOND = limits.SECOND
 
 def test_a_setting_goes_before_the_option_of_its_name() -> None:
     options = BrokerOptions(max_depth=7, retain_bytes=5)
-    assert effective(TopicSettings(), options) == Effective("disk", 7, 0, limits.RETAIN_AGE_NS, 5)
+    assert effective(TopicSettings(), options) == Effective(
+        "disk", 7, 0, limits.RETAIN_AGE_NS, 5, 0.0
+    )
     chosen = TopicSettings(durability="os", max_depth=0, max_age_ns=3, retain_age_ns=4)
     assert effective(chosen, options) == Effective("os", 0, 3, 4, 5)
 

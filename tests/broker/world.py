@@ -223,6 +223,7 @@ class World:
         self.events += self.engine.poll(mono_ns)
         self.broker.synced()
         self.broker.write(self.engine.dirty_tails())
+        self.broker.write_trace()
         for _ in range(100):
             events = self.engine.flush(mono_ns, wall_ns)
             if not events:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from penstock.kernel import Event, Held, Locality, Section, Stray, StrayRecord
+from penstock.kernel import TRACE_ALL, Event, Held, Locality, Section, Stray, StrayRecord
 
 from .turns import (
     CURSOR,
@@ -28,6 +28,7 @@ from .turns import (
     WALL_NS,
     Entry,
     Side,
+    TraceEvent,
     entries,
     fin,
     messages,
@@ -41,6 +42,7 @@ PAST_SECTIONS = {
     Section.ID: {1: 77, 2: 78, 3: 77, 6: (1 << 64) - 1},
     Section.DUE: {2: WALL_NS + SECOND, 4: WALL_NS + 2 * SECOND, 5: 1},
     Section.ATTEMPTS: {1: 3, 4: 1, 5: 0xFFFF},
+    Section.TRACE: {0: 42, 2: 43, 5: (1 << 64) - 1},
     Section.KEY: {0: b"key"},
 }
 FIXED_SEEDS = range(12)
@@ -161,6 +163,7 @@ class World:
         )
         tail = self.side.tail(topic, PAST, memory)
         tail.handed_end = 0
+        tail.traceable = True
         self.side.written[topic].append(past)
         return tail
 
@@ -227,6 +230,10 @@ class World:
             taken.append(journal)
         return taken
 
+    def trace(self) -> list[TraceEvent]:
+        """In which order one call goes over what it drops is free."""
+        return sorted(self.side.trace(self.windows), key=str)
+
     def latencies(self) -> list[dict[int, int]]:
         """Asked for after the journals: in the compiled form those settle what was finished."""
         return [window.take_latencies() for window in self.windows]
@@ -250,6 +257,18 @@ def publish_delayed(world: World, dice: random.Random) -> None:
     tail.append(
         b"later %d" % dice.randrange(100), world.side.wall_ns + dice.randrange(-9, 3 * SECOND)
     )
+
+
+def publish_traced(world: World, dice: random.Random) -> None:
+    """Some by a client, some by nobody in particular."""
+    sections = {Section.TRACE: dice.randrange(1, 9)} if dice.random() < 0.7 else {Section.KEY: b"k"}
+    conn = dice.choice([None, world.publishers[0]])
+    dice.choice(world.tails).append(b"%d" % dice.randrange(100), 0, sections, conn)
+
+
+def choose_sample(world: World, dice: random.Random) -> None:
+    some = dice.choice([0, 0, dice.getrandbits(64), TRACE_ALL])
+    dice.choice([*world.tails, *world.windows]).trace_below = some
 
 
 def commit(world: World, dice: random.Random) -> None:
@@ -407,6 +426,7 @@ def restart(world: World, dice: random.Random) -> None:
     window = world.side.engine.window(old.tail, recovery.low)
     window.attempts_max = old.attempts_max
     window.measures_latency = old.measures_latency
+    window.trace_below = old.trace_below
     finished, strays = recovery.records()
     window.restore(recovery.low, recovery.next, finished, strays)
     for id, (offset, attempts, state, due_ns) in recovery.strays.items():
@@ -419,6 +439,8 @@ def restart(world: World, dice: random.Random) -> None:
 WEIGHTS: dict[Callable[[World, random.Random], Any], int] = {
     publish: 20,
     publish_delayed: 4,
+    publish_traced: 4,
+    choose_sample: 3,
     commit: 14,
     seal: 5,
     decide: 5,
@@ -457,7 +479,8 @@ def step(world: World, action: Callable[..., Any], seed: int) -> tuple[Any, ...]
             world.publishers[place] = world.side.connect()
     world.side.validate()
     events.sort(key=lambda event: str(event[1]))  # the order counts within one connection
-    return outcome, events, outputs, world.state(), world.journals(), world.latencies()
+    seen = outcome, events, outputs, world.trace(), world.state()
+    return *seen, world.journals(), world.latencies()
 
 
 def play(compiled: SimpleNamespace, pure: SimpleNamespace, seed: int) -> None:

@@ -6,7 +6,7 @@ import struct
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from penstock.kernel import Event, Source
+from penstock.kernel import Event, Source, TraceKind
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -80,6 +80,21 @@ class Entry(NamedTuple):
 
 
 CURSOR, FINISHED, STRAY, GONE, RESET = 1, 2, 3, 4, 5
+
+
+class TraceEvent(NamedTuple):
+    """One event, as docs/formats.md has it, with names for numbers."""
+
+    kind: TraceKind
+    time_ns: int
+    id: int
+    offset: int
+    attempts: int
+    topic: str
+    channel: str
+    client: str
+    trace_id: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
 
 
 def entries(journal: bytes) -> list[Entry]:
@@ -226,6 +241,42 @@ class Side:
 
     def journal(self, window: Any) -> list[Entry]:
         return entries(window.take_journal())
+
+    def trace(self, windows: list[Any] | None = None) -> list[TraceEvent]:
+        """The events since the last call. Windows are named by their number."""
+        known = self.windows if windows is None else windows
+
+        def name(thing: Any) -> str:
+            if thing in known:
+                return f"channel {known.index(thing)}"
+            return (
+                f"client {thing.serial}"
+                if hasattr(thing, "serial")
+                else "" + str(getattr(thing, "topic", b"gone"), "ascii")
+            )
+
+        found = []
+        for things, events in self.engine.take_trace():
+            names = ["", *map(name, things)]
+            for row in struct.iter_unpack("<qQqQIHHHHHBB", events):
+                time_ns, id, offset, trace_id, count, topic, channel, client = row[:8]
+                attempts, partition, kind, zero = row[8:]
+                assert (partition, zero) == (0, 0)
+                found.append(
+                    TraceEvent(
+                        TraceKind(kind),
+                        time_ns,
+                        id,
+                        offset,
+                        attempts,
+                        names[topic],
+                        names[channel],
+                        names[client],
+                        trace_id,
+                        count,
+                    )
+                )
+        return found
 
     def validate(self) -> None:
         for window in self.windows:

@@ -25,6 +25,7 @@ class World:
         self.loop = asyncio.get_running_loop()
         self.notes: list[Any] = []
         self.busy = False
+        self.trace_pending = False
         self.deadline_ns = 0
         self.polled: deque[list[tuple[Any, ...]]] = deque()
         self.flushed: deque[list[tuple[Any, ...]]] = deque()
@@ -95,6 +96,10 @@ class World:
 
     def journal(self, windows: list[Any]) -> None:
         self.notes.append(("journal", windows))
+
+    def write_trace(self) -> None:
+        self.notes.append("write_trace")
+        self.trace_pending = False
 
     def synced(self) -> None:
         self.notes.append("synced")
@@ -283,5 +288,15 @@ def test_a_fault_is_reported_and_not_repeated_after_a_stop() -> None:
         world.turn.tick()
         await asyncio.sleep(0.02)
         assert len(world.faults) == 1
+
+    in_loop(story)
+
+
+def test_events_are_stored_before_publishers_are_told() -> None:
+    async def story(world: World) -> None:
+        world.trace_pending = True
+        world.turn.tick()
+        assert "write_trace" in world.notes
+        assert world.notes.index("write_trace") < world.notes.index("flush")
 
     in_loop(story)

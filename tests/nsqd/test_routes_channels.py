@@ -35,6 +35,7 @@ def config(max_attempts: int, dead_letter_topic: str = "t.ch.dead") -> dict[str,
         "channel_name": "ch",
         "max_attempts": max_attempts,
         "dead_letter_topic": dead_letter_topic,
+        "trace_rate": 0.0,
         "dead_letter_count": 0,
     }
 

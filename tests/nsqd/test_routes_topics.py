@@ -17,6 +17,7 @@ DEFAULTS = {
     "max_age": "0s",
     "retain_age": "24h0m0s",
     "retain_bytes": 1 << 30,
+    "trace_rate": 0.0,
 }
 
 
@@ -37,20 +38,23 @@ def test_a_topic_begins_with_the_daemons_options(nsqd: Running) -> None:
 
 
 def test_settings_are_taken_together_and_given_back(nsqd: Running) -> None:
-    query = "topic=t&durability=disk&max_depth=5&max_age=90s&retain_age=0&retain_bytes=7"
+    query = (
+        "topic=t&durability=disk&max_depth=5&max_age=90s&retain_age=0&retain_bytes=7&trace_rate=0.5"
+    )
     chosen = {
         "durability": "disk",
         "max_depth": 5,
         "max_age": "1m30s",
         "retain_age": "0s",
         "retain_bytes": 7,
+        "trace_rate": 0.5,
     }
     expected = (200, {"topic_name": "t", **chosen, "own": list(chosen)})
     assert ask(nsqd, "POST", query) == expected
     assert ask(nsqd, "GET", "topic=t") == expected
     status, told = ask(nsqd, "POST", "topic=t&max_age=&durability=")
     assert status == 200
-    assert told["own"] == ["max_depth", "retain_age", "retain_bytes"]
+    assert told["own"] == ["max_depth", "retain_age", "retain_bytes", "trace_rate"]
     assert (told["max_age"], told["durability"], told["max_depth"]) == ("0s", "os", 5)
 
 

@@ -40,6 +40,7 @@ from penstock.broker.topicfile import (
     read_topic_file,
     write_node_file,
 )
+from penstock.broker.trace import TraceLog
 from penstock.errors import NameInvalid, NotFound, PartitionMissing, Refused, StorageError
 from penstock.ids.guid import IdRange
 from penstock.kernel import Engine, Tail, Window
@@ -91,6 +92,7 @@ class Broker:
         self._idle = IdleSweep(self, options)
         self.commits = Commits(self._context, self.topics, self._path)
         self._dead_letters = DeadLetters(self._context, self.topics, self.topic)
+        self.trace = TraceLog(self._context, self.topics, self.topic)
         self._latency_turns = LatencyTurns(self.topics, options.latency_window_ns, clock.mono_ns())
         self._retained: list[Topic] = []  # whose turn for retention is still to come
 
@@ -279,6 +281,7 @@ class Broker:
     def close(self) -> None:
         """Write, sync, mark and journal everything, then let go of the directory. Nothing is
         raised: what could not be stored was answered with errors and stands in the log lines."""
+        self.write_trace()
         self.exiting = True
         self.commits.close()
         wall_ns = self._clock.wall_ns()
@@ -390,6 +393,11 @@ class Broker:
             tail.owner.partition.write(wall_ns)
         if self._context.headroom_bytes < 0:
             self._check_disk()  # fast publishers must not overrun the watermark between two looks
+
+    def write_trace(self) -> None:
+        """Store the events of traced messages: before publishers are answered."""
+        if self._context.engine.trace_pending:
+            self.trace.write()
 
     def load(self, window: Window, which: int, offset: int) -> None:
         """The answer of a NEED event."""

@@ -10,7 +10,7 @@ import msgspec
 from penstock import limits
 from penstock.broker.latency import Latency
 from penstock.broker.oldest import Oldest
-from penstock.broker.settings import ChannelSettings
+from penstock.broker.settings import ChannelSettings, sample_below
 from penstock.errors import OffsetBeyondEnd, OffsetGone, Refused
 from penstock.kernel import Conn, Window
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -74,6 +74,15 @@ class Channel:
         self.settings = settings
         self.window.attempts_max = settings.max_attempts
 
+    @property
+    def trace_rate(self) -> float:
+        """Of its messages whose life is traced."""
+        own = self.settings.trace_rate
+        return self.topic.trace_rate if own is None or self.topic.internal else own
+
+    def refresh_trace(self) -> None:
+        self.window.trace_below = sample_below(self.trace_rate)
+
     def configure(self, changes: Mapping[str, Any]) -> None:
         """Change settings, by name. Raises Refused and StorageError, and then nothing has
         changed."""
@@ -85,6 +94,7 @@ class Channel:
         self.settings = changed
         self.topic.store_or(lambda: setattr(self, "settings", before))
         self.adopt(changed)
+        self.refresh_trace()
         self.topic.store_cursors()
 
     def _check_name(self, settings: ChannelSettings) -> None:
@@ -129,6 +139,7 @@ class Channel:
         self.topic.store_or(lambda: setattr(self.window, "paused", not paused))
 
     def empty(self) -> None:
+        self.topic.tell_time()
         self.window.empty()
         self.topic.store_cursors()
 
@@ -140,6 +151,7 @@ class Channel:
             raise OffsetGone(offset, topic.partition.log.start_offset)
         if offset > window.tail.handed_end:
             raise OffsetBeyondEnd(offset, window.tail.handed_end)
+        topic.tell_time()
         window.seek(offset)
         topic.age_bound.set(topic.effective.max_age_ns)  # what is too old is to be looked up anew
         topic.depth_bound.renew()

@@ -350,7 +350,7 @@ class Redrive:
         start = topic.partition.sealed_base + index
         for channel in topic.channels.values():
             if channel is not self._channel:
-                channel.window.skip(start, start + len(found))
+                channel.window.skip(start, start + len(found), 0)  # never theirs: no event
         topic.store_cursors()
         self._settle(found)
         self._count += len(found)

@@ -20,6 +20,7 @@ class Trouble(IntEnum):
     CLEANUP = 6  # files that should be gone could not be removed
     DEAD_LETTERS = 8  # messages wait because their dead-letter topic takes none
     COMMIT = 9  # a commit that is decided cannot be finished
+    TRACE = 10  # trace events are dropped
     READ = 7  # a channel waits for messages that cannot be read just now
 
 

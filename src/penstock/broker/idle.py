@@ -75,7 +75,7 @@ class IdleSweep:
         return not channel.paused and (self._backlog_too or channel.unfinished == 0)
 
     def _may_all_go(self, topic: Topic) -> bool:
-        if topic.paused or self._broker.topics.get(topic.name) is not topic:
+        if topic.internal or topic.paused or self._broker.topics.get(topic.name) is not topic:
             return False
         if self._broker.commits.stages.any_of(topic):
             return False  # they are on their way into it

@@ -32,6 +32,7 @@ class BrokerOptions:
     segment_age_max_ns: int = limits.SEGMENT_AGE_MAX_NS
     retain_age_ns: int = limits.RETAIN_AGE_NS
     retain_bytes: int = limits.RETAIN_BYTES
+    trace_rate: float = 0.0  # of messages whose life is traced; topics and channels may choose
     max_depth: int = 0  # messages that a topic may hold; 0: no bound
     max_age_ns: int = 0  # how old an unfinished message may get; 0: no bound
     idle_topic_delete_ns: int = 0  # without publishes and consumers; 0: never

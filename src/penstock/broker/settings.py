@@ -11,8 +11,10 @@ import msgspec
 
 from penstock import limits
 from penstock.broker.options import BrokerOptions, Durability
+from penstock.kernel import TRACE_ALL
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class TopicSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -23,6 +25,7 @@ class TopicSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tr
     max_age_ns: Count | None = None
     retain_age_ns: Count | None = None
     retain_bytes: Count | None = None
+    trace_rate: Rate | None = None
 
 
 class ChannelSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -30,6 +33,7 @@ class ChannelSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=
 
     max_attempts: Annotated[int, msgspec.Meta(ge=0, le=limits.ATTEMPTS_MAX)] = 0  # 0: no bound
     dead_letter_topic: str = ""  # empty: named after topic and channel
+    trace_rate: Rate | None = None  # None: the topic's
 
 
 class Effective(NamedTuple):
@@ -40,6 +44,7 @@ class Effective(NamedTuple):
     max_age_ns: int  # 0: no bound
     retain_age_ns: int
     retain_bytes: int
+    trace_rate: float
 
 
 def effective(settings: TopicSettings, options: BrokerOptions) -> Effective:
@@ -48,3 +53,10 @@ def effective(settings: TopicSettings, options: BrokerOptions) -> Effective:
         return getattr(options, name) if value is None else value
 
     return Effective(*map(one, Effective._fields))  # type: ignore[arg-type]
+
+
+def sample_below(rate: float) -> int:
+    """The kernel's bound for the hash of ids, so that about `rate` of them are traced."""
+    if rate <= 0:
+        return 0
+    return TRACE_ALL if rate >= 1 else max(int(rate * TRACE_ALL), 1)

@@ -38,8 +38,9 @@ def topic_row(topic: Topic, channels: list[Row]) -> Row:
         "committed_end": topic.tail.committed_end,
         "stored_bytes": log.bytes_stored,
         "unsynced_bytes": log.unsynced_bytes,
-        "refusal": topic.refusal,
+        "refusal": topic.trouble,
         "expired_count": topic.age_bound.expired_count,
+        "trace_rate": topic.trace_rate,
         "damaged": [
             {"from": start, "to": end, "reason": reason}
             for start, end, reason in topic.partition.damaged
@@ -72,6 +73,7 @@ def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
         "max_attempts": channel.settings.max_attempts,
         "dead_letter_count": channel.dead_letter_count,
         "oldest_age_seconds": channel.oldest.age_s(channel.topic.wall_ns),
+        "trace_rate": channel.trace_rate,
         "low": channel.window.low,
         "next": channel.window.next,
     }

@@ -26,17 +26,19 @@ from penstock.broker.directories import partition_directory
 from penstock.broker.health import Trouble
 from penstock.broker.partition import Partition, PublishDone, step_over
 from penstock.broker.producers import Producers, RepeatDone, Stamp
-from penstock.broker.settings import Effective, effective
+from penstock.broker.settings import Effective, effective, sample_below
 from penstock.broker.topicfile import ChannelEntry, TopicFile, write_topic_file
 from penstock.broker.traced import Traced, TracedDone, publish_traced
 from penstock.errors import NameInvalid, NotFound, Refused, StorageError
-from penstock.kernel import Conn, Pack, Source
+from penstock.kernel import Conn, Pack, Source, TraceKind
+from penstock.log import traceevents
 from penstock.log.partition import PartitionLog
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
     from penstock.broker.deadletters import Letter
 
+INTERNAL = "only nsqd publishes to this topic"
 DRAINING = "draining"  # the reason of all refusals while a drain goes on
 
 _log = logging.getLogger("penstock.broker")
@@ -53,6 +55,7 @@ class Topic:
     ) -> None:
         self.name = file.name
         self.ephemeral = is_ephemeral(file.name)
+        self.internal = file.name == traceevents.TOPIC
         self.identity = file.identity
         self.created_ns = file.created_ns
         self.settings = file.settings
@@ -63,6 +66,7 @@ class Topic:
         self.channels: dict[str, Channel] = {}
         self.deleted = False
         self.refusal = ""  # why no publish is taken
+        self.trouble = ""  # the same, but for what is always so
         self.mem_queue_size = context.options.mem_queue_size
         self.latency_quantiles = context.options.latency_quantiles
         self._context = context
@@ -75,6 +79,7 @@ class Topic:
             self.name.encode(), log.written_end, context.options.tail_memory_bytes_max
         )
         tail.owner = self
+        tail.traceable = not self.internal
         durability = effective(file.settings, context.options).durability
         self.tail = tail
         self.partition = Partition(
@@ -116,7 +121,9 @@ class Topic:
         self._cursors.begin(tail)
         if self._context.killed:
             self._touch()
-        tail.handing = bool(self.channels) and not self.paused
+        tail.handing = self._hands_over
+        if self.internal:
+            tail.hand()
 
     def _prepare(self, channel: Channel) -> None:
         window = channel.window
@@ -126,6 +133,7 @@ class Topic:
                 step_over(window, Source.STRAY, start, end)
                 step_over(window, Source.FORWARD, max(start, window.low), end)
         self.channels[channel.name] = channel
+        channel.refresh_trace()
 
     @property
     def wall_ns(self) -> int:
@@ -178,7 +186,7 @@ class Topic:
         channel.deleted = True
         self._let_go(channel)
         if not self.channels:
-            self.tail.handing = False
+            self.tail.handing = self._hands_over
             self.store_cursors()
             if self.ephemeral:
                 self._on_last_channel_deleted(self)
@@ -199,8 +207,13 @@ class Topic:
 
     # --- handing over ---
 
+    @property
+    def _hands_over(self) -> bool:
+        """Do messages go to the channels, or gather here? The trace never gathers."""
+        return self.internal or (bool(self.channels) and not self.paused)
+
     def _update_handing(self) -> None:
-        handing = bool(self.channels) and not self.paused
+        handing = self._hands_over
         if handing and not self.tail.handing:
             self.tail.hand()
         self.tail.handing = handing
@@ -222,8 +235,9 @@ class Topic:
     def empty(self) -> None:
         """Drop the topic's own queue; what channels have is theirs."""
         tail = self.tail
+        self.tell_time()
         for channel in self.channels.values():
-            channel.window.skip(tail.handed_end, tail.committed_end)
+            channel.window.skip(tail.handed_end, tail.committed_end, TraceKind.EMPTIED)
         tail.hand()
         self.store_cursors()
 
@@ -248,12 +262,24 @@ class Topic:
     def effective(self) -> Effective:
         return effective(self.settings, self._context.options)
 
+    @property
+    def trace_rate(self) -> float:
+        """Of its messages whose life is traced."""
+        return 0.0 if self.internal else self.effective.trace_rate
+
+    def tell_time(self) -> None:
+        """To the kernel, before what people do outside of its turns."""
+        self._context.engine.tell_time(self._context.clock.wall_ns())
+
     def _apply_settings(self) -> None:
         chosen, partition, aging = self.effective, self.partition, self._context.aging
         if not self.ephemeral:
             partition.set_durability(chosen.durability)
         partition.retain_age_ns = chosen.retain_age_ns
         partition.retain_bytes = chosen.retain_bytes
+        self.tail.trace_below = sample_below(self.trace_rate)
+        for channel in self.channels.values():
+            channel.refresh_trace()
         self.depth_bound.set(chosen.max_depth)
         self.age_bound.set(chosen.max_age_ns)
         aging.pop(self, None)
@@ -330,7 +356,8 @@ class Topic:
         """Find out anew whether publishes are taken, and tell the kernel."""
         context = self._context
         trouble = "exiting" if context.exiting else self.partition.refusal or context.disk_refusal
-        self.refusal = trouble or (DRAINING if context.draining else "")
+        self.trouble = trouble or (DRAINING if context.draining else "")
+        self.refusal = INTERNAL if self.internal else self.trouble
         self.tail.refusing = bool(self.refusal)
 
     # --- files ---
@@ -496,7 +523,7 @@ class Topic:
             self._cursors.validate()
         for channel in self.channels.values():
             channel.validate()
-        if self.tail.handing != (bool(self.channels) and not self.paused):
+        if self.tail.handing != self._hands_over:
             raise RuntimeError(f"{self.name}: handing is {self.tail.handing}")
         if self.tail.handing and self.tail.handed_end != self.tail.committed_end:
             raise RuntimeError(f"{self.name}: handing, but behind the committed end")

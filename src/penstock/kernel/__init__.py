@@ -35,6 +35,7 @@ from penstock.kernel.interface import (
     Verb,
     Window,
 )
+from penstock.kernel.trace_interface import TRACE_ALL, TraceKind
 
 Form = Literal["compiled", "pure"]
 
@@ -137,6 +138,7 @@ __all__ = [
     "BAD_MESSAGE",
     "ENVIRONMENT_NAME",
     "IMPLEMENTATION",
+    "TRACE_ALL",
     "BadPub",
     "BatchCheck",
     "BatchHeader",
@@ -157,6 +159,7 @@ __all__ = [
     "Stray",
     "StrayRecord",
     "Tail",
+    "TraceKind",
     "Verb",
     "Window",
     "check_batch",

@@ -35,6 +35,8 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from penstock.kernel.trace_interface import TraceKind
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -329,6 +331,8 @@ class Tail(Protocol):
     refusing: bool  # PUB and MPUB come out as REFUSED
     append_end_max: int  # so does what would end above it, whole (0: no bound)
     handing: bool  # handed_end follows committed_end
+    traceable: bool  # off at first; then messages with trace ids are traced, here and in windows
+    trace_below: int  # and those whose id's hash is below it: 0 none, TRACE_ALL all (publishes)
     open_count: int
     open_bytes: int
     sealed_count: int
@@ -340,10 +344,14 @@ class Tail(Protocol):
     message_bytes: int
 
     def append(
-        self, body: bytes, due_ns: int = 0, sections: Mapping[int, int | bytes] | None = None
+        self,
+        body: bytes,
+        due_ns: int = 0,
+        sections: Mapping[int, int | bytes] | None = None,
+        by: Conn | None = None,
     ) -> None:
         """One message into the open batch. `due_ns` 0: at once. `sections`: what else the trailer
-        is to say of it, by `Section`. The caller sees to the limits."""
+        is to say of it, by `Section`. `by`: who publishes it. The caller sees to the limits."""
         ...
 
     def count_pack(self, pack: int, body: Buffer, count_max: int, message_bytes_max: int) -> int:
@@ -414,6 +422,7 @@ class Window(Protocol):
     attempts_max: int  # a message that was sent so often is not sent again; 0: no bound
     exhausted: int  # messages that have used their attempts and are not settled
     measures_latency: bool  # off at first; to be set before anything is delivered
+    trace_below: int  # the sample of this channel's messages that is traced, as of a tail
     floor: int  # lowest offset still wanted (low or the lowest stray): retention's bound
     timeout_count: int
     requeue_count: int
@@ -461,10 +470,10 @@ class Window(Protocol):
         kernel keeps a reference. Returns the number of batches seen."""
         ...
 
-    def skip(self, from_offset: int, to_offset: int) -> None:
+    def skip(self, from_offset: int, to_offset: int, kind: int = TraceKind.SKIPPED) -> None:
         """Never deliver [from, to): damaged log, or an overflowing ephemeral channel. What lies
         at or above `next` is stepped over when the cursor gets there, and does not count as
-        depth."""
+        depth. `kind` is what the trace says of it; 0: nothing."""
         ...
 
     def outdate(self, offset: int) -> int:
@@ -535,6 +544,7 @@ class Engine(Protocol):
     """All connections of one daemon, on an epoll of its own that the outer loop watches."""
 
     busy: bool  # work is left though no socket is ready: call the turn again at once
+    trace_pending: bool  # is there anything for `take_trace`?
     deadline_ns: int  # when poll wants to be called next, mono (0: only on readiness)
 
     def __init__(self, message_bytes_max: int, body_bytes_max: int, rdy_count_max: int) -> None: ...
@@ -577,6 +587,11 @@ class Engine(Protocol):
         next one, 0 when there is none."""
         ...
 
+    def take_trace(self) -> list[tuple[list[Any], bytes]]:
+        """Events in chunks: what they name by number from 1, and they as in docs/formats.md."""
+        ...
+
+    def tell_time(self, wall_ns: int) -> None: ...  # for events outside of a turn
     def wake(self) -> None:
         """Make fileno() readable; safe from any thread."""
         ...

@@ -32,6 +32,7 @@ _NEED = Event.NEED
 
 class TurnEngine(Protocol):
     busy: bool
+    trace_pending: bool
     deadline_ns: int
 
     def fileno(self) -> int: ...
@@ -54,6 +55,7 @@ class TurnBroker(Protocol):
     def load(self, window: Window, which: int, offset: int) -> None: ...
     def journal(self, windows: list[Window]) -> None: ...
     def synced(self) -> None: ...
+    def write_trace(self) -> None: ...
 
 
 class TurnClock(Protocol):
@@ -148,6 +150,8 @@ class Turn:
             broker.write(tails)
             if self._done:  # a sync that was run at once
                 broker.synced()
+        if engine.trace_pending:  # before publishers are told OK
+            broker.write_trace()
         # The time anew: a message's timeout counts from when it is sent, and a turn can be long.
         events = engine.flush(self._mono_ns(), self._wall_ns())
         if events:
@@ -191,6 +195,8 @@ class Turn:
         # Nothing more can fire at this same instant; the answer counts in what the turn has sent.
         wait_ns = engine.tick(mono_ns, self._wall_ns())
         due_ns = mono_ns + wait_ns if wait_ns else NEVER_NS
+        if engine.trace_pending:  # what this turn has sent
+            due_ns = min(due_ns, mono_ns + limits.TICK_NS)
         deadline_ns = engine.deadline_ns
         if deadline_ns and deadline_ns < due_ns:
             due_ns = deadline_ns

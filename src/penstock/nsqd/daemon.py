@@ -48,6 +48,7 @@ from penstock.nsqd.protocol import Protocol
 from penstock.nsqd.routes import Routes
 from penstock.nsqd.routes_channels import channel_routes
 from penstock.nsqd.routes_topics import topic_routes
+from penstock.nsqd.routes_trace import trace_routes
 from penstock.nsqd.session import Session, Shell
 from penstock.nsqd.statsd import Statsd, StatsdOptions, check_address, expand_prefix
 from penstock.nsqd.tls import client_context, server_context
@@ -137,6 +138,7 @@ class Daemon:
         self.broker = Broker(
             self.engine, OsDisk(), data_path, broker_options(options), self._clock, self._pool
         )
+        self.broker.trace.client_name = lambda conn: conn.owner.label
         self.broker.on_topic_changed.append(self._on_topic_changed)
         self._offer = make_offer(options)
         clock = self._clock
@@ -281,6 +283,7 @@ class Daemon:
         )
         routes.table |= topic_routes(self.broker, self.turn.soon) | drain_routes(self.drain)
         routes.table |= channel_routes(self.broker, self.turn.soon)
+        routes.table |= trace_routes(self.broker, self.turn.soon)
         return routes
 
     def _identity(self) -> Identity:

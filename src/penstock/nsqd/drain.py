@@ -120,7 +120,8 @@ class Drain:
 
     def _left_total(self) -> int:
         dead = self._dead_letter_topics()
-        return sum(self._left_of_topic(topic, dead) for topic in self._broker.topics.values())
+        topics = self._broker.topics.values()
+        return sum(self._left_of_topic(topic, dead) for topic in topics if not topic.internal)
 
     def report(self) -> dict[str, Any]:
         topics = sorted(self._broker.topics.values(), key=lambda topic: topic.name)

@@ -21,6 +21,7 @@ from penstock.broker.channel import Channel
 from penstock.broker.context import Change
 from penstock.broker.topic import Topic
 from penstock.errors import ConfigError, PeerFault
+from penstock.log.traceevents import TOPIC as TRACE_TOPIC
 from penstock.net.listener import keep_alive, parse_address
 from penstock.nsqd.dialogue import IDENTIFY, PING, Dialogue
 
@@ -41,6 +42,8 @@ class Timing(NamedTuple):
 
 def all_names(topics: Mapping[str, Topic]) -> Iterable[tuple[str, str]]:
     for topic in topics.values():
+        if topic.name == TRACE_TOPIC:
+            continue
         if topic.channels:
             yield from ((topic.name, channel) for channel in topic.channels)
         else:
@@ -106,6 +109,8 @@ class Lookups:
 
     def on_topic_changed(self, change: Change, topic: Topic, channel: Channel | None) -> None:
         """The hook of the broker."""
+        if topic.name == TRACE_TOPIC:
+            return
         verb = "REGISTER" if change in _CREATIONS else "UNREGISTER"
         kind = "topic" if channel is None else "channel"
         command = f"{verb} {topic.name}" + ("" if channel is None else f" {channel.name}")

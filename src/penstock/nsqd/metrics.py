@@ -61,7 +61,7 @@ TOPIC_METRICS = (
     TopicMetric("topic_paused", "gauge", "1 while the topic is paused.",
                 lambda topic: int(topic.paused)),
     TopicMetric("topic_refusing", "gauge", "1 while publishes are refused.",
-                lambda topic: int(bool(topic.refusal))),
+                lambda topic: int(bool(topic.trouble))),
     TopicMetric("topic_stored_bytes", "gauge", "Bytes of log on disk.",
                 lambda topic: topic.partition.log.bytes_stored),
     TopicMetric("topic_unsynced_bytes", "gauge", "Bytes written and not yet synced.",

@@ -28,6 +28,7 @@ from penstock.net.api import (
 from penstock.net.http import Request, Response
 from penstock.net.query import parse_query
 from penstock.nsqd.routes_log import message_id
+from penstock.nsqd.routes_topics import read_rate
 
 COUNT_MAX = (1 << 63) - 1
 
@@ -98,6 +99,13 @@ def read_number(name: str, text: str, highest: int) -> int:
     return int(text or "0")
 
 
+def _rate(text: str) -> float | None:
+    try:
+        return read_rate(text) if text else None
+    except ValueError as error:
+        raise HttpError(400, f"INVALID_ARG_TRACE_RATE {text!r}: {error}") from error
+
+
 def _changes(parameters: Parameters) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for name, text in parameters.items():
@@ -105,8 +113,10 @@ def _changes(parameters: Parameters) -> dict[str, Any]:
             changes[name] = read_number(name, text, limits.ATTEMPTS_MAX)
         elif name == "dead_letter_topic":
             changes[name] = text
+        elif name == "trace_rate":
+            changes[name] = _rate(text)
         elif name not in ("topic", "channel"):
-            known = "max_attempts, dead_letter_topic"
+            known = "max_attempts, dead_letter_topic, trace_rate"
             raise HttpError(400, f"INVALID_ARG {name}: no such setting; there are {known}")
     return changes
 
@@ -118,6 +128,7 @@ def _tell(channel: Channel) -> Response:
             "channel_name": channel.name,
             "max_attempts": channel.settings.max_attempts,
             "dead_letter_topic": channel.dead_letter_topic,
+            "trace_rate": channel.trace_rate,
             "dead_letter_count": channel.dead_letter_count,
         }
     )

@@ -47,6 +47,16 @@ def _duration(text: str) -> int:
     return duration_ns
 
 
+def read_rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate <= 1:
+        raise ValueError("a number from 0 to 1")
+    return rate
+
+
 # by the name in the query: the name in topic.json, and how a value is read
 SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "durability": ("durability", _durability),
@@ -54,6 +64,7 @@ SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "max_age": ("max_age_ns", _duration),
     "retain_age": ("retain_age_ns", _duration),
     "retain_bytes": ("retain_bytes", _count),
+    "trace_rate": ("trace_rate", read_rate),
 }
 
 

@@ -80,6 +80,12 @@ class Session:
         return self.remote.rpartition(":")[0].strip("[]")
 
     @property
+    def label(self) -> str:
+        """For the trace: the id that it gave itself, if it did, and where it came from."""
+        client_id = self.settings.client_id
+        return self.remote if client_id in ("", self.remote_ip) else f"{client_id} {self.remote}"
+
+    @property
     def has_authorizations(self) -> bool:
         return self.grant is not None and bool(self.grant.entries)
 

@@ -385,6 +385,8 @@ cdef class Conn(Peer):
         if self.publish_blocked(PUB, 1):
             return MORE
         self.last_command_ns = self.hub.mono_ns
+        if self.topic_tail.trace_below:
+            self.topic_tail.note_publisher(self)
         self.topic_tail.append_c(data + line + 5, body_size)
         self.topic_count += 1
         self.owe(self.topic_tail, PUB, 1)
@@ -447,6 +449,8 @@ cdef class Conn(Peer):
             return MORE
         self.last_command_ns = self.hub.mono_ns
         position = line + 9
+        if self.topic_tail.trace_below:
+            self.topic_tail.note_publisher(self)
         for i in range(<u32>count):
             body_size = <int>be32(data + position)
             self.topic_tail.append_c(data + position + 4, body_size)

@@ -10,7 +10,8 @@ from penstock.kernel.fast.latency cimport Latencies
 from penstock.kernel.fast.runs cimport Runs
 from penstock.kernel.fast.strays cimport Strays, stray_t
 from penstock.kernel.fast.tail cimport Tail
-from penstock.kernel.fast.types cimport i64, u32
+from penstock.kernel.fast.trace cimport Named
+from penstock.kernel.fast.types cimport i64, u32, u64
 
 cdef struct consumer_t:
     u32 serial
@@ -35,7 +36,7 @@ cdef struct place_t:  # where a reader stands inside a batch, so that the next s
     u32 index
     u32 position
 
-cdef class Cursor:
+cdef class Cursor(Named):
     cdef Hub hub
     cdef readonly Tail tail
     cdef public object owner
@@ -73,6 +74,11 @@ cdef class Cursor:
     cdef i64 delivered[4]  # messages, by Locality
     cdef bint stray_turn
     cdef i64 refill_ns  # mono: then small refills go out too; 0: none is put off
+    # trace
+    cdef u64 _trace_below
+    cdef dict traced_ids  # of messages that have one and are not done; None: no such message
+    cdef bint tracing  # is any message traced?
+    cdef u32 client_hint
     # journal
     cdef range_t* fins
     cdef u32 fin_count, fin_capacity
@@ -80,6 +86,13 @@ cdef class Cursor:
     # lists of the hub
     cdef bint pump_listed, journal_listed, active_listed, short_listed, forgotten
 
+    cdef int mark_traced(self, u64 id, u64 trace_id) except -1
+    cdef int forget_traced(self, u64 id) except -1
+    cdef Named client_of(self, u32 serial)
+    cdef int trace(self, int kind, u64 id, i64 offset, int attempts, Named client) except -1
+    cdef int trace_stray(self, int kind, stray_t* stray) except -1
+    cdef int trace_left(self, Named conn, u32 serial) except -1
+    cdef int trace_emptied(self, i64 offset) except -1
     cdef bint has_timers(self) noexcept
     cdef int mark_pump(self) except -1
     cdef int mark_journal(self) except -1

@@ -11,7 +11,10 @@ from penstock.kernel.fast.latency cimport Latencies
 from penstock.kernel.fast.runs cimport Runs
 from penstock.kernel.fast.strays cimport DELAYED, IN_FLIGHT, WAITING, Strays, stray_t
 from penstock.kernel.fast.tail cimport Tail
-from penstock.kernel.fast.types cimport i64, u32
+from penstock.kernel.fast.trace cimport (
+    DELAYED_, DISCONNECTED, EMPTIED, SKIPPED, Named, event_t, in_sample,
+)
+from penstock.kernel.fast.types cimport i64, u16, u32, u64
 
 cdef enum:
     RING_SPAN_MAX = 65536  # beyond it the oldest message in flight becomes a stray
@@ -93,6 +96,8 @@ cdef class Cursor:
 
     cdef int remove_consumer(self, object conn, consumer_t* consumer) except -1:
         cdef u32 i
+        if self.tracing and consumer.in_flight:
+            self.trace_left(conn, consumer.serial)
         for i in range(self.consumer_count):
             if self.consumer_table[i] == consumer:
                 self.consumer_count -= 1
@@ -208,6 +213,97 @@ cdef class Cursor:
     cdef int attempts_of(self, i64 offset) noexcept:
         return 2 if offset < self.redo_end else 1
 
+    # --- trace ---
+
+    @property
+    def trace_below(self):
+        return self._trace_below
+
+    @trace_below.setter
+    def trace_below(self, u64 value):
+        self._trace_below = value
+        self.tracing = value != 0 or self.traced_ids is not None
+
+    cdef int mark_traced(self, u64 id, u64 trace_id) except -1:
+        """A message is met. If it has a trace id, all that happens to it is an event."""
+        if trace_id and self.tail.traceable:
+            if self.traced_ids is None:
+                self.traced_ids, self.tracing = {}, True
+            self.traced_ids[id] = trace_id
+        return 0
+
+    cdef int forget_traced(self, u64 id) except -1:
+        if self.traced_ids is not None:
+            self.traced_ids.pop(id, None)
+            if not self.traced_ids:
+                self.traced_ids, self.tracing = None, self._trace_below != 0
+        return 0
+
+    cdef Named client_of(self, u32 serial):
+        """The consumer, if it is still here. Questions about one come in a row."""
+        cdef u32 i = self.client_hint
+        if i < self.consumer_count and self.consumer_table[i].serial == serial:
+            return self.conns[i]
+        for i in range(self.consumer_count):
+            if self.consumer_table[i].serial == serial:
+                self.client_hint = i
+                return self.conns[i]
+        return None
+
+    cdef int trace(self, int kind, u64 id, i64 offset, int attempts, Named client) except -1:
+        cdef object found = None
+        cdef event_t* event
+        if self.traced_ids is not None:
+            found = self.traced_ids.get(id)
+        if found is None and not (self._trace_below and in_sample(id, self._trace_below)):
+            return 0
+        event = self.hub.trace.place(kind, self.tail, self, client)
+        event.time_ns, event.message_id, event.offset = self.hub.now_ns(), id, offset
+        event.attempts = <u16>attempts
+        if found is not None:
+            event.trace_id = found
+        return 0
+
+    cdef int trace_stray(self, int kind, stray_t* stray) except -1:
+        cdef Named client = self.client_of(stray.owner) if stray.state == IN_FLIGHT else None
+        return self.trace(kind, stray.id, stray.offset, stray.attempts, client)
+
+    cdef int trace_left(self, Named conn, u32 serial) except -1:
+        """A consumer goes; what it has in flight stays so until it times out."""
+        cdef i64 offset = self.low
+        cdef u32 mask = self.ring_capacity - 1
+        cdef u32 i
+        cdef stray_t* stray
+        while offset < self.next:
+            if self.owners[offset & mask] == serial:
+                self.trace(DISCONNECTED, self.runs.id_of(offset), offset,
+                           self.attempts_of(offset), conn)
+            offset += 1
+        for i in range(self.strays.capacity):
+            stray = &self.strays.table[i]
+            if stray.state == IN_FLIGHT and stray.owner == serial:
+                self.trace(DISCONNECTED, stray.id, stray.offset, stray.attempts, conn)
+        return 0
+
+    cdef int trace_emptied(self, i64 offset) except -1:
+        """The cursor is about to be set: what lay below `offset` and was not done is dropped. Some
+        of the range may have been done before."""
+        cdef i64 end = min(self.low, offset) if self._trace_below else offset, at
+        cdef u32 i, owner
+        for i in range(self.strays.capacity):
+            if self.strays.table[i].state and self.strays.table[i].offset < end:
+                self.trace_stray(EMPTIED, &self.strays.table[i])
+        if self._trace_below:
+            return self.hub.trace.note_range(EMPTIED, self.hub.now_ns(), self.low, offset,
+                                             self.tail, self)
+        for id in list(self.traced_ids):
+            at = self.runs.offset_of(<u64>id)
+            if self.low <= at < min(self.next, offset):
+                owner = self.owners[at & (self.ring_capacity - 1)]
+                if owner:
+                    self.trace(EMPTIED, <u64>id, at, self.attempts_of(at), self.client_of(owner))
+        return 0
+
     # --- how long messages took ---
 
     cdef i64 finish_wall_ns(self) noexcept:
@@ -262,6 +358,8 @@ cdef class Cursor:
             return self.mark_pump()  # its consumer has room for another
         if stray.offset < self.outdated_end:
             self.expired_count += 1
+            if self.tracing:
+                self.trace_stray(SKIPPED, stray)
             self.remove_stray(stray)
             return self.mark_pump()
         self.strays.wait(stray)
@@ -269,6 +367,8 @@ cdef class Cursor:
         return self.mark_pump()
 
     cdef int stray_sleeps(self, stray_t* stray, i64 due_ns) except -1:
+        if self.tracing:
+            self.trace_stray(DELAYED_, stray)
         self.strays.sleep(stray, due_ns)
         self.mark_journal()
         return self.mark_active()
@@ -279,6 +379,8 @@ cdef class Cursor:
         return self.mark_active()
 
     cdef int remove_stray(self, stray_t* stray) except -1:
+        if self.traced_ids is not None:
+            self.forget_traced(stray.id)
         self.strays.remove(stray)
         return self.mark_journal()
 
@@ -408,9 +510,12 @@ cdef class Cursor:
         self.cursor_changed = True
         return self.mark_journal()
 
-    def skip(self, i64 from_offset, i64 to_offset):
+    def skip(self, i64 from_offset, i64 to_offset, int kind=SKIPPED):
         cdef i64 start = max(from_offset, self.next)
         if to_offset > start:
+            if self._trace_below and kind:
+                self.hub.trace.note_range(kind, self.hub.now_ns(), start, to_offset, self.tail,
+                                          self)
             self.add_skip(start, to_offset)
             self.note_finished(start, to_offset)
             self.step_over_skips()
@@ -437,12 +542,15 @@ cdef class Cursor:
         self.forward_place.base_offset = self.stray_place.base_offset = -1
         self.fin_count = 0
         self.strays.notes.length = 0
+        self.traced_ids, self.tracing = None, self._trace_below != 0
         return 0
 
     def empty(self):
         self.seek(self.tail.handed_end)
 
     def seek(self, i64 offset):
+        if self.tracing:
+            self.trace_emptied(offset)
         self.forget_all()
         self.low = self.next = offset
         self.reset_pending = True

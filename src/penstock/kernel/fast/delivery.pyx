@@ -10,11 +10,13 @@ from penstock.kernel.fast.cursor cimport consumer_t, place_t
 from penstock.kernel.fast.hexid cimport id_encode
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.sections cimport (
-    SECTION_ATTEMPTS, SECTION_DUE, SECTION_ID, SECTION_TIMESTAMP, section_next, section_t,
+    SECTION_ATTEMPTS, SECTION_DUE, SECTION_ID, SECTION_TIMESTAMP, SECTION_TRACE, section_next,
+    section_t, section_value,
 )
 from penstock.kernel.fast.tail cimport view_t
 from penstock.kernel.fast.unaligned cimport load_u32, load_u64
 from penstock.kernel.fast.strays cimport WAITING, stray_t
+from penstock.kernel.fast.trace cimport FILTERED, SENT
 from penstock.kernel.fast.window cimport Window
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
@@ -50,24 +52,10 @@ cdef struct special_t:
     bint found
     bint own_id
     u64 id
+    u64 trace_id
     i64 timestamp_ns
     i64 due_ns
     i64 attempts
-
-
-cdef bint section_value(section_t* section, u32 index, i64* value) noexcept:
-    """Binary search of a section's rising indexes."""
-    cdef u32 low = 0, high = section.entries, middle
-    while low < high:
-        middle = (low + high) >> 1
-        if load_u32(section.indexes + 4 * middle) < index:
-            low = middle + 1
-        else:
-            high = middle
-    if low == section.entries or load_u32(section.indexes + 4 * low) != index:
-        return False
-    value[0] = <i64>load_u64(section.values + 8 * low)
-    return True
 
 
 cdef void find_special(view_t* view, u32 index, special_t* out) noexcept:
@@ -79,6 +67,7 @@ cdef void find_special(view_t* view, u32 index, special_t* out) noexcept:
     out.id = id_at_c(view.base_id, index)
     out.timestamp_ns = view.timestamp_ns
     out.due_ns = out.attempts = 0
+    out.trace_id = 0
     while section_next(view.trailer, view.trailer_length, view.count, &position, &section) == 1:
         if section.type >= 64 or not section_value(&section, index, &value):
             continue
@@ -90,6 +79,8 @@ cdef void find_special(view_t* view, u32 index, special_t* out) noexcept:
             out.due_ns = value
         elif section.type == SECTION_ATTEMPTS:
             out.attempts = value
+        elif section.type == SECTION_TRACE:
+            out.trace_id = <u64>value
 
 
 cdef u32 body_position(view_t* view, u32 index, place_t* place) noexcept:
@@ -210,6 +201,7 @@ cdef int register_delayed(Window window, Hub hub) except -1:
             return 0
         if special.own_id and window.has(special.id):
             special.id = id_at_c(view.base_id, <u32>(window.next - view.base_offset))
+        window.mark_traced(special.id, special.trace_id)
         delay_next(window, &special)
     return 0
 
@@ -313,6 +305,8 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
         window.deadlines[(offset + done) & mask] = deadline_ns
         done += 1
     window.forward_place.index, window.forward_place.position = index + done, position
+    if window.trace_below:
+        trace_run(window, conn, view, index, done, attempts)
     window.runs.add(id_at_c(view.base_id, index), offset, done)
     if window.latencies is not None:
         window.latencies.delivered(offset, done, view.timestamp_ns)
@@ -322,6 +316,14 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
         window.ring_deadline_ns = deadline_ns
     window.ring_in_flight += done
     return done
+
+
+cdef int trace_run(Window window, Conn conn, view_t* view, u32 index, u32 count,
+                   int attempts) except -1:
+    cdef u32 i
+    for i in range(index, index + count):
+        window.trace(SENT, id_at_c(view.base_id, i), view.base_offset + i, attempts, conn)
+    return 0
 
 
 cdef bint sampled_away(Conn conn, Hub hub) noexcept:
@@ -345,10 +347,14 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     find_special(view, index, &special)
     if special.own_id and window.has(special.id):
         special.own_id, special.id = False, id_at_c(view.base_id, index)  # taken: the log's own
+    window.mark_traced(special.id, special.trace_id)
     if special.due_ns > hub.wall_ns:
         delay_next(window, &special)
         return 0
     if sampled_away(conn, hub):
+        if window.tracing:
+            window.trace(FILTERED, special.id, window.next, <int>special.attempts, conn)
+            window.forget_traced(special.id)
         window.note_finished(window.next, window.next + 1)
         window.jump(window.next + 1)
         return 0
@@ -368,8 +374,12 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
         window.stray_flies(stray, conn.me, hub.mono_ns)
         stray.timestamp_ns = special.timestamp_ns
         put_frame(out, view, position, size, special.timestamp_ns, stray.attempts, special.id)
+        if window.tracing:
+            window.trace(SENT, special.id, window.next, stray.attempts, conn)
         window.jump(window.next + 1)
         return 1
+    if window.tracing:
+        window.trace(SENT, special.id, window.next, attempts, conn)
     put_frame(out, view, position, size, special.timestamp_ns, attempts, special.id)
     window.ring_room(1)
     deadline_ns = hub.mono_ns + conn.me.timeout_ns
@@ -409,6 +419,8 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
             break
         if sampled_away(conn, hub):
             window.strays.drop_first()
+            if window.tracing:
+                window.trace(FILTERED, stray.id, stray.offset, stray.attempts, conn)
             window.remove_stray(stray)
             continue
         index = <u32>(stray.offset - view.base_offset)
@@ -417,10 +429,13 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
         special.timestamp_ns = view.timestamp_ns
         if view.trailer != NULL:
             find_special(&view, index, &special)
+            window.mark_traced(stray.id, special.trace_id)
         window.strays.drop_first()
         window.stray_flies(stray, conn.me, hub.mono_ns)
         stray.timestamp_ns = special.timestamp_ns
         put_frame(out, &view, position, size, special.timestamp_ns, stray.attempts, stray.id)
+        if window.tracing:
+            window.trace(SENT, stray.id, stray.offset, stray.attempts, conn)
         sent += 1
     return sent
 

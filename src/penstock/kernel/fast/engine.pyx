@@ -14,6 +14,7 @@ from penstock.kernel.fast.conn cimport Conn
 from penstock.kernel.fast.delivery cimport pump, send_waiting
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.peer cimport STATE_DRAINING, STATE_GONE
+from penstock.kernel.fast.poller cimport Poller, epoll_event
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.timer cimport timer_arm, timer_disarm, timer_open
 from penstock.kernel.fast.window cimport Window
@@ -24,11 +25,6 @@ cdef extern from "sys/socket.h" nogil:
     enum: MSG_DONTWAIT
 
 cdef extern from "sys/epoll.h" nogil:
-    ctypedef union epoll_data_t:
-        unsigned long long u64
-    struct epoll_event:
-        unsigned int events
-        epoll_data_t data
     int epoll_wait(int epfd, epoll_event* events, int count, int timeout)
     int epoll_ctl(int epfd, int op, int fd, epoll_event* event)
     int epoll_create1(int flags)
@@ -37,13 +33,10 @@ cdef extern from "sys/epoll.h" nogil:
     enum: EPOLLOUT
     enum: EPOLLERR
     enum: EPOLLHUP
-    enum: EPOLL_CTL_ADD
-    enum: EPOLL_CTL_MOD
     enum: EPOLL_CTL_DEL
 
 cdef enum:
     EVENTS_MAX = 256  # sockets looked at in one turn; the rest come in the next
-    LAZY_RDY_MIN = 64  # below it every FIN matters: waiting would cost rate
     LAZY_READ_BYTES = 2048  # reads below it are not worth a wake-up of their own
     LAZY_NS_PER_MESSAGE = 600  # a consumer with this much in flight cannot run dry meanwhile
     LAZY_NS_MAX = 1500000
@@ -64,7 +57,7 @@ if sys.byteorder != "little":
 cdef i64 DRAIN_NS = limits.CLOSE_DRAIN_NS
 
 
-cdef class Engine:
+cdef class Engine(Poller):
     def __cinit__(self, i64 message_bytes_max, i64 body_bytes_max, i64 rdy_count_max):
         self.hub = Hub()
         self.hub.message_bytes_max = message_bytes_max
@@ -82,20 +75,6 @@ cdef class Engine:
         self.watch(self.timer_fd, TIMER_TAG)
         self.watch(self.lazy_fd, LAZY_TAG)
         self.lazy_watched = True
-
-    cdef int watch(self, int fd, u64 tag) except -1:
-        cdef epoll_event event
-        event.events = EPOLLIN
-        event.data.u64 = tag
-        if epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, fd, &event):
-            raise OSError(errno, "epoll_ctl failed")
-        return 0
-
-    def fileno(self):
-        return self.epoll_fd
-
-    def wake(self):
-        os.eventfd_write(self.wake_fd, 1)
 
     def close(self):
         cdef Conn conn
@@ -362,6 +341,16 @@ cdef class Engine:
         return self.take_events()
 
     @property
+    def trace_pending(self):
+        return self.hub.trace.count > 0 or len(self.hub.trace.chunks) > 0
+
+    def take_trace(self):
+        return self.hub.trace.take()
+
+    def tell_time(self, i64 wall_ns):
+        self.hub.wall_ns = max(self.hub.wall_ns, wall_ns)
+
+    @property
     def busy(self):
         return bool(self.hub.ready or self.hub.pumps or self.hub.outputs)
 
@@ -470,71 +459,6 @@ cdef class Engine:
             conn.gone("eof")
             return self.release_socket(conn)
         return 0
-
-    cdef int release_socket(self, Conn conn) except -1:
-        cdef int fd = conn.fd
-        if fd < 0:
-            return conn.mark_detached()
-        self.forget_socket(conn)
-        os.close(fd)
-        return 0
-
-    cdef int forget_socket(self, Conn conn) except -1:
-        if conn.interest:
-            conn.interest = 0
-            epoll_ctl(self.home_of(conn), EPOLL_CTL_DEL, conn.fd, NULL)
-        conn.fd = -1
-        self.slots[conn.slot] = None
-        self.free_slots.append(conn.slot)
-        return 0
-
-    cdef int work_interests(self) except -1:
-        cdef list interests = self.hub.interests
-        cdef Conn conn
-        self.hub.interests = []
-        for conn in interests:
-            conn.interest_listed = False
-            if conn.fd >= 0 and conn.state != STATE_GONE:
-                self.set_interest(conn)
-            else:
-                conn.mark_detached()
-        return 0
-
-    cdef int set_interest(self, Conn conn) except -1:
-        """Tell epoll what we wait for; nothing at all when that is nothing, as a hung-up peer would
-        otherwise be reported for ever."""
-        cdef epoll_event event
-        cdef int op
-        cdef u32 wanted = 0
-        cdef bint lazy
-        if conn.wants_input() and conn.unsent_c() <= <size_t>self.hub.output_bytes_max:
-            wanted |= EPOLLIN
-        if conn.want_write:
-            wanted |= EPOLLOUT
-        lazy = conn.window is not None and conn.me.rdy >= LAZY_RDY_MIN
-        if wanted == conn.interest and lazy == conn.lazy:
-            return 0
-        if lazy != conn.lazy:
-            if conn.interest:
-                epoll_ctl(self.home_of(conn), EPOLL_CTL_DEL, conn.fd, NULL)
-                conn.interest = 0
-            conn.lazy = lazy
-        op = EPOLL_CTL_MOD
-        if conn.interest == 0:
-            op = EPOLL_CTL_ADD
-        elif wanted == 0:
-            op = EPOLL_CTL_DEL
-        event.events = wanted
-        event.data.u64 = (<u64>conn.slot << 32) | conn.serial
-        if wanted == conn.interest:
-            return 0
-        if epoll_ctl(self.home_of(conn), op, conn.fd, &event):
-            raise OSError(errno, f"epoll_ctl of descriptor {conn.fd} failed")
-        conn.interest = wanted
-        return 0
-
-    cdef int home_of(self, Conn conn) noexcept:
-        return self.lazy_fd if conn.lazy else self.epoll_fd
 
     cdef int find_deadline(self) except -1:
         cdef i64 earliest = 0

@@ -20,6 +20,7 @@ lists off.
 """
 
 from penstock.kernel.fast.buffer cimport buf_t
+from penstock.kernel.fast.trace cimport Trace
 from penstock.kernel.fast.types cimport i64, u32, u64
 
 cdef struct membatch_t:
@@ -35,6 +36,7 @@ cdef class Hub:
     cdef list dirty_tails, handed, settled, unstalled, pumps, ready
     cdef list outputs, interests, journals, active, shorts, detached
     cdef list events
+    cdef Trace trace
     cdef dict tails  # topic -> Tail
     cdef i64 mono_ns, wall_ns
     cdef i64 polled_ns  # mono: when the turn began to read
@@ -48,6 +50,7 @@ cdef class Hub:
     cdef size_t memory_bytes  # committed batches of all tails together
     cdef u64 random_state
 
+    cdef i64 now_ns(self) noexcept
     cdef membatch_t* take_batch(self) except NULL
     cdef void give_batch(self, membatch_t* batch) noexcept
     cdef u32 random_below(self, u32 bound) noexcept

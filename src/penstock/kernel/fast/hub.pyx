@@ -3,7 +3,8 @@
 from libc.stdlib cimport calloc, free
 
 from penstock.kernel.fast.buffer cimport buf_free, buf_init, buf_reserve
-from penstock.kernel.fast.types cimport u32, u64
+from penstock.kernel.fast.trace cimport Trace
+from penstock.kernel.fast.types cimport i64, u32, u64
 
 from penstock import limits
 
@@ -32,6 +33,7 @@ cdef class Hub:
         self.events, self.handed, self.unstalled, self.shorts = [], [], [], []
         self.detached = []
         self.tails = {}
+        self.trace = Trace()
         self.line_bytes_max = limits.LINE_BYTES_MAX
         self.batch_bytes_max = limits.BATCH_BYTES_MAX
         self.output_bytes_max = 1 << 20  # a publisher that does not read its OKs is not read from
@@ -53,6 +55,10 @@ cdef class Hub:
             free(self.pool)
         buf_free(&self.receive)
         buf_free(&self.scratch)
+
+    cdef i64 now_ns(self) noexcept:
+        """The wall clock, as far as this turn knows it."""
+        return max(self.wall_ns, self.polled_ns + self.wall_ahead_ns)
 
     cdef membatch_t* take_batch(self) except NULL:
         """The buffers used last come first: they are still in the cache."""

@@ -8,6 +8,7 @@ takes everything that is held with it.
 from penstock.kernel.fast.buffer cimport buf_t
 from penstock.kernel.fast.cursor cimport consumer_t
 from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.trace cimport Named
 from penstock.kernel.fast.types cimport i64, u8, u32
 from penstock.kernel.fast.window cimport Window
 
@@ -18,7 +19,7 @@ cdef enum:
     STATE_DRAINING = 3
     STATE_GONE = 4
 
-cdef class Peer:
+cdef class Peer(Named):
     cdef Hub hub
     cdef readonly u32 serial
     cdef readonly int fd  # -1: detached, or closed

@@ -34,3 +34,6 @@ cdef int section_next(
     size_t* position,
     section_t* section,
 ) noexcept nogil
+
+# The integer that a section has for message `index`, if it has one.
+cdef bint section_value(section_t* section, unsigned int index, long long* value) noexcept

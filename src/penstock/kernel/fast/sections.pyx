@@ -5,7 +5,7 @@ anything behind it is read, in 64 bits, so no announced number can lead outside 
 section of an unknown type is skipped whatever it holds; one of a known type must fit to the byte.
 """
 
-from penstock.kernel.fast.unaligned cimport load_u32
+from penstock.kernel.fast.unaligned cimport load_u32, load_u64
 
 
 cdef bint _known(unsigned int type) noexcept nogil:
@@ -80,3 +80,18 @@ cdef int section_next(
             return -1
         return 1
     return 0 if _zeros(trailer + position[0], trailer_bytes - position[0]) else -1
+
+
+cdef bint section_value(section_t* section, unsigned int index, long long* value) noexcept:
+    """Binary search of a section's rising indexes."""
+    cdef unsigned int low = 0, high = section.entries, middle
+    while low < high:
+        middle = (low + high) >> 1
+        if load_u32(section.indexes + 4 * middle) < index:
+            low = middle + 1
+        else:
+            high = middle
+    if low == section.entries or load_u32(section.indexes + 4 * <size_t>low) != index:
+        return False
+    value[0] = <long long>load_u64(section.values + 8 * <size_t>low)
+    return True

@@ -12,6 +12,7 @@ file."""
 from penstock.kernel.fast.batch cimport batch_header_t
 from penstock.kernel.fast.buffer cimport buf_t
 from penstock.kernel.fast.hub cimport Hub, membatch_t
+from penstock.kernel.fast.trace cimport Named
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
 cdef struct view_t:
@@ -29,12 +30,15 @@ cdef struct due_t:
     u32 index
     i64 due_ns
 
-cdef class Tail:
+cdef class Tail(Named):
     cdef readonly bytes topic
     cdef public object owner
     cdef public bint refusing
     cdef public i64 append_end_max  # no publish may end above it; 0: no bound
     cdef bint _handing
+    cdef public bint traceable  # messages with trace ids are traced
+    cdef public u64 trace_below  # and so is this sample of the others (trace.pxd)
+    cdef list open_publishers, sealed_publishers  # (index, connection or None); None: not noted
     cdef Hub hub
     cdef membatch_t* open_batch
     cdef due_t* dues
@@ -56,6 +60,8 @@ cdef class Tail:
     cdef bint handed_listed
     cdef bint forgotten  # its topic is gone: connections must look it up anew
 
+    cdef int note_publisher(self, object conn) except -1
+    cdef int trace_published(self, membatch_t* batch) except -1
     cdef int append_c(self, const u8* body, u32 size) except -1
     cdef int append_one(self, const u8* body, u32 size, i64 due_ns) except -1
     cdef int add_due(self, i64 due_ns) except -1

@@ -17,6 +17,7 @@ from penstock.kernel.fast.pack cimport (
     line_end,
     signed_be32,
 )
+from penstock.kernel.fast.trace cimport batch_t
 from penstock.kernel.fast.types cimport i64, u8, u16, u32, u64
 
 from penstock.kernel.fast.batch import check_batch
@@ -106,9 +107,34 @@ cdef class Tail:
         self.message_bytes += size
         return 0
 
-    def append(self, const unsigned char[::1] body, i64 due_ns=0, sections=None):
+    cdef int note_publisher(self, object conn) except -1:
+        """The next message comes from `conn` (None: nobody that the kernel knows)."""
+        cdef u32 index = self.open_batch.count if self.open_batch != NULL else 0
+        cdef Py_ssize_t last
+        if self.open_publishers is None:
+            self.open_publishers = [(index, conn)]
+            return 0
+        last = len(self.open_publishers) - 1
+        if self.open_publishers[last][1] is not conn:
+            self.open_publishers.append((index, conn))
+        return 0
+
+    cdef int trace_published(self, membatch_t* batch) except -1:
+        cdef batch_t published
+        published.base_offset, published.base_id = batch.base_offset, batch.base_id
+        published.timestamp_ns, published.count = batch.timestamp_ns, batch.count
+        published.trailer, published.trailer_length = NULL, 0
+        if batch.trailer.length >= 8:
+            published.trailer = batch.trailer.data
+            published.trailer_length = batch.trailer.length
+        return self.hub.trace.note_published(&published, self.trace_below, self,
+                                             self.sealed_publishers)
+
+    def append(self, const unsigned char[::1] body, i64 due_ns=0, sections=None, by=None):
         if body.shape[0] == 0:
             raise ValueError("an empty message cannot be stored")
+        if self.trace_below or sections:
+            self.note_publisher(by)
         self.append_c(&body[0], <u32>body.shape[0])
         if due_ns:
             self.add_due(due_ns)
@@ -173,6 +199,8 @@ cdef class Tail:
         return count
 
     cdef int append_one(self, const u8* body, u32 size, i64 due_ns) except -1:
+        if self.trace_below:
+            self.note_publisher(None)
         self.append_c(body, size)
         if due_ns:
             self.add_due(due_ns)
@@ -246,6 +274,7 @@ cdef class Tail:
         header.crc = crc32c_update(crc, batch.trailer.data, batch.trailer.length)
         self.sealed_batch = batch
         self.sealed_waiters = self.open_waiters
+        self.sealed_publishers, self.open_publishers = self.open_publishers, None
         self.open_batch = NULL
         self.open_waiters = []
         self.open_serial += 1
@@ -284,6 +313,7 @@ cdef class Tail:
         batch.timestamp_ns = <i64>header.timestamp_ns
         self.sealed_batch = batch
         self.sealed_waiters = []
+        self.sealed_publishers = None
         self.written_end += header.count
         self.message_count += header.count
         self.message_bytes += header.bodies_length
@@ -333,6 +363,8 @@ cdef class Tail:
             raise RuntimeError("there is no sealed batch to commit")
         self.sealed_batch = NULL
         self.committed_end += batch.count
+        if self.traceable and (self.trace_below or batch.trailer.length >= 8):
+            self.trace_published(batch)
         self.keep(batch)
         self.hub.settled.append((self, self.open_serial - 1, True, self.sealed_waiters))
         self.sealed_waiters = None
@@ -359,7 +391,7 @@ cdef class Tail:
             self.hub.give_batch(self.open_batch)
             self.open_batch = NULL
             self.due_count = 0
-            self.extras = None
+            self.extras = self.open_publishers = None
             self.hub.settled.append((self, self.open_serial, False, self.open_waiters))
             self.open_waiters = []
             self.open_serial += 1

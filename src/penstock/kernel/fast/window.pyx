@@ -8,6 +8,9 @@ from libc.string cimport memset
 from penstock.kernel.fast.block cimport Block
 from penstock.kernel.fast.cursor cimport Cursor, consumer_t
 from penstock.kernel.fast.strays cimport DELAYED, EXHAUSTED, IN_FLIGHT, WAITING, stray_t
+from penstock.kernel.fast.trace cimport (
+    DEAD_LETTERED, FINISHED, RELEASED, REQUEUED, SKIPPED, TIMED_OUT, TOUCHED,
+)
 from penstock.kernel.fast.types cimport i64, u32, u64
 
 from penstock.kernel.interface import StrayRecord
@@ -106,6 +109,10 @@ cdef class Window(Cursor):
             if self.owners[slot]:
                 if self.owners[slot] != serial:
                     return NOT_OWNER
+                if self.tracing:
+                    self.trace(FINISHED, id, offset, self.attempts_of(offset),
+                               self.client_of(serial))
+                    self.forget_traced(id)
                 self.owners[slot] = 0
                 self.ring_in_flight -= 1
                 self.finish_count += 1
@@ -121,6 +128,8 @@ cdef class Window(Cursor):
         self.finish_count += 1
         if self.latencies is not None and stray.timestamp_ns:
             self.latencies.note(self.finish_wall_ns() - stray.timestamp_ns, 1)
+        if self.tracing:
+            self.trace_stray(FINISHED, stray)
         self.remove_stray(stray)
         return DONE
 
@@ -166,6 +175,8 @@ cdef class Window(Cursor):
         cdef consumer_t* consumer
         if stray == NULL:
             return held
+        if self.tracing:
+            self.trace_stray(REQUEUED, stray)
         self.requeue_count += 1
         consumer = self.consumer(conn_serial)
         if consumer != NULL:
@@ -185,6 +196,8 @@ cdef class Window(Cursor):
         cdef i64 deadline_ns
         if stray == NULL:
             return held
+        if self.tracing:
+            self.trace_stray(TOUCHED, stray)
         consumer = self.consumer(conn_serial)
         if consumer != NULL:
             deadline_ns = min(mono_ns + consumer.timeout_ns, stray.delivered_ns + self.touch_max_ns)
@@ -243,6 +256,8 @@ cdef class Window(Cursor):
         return len(late)
 
     cdef int time_out(self, stray_t* stray) except -1:
+        if self.tracing:
+            self.trace_stray(TIMED_OUT, stray)
         self.land(stray)
         self.timeout_count += 1
         return self.stray_waits(stray)
@@ -259,6 +274,8 @@ cdef class Window(Cursor):
         cdef int fired = 0
         cdef stray_t* stray = self.strays.take_due(wall_ns)
         while stray != NULL:
+            if self.tracing:
+                self.trace_stray(RELEASED, stray)
             self.stray_waits(stray)
             fired += 1
             stray = self.strays.take_due(wall_ns)
@@ -279,7 +296,10 @@ cdef class Window(Cursor):
                 old.append((stray.offset, stray.id))
         old.sort()
         for _, id in old:
-            self.remove_stray(self.strays.find(id))
+            stray = self.strays.find(id)
+            if self.tracing:
+                self.trace_stray(SKIPPED, stray)
+            self.remove_stray(stray)
         self.stray_needed = False
         self.skip(self.next, offset)
         expired = before - self.depth_c() - self.strays.delayed_count
@@ -332,6 +352,8 @@ cdef class Window(Cursor):
         if stray == NULL or stray.state != EXHAUSTED:
             return False
         if done:
+            if self.tracing:
+                self.trace_stray(DEAD_LETTERED, stray)
             self.remove_stray(stray)
         else:
             self.stray_waits(stray)
@@ -354,6 +376,8 @@ cdef class Window(Cursor):
         cdef stray_t* stray = self.strays.find(id)
         if stray != NULL:
             self.land(stray)
+            if self.tracing:
+                self.trace_stray(SKIPPED, stray)
             self.remove_stray(stray)
         self.stray_needed = False
         self.mark_pump()
@@ -365,6 +389,8 @@ cdef class Window(Cursor):
         for i in range(self.strays.capacity):
             if self.strays.table[i].state and start <= self.strays.table[i].offset < end:
                 self.land(&self.strays.table[i])
+                if self.tracing:
+                    self.trace_stray(SKIPPED, &self.strays.table[i])
                 self.remove_stray(&self.strays.table[i])
                 lost += 1
                 if self.strays.count == 0:
@@ -433,6 +459,8 @@ cdef class Window(Cursor):
         cdef stray_t* stray = self.strays.find(id)
         if stray == NULL or (stray.state != WAITING and stray.state != DELAYED):
             return False
+        if self.tracing:
+            self.trace_stray(FINISHED if due_ns < 0 else REQUEUED, stray)
         if due_ns < 0:
             self.finish_count += 1
             self.remove_stray(stray)

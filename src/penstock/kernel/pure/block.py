@@ -29,6 +29,7 @@ class Special(NamedTuple):
     own_id: bool
     due_ns: int
     attempts: int
+    trace_id: int = 0
 
 
 class Batch:
@@ -94,6 +95,7 @@ class Batch:
             own_id is not None,
             self._value(Section.DUE, index) or 0,
             self._value(Section.ATTEMPTS, index) or 0,
+            self._value(Section.TRACE, index) or 0,
         )
 
     def _value(self, section: int, index: int) -> int | None:

@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.kernel.interface import Locality, Source, Stray, StrayRecord
 from penstock.kernel.pure.block import Batch
-from penstock.kernel.pure.flight import GONE, RINGED, Flight
+from penstock.kernel.pure.flight import FLYING, GONE, RINGED, Flight
 from penstock.kernel.pure.journal import Notes, cursor_entry, finished_entry, stray_entry
 from penstock.kernel.pure.ranges import Ranges
 from penstock.kernel.pure.strays import Strays
+from penstock.kernel.pure.trace import in_sample
+from penstock.kernel.trace_interface import TraceKind
 from penstock.limits import MESSAGE_TIMEOUT_MAX_NS, RING_SPAN_MAX
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ class Cursor:
         self._needed = [False, False]
         self._deadline_ns = 0  # lower bound while something is in flight
         self._dirty = False
+        self.trace_below = 0
+        self._trace_ids: dict[int, int] = {}  # of messages that have one and are not done
         self._latencies: dict[int, int] | None = None  # None: not measured
 
     @property
@@ -99,6 +103,10 @@ class Cursor:
         self.mark()
 
     def remove_consumer(self, conn: Conn) -> None:
+        if self.tracing and conn.in_flight:
+            for flight in [*self._ring.values(), *self.strays]:
+                if flight.conn is conn and flight.state in (RINGED, FLYING):
+                    self.trace(TraceKind.DISCONNECTED, flight)
         self.conns.remove(conn)
         if not self.conns:
             self._drop_blocks()
@@ -114,6 +122,51 @@ class Cursor:
             return None
         conn.in_flight -= 1
         return conn
+
+    # --- trace ---
+
+    @property
+    def tracing(self) -> bool:
+        """Is any message traced?"""
+        return bool(self.trace_below or self._trace_ids)
+
+    def mark_traced(self, id: int, trace_id: int) -> None:
+        """A message is met. If it has a trace id, all that happens to it is an event."""
+        if trace_id and self.tail.traceable:
+            self._trace_ids[id] = trace_id
+
+    def forget_traced(self, id: int) -> None:
+        self._trace_ids.pop(id, None)
+
+    def trace(self, kind: int, flight: Flight) -> None:
+        conn = flight.conn if flight.state in (RINGED, FLYING) else None
+        if conn is not None and conn.window is not self:
+            conn = None
+        self.trace_one(kind, flight.id, flight.offset, flight.attempts, conn)
+
+    def trace_one(self, kind: int, id: int, offset: int, attempts: int, conn: Conn | None) -> None:
+        trace_id = self._trace_ids.get(id)
+        if trace_id is None and not (self.trace_below and in_sample(id, self.trace_below)):
+            return
+        now_ns = self._engine.now_ns
+        self._engine.trace.note(
+            kind, now_ns, id, offset, attempts, self.tail, self._me, conn, trace_id or 0
+        )
+
+    def _trace_range(self, kind: int, start: int, end: int) -> None:
+        if self.trace_below and kind:
+            now_ns = self._engine.now_ns
+            self._engine.trace.note_range(kind, now_ns, start, end, self.tail, self._me)
+
+    def _trace_emptied(self, offset: int) -> None:
+        """The cursor is about to be set: what lay below `offset` and was not done is dropped. Some
+        of the range may have been done before."""
+        end = min(self.low, offset) if self.trace_below else offset
+        ringed = [] if self.trace_below else [*self._ring.values()]
+        for flight in [*self.strays, *ringed]:
+            if flight.offset < end:
+                self.trace(TraceKind.EMPTIED, flight)
+        self._trace_range(TraceKind.EMPTIED, self.low, offset)
 
     # --- first deliveries ---
 
@@ -195,6 +248,7 @@ class Cursor:
             return
         if flight.offset < self._outdated_end:
             self.expired_count += 1
+            self.trace(TraceKind.SKIPPED, flight)
             self.drop_stray(flight)
             self.mark()
             return
@@ -203,11 +257,13 @@ class Cursor:
         self.mark()
 
     def sleep(self, flight: Flight, due_ns: int) -> None:
+        self.trace(TraceKind.DELAYED, flight)
         self.strays.sleep(flight, due_ns)
         self._note_stray(flight)
         self._engine.active[self._me] = None
 
     def drop_stray(self, flight: Flight) -> None:
+        self.forget_traced(flight.id)
         self.strays.remove(flight)
         self.notes.gone(flight)
         self.mark_dirty()
@@ -221,10 +277,11 @@ class Cursor:
             if offset != self.next:
                 self.move_to(offset)
 
-    def skip(self, from_offset: int, to_offset: int) -> None:
+    def skip(self, from_offset: int, to_offset: int, kind: int = TraceKind.SKIPPED) -> None:
         start = max(from_offset, self.next)
         if to_offset <= start:
             return
+        self._trace_range(kind, start, to_offset)
         self.skips.add(start, to_offset)
         self.notes.finished(start, to_offset)
         self.mark_dirty()
@@ -236,6 +293,8 @@ class Cursor:
         self.seek(self.tail.handed_end)
 
     def seek(self, offset: int) -> None:
+        if self.tracing:
+            self._trace_emptied(offset)
         self._forget_all()
         self.next = offset
         self.notes.reset = True
@@ -253,6 +312,7 @@ class Cursor:
         self.skips.clear()
         self.redo_end = self._outdated_end = 0
         self.notes.forget()
+        self._trace_ids.clear()
         self._drop_blocks()
 
     # --- the journal ---

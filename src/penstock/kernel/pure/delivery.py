@@ -10,6 +10,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from penstock.kernel.interface import Source
+from penstock.kernel.trace_interface import TraceKind
 from penstock.limits import CHUNK_BYTES, REFILL_NS
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def _special_at_cursor(window: Window, batch: Batch) -> Special:
 
 
 def _park(window: Window, special: Special) -> None:
+    window.mark_traced(special.id, special.trace_id)
     flight = window.new_stray(special.id, special.attempts)
     window.sleep(flight, special.due_ns)
     window.move_to(window.next + 1)
@@ -146,12 +148,19 @@ class Delivery:
                 window.need(Source.STRAY, flight.offset)
                 return
             if self._sampled_away():
+                self._trace_filtered(flight.id, flight.offset, flight.attempts)
                 window.drop_stray(flight)
                 continue
             index = flight.offset - batch.base_offset
             special = batch.special(index)._replace(id=flight.id)
+            window.mark_traced(flight.id, special.trace_id)
             window.send_stray(flight, special.timestamp_ns, self._conn, self._engine.mono_ns)
+            window.trace(TraceKind.SENT, flight)
             self._put(batch, index, special, flight.attempts)
+
+    def _trace_filtered(self, id: int, offset: int, attempts: int) -> None:
+        self._window.trace_one(TraceKind.FILTERED, id, offset, attempts, self._conn)
+        self._window.forget_traced(id)
 
     # --- new messages ---
 
@@ -198,6 +207,9 @@ class Delivery:
             done += 1
         self._size = size
         self._sent += done
+        if window.trace_below:
+            for place, id in enumerate(ids[:done]):
+                window.trace_one(TraceKind.SENT, id, window.next + place, attempts, self._conn)
         window.ring(ids[:done], timestamp_ns, attempts, self._conn, self._engine.mono_ns)
 
     def _send_one(self, batch: Batch) -> None:
@@ -208,9 +220,11 @@ class Delivery:
         index = window.next - batch.base_offset
         special = _special_at_cursor(window, batch)
         attempts = window.attempts_next()
+        window.mark_traced(special.id, special.trace_id)
         if special.due_ns > self._engine.wall_ns:
             _park(window, special)
         elif self._sampled_away():
+            self._trace_filtered(special.id, window.next, special.attempts)
             window.notes.finished(window.next, window.next + 1)
             window.move_to(window.next + 1)
         elif attempts > 1 and window.must_not_redo(special.attempts + attempts):
@@ -219,9 +233,11 @@ class Delivery:
         elif special.own_id or special.attempts or attempts > 1:
             flight = window.new_stray(special.id, special.attempts + attempts - 1)
             window.send_stray(flight, special.timestamp_ns, self._conn, self._engine.mono_ns)
+            window.trace(TraceKind.SENT, flight)
             self._put(batch, index, special, flight.attempts)
             window.move_to(window.next + 1)
         else:
             self._put(batch, index, special, attempts)
+            window.trace_one(TraceKind.SENT, special.id, window.next, attempts, self._conn)
             ids = (special.id,)
             window.ring(ids, special.timestamp_ns, attempts, self._conn, self._engine.mono_ns)

@@ -16,6 +16,7 @@ from penstock.kernel.interface import Event
 from penstock.kernel.pure.conn import Conn
 from penstock.kernel.pure.delivery import pump
 from penstock.kernel.pure.tail import Promise, Tail
+from penstock.kernel.pure.trace import Trace
 from penstock.kernel.pure.window import Window
 from penstock.limits import RECEIVE_BYTES
 
@@ -35,6 +36,7 @@ class Engine:
         self.wall_ns = 0
         self.polled_ns = 0  # mono: when the turn began to read
         self.wall_ahead_ns = 0  # of the wall clock, before mono
+        self.trace = Trace()
         self.events: list[tuple[Any, ...]] = []
         self.tails: dict[bytes, Tail] = {}
         self.ready: dict[Conn, None] = {}  # input to look at
@@ -285,6 +287,23 @@ class Engine:
 
     def dirty_windows(self) -> list[Window]:
         return list(self.journals)
+
+    # --- trace ---
+
+    @property
+    def now_ns(self) -> int:
+        """The wall clock, as far as this turn knows it."""
+        return max(self.wall_ns, self.polled_ns + self.wall_ahead_ns)
+
+    @property
+    def trace_pending(self) -> bool:
+        return self.trace.pending
+
+    def take_trace(self) -> list[tuple[list[Any], bytes]]:
+        return self.trace.take()
+
+    def tell_time(self, wall_ns: int) -> None:
+        self.wall_ns = max(self.wall_ns, wall_ns)
 
     # --- timers ---
 

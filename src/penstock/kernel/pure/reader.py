@@ -264,7 +264,7 @@ class Reader(ABC):
             return False
         body = bytes(memoryview(self._input)[self._at : end])
         self._use(end, Reader._command)
-        tail.extend((body,))
+        tail.extend((body,), self)  # type: ignore[arg-type]
         self._appended(tail, _PUB, 1)
         return True
 
@@ -370,7 +370,7 @@ class Reader(ABC):
             return False
         bodies, self._bodies = self._bodies, []
         self._use(self._at, Reader._command)
-        tail.extend(bodies)
+        tail.extend(bodies, self)  # type: ignore[arg-type]
         self._appended(tail, _MPUB, len(bodies))
         return True
 

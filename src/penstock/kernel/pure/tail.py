@@ -14,6 +14,7 @@ from penstock.kernel.interface import BatchCheck, Section
 from penstock.kernel.pure.batch import check_batch, decode_header, encode_batch
 from penstock.kernel.pure.block import Batch, find_batch
 from penstock.kernel.pure.pack import ANY_SIZE, messages_of
+from penstock.kernel.pure.trace import Publishers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,6 +48,8 @@ class Tail:
         self.refusing = False
         self.append_end_max = 0
         self.handing = False
+        self.traceable = False
+        self.trace_below = 0
         self.forgotten = False
         self.open_bytes = 0
         self.written_end = self.committed_end = start
@@ -59,6 +62,8 @@ class Tail:
         self._engine = engine
         self._open: list[bytes] = []
         self._sections: dict[int, dict[int, int | bytes]] = {}
+        self._publishers: Publishers = []  # of the open batch
+        self._sealed_publishers: Publishers = []
         self._sealed: Batch | None = None
         self._sealed_promise = self.promise
         self._memory: list[Batch] = []
@@ -92,15 +97,18 @@ class Tail:
         body: Buffer,
         due_ns: int = 0,
         sections: Mapping[int, int | bytes] | None = None,
+        by: Conn | None = None,
     ) -> None:
         data = bytes(body)
         if not data:
             raise ValueError("an empty message cannot be stored")
+        if sections:
+            self._note_publisher(by)
         if due_ns:
             self._say(Section.DUE, due_ns)
         for section, value in (sections or {}).items():
             self._say(section, value)
-        self.extend((data,))
+        self.extend((data,), by)
 
     def has_room(self, count: int) -> bool:
         """May so many messages be appended, as far as the bound says?"""
@@ -126,8 +134,10 @@ class Tail:
     def _say(self, section: int, value: int | bytes) -> None:
         self._sections.setdefault(int(section), {})[len(self._open)] = value
 
-    def extend(self, bodies: Sequence[bytes]) -> None:
+    def extend(self, bodies: Sequence[bytes], by: Conn | None = None) -> None:
         """Several messages at once, none of them delayed."""
+        if self.trace_below:
+            self._note_publisher(by)
         if not self._open:
             self._engine.note_open(self)
         self._open += bodies
@@ -135,6 +145,11 @@ class Tail:
         self.open_bytes += size
         self.message_count += len(bodies)
         self.message_bytes += size
+
+    def _note_publisher(self, conn: Conn | None) -> None:
+        """The next message comes from `conn`; None: nobody that the kernel knows."""
+        if not (self._publishers and self._publishers[-1][1] is conn):
+            self._publishers.append((len(self._open), conn))
 
     def drop_open(self) -> None:
         """The topic goes away: what was gathering is refused, not lost silently."""
@@ -146,6 +161,7 @@ class Tail:
 
     def _start_open(self) -> None:
         self._open = []
+        self._publishers = []
         self._sections = {}
         self.open_bytes = 0
         self.promise = Promise(self)
@@ -173,6 +189,7 @@ class Tail:
         )
         self._sealed = Batch(data, 0)
         self._sealed_promise = self.promise
+        self._sealed_publishers = self._publishers
         self.written_end += len(self._open)
         self._start_open()
         return [data]
@@ -187,6 +204,7 @@ class Tail:
             raise ValueError(f"a batch at {header.base_offset}, the tail is at {self.written_end}")
         self._sealed = Batch(data, 0)
         self._sealed_promise = Promise(self)
+        self._sealed_publishers = []
         self.written_end += header.count
         self.message_count += header.count
         self.message_bytes += header.bodies_length
@@ -211,6 +229,8 @@ class Tail:
     def commit(self) -> None:
         batch = self._take_sealed("commit")
         self.committed_end = batch.end
+        if self.traceable and (self.trace_below or not batch.plain):
+            self._engine.trace.note_published(batch, self, self._sealed_publishers)
         self._keep(batch)
         self._settle(self._sealed_promise, STORED)
         if self.handing:

@@ -13,6 +13,7 @@ from penstock.kernel.pure.block import Batch, find_batch, split_block
 from penstock.kernel.pure.cursor import Cursor
 from penstock.kernel.pure.flight import DELAYED, EXHAUSTED, FLYING, RINGED, WAITING, Flight
 from penstock.kernel.pure.latency import bucket_of
+from penstock.kernel.trace_interface import TraceKind
 from penstock.limits import RING_SPAN_MAX
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ class Window(Cursor):
             return self._finish_stray(conn_serial, id)
         if flight.conn is None or flight.conn.serial != conn_serial:
             return _NOT_OWNER
+        if self.tracing:
+            self.trace(TraceKind.FINISHED, flight)
+            self.forget_traced(id)
         self._leave_ring(flight)
         self.notes.finished(flight.offset, flight.offset + 1)
         if not self._dirty:
@@ -117,6 +121,7 @@ class Window(Cursor):
             return _NOT_IN_FLIGHT
         if flight.conn is None or flight.conn.serial != conn_serial:
             return _NOT_OWNER
+        self.trace(TraceKind.FINISHED, flight)
         self.drop_stray(flight)
         self._count_finish(flight)
         return _DONE
@@ -167,6 +172,7 @@ class Window(Cursor):
         flight = self._take_flying(conn_serial, id)
         if isinstance(flight, int):
             return flight
+        self.trace(TraceKind.REQUEUED, flight)
         self.requeue_count += 1
         conn = self._land(flight)
         if conn is not None:
@@ -182,6 +188,7 @@ class Window(Cursor):
         flight = self._take_flying(conn_serial, id)
         if isinstance(flight, int):
             return flight
+        self.trace(TraceKind.TOUCHED, flight)
         if flight.conn is not None:
             flight.deadline_ns = min(
                 mono_ns + flight.conn.timeout_ns, flight.delivered_ns + self.touch_max_ns
@@ -214,6 +221,7 @@ class Window(Cursor):
         yield from (flight for flight in self.strays if flight.state == FLYING)
 
     def _time_out(self, flight: Flight) -> None:
+        self.trace(TraceKind.TIMED_OUT, flight)
         self._land(flight)
         self.timeout_count += 1
         self._wait(flight)
@@ -221,6 +229,7 @@ class Window(Cursor):
     def release(self, wall_ns: int) -> int:
         released = 0
         while (flight := self.strays.take_due(wall_ns)) is not None:
+            self.trace(TraceKind.RELEASED, flight)
             self._wait(flight)
             released += 1
         return released
@@ -268,6 +277,7 @@ class Window(Cursor):
         if flight is None or flight.state != EXHAUSTED:
             return False
         if done:
+            self.trace(TraceKind.DEAD_LETTERED, flight)
             self.drop_stray(flight)
         else:
             self._wait(flight)
@@ -313,6 +323,7 @@ class Window(Cursor):
     def _lose(self, flight: Flight) -> None:
         if flight.state == FLYING:
             self._land(flight)
+        self.trace(TraceKind.SKIPPED, flight)
         self.drop_stray(flight)
 
     def outdate(self, offset: int) -> int:
@@ -322,6 +333,7 @@ class Window(Cursor):
         before = self.depth + self.delayed
         old = [f for f in self.strays if f.offset < offset and f.state in (WAITING, DELAYED)]
         for flight in sorted(old, key=lambda flight: (flight.offset, flight.id)):
+            self.trace(TraceKind.SKIPPED, flight)
             self.drop_stray(flight)
         self._needed[Source.STRAY] = False
         self.skip(self.next, offset)
@@ -365,6 +377,7 @@ class Window(Cursor):
         flight = self.strays.get(id)
         if flight is None or flight.state not in (WAITING, DELAYED):
             return False
+        self.trace(TraceKind.FINISHED if due_ns < 0 else TraceKind.REQUEUED, flight)
         if due_ns < 0:
             self.finish_count += 1
             self.drop_stray(flight)

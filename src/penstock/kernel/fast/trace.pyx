@@ -1,0 +1,130 @@
+"""Events about traced messages (declared, and explained, in trace.pxd)."""
+
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from penstock.kernel.fast.batch cimport id_at_c
+from penstock.kernel.fast.sections cimport (
+    SECTION_ATTEMPTS, SECTION_ID, SECTION_TRACE, section_next, section_t, section_value,
+)
+from penstock.kernel.fast.types cimport i64, u8, u16, u32, u64
+
+from penstock.limits import TRACE_CHUNK_EVENTS
+
+cdef u32 EVENTS_MAX = TRACE_CHUNK_EVENTS
+cdef i64 COUNT_MAX = 0xFFFFFFFF
+
+
+cdef bint in_sample(u64 id, u64 below) noexcept:
+    """The end of splitmix64 spreads ids, which differ in few bits, over all numbers."""
+    if below == <u64>0xFFFFFFFFFFFFFFFF:
+        return True
+    id = (id ^ (id >> 30)) * <u64>0xBF58476D1CE4E5B9
+    id = (id ^ (id >> 27)) * <u64>0x94D049BB133111EB
+    return (id ^ (id >> 31)) < below
+
+
+cdef class Trace:
+    def __cinit__(self):
+        self.names, self.chunks = [], []
+        self.chunk = 1
+
+    def __dealloc__(self):
+        free(self.events)
+
+    cdef u16 number(self, Named named) except? 0:
+        if named is None:
+            return 0
+        if named.trace_chunk != self.chunk:
+            self.names.append(named)
+            named.trace_chunk, named.trace_number = self.chunk, <u16>len(self.names)
+        return named.trace_number
+
+    cdef event_t* place(self, int kind, Named topic, Named channel, Named client) except NULL:
+        """A new event, empty but for its names; to be filled before the next one."""
+        cdef event_t* event
+        if self.count == EVENTS_MAX:
+            self.cut()
+        if self.events == NULL:
+            self.events = <event_t*>calloc(EVENTS_MAX, sizeof(event_t))
+            if self.events == NULL:
+                raise MemoryError("no memory for trace events")
+        event = &self.events[self.count]
+        self.count += 1
+        memset(event, 0, sizeof(event_t))
+        event.topic, event.channel = self.number(topic), self.number(channel)
+        event.client = self.number(client)
+        event.kind, event.count = kind, 1
+        return event
+
+    cdef int note_range(self, int kind, i64 time_ns, i64 start, i64 end, Named topic,
+                        Named channel) except -1:
+        cdef event_t* event
+        while start < end:
+            event = self.place(kind, topic, channel, None)
+            event.time_ns, event.offset = time_ns, start
+            event.count = <u32>min(end - start, COUNT_MAX)
+            start += event.count
+        return 0
+
+    cdef int note_published(self, batch_t* batch, u64 below, Named topic,
+                            list publishers) except -1:
+        """`publishers`: (index of the first message, connection or None), rising; or None."""
+        cdef section_t section, ids, traces, tries
+        cdef size_t position = 0
+        cdef u32 i, from_index = 0, told = 0
+        cdef u64 id
+        cdef i64 trace_id, attempts, own_id
+        cdef event_t* event
+        cdef Named client = None
+        cdef u32 changes = len(publishers) if publishers is not None else 0
+        ids.entries = traces.entries = tries.entries = 0
+        if batch.trailer != NULL:
+            while section_next(batch.trailer, batch.trailer_length, batch.count, &position,
+                               &section) == 1:
+                if section.type == SECTION_ID:
+                    ids = section
+                elif section.type == SECTION_TRACE:
+                    traces = section
+                elif section.type == SECTION_ATTEMPTS:
+                    tries = section
+        if not below and not traces.entries:
+            return 0
+        for i in range(batch.count):
+            while told < changes:
+                from_index, next_client = publishers[told]
+                if from_index > i:
+                    break
+                client = next_client
+                told += 1
+            id = id_at_c(batch.base_id, i)
+            trace_id = attempts = 0
+            if ids.entries and section_value(&ids, i, &own_id):
+                id = <u64>own_id
+            if traces.entries:
+                section_value(&traces, i, &trace_id)
+            if not trace_id and not (below and in_sample(id, below)):
+                continue
+            if tries.entries:
+                section_value(&tries, i, &attempts)
+            event = self.place(PUBLISHED, topic, None, client)
+            event.time_ns, event.message_id = batch.timestamp_ns, id
+            event.offset, event.trace_id = batch.base_offset + i, <u64>trace_id
+            event.attempts = <u16>attempts
+        return 0
+
+    cdef int cut(self) except -1:
+        if self.count:
+            self.chunks.append((self.names, (<u8*>self.events)[:self.count * sizeof(event_t)]))
+            self.names = []
+            self.count = 0
+            self.chunk += 1
+            if self.chunk == 0:
+                self.chunk = 1
+        return 0
+
+    cdef list take(self):
+        cdef list chunks
+        self.cut()
+        chunks, self.chunks = self.chunks, []
+        return chunks

@@ -1,0 +1,203 @@
+"""The topic `_trace`: what is kept, for how long, and what a kill leaves of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.broker.topic import INTERNAL
+from penstock.broker.trace import SETTINGS
+from penstock.broker.traced import Stored, Traced
+from penstock.errors import Refused, WriteRefused
+from penstock.kernel import TRACE_ALL
+from penstock.log.partition import PartitionLog
+from penstock.log.traceevents import TOPIC, Event, Kind, decode
+
+from .world import World
+
+Start = Callable[..., World]
+
+
+def events(world: World) -> list[Event]:
+    topic = world.broker.topics.get(TOPIC)
+    if topic is None:
+        return []
+    log = topic.partition.log
+    found: list[Event] = []
+    for offset in range(topic.tail.committed_end):
+        found += decode(log.message(offset).body)
+    return found
+
+
+def kinds(world: World) -> list[Kind]:
+    return [event.kind for event in events(world)]
+
+
+def test_nothing_is_made_while_nothing_is_traced(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("orders", "mail")
+    world.publish("orders", b"a")
+    consumer.finish(*consumer.take())
+    assert TOPIC not in world.broker.topics
+
+
+def test_a_life_is_kept(start: Start) -> None:
+    world = start(trace_rate=1.0)
+    consumer = world.consumer("orders", "mail")
+    world.publish("orders", b"a")
+    (message,) = consumer.take()
+    consumer.finish(message)
+    world.turns()
+    found = events(world)
+    assert [event.kind for event in found] == [Kind.PUBLISHED, Kind.SENT, Kind.FINISHED]
+    assert {event.message_id for event in found} == {int(message.id, 16)}
+    assert [(event.topic, event.channel) for event in found] == [
+        ("orders", None),
+        ("orders", "mail"),
+        ("orders", "mail"),
+    ]
+    assert found[1].client == f"client {consumer.conn.serial}"
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_a_kill_after_the_ok_loses_no_publish(start: Start, durability: str) -> None:
+    world = start(trace_rate=1.0, durability=durability)
+    for number in range(5):
+        assert world.publish("orders", b"%d" % number).stored
+    again = world.killed()
+    assert [event.offset for event in events(again)] == [0, 1, 2, 3, 4]
+
+
+def test_an_orderly_stop_keeps_the_last_event(start: Start) -> None:
+    world = start(trace_rate=1.0)
+    consumer = world.consumer("orders", "mail")
+    world.publish("orders", b"a")
+    (message,) = consumer.take()
+    consumer.conn.window.finish(consumer.conn.serial, int(message.id, 16))
+    again = world.restart()
+    assert kinds(again) == [Kind.PUBLISHED, Kind.SENT, Kind.FINISHED]
+
+
+def test_it_is_not_traced_itself_and_takes_nothing_from_others(start: Start) -> None:
+    world = start(trace_rate=1.0)
+    world.publish("orders", b"a")
+    topic = world.broker.topics[TOPIC]
+    topic.channel("look")
+    topic.configure({"trace_rate": 1.0})
+    topic.channels["look"].configure({"trace_rate": 1.0})
+    consumer = world.consumer(TOPIC, "look")
+    world.publish("orders", b"b")
+    assert len(consumer.take()) == 1
+    world.turns()
+    assert kinds(world) == [Kind.PUBLISHED, Kind.PUBLISHED]
+    assert (topic.trace_rate, topic.channels["look"].trace_rate) == (0.0, 0.0)
+    with pytest.raises(Refused, match="only nsqd"):
+        topic.publish([b"x"], 0, lambda error: None)
+    assert (topic.tail.refusing, topic.refusal, topic.trouble) == (True, INTERNAL, "")
+
+
+def test_it_keeps_no_queue_and_has_bounds_of_its_own(start: Start) -> None:
+    world = start(trace_rate=1.0)
+    world.publish("orders", b"a")
+    topic = world.broker.topics[TOPIC]
+    assert topic.depth == 0
+    assert topic.settings == SETTINGS
+    assert topic.floor == topic.tail.committed_end
+    again = world.killed()
+    topic = again.broker.topics[TOPIC]
+    assert (topic.depth, topic.settings) == (0, SETTINGS)
+    again.publish("orders", b"b")
+    assert again.broker.topics[TOPIC].channel("late").depth == 0
+
+
+def test_the_switches_last_and_the_narrower_one_counts(start: Start) -> None:
+    world = start()
+    topic = world.broker.topic("orders")
+    mail, bill = topic.channel("mail"), topic.channel("bill")
+    topic.configure({"trace_rate": 0.25})
+    bill.configure({"trace_rate": 0.0})
+    for _ in range(2):
+        topic = world.broker.topics["orders"]
+        mail, bill = topic.channels["mail"], topic.channels["bill"]
+        assert (topic.trace_rate, mail.trace_rate, bill.trace_rate) == (0.25, 0.25, 0.0)
+        assert topic.tail.trace_below == mail.window.trace_below == int(0.25 * TRACE_ALL)
+        assert bill.window.trace_below == 0
+        assert topic.channel("new").window.trace_below == topic.tail.trace_below
+        topic.delete_channel("new")
+        world = world.restart()
+    topic = world.broker.topics["orders"]
+    mail, bill = topic.channels["mail"], topic.channels["bill"]
+    topic.configure({"trace_rate": None})
+    bill.configure({"trace_rate": 1.0})
+    assert (topic.tail.trace_below, mail.window.trace_below) == (0, 0)
+    assert bill.window.trace_below == TRACE_ALL
+
+
+def test_a_trace_id_needs_no_switch(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("orders", "mail")
+    told: list[Any] = []
+    world.broker.topic("orders").publish_traced([Traced(42, b"a")], 0, told.append)
+    world.turns()
+    (message,) = consumer.take()
+    assert told == [Stored(0, int(message.id, 16))]
+    consumer.finish(message)
+    world.turns()
+    found = events(world)
+    assert [event.kind for event in found] == [Kind.PUBLISHED, Kind.SENT, Kind.FINISHED]
+    assert {event.trace_id for event in found} == {42}
+
+
+def test_events_that_cannot_be_stored_are_dropped_and_nobody_waits(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = start(trace_rate=1.0)
+    world.publish("orders", b"a")
+    log = world.broker.topics[TOPIC].partition.log
+    write = PartitionLog.write
+
+    def fail(self: PartitionLog, *arguments: Any) -> Any:
+        if self is log:
+            raise WriteRefused("here", "the disk is full")
+        return write(self, *arguments)
+
+    monkeypatch.setattr(PartitionLog, "write", fail)
+    assert world.publish("orders", b"b").stored
+    assert world.broker.health == "NOK - the disk is full"
+    assert world.broker.trace.lost_count == 1
+    monkeypatch.setattr(PartitionLog, "write", write)
+    assert world.publish("orders", b"c").stored
+    assert world.broker.health == "OK"
+    assert [event.offset for event in events(world)] == [0, 2]
+
+
+def test_it_may_be_deleted_and_begins_anew(start: Start) -> None:
+    world = start(trace_rate=1.0)
+    world.publish("orders", b"a")
+    world.broker.delete_topic(TOPIC)
+    world.publish("orders", b"b")
+    assert [event.offset for event in events(world)] == [1]
+
+
+def test_a_redrive_is_no_fate_of_other_channels(start: Start) -> None:
+    """They step over what was never theirs."""
+    world = start()
+    topic = world.broker.topic("orders")
+    mail = world.consumer("orders", "mail")
+    other = topic.channel("other")
+    topic.channels["mail"].configure({"max_attempts": 1})
+    topic.configure({"trace_rate": 1.0})
+    world.publish("orders", b"a")
+    (message,) = mail.take()
+    mail.requeue(message)
+    for _ in range(4):
+        world.turn()
+    told: list[Any] = []
+    world.broker.redrive(topic.channels["mail"], 0, lambda count, error: told.append(count))
+    for _ in range(4):
+        world.turn()
+    assert told == [1]
+    assert [event.kind for event in events(world) if event.channel == other.name] == []
+    assert Kind.DEAD_LETTERED in kinds(world)

@@ -1,0 +1,351 @@
+"""Events about traced messages: which there are, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.kernel import TRACE_ALL, Section, TraceKind
+from penstock.kernel.pure.trace import in_sample
+from penstock.limits import TRACE_CHUNK_EVENTS
+from penstock.log.traceevents import EVENT_BYTES, Kind
+
+from .turns import SECOND, Side, TraceEvent, fin, mpub, pub
+
+TIMEOUT_NS = 60 * SECOND
+
+
+@pytest.fixture
+def side(kernel: SimpleNamespace) -> Iterator[Side]:
+    side = Side(kernel)
+    yield side
+    side.validate()
+    side.close()
+
+
+def traced_tail(side: Side, below: int = TRACE_ALL) -> Any:
+    tail = side.tail()
+    tail.traceable, tail.trace_below = True, below
+    return tail
+
+
+def channel(side: Side, tail: Any, below: int = TRACE_ALL) -> Any:
+    window = side.window(tail)
+    window.trace_below = below
+    return window
+
+
+def story(events: list[TraceEvent]) -> list[tuple[str, int, int, str]]:
+    return [(e.kind.name.lower(), e.offset, e.attempts, e.client) for e in events]
+
+
+def test_the_kinds_are_those_of_the_format() -> None:
+    assert {kind.name: kind.value for kind in Kind} == {kind.name: kind.value for kind in TraceKind}
+
+
+def test_nothing_is_traced_unless_it_is_asked_for(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=1)
+    side.publish(tail, b"a")
+    (message,) = side.received(conn)
+    side.said(conn, fin(message.id))
+    window.empty()
+    assert not side.engine.trace_pending
+    assert side.trace() == []
+
+
+def test_the_life_of_a_message(side: Side) -> None:
+    tail = traced_tail(side)
+    window = channel(side, tail)
+    publisher, conn = side.connect(), side.consumer(window, rdy=1)
+    conn.timeout_ns = TIMEOUT_NS
+    side.said(publisher, pub(b"t", b"a"))
+    (message,) = side.received(conn)
+    id, serial = message.id, conn.serial
+    me = f"client {serial}"
+    window.touch(serial, id, side.mono_ns)
+    window.requeue(serial, id, SECOND, side.wall_ns)
+    side.settle()
+    side.pass_time(2 * SECOND)
+    side.tick()
+    side.received(conn)
+    side.pass_time(TIMEOUT_NS)
+    side.tick()
+    side.received(conn)
+    side.said(conn, fin(id))
+    events = side.trace()
+    assert story(events) == [
+        ("published", 0, 0, f"client {publisher.serial}"),
+        ("sent", 0, 1, me),
+        ("touched", 0, 1, me),
+        ("requeued", 0, 1, me),
+        ("delayed", 0, 1, me),
+        ("released", 0, 1, ""),
+        ("sent", 0, 2, me),
+        ("timed_out", 0, 2, me),
+        ("sent", 0, 3, me),
+        ("finished", 0, 3, me),
+    ]
+    assert {(event.id, event.topic, event.count) for event in events} == {(id, "t", 1)}
+    assert [event.channel for event in events] == [""] + 9 * ["channel 0"]
+    assert [event.time_ns for event in events] == sorted(event.time_ns for event in events)
+    assert events[5].time_ns == events[0].time_ns + 2 * SECOND
+
+
+def test_each_batch_names_its_publishers(side: Side) -> None:
+    tail = traced_tail(side)
+    one, two = side.connect(), side.connect()
+    for data, conn in [(pub(b"t", b"a"), one), (mpub(b"t", [b"b", b"c"]), two)]:
+        conn.feed(data)
+        side.poll()
+    tail.append(b"d")
+    two.feed(pub(b"t", b"e"))
+    side.settle()
+    first, second = f"client {one.serial}", f"client {two.serial}"
+    assert [event.client for event in side.trace()] == [first, second, second, "", second]
+    side.publish(tail, b"f")
+    assert [event.client for event in side.trace()] == [""]
+
+
+def test_a_batch_that_failed_was_never_published(side: Side) -> None:
+    tail = traced_tail(side)
+    tail.append(b"a")
+    side.seal(tail)
+    tail.fail()
+    side.written[b"t"].clear()
+    assert side.trace() == []
+
+
+def test_a_sample_takes_the_whole_life_of_some(side: Side) -> None:
+    below = TRACE_ALL // 3
+    tail = traced_tail(side, below)
+    window = channel(side, tail, below)
+    conn = side.consumer(window, rdy=1000)
+    bodies = [b"%d" % number for number in range(300)]
+    first_id = side.publish(tail, *bodies)
+    chosen = {message.id for message in side.received(conn) if in_sample(message.id, below)}
+    for number in range(300):
+        conn.feed(fin(first_id + number))
+    side.settle()
+    events = side.trace()
+    assert 60 < len(chosen) < 140
+    for kind in (TraceKind.PUBLISHED, TraceKind.SENT, TraceKind.FINISHED):
+        assert {event.id for event in events if event.kind == kind} == chosen
+    assert len(events) == 3 * len(chosen)
+
+
+def test_a_larger_sample_holds_the_smaller_one() -> None:
+    small, large = TRACE_ALL // 100, TRACE_ALL // 10
+    ids = [(5 << 22) + number for number in range(20_000)]
+    few = [id for id in ids if in_sample(id, small)]
+    assert 120 < len(few) < 290
+    assert all(in_sample(id, large) for id in few)
+    assert not any(in_sample(id, 0) for id in ids)
+    assert all(in_sample(id, TRACE_ALL) for id in ids)
+
+
+def test_a_message_with_a_trace_id_is_always_traced(side: Side) -> None:
+    tail = traced_tail(side, 0)
+    window = channel(side, tail, 0)
+    conn = side.consumer(window, rdy=10)
+    conn.timeout_ns = TIMEOUT_NS
+    tail.append(b"plain")
+    tail.append(b"traced", 0, {Section.TRACE: 42}, conn)
+    side.commit()
+    side.flush()
+    plain, traced = side.received(conn)
+    side.said(conn, fin(plain.id))
+    window.requeue(conn.serial, traced.id, 0, side.wall_ns)
+    side.received(conn)
+    side.said(conn, fin(traced.id))
+    events = side.trace()
+    me = f"client {conn.serial}"
+    assert story(events) == [
+        ("published", 1, 0, me),
+        ("sent", 1, 1, me),
+        ("requeued", 1, 1, me),
+        ("sent", 1, 2, me),
+        ("finished", 1, 2, me),
+    ]
+    assert {(event.id, event.trace_id) for event in events} == {(traced.id, 42)}
+    side.publish(tail, b"next")
+    side.received(conn)
+    assert side.trace() == []  # nothing is left behind
+
+
+def test_a_tail_that_is_not_traceable_has_no_events_at_all(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=10)
+    tail.append(b"traced", 0, {Section.TRACE: 42})
+    side.commit()
+    side.received(conn)
+    assert side.trace() == []
+
+
+def test_an_own_id_and_own_attempts_are_said(side: Side) -> None:
+    tail = traced_tail(side)
+    window = channel(side, tail)
+    conn = side.consumer(window, rdy=10)
+    tail.append(b"moved", 0, {Section.ID: 77, Section.ATTEMPTS: 4, Section.TIMESTAMP: 9})
+    side.commit()
+    side.received(conn)
+    events = side.trace()
+    assert [(e.kind, e.id, e.attempts) for e in events] == [
+        (TraceKind.PUBLISHED, 77, 4),
+        (TraceKind.SENT, 77, 5),
+    ]
+    assert events[0].time_ns == side.wall_ns
+
+
+def test_a_published_delay_is_a_wait_in_each_channel(side: Side) -> None:
+    tail = traced_tail(side)
+    window = channel(side, tail)
+    side.publish(tail, b"later", due_ns=side.wall_ns + SECOND)
+    side.settle()
+    side.pass_time(SECOND)
+    side.tick()
+    assert [event.kind for event in side.trace()] == [
+        TraceKind.PUBLISHED,
+        TraceKind.DELAYED,
+        TraceKind.RELEASED,
+    ]
+    assert window.depth == 1
+
+
+def test_dead_letters_and_samples_of_a_consumer(side: Side) -> None:
+    tail = traced_tail(side, 0)
+    window = channel(side, tail)
+    window.attempts_max = 1
+    conn = side.consumer(window, rdy=10)
+    side.publish(tail, b"a")
+    (message,) = side.received(conn)
+    window.requeue(conn.serial, message.id, 0, side.wall_ns)
+    (record,) = window.take_exhausted(5)
+    window.settle_exhausted(record.id, True)
+    assert [event.kind for event in side.trace()] == [
+        TraceKind.SENT,
+        TraceKind.REQUEUED,
+        TraceKind.DEAD_LETTERED,
+    ]
+    conn.sample_rate = 1
+    side.publish(tail, *[b"x"] * 200)
+    conn.rdy = 1000
+    sent = len(side.received(conn))
+    kinds = [event.kind for event in side.trace()]
+    assert (kinds.count(TraceKind.SENT), kinds.count(TraceKind.FILTERED)) == (sent, 200 - sent)
+
+
+def test_what_a_consumer_leaves_behind(side: Side) -> None:
+    tail = traced_tail(side, 0)
+    window = channel(side, tail)
+    conn = side.consumer(window, rdy=3)
+    first_id = side.publish(tail, b"a", b"b", b"c")
+    side.received(conn)
+    window.requeue(conn.serial, first_id, 0, side.wall_ns)
+    side.received(conn)
+    side.said(conn, fin(first_id + 1))
+    side.trace()
+    conn.close()
+    side.settle()
+    assert sorted(story(side.trace())) == [
+        ("disconnected", 0, 2, f"client {conn.serial}"),
+        ("disconnected", 2, 1, f"client {conn.serial}"),
+    ]
+
+
+def test_ranges_that_are_stepped_over(side: Side) -> None:
+    tail = traced_tail(side, 0)
+    window = channel(side, tail)
+    side.publish(tail, *[b"x"] * 10)
+    window.skip(2, 4)
+    window.skip(4, 5, 0)
+    window.skip(5, 6, TraceKind.EMPTIED)
+    window.outdate(1)
+    events = side.trace()
+    assert [(e.kind, e.id, e.offset, e.count) for e in events] == [
+        (TraceKind.SKIPPED, 0, 2, 2),
+        (TraceKind.EMPTIED, 0, 5, 1),
+        (TraceKind.SKIPPED, 0, 0, 1),
+    ]
+
+
+def test_emptying_names_the_range_and_what_lay_below(side: Side) -> None:
+    tail = traced_tail(side, 0)
+    window = channel(side, tail)
+    conn = side.consumer(window, rdy=2)
+    first_id = side.publish(tail, *[b"x"] * 6)
+    side.received(conn)
+    window.requeue(conn.serial, first_id, SECOND, side.wall_ns)
+    side.trace()
+    window.empty()
+    assert [(e.kind, e.id, e.offset, e.count) for e in side.trace()] == [
+        (TraceKind.EMPTIED, first_id, 0, 1),
+        (TraceKind.EMPTIED, 0, 1, 5),
+    ]
+    window.seek(0)
+    assert side.trace() == []  # nothing is dropped: all of it comes again
+
+
+def test_emptying_also_names_what_has_a_trace_id(side: Side) -> None:
+    tail = traced_tail(side, 0)
+    window = channel(side, tail, 0)
+    conn = side.consumer(window, rdy=3)
+    for number in range(3):
+        tail.append(b"x", 0, {Section.TRACE: 40 + number})
+    side.commit()
+    messages = side.received(conn)
+    window.requeue(conn.serial, messages[0].id, SECOND, side.wall_ns)
+    side.said(conn, fin(messages[1].id))
+    side.trace()
+    window.empty()
+    events = side.trace()
+    assert sorted((e.kind, e.offset, e.trace_id) for e in events) == [
+        (TraceKind.EMPTIED, 0, 40),
+        (TraceKind.EMPTIED, 2, 42),
+    ]
+
+
+def test_strays_that_are_lost_or_too_old(side: Side) -> None:
+    tail = traced_tail(side, 0)
+    window = channel(side, tail)
+    conn = side.consumer(window, rdy=3)
+    first_id = side.publish(tail, b"a", b"b", b"c")
+    side.received(conn)
+    for number in range(3):
+        window.requeue(conn.serial, first_id + number, SECOND, side.wall_ns)
+    side.trace()
+    window.lose(first_id)
+    window.lose_range(1, 2)
+    window.outdate(3)
+    assert [(e.kind, e.offset) for e in side.trace()] == [
+        (TraceKind.SKIPPED, 0),
+        (TraceKind.SKIPPED, 1),
+        (TraceKind.SKIPPED, 2),
+    ]
+
+
+def test_many_events_come_in_chunks(side: Side) -> None:
+    tail = traced_tail(side)
+    count = TRACE_CHUNK_EVENTS + 5
+    side.publish(tail, *[b"x"] * count)
+    assert side.engine.trace_pending
+    chunks = side.engine.take_trace()
+    assert [len(events) // EVENT_BYTES for _, events in chunks] == [TRACE_CHUNK_EVENTS, 5]
+    assert [names for names, _ in chunks] == [[tail], [tail]]
+    assert not side.engine.trace_pending
+
+
+def test_the_time_can_be_told(side: Side) -> None:
+    tail = traced_tail(side, 0)
+    window = channel(side, tail)
+    side.publish(tail, b"a")
+    side.settle()
+    side.engine.tell_time(side.wall_ns + 5)
+    window.empty()
+    side.engine.tell_time(side.wall_ns)  # never back
+    assert [event.time_ns for event in side.trace()] == [side.wall_ns + 5]
