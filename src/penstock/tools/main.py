@@ -48,6 +48,9 @@ VERBS = {
     "check": VerbEntry(
         "penstock.tools.check", "check_main", "is all well? one line and an exit code"
     ),
+    "trace": VerbEntry(
+        "penstock.tools.trace", "trace_main", "what happened to one message, as a timeline"
+    ),
     "log": VerbEntry(
         "penstock.tools.log",
         "log_main",

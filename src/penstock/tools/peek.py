@@ -62,6 +62,11 @@ def epoch_ms(text: str) -> int:
     return int(moment.timestamp() * 1000)
 
 
+def when(time_ns: int) -> str:
+    moment = datetime.fromtimestamp(time_ns // limits.SECOND, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns % limits.SECOND // 1000:06d}Z"
+
+
 def _messages(node: nodes.Node, arguments: argparse.Namespace, count: int) -> Iterator[Any]:
     target = {"topic": arguments.topic}
     if arguments.id:

@@ -1,0 +1,219 @@
+"""`penstock trace`: what happened to a message, from the events in topic `_trace`.
+
+The events are read from the logs of the nodes, over HTTP, or from a data directory without a
+daemon. A search begins where the message's id says that it was made, and looks at a bounded part of
+the log. What was noted in the last moment and is not durable yet is asked for message by message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from penstock import limits
+from penstock.errors import PenstockError
+from penstock.ids.guid import parse
+from penstock.kernel import decode_bodies, decode_header, hex_to_id
+from penstock.log.disk import OsDisk
+from penstock.log.dump import dump_partition
+from penstock.log.inspect import NothingThere
+from penstock.log.inspect import find as find_places
+from penstock.log.traceevents import TOPIC, Event, find, ranges
+from penstock.tools import nodes
+from penstock.tools.peek import epoch_ms, when
+from penstock.tools.verbs import DONE, FAILED, print_json, run_verb
+
+SEARCH_BYTES_MAX = 1 << 30  # of one node's log
+FETCH_BYTES = 4 << 20
+NEWEST_MAX = 200  # messages that are committed and not durable yet
+ID_AHEAD_MS = 10_000  # an id may be ahead of the clock that wrote the event
+TRACE_ID_MS = 2 * 3600 * 1000  # how far back a trace id is looked for
+RANGES_MAX = 10_000
+_NOT_FOUND = 404
+
+
+class Wanted(NamedTuple):
+    message_id: int
+    trace_id: int
+    topic: str  # "": any
+    from_ms: int
+
+
+class Found(NamedTuple):
+    node: str
+    event: Event
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock trace", description="What happened to a message, as a timeline."
+    )
+    parser.add_argument("id", nargs="?", metavar="MESSAGE_ID", help="16 hex digits")
+    parser.add_argument("--trace-id", type=int, metavar="N", help="all messages with this trace id")
+    parser.add_argument("--topic", default="", metavar="T", help="only in this topic")
+    parser.add_argument(
+        "--since", metavar="TIME", help="look from then on (the id's time; a trace id: two hours)"
+    )
+    parser.add_argument("--data-path", metavar="PATH", help="read this directory, without a daemon")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    nodes.add_arguments(parser)
+    return parser
+
+
+def trace_main(argv: Sequence[str]) -> int:
+    return run_verb(parser(), argv, _run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    wanted = _wanted(arguments)
+    found = list[Found]()
+    if arguments.data_path:
+        found += _pick("", _cold_bodies(arguments.data_path, wanted), wanted)
+    else:
+        for node in nodes.nodes(arguments):
+            found += _pick(node.address, _bodies(node, wanted), wanted)
+    found.sort(key=lambda one: one.event.time_ns)
+    if arguments.json:
+        print_json([_row(one) for one in found])
+    else:
+        for line in _timelines(found):
+            print(line)
+    if not found and not arguments.json:
+        print("nothing is known of it: was it traced, and does `_trace` still hold that time?")
+    return DONE if found else FAILED
+
+
+def _wanted(arguments: argparse.Namespace) -> Wanted:
+    if (arguments.id is None) == (arguments.trace_id is None):
+        raise PenstockError("give a message id, or --trace-id")
+    since_ms = epoch_ms(arguments.since) if arguments.since else None
+    if arguments.trace_id is not None:
+        if not 0 < arguments.trace_id < 1 << 64:
+            raise PenstockError(f"--trace-id {arguments.trace_id}: must be 1 to 2^64 - 1")
+        if since_ms is None:
+            since_ms = max(time.time_ns() // limits.MS - TRACE_ID_MS, 0)
+        return Wanted(0, arguments.trace_id, arguments.topic, since_ms)
+    number = hex_to_id(arguments.id.encode("utf-8", "replace"))
+    if number <= 0:
+        raise PenstockError(f"{arguments.id!r} is no message id: 16 hex digits")
+    if since_ms is None:
+        since_ms = max(parse(number).time_ns // limits.MS - ID_AHEAD_MS, 0)
+    return Wanted(number, 0, arguments.topic, since_ms)
+
+
+# --- where the events are ---
+
+
+def _bodies(node: nodes.Node, wanted: Wanted) -> Iterator[bytes]:
+    """Of one node, from the time that is wanted on."""
+    target = {"topic": TOPIC}
+    at = {"timestamp_ms": str(wanted.from_ms), "committed": "true"}
+    try:
+        offset = node.get("/log/offset", target | at)["offset"]
+    except nodes.NodeFailed as error:
+        if error.status == _NOT_FOUND:
+            return  # it has not traced anything
+        raise
+    partition = node.get("/log/positions", target)["topics"][TOPIC]["partitions"]["0"]
+    left = SEARCH_BYTES_MAX
+    while offset < partition["end"] and left > 0:
+        span = {"from": str(offset), "to": str(partition["end"]), "bytes_max": str(FETCH_BYTES)}
+        data = node.request("GET", "/log/fetch", target | span)
+        left -= len(data)
+        for base_offset, bodies in _batches(data):
+            yield from bodies[max(offset - base_offset, 0) :]
+            offset = base_offset + len(bodies)
+    for newest in range(max(offset, partition["committed"] - NEWEST_MAX), partition["committed"]):
+        message = node.get("/message/get", target | {"offset": str(newest)})
+        yield base64.b64decode(message["body_base64"])
+
+
+def _batches(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    position = 0
+    while position < len(data):
+        header = decode_header(data, position)
+        yield header.base_offset, decode_bodies(data, position)
+        position += header.length
+
+
+def _cold_bodies(path: str, wanted: Wanted) -> Iterator[bytes]:
+    disk = OsDisk()
+    try:
+        places = find_places(disk, path, TOPIC).places
+    except NothingThere as error:
+        raise PenstockError(f"{path} holds no topic {TOPIC}") from error
+    for place in places:
+        for row in dump_partition(disk, place):
+            if "body" in row and row["timestamp_ns"] // limits.MS >= wanted.from_ms:
+                yield row["body"]
+
+
+# --- which of them are about it ---
+
+
+def _pick(node: str, bodies: Iterable[bytes], wanted: Wanted) -> list[Found]:
+    events, spans = list[Event](), list[Event]()
+    for body in bodies:
+        events += find(body, wanted.message_id, wanted.trace_id)
+        if len(spans) < RANGES_MAX:
+            spans += ranges(body)
+    places = {(event.topic, event.partition, event.offset) for event in events}
+    for span in spans:
+        for topic, partition, offset in places:
+            inside = span.offset <= offset < span.offset + span.count
+            if inside and (topic, partition) == (span.topic, span.partition):
+                events.append(span)
+                break
+    return [Found(node, one) for one in events if wanted.topic in ("", one.topic)]
+
+
+# --- how it is shown ---
+
+
+def _row(found: Found) -> dict[str, Any]:
+    event = found.event
+    row = event._asdict() | {"kind": event.kind.label}
+    row["message_id"] = f"{event.message_id:016x}" if event.message_id else None
+    row["trace_id"] = event.trace_id or None
+    return row | ({"node": found.node} if found.node else {})
+
+
+def _timelines(found: list[Found]) -> Iterator[str]:
+    """One for each message; what is about ranges is told with each."""
+    several = len({one.node for one in found}) > 1
+    for message_id in dict.fromkeys(one.event.message_id for one in found):
+        if not message_id:
+            continue
+        mine = [one for one in found if one.event.message_id in (0, message_id)]
+        trace_id = max(one.event.trace_id for one in mine if one.event.message_id)
+        yield f"message {message_id:016x}" + (f"  trace id {trace_id}" if trace_id else "")
+        before_ns = mine[0].event.time_ns
+        for one in mine:
+            passed_ns, before_ns = one.event.time_ns - before_ns, one.event.time_ns
+            node = f"  on {one.node}" if several else ""
+            yield f"  {_line(one.event, passed_ns)}{node}"
+
+
+def _line(event: Event, passed_ns: int) -> str:
+    where = event.topic + (f"/{event.channel}" if event.channel else "")
+    parts = [f"{when(event.time_ns)}  {_delta(passed_ns):>10}  {event.kind.label:<13} {where}"]
+    if event.message_id:
+        parts.append(f"offset {event.offset}")
+    else:
+        parts.append(f"offsets {event.offset} to {event.offset + event.count - 1}")
+    if event.attempts:
+        parts.append(f"attempt {event.attempts}")
+    if event.client:
+        parts.append(event.client)
+    return "  ".join(parts)
+
+
+def _delta(passed_ns: int) -> str:
+    if passed_ns < limits.MS:
+        return f"+{passed_ns / 1000:.0f}us"
+    if passed_ns < limits.SECOND:
+        return f"+{passed_ns / limits.MS:.1f}ms"
+    return f"+{passed_ns / limits.SECOND:.3f}s"

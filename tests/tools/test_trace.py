@@ -1,0 +1,142 @@
+"""`penstock trace`, over HTTP and on a directory without a daemon."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd.test_traced import mpub_trace, pub_trace, traced
+from nsqd.world import V2, Running, eventually, ok, pub
+from penstock.log.traceevents import TOPIC
+from penstock.tools.trace import trace_main
+from penstock.wire import frames
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path) -> Iterator[Running]:
+    with Running(tmp_path / "data") as running:
+        running.request("POST", "/topic/create?topic=orders")
+        running.request("POST", "/channel/create?topic=orders&channel=mail")
+        yield running
+
+
+def address(nsqd: Running) -> str:
+    return f"--nsqd-http-address={nsqd.daemon.http_address}"
+
+
+def consume(nsqd: Running, client: V2, count: int) -> list[str]:
+    """All of them finished; their ids."""
+    assert client.ask(b"SUB orders mail\n") == ok()
+    client.send(b"RDY 10\n")
+    ids = [client.message().id for _ in range(count)]
+    for id in ids:
+        client.send(b"FIN %b\n" % id)
+    assert eventually(lambda: nsqd.channel("orders", "mail")["in_flight_count"] == 0)
+    return [id.decode() for id in ids]
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+    code = trace_main([*arguments, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_the_life_of_one_message(nsqd: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    nsqd.request("POST", "/topic/config?topic=orders&trace_rate=1")
+    with nsqd.client() as client:
+        for body in (b"a", b"b"):
+            assert client.ask(pub(b"orders", body)) == ok()
+        first, _ = consume(nsqd, client, 2)
+
+        def rows() -> Any:
+            return told(capsys, first, address(nsqd))[1]
+
+        assert eventually(lambda: len(rows()) == 3)
+        assert [row["kind"] for row in rows()] == ["published", "sent", "finished"]
+        assert {row["message_id"] for row in rows()} == {first}
+        assert told(capsys, first, address(nsqd), "--topic", "other") == (1, [])
+        assert trace_main([first, address(nsqd)]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == f"message {first}"
+        assert [line.split()[2] for line in lines[1:]] == ["published", "sent", "finished"]
+        assert "orders/mail  offset 0  attempt 1" in lines[2]
+
+
+def test_all_messages_with_a_trace_id(
+    nsqd: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same from the files, once the daemon is gone."""
+    with nsqd.client() as client:
+        client.ask(pub_trace(b"orders", b"a", 42))
+        client.ask(mpub_trace(b"orders", [traced(b"b", 43), traced(b"c", 42)]))
+        ids = consume(nsqd, client, 3)
+
+        def rows() -> Any:
+            return told(capsys, "--trace-id=42", address(nsqd))[1]
+
+        assert eventually(lambda: len(rows()) == 6)
+        assert {row["message_id"] for row in rows()} == {ids[0], ids[2]}
+        warm = rows()
+    nsqd.stop()
+    code, cold = told(capsys, "--trace-id=42", f"--data-path={tmp_path / 'data'}")
+    assert code == 0
+    assert cold == [{key: value for key, value in row.items() if key != "node"} for row in warm]
+    assert trace_main(["--trace-id=42", f"--data-path={tmp_path / 'data'}"]) == 0
+    heads = [line for line in capsys.readouterr().out.splitlines() if line.startswith("message")]
+    assert heads == [f"message {id}  trace id 42" for id in (ids[0], ids[2])]
+
+
+def test_what_happened_to_a_whole_range_is_told_too(
+    nsqd: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nsqd.request("POST", "/topic/config?topic=orders&trace_rate=1")
+    answer = nsqd.request("POST", "/pubtrace?topic=orders&trace_id=7", b"a")
+    id = f"{json.loads(answer.body)['id']:016x}"
+    nsqd.request("POST", "/channel/empty?topic=orders&channel=mail")
+
+    def rows() -> Any:
+        return told(capsys, id, address(nsqd))[1]
+
+    assert eventually(lambda: [row["kind"] for row in rows()] == ["published", "emptied"])
+    assert trace_main([id, address(nsqd)]) == 0
+    assert "offsets 0 to 0" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_node_that_has_traced_nothing(nsqd: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    assert TOPIC not in nsqd.daemon.broker.topics
+    assert trace_main(["0d1c000000000000", address(nsqd)]) == 1
+    assert "nothing is known of it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "give a message id, or --trace-id"),
+        (["0d1c000000000000", "--trace-id=1"], "give a message id, or --trace-id"),
+        (["xyz"], "'xyz' is no message id: 16 hex digits"),
+        (["--trace-id=0"], "must be 1 to 2^64 - 1"),
+        (["0d1c000000000000", "--since=noon"], "'noon' is neither a time"),
+        (["0d1c000000000000", "--data-path=/nowhere"], "/nowhere holds no topic _trace"),
+    ],
+)
+def test_what_cannot_be_asked(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert trace_main(arguments) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_messages_are_found_by_the_client_that_got_them(
+    nsqd: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A delivery frame has the id that is asked for."""
+    with nsqd.client() as client:
+        client.ask(pub_trace(b"orders", b"a", 9))
+        client.ask(b"SUB orders mail\n")
+        client.send(b"RDY 1\n")
+        frame = client.read()
+        id = frames.decode_message(frame.data).id.decode()
+        assert eventually(lambda: len(told(capsys, id, address(nsqd))[1]) == 2)
