@@ -27,11 +27,12 @@ from penstock.wire.names import is_valid_name
 
 Document = dict[str, Any]
 
-_ERRORS: dict[int | str, dict[str, Any]] = {
+ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"description": "the request breaks a rule; `message` is its code"},
     401: {"description": "log in first"},
     403: {"description": "the caller may not do this"},
     404: {"description": "there is no such thing"},
+    413: {"description": "the body is empty or too large"},
     502: {"description": "no daemon gave an answer"},
 }
 
@@ -76,7 +77,7 @@ class Api:
 
     def router(self) -> APIRouter:
         router = APIRouter(
-            prefix=self._ground.base, responses=_ERRORS, default_response_class=JSONResponse
+            prefix=self._ground.base, responses=ERRORS, default_response_class=JSONResponse
         )
         add = router.add_api_route
         add("/ping", self.ping, response_class=PlainTextResponse)

@@ -15,11 +15,20 @@ from penstock.errors import ConfigError
 from penstock.net.fetch import without_password
 from penstock.net.listener import parse_address
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.api import ApiError, caller_of
+from penstock.nsqadmin.api import ERRORS, ApiError, caller_of
 from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.options import FLAGS
 
 _HIDDEN = frozenset(("version", "config", "verbose", "dev-static-dir"))
+
+
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    **ERRORS,
+    200: {
+        "description": "a text as it is, everything else as JSON",
+        "content": {"application/json": {}, "text/plain": {}},
+    },
+}
 
 
 class ConfigApi:
@@ -33,7 +42,7 @@ class ConfigApi:
         self._kinds = {flag.file_key: flag.kind for flag in FLAGS}
 
     def router(self) -> APIRouter:
-        router = APIRouter(prefix=f"{self._ground.base}/config")
+        router = APIRouter(prefix=f"{self._ground.base}/config", responses=_ANSWERS)
         router.add_api_route("/{option}", self.get, methods=["GET"])
         router.add_api_route("/{option}", self.put, methods=["PUT"])
         return router
