@@ -17,7 +17,7 @@ from penstock.broker.channel import Channel
 from penstock.broker.topic import Topic
 from penstock.kernel import IMPLEMENTATION
 from penstock.net.sync import SyncTimes
-from penstock.nsqd.stats import resident_bytes
+from penstock.nsqd.stats import Row, resident_bytes
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Value = int | float
@@ -28,6 +28,7 @@ class Figures(NamedTuple):
 
     broker: Broker
     sync_times: SyncTimes
+    disk: Row  # `disk_row`
     start_time: int
     connections: Callable[[], int]
     connections_total: Callable[[], int]
@@ -94,6 +95,8 @@ CHANNEL_METRICS = (
                   lambda channel: len(channel.consumers)),
     ChannelMetric("channel_paused", "gauge", "1 while the channel is paused.",
                   lambda channel: int(channel.paused)),
+    ChannelMetric("channel_oldest_age_seconds", "gauge", "Of its oldest unfinished message.",
+                  lambda channel: channel.oldest.age_s(channel.topic.wall_ns) or 0),
 )  # fmt: skip
 LATENCY = "channel_e2e_latency_seconds"  # over a sliding window
 
@@ -159,6 +162,11 @@ def _process(figures: Figures) -> Iterator[str]:
         ("nsqd_commits_total", "counter", "Commits of staged blocks.", broker.commits.total),
         ("nsqd_commits_unfinished", "gauge", "Commits that wait for the disk to be finished.",
          broker.commits.unfinished_count),
+        ("nsqd_disk_free_bytes", "gauge", "Free on the disk of the data path.",
+         figures.disk["free_bytes"] or 0),
+        ("nsqd_disk_size_bytes", "gauge", "Size of that disk.", figures.disk["size_bytes"] or 0),
+        ("nsqd_sync_slowest_seconds", "gauge", "The slowest sync of the last minute.",
+         figures.disk["sync_slowest_seconds"]),
         ("process_start_time_seconds", "gauge", "Unix time of the start.", figures.start_time),
         ("process_cpu_seconds_total", "counter", "CPU time, user and system.",
          round(time.process_time(), 3)),

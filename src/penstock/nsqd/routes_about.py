@@ -93,6 +93,7 @@ class _About:
         figures = Figures(
             broker=ground.broker,
             sync_times=ground.sync_times,
+            disk=disk_row(ground.options.data_path, ground.sync_times),
             start_time=ground.identity.start_time,
             connections=lambda: len(protocol.sessions),
             connections_total=lambda: protocol.accepted_count,

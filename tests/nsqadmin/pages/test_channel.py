@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 from e2e.v2client import V2Client
 
 from ..conftest import Installation
+from ..running import Admin
 
 _NUMBERS = itertools.count()
 
@@ -175,3 +177,15 @@ def test_replay_shows_first_and_moves_then(work: Work) -> None:
     work.confirm()
     work.is_done()
     assert [message.body for message in work.client.messages(2)] == [b"b", b"c"]
+
+
+def test_who_may_only_look_can_change_nothing(work: Work, tmp_path: Path) -> None:
+    work.publish(b"a")
+    (id,) = work.take(1)
+    asked = f"-nsqd-http-address=127.0.0.1:{work.installation.nsqd.http_port}"
+    with Admin(tmp_path / "admin", asked, "-http-address=0.0.0.0:0") as admin:
+        work.page.goto(f"http://127.0.0.1:{admin.http_port}/topics/{work.topic}/work")
+        expect(work.row(id)).to_contain_text("held by till-7")
+        for name in ("Finish", "Requeue", "Redrive", "Preview"):
+            expect(work.page.get_by_role("button", name=name)).to_have_count(0)
+        expect(work.panel("Messages inside").get_by_role("checkbox")).to_have_count(0)
