@@ -20,6 +20,7 @@ _NOW = 0
 def finish(channel: Channel, id: int) -> None:
     """Raises NotFound."""
     window = channel.window
+    channel.topic.tell_time()
     holder = window.holder(id)
     if holder:
         _settled(channel, id, window.finish(holder, id) == Held.DONE)
@@ -30,6 +31,7 @@ def finish(channel: Channel, id: int) -> None:
 def requeue(channel: Channel, id: int, delay_ns: int, wall_ns: int) -> None:
     """To be sent again, or for the first time, after `delay_ns`. Raises NotFound."""
     window = channel.window
+    channel.topic.tell_time()
     holder = window.holder(id)
     if holder:
         _settled(channel, id, window.requeue(holder, id, delay_ns, wall_ns) == Held.DONE)

@@ -96,6 +96,11 @@ class Cursor:
             self._dirty = True
             self._engine.journals[self._me] = None
 
+    def unlist(self) -> None:
+        """It is handed out as dirty. What is taken before that leaves it listed: the turn may have
+        more to do for it."""
+        self._dirty = False
+
     # --- consumers ---
 
     def add_consumer(self, conn: Conn) -> None:
@@ -323,8 +328,6 @@ class Cursor:
         return max(self.next, self.redo_end)
 
     def take_journal(self) -> bytes:
-        self._dirty = False
-        self._engine.journals.pop(self._me, None)
         return self.notes.take(self.low, self._next_known)
 
     def snapshot(self) -> bytes:

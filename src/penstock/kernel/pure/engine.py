@@ -286,7 +286,10 @@ class Engine:
         return min(deadlines, default=0)
 
     def dirty_windows(self) -> list[Window]:
-        return list(self.journals)
+        dirty, self.journals = list(self.journals), {}
+        for window in dirty:
+            window.unlist()
+        return dirty
 
     # --- trace ---
 
