@@ -39,6 +39,7 @@ class Pipeline:
     run: Callable[[SparkSession, Settings, Progress], int]
     check: Callable[[Settings], None] = _nothing_to_check  # before Spark starts
     spark_settings: Mapping[str, str] = field(default_factory=dict)
+    failed: int = FAILED  # the exit code of an error, where 1 means something else
 
     def usage(self) -> str:
         head = f"penstock pipeline run {self.name}: {self.summary}\n"
@@ -66,7 +67,7 @@ def run_by_name(
         return USAGE
     except (PenstockError, OSError) as error:
         sys.stderr.write(f"penstock pipeline {name}: {error}\n")
-        return FAILED
+        return pipeline.failed if pipeline else FAILED
     return _run(pipeline, name, found)
 
 
@@ -86,6 +87,6 @@ def _run(pipeline: Pipeline, name: str, found: Settings) -> int:
             if isinstance(error, _NEVER_CAUGHT):
                 raise
             progress.fail(f"penstock pipeline {name}: {cause_line(error)}")
-            return FAILED
+            return pipeline.failed
         finally:
             progress.end()

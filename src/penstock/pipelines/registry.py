@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 PIPELINES: dict[str, str] = {
     "archive": "penstock.pipelines.archive",
     "replay": "penstock.pipelines.replay",
+    "audit": "penstock.pipelines.audit",
+    "trace": "penstock.pipelines.trace",
 }
 
 

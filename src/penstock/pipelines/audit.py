@@ -1,0 +1,239 @@
+"""`audit`: was every message of a topic delivered, once, in order? A report, and an exit code.
+
+It reads the trace table (`penstock pipeline run trace` makes it) and, where asked to, the archive
+and the log itself, whose offsets have to be without gaps. It changes nothing anywhere.
+
+What is known ends at `--as-of`, which is the last event of the trace table if nothing else is said:
+an audit of the same tables then says the same tomorrow.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock import limits
+from penstock.command.flags import Kind
+from penstock.errors import ConfigError, DataLost
+from penstock.pipelines.audit_checks import Audit, Tables
+from penstock.pipelines.audit_html import page
+from penstock.pipelines.audit_report import Report, lines
+from penstock.pipelines.audit_rules import Rules
+from penstock.pipelines.audittimes import read_moment
+from penstock.pipelines.frame import DONE, Pipeline
+from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, is_delta, read_table
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.settings import Setting, Settings
+from penstock.pipelines.views import Views
+from penstock.spark.brokerapi import BrokerApi
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FINDINGS = 1
+FAILED = 3  # no audit was made: 1 means that one was, and has found something
+
+SETTINGS = (
+    Setting("topic", Kind.STRING, "", "the topic to audit", required=True),
+    Setting("trace", Kind.STRING, "", "the trace table, as the pipeline trace made it"),
+    Setting("archive", Kind.STRING, "", "the archive's table: its offsets are checked"),
+    Setting("log", Kind.BOOL, False, "read the topic itself from nsqd, and check its offsets"),
+    Setting("channels", Kind.STRINGS, (), "only these channels (default: all that were traced)"),
+    Setting(
+        "from", Kind.STRING, "", "published since: a time, or so long before as-of (default: all)"
+    ),
+    Setting("to", Kind.STRING, "", "published before (default: as-of)"),
+    Setting(
+        "as-of",
+        Kind.STRING,
+        "",
+        "what is known up to this time, or now (default: the last event in the trace table)",
+    ),
+    Setting(
+        "msg-timeout",
+        Kind.DURATION,
+        60 * limits.SECOND,
+        "nsqd's message timeout",
+        least=limits.MS,
+    ),
+    Setting(
+        "stuck-after",
+        Kind.INT,
+        5,
+        "so many message timeouts after its first delivery a message is stuck",
+        least=1,
+    ),
+    Setting(
+        "settle",
+        Kind.DURATION,
+        60 * limits.SECOND,
+        "a message younger than this is never called lost",
+        least=0,
+    ),
+    Setting("examples", Kind.INT, 10, "of each finding that are shown", least=1, most=1000),
+    Setting("html", Kind.STRING, "", "write the report to this file too, as one page"),
+)
+
+
+def check(settings: Settings) -> None:
+    if not (settings.text("trace") or settings.text("archive") or settings.flag("log")):
+        raise ConfigError("trace, archive, log", None, "at least one of them is needed")
+    for name in ("from", "to", "as-of"):
+        read_moment(name, settings.text(name), datetime.now(UTC))
+    html = settings.text("html")
+    if html and not Path(html).absolute().parent.is_dir():
+        raise ConfigError("html", html, "its directory does not exist")
+
+
+def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
+    rules = rules_of(session, settings)
+    tables = tables_of(session, settings, rules)
+    topic = settings.text("topic")
+    with Views(session) as views:
+        audit = Audit(views, tables, rules, topic, settings.number("examples"))
+        report = audit.run(progress.say)
+    if settings.text("trace") and not report.coverage.traced:
+        reason = f"the trace table has no publish of it from {rules.since} to {rules.until}"
+        raise DataLost(topic, 0, f"{reason}: nothing can be judged")
+    html = settings.text("html")
+    if html:
+        Path(html).write_text(page(report), "utf-8")
+        progress.say(f"the page is in {html}")
+    _show(report, settings.flag("json"))
+    return DONE if report.clean else FINDINGS
+
+
+def _show(report: Report, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps({"audit": report.document()}, ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.write("\n".join(lines(report)) + "\n")
+    sys.stdout.flush()
+
+
+# --- times ---
+
+
+def rules_of(session: SparkSession, settings: Settings) -> Rules:
+    now = datetime.now(UTC)
+    first, last = _known(session, settings, now)
+    as_of = read_moment("as-of", settings.text("as-of"), now) or last
+    until = read_moment("to", settings.text("to"), as_of) or as_of + timedelta(microseconds=1)
+    since = read_moment("from", settings.text("from"), as_of) or first
+    if not since < until:
+        raise ConfigError("from, to", f"{since} to {until}", "the span is empty")
+    stuck_s = settings.seconds("msg-timeout") * settings.number("stuck-after")
+    return Rules(since, until, as_of, settings.seconds("settle"), stuck_s)
+
+
+def _known(session: SparkSession, settings: Settings, now: datetime) -> tuple[datetime, datetime]:
+    """The first and the last time that the tables know of."""
+    trace, archive = settings.text("trace"), settings.text("archive")
+    if not trace:
+        first = _extent(session, archive, "timestamp")[0] if archive else None
+        return first or datetime(1970, 1, 1, tzinfo=UTC), now
+    first, last = _extent(session, trace, "time")
+    if first is None or last is None:
+        raise DataLost(settings.text("topic"), 0, f"the trace table {trace} has no events")
+    return first, last
+
+
+def _extent(
+    session: SparkSession, path: str, column: str
+) -> tuple[datetime | None, datetime | None]:
+    """Least and greatest time of a table: from its log, when all files say it there."""
+    if is_delta(path):
+        files = LakeTable(path).files()
+        if files and all(column in file.least and column in file.most for file in files):
+            # The log cuts times off to milliseconds.
+            greatest = max(_utc(file.most[column]) for file in files) + timedelta(milliseconds=1)
+            return min(_utc(file.least[column]) for file in files), greatest
+    row = (
+        read_table(session, path)
+        .selectExpr(f"unix_micros(min({column})) AS first", f"unix_micros(max({column})) AS last")
+        .first()
+    )
+    if row is None or row["first"] is None:
+        return None, None
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    return epoch + timedelta(microseconds=row["first"]), epoch + timedelta(microseconds=row["last"])
+
+
+def _utc(time: datetime) -> datetime:
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+# --- tables ---
+
+
+def tables_of(session: SparkSession, settings: Settings, rules: Rules) -> Tables:
+    trace, archive, topic = (settings.text(name) for name in ("trace", "archive", "topic"))
+    every = read_table(session, trace, _trace_span(trace, rules)) if trace else None
+    events = every.where(every.topic == topic) if every is not None else None
+    channels = list(settings.texts("channels"))
+    if events is not None and channels:
+        events = events.where(events.channel.isNull() | events.channel.isin(channels))
+    log, count = _log(session, settings, rules) if settings.flag("log") else (None, None)
+    archived = _archive(session, archive, topic, rules) if archive else None
+    return Tables(events, every, archived, log, count)
+
+
+def _trace_span(path: str, rules: Rules) -> list[Condition]:
+    """Somewhat earlier events show where a channel was when the span began."""
+    first = rules.since - timedelta(seconds=max(rules.settle_s, 60))
+    last = rules.as_of + timedelta(microseconds=1)
+    found: list[Condition] = [Span("time", first, last)]
+    if is_delta(path):
+        found.append(Span("date", first.date(), last.date() + timedelta(days=1)))
+    return found
+
+
+_AS_ROWS = ("partition", "offset AS place", "offset", "id", "timestamp AS time")
+
+
+def _archive(session: SparkSession, path: str, topic: str, rules: Rules) -> DataFrame:
+    conditions: list[Condition] = [
+        Among("topic", (topic,)),
+        Span("timestamp", rules.since, rules.until),
+    ]
+    return read_table(session, path, conditions).selectExpr(*_AS_ROWS)
+
+
+def _log(session: SparkSession, settings: Settings, rules: Rules) -> tuple[DataFrame, int]:
+    """The topic's rows of the span, and how many nsqd says there are. What is damaged or gone is
+    left out by the source, and then seen as a gap."""
+    topic, url, ca_file = (settings.text(name) for name in ("topic", "url", "ca-file"))
+    bounds = {"startingTimestamp": rules.since, "endingTimestamp": rules.until}
+    marks = {name: int(moment.timestamp() * 1000) for name, moment in bounds.items()}
+    frame = (
+        session.read.format("penstock")
+        .schema("partition int, offset bigint, id string, timestamp timestamp")
+        .options(url=url, subscribe=topic, failOnDataLoss="false")
+        .options(startingOffsetsByTimestampStrategy="latest", minPartitions="4")
+        .options(**{name: str(mark) for name, mark in marks.items()})
+    )
+    if ca_file:
+        frame = frame.option("caFile", ca_file)
+    with BrokerApi(url, ca_file=ca_file or None) as api:
+        spans = api.positions([topic]).topics.get(topic)
+        if spans is None:
+            raise ConfigError("topic", topic, f"nsqd at {url} has no such topic")
+        count = sum(
+            api.offset_at(topic, partition, marks["endingTimestamp"])
+            - api.offset_at(topic, partition, marks["startingTimestamp"])
+            for partition in spans.partitions
+        )
+    return frame.load().selectExpr(*_AS_ROWS), count
+
+
+PIPELINE = Pipeline(
+    "audit",
+    "gaps, lost, stuck, doubled and disordered messages of a topic; exit code 0 only if clean",
+    SETTINGS,
+    run,
+    check,
+    failed=FAILED,
+)

@@ -1,0 +1,294 @@
+"""What an audit has found: the report as values, as words for a terminal, and as JSON.
+
+`KINDS` says for each finding what it means and what to do about it, so the report can be read by
+somebody who has never seen one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from penstock.command.terminal import BOLD, DIM, GREEN, RED, YELLOW, painted, short, table
+
+
+class Kind(NamedTuple):
+    title: str
+    meaning: str
+    advice: str
+
+
+KINDS: dict[str, Kind] = {
+    "lost": Kind(
+        "lost",
+        "published, passed by the channel, and never delivered",
+        "The messages are in the log. Look at one with `penstock topic peek`, and send them "
+        "again with `penstock channel seek` to the lowest offset.",
+    ),
+    "stuck": Kind(
+        "stuck",
+        "delivered long ago, and neither finished nor waiting for a time",
+        "A consumer hangs, fails again and again, or nobody is connected. Look at the channel's "
+        "consumers with `penstock stats`, and at one message with `penstock trace ID`.",
+    ),
+    "sent_again": Kind(
+        "delivered twice",
+        "delivered again although nobody had given it back",
+        "Two consumers may have worked on it at once. Keep the trace of the message "
+        "(`penstock trace ID`): this is a fault of the broker.",
+    ),
+    "sent_after_finish": Kind(
+        "delivered after finish",
+        "delivered again after a consumer had finished it",
+        "Expected after a replay (`penstock channel seek`) and, for the last moments, after a "
+        "power loss. Else a fault of the broker: keep the trace of the message.",
+    ),
+    "finished_twice": Kind(
+        "finished twice",
+        "finished again without having been delivered again",
+        "A fault of the broker: keep the trace of the message.",
+    ),
+    "out_of_order": Kind(
+        "out of order",
+        "delivered for the first time after a message that stands behind it in the log",
+        "Consumers that need the order may have applied an old state over a new one. Look at both "
+        "with `penstock trace ID`.",
+    ),
+    "gap": Kind(
+        "gap in the offsets",
+        "offsets of the log are dense, and here some are missing",
+        "In the archive: were messages deleted before they were archived? Then the archive said "
+        "so when it met them. In the log itself: run `penstock log verify`.",
+    ),
+    "repeated_offset": Kind(
+        "offset twice",
+        "one offset has two rows",
+        "With two ids the topic was deleted and made again, or two brokers wrote into one table: "
+        "audit a span without that. With one id the row was stored twice.",
+    ),
+    "same_id": Kind(
+        "id twice",
+        "one message id stands at two offsets",
+        "The message is in the log twice. Expected where a message was put back with its own id; "
+        "else a fault of the broker.",
+    ),
+    "id_falls": Kind(
+        "id falls",
+        "a message has a lower id than the one before it in the log",
+        "Expected in what was taken over from another log, which kept its ids. Else a fault of "
+        "the broker: run `penstock log verify`.",
+    ),
+    "time_falls": Kind(
+        "time falls",
+        "a message was published before the one before it in the log",
+        "Times rise along a log even when the clock steps back: a fault of the broker.",
+    ),
+    "trace_hole": Kind(
+        "hole in the trace",
+        "parts of the topic _trace are not in the trace table",
+        "What is said about deliveries is not to be trusted here. Was _trace deleted by retention "
+        "before the trace pipeline read it? Audit a span without the hole.",
+    ),
+    "trace_doubled": Kind(
+        "trace twice",
+        "events are in the trace table twice",
+        "Two trace pipelines with different checkpoints write into this table. Make the table anew "
+        "with one of them.",
+    ),
+}
+# Which part of the data a finding is about, when it is no channel.
+TRACE, ARCHIVE, LOG = "the trace", "the archive", "the log"
+
+
+@dataclass(frozen=True)
+class Example:
+    partition: int
+    offset: int
+    message_id: str | None
+    time: datetime | None
+    note: str  # what is wrong with this one
+
+
+@dataclass(frozen=True)
+class Finding:
+    kind: str
+    channel: str | None
+    place: str  # the channel again, or TRACE, ARCHIVE, LOG
+    count: int
+    examples: tuple[Example, ...]
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Microseconds, percentiles by name."""
+
+    percentiles: dict[str, float]
+    most: float
+
+
+@dataclass
+class ChannelReport:
+    name: str
+    messages: int = 0  # traced publishes of the span
+    judged: int = 0
+    fates: dict[str, int] = field(default_factory=dict)  # of all `messages`
+    sends: int = 0
+    lost: int = 0
+    stuck: int = 0
+    repeated: int = 0
+    waits: dict[str, Waits] = field(default_factory=dict)
+    histogram: dict[int, int] = field(default_factory=dict)  # of whole latencies, by bar
+    slots: dict[int, dict[str, int]] = field(default_factory=dict)  # over time
+    slot_bars: dict[int, dict[int, int]] = field(default_factory=dict)  # latencies over time
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of the topic the trace knows."""
+
+    traced: int  # publishes of the span that are in the trace
+    messages: int | None  # of the topic in the span; None: nobody knows
+    basis: str  # how `messages` is known
+
+    @property
+    def share(self) -> float | None:
+        return min(1.0, self.traced / self.messages) if self.messages else None
+
+
+@dataclass(frozen=True)
+class Report:
+    topic: str
+    since: datetime
+    until: datetime
+    as_of: datetime
+    settle_s: float
+    stuck_s: float
+    coverage: Coverage
+    channels: tuple[ChannelReport, ...]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    events: int
+    took_s: float
+
+    @property
+    def clean(self) -> bool:
+        return not self.findings
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        shown: dict[str, Any] = asdict(self)
+        shown["clean"] = self.clean
+        shown["coverage"]["share"] = self.coverage.share
+        for channel in shown["channels"]:
+            for name in ("histogram", "slots", "slot_bars"):
+                del channel[name]
+        return {name: _plain(value) for name, value in shown.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return moment(value)
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+# --- words ---
+
+
+def moment(time: datetime | None) -> str:
+    return "" if time is None else f"{time:%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
+def duration(us: float) -> str:
+    """`850 us`, `2.1 ms`, `3.4 s`, `12m30s`."""
+    if us < 1000:
+        return f"{us:.0f} us"
+    if us < 1_000_000:
+        return f"{us / 1000:.3g} ms"
+    seconds = us / 1_000_000
+    return f"{seconds:.3g} s" if seconds < 120 else f"{seconds // 60:.0f}m{seconds % 60:02.0f}s"
+
+
+def coverage_line(coverage: Coverage) -> str:
+    share = coverage.share
+    if share is None:
+        return f"{coverage.traced:,} publishes are in the trace; nobody knows of how many"
+    return (
+        f"{coverage.traced:,} of {coverage.messages:,} messages are in the trace "
+        f"({share:.1%}; {coverage.basis}); only these are judged"
+    )
+
+
+def verdict(report: Report) -> str:
+    if report.clean:
+        return "clean"
+    total = sum(finding.count for finding in report.findings)
+    return f"{total:,} findings of {len(report.findings)} kinds and places"
+
+
+CHANNEL_HEADS = (
+    "channel", "traced", "judged", "finished", "ended", "waiting", "out", "lost", "stuck",
+    "p50", "p99", "slowest",
+)  # fmt: skip
+
+
+def channel_row(channel: ChannelReport) -> list[str]:
+    total = channel.waits.get("total")
+    fates = channel.fates
+    waiting = fates.get("unsent", 0) + fates.get("back", 0) + fates.get("delayed", 0)
+    counts = (
+        channel.messages, channel.judged, fates.get("finished", 0), fates.get("ended", 0),
+        waiting, fates.get("out", 0), channel.lost, channel.stuck,
+    )  # fmt: skip
+    times = (
+        [duration(total.percentiles[name]) for name in ("p50", "p99")] + [duration(total.most)]
+        if total
+        else ["", "", ""]
+    )
+    return [channel.name, *(f"{count:,}" for count in counts), *times]
+
+
+def lines(report: Report) -> Iterator[str]:
+    """The report for a terminal."""
+    yield painted(f"Audit of topic {report.topic}", BOLD)
+    yield f"published  {moment(report.since)} to {moment(report.until)}"
+    yield f"known      up to {moment(report.as_of)}"
+    yield f"coverage   {coverage_line(report.coverage)}"
+    yield from (painted(f"note       {note}", YELLOW) for note in report.notes)
+    if report.channels:
+        yield ""
+        yield from table(CHANNEL_HEADS, [channel_row(channel) for channel in report.channels])
+    for finding in report.findings:
+        yield ""
+        yield from finding_lines(finding)
+    yield ""
+    rate = short(report.events / report.took_s) if report.took_s else "-"
+    said = painted(verdict(report), GREEN if report.clean else RED)
+    yield f"{said} ({report.events:,} events in {report.took_s:.1f} s, {rate} events/s)"
+
+
+def finding_lines(finding: Finding) -> Iterator[str]:
+    kind = KINDS[finding.kind]
+    where = f"channel {finding.channel}" if finding.channel else finding.place
+    yield painted(f"{finding.count:,} {kind.title}, {where}", RED) + f": {kind.meaning}"
+    for example in finding.examples:
+        yield "  " + example_line(example)
+    more = finding.count - len(finding.examples)
+    if more > 0 and finding.examples:
+        yield painted(f"  and {more:,} more", DIM)
+    yield f"  {kind.advice}"
+
+
+def example_line(example: Example) -> str:
+    name = f" {example.message_id}" if example.message_id else ""
+    time = f" at {moment(example.time)}" if example.time else ""
+    return f"offset {example.offset}{name}{time}: {example.note}"
+
+
+def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The gravest first."""
+    rank = {kind: place for place, kind in enumerate(KINDS)}
+    return tuple(sorted(findings, key=lambda one: (rank[one.kind], one.channel or "", one.place)))

@@ -1,0 +1,226 @@
+"""`trace`: the topic `_trace` into a table of events, each of them once; and reports out of it.
+
+The events come as the archive's messages do: Spark reads ranges of the log, decodes the bodies in
+its workers, and commits each batch in one transaction of the table (`lake`). A body that cannot be
+read stops the pipeline: what is left out here would look like a fault of the broker in an audit.
+
+With `--report` the events of a span become latencies by topic, channel and hour, and a list of the
+slowest messages: on the terminal, and as the tables TABLE_latency and TABLE_slow, made anew each
+time. `lifecycles.lifecycles` is the view between, a row for each message and channel.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from deltalake import write_deltalake
+
+from penstock import limits
+from penstock.command.flags import Kind
+from penstock.command.terminal import BOLD, painted, table
+from penstock.errors import ConfigError
+from penstock.log.traceevents import TOPIC
+from penstock.pipelines import archivestate, trace_table
+from penstock.pipelines.archivestate import Identity, State
+from penstock.pipelines.audit_report import duration
+from penstock.pipelines.audittimes import read_moment
+from penstock.pipelines.frame import DONE, Pipeline
+from penstock.pipelines.lake import Place, Shape, check_fits
+from penstock.pipelines.lakecare import Care, care_settings, configuration
+from penstock.pipelines.lakeread import Condition, Span, local_path, read_table
+from penstock.pipelines.lakesink import FORMAT, LakeSink
+from penstock.pipelines.lifecycles import latencies, lifecycles, slowest
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.settings import Setting, Settings
+from penstock.pipelines.streams import follow
+from penstock.pipelines.views import Views
+from penstock.spark.brokerapi import BrokerApi
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+PARTITION_BY = ("date",)
+STATISTICS = ("time", "trace_offset")
+SHAPE = Shape(trace_table.SCHEMA, PARTITION_BY, STATISTICS)
+
+SETTINGS = (
+    Setting("table", Kind.STRING, "", "the trace table, a local path; it is made", required=True),
+    Setting(
+        "checkpoint",
+        Kind.STRING,
+        "",
+        "where Spark notes how far it is (default: in the table, _penstock/trace)",
+    ),
+    Setting("once", Kind.BOOL, False, "stop when all is there that was traced at the start"),
+    Setting("trigger", Kind.DURATION, limits.SECOND, "time between batches", least=0),
+    Setting("max-bodies-per-trigger", Kind.INT, 20_000, "bodies of a batch at most", least=1),
+    Setting("report", Kind.BOOL, False, "at the end: latencies and the slowest messages"),
+    Setting("from", Kind.STRING, "", "report on what happened since: a time, or so long ago"),
+    Setting("slowest", Kind.INT, 10, "messages in that list", least=1, most=10_000),
+    *care_settings(),
+)
+
+
+def check(settings: Settings) -> None:
+    if _place(settings).local_path is None:
+        raise ConfigError("table", settings.text("table"), "a local path")
+    read_moment("from", settings.text("from"), datetime.now(UTC))
+
+
+def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
+    place = _place(settings)
+    there = place.open()
+    if there is not None:
+        check_fits(place, there, SHAPE)
+    _require_topic(settings)
+    checkpoint, identity = _checkpoint(settings), _identity(settings)
+    state = archivestate.load(session, checkpoint, identity)
+    if state is None and there is not None and there.file_uris():
+        rule = (
+            f"there is no checkpoint in {checkpoint}, but the table has events, which "
+            "would come again: name the checkpoint, or another table"
+        )
+        raise ConfigError("table", settings.text("table"), rule)
+    if state is None:
+        state = archivestate.make(session, checkpoint, identity, {})
+    place.create(SHAPE, configuration(settings))
+    session.dataSource.register(LakeSink)
+    query = _start(session, settings, state)
+    care = Care(place, settings, progress)
+    follow(query, progress, each=care.after_batches)
+    care.finish(settings.flag("once"))
+    if settings.flag("report"):
+        _report(session, settings, progress)
+    return DONE
+
+
+def _place(settings: Settings) -> Place:
+    return Place(settings.text("table"), {})
+
+
+def _checkpoint(settings: Settings) -> str:
+    path = local_path(settings.text("table"))
+    return settings.text("checkpoint") or f"{path}/_penstock/trace"
+
+
+def _identity(settings: Settings) -> Identity:
+    return Identity(local_path(settings.text("table")), (TOPIC,), "")
+
+
+def _require_topic(settings: Settings) -> None:
+    url = settings.text("url")
+    with BrokerApi(url, ca_file=settings.text("ca-file") or None) as api:
+        if TOPIC not in api.positions([TOPIC]).topics:
+            raise ConfigError("url", url, f"nothing was ever traced there: it has no topic {TOPIC}")
+
+
+def _start(session: SparkSession, settings: Settings, state: State) -> StreamingQuery:
+    writer = (
+        _events(session, settings)
+        .writeStream.format(FORMAT)
+        .queryName("trace")
+        .option("path", settings.text("table"))
+        .option("partitionBy", ",".join(PARTITION_BY))
+        .option("statistics", ",".join(STATISTICS))
+        .option("txnAppId", state.application)
+        .option("checkpointLocation", _checkpoint(settings))
+    )
+    if settings.flag("once"):
+        return writer.trigger(availableNow=True).start()
+    pause_ms = round(settings.seconds("trigger") * 1000)
+    return writer.trigger(processingTime=f"{pause_ms} milliseconds").start()
+
+
+def _events(session: SparkSession, settings: Settings) -> DataFrame:
+    most = settings.number("max-bodies-per-trigger")
+    tasks = max(1, session.sparkContext.defaultParallelism)
+    options = {
+        "url": settings.text("url"),
+        "subscribe": TOPIC,
+        "caFile": settings.text("ca-file"),
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(most),
+        "maxRecordsPerPartition": str(-(-most // tasks)),
+    }
+    bodies = (
+        session.readStream.format("penstock")
+        .schema("partition int, offset bigint, body binary")
+        .options(**{name: value for name, value in options.items() if value})
+        .load()
+    )
+    return bodies.mapInArrow(trace_table.decode_bodies, trace_table.DDL)
+
+
+# --- the report ---
+
+
+def _report(session: SparkSession, settings: Settings, progress: Progress) -> None:
+    path = local_path(settings.text("table"))
+    since = read_moment("from", settings.text("from"), datetime.now(UTC))
+    span: list[Condition] = []
+    if since is not None:
+        span = [Span("time", since), Span("date", since.date())]
+    with Views(session) as views:
+        lives = views.keep(lifecycles(views, read_table(session, path, span)))
+        lives.count()  # the two below would make it once each
+        by_hour = latencies(views, lives).orderBy("topic", "channel", "hour").toArrow()
+        slow = slowest(views, lives, settings.number("slowest")).toArrow()
+    for name, rows in (("latency", by_hour), ("slow", slow)):
+        write_deltalake(f"{path}_{name}", rows, mode="overwrite", schema_mode="overwrite")
+        progress.say(f"{rows.num_rows} rows in {path}_{name}")
+    if settings.flag("json"):
+        found = {"latency": by_hour.to_pylist(), "slow": slow.to_pylist()}
+        sys.stdout.write(json.dumps(found, default=str) + "\n")
+    else:
+        sys.stdout.write("\n".join(_lines(by_hour.to_pylist(), slow.to_pylist())) + "\n")
+
+
+def _lines(by_hour: list[dict[str, Any]], slow: list[dict[str, Any]]) -> Iterator[str]:
+    times = ("first_sent_p50_us", "first_sent_p99_us", "total_p50_us", "total_p99_us")
+    heads = ("topic", "channel", "hour", "messages", "sent p50", "p99", "finished p50", "p99")
+    yield painted("Latency from publish to first delivery, and to finish", BOLD)
+    yield from table(
+        heads,
+        [
+            [
+                row["topic"],
+                row["channel"],
+                f"{row['hour']:%Y-%m-%d %H:00}",
+                f"{row['messages']:,}",
+                *(_duration(row[name]) for name in times),
+            ]
+            for row in by_hour
+        ],
+        left=3,
+    )
+    yield ""
+    yield painted("Slowest messages", BOLD)
+    yield from table(
+        ("topic", "channel", "message id", "offset", "deliveries", "publish to finish"),
+        [
+            [
+                row["topic"],
+                row["channel"],
+                row["message_id"],
+                str(row["offset"]),
+                str(row["sends"]),
+                _duration(row["total_us"]),
+            ]
+            for row in slow
+        ],
+        left=3,
+    )
+
+
+def _duration(us: float | None) -> str:
+    return "" if us is None else duration(us)
+
+
+PIPELINE = Pipeline(
+    "trace", "the events of _trace into a table; latencies, slowest messages", SETTINGS, run, check
+)

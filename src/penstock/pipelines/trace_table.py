@@ -1,0 +1,125 @@
+"""The trace table: one row an event, made of the bodies of `_trace`.
+
+A body becomes columns without an object for an event: the format's strided views go into numpy, and
+names are taken from the body's own table of names. The place of an event (`trace_partition`,
+`trace_offset`, `trace_index`) tells it from all others and orders those of one microsecond, so a
+reader can see that the table has every event once.
+
+`messages` is 1, but where a whole range of a channel met one fate (`skipped`, `emptied`): then the
+row is about `offset` and those behind it, and has no `message_id`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import DataLost, TraceBroken
+from penstock.log.traceevents import KIND_LABELS, EventColumns, decode_columns
+
+_TIME = pa.timestamp("us", tz="UTC")
+
+# (name, Arrow type, Spark's name of it); `date` is the partition column.
+COLUMNS: tuple[tuple[str, pa.DataType, str], ...] = (
+    ("date", pa.date32(), "date"),
+    ("event", pa.string(), "string"),
+    ("time", _TIME, "timestamp"),
+    ("topic", pa.string(), "string"),
+    ("channel", pa.string(), "string"),
+    ("partition", pa.int32(), "int"),
+    ("offset", pa.int64(), "bigint"),
+    ("messages", pa.int64(), "bigint"),
+    ("message_id", pa.string(), "string"),
+    ("trace_id", pa.int64(), "bigint"),
+    ("attempts", pa.int16(), "smallint"),
+    ("client", pa.string(), "string"),
+    ("trace_partition", pa.int32(), "int"),
+    ("trace_offset", pa.int64(), "bigint"),
+    ("trace_index", pa.int32(), "int"),
+)
+SCHEMA = pa.schema([(name, kind) for name, kind, _ in COLUMNS])
+DDL = ", ".join(f"{name} {sql}" for name, _, sql in COLUMNS)
+_ID_CHARACTERS = 16
+_ATTEMPTS_MAX = 0x7FFF
+_BATCH_ROWS = 20_000
+_BATCH_BODIES = 500
+
+
+def decode_bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of `_trace` (partition, offset, body) as rows of the table: for `mapInArrow`. Small
+    bodies are put together: Spark takes each batch by itself."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        partitions, offsets = (batch.column(name).to_pylist() for name in ("partition", "offset"))
+        for partition, offset, body in zip(partitions, offsets, batch.column("body"), strict=True):
+            held.append(events(body.as_buffer(), partition, offset))
+            if sum(rows.num_rows for rows in held) >= _BATCH_ROWS or len(held) >= _BATCH_BODIES:
+                yield from _together(held)
+                held = []
+    yield from _together(held)
+
+
+def _together(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if batches:
+        yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
+
+
+def events(body: Any, partition: int, offset: int) -> pa.RecordBatch:
+    """One body. DataLost says where it stands, when it cannot be read."""
+    try:
+        columns = decode_columns(body)
+    except TraceBroken as error:
+        raise DataLost("_trace", partition, f"the body at offset {offset}: {error}") from error
+    micros = _numbers(columns.time_ns, np.int64) // 1000
+    time = pa.array(micros).cast(_TIME)
+    rows = columns.rows
+    arrays = {
+        "date": time.cast(pa.timestamp("us")).cast(pa.date32()),
+        "event": _names(columns.kind, list(KIND_LABELS), absent=False),
+        "time": time,
+        "topic": _names(columns.topic, columns.names, absent=False),
+        "channel": _names(columns.channel, columns.names, absent=True),
+        "partition": pa.array(_numbers(columns.partition, np.int32)),
+        "offset": pa.array(_numbers(columns.offset, np.int64)),
+        "messages": pa.array(_numbers(columns.count, np.int64)),
+        "message_id": _message_ids(columns),
+        "trace_id": _trace_ids(columns),
+        "attempts": pa.array(
+            np.minimum(_numbers(columns.attempts, np.int32), _ATTEMPTS_MAX).astype(np.int16)
+        ),
+        "client": _names(columns.client, columns.names, absent=True),
+        "trace_partition": pa.array(np.full(rows, partition, np.int32)),
+        "trace_offset": pa.array(np.full(rows, offset, np.int64)),
+        "trace_index": pa.array(np.arange(rows, dtype=np.int32)),
+    }
+    return pa.RecordBatch.from_arrays([arrays[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _numbers(view: memoryview, kind: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(view).astype(kind)
+
+
+def _names(numbers: memoryview, names: list[str], absent: bool) -> pa.Array:
+    """Numbers as the names they stand for; 0 is no name."""
+    indices = _numbers(numbers, np.int32)
+    missing = indices == 0 if absent else None
+    return pa.array(names, pa.string()).take(pa.array(indices, mask=missing))
+
+
+def _message_ids(columns: EventColumns) -> pa.Array:
+    """16 hex digits; none where the event is about a range."""
+    ids = _numbers(columns.message_id, np.uint64)
+    rows = len(ids)
+    ends = pa.py_buffer(np.arange(0, _ID_CHARACTERS * (rows + 1), _ID_CHARACTERS, dtype=np.int32))
+    digits = pa.py_buffer(ids.astype(">u8").tobytes().hex().encode())
+    known = pa.py_buffer(np.packbits(ids != 0, bitorder="little").tobytes())
+    return pa.Array.from_buffers(pa.string(), rows, [known, ends, digits])
+
+
+def _trace_ids(columns: EventColumns) -> pa.Array:
+    """As signed numbers: Spark has no others. Their 64 bits are the same."""
+    ids = _numbers(columns.trace_id, np.uint64)
+    return pa.array(ids.view(np.int64), mask=ids == 0)

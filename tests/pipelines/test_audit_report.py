@@ -1,0 +1,102 @@
+"""The report as a page and as words, and the times that people give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from penstock.pipelines.audit_html import page
+from penstock.pipelines.audit_report import (
+    KINDS,
+    ChannelReport,
+    Coverage,
+    Example,
+    Finding,
+    Report,
+    Waits,
+    lines,
+)
+from penstock.pipelines.audittimes import read_moment
+
+
+class Seen(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.references: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag != "meta":
+            self.open.append(tag)
+        self.references += [f"{tag} {name}" for name, _ in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+EVIL = "<script>alert('x')</script>&"
+
+
+def a_report(**changed: Any) -> Report:
+    moment = datetime(2026, 9, 21, tzinfo=UTC)
+    slot = {"messages": 9, "finished": 7, "lost": 1, "stuck": 1}
+    waits = {"total": Waits(dict.fromkeys(("p50", "p90", "p99", "p999"), 1500.0), 9e6)}
+    channel = ChannelReport(
+        EVIL, 9, 9, {"finished": 7, "unsent": 1, "out": 1}, 9, 1, 1, 0, waits, {30: 5, 40: 2},
+        {3: slot, 59: slot}, {3: {30: 5}, 59: {40: 2}},
+    )  # fmt: skip
+    examples = (Example(0, 5, EVIL, moment, EVIL),)
+    findings = tuple(Finding(kind, EVIL, EVIL, 2, examples) for kind in KINDS)
+    report = Report(
+        EVIL, moment, moment + timedelta(hours=1), moment + timedelta(hours=2), 60, 300,
+        Coverage(9, 10, "counted"), (channel,), findings, (EVIL,), 27, 0.1,
+    )  # fmt: skip
+    return replace(report, **changed)
+
+
+def test_the_page_stands_alone_and_escapes_everything() -> None:
+    text = page(a_report())
+    seen = Seen()
+    seen.feed(text)
+    assert seen.open == []
+    assert seen.references == []
+    assert "script" not in seen.tags
+    assert "url(" not in text
+    assert "@import" not in text
+    assert seen.tags.count("svg") == 4
+    assert EVIL in seen.text
+    assert all(kind.meaning in seen.text for kind in KINDS.values())
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_the_terminal_says_the_same() -> None:
+    said = "\n".join(lines(a_report()))
+    assert all(kind.title in said for kind in KINDS.values())
+    assert "9 of 10 messages are in the trace (90.0%" in said
+    assert said.splitlines()[-1].startswith("26 findings of 13 kinds and places")
+    assert "\nclean (" in "\n".join(lines(a_report(findings=())))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("1790000000000", datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)),
+        ("2026-09-21T16:13:20+02:00", datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)),
+        ("2026-09-21", datetime(2026, 9, 21, tzinfo=UTC)),
+        ("90m", datetime(2026, 9, 21, 22, 30, tzinfo=UTC)),
+        ("now", datetime(2026, 9, 22, tzinfo=UTC)),
+        ("", None),
+    ],
+)
+def test_times(text: str, found: datetime | None) -> None:
+    assert read_moment("to", text, datetime(2026, 9, 22, tzinfo=UTC)) == found

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import DataLost
+from penstock.log.traceevents import Event, Kind, encode
+from penstock.pipelines.trace_table import SCHEMA, decode_bodies, events
+
+TIME_NS = 1_790_000_000_123_456_789
+
+
+def one(**changed: object) -> Event:
+    event = Event(Kind.SENT, TIME_NS, "orders", "billing", 0, 7, 0xAB, 2, "worker", 5)
+    return event._replace(**changed)  # type: ignore[arg-type]
+
+
+def test_an_event_becomes_a_row() -> None:
+    rows = events(encode([one()]), 0, 42)
+    rows.validate(full=True)
+    assert rows.schema == SCHEMA
+    assert rows.to_pylist() == [
+        {
+            "date": date(2026, 9, 21),
+            "event": "sent",
+            "time": datetime(2026, 9, 21, 14, 13, 20, 123456, UTC),
+            "topic": "orders",
+            "channel": "billing",
+            "partition": 0,
+            "offset": 7,
+            "messages": 1,
+            "message_id": "00000000000000ab",
+            "trace_id": 5,
+            "attempts": 2,
+            "client": "worker",
+            "trace_partition": 0,
+            "trace_offset": 42,
+            "trace_index": 0,
+        }
+    ]
+
+
+def test_what_an_event_does_not_have_is_null() -> None:
+    published = one(kind=Kind.PUBLISHED, channel=None, client=None, trace_id=0, attempts=0)
+    emptied = one(kind=Kind.EMPTIED, message_id=0, count=9)
+    first, second = events(encode([published, emptied]), 0, 0).to_pylist()
+    assert (first["channel"], first["client"], first["trace_id"]) == (None, None, None)
+    assert (second["message_id"], second["messages"], second["trace_index"]) == (None, 9, 1)
+
+
+def test_the_greatest_numbers_fit() -> None:
+    top = (1 << 64) - 1
+    (row,) = events(encode([one(message_id=top, trace_id=top, attempts=0xFFFF)]), 0, 0).to_pylist()
+    assert (row["message_id"], row["trace_id"], row["attempts"]) == ("f" * 16, -1, 0x7FFF)
+
+
+def test_all_bodies_of_a_batch_come_in_order() -> None:
+    bodies = [encode([one(offset=10 * number + k) for k in range(3)]) for number in range(600)]
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "partition": pa.array([0] * 600, pa.int32()),
+            "offset": pa.array(range(600), pa.int64()),
+            "body": pa.array(bodies, pa.binary()),
+        }
+    )
+    made = pa.Table.from_batches(decode_bodies([batch]))
+    assert made["offset"].to_pylist() == [10 * n + k for n in range(600) for k in range(3)]
+    assert made["trace_index"].to_pylist() == [0, 1, 2] * 600
+
+
+def test_a_body_that_is_none_is_named() -> None:
+    with pytest.raises(DataLost, match="offset 9"):
+        events(b"hello, world, this is no body", 0, 9)
