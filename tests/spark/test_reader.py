@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -133,6 +134,34 @@ def test_available_now_ends_where_it_began(broker: FakeBroker) -> None:
     three_batches(broker)
     broker.topic("ordered").publish([b"x"])
     assert end_of(reader.latestOffset(start, ReadAllAvailable())) == {"orders": 30}
+
+
+def test_a_first_batch_that_is_planned_again_begins_where_it_began(broker: FakeBroker) -> None:
+    """Spark does not write down where a query begins, and asks again after a failure."""
+    three_batches(broker)
+    first = stream_reader(broker, startingOffsets="latest")
+    start = first.initialOffset()
+    broker.topic("orders").publish([b"x"] * 5)
+    end = first.latestOffset(start, ReadAllAvailable())
+    broker.topic("orders").publish([b"x"] * 5)
+    again = stream_reader(broker, startingOffsets="latest")
+    written_down = json.loads(json.dumps(end))
+    restarted = again.initialOffset()
+    assert end_of(restarted) == {"orders": 40}
+    assert read(again, *again.partitions(restarted, written_down)) == list(range(30, 35))
+    following = again.latestOffset(written_down, ReadAllAvailable())
+    assert read(again, *again.partitions(written_down, following)) == list(range(35, 40))
+    assert "from" not in following
+
+
+def test_nothing_new_is_the_very_same_document(broker: FakeBroker) -> None:
+    three_batches(broker)
+    reader = stream_reader(broker, startingOffsets="latest")
+    start = reader.initialOffset()
+    assert json.dumps(reader.latestOffset(start, ReadAllAvailable())) == json.dumps(start)
+    broker.topic("orders").publish([b"x"])
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert json.dumps(reader.latestOffset(end, ReadAllAvailable())) == json.dumps(end)
 
 
 def test_a_new_topic_begins_at_its_earliest_offset(broker: FakeBroker) -> None:

@@ -65,6 +65,28 @@ def to_document(offsets: Mapping[Log, int]) -> dict[str, Any]:
     return {"topics": topics, "version": VERSION}
 
 
+def first_document(offsets: Mapping[Log, int]) -> dict[str, Any]:
+    """Where a new query begins. Spark does not write it down: a query whose first batch fails asks
+    for it again, and "latest" is another place by then. So the end of the first batch, which is
+    written down, carries it along (`end_document`)."""
+    return {"initial": True, **to_document(offsets)}
+
+
+def end_document(offsets: Mapping[Log, int], start: Mapping[str, Any]) -> dict[str, Any]:
+    """The end of a batch that begins at the document `start`."""
+    if offsets == from_document(start):
+        return dict(start)  # the very same, or Spark would run a batch of nothing
+    if start.get("initial"):
+        begun = {"topics": start["topics"], "version": VERSION}
+        return {"from": begun, **to_document(offsets)}
+    return to_document(offsets)
+
+
+def begun_at(start: Mapping[str, Any], end: Mapping[str, Any]) -> Offsets:
+    """Where the batch between these documents begins: where the query began the first time."""
+    return from_document(end["from"] if start.get("initial") and "from" in end else start)
+
+
 def format_offsets(offsets: Mapping[Log, int]) -> str:
     return json.dumps(to_document(offsets))
 

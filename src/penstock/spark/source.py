@@ -202,7 +202,7 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = self._resolve(
                 api, options.starting, positions, options.starting_falls_to_latest
             )
-        return offsets.to_document(start)
+        return offsets.first_document(start)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = offsets.from_document(start)
@@ -214,10 +214,10 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = offsets.next_end(begun, reachable, self._on_loss, left_out)
         ranges = offsets.available(begun, end, topics)
         if self._holds_back(sum(range_.size for range_ in ranges)):
-            return offsets.to_document(begun)
+            return dict(start)
         if isinstance(limit, ReadMaxRows):
             end = offsets.rate_limited(ranges, limit.max_rows)
-        return offsets.to_document(end)
+        return offsets.end_document(end, start)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return offsets.to_document(self._ends) if self._ends else None
@@ -226,7 +226,7 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         finish = offsets.from_document(end)
         with self._api() as api:
             topics = api.positions({log.topic for log in finish}).topics if finish else {}
-        begun = offsets.from_document(start)
+        begun = offsets.begun_at(start, end)
         return self._tasks(offsets.planned(begun, finish, topics, self._on_loss))
 
     def read(self, partition: Any) -> Iterator[Any]:
