@@ -99,7 +99,7 @@ def test_where_they_are(start: Start) -> None:
 def test_what_was_finished_comes_again(start: Start) -> None:
     world, consumer = read_out(start)
     other = world.consumer("news", "b", rdy=0)
-    assert move_of(consumer.channel, 4) == Move(4, 2, 0)
+    assert move_of(consumer.channel, 4) == Move(4, 2, 0, 0)
     consumer.channel.seek(4)
     got = consumer.take()
     assert bodies(got) == [b"4", b"5"]
@@ -113,7 +113,7 @@ def test_going_on_skips(start: Start) -> None:
     world = start()
     consumer = world.consumer("news", "a", rdy=0)
     world.publish("news", b"0", b"1", b"2")
-    assert move_of(consumer.channel, 2) == Move(2, 0, 2)
+    assert move_of(consumer.channel, 2) == Move(2, 0, 2, 0)
     consumer.channel.seek(2)
     consumer.ready(10)
     assert bodies(consumer.take()) == [b"2"]

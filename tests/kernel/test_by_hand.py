@@ -100,6 +100,17 @@ def test_a_waiting_message_is_put_off(side: Side) -> None:
     assert [message.id for message in side.received(conn)] == [id]
 
 
+def test_the_unfinished_below_an_offset_are_counted(side: Side) -> None:
+    window, conn, _ = delayed(side, 3)
+    assert [window.unfinished_below(offset) for offset in (0, 1, 3, 9)] == [0, 1, 3, 3]
+    conn.rdy = 10
+    ids = side.publish(window.tail, b"a", b"b")
+    side.received(conn)
+    assert [window.unfinished_below(offset) for offset in (3, 4, 9)] == [3, 4, 5]
+    window.finish(conn.serial, ids)
+    assert window.unfinished_below(9) == 4
+
+
 def test_what_is_elsewhere_is_not_settled(side: Side) -> None:
     """In flight it has an owner; used up it is on its way to the dead letters."""
     window, conn, id = delayed(side, 2)

@@ -88,8 +88,10 @@ def test_when_all_are_gone_it_has_failed() -> None:
 
 
 def test_a_preview_moves_nothing_and_tells_of_nodes_that_fail() -> None:
-    nodes = Nodes(a={"offset": 5, "messages_again": 2, "messages_skipped": 0}, b=GONE)
+    nodes = Nodes(
+        a={"offset": 5, "messages_again": 2, "messages_skipped": 0, "messages_given_up": 3}, b=GONE
+    )
     moves, errors = asyncio.run(inside(nodes).preview(["a", "b"], "back:2"))
-    assert moves == [Move("a", 5, 2, 0)]
+    assert moves == [Move("a", 5, 2, 0, 3)]
     assert errors == ["b: got response 404"]
     assert {query["dry_run"] for _, _, query in nodes.asked} == {"true"}

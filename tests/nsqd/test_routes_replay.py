@@ -39,6 +39,7 @@ def moved(offset: int, again: int, skipped: int = 0, dry_run: bool = False) -> d
         "offset": offset,
         "messages_again": again,
         "messages_skipped": skipped,
+        "messages_given_up": 0,
         "dry_run": dry_run,
     }
 

@@ -50,6 +50,7 @@ class Move(NamedTuple):
     offset: int
     again: int  # messages that were sent, or dropped, before and come again
     skipped: int  # messages that were still to be sent for the first time and will not be
+    given_up: int  # in flight, requeued or delayed ones below it: they don't come again
 
 
 def parse_position(text: str) -> Position:
@@ -98,4 +99,5 @@ def resolve(topic: Topic, position: Position) -> Generator[None, None, int]:
 
 def move_of(channel: Channel, offset: int) -> Move:
     next_offset = channel.window.next
-    return Move(offset, max(next_offset - offset, 0), max(offset - next_offset, 0))
+    again, skipped = max(next_offset - offset, 0), max(offset - next_offset, 0)
+    return Move(offset, again, skipped, channel.window.unfinished_below(offset))

@@ -524,9 +524,10 @@ class Window(Protocol):
         ...
 
     def stray_records(self, state: int, count_max: int) -> list[StrayRecord]:
-        """Strays in one state, for people to look at: the delayed ones by due time, others by
-        offset."""
+        """Strays in one state, for people: the delayed ones by due time, others by offset."""
         ...
+
+    def unfinished_below(self, offset: int) -> int: ...  # in flight, or strays
 
     def holder(self, id: int) -> int:
         """Serial of the connection that has this message in flight; 0: it is not in flight."""

@@ -52,7 +52,8 @@ class Move(NamedTuple):
     node: str
     offset: int
     again: int
-    skipped: int
+    skipped: int  # never sent so far
+    given_up: int  # in flight or deferred below the offset
 
 
 def position_of(kind: str, text: str) -> str:
@@ -150,4 +151,5 @@ class Inside:
         query = self._names | {"position": position, "dry_run": str(dry_run).lower()}
         answer = await self._upstream.post(node, "/channel/setoffset", query)
         again, skipped = int(answer["messages_again"]), int(answer["messages_skipped"])
-        return Move(node, int(answer["offset"]), again, skipped)
+        given_up = int(answer.get("messages_given_up", 0))
+        return Move(node, int(answer["offset"]), again, skipped, given_up)

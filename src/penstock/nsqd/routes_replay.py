@@ -40,6 +40,7 @@ def table(ground: Ground, guard: Guard) -> dict[str, Route]:
                         "offset": move.offset,
                         "messages_again": move.again,
                         "messages_skipped": move.skipped,
+                        "messages_given_up": move.given_up,
                         "dry_run": dry_run,
                     }
                 )

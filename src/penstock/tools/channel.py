@@ -117,5 +117,7 @@ def _seek(arguments: argparse.Namespace, target: dict[str, str]) -> int:
     for address, move in answers.items():
         again, skipped = move["messages_again"], move["messages_skipped"]
         text = f"{address}: offset {move['offset']}, {again:,} {would} again"
-        print(f"{text}, {skipped:,} skipped" if skipped else text)
+        text += f", {skipped:,} skipped" if skipped else ""
+        given_up = move.get("messages_given_up", 0)  # older nodes don't tell
+        print(f"{text}, {given_up:,} unfinished given up" if given_up else text)
     return DONE

@@ -44,7 +44,8 @@ class Work:
     def open(self) -> None:
         port = self.installation.admin.http_port
         self.page.goto(f"http://127.0.0.1:{port}/topics/{self.topic}/work")
-        expect(self.page.get_by_role("heading", name="Messages inside")).to_be_visible()
+        address = f"127.0.0.1:{self.installation.nsqd.http_port}"
+        expect(self.panel("Nodes").get_by_role("link", name=address)).to_be_visible()
 
     def panel(self, name: str) -> Locator:
         heading = self.page.get_by_role("heading", name=name, exact=True)
@@ -177,6 +178,19 @@ def test_replay_shows_first_and_moves_then(work: Work) -> None:
     work.confirm()
     work.is_done()
     assert [message.body for message in work.client.messages(2)] == [b"b", b"c"]
+
+
+def test_replay_tells_what_is_given_up(work: Work) -> None:
+    work.publish(b"a", b"b")
+    work.take(2)
+    work.open()
+    replay = work.panel("Replay")
+    replay.get_by_label("To", exact=True).click()
+    work.page.get_by_role("option", name="The end").click()
+    work.press("Preview")
+    expect(
+        replay.get_by_text("2 messages in flight or deferred below it would be given up")
+    ).to_be_visible()
 
 
 def test_who_may_only_look_can_change_nothing(work: Work, tmp_path: Path) -> None:

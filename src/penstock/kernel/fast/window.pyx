@@ -444,6 +444,17 @@ cdef class Window(Cursor):
         found.sort()
         return [record for _, record in found[:count_max]]
 
+    def unfinished_below(self, i64 offset):
+        cdef i64 at = self.low, end = min(self.next, offset), count = 0
+        cdef u32 mask = self.ring_capacity - 1
+        cdef u32 i
+        while at < end:
+            count += self.owners[at & mask] != 0
+            at += 1
+        for i in range(self.strays.capacity):
+            count += self.strays.table[i].state != 0 and self.strays.table[i].offset < offset
+        return count
+
     # --- by hand ---
 
     def holder(self, u64 id):

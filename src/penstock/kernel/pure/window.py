@@ -361,6 +361,9 @@ class Window(Cursor):
         ]
         return nsmallest(count_max, found, key=lambda record: (record.due_ns, record))
 
+    def unfinished_below(self, offset: int) -> int:
+        return sum(one.offset < offset for one in (*self._ring.values(), *self.strays))
+
     @staticmethod
     def _due_of(flight: Flight) -> int:
         return flight.due_ns if flight.state == DELAYED else 0

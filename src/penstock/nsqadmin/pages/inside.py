@@ -66,7 +66,7 @@ class _Messages:
         self._note = ui.label(_EXPLAINED[IN_FLIGHT]).classes("soft").props('role="status"')
         empty = "No message in this state."
         may = here.may(Role.OPERATE)
-        self._grid = Grid(_COLUMNS, [], "key", empty, "Messages inside", "24rem", may)
+        self._grid = Grid(_COLUMNS, [], "key", empty, "Messages inside", "20rem", may)
         choice.on_value_change(lambda event: self._turn_to(event.value))
         self._grid.follow(here, self._rows)
 

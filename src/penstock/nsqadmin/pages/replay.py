@@ -94,11 +94,7 @@ class _Replay:
                 ui.label("Leaving messages out takes the role destroy.").classes("soft")
 
     async def _move(self, move: Move) -> None:
-        question = (
-            f"On {move.node}: {said(move)} What is in flight or deferred below offset "
-            f"{move.offset:,} is given up."
-        )
-        if not await layout.confirm(question, self._name):
+        if not await layout.confirm(f"On {move.node}: {said(move)}", self._name):
             return
 
         async def run() -> str:
@@ -111,7 +107,7 @@ class _Replay:
 
 
 def _role_of(move: Move) -> Role:
-    return Role.DESTROY if move.skipped else Role.OPERATE
+    return Role.DESTROY if move.skipped or move.given_up else Role.OPERATE
 
 
 def said(move: Move) -> str:
@@ -121,5 +117,8 @@ def said(move: Move) -> str:
         parts.append(f"{words.count(move.again, 'message')} would come again")
     if move.skipped:
         parts.append(f"{words.count(move.skipped, 'message')} would never come")
-    what = " and ".join(parts) or "nothing would come again and nothing be left out"
+    if move.given_up:
+        below = words.count(move.given_up, "message")
+        parts.append(f"{below} in flight or deferred below it would be given up")
+    what = ", ".join(parts) or "nothing would come again and nothing be left out"
     return f"From offset {move.offset:,}: {what}."

@@ -44,7 +44,7 @@ h2 { font-size: 1.05rem; line-height: 1.3; font-weight: 650; margin: 0; }
   border-radius: 6px; white-space: pre-wrap; overflow-wrap: anywhere; }
 .grid { width: 100%; } .ag-root-wrapper { border-radius: 10px; }
 .ag-layout-auto-height .ag-center-cols-viewport { min-height: 3rem !important; }
-body.body--dark .text-negative { color: var(--bad) !important; }
+body.body--dark { --q-negative: #ea5455 !important; }
 .finding { display: flex; gap: .8rem; align-items: flex-start; padding: .35rem 0; }
 .finding .badge { min-width: 5.2em; text-align: center; }
 .counter { font-size: clamp(2.5rem, 9vw, 6rem); font-weight: 700;
