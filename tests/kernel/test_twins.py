@@ -402,6 +402,22 @@ def take_exhausted(world: World, dice: random.Random) -> list[StrayRecord]:
     return taken
 
 
+def settle_by_hand(world: World, dice: random.Random) -> list[Any]:
+    """What an operator does: look, and settle one message, wherever it is."""
+    window = dice.choice(world.windows)
+    state = dice.choice([Stray.WAITING, Stray.DELAYED, Stray.EXHAUSTED])
+    records = window.stray_records(state, dice.randrange(4))
+    flying = sorted(id for _, id, *_ in window.in_flight_records(10_000))
+    ids = [record.id for record in records] + flying[: dice.randrange(3)] + [dice.getrandbits(60)]
+    id = dice.choice(ids)
+    due_ns = dice.choice([-1, 0, world.side.wall_ns + dice.randrange(1, 2 * SECOND)])
+    holder = window.holder(id)
+    below = window.unfinished_below(window.next - dice.randrange(5))
+    if holder and dice.random() < 0.5:
+        return [records, holder, below, window.finish(holder, id)]
+    return [records, holder, below, window.settle_stray(id, due_ns)]
+
+
 def bound(world: World, dice: random.Random) -> None:
     """One publisher at a time meets the bound: in which order two are let go on is free."""
     tail, conn = dice.choice(world.tails), dice.choice(world.publishers)
@@ -457,6 +473,7 @@ WEIGHTS: dict[Callable[[World, random.Random], Any], int] = {
     outdate: 2,
     limit_attempts: 2,
     take_exhausted: 6,
+    settle_by_hand: 6,
     bound: 2,
     restart: 1,
 }
