@@ -251,3 +251,4 @@ ADMIN_FETCH_BYTES = 1 * MIB  # of the log in one request
 ADMIN_PREVIEW_BYTES = 200  # of a body in a table
 ADMIN_BODY_SHOWN_BYTES = 256 * KIB  # of one message: a browser stays quick
 ADMIN_HEX_SHOWN_BYTES = 16 * KIB  # of it as hex, which is four times as long
+ADMIN_TRACE_BYTES = 256 * MIB  # of a node's trace events that one search reads

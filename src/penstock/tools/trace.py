@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.ids.guid import parse
-from penstock.kernel import decode_bodies, decode_header, hex_to_id
+from penstock.kernel import hex_to_id
 from penstock.log.disk import OsDisk
 from penstock.log.dump import dump_partition
 from penstock.log.inspect import NothingThere
 from penstock.log.inspect import find as find_places
-from penstock.log.traceevents import TOPIC, Event, find, ranges
+from penstock.log.traceevents import TOPIC, Event
+from penstock.log.tracesearch import Search, bodies_of
 from penstock.tools import nodes
 from penstock.tools.peek import epoch_ms, when
 from penstock.tools.verbs import DONE, FAILED, print_json, run_verb
@@ -31,7 +32,6 @@ FETCH_BYTES = 4 << 20
 NEWEST_MAX = 200  # messages that are committed and not durable yet
 ID_AHEAD_MS = 10_000  # an id may be ahead of the clock that wrote the event
 TRACE_ID_MS = 2 * 3600 * 1000  # how far back a trace id is looked for
-RANGES_MAX = 10_000
 _NOT_FOUND = 404
 
 
@@ -123,20 +123,12 @@ def _bodies(node: nodes.Node, wanted: Wanted) -> Iterator[bytes]:
         span = {"from": str(offset), "to": str(partition["end"]), "bytes_max": str(FETCH_BYTES)}
         data = node.request("GET", "/log/fetch", target | span)
         left -= len(data)
-        for base_offset, bodies in _batches(data):
+        for base_offset, bodies in bodies_of(data):
             yield from bodies[max(offset - base_offset, 0) :]
             offset = base_offset + len(bodies)
     for newest in range(max(offset, partition["committed"] - NEWEST_MAX), partition["committed"]):
         message = node.get("/message/get", target | {"offset": str(newest)})
         yield base64.b64decode(message["body_base64"])
-
-
-def _batches(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
-    position = 0
-    while position < len(data):
-        header = decode_header(data, position)
-        yield header.base_offset, decode_bodies(data, position)
-        position += header.length
 
 
 def _cold_bodies(path: str, wanted: Wanted) -> Iterator[bytes]:
@@ -155,19 +147,9 @@ def _cold_bodies(path: str, wanted: Wanted) -> Iterator[bytes]:
 
 
 def _pick(node: str, bodies: Iterable[bytes], wanted: Wanted) -> list[Found]:
-    events, spans = list[Event](), list[Event]()
-    for body in bodies:
-        events += find(body, wanted.message_id, wanted.trace_id)
-        if len(spans) < RANGES_MAX:
-            spans += ranges(body)
-    places = {(event.topic, event.partition, event.offset) for event in events}
-    for span in spans:
-        for topic, partition, offset in places:
-            inside = span.offset <= offset < span.offset + span.count
-            if inside and (topic, partition) == (span.topic, span.partition):
-                events.append(span)
-                break
-    return [Found(node, one) for one in events if wanted.topic in ("", one.topic)]
+    search = Search(wanted.message_id, wanted.trace_id, wanted.topic)
+    search.feed(bodies)
+    return [Found(node, one) for one in search.events()]
 
 
 # --- how it is shown ---

@@ -29,6 +29,7 @@ PLACES: list[tuple[str, str, Role]] = [
     ("/nodes", "Nodes", Role.VIEW),
     ("/counter", "Counter", Role.VIEW),
     ("/lookup", "Lookup", Role.VIEW),
+    ("/trace", "Trace", Role.VIEW),
     ("/audit", "Audit", Role.OPERATE),
     ("/users", "Users", Role.DESTROY),
 ]

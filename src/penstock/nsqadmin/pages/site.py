@@ -24,6 +24,7 @@ from penstock.nsqadmin.pages import (
     people,
     topic,
     topics,
+    trace,
 )
 
 Scope = dict[str, Any]
@@ -31,7 +32,7 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 def add(app: FastAPI, ground: Ground) -> None:
-    for part in (overview, topics, topic, channel, nodes, counter, lookup, messages, people):
+    for part in (overview, topics, topic, channel, nodes, counter, lookup, messages, people, trace):
         part.add(ground)
     login.add(app, ground)
     messages.add_download(app, ground)

@@ -54,6 +54,9 @@ body.body--dark { --q-negative: #ea5455 !important; }
 .body { max-height: 50vh; overflow: auto; background: var(--paper); padding: .7rem;
   border-radius: 6px; }
 .body > div { white-space: pre-wrap; }
+.lives { display: flex; flex-direction: column; gap: 1rem; }
+.life { margin: 0; padding-left: 1.4rem; }
+.life li > * { display: inline-block; margin-right: .7rem; } .life li { padding: .2rem 0; }
 .empty { text-align: center; color: var(--soft); padding: 2rem 1rem; }
 .skip { position: absolute; left: -999px; } .skip:focus { left: 1rem; top: 1rem; z-index: 9999;
   background: var(--card); padding: .5rem 1rem; }

@@ -1,0 +1,150 @@
+"""One message's life as a timeline: /trace?id=…&topic=…, and the switches of tracing."""
+
+from __future__ import annotations
+
+from functools import partial
+from urllib.parse import urlencode
+
+from fastapi import Request
+from nicegui import ui
+
+from penstock import limits
+from penstock.errors import PenstockError
+from penstock.nsqadmin import traces
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.traces import Found
+from penstock.nsqadmin.upstream import NSQD
+
+
+def add(ground: Ground) -> None:
+    @ui.page("/trace")
+    async def trace(request: Request, id: str = "", topic: str = "") -> None:
+        here = layout.opened(ground, request)
+        await ground.watch.ready()
+        with layout.page(here, "Trace"):
+            await _Lives(here, topic).draw(id)
+
+
+class _Lives:
+    def __init__(self, here: Opened, topic: str) -> None:
+        self._here = here
+        self._topic = topic
+
+    async def draw(self, text: str) -> None:
+        layout.heading("One message's life")
+        with ui.element("div").classes("heading"):
+            self._id = ui.input("Message id, or trace:N", value=text).props("dense outlined")
+            self._id.style("min-width: 16rem").on("keydown.enter", self._search)
+            self._only = ui.input("Only in topic", value=self._topic).props("dense outlined")
+            ui.button("Show", on_click=self._search).props("unelevated")
+        self._note = ui.label().classes("soft").props('role="status"')
+        self._place = ui.element("div").classes("lives")
+        if text:
+            await self._search()
+
+    async def _search(self) -> None:
+        self._place.clear()
+        self._note.set_text("Looking …")
+        text, topic = str(self._id.value or ""), str(self._only.value or "")
+        watch, upstream = self._here.ground.watch, self._here.ground.upstream
+        nodes = [one.address for one in watch.latest.nodes.values() if one.is_up]
+        try:
+            found = await traces.life(upstream, nodes, traces.wanted(text), topic)
+        except PenstockError as error:
+            self._note.set_text(str(error))
+            return
+        ui.navigate.history.replace(
+            f"{self._here.link('trace')}?{urlencode({'id': text, 'topic': topic})}"
+        )
+        self._note.set_text(
+            words.count(len(found), "event")
+            if found
+            else "Nothing is known of it. Was it traced, and does _trace still hold that time?"
+            " Older events are in the table of the pipeline `trace`."
+        )
+        with self._place:
+            for message_id in dict.fromkeys(one.event.message_id for one in found):
+                if message_id:
+                    self._life(
+                        message_id,
+                        [one for one in found if one.event.message_id in (0, message_id)],
+                    )
+
+    def _life(self, message_id: int, found: list[Found]) -> None:
+        trace_id = max(one.event.trace_id for one in found)
+        name = f"Message {message_id:016x}" + (f", trace id {trace_id}" if trace_id else "")
+        with layout.section(name), ui.element("ol").classes("life"):
+            before_ns = found[0].event.time_ns
+            for one in found:
+                passed_ns, before_ns = one.event.time_ns - before_ns, one.event.time_ns
+                with ui.element("li"):
+                    _event(self._here, one, passed_ns)
+
+
+def _event(here: Opened, found: Found, passed_ns: int) -> None:
+    event = found.event
+    ui.label(words.moment(event.time_ns)).classes("mono soft")
+    ui.label(f"+{words.span(passed_ns / limits.SECOND)}").classes("soft")
+    ui.label(event.kind.label.replace("_", " ")).classes(
+        f"badge {_COLOURS.get(event.kind.label, 'soft')}"
+    )
+    place = (event.topic, event.channel) if event.channel else (event.topic,)
+    ui.link("/".join(place), here.link("topics", *place))
+    facts = [f"offset {event.offset:,}", f"on {found.node}"]
+    if event.attempts:
+        facts.append(f"attempt {event.attempts}")
+    if event.client:
+        facts.append(event.client)
+    ui.label(", ".join(facts)).classes("soft")
+
+
+_COLOURS = {
+    "published": "good", "finished": "good", "timed_out": "warn", "requeued": "warn",
+    "dead_lettered": "bad", "skipped": "bad", "emptied": "warn", "disconnected": "warn",
+}  # fmt: skip
+
+
+def switch(here: Opened, topic: str, channel: str = "") -> None:
+    """How many of the messages of a topic, or in a channel, are traced."""
+    kind = "channel" if channel else "topic"
+    about = {"topic": topic, "channel": channel} if channel else {"topic": topic}
+    path = f"/{kind}/config"
+
+    async def show() -> None:
+        state = here.ground.watch.latest.topics.get(topic)
+        nodes = state.nodes if state else []
+        for node in nodes:
+            try:
+                settings = await here.ground.upstream.get(node, path, about)
+            except PenstockError:
+                continue  # the banner says who does not answer
+            rate.set_value(float(settings.get("trace_rate") or 0) * 100)
+            return
+
+    async def save() -> None:
+        share = float(rate.value or 0) / 100
+
+        async def run() -> str:
+            upstream, state = here.ground.upstream, here.ground.watch.latest.topics.get(topic)
+            query = about | {"trace_rate": f"{share:g}"}
+            nodes = state.nodes if state else []
+            return (
+                await upstream.ask(NSQD, nodes, lambda at: upstream.post(at, path, query))
+            ).warning
+
+        action = f"trace_{kind}"
+        await layout.change(here, Role.OPERATE, action, about, run, f"{share:.2%}")
+
+    with layout.section("Tracing"), ui.element("div").classes("heading"):
+        rate = ui.number("Of all messages, %", min=0, max=100, step=1).props("dense outlined")
+        rate.set_enabled(here.may(Role.OPERATE))
+        if here.may(Role.OPERATE):
+            ui.button("Save", on_click=save).props("flat dense")
+        words_ = (
+            "Events go into topic _trace; 0 switches it off. What has a trace id always is traced."
+        )
+        ui.label(words_).classes("soft")
+        ui.timer(0.05, partial(show), once=True)
