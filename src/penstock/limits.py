@@ -90,6 +90,7 @@ LATENCY_WINDOW_NS = 600 * SECOND  # --e2e-processing-latency-window-time
 
 # --- trace ---
 TRACE_CHUNK_EVENTS = 4096  # in one message of `_trace`: 200 KB, below its default bound
+TRACE_GATHER_NS = 5 * MS  # events are gathered so long: a write a turn costs more than they do
 TRACE_HELD_MAX = 256  # chunks that wait for the disk; beyond it events are dropped
 TRACE_RETAIN_AGE_NS = 48 * 3600 * SECOND  # of `_trace`; the lake is for longer
 TRACE_RETAIN_BYTES = 4096 * MIB  # of `_trace`: some 80 million events

@@ -191,6 +191,7 @@ class World:
         self.kernel = kernel
         self.family = family
         self.closed = False
+        self.trace_due = True  # events are stored in every turn
         self.disk = disk if disk is not None else OsDisk()
         self.clock = clock or FakeClock()
         self.options = BrokerOptions(**{"disk_free_bytes_min": 0, **options})
@@ -223,7 +224,8 @@ class World:
         self.events += self.engine.poll(mono_ns)
         self.broker.synced()
         self.broker.write(self.engine.dirty_tails())
-        self.broker.write_trace()
+        if self.trace_due:
+            self.broker.write_trace()
         for _ in range(100):
             events = self.engine.flush(mono_ns, wall_ns)
             if not events:

@@ -334,10 +334,14 @@ def test_many_events_come_in_chunks(side: Side) -> None:
     count = TRACE_CHUNK_EVENTS + 5
     side.publish(tail, *[b"x"] * count)
     assert side.engine.trace_pending
+    assert side.engine.trace_full
     chunks = side.engine.take_trace()
     assert [len(events) // EVENT_BYTES for _, events in chunks] == [TRACE_CHUNK_EVENTS, 5]
     assert [names for names, _ in chunks] == [[tail], [tail]]
     assert not side.engine.trace_pending
+    assert not side.engine.trace_full
+    side.publish(tail, *[b"x"] * TRACE_CHUNK_EVENTS)
+    assert not side.engine.trace_full  # it is, with the next event
 
 
 def test_the_time_can_be_told(side: Side) -> None:

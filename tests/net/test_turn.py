@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -25,7 +26,7 @@ class World:
         self.loop = asyncio.get_running_loop()
         self.notes: list[Any] = []
         self.busy = False
-        self.trace_pending = False
+        self.trace_pending = self.trace_full = False
         self.deadline_ns = 0
         self.polled: deque[list[tuple[Any, ...]]] = deque()
         self.flushed: deque[list[tuple[Any, ...]]] = deque()
@@ -39,11 +40,14 @@ class World:
         self.faults: list[Exception] = []
         self.done: deque[Any] = deque()
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self.frozen_ns = 0  # what the clock shows, if it stands still
+        clock = SystemClock()
+        clock.mono_ns = lambda: self.frozen_ns or time.monotonic_ns()
         self.turn = Turn(
             self.loop,
             self,
             self,
-            SystemClock(),
+            clock,
             self.done,
             lambda event: self.notes.append(("handle", event)),
             self.faults.append,
@@ -99,7 +103,7 @@ class World:
 
     def write_trace(self) -> None:
         self.notes.append("write_trace")
-        self.trace_pending = False
+        self.trace_pending = self.trace_full = False
 
     def synced(self) -> None:
         self.notes.append("synced")
@@ -292,11 +296,52 @@ def test_a_fault_is_reported_and_not_repeated_after_a_stop() -> None:
     in_loop(story)
 
 
-def test_events_are_stored_before_publishers_are_told() -> None:
+def turns_of(world: World, count: int) -> int:
+    """How often the events were stored in so many turns."""
+    world.notes.clear()
+    for _ in range(count):
+        world.turn.tick()
+    return world.notes.count("write_trace")
+
+
+def test_events_are_gathered_for_a_while() -> None:
+    """And then stored before the flush, so that who reads them is not a turn behind."""
+
+    async def story(world: World) -> None:
+        world.frozen_ns = time.monotonic_ns()
+        world.trace_pending = True
+        assert turns_of(world, 3) == 0
+        world.frozen_ns += limits.TRACE_GATHER_NS - 1
+        assert turns_of(world, 3) == 0
+        world.frozen_ns += 1
+        assert turns_of(world, 1) == 1
+        assert world.notes.index("write_trace") < world.notes.index("flush")
+        assert turns_of(world, 1) == 0  # there is nothing new
+        world.trace_pending = True
+        world.frozen_ns += limits.TRACE_GATHER_NS
+        assert turns_of(world, 1) == 0  # the new ones begin a time of their own
+
+    in_loop(story)
+
+
+def test_a_whole_chunk_of_events_does_not_wait() -> None:
     async def story(world: World) -> None:
         world.trace_pending = True
-        world.turn.tick()
+        assert turns_of(world, 1) == 0
+        world.trace_full = True
+        assert turns_of(world, 1) == 1
+
+    in_loop(story)
+
+
+def test_gathered_events_are_stored_though_nothing_else_happens() -> None:
+    async def story(world: World) -> None:
+        world.trace_pending = True
+        world.turn.start()
+        for _ in range(200):
+            if "write_trace" in world.notes:
+                break
+            await asyncio.sleep(0.005)
         assert "write_trace" in world.notes
-        assert world.notes.index("write_trace") < world.notes.index("flush")
 
     in_loop(story)

@@ -395,7 +395,7 @@ class Broker:
             self._check_disk()  # fast publishers must not overrun the watermark between two looks
 
     def write_trace(self) -> None:
-        """Store the events of traced messages: before publishers are answered."""
+        """Store the events of traced messages that were noted since the last time."""
         if self._context.engine.trace_pending:
             self.trace.write()
 

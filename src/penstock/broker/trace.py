@@ -1,8 +1,9 @@
 """The topic `_trace`: where the events about traced messages are kept.
 
-The kernel notes events in its buffers. Once a turn, before publishers are told OK, what it has is
-published here as messages of many events each (`log/traceevents.py`), and written. So a kill loses
-no event of a publish that was answered. The topic is an ordinary one but for this:
+The kernel notes events in its buffers. Every few milliseconds (`net/turn.py` says when), and at an
+orderly stop, what it has is published here as messages of many events each (`log/traceevents.py`),
+and written. So a kill loses the last few milliseconds of events, and no message. The topic is an
+ordinary one but for this:
 
 - Nobody else publishes to it, and it is not traced itself.
 - It is made with the first event, and is not registered with nsqlookupd.

@@ -546,6 +546,7 @@ class Engine(Protocol):
 
     busy: bool  # work is left though no socket is ready: call the turn again at once
     trace_pending: bool  # is there anything for `take_trace`?
+    trace_full: bool  # is there a whole chunk, so that waiting for more saves nothing?
     deadline_ns: int  # when poll wants to be called next, mono (0: only on readiness)
 
     def __init__(self, message_bytes_max: int, body_bytes_max: int, rdy_count_max: int) -> None: ...

@@ -9,6 +9,10 @@ socket or a caller started, it is due within TICK_NS; after a tick, at the time 
 itself named. A busy daemon so ticks every few milliseconds, and an idle one sleeps until there is
 something to do.
 
+Events about traced messages are stored within TRACE_GATHER_NS, or when the kernel has a chunk of
+them: a small write in every turn would cost more than all the rest of tracing. So publishers do not
+wait for them, and a kill may take the last few milliseconds of them along.
+
 An exception that comes out of a turn is a fault of the program, in a place where acknowledged data
 is at stake: it goes to `on_fault`, which stops the daemon.
 """
@@ -33,6 +37,7 @@ _NEED = Event.NEED
 class TurnEngine(Protocol):
     busy: bool
     trace_pending: bool
+    trace_full: bool
     deadline_ns: int
 
     def fileno(self) -> int: ...
@@ -87,6 +92,7 @@ class Turn:
         self._scheduled: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = NEVER_NS
+        self._trace_due_ns = NEVER_NS  # when the events that were noted are stored
         self._stopped = False
 
     def start(self) -> None:
@@ -132,7 +138,7 @@ class Turn:
         except Exception as error:
             self._on_fault(error)
             return
-        due_ns = mono_ns + limits.TICK_NS
+        due_ns = min(mono_ns + limits.TICK_NS, self._trace_due_ns)
         deadline_ns = self._engine.deadline_ns
         if deadline_ns and deadline_ns < due_ns:
             due_ns = deadline_ns
@@ -150,7 +156,8 @@ class Turn:
             broker.write(tails)
             if self._done:  # a sync that was run at once
                 broker.synced()
-        if engine.trace_pending:  # before publishers are told OK
+        if self._trace_due_ns != NEVER_NS and (engine.trace_full or mono_ns >= self._trace_due_ns):
+            self._trace_due_ns = NEVER_NS
             broker.write_trace()
         # The time anew: a message's timeout counts from when it is sent, and a turn can be long.
         events = engine.flush(self._mono_ns(), self._wall_ns())
@@ -162,6 +169,8 @@ class Turn:
         conns = engine.dirty_detached()
         if conns or self._links.again:
             self._links.serve(conns)
+        if self._trace_due_ns == NEVER_NS and engine.trace_pending:
+            self._trace_due_ns = mono_ns + limits.TRACE_GATHER_NS
         if engine.busy:
             self.soon()
 
@@ -194,9 +203,7 @@ class Turn:
         self._run(mono_ns)
         # Nothing more can fire at this same instant; the answer counts in what the turn has sent.
         wait_ns = engine.tick(mono_ns, self._wall_ns())
-        due_ns = mono_ns + wait_ns if wait_ns else NEVER_NS
-        if engine.trace_pending:  # what this turn has sent
-            due_ns = min(due_ns, mono_ns + limits.TICK_NS)
+        due_ns = min(mono_ns + wait_ns if wait_ns else NEVER_NS, self._trace_due_ns)
         deadline_ns = engine.deadline_ns
         if deadline_ns and deadline_ns < due_ns:
             due_ns = deadline_ns

@@ -5,6 +5,7 @@ from penstock.kernel.interface import Conn, Tail, Window
 class Engine:
     busy: bool
     trace_pending: bool
+    trace_full: bool
     deadline_ns: int
     def __init__(self, message_bytes_max: int, body_bytes_max: int, rdy_count_max: int) -> None: ...
     def fileno(self) -> int: ...

@@ -344,6 +344,10 @@ cdef class Engine(Poller):
     def trace_pending(self):
         return self.hub.trace.count > 0 or len(self.hub.trace.chunks) > 0
 
+    @property
+    def trace_full(self):
+        return len(self.hub.trace.chunks) > 0
+
     def take_trace(self):
         return self.hub.trace.take()
 

@@ -302,6 +302,10 @@ class Engine:
     def trace_pending(self) -> bool:
         return self.trace.pending
 
+    @property
+    def trace_full(self) -> bool:
+        return self.trace.full
+
     def take_trace(self) -> list[tuple[list[Any], bytes]]:
         return self.trace.take()
 

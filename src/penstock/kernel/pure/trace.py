@@ -48,6 +48,10 @@ class Trace:
     def pending(self) -> bool:
         return bool(self._events or self._chunks)
 
+    @property
+    def full(self) -> bool:
+        return bool(self._chunks)
+
     def take(self) -> list[tuple[list[Any], bytes]]:
         self._cut()
         chunks, self._chunks = self._chunks, []
