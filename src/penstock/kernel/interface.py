@@ -35,7 +35,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock.kernel.trace_interface import TraceKind
+from penstock.kernel.trace_interface import Noted, TraceKind
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -541,12 +541,10 @@ class Window(Protocol):
     def validate(self) -> None: ...
 
 
-class Engine(Protocol):
+class Engine(Noted, Protocol):
     """All connections of one daemon, on an epoll of its own that the outer loop watches."""
 
     busy: bool  # work is left though no socket is ready: call the turn again at once
-    trace_pending: bool  # is there anything for `take_trace`?
-    trace_full: bool  # is there a whole chunk, so that waiting for more saves nothing?
     deadline_ns: int  # when poll wants to be called next, mono (0: only on readiness)
 
     def __init__(self, message_bytes_max: int, body_bytes_max: int, rdy_count_max: int) -> None: ...
@@ -589,11 +587,6 @@ class Engine(Protocol):
         next one, 0 when there is none."""
         ...
 
-    def take_trace(self) -> list[tuple[list[Any], bytes]]:
-        """Events in chunks: what they name by number from 1, and they as in docs/formats.md."""
-        ...
-
-    def tell_time(self, wall_ns: int) -> None: ...  # for events outside of a turn
     def wake(self) -> None:
         """Make fileno() readable; safe from any thread."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any, Protocol
 
 
 class TraceKind(IntEnum):
@@ -24,3 +25,16 @@ class TraceKind(IntEnum):
 
 
 TRACE_ALL = (1 << 64) - 1  # of `trace_below`: every message
+
+
+class Noted(Protocol):
+    """The events that an engine has noted. Somebody takes them every few milliseconds."""
+
+    trace_pending: bool  # is there anything for `take_trace`?
+    trace_full: bool  # is there a whole chunk, so that waiting for more saves nothing?
+
+    def take_trace(self) -> list[tuple[list[Any], bytes]]:
+        """Events in chunks: what they name by number from 1, and they as in docs/formats.md."""
+        ...
+
+    def tell_time(self, wall_ns: int) -> None: ...  # for events outside of a turn
