@@ -30,6 +30,7 @@ PLACES: list[tuple[str, str, Role]] = [
     ("/counter", "Counter", Role.VIEW),
     ("/lookup", "Lookup", Role.VIEW),
     ("/trace", "Trace", Role.VIEW),
+    ("/sql", "SQL", Role.OPERATE),
     ("/audit", "Audit", Role.OPERATE),
     ("/users", "Users", Role.DESTROY),
 ]

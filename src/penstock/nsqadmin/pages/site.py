@@ -22,6 +22,7 @@ from penstock.nsqadmin.pages import (
     nodes,
     overview,
     people,
+    sql,
     topic,
     topics,
     trace,
@@ -31,8 +32,25 @@ Scope = dict[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
+_PARTS = (
+    overview, topics, topic, channel, messages, nodes, counter, lookup, trace, sql, people,
+)  # fmt: skip
+
+
 def add(app: FastAPI, ground: Ground) -> None:
-    for part in (overview, topics, topic, channel, nodes, counter, lookup, messages, people, trace):
+    for part in (
+        overview,
+        topics,
+        topic,
+        channel,
+        nodes,
+        counter,
+        lookup,
+        messages,
+        people,
+        trace,
+        sql,
+    ):
         part.add(ground)
     login.add(app, ground)
     messages.add_download(app, ground)
