@@ -99,3 +99,16 @@ def test_both_forms_see_the_same_in_any_pack(
             answers.append(count)
         side.close()
     assert answers[0] == answers[1]
+
+
+def test_a_body_in_pieces_is_one_message(side: Side) -> None:
+    pieces, whole = side.tail(b"a"), side.tail(b"b")
+    for tail in (pieces, whole):
+        tail.append(b"first")
+    pieces.append_parts([b"ab", b"", memoryview(b"cde")])
+    whole.append(b"abcde")
+    assert pieces.message_bytes == whole.message_bytes == 10
+    batches = [b"".join(map(bytes, tail.seal(8, 5, 0))) for tail in (pieces, whole)]
+    assert batches[0] == batches[1]
+    with pytest.raises(ValueError, match="empty"):
+        pieces.append_parts([b""])

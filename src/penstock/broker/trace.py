@@ -19,6 +19,7 @@ dropped and counted, and nothing else waits for it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -63,11 +64,10 @@ class TraceLog:
         if trouble or topic.partition.held_count > limits.TRACE_HELD_MAX:
             self._fail(len(chunks), trouble or "the disk is too slow")
             return
-        bodies = [
-            traceevents.encode_records([self._name(one) for one in named], events)
-            for named, events in chunks
-        ]
-        topic.partition.publish(bodies, 0, self._stored)
+        for named, events in chunks:
+            parts = traceevents.parts_of([self._name(one) for one in named], events)
+            append = partial(topic.tail.append_parts, parts)
+            topic.partition.publish_by(append, 1, self._stored)
         topic.partition.write(context.clock.wall_ns())
 
     def _begin(self) -> Topic:

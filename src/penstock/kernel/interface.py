@@ -354,6 +354,10 @@ class Tail(Protocol):
         is to say of it, by `Section`. `by`: who publishes it. The caller sees to the limits."""
         ...
 
+    def append_parts(self, parts: list[Buffer]) -> None:
+        """One message, due at once, whose body comes in pieces."""
+        ...
+
     def count_pack(self, pack: int, body: Buffer, count_max: int, message_bytes_max: int) -> int:
         """How many messages `body` holds, all of them right; or BAD_COUNT or BAD_MESSAGE."""
         ...

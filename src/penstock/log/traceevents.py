@@ -138,6 +138,11 @@ def encode(events: Iterable[Event]) -> bytes:
 
 def encode_records(names: Sequence[str], records: Buffer) -> bytes:
     """A body of events that are laid out already; name 1 is the first of `names`."""
+    return b"".join(parts_of(names, records))
+
+
+def parts_of(names: Sequence[str], records: Buffer) -> list[Buffer]:
+    """The same without a copy of the events: what stands before them, and they."""
     texts = [name.encode("utf-8", "replace")[:NAME_BYTES_MAX] for name in names]
     body = memoryview(records)
     if len(texts) > NAMES_MAX or len(body) % EVENT_BYTES:
@@ -145,7 +150,7 @@ def encode_records(names: Sequence[str], records: Buffer) -> bytes:
     head = _HEAD.pack(MAGIC, VERSION, EVENT_BYTES, len(texts), len(body) // EVENT_BYTES)
     lengths = struct.pack(f"<{len(texts)}H", *map(len, texts))
     table = b"".join([head, lengths, *texts])
-    return b"".join([table, bytes(-len(table) % 8), body])
+    return [table + bytes(-len(table) % 8), body]
 
 
 def _open(body: Buffer) -> tuple[list[str], memoryview]:

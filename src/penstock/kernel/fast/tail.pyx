@@ -144,6 +144,23 @@ cdef class Tail:
             for section, value in sections.items():
                 self.extras.setdefault(int(section), {})[self.open_batch.count - 1] = value
 
+    def append_parts(self, list parts not None):
+        cdef const unsigned char[::1] part
+        cdef u32 size = 0
+        for part in parts:
+            size += <u32>part.shape[0]
+        if size == 0:
+            raise ValueError("an empty message cannot be stored")
+        if self.trace_below:
+            self.note_publisher(None)
+        self.append_c(<const u8*>&size, 0)
+        buf_reserve(&self.open_batch.bodies, size)
+        for part in parts:
+            if part.shape[0]:
+                buf_append(&self.open_batch.bodies, &part[0], part.shape[0])
+        memcpy(self.open_batch.lengths.data + self.open_batch.lengths.length - 4, &size, 4)
+        self.message_bytes += size
+
     cdef int add_due(self, i64 due_ns) except -1:
         """The newest message is not for now."""
         cdef u32 capacity

@@ -63,7 +63,7 @@ cdef class Trace:
                         Named channel) except -1
     cdef int note_published(self, batch_t* batch, u64 below, Named topic,
                             list publishers) except -1
-    cdef u16 number(self, Named named) except? 0
+    cdef int number(self, Named named) except -1
     cdef int cut(self) except -1
     cdef list take(self)
 

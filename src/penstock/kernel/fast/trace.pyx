@@ -1,7 +1,6 @@
 """Events about traced messages (declared, and explained, in trace.pxd)."""
 
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
 from penstock.kernel.fast.batch cimport id_at_c
 from penstock.kernel.fast.sections cimport (
@@ -13,6 +12,7 @@ from penstock.limits import TRACE_CHUNK_EVENTS
 
 cdef u32 EVENTS_MAX = TRACE_CHUNK_EVENTS
 cdef i64 COUNT_MAX = 0xFFFFFFFF
+cdef u32 ANY_INDEX = 0xFFFFFFFF  # above all that a batch has
 
 
 cdef bint in_sample(u64 id, u64 below) noexcept:
@@ -32,16 +32,15 @@ cdef class Trace:
     def __dealloc__(self):
         free(self.events)
 
-    cdef u16 number(self, Named named) except? 0:
-        if named is None:
-            return 0
-        if named.trace_chunk != self.chunk:
-            self.names.append(named)
-            named.trace_chunk, named.trace_number = self.chunk, <u16>len(self.names)
-        return named.trace_number
+    cdef int number(self, Named named) except -1:
+        """It occurs in this chunk for the first time."""
+        self.names.append(named)
+        named.trace_chunk, named.trace_number = self.chunk, <u16>len(self.names)
+        return 0
 
     cdef event_t* place(self, int kind, Named topic, Named channel, Named client) except NULL:
-        """A new event, empty but for its names; to be filled before the next one."""
+        """A new event, empty but for its names. The caller gives it a time and an offset, and what
+        else it has, before the next one."""
         cdef event_t* event
         if self.count == EVENTS_MAX:
             self.cut()
@@ -49,12 +48,21 @@ cdef class Trace:
             self.events = <event_t*>calloc(EVENTS_MAX, sizeof(event_t))
             if self.events == NULL:
                 raise MemoryError("no memory for trace events")
+        if topic.trace_chunk != self.chunk:
+            self.number(topic)
+        if channel is not None and channel.trace_chunk != self.chunk:
+            self.number(channel)
+        if client is not None and client.trace_chunk != self.chunk:
+            self.number(client)
         event = &self.events[self.count]
         self.count += 1
-        memset(event, 0, sizeof(event_t))
-        event.topic, event.channel = self.number(topic), self.number(channel)
-        event.client = self.number(client)
-        event.kind, event.count = kind, 1
+        event.message_id = event.trace_id = 0
+        event.topic = topic.trace_number
+        event.channel = channel.trace_number if channel is not None else 0
+        event.client = client.trace_number if client is not None else 0
+        event.attempts = event.partition = 0
+        event.count = 1
+        event.kind, event.zero = kind, 0
         return event
 
     cdef int note_range(self, int kind, i64 time_ns, i64 start, i64 end, Named topic,
@@ -72,7 +80,7 @@ cdef class Trace:
         """`publishers`: (index of the first message, connection or None), rising; or None."""
         cdef section_t section, ids, traces, tries
         cdef size_t position = 0
-        cdef u32 i, from_index = 0, told = 0
+        cdef u32 i, from_index = ANY_INDEX, told = 0
         cdef u64 id
         cdef i64 trace_id, attempts, own_id
         cdef event_t* event
@@ -90,13 +98,13 @@ cdef class Trace:
                     tries = section
         if not below and not traces.entries:
             return 0
+        if changes:
+            from_index = publishers[0][0]
         for i in range(batch.count):
-            while told < changes:
-                from_index, next_client = publishers[told]
-                if from_index > i:
-                    break
-                client = next_client
+            while from_index <= i:
+                client = publishers[told][1]
                 told += 1
+                from_index = publishers[told][0] if told < changes else ANY_INDEX
             id = id_at_c(batch.base_id, i)
             trace_id = attempts = 0
             if ids.entries and section_value(&ids, i, &own_id):

@@ -119,6 +119,9 @@ class Tail:
         found = messages_of(pack, bytes(body), count_max, message_bytes_max)
         return found if isinstance(found, int) else len(found)
 
+    def append_parts(self, parts: list[Buffer]) -> None:
+        self.append(b"".join(parts))
+
     def append_pack(self, pack: int, body: Buffer, due_ns: int = 0) -> int:
         bodies = messages_of(pack, bytes(body), ANY_SIZE, ANY_SIZE)
         if isinstance(bodies, int):
