@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.stages import Block
 from penstock.broker.topic import INTERNAL
 from penstock.broker.trace import SETTINGS
 from penstock.broker.traced import Stored, Traced
 from penstock.errors import Refused, WriteRefused
-from penstock.kernel import TRACE_ALL
+from penstock.kernel import TRACE_ALL, Section, encode_batch
 from penstock.log.partition import PartitionLog
 from penstock.log.traceevents import TOPIC, Event, Kind, decode
 
+from .staging import commit, put
 from .world import World
 
 Start = Callable[..., World]
@@ -205,3 +207,17 @@ def test_a_redrive_is_no_fate_of_other_channels(start: Start) -> None:
     assert told == [1]
     assert [event.kind for event in events(world) if event.channel == other.name] == []
     assert Kind.DEAD_LETTERED in kinds(world)
+
+
+def test_what_a_commit_of_stages_publishes(start: Start) -> None:
+    world = start()
+    world.broker.topic("orders").configure({"trace_rate": 1.0})
+    traced = encode_batch([b"x", b"y"], 0, 0, 0, sections={Section.TRACE: {1: 42}})
+    for topic in ("orders", "bills"):
+        put(world, topic, Block("s", traced, 2))
+    commit(world, "app", 1, ("orders", "s"), ("bills", "s"))
+    world.turns()
+    found = [(event.topic, event.offset, event.trace_id) for event in events(world)]
+    assert found == [("orders", 0, 0), ("orders", 1, 42), ("bills", 1, 42)]
+    log = world.broker.topics["orders"].partition.log
+    assert events(world)[0].message_id == log.message(0).id

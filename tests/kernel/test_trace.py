@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.kernel import TRACE_ALL, Section, TraceKind
+from penstock.kernel import TRACE_ALL, Section, TraceKind, encode_batch
 from penstock.kernel.pure.trace import in_sample
 from penstock.limits import TRACE_CHUNK_EVENTS
 from penstock.log.traceevents import EVENT_BYTES, Kind
@@ -353,3 +353,22 @@ def test_the_time_can_be_told(side: Side) -> None:
     window.empty()
     side.engine.tell_time(side.wall_ns)  # never back
     assert [event.time_ns for event in side.trace()] == [side.wall_ns + 5]
+
+
+def test_a_batch_that_was_never_in_memory(side: Side) -> None:
+    tail = side.tail()
+    bodies, sections = [b"a", b"b", b"c"], {Section.TRACE: {1: 42}}
+    batch = bytearray(encode_batch(bodies, 7, 9 << 12, 5, sections=sections))
+    tail.note_stored(batch)
+    assert side.trace() == []
+    tail.traceable = True
+    tail.note_stored(batch)
+    (event,) = side.trace()
+    assert (event.kind, event.offset, event.trace_id) == (TraceKind.PUBLISHED, 8, 42)
+    assert (event.id, event.time_ns) == ((9 << 12) + 1, 5)
+    tail.trace_below = TRACE_ALL
+    tail.note_stored(encode_batch(bodies, 7, 9 << 12, 5))
+    assert [e.offset for e in side.trace()] == [7, 8, 9]
+    for wrong in (b"", batch[:-8]):
+        with pytest.raises(ValueError, match="no whole batch"):
+            tail.note_stored(wrong)

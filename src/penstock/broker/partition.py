@@ -374,6 +374,7 @@ class Partition:
         log.write((batch,), len(batch), base_offset, count, base_id, ids.last_id, wall_ns)
         self._context.headroom_bytes -= len(batch)
         self._touched[self.tail.owner] = None
+        self.tail.note_stored(batch)  # a commit that stores is decided: it will be shown
 
     def block(self, reason: str) -> None:
         """The commit cannot be finished now. What has gathered behind it is refused meanwhile."""

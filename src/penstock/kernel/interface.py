@@ -35,7 +35,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock.kernel.trace_interface import Noted, TraceKind
+from penstock.kernel.trace_interface import Noted, NotedTail, TraceKind
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -323,7 +323,7 @@ class Conn(Protocol):
         ...
 
 
-class Tail(Protocol):
+class Tail(NotedTail, Protocol):
     """The writing end of one partition: open batch, sealed batch, newest committed batches."""
 
     topic: bytes
@@ -331,8 +331,6 @@ class Tail(Protocol):
     refusing: bool  # PUB and MPUB come out as REFUSED
     append_end_max: int  # so does what would end above it, whole (0: no bound)
     handing: bool  # handed_end follows committed_end
-    traceable: bool  # off at first; then messages with trace ids are traced, here and in windows
-    trace_below: int  # and those whose id's hash is below it: 0 none, TRACE_ALL all (publishes)
     open_count: int
     open_bytes: int
     sealed_count: int

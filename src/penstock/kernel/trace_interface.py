@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class TraceKind(IntEnum):
@@ -38,3 +41,15 @@ class Noted(Protocol):
         ...
 
     def tell_time(self, wall_ns: int) -> None: ...  # for events outside of a turn
+
+
+class NotedTail(Protocol):
+    """What of a tail's messages is noted."""
+
+    traceable: bool  # off at first; then messages with trace ids are traced, here and in windows
+    trace_below: int  # and those whose id's hash is below it: 0 none, TRACE_ALL all (publishes)
+
+    def note_stored(self, data: Buffer) -> None:
+        """One whole, sound batch was published, and stands in the log without having been here
+        (`adopt` follows). Raises ValueError for anything else."""
+        ...

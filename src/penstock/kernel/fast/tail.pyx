@@ -4,7 +4,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
-from penstock.kernel.fast.batch cimport HEADER_BYTES, batch_header_t
+from penstock.kernel.fast.batch cimport (
+    HEADER_BYTES, batch_fits_c, batch_header_t, batch_trailer_c,
+)
 from penstock.kernel.fast.buffer cimport buf_append, buf_reserve, span_of
 from penstock.kernel.fast.crc32c cimport crc32c_update
 from penstock.kernel.fast.hub cimport Hub, membatch_bytes, membatch_t
@@ -335,6 +337,21 @@ cdef class Tail:
         self.message_count += header.count
         self.message_bytes += header.bodies_length
         return [data]
+
+    def note_stored(self, const unsigned char[::1] data not None):
+        cdef batch_header_t header
+        cdef batch_t published
+        if not self.traceable:
+            return
+        if data.shape[0] == 0 or not batch_fits_c(&data[0], data.shape[0]):
+            raise ValueError("this is no whole batch")
+        memcpy(&header, &data[0], HEADER_BYTES)
+        published.base_offset, published.base_id = <i64>header.base_offset, header.base_id
+        published.timestamp_ns, published.count = <i64>header.timestamp_ns, header.count
+        published.trailer = batch_trailer_c(&data[0], &published.trailer_length)
+        if not published.trailer_length:
+            published.trailer = NULL
+        self.hub.trace.note_published(&published, self.trace_below, self, None)
 
     cdef list buffers(self, membatch_t* batch, batch_header_t* header, size_t total):
         cdef bytes small

@@ -213,6 +213,15 @@ class Tail:
         self.message_bytes += header.bodies_length
         return [data]
 
+    def note_stored(self, data: Buffer) -> None:
+        if not self.traceable:
+            return
+        if check_batch(data, 0)[0] != BatchCheck.SOUND:
+            raise ValueError("this is no whole batch")
+        batch = Batch(bytes(data), 0)
+        if self.trace_below or not batch.plain:
+            self._engine.trace.note_published(batch, self, [])
+
     def adopt(self, count: int, size: int) -> None:
         if self._sealed is not None:
             raise RuntimeError("a batch is sealed")
