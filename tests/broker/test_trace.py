@@ -14,7 +14,16 @@ from penstock.broker.traced import Stored, Traced
 from penstock.errors import Refused, WriteRefused
 from penstock.kernel import TRACE_ALL, Section, encode_batch
 from penstock.log.partition import PartitionLog
-from penstock.log.traceevents import TOPIC, Event, Kind, decode
+from penstock.log.traceevents import (
+    ABOUT_NO_MESSAGE,
+    RATE_ALL,
+    TOPIC,
+    Event,
+    Kind,
+    decode,
+    encode,
+    ranges,
+)
 
 from .staging import commit, put
 from .world import World
@@ -23,6 +32,11 @@ Start = Callable[..., World]
 
 
 def events(world: World) -> list[Event]:
+    """Those about messages."""
+    return [event for event in every(world) if event.kind not in ABOUT_NO_MESSAGE]
+
+
+def every(world: World) -> list[Event]:
     topic = world.broker.topics.get(TOPIC)
     if topic is None:
         return []
@@ -221,3 +235,23 @@ def test_what_a_commit_of_stages_publishes(start: Start) -> None:
     assert found == [("orders", 0, 0), ("orders", 1, 42), ("bills", 1, 42)]
     log = world.broker.topics["orders"].partition.log
     assert events(world)[0].message_id == log.message(0).id
+
+
+def test_changes_of_rates_and_starts_are_noted(start: Start) -> None:
+    world = start()
+    topic = world.broker.topic("orders")
+    channel = topic.channel("mail")
+    topic.configure({"trace_rate": 1.0})
+    channel.configure({"trace_rate": 0.25})
+    channel.configure({"max_attempts": 0})  # changes no rate
+    world.turns()
+    switched = [(event.channel, event.count / RATE_ALL) for event in every(world)]
+    assert switched == [(None, 1.0), ("mail", 1.0), ("mail", 0.25)]
+    world = world.restart()
+    world.turns()
+    assert [(e.kind, e.topic, e.channel, e.count) for e in every(world)[3:]] == [
+        (Kind.STARTED, TOPIC, None, 1),
+        (Kind.SWITCHED, "orders", None, RATE_ALL),
+        (Kind.SWITCHED, "orders", "mail", RATE_ALL // 4),
+    ]
+    assert not [one for event in every(world) for one in ranges(encode([event]))]

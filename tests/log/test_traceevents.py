@@ -103,6 +103,8 @@ def test_the_names_of_events_are_agreed() -> None:
         "filtered",
         "disconnected",
         "emptied",
+        "started",
+        "switched",
     )
 
 
@@ -130,7 +132,7 @@ def test_a_long_name_is_cut() -> None:
         (6, b"\x38", "events of 56 bytes"),
         (8, b"\xff\xff\x00\x00", "65535 names"),
         (12, b"\x09", "9 events do not fill"),
-        (-2, b"\x0e", "kind 14"),
+        (-2, b"\x10", "kind 16"),
         (-2, b"\x00", "kind 0"),
         (-8, b"\x09", "not in the table"),
     ],

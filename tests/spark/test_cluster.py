@@ -14,7 +14,6 @@ from deltalake import DeltaTable
 
 from e2e.daemon import Daemon
 from penstock.errors import ConfigError
-from penstock.pipelines.registry import PIPELINES
 from penstock.spark.session import require_java
 from pipelines.node import Node, numbered
 
@@ -90,7 +89,6 @@ def test_the_archive_runs_on_a_cluster(archived: Path) -> None:
     assert rows.count_rows() == MESSAGES
 
 
-@pytest.mark.skipif("audit" not in PIPELINES, reason="this build has no audit")
 def test_the_audit_runs_on_a_cluster(
     installed: Installed, cluster: Cluster, archived: Path, entry: str
 ) -> None:

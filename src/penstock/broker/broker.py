@@ -149,6 +149,7 @@ class Broker:
                 self._open_directory(directory_name)
             self.commits.open()
             self._check_disk()
+            self.trace.tell_start()
         except OSError as error:
             self._abandon()
             raise StorageError(self._path, str(error)) from error

@@ -34,6 +34,7 @@ class Channel:
         self.consumers: list[Conn] = []
         self.subscriptions = 0  # how many there have been since the start
         self.deleted = False
+        self._begun = False  # its trace rate is in force
         self._delivered_to_gone = 0  # to consumers that have left
         self.settings = ChannelSettings()
         self.latency = Latency(window, topic.latency_quantiles)
@@ -81,7 +82,11 @@ class Channel:
         return self.topic.trace_rate if own is None or self.topic.internal else own
 
     def refresh_trace(self) -> None:
-        self.window.trace_below = sample_below(self.trace_rate)
+        below, before = sample_below(self.trace_rate), self.window.trace_below
+        self.window.trace_below = below
+        if self._begun and below != before:
+            self.topic.tell_switched(self)
+        self._begun = True
 
     def configure(self, changes: Mapping[str, Any]) -> None:
         """Change settings, by name. Raises Refused and StorageError, and then nothing has

@@ -30,6 +30,7 @@ class Change(IntEnum):
     CHANNEL_DELETED = 4
 
 
+Switched = Callable[["Topic", "Channel | None"], None]
 ChangeHook = Callable[[Change, "Topic", "Channel | None"], None]
 
 
@@ -52,6 +53,7 @@ class Context:
     headroom_bytes: int = 0  # may be written before free disk is looked at again
     touched: dict[Topic, None] = field(default_factory=dict)  # written to; housekeeping looks
     aging: dict[Topic, None] = field(default_factory=dict)  # their messages have a maximum age
+    switched: Switched = lambda topic, channel: None  # a trace rate has changed
     bounded: dict[Channel, None] = field(default_factory=dict)  # ephemeral: their depth has a bound
 
     def room_refusal(self, length: int) -> str:

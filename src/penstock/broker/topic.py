@@ -66,6 +66,7 @@ class Topic:
         self.channels: dict[str, Channel] = {}
         self.deleted = False
         self.refusal = ""  # why no publish is taken
+        self._begun = False  # its trace rate is in force
         self.trouble = ""  # the same, but for what is always so
         self.mem_queue_size = context.options.mem_queue_size
         self.latency_quantiles = context.options.latency_quantiles
@@ -262,6 +263,16 @@ class Topic:
     def effective(self) -> Effective:
         return effective(self.settings, self._context.options)
 
+    def _refresh_trace(self) -> None:
+        below, before = sample_below(self.trace_rate), self.tail.trace_below
+        self.tail.trace_below = below
+        if self._begun and below != before:
+            self.tell_switched()
+        self._begun = True
+
+    def tell_switched(self, channel: Channel | None = None) -> None:
+        self._context.switched(self, channel)
+
     @property
     def trace_rate(self) -> float:
         """Of its messages whose life is traced."""
@@ -277,7 +288,7 @@ class Topic:
             partition.set_durability(chosen.durability)
         partition.retain_age_ns = chosen.retain_age_ns
         partition.retain_bytes = chosen.retain_bytes
-        self.tail.trace_below = sample_below(self.trace_rate)
+        self._refresh_trace()
         for channel in self.channels.values():
             channel.refresh_trace()
         self.depth_bound.set(chosen.max_depth)

@@ -9,6 +9,8 @@ ordinary one but for this:
 - It is made with the first event, and is not registered with nsqlookupd.
 - It acknowledges nobody, so it is synced by count and time (durability `os`) and not by turn: a
   power loss may cost the events of the last two seconds. `/topic/config` can make it `disk`.
+- What a reader has to know to judge by its events stands in it too: each start of the daemon, after
+  which messages come again that nobody gave back, and each change of a trace rate.
 - It keeps no queue while it has no channel: a channel made later begins at the end. What no channel
   wants is kept for a time and size of its own.
 
@@ -18,7 +20,7 @@ dropped and counted, and nothing else waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -32,6 +34,7 @@ from penstock.broker.settings import TopicSettings
 from penstock.broker.topic import Topic
 from penstock.errors import PenstockError
 from penstock.log import traceevents
+from penstock.log.traceevents import Event, Kind
 
 SETTINGS = TopicSettings(
     durability="os",
@@ -50,22 +53,58 @@ class TraceLog:
         self._topics = topics
         self._make = make
         self._failing = False
+        context.switched = self._switched
+
+    def tell_start(self) -> None:
+        """That the daemon has begun, and all rates with which it did. Nothing where nothing was
+        ever traced."""
+        if traceevents.TOPIC in self._topics:
+            self._store(list(self._start_events()))
+
+    def _start_events(self) -> Iterator[Event]:
+        wall_ns = self._context.clock.wall_ns()
+        yield Event(Kind.STARTED, wall_ns, traceevents.TOPIC, None, 0, 0, 0)
+        for topic in self._topics.values():
+            if not topic.internal:
+                yield _switch(topic, None, wall_ns)
+                for channel in topic.channels.values():
+                    yield _switch(topic, channel, wall_ns)
+
+    def _switched(self, topic: Topic, channel: Channel | None) -> None:
+        if self._context.engine.trace_pending:
+            self.write()  # what happened under the old rate
+        self._store([_switch(topic, channel, self._context.clock.wall_ns())])
+
+    def _store(self, events: list[Event]) -> None:
+        chunk = limits.TRACE_CHUNK_EVENTS
+        self._publish(
+            [
+                [traceevents.encode(events[start : start + chunk])]
+                for start in range(0, len(events), chunk)
+            ]
+        )
 
     def write(self) -> None:
         """Store what the kernel has noted."""
+        self._publish(
+            [
+                traceevents.parts_of([self._name(one) for one in named], events)
+                for named, events in self._context.engine.take_trace()
+            ]
+        )
+
+    def _publish(self, bodies: list[bytes]) -> None:
         context = self._context
-        chunks = context.engine.take_trace()
         try:
             topic = self._topics.get(traceevents.TOPIC) or self._begin()
         except PenstockError as error:
-            self._fail(len(chunks), str(error))
+            self._fail(len(bodies), str(error))
             return
         trouble = context.disk_refusal or topic.partition.refusal
         if trouble or topic.partition.held_count > limits.TRACE_HELD_MAX:
-            self._fail(len(chunks), trouble or "the disk is too slow")
+            self._fail(len(bodies), trouble or "the disk is too slow")
             return
-        for named, events in chunks:
-            parts = traceevents.parts_of([self._name(one) for one in named], events)
+        for parts in bodies:
             append = partial(topic.tail.append_parts, parts)
             topic.partition.publish_by(append, 1, self._stored)
         topic.partition.write(context.clock.wall_ns())
@@ -94,3 +133,10 @@ class TraceLog:
             self._context.health.report(
                 traceevents.TOPIC, Trouble.TRACE, f"trace events are lost: {reason}"
             )
+
+
+def _switch(topic: Topic, channel: Channel | None, wall_ns: int) -> Event:
+    rate = topic.trace_rate if channel is None else channel.trace_rate
+    billionths = round(rate * traceevents.RATE_ALL)
+    name = None if channel is None else channel.name
+    return Event(Kind.SWITCHED, wall_ns, topic.name, name, 0, 0, 0, count=billionths)

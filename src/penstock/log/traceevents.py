@@ -16,7 +16,8 @@ What the columns of an event mean:
   timestamp but for dead letters and replays.
 - `message_id`, `offset`: of the message in its topic's log. `count` is 1, but where a whole range
   [offset, offset + count) of a channel met the same fate at once (`skipped`, `emptied`): then
-  `message_id` is 0, and readers match by topic, channel, partition and offset.
+  `message_id` is 0, and readers match by topic, channel, partition and offset. `started` and
+  `switched` are about no message at all.
 - `trace_id`: 0 when the message has none.
 - `channel`: none for what happens to the topic itself, which is `published`.
 - `attempts`: deliveries so far, this one included.
@@ -64,12 +65,16 @@ class Kind(IntEnum):
     FILTERED = 11  # by the sample rate of a consumer; done here
     DISCONNECTED = 12  # its consumer left; it comes again when its time is up
     EMPTIED = 13  # by an operator: emptied, or the cursor was set
+    STARTED = 14  # the daemon: what was out with consumers comes again
+    SWITCHED = 15  # the trace rate of a topic or channel; `count` has it, in billionths
 
     @property
     def label(self) -> str:
         return self.name.lower()
 
 
+ABOUT_NO_MESSAGE = frozenset((Kind.STARTED, Kind.SWITCHED))
+RATE_ALL = 1_000_000_000  # `count` of SWITCHED when all is traced
 _KINDS = frozenset(map(int, Kind))
 KIND_LABELS: tuple[str, ...] = ("", *(kind.label for kind in Kind))  # by number
 
@@ -246,5 +251,6 @@ def ranges(body: Buffer) -> Iterator[Event]:
     columns = decode_columns(body)
     ids = columns.message_id
     for index, count in enumerate(columns.count):
-        if count != 1 or ids[index] == 0:
+        about = columns.kind[index] not in ABOUT_NO_MESSAGE
+        if about and (count != 1 or ids[index] == 0):
             yield _event(columns, index)
