@@ -22,9 +22,11 @@ from penstock.pipelines.audit_checks import Audit, Tables
 from penstock.pipelines.audit_html import page
 from penstock.pipelines.audit_report import Report, lines
 from penstock.pipelines.audit_rules import Rules
+from penstock.pipelines.audit_tracing import Switch, Tracing, tracing
 from penstock.pipelines.audittimes import read_moment
 from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, is_delta, read_table
+from penstock.pipelines.lifecycles import AT
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.views import Views
@@ -126,7 +128,8 @@ def rules_of(session: SparkSession, settings: Settings) -> Rules:
     if not since < until:
         raise ConfigError("from, to", f"{since} to {until}", "the span is empty")
     stuck_s = settings.seconds("msg-timeout") * settings.number("stuck-after")
-    return Rules(since, until, as_of, settings.seconds("settle"), stuck_s)
+    found = tracing_of(session, settings, as_of)
+    return Rules(since, until, as_of, settings.seconds("settle"), stuck_s, found)
 
 
 def _known(session: SparkSession, settings: Settings, now: datetime) -> tuple[datetime, datetime]:
@@ -189,6 +192,29 @@ def _trace_span(path: str, rules: Rules) -> list[Condition]:
     if is_delta(path):
         found.append(Span("date", first.date(), last.date() + timedelta(days=1)))
     return found
+
+
+def tracing_of(session: SparkSession, settings: Settings, as_of: datetime) -> Tracing:
+    """From all of the table: a rate holds until the next one. Spark passes over the parts of files
+    whose dictionary has none of these events."""
+    trace, topic = settings.text("trace"), settings.text("topic")
+    if not trace:
+        return Tracing()
+    rows = (
+        read_table(session, trace, [Span("time", None, as_of + timedelta(microseconds=1))])
+        .where("event IN ('started', 'switched')")
+        .selectExpr(
+            "event", "topic", "channel", "messages", "unix_micros(time) AS us", f"{AT} AS at"
+        )
+        .orderBy("at")
+        .collect()
+    )
+    switches = [
+        Switch(row.us, row.channel, row.messages)
+        for row in rows
+        if row.event == "switched" and row.topic == topic
+    ]
+    return tracing(switches, (row["at"] for row in rows if row.event == "started"))
 
 
 _AS_ROWS = ("partition", "offset AS place", "offset", "id", "timestamp AS time")

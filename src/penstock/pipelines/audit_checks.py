@@ -184,7 +184,7 @@ class Audit:
         return Example(row.partition, row.offset, row.message_id, utc(row.first_sent), note)
 
     def _check_repeats(self, events: DataFrame, judged: DataFrame) -> None:
-        steps = audit_rules.repeats(self._views, events, judged)
+        steps = audit_rules.repeats(self._views, events, judged, self._rules)
         self._add_rows(steps, ("kind", "channel"), _repeat_example, lambda key: key)
 
     def _check_deliveries(self, lives: DataFrame) -> None:
@@ -197,8 +197,7 @@ class Audit:
             if left:
                 self._notes.append(
                     f"channel {report.name}: {left:,} of {report.messages:,} traced messages are "
-                    "not judged: they were published before its first traced delivery, or by a "
-                    "switch that this channel does not have"
+                    "not judged: the channel was not traced then, or less than the topic"
                 )
 
     # --- the order of a log ---

@@ -6,6 +6,7 @@ been delivered before anybody traced. A message with a trace id is traced in eve
 these all first deliveries of the channel count; the others are traced by switches, so for them
 only first deliveries of such messages count (`floor`, `position`, and the same `_of_switched`).
 Deliveries that are not the first, and delayed messages, say nothing about where a channel is.
+Where tracing was switched, `audit_tracing` says what of it counts (`seen`, `whole`).
 
 **Lost**: below the channel's position (the last message that it sent for the first time), older
 than the settle time, no delivery, no end. **Stuck**: first delivered so long ago, and neither
@@ -23,6 +24,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.pipelines.audit_tracing import Tracing
 from penstock.pipelines.lifecycles import AT, GIVEN_BACK, INDEX_BITS, WAITS, wait
 from penstock.pipelines.views import Views
 
@@ -41,6 +43,7 @@ class Rules(NamedTuple):
     as_of: datetime  # what is known up to then
     settle_s: float
     stuck_s: float  # since the first delivery
+    tracing: Tracing = Tracing()
 
     @property
     def slot_us(self) -> int:
@@ -75,7 +78,10 @@ GROUP BY channel, partition
 
 _PLACED = """
     SELECT /*+ BROADCAST(marks) */ lives.*,
-        coalesce(offset >= if(trace_id IS NULL, floor_of_switched, floor), false) AS judged,
+        trace_id IS NOT NULL OR {seen} AS seen,
+        trace_id IS NOT NULL OR {whole} AS whole,
+        coalesce(offset >= if(trace_id IS NULL, floor_of_switched, floor), false)
+            AS past_floor,
         coalesce(offset < if(trace_id IS NULL, position_of_switched, position), false) AS passed
     FROM {lives} AS lives LEFT JOIN {marks} AS marks
         ON channel = of_channel AND partition = of_partition
@@ -83,29 +89,35 @@ _PLACED = """
 """
 
 _JUDGED = """
-SELECT *,
-    judged AND passed AND fate = 'unsent' AND delays = 0 AND published <= :lost_before AS lost,
-    judged AND sends > 0 AND fate IN ('out', 'back') AND first_sent <= :stuck_before AS stuck,
-    judged AND (sends > 1 OR finishes > 1) AS repeated
-FROM {placed}
+SELECT * EXCEPT (past_floor, seen, whole, passed),
+    judged AND seen AND passed AND fate = 'unsent' AND delays = 0
+        AND published <= :lost_before AS lost,
+    judged AND whole AND sends > 0 AND fate IN ('out', 'back')
+        AND first_sent <= :stuck_before AS stuck,
+    judged AND whole AND (sends > 1 OR finishes > 1) AS repeated
+FROM (
+    SELECT *, past_floor AND (if(sends > 0, whole OR fate IN ('finished', 'ended'), seen)) AS judged
+    FROM {placed})
 """
 
-# Steps of messages that were delivered or finished more than once, each with the one before.
+# Steps of messages that were delivered or finished more than once, each with the one before. After
+# a start of the daemon messages come again that nobody gave back, and a finish that was not
+# journalled yet, when it was killed, is one that never was.
 _STEPS = f"""
 SELECT *, CASE WHEN event = 'finished' THEN 'finished_twice'
                WHEN event_before = 'finished' THEN 'sent_after_finish'
                ELSE 'sent_again' END AS kind
 FROM (
-    SELECT channel, partition, offset, message_id, event, time, client,
-        lag(event) OVER (PARTITION BY channel, partition, offset, message_id ORDER BY {AT})
-            AS event_before
+    SELECT channel, partition, offset, message_id, event, time, client, {AT} AS at,
+        lag(event) OVER steps AS event_before, lag({AT}) OVER steps AS at_before
     FROM {{events}} JOIN (
         SELECT channel AS c, partition AS p, offset AS o, message_id AS m
         FROM {{judged}} WHERE repeated)
     ON channel = c AND partition = p AND offset = o AND message_id = m
-    WHERE event IN ('sent', 'finished', {", ".join(f"'{name}'" for name in GIVEN_BACK)}))
-WHERE event = 'sent' AND event_before IN ('sent', 'finished')
-    OR event = 'finished' AND event_before = 'finished'
+    WHERE event IN ('sent', 'finished', {", ".join(f"'{name}'" for name in GIVEN_BACK)})
+    WINDOW steps AS (PARTITION BY channel, partition, offset, message_id ORDER BY {AT}))
+WHERE (event = 'sent' AND event_before IN ('sent', 'finished')
+    OR event = 'finished' AND event_before = 'finished') AND NOT ({{restarted}})
 """
 
 _DELIVERIES = f"""
@@ -196,13 +208,23 @@ def fine_us(bar: int) -> float:
 def judged(views: Views, lives: DataFrame, rules: Rules) -> DataFrame:
     """The lifecycles of messages that were published in the span, with what the rules say."""
     marks = views.sql(_MARKS, lives=lives)
-    placed = views.sql(_PLACED, rules.arguments("since", "until"), lives=lives, marks=marks)
+    tracing = rules.tracing
+    text = _filled(_PLACED, seen=tracing.seen_sql(), whole=tracing.whole_sql())
+    placed = views.sql(text, rules.arguments("since", "until"), lives=lives, marks=marks)
     return views.sql(_JUDGED, rules.arguments("lost_before", "stuck_before"), placed=placed)
 
 
-def repeats(views: Views, events: DataFrame, judged: DataFrame) -> DataFrame:
+def _filled(text: str, **parts: str) -> str:
+    """With parts that are no frames."""
+    for name, part in parts.items():
+        text = text.replace(f"{{{name}}}", part.replace("{", "{{").replace("}", "}}"))
+    return text
+
+
+def repeats(views: Views, events: DataFrame, judged: DataFrame, rules: Rules) -> DataFrame:
     """Each delivery and finish too many: `kind` says which."""
-    return views.sql(_STEPS, events=events, judged=judged)
+    text = _filled(_STEPS, restarted=rules.tracing.restarted_sql("at_before", "at"))
+    return views.sql(text, events=events, judged=judged)
 
 
 def disorder(views: Views, lives: DataFrame, rules: Rules) -> DataFrame:

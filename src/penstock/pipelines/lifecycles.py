@@ -53,7 +53,7 @@ GROUP BY topic, channel, partition, island
 
 _CHANNELS = """
 SELECT topic AS of_topic, collect_set(channel) AS channels
-FROM {events} WHERE channel IS NOT NULL GROUP BY topic
+FROM {events} WHERE channel IS NOT NULL AND event <> 'switched' GROUP BY topic
 """
 
 _SPREAD = f"""

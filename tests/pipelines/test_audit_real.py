@@ -1,0 +1,219 @@
+"""A real nsqd that traces, real consumers, and the two pipelines behind it: they agree."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from e2e.daemon import Daemon
+from e2e.v2client import V2Client
+from penstock.log.traceevents import TOPIC as TRACE
+from penstock.pipelines import audit, trace
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.settings import defaults
+
+from .node import Node, numbered
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+TIMEOUT_MS = 1000
+LATER = "2100-01-01T00:00:00Z"  # far behind every settle time
+WAIT_S_MAX = 30.0
+
+
+def eventually(check: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S_MAX
+    while not check():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+class Bench:
+    """An nsqd whose topic `orders` is traced, and the tables made of it."""
+
+    def __init__(self, spark: SparkSession, daemon: Daemon, path: Path, capsys: Any) -> None:
+        self.daemon, self.node = daemon, Node(daemon)
+        self._spark, self._path, self._capsys = spark, path, capsys
+
+    def traced(self, topic: float = 1, channel: float | None = None) -> None:
+        self.daemon.post("/topic/create?topic=orders")
+        self.daemon.post("/channel/create?topic=orders&channel=mail")
+        self.daemon.post(f"/topic/config?topic=orders&trace_rate={topic}")
+        if channel is not None:
+            self.channel_rate(channel)
+
+    def channel_rate(self, rate: float) -> None:
+        self.daemon.post(f"/channel/config?topic=orders&channel=mail&trace_rate={rate}")
+
+    def consumer(self) -> V2Client:
+        client = self.daemon.client()
+        client.identify(msg_timeout=TIMEOUT_MS)
+        client.sub("orders", "mail")
+        return client
+
+    def consume(self, count: int) -> None:
+        """All of it, by one consumer."""
+        with self.consumer() as consumer:
+            consumer.rdy(count)
+            consumer.fin(*(message.id for message in consumer.messages(count)))
+            consumer.rdy(0)
+            consumer.settle()
+
+    def audited(self, **given: Any) -> tuple[int, dict[str, Any]]:
+        """Exit code and report, after the trace pipeline has taken in all there is."""
+        table = str(self._path / "trace")
+        self._end_is_readable()
+        settings = defaults(trace.SETTINGS, url=self.node.url, table=table, once=True)
+        assert trace.run(self._spark, settings, Progress("trace", stream=io.StringIO())) == 0
+        chosen = {"topic": "orders", "trace": table, "json": True, "as-of": LATER, **given}
+        settings = defaults(audit.SETTINGS, **chosen)
+        self._capsys.readouterr()
+        code = audit.run(self._spark, settings, Progress("audit", stream=io.StringIO()))
+        report: dict[str, Any] = json.loads(self._capsys.readouterr().out)["audit"]
+        return code, report
+
+    def _end_is_readable(self) -> None:
+        """The trace is synced now and then, and only what is synced is read."""
+        self.daemon.post(f"/topic/config?topic={TRACE}&durability=disk")
+        self.daemon.post("/pub?topic=other", b"x")
+        end = self.daemon.topic_stats(TRACE)["message_count"]
+        eventually(lambda: self.node.end(TRACE) >= end)
+
+
+@pytest.fixture
+def bench(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    with Daemon(tmp_path / "nsqd") as daemon:
+        yield Bench(spark, daemon, tmp_path, capsys)
+
+
+def counts(report: dict[str, Any]) -> dict[str, int]:
+    return {found["kind"]: found["count"] for found in report["findings"]}
+
+
+def work(bench: Bench, count: int) -> None:
+    """Two consumers: each seventh message is requeued, some with a wait, some time out (and are
+    finished too late), some are touched; one consumer leaves with messages in its hands."""
+    bench.node.publish("orders", numbered(count))
+    with bench.consumer() as first, bench.consumer() as second:
+        for consumer in (first, second):
+            consumer.rdy(20)
+        taken = [(c, c.message()) for _ in range(10) for c in (first, second)]
+        for place, (consumer, message) in enumerate(taken):
+            assert message is not None
+            if place % 7 == 1:
+                consumer.req(message.id, 300 if place % 2 else 0)
+            elif place in (4, 5):
+                consumer.touch(message.id)
+                consumer.fin(message.id)
+            elif place not in (6, 7):
+                consumer.fin(message.id)
+        late = [(c, m) for c, m in taken[6:8] if m is not None]
+        second.rdy(0)
+        time.sleep(TIMEOUT_MS / 1000 + 0.5)  # the late ones time out
+        for consumer, message in late:
+            consumer.fin(message.id)  # refused, unless it came again to the same
+    finish_all(bench)
+
+
+def finish_all(bench: Bench) -> None:
+    with bench.consumer() as consumer:
+        consumer.rdy(50)
+
+        def done() -> bool:
+            consumer.drain(0.1)
+            found = bench.daemon.channel_stats("orders", "mail")
+            return not (found["depth"] + found["in_flight_count"] + found["deferred_count"])
+
+        eventually(done)
+
+
+def test_hard_work_done_is_clean(bench: Bench) -> None:
+    bench.traced()
+    work(bench, 200)
+    code, report = bench.audited()
+    assert (code, counts(report)) == (0, {}), report
+    (channel,) = report["channels"]
+    assert (channel["messages"], channel["judged"]) == (200, 200)
+    assert channel["fates"]["finished"] == 200
+    assert channel["sends"] > 200
+    assert report["coverage"]["share"] == 1.0
+
+
+def test_what_is_never_finished_is_stuck(bench: Bench) -> None:
+    bench.traced()
+    bench.node.publish("orders", numbered(10))
+    bench.consume(9)
+    with bench.consumer() as consumer:
+        consumer.rdy(1)
+        assert consumer.messages(2)[1].attempts == 2  # it has timed out once
+    code, report = bench.audited()
+    assert (code, counts(report)) == (audit.FINDINGS, {"stuck": 1})
+    code, report = bench.audited(**{"as-of": ""})
+    assert (code, counts(report)) == (0, {})  # not yet
+
+
+def test_a_kill_makes_nothing_lost(bench: Bench) -> None:
+    """What was out comes again, and nobody gave it back; of the last moment nothing is known."""
+    bench.traced()
+    bench.node.publish("orders", numbered(100))
+    with bench.consumer() as consumer:
+        consumer.rdy(40)
+        consumer.fin(*(message.id for message in consumer.messages(40)[:20]))
+        consumer.rdy(0)
+        bench.daemon.channel_stats("orders", "mail")  # a turn later
+        bench.daemon.kill()
+    bench.daemon.start()
+    with bench.consumer() as consumer:
+        consumer.rdy(60)
+        consumer.fin(*(message.id for message in consumer.messages(40)[20:]))
+        bench.daemon.kill()
+    bench.daemon.start()
+    finish_all(bench)
+    bench.node.publish("orders", numbered(20))
+    finish_all(bench)
+    code, report = bench.audited()
+    assert (code, counts(report)) == (0, {}), report
+    assert report["channels"][0]["judged"] == 120
+
+
+def test_a_channel_that_is_traced_less_than_its_topic_raises_no_alarm(bench: Bench) -> None:
+    bench.traced(1, 0.25)
+    bench.node.publish("orders", numbered(200))
+    bench.consume(200)
+    code, report = bench.audited()
+    assert (code, counts(report)) == (0, {}), report
+    (channel,) = report["channels"]
+    assert channel["messages"] == 200
+    assert 0 < channel["judged"] < 120
+    assert any("not judged" in note for note in report["notes"])
+
+
+def test_switching_within_the_span_raises_no_alarm(bench: Bench) -> None:
+    """Off while messages are out, on again: what happened between was not seen."""
+    bench.traced()
+    bench.node.publish("orders", numbered(40))
+    with bench.consumer() as consumer:
+        consumer.rdy(20)
+        taken = consumer.messages(20)
+        consumer.rdy(0)
+        bench.channel_rate(0)
+        consumer.fin(*(message.id for message in taken))
+        consumer.settle()
+    bench.consume(10)
+    bench.channel_rate(1)
+    bench.consume(10)
+    bench.node.publish("orders", numbered(30))
+    bench.consume(30)
+    code, report = bench.audited()
+    assert (code, counts(report)) == (0, {}), report
+    (channel,) = report["channels"]
+    assert channel["messages"] == 70
+    assert channel["judged"] >= 30
