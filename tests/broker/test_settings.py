@@ -25,7 +25,7 @@ def test_a_setting_goes_before_the_option_of_its_name() -> None:
         "disk", 7, 0, limits.RETAIN_AGE_NS, 5, 0.0
     )
     chosen = TopicSettings(durability="os", max_depth=0, max_age_ns=3, retain_age_ns=4)
-    assert effective(chosen, options) == Effective("os", 0, 3, 4, 5)
+    assert effective(chosen, options) == Effective("os", 0, 3, 4, 5, 0.0)
 
 
 def test_only_what_is_chosen_is_stored() -> None:

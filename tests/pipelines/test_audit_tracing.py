@@ -16,7 +16,7 @@ def spans(*switches: Switch) -> tuple[object, object]:
 
 def test_nothing_noted_excuses_nothing() -> None:
     assert Tracing().seen_sql() == Tracing().whole_sql() == "true"
-    assert Tracing().restarted_sql("a", "b") == "false"
+    assert Tracing().restarted_sql("a", "b") == Tracing().unsure_sql() == "false"
     follows = tracing([Switch(10, None, RATE_ALL)], ())
     assert (follows.seen_sql(), follows.whole_sql()) == ("true", "true")
 

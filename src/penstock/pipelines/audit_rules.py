@@ -71,14 +71,14 @@ _MARKS = f"""
 SELECT channel AS of_channel, partition AS of_partition,
     min(offset) AS floor, max(offset) AS position,
     min(if(trace_id IS NULL, offset, NULL)) AS floor_of_switched,
-    max(if(trace_id IS NULL, offset, NULL)) AS position_of_switched
+    max(if(trace_id IS NULL, offset, NULL)) AS position_of_switched{{around}}
 FROM {{lives}} WHERE {_FIRST_DELIVERY} AND channel IS NOT NULL
 GROUP BY channel, partition
 """
 
 _PLACED = """
     SELECT /*+ BROADCAST(marks) */ lives.*,
-        trace_id IS NOT NULL OR {seen} AS seen,
+        (trace_id IS NOT NULL OR {seen}) AND NOT ({unsure}) AS seen,
         trace_id IS NOT NULL OR {whole} AS whole,
         coalesce(offset >= if(trace_id IS NULL, floor_of_switched, floor), false)
             AS past_floor,
@@ -207,9 +207,15 @@ def fine_us(bar: int) -> float:
 
 def judged(views: Views, lives: DataFrame, rules: Rules) -> DataFrame:
     """The lifecycles of messages that were published in the span, with what the rules say."""
-    marks = views.sql(_MARKS, lives=lives)
     tracing = rules.tracing
-    text = _filled(_PLACED, seen=tracing.seen_sql(), whole=tracing.whole_sql())
+    around = _filled(_MARKS, around=tracing.around_starts_sql())
+    marks = views.sql(around, lives=lives)
+    text = _filled(
+        _PLACED,
+        seen=tracing.seen_sql(),
+        whole=tracing.whole_sql(),
+        unsure=tracing.unsure_sql(),
+    )
     placed = views.sql(text, rules.arguments("since", "until"), lives=lives, marks=marks)
     return views.sql(_JUDGED, rules.arguments("lost_before", "stuck_before"), placed=placed)
 

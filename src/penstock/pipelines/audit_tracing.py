@@ -11,8 +11,11 @@ trace id (one that has is always traced):
 Rates that nobody has noted are the daemon's own option: those count as all, and a channel without a
 note of its own follows its topic. So a rate that is not known excuses nothing by itself.
 
-Both rules give spans of time in which nothing can be said, a few at most, so they go into the
-queries as they are, and cost nothing where a rate was never changed.
+And a kill loses the events that were not written yet: between the last first delivery before a
+start and the next one after it, messages may have been delivered and finished unseen.
+
+Both rules about rates give spans of time in which nothing can be said, a few at most, so they go
+into the queries as they are, and cost nothing where a rate was never changed.
 """
 
 from __future__ import annotations
@@ -53,6 +56,22 @@ class Tracing:
         """Whether the daemon began between two places."""
         between = [f"({before} < {start} AND {start} < {at})" for start in self.starts]
         return " OR ".join(between) or "false"
+
+    def around_starts_sql(self) -> str:
+        """Of first deliveries: how far they were before each start, and where they went on."""
+        return "".join(
+            f", max(if(sent_at < {start}, offset, NULL)) AS before_{number},"
+            f" min(if(sent_at > {start}, offset, NULL)) AS after_{number}"
+            for number, start in enumerate(self.starts)
+        )
+
+    def unsure_sql(self) -> str:
+        """Whether a message that shows no delivery may have been done just before a kill."""
+        gaps = [
+            f"(offset > coalesce(before_{number}, -1) AND offset < after_{number})"
+            for number in range(len(self.starts))
+        ]
+        return f"coalesce({' OR '.join(gaps)}, false)" if gaps else "false"
 
 
 def tracing(switches: Iterable[Switch], starts: Iterable[int]) -> Tracing:
