@@ -20,9 +20,9 @@ dropped and counted, and nothing else waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -35,6 +35,9 @@ from penstock.broker.topic import Topic
 from penstock.errors import PenstockError
 from penstock.log import traceevents
 from penstock.log.traceevents import Event, Kind
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 SETTINGS = TopicSettings(
     durability="os",
@@ -93,7 +96,8 @@ class TraceLog:
             ]
         )
 
-    def _publish(self, bodies: list[bytes]) -> None:
+    def _publish(self, bodies: Sequence[list[Buffer]]) -> None:
+        """Each body in parts."""
         context = self._context
         try:
             topic = self._topics.get(traceevents.TOPIC) or self._begin()
