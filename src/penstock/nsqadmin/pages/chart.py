@@ -57,8 +57,8 @@ def _samples(here: Opened, series: str, span_s: float) -> Sequence[Sample]:
 
 def _chart(title: str, fields: Sequence[tuple[str, str]]) -> ui.echart:
     options: dict[str, Any] = {
-        "title": {"text": title, "textStyle": {"fontSize": 13, "color": "#7a8a96"}},
-        "legend": {"right": 0, "textStyle": {"color": "#7a8a96"}},
+        "title": {"text": title, "left": 0, "textStyle": {"fontSize": 13, "color": "#7a8a96"}},
+        "legend": {"top": 0, "right": 0, "textStyle": {"color": "#7a8a96"}},
         "grid": {"left": 8, "right": 12, "top": 36, "bottom": 8, "containLabel": True},
         "tooltip": {"trigger": "axis"},
         "animation": False,

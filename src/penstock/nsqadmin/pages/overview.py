@@ -75,6 +75,11 @@ def tiles_of(snapshot: Snapshot) -> dict[str, tuple[str, str]]:
     clients = sum(one.clients for one in channels)
     oldest_s = max((one.oldest_s for one in channels), default=0.0)
     unsynced = sum(one.unsynced_bytes for one in snapshot.topics.values())
+    disks = [one.document["disk"] for one in snapshot.nodes.values() if one.document.get("disk")]
+    free = min((one["free_bytes"] for one in disks), default=None)
+    slowest_s = max((one.get("sync_slowest_seconds") or 0.0 for one in disks), default=0.0)
+    last_s = [one["last_sync_seconds_ago"] for one in disks
+              if one.get("last_sync_seconds_ago") is not None]  # fmt: skip
     return {
         "In": (words.rate(snapshot.in_rate), "published"),
         "Out": (words.rate(snapshot.finish_rate), "finished"),
@@ -83,7 +88,12 @@ def tiles_of(snapshot: Snapshot) -> dict[str, tuple[str, str]]:
         "Deferred": (words.number(deferred), "not due yet"),
         "Timeouts": (words.rate(sum(one.timeout_rate for one in channels)), "came back"),
         "Oldest": (words.span(oldest_s) if oldest_s else "none", "unfinished message"),
-        "Not synced": (words.size(unsynced), "written, not on disk yet"),
+        "Not synced": (words.size(unsynced), "not on disk yet"),
+        "Last sync": (
+            words.span(min(last_s)) if last_s else "none",
+            f"ago, slowest {words.span(slowest_s)}" if slowest_s else "in the last minute",
+        ),
+        "Disk left": (words.size(free) if free is not None else "unknown", "on the fullest node"),
         "Nodes": (f"{up} of {len(snapshot.nodes)}", "answer"),
         "Topics": (words.number(len(snapshot.topics)), words.count(len(channels), "channel")),
         "Consumers": (words.number(clients), "connected"),
