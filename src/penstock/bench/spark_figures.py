@@ -7,16 +7,19 @@ not count. Each function stands for one line, or a few, of the report.
 
 from __future__ import annotations
 
+import io
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from penstock import limits
 from penstock.bench.daemon import Daemon
@@ -24,7 +27,7 @@ from penstock.bench.dialect import HOST, DaemonFailed
 from penstock.bench.figures import Figure
 from penstock.bench.passes import fill
 from penstock.bench.scenarios import BATCH, Plan
-from penstock.pipelines import archive
+from penstock.pipelines import archive, audit, trace_table
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
 from penstock.spark.brokerapi import BrokerApi
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 
 TOPIC = "rows"
 TASKS = 2
+TRACE_FILES = 4
+EVENTS_EACH = 3  # of a message
 DURABLE_S_MAX = 60.0
 QUERY_S_MAX = 600
 
@@ -233,6 +238,63 @@ def archived_rows(table: Path) -> list[int]:
     return counts
 
 
+# --- SQL over events ---
+
+
+def audited(bench: Bench) -> Iterator[Figure]:
+    """Lifecycles and checks over a trace table of messages that were published, sent, finished."""
+    table = bench.fresh("trace")
+    messages = bench.sizes.rows // 4
+    for part in range(TRACE_FILES):
+        low, high = (messages * n // TRACE_FILES for n in (part, part + 1))
+        write_deltalake(table, trace_events(low, high), mode="append", partition_by=["date"])
+    given: dict[str, Any] = {"topic": TOPIC, "trace": str(table), "json": True}
+    settings = defaults(audit.SETTINGS, **given)
+
+    def run() -> None:
+        said = io.StringIO()
+        with redirect_stdout(said):
+            code = audit.run(bench.spark, settings, Progress("audit", 1e9, io.StringIO()))
+        if code != 0:
+            raise DaemonFailed(f"the audit found what is not there: {said.getvalue()[:500]}")
+
+    seconds = bench.repeated_s(run)
+    yield Figure("audit by SQL", EVENTS_EACH * messages / seconds, "events/s", ">= 500,000")
+    shutil.rmtree(table)
+
+
+def trace_events(low: int, high: int) -> pa.Table:
+    """Of messages [low, high): one every 50 microseconds, sent 1 ms and finished 2 ms later."""
+    number = np.repeat(np.arange(low, high), EVENTS_EACH)
+    kind = np.tile(np.arange(EVENTS_EACH), high - low)
+    micros = 1_700_000_000_000_000 + 50 * number + 1000 * kind
+    order = np.argsort(micros, kind="stable")
+    number, kind, micros = number[order], kind[order], micros[order]
+    count = len(number)
+    ids = pa.array([f"{(at + 1) << 22:016x}" for at in range(low, high)])
+    time_ = pa.array(micros).cast(pa.timestamp("us", tz="UTC"))
+    offset = pa.array(number)
+    sent = pa.array(kind > 0)
+    columns = {
+        "date": time_.cast(pa.timestamp("us")).cast(pa.date32()),
+        "event": pa.array(["published", "sent", "finished"]).take(pa.array(kind)),
+        "time": time_,
+        "topic": pa.array([TOPIC]).take(pa.array(np.zeros(count, np.int64))),
+        "channel": pa.array([None, "c"]).take(sent.cast(pa.int64())),
+        "partition": pa.array(np.zeros(count, np.int32)),
+        "offset": offset,
+        "messages": pa.array(np.ones(count, np.int64)),
+        "message_id": ids.take(pa.array(number - low)),
+        "trace_id": pa.nulls(count, pa.int64()),
+        "attempts": pa.array((kind > 0).astype(np.int16)),
+        "client": pa.array([None, "a:1"]).take(sent.cast(pa.int64())),
+        "trace_partition": pa.array(np.zeros(count, np.int32)),
+        "trace_offset": pa.array(number // 300),
+        "trace_index": pa.array((number % 300 * EVENTS_EACH + kind).astype(np.int32)),
+    }
+    return pa.table(columns).select(trace_table.SCHEMA.names).cast(trace_table.SCHEMA)
+
+
 FIGURES: dict[str, Callable[[Bench], Iterator[Figure]]] = {
     "raw": raw,
     "batch": batch,
@@ -240,4 +302,5 @@ FIGURES: dict[str, Callable[[Bench], Iterator[Figure]]] = {
     "tiny": tiny,
     "sink": sink,
     "archive": archived,
+    "audit": audited,
 }
