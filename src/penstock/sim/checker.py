@@ -263,10 +263,10 @@ class Checker:
             or self._disconnect_numbers.get(holder, -1) > course.number
             or self._timed_out(event, last)
         ):
-            # A requeue that was dealt with before this delivery cannot cause another one. One that
-            # was only sent can: of two deliveries that were answered late, the first answer calls
-            # the third delivery, and the second answer, still under way, the fourth.
-            if event.sent_after_ns >= course.requeued_ns + self._send_slack_ns:
+            # A requeue that was sent before this delivery may call the next one: of two deliveries
+            # that were answered late, the first answer calls the third, and the second answer,
+            # still under way, the fourth. Only with a stop or a crash all that was under way ends.
+            if self._end_number > course.number:
                 course.requeues = 0
         elif course.requeues:
             course.requeues -= 1

@@ -15,8 +15,9 @@ WAIT_MS = 30_000  # two cores that others use too
 expect.set_options(timeout=WAIT_MS)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """Gone with this folder's tests: while it is there, the thread has a running event loop."""
     path = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if not path:
         pytest.fail("the tests of nsqadmin's pages need Chromium: apt-get install chromium")

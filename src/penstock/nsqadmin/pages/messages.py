@@ -89,6 +89,9 @@ class _Browser:
 
     async def draw(self) -> None:
         here, topic = self._here, self._topic
+        if not self._nodes:
+            self._nodes = await self._asked()  # it may be younger than the last look
+            self._node_first = (self._nodes or [""])[0]
         with layout.heading(f"Messages of {topic}"):
             ui.link("the topic", here.link("topics", topic))
             ui.element("div").classes("grow")
@@ -104,6 +107,13 @@ class _Browser:
         self._grid.element.on("cellKeyDown", self._on_key)
         self._detail = ui.element("div")
         await self._go(self._at_first)
+
+    async def _asked(self) -> list[str]:
+        try:
+            found, _ = await self._here.ground.upstream.producers_of(self._topic)
+        except PenstockError:
+            return []  # the banner says who does not answer
+        return [one.address for one in found]
 
     def _controls(self) -> None:
         with ui.element("div").classes("heading"):
