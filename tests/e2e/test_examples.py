@@ -35,7 +35,8 @@ def address(daemon: Daemon) -> str:
 
 
 def command(name: str, *arguments: str) -> list[str]:
-    return [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+    # -u: a pipe would get the lines only when there are many, or the program ends.
+    return [sys.executable, "-u", str(EXAMPLES / f"{name}.py"), *arguments]
 
 
 def run(name: str, *arguments: str) -> list[str]:
