@@ -244,6 +244,9 @@ def test_every_address_is_tried() -> None:
 
 
 def test_pub_many_leaves_no_error_unheard(caplog: pytest.LogCaptureFixture) -> None:
+    gc.collect()  # what other tests have left
+    caplog.clear()
+
     async def story() -> None:
         async with FakeNsqd(hang_up_at(b"5")) as nsqd, Producer(nsqd.address) as producer:
             with pytest.raises(ConnectionLost):
