@@ -98,7 +98,10 @@ class Gate:
         if name and access.within(remote, rules.trusted):
             known = self._store.user(name)
             return rules.by_header(name, known.role if known else None, remote)
-        return rules.anonymous(remote)
+        caller = rules.anonymous(remote)
+        if self.is_own_host(headers):
+            return caller
+        return caller._replace(role=min(caller.role, Role.VIEW))  # a foreign name that means us
 
     def session(self, cookies: Mapping[str, str]) -> Session | None:
         token = cookies.get(COOKIE, "")
@@ -114,7 +117,7 @@ class Gate:
             known = self._store.user(caller.name)
             present = self.rules().by_header(caller.name, known and known.role, caller.remote)
             return present.role >= role
-        return self.rules().anonymous(caller.remote).role >= role
+        return min(caller.role, self.rules().anonymous(caller.remote).role) >= role
 
     # --- what ---
 
