@@ -21,7 +21,7 @@ class FakeLookupd:
     async def rounds(self, count: int) -> None:
         """Wait until it was asked `count` times more, and the last answer is out."""
         target = len(self.asked) + count + 1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             while len(self.asked) < target:
                 await asyncio.sleep(0.005)
 

@@ -69,7 +69,7 @@ def test_answers_are_united_and_failures_named() -> None:
 
 
 async def until(consumer: Consumer, addresses: set[str]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         while set(consumer.addresses) != addresses:
             await asyncio.sleep(0.005)
 

@@ -38,7 +38,7 @@ def test_every_form_of_connection(secure: bool, form: str, certificate: Certific
             deliver_at_rdy, certificate.server(), tls_v1=True, snappy=True, deflate=True,
             auth_required=True,
         )  # fmt: skip
-        async with nsqd, asyncio.timeout(10):
+        async with nsqd, asyncio.timeout(40):
             async with Consumer("t", "c", nsqd.address, auth_secret="s", **options) as consumer:
                 bodies = []
                 async for found in consumer:
@@ -107,7 +107,7 @@ def test_heartbeats_are_answered() -> None:
             peer.send(encode_frame(FrameType.RESPONSE, HEARTBEAT))
 
     async def story() -> None:
-        async with FakeNsqd(beat) as nsqd, asyncio.timeout(10):
+        async with FakeNsqd(beat) as nsqd, asyncio.timeout(40):
             async with Consumer("t", "c", nsqd.address):
                 await nsqd.peers[0].closed
             async with Producer(nsqd.address) as producer:
@@ -168,7 +168,7 @@ def test_no_nsqd_at_all(answer: bytes) -> None:
         async with server:
             port = server.sockets[0].getsockname()[1]
             with pytest.raises(ConnectFailed):
-                await Producer(f"127.0.0.1:{port}", connect_timeout_s=5).start()
+                await Producer(f"127.0.0.1:{port}", connect_timeout_s=40).start()
 
     asyncio.run(story())
 
@@ -177,6 +177,6 @@ def test_a_mute_server_is_given_up() -> None:
     async def story() -> None:
         async with FakeNsqd(lambda *_: None) as nsqd:
             with pytest.raises(ConnectFailed, match="SUB was not answered"):
-                await Consumer("t", "c", nsqd.address, connect_timeout_s=0.05).start()
+                await Consumer("t", "c", nsqd.address, connect_timeout_s=1).start()
 
     asyncio.run(story())

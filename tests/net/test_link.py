@@ -22,7 +22,7 @@ from penstock.net.link import Link, Links
 from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
 from penstock.wire.frames import encode_frame, take_frames
 
-PATIENCE_S = 10.0
+PATIENCE_S = 40.0
 
 
 class World:

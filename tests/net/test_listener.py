@@ -102,7 +102,7 @@ async def accept_from(address: Address, count: int) -> list[tuple[bool, bool, st
         client = socket.socket(socket.AF_UNIX if bound.path else socket.AF_INET)
         client.connect(bound.path or (bound.host, bound.port))
         clients.append(client)
-    await asyncio.wait_for(everyone, 5)
+    await asyncio.wait_for(everyone, 40)
     for client in clients:
         client.close()
     acceptor.close()
@@ -152,8 +152,8 @@ def test_out_of_descriptors_is_waited_out(caplog: pytest.LogCaptureFixture) -> N
             accepted.set_result(remote)
 
         acceptor = Acceptor(loop, sock, on_connect)  # type: ignore[arg-type]
-        with socket.create_connection(acceptor.address[:2], 5):
-            await asyncio.wait_for(accepted, 5)
+        with socket.create_connection(acceptor.address[:2], 40):
+            await asyncio.wait_for(accepted, 40)
         acceptor.close()
 
     with caplog.at_level(logging.ERROR, "penstock.net"):

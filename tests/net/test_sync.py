@@ -39,7 +39,7 @@ def test_a_job_runs_elsewhere_and_comes_back(pool: SyncPool, woken: Woken) -> No
     names = []
     job = Task(lambda: names.append(threading.current_thread().name))
     pool.submit(job)
-    assert woken.event.wait(5)
+    assert woken.event.wait(40)
     assert pool.take_done() == [(job, None)]
     assert pool.take_done() == []
     assert names[0].startswith("sync-")
@@ -74,7 +74,7 @@ def test_any_other_exception_comes_up_in_the_callers_thread(pool: SyncPool) -> N
 
 
 def test_jobs_run_side_by_side(pool: SyncPool) -> None:
-    both = threading.Barrier(2, timeout=5)
+    both = threading.Barrier(2, timeout=40)
     jobs = [Task(lambda: print(both.wait())) for _ in range(2)]
     for job in jobs:
         pool.submit(job)
@@ -103,16 +103,36 @@ def test_close_lets_waiting_jobs_run(woken: Woken) -> None:
     assert ran == list(range(10))
 
 
+class Clock:
+    """Stands still but for what the jobs take, so a loaded machine is as quick as any."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000 * limits.SECOND
+
+    def perf_counter_ns(self) -> int:
+        return self.now_ns
+
+    monotonic_ns = perf_counter_ns
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("penstock.net.sync.time", clock)
+    return clock
+
+
 class Timed:
     """Takes some time, and remembers which thread it ran in."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds = seconds
+    def __init__(self, clock: Clock, took_ns: int = 1_000) -> None:
+        self.clock = clock
+        self.took_ns = took_ns
         self.thread: threading.Thread | None = None
 
     def run(self) -> None:
         self.thread = threading.current_thread()
-        time.sleep(self.seconds)
+        self.clock.now_ns += self.took_ns
 
 
 def ran_here(pool: SyncPool, job: Timed, awaited: bool = True) -> bool:
@@ -122,42 +142,42 @@ def ran_here(pool: SyncPool, job: Timed, awaited: bool = True) -> bool:
     return job.thread is threading.current_thread()
 
 
-def test_an_awaited_job_runs_at_once_when_such_jobs_have_been_quick() -> None:
+def test_an_awaited_job_runs_at_once_when_such_jobs_have_been_quick(clock: Clock) -> None:
     pool = SyncPool(lambda: None, threads=1)
-    assert not ran_here(pool, Timed())  # a disk has to show that it is quick
+    assert not ran_here(pool, Timed(clock))  # a disk has to show that it is quick
     for _ in range(20):
-        ran_here(pool, Timed())
-    assert ran_here(pool, Timed())
-    assert not ran_here(pool, Timed(), awaited=False)
+        ran_here(pool, Timed(clock))
+    assert ran_here(pool, Timed(clock))
+    assert not ran_here(pool, Timed(clock), awaited=False)
     pool.close()
 
 
-def test_what_is_no_sync_teaches_nothing() -> None:
+def test_what_is_no_sync_teaches_nothing(clock: Clock) -> None:
     class Bulk(Timed):
         teaches = False
 
     pool = SyncPool(lambda: None, threads=1)
     for _ in range(20):
-        ran_here(pool, Bulk())
-    assert not ran_here(pool, Timed())
+        ran_here(pool, Bulk(clock))
+    assert not ran_here(pool, Timed(clock))
     assert sum(pool.times.read()[0]) == 1
     pool.close()
 
 
-def test_after_a_slow_one_the_threads_are_back() -> None:
+def test_after_a_slow_one_the_threads_are_back(clock: Clock) -> None:
     pool = SyncPool(lambda: None, threads=1)
     for _ in range(20):
-        ran_here(pool, Timed())
-    assert ran_here(pool, Timed(0.05))
-    assert not ran_here(pool, Timed())
+        ran_here(pool, Timed(clock))
+    assert ran_here(pool, Timed(clock, 50 * limits.MS))
+    assert not ran_here(pool, Timed(clock))
     pool.close()
 
 
-def test_only_one_job_runs_at_once_in_a_turn() -> None:
+def test_only_one_job_runs_at_once_in_a_turn(clock: Clock) -> None:
     pool = SyncPool(lambda: None, threads=1)
     for _ in range(20):
-        ran_here(pool, Timed())
-    first, second = Timed(), Timed()
+        ran_here(pool, Timed(clock))
+    first, second = Timed(clock), Timed(clock)
     pool.submit(first, True)
     pool.submit(second, True)
     pool.close()
@@ -166,15 +186,15 @@ def test_only_one_job_runs_at_once_in_a_turn() -> None:
     assert second.thread is not threading.current_thread()
 
 
-def test_a_job_run_at_once_hands_its_error_over() -> None:
+def test_a_job_run_at_once_hands_its_error_over(clock: Clock) -> None:
     class Failing(Timed):
         def run(self) -> None:
             raise OSError(5, "Input/output error")
 
     pool = SyncPool(lambda: None, threads=1)
     for _ in range(20):
-        ran_here(pool, Timed())
-    pool.submit(Failing(), True)
+        ran_here(pool, Timed(clock))
+    pool.submit(Failing(clock), True)
     ((_, error),) = pool.take_done()
     assert isinstance(error, OSError)
     pool.close()

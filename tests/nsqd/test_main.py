@@ -20,7 +20,7 @@ from penstock.net.listener import Address
 from .world import V2, mpub, ok, pub
 
 NSQD = [sys.executable, "-m", "penstock.nsqd.main"]
-WAIT_SECONDS = 20
+WAIT_SECONDS = 60
 
 
 class Process:

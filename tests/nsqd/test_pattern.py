@@ -98,9 +98,9 @@ def test_what_go_refuses(text: str) -> None:
 )
 def test_no_pattern_takes_long(text: str) -> None:
     pattern = Pattern(text)
-    started = time.perf_counter()
+    started = time.thread_time()  # what it works, not how long it waits for the processor
     assert not pattern.matches("a" * 63 + "!")
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2
 
 
 ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\w", r"\b", "^", "$", r"\."])

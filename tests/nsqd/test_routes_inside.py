@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .world import V2, Running, eventually, ok
+from .world import V2, Running, eventually, ok, pub
 
 HERE = "topic=t&channel=c"
 
@@ -74,12 +74,12 @@ def test_what_is_in_flight_and_with_whom(nsqd: Running) -> None:
 def test_what_is_deferred_and_until_when(nsqd: Running) -> None:
     with consumer(nsqd) as client:
         publish(nsqd, b"a", b"b")
-        for delay_ms in (9_000, 5_000):
+        for delay_ms in (900_000, 500_000):
             client.send(b"REQ %b %d\n" % (client.message().id, delay_ms))
         assert eventually(lambda: counts(nsqd) == (0, 0, 2))
         first, second = listed(nsqd, "deferred")
         assert (first["offset"], second["offset"]) == (1, 0)  # by due time
-        assert 0 < first["due_in_ms"] <= 5_000 < second["due_in_ms"] <= 9_000
+        assert 0 < first["due_in_ms"] <= 500_000 < second["due_in_ms"] <= 900_000
         assert first["due_ns"] < second["due_ns"]
 
 
@@ -125,6 +125,7 @@ def test_a_message_that_waits_to_be_sent_again(nsqd: Running) -> None:
         publish(nsqd, b"a")
         id = client.message().id
         client.send(b"RDY 0\n")
+        assert client.ask(pub(b"heard", b"x")) == ok()  # and so is the RDY before it
         assert settle(nsqd, "requeue", id)[0] == 200
         assert [row["id"] for row in listed(nsqd, "requeued")] == [id.decode()]
         assert settle(nsqd, "finish", id)[0] == 200

@@ -1,16 +1,22 @@
-"""Heartbeats, deadlines, timeouts and held output, on the real clock with short intervals."""
+"""Heartbeats, deadlines, timeouts and held output, on the real clock with short intervals.
+
+What is measured is that nothing comes too early. That it comes at all is what `read` waits for, and
+it waits longer than a loaded machine needs. Where a fault would make it come later, the interval is
+so long that the bound on the time leaves a loaded machine enough too.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .world import HEARTBEAT, Running, mpub, ok, pub
+from .world import HEARTBEAT, Running, eventually, mpub, ok, pub
 
-FAST = ("--msg-timeout=150ms", "--max-msg-timeout=2s")
+FAST = ("--msg-timeout=150ms", "--max-msg-timeout=5s")
 
 
 @pytest.fixture(scope="module")
@@ -20,37 +26,36 @@ def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def test_a_silent_client_gets_two_heartbeats_and_the_end(nsqd: Running) -> None:
-    with nsqd.client(heartbeat_interval=1000) as client:
-        started = time.monotonic()
+    started = time.monotonic()
+    with nsqd.client(heartbeat_interval=1500) as client:
         assert client.read() == HEARTBEAT
         first = time.monotonic() - started
         assert client.read() == HEARTBEAT
         second = time.monotonic() - started
         assert client.is_closed()
-        end = time.monotonic() - started
-    assert 0.95 < first < 1.5
-    assert 1.95 < second < 2.6
-    assert 1.95 < end < 3.0
+    assert first > 1.45
+    assert second > 2.95
 
 
 def test_any_command_keeps_a_client_alive_and_heartbeats_go_on(nsqd: Running) -> None:
-    with nsqd.client(heartbeat_interval=1000) as client:
+    with nsqd.client(heartbeat_interval=1500) as client:
         for _ in range(3):
             assert client.read() == HEARTBEAT
             client.send(b"NOP\n")
-        time.sleep(0.3)
         assert client.ask(pub(b"alive", b"x")) == ok()
 
 
 def test_the_deadline_counts_from_the_last_command(nsqd: Running) -> None:
     with nsqd.client(heartbeat_interval=1000) as client:
         time.sleep(0.5)
-        client.send(b"NOP\n")
         started = time.monotonic()
-        assert client.read() == HEARTBEAT
-        assert client.read() == HEARTBEAT
-        assert client.is_closed()
-        assert 1.9 < time.monotonic() - started < 3.0
+        client.send(b"NOP\n")
+        heard = []
+        with contextlib.suppress(EOFError):
+            while True:
+                heard.append(client.read())
+        assert set(heard) == {HEARTBEAT}
+        assert time.monotonic() - started > 1.95
 
 
 def test_without_heartbeats_there_is_no_deadline_and_no_sub(nsqd: Running) -> None:
@@ -64,50 +69,54 @@ def test_without_heartbeats_there_is_no_deadline_and_no_sub(nsqd: Running) -> No
 
 def test_a_message_times_out_on_time(hasty: Running) -> None:
     with hasty.client() as client:
-        client.send(pub(b"timeout", b"x") + b"SUB timeout c\nRDY 1\n")
+        client.send(pub(b"timeout", b"x") + b"SUB timeout c\n")
         assert [client.read(), client.read()] == [ok(), ok()]
-        first = client.message()
         started = time.monotonic()
+        client.send(b"RDY 1\n")
+        first = client.message()
         second = client.message()
         waited = time.monotonic() - started
+        client.send(b"FIN %b\n" % second.id)
+        row = hasty.channel("timeout", "c")
     assert (first.attempts, second.attempts, second.id) == (1, 2, first.id)
-    assert 0.14 < waited < 0.4
-    row = hasty.channel("timeout", "c")
-    assert (row["timeout_count"], row["requeue_count"]) == (1, 0)
+    assert waited > 0.145
+    assert row["timeout_count"] >= 1
+    assert row["requeue_count"] == 0
 
 
 def test_touch_gives_more_time(hasty: Running) -> None:
     with hasty.client() as client:
+        client.identify(msg_timeout=2000)
         client.send(pub(b"touched", b"x") + b"SUB touched c\nRDY 1\n")
         assert [client.read(), client.read()] == [ok(), ok()]
         message = client.message()
+        time.sleep(0.3)
         started = time.monotonic()
-        for _ in range(3):
-            time.sleep(0.1)
-            client.send(b"TOUCH %b\n" % message.id)
+        client.send(b"TOUCH %b\n" % message.id)
         assert client.message().attempts == 2
-        assert 0.43 < time.monotonic() - started < 0.8
+        assert time.monotonic() - started > 1.95
 
 
 def test_a_client_chooses_its_own_message_timeout(hasty: Running) -> None:
     with hasty.client(msg_timeout=1000) as client:
-        client.send(pub(b"own", b"x") + b"SUB own c\nRDY 1\n")
+        client.send(pub(b"own", b"x") + b"SUB own c\n")
         assert [client.read(), client.read()] == [ok(), ok()]
-        client.message()
         started = time.monotonic()
+        client.send(b"RDY 1\n")
         client.message()
-        assert 0.98 < time.monotonic() - started < 1.4
+        client.message()
+        assert time.monotonic() - started > 0.98
 
 
 def test_messages_of_a_gone_client_time_out_to_the_next(hasty: Running) -> None:
-    with hasty.client() as client:
+    with hasty.client(msg_timeout=1000) as client:
         client.send(pub(b"left", b"x") + b"SUB left c\nRDY 1\n")
         assert [client.read(), client.read()] == [ok(), ok()]
         client.message()
     with hasty.client() as other:
         other.send(b"SUB left c\nRDY 1\n")
         assert other.read() == ok()
-        assert other.message(0.5).attempts == 2
+        assert other.message().attempts == 2
 
 
 def test_a_default_client_waits_for_nothing(nsqd: Running) -> None:
@@ -122,7 +131,7 @@ def test_a_default_client_waits_for_nothing(nsqd: Running) -> None:
                 consumer.message()
                 delays.append(time.monotonic() - started)
                 assert producer.read() == ok()
-    assert sorted(delays)[15] < 0.02
+    assert sorted(delays)[15] < 0.2
 
 
 def test_a_longer_output_timeout_is_honoured(nsqd: Running) -> None:
@@ -130,14 +139,14 @@ def test_a_longer_output_timeout_is_honoured(nsqd: Running) -> None:
         client.send(b"SUB held c\nRDY 10\nNOP\n")
         assert client.read() == ok()
         with nsqd.client() as producer:
+            started = time.monotonic()
             assert producer.ask(pub(b"held", b"x")) == ok()
-        started = time.monotonic()
         assert client.message().body == b"x"
-        assert 0.4 < time.monotonic() - started < 1.0
+        assert time.monotonic() - started > 0.45
 
 
 def test_an_answer_does_not_wait_with_held_messages(nsqd: Running) -> None:
-    with nsqd.client(output_buffer_timeout=3000, output_buffer_size=16384) as client:
+    with nsqd.client(output_buffer_timeout=30_000, output_buffer_size=16384) as client:
         client.send(b"SUB impatient c\nRDY 10\n")
         assert client.read() == ok()
         for _ in range(3):
@@ -145,16 +154,16 @@ def test_an_answer_does_not_wait_with_held_messages(nsqd: Running) -> None:
             client.send(pub(b"impatient", b"x"))
             while client.read() != ok():
                 pass
-            assert time.monotonic() - started < 1.0
+            assert time.monotonic() - started < 15
 
 
 def test_a_full_buffer_is_sent_before_its_time(nsqd: Running) -> None:
-    with nsqd.client(output_buffer_timeout=5000, output_buffer_size=64) as client:
+    with nsqd.client(output_buffer_timeout=30_000, output_buffer_size=64) as client:
         client.send(b"SUB full c\nRDY 10\n")
         assert client.read() == ok()
         with nsqd.client() as producer:
             assert producer.ask(pub(b"full", b"y" * 100)) == ok()
-        assert client.message(1.0).body == b"y" * 100
+        assert client.message(15).body == b"y" * 100
 
 
 def test_sampling_drops_the_rest_for_good(nsqd: Running) -> None:
@@ -162,24 +171,22 @@ def test_sampling_drops_the_rest_for_good(nsqd: Running) -> None:
     with nsqd.client(sample_rate=30) as client:
         client.send(mpub(b"sampled", [b"x"] * count) + b"SUB sampled c\nRDY 2500\n")
         assert [client.read(), client.read()] == [ok(), ok()]
-        received = 0
-        while nsqd.channel("sampled", "c")["depth"]:
+        while (row := nsqd.channel("sampled", "c"))["depth"]:
             time.sleep(0.01)
-        try:
-            while True:
-                message = client.message(0.2)
-                client.send(b"FIN %b\n" % message.id)
-                received += 1
-        except TimeoutError:
-            pass
-    assert 0.2 * count < received < 0.42 * count
+        kept = row["in_flight_count"]
+        for _ in range(kept):
+            client.send(b"FIN %b\n" % client.message().id)
+        assert client.is_silent(0.2)
+    assert 0.2 * count < kept < 0.42 * count
 
 
 def test_a_client_that_does_not_read_is_hung_up_on(tmp_path: Path) -> None:
     with Running(tmp_path) as nsqd, nsqd.client(heartbeat_interval=1000) as client:
         client.send(mpub(b"deaf", [b"x" * 100_000] * 40) * 4 + b"SUB deaf c\nRDY 2500\n")
-        started = time.monotonic()
-        while nsqd.stats()["producers"] and time.monotonic() - started < 5:
-            client.send(b"NOP\n")
-            time.sleep(0.1)
-        assert nsqd.stats()["producers"] is None
+
+        def is_gone() -> bool:
+            with contextlib.suppress(ConnectionError):  # that it is gone, it may hear first
+                client.send(b"NOP\n")
+            return nsqd.stats()["producers"] is None
+
+        assert eventually(is_gone)
