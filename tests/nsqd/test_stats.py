@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,6 +127,32 @@ def test_producers_are_connections_that_published(nsqd: Running) -> None:
             {"topic": "p1", "count": 1},
             {"topic": "p2", "count": 2},
         ]
+
+
+def connections(nsqd: Running) -> dict[str, dict[str, Any]]:
+    rows = json.loads(nsqd.request("GET", "/connections").body)["connections"]
+    assert len({row["serial"] for row in rows}) == len(rows)
+    return {row["remote_address"]: row for row in rows}
+
+
+def address(client: V2) -> str:
+    host, port = client.socket.getsockname()
+    return f"{host}:{port}"
+
+
+def test_every_connection_is_listed_with_what_it_does(nsqd: Running, consumer: V2) -> None:
+    with nsqd.client(client_id="idle", snappy=False) as idle:
+        idle.send(b"NOP\n")
+        assert eventually(lambda: address(idle) in connections(nsqd))
+        found, place = connections(nsqd), address(idle)
+    row = found[address(consumer)]
+    assert (row["topic"], row["channel"], row["client_id"]) == ("st", "ch", "me")
+    numbers = ("ready_count", "in_flight_count", "message_count", "finish_count", "requeue_count")
+    assert [row[key] for key in numbers] == [1, 1, 2, 0, 1]
+    assert row["pub_counts"] == [{"topic": "st", "count": 3}]
+    quiet = found[place]
+    assert quiet["client_id"] == "idle"
+    assert not {"topic", "channel", "pub_counts", "tls", "snappy"} & quiet.keys()
 
 
 def test_filters(nsqd: Running, consumer: V2) -> None:

@@ -21,6 +21,7 @@ from penstock.net.fetch import Fetcher
 from penstock.net.listener import bound_address, close_listener, listen, parse_address
 from penstock.nsqadmin import api, config_api
 from penstock.nsqadmin.actions import Actions
+from penstock.nsqadmin.connections import Connections
 from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.history import History
@@ -98,6 +99,7 @@ def make_ground(options: Options) -> Ground:
     upstream = Upstream(fetcher, options.lookupd_http_address, options.nsqd_http_address)
     store = Store(Path(options.data_path))
     address = parse_address(options.http_address, "http-address")
+    watch = Watch(upstream, options.poll_interval_ns)
     return Ground(
         options=options,
         fetcher=fetcher,
@@ -106,8 +108,9 @@ def make_ground(options: Options) -> Ground:
         store=store,
         gate=Gate(options, store, address),
         notifier=Notifier(fetcher, options.notification_http_endpoint),
-        watch=Watch(upstream, options.poll_interval_ns),
+        watch=watch,
         history=History(Path(options.data_path), options.history_retention_ns / limits.SECOND),
+        connections=Connections(upstream, watch),
     )
 
 

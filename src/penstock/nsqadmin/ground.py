@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from penstock.net.fetch import Fetcher
 from penstock.nsqadmin.access import Caller
 from penstock.nsqadmin.actions import Actions
+from penstock.nsqadmin.connections import Connections
 from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.history import History
 from penstock.nsqadmin.notify import Notifier
@@ -27,6 +28,7 @@ class Ground:
     notifier: Notifier
     watch: Watch
     history: History
+    connections: Connections
 
     @property
     def base(self) -> str:

@@ -26,7 +26,7 @@ from penstock.nsqd.ground import Ground, unavailable
 log = logging.getLogger("penstock.nsqd")
 
 _QUIET = frozenset(
-    ("/pub", "/mpub", "/log/fetch", "/stage", "/metrics", "/channel/messages")
+    ("/pub", "/mpub", "/log/fetch", "/stage", "/metrics", "/connections", "/channel/messages")
 )  # asked for again and again
 
 

@@ -1,4 +1,4 @@
-"""What the daemon says about itself: `/ping`, `/info`, `/stats`, `/metrics`."""
+"""What the daemon says about itself: `/ping`, `/info`, `/stats`, `/connections`, `/metrics`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.net.slices import in_slices
 from penstock.nsqd.ground import FALSE, Ground
 from penstock.nsqd.metrics import CONTENT_TYPE, Figures, metric_parts
 from penstock.nsqd.stats import Query, View, disk_row
-from penstock.nsqd.stats_json import json_parts
+from penstock.nsqd.stats_json import connection_parts, json_parts
 from penstock.nsqd.stats_text import text_parts
 
 
@@ -31,6 +31,7 @@ def table(ground: Ground, guard: Guard) -> dict[str, Route]:
         "/ping": Route(GET, about.ping),
         "/info": Route(GET, about.info),
         "/stats": Route(GET, about.stats),
+        "/connections": Route(GET, about.connections),
         "/metrics": Route(GET, about.metrics),
     }
 
@@ -84,6 +85,15 @@ class _About:
 
         def done(body: bytes) -> None:
             answer(Response(200, body, content_type, NSQ_HEADER))
+
+        in_slices(request, answer, self._guard, parts, done, ground.mono_ns)
+
+    def connections(self, request: Request, answer: Answer) -> None:
+        ground = self._ground
+        parts = connection_parts(list(ground.protocol.sessions.values()))
+
+        def done(body: bytes) -> None:
+            answer(Response(200, body, JSON, NSQ_HEADER))
 
         in_slices(request, answer, self._guard, parts, done, ground.mono_ns)
 

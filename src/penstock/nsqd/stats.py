@@ -61,10 +61,7 @@ def client_row(session: Session) -> Row:
     }
     published = conn.published
     if published:
-        row["pub_counts"] = [
-            {"topic": topic.decode("ascii"), "count": count}
-            for topic, count in sorted(published.items())
-        ]
+        row["pub_counts"] = _pub_counts(published)
     return row | _tls_row(session)
 
 
@@ -175,6 +172,54 @@ def _walk_channels(view: View, channels: list[Channel]) -> Channels:
 def client_rows(sessions: list[Session]) -> Iterator[list[Row]]:
     for at in range(0, len(sessions), CLIENTS_TOGETHER):
         yield [client_row(session) for session in sessions[at : at + CLIENTS_TOGETHER]]
+
+
+def connection_rows(sessions: list[Session]) -> Iterator[list[Row]]:
+    """Every V2 connection, also those that neither read nor have published."""
+    for at in range(0, len(sessions), CLIENTS_TOGETHER):
+        yield [_connection_row(session) for session in sessions[at : at + CLIENTS_TOGETHER]]
+
+
+def _connection_row(session: Session) -> Row:
+    """The keys of `client_row`; what is empty is left out, for there are thousands."""
+    conn, settings, channel = session.conn, session.settings, session.channel
+    row: Row = {
+        "serial": conn.serial,
+        "client_id": settings.client_id,
+        "hostname": settings.hostname,
+        "remote_address": session.remote,
+        "user_agent": settings.user_agent,
+        "connect_ts": session.connected_s,
+    }
+    if channel is not None:
+        row |= {
+            "topic": channel.topic.name,
+            "channel": channel.name,
+            "ready_count": conn.rdy,
+            "in_flight_count": conn.in_flight,
+            "message_count": conn.message_count,
+            "finish_count": conn.finish_count,
+            "requeue_count": conn.requeue_count,
+        }
+    published = conn.published
+    if published:
+        row["pub_counts"] = _pub_counts(published)
+    for key in ("sample_rate", "deflate", "snappy", "topology_zone", "topology_region"):
+        value = getattr(settings, key)
+        if value:
+            row[key] = value
+    if session.grant is not None:
+        row |= _auth_row(session)
+    if session.link is not None and session.link.tls is not None:
+        row |= _tls_row(session)
+    return row
+
+
+def _pub_counts(published: dict[bytes, int]) -> list[Row]:
+    return [
+        {"topic": topic.decode("ascii"), "count": count}
+        for topic, count in sorted(published.items())
+    ]
 
 
 def producers(view: View) -> Iterator[list[Row]]:

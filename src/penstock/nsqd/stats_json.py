@@ -15,7 +15,16 @@ import msgspec
 
 from penstock import __version__
 from penstock.broker import stats as broker_stats
-from penstock.nsqd.stats import Channels, Row, View, memory_row, producers, walk
+from penstock.nsqd.session import Session
+from penstock.nsqd.stats import (
+    Channels,
+    Row,
+    View,
+    connection_rows,
+    memory_row,
+    producers,
+    walk,
+)
 
 _encode_fast = msgspec.json.encode
 _CHANNELS, _CLIENTS = b'"channels":[', b'"clients":['
@@ -50,6 +59,13 @@ def json_parts(view: View) -> Iterator[bytes]:
     if not query.topic:  # it is about the whole daemon
         yield b',"disk":' + encode(view.disk())
     yield b',"draining":true}' if broker.draining else b"}"
+
+
+def connection_parts(sessions: list[Session]) -> Iterator[bytes]:
+    """`/connections`."""
+    yield b'{"connections":['
+    yield from _listed(connection_rows(sessions))
+    yield b"]}"
 
 
 def _topics(view: View, names: list[str]) -> Iterator[bytes]:

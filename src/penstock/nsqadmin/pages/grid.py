@@ -56,8 +56,8 @@ BYTES = (
 
 def linked(field: str, words: str, href: str, **more: Any) -> dict[str, Any]:
     """A column of links; `href` names the field with the address, which the server has quoted."""
-    draw = (f"(p) => {{ const a = document.createElement('a'); a.href = p.data.{href};"
-            " a.textContent = p.value; return a; }")  # fmt: skip
+    draw = ("(p) => { if (!p.value) return ''; const a = document.createElement('a');"
+            f" a.href = p.data.{href}; a.textContent = p.value; return a; }}")  # fmt: skip
     return {"field": field, "headerName": words, **TEXT, ":cellRenderer": draw, **more}
 
 
@@ -93,22 +93,27 @@ class Grid:
         self.element = ui.aggrid(options, auto_size_columns=False).classes("grid")
         self.element.props(f'aria-label="{label}"')
         self.element.style(f"height: {height or 'auto'}")
+        self._waiting: Sequence[Row] | None = None
+        self.element.client.on_connect(self._on_connect)
 
     def show(self, rows: Sequence[Row]) -> None:
         """Send what has changed."""
+        if not self.element.client.has_socket_connection:
+            self._waiting = rows  # the browser still draws what the page came with
+            return
         now = {row[self._key]: row for row in rows}
         added = [row for key, row in now.items() if key not in self._shown]
         changed = [row for key, row in now.items() if self._shown.get(key, row) != row]
         removed = [row for key, row in self._shown.items() if key not in now]
         self._shown = now
-        if not (added or changed or removed):
-            return
-        if not self.element.client.has_socket_connection:
-            self.element.options["rowData"] = list(rows)  # the page is not drawn yet
-            self.element.update()
-        else:
+        if added or changed or removed:
             transaction = {"add": added, "update": changed, "remove": removed}
             self.element.run_grid_method("applyTransaction", transaction)
+
+    def _on_connect(self) -> None:
+        if self._waiting is not None:
+            rows, self._waiting = self._waiting, None
+            self.show(rows)
 
     def follow(self, here: Opened, rows: Callable[[], Awaitable[Sequence[Row]]]) -> None:
         """Ask for the rows now and with every look at the installation, as long as somebody has

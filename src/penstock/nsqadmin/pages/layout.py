@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fastapi import Request
 from nicegui import context, ui
@@ -27,6 +27,7 @@ PLACES: list[tuple[str, str, Role]] = [
     ("/", "Overview", Role.VIEW),
     ("/topics", "Topics", Role.VIEW),
     ("/nodes", "Nodes", Role.VIEW),
+    ("/connections", "Connections", Role.VIEW),
     ("/counter", "Counter", Role.VIEW),
     ("/lookup", "Lookup", Role.VIEW),
     ("/trace", "Trace", Role.VIEW),
@@ -47,6 +48,10 @@ class Opened:
 
     def may(self, role: Role) -> bool:
         return self.caller.role >= role
+
+    def connections(self, **narrowed: str) -> str:
+        """The connections of a topic, a channel or a node."""
+        return f"{self.link('connections')}?{urlencode(narrowed)}"
 
     def link(self, *parts: str) -> str:
         """The address of another page of ours; the parts may hold any character."""

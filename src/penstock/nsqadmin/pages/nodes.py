@@ -102,6 +102,7 @@ _TOPICS = [
 def draw(here: Opened, address: str) -> None:
     with layout.heading(address):
         state = ui.label().classes("badge")
+        ui.link("Connections", here.connections(node=address))
     with ui.element("div").classes("tiles"):
         tiles = {name: layout.Tile(name) for name in _tiles_of(None)}
     with layout.section("Topics"):

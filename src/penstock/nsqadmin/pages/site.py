@@ -15,6 +15,7 @@ from penstock.nsqadmin.gate import Forbidden, LoginWanted
 from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import (
     channel,
+    connections,
     counter,
     login,
     lookup,
@@ -33,24 +34,13 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 _PARTS = (
-    overview, topics, topic, channel, messages, nodes, counter, lookup, trace, sql, people,
+    overview, topics, topic, channel, nodes, connections, counter, lookup, messages, people, trace,
+    sql,
 )  # fmt: skip
 
 
 def add(app: FastAPI, ground: Ground) -> None:
-    for part in (
-        overview,
-        topics,
-        topic,
-        channel,
-        nodes,
-        counter,
-        lookup,
-        messages,
-        people,
-        trace,
-        sql,
-    ):
+    for part in _PARTS:
         part.add(ground)
     login.add(app, ground)
     messages.add_download(app, ground)

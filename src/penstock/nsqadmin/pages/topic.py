@@ -28,6 +28,7 @@ def draw(here: Opened, name: str) -> None:
     with layout.heading(name):
         state = ui.label().classes("badge warn")
         ui.link("Messages", here.link("messages", name))
+        ui.link("Connections", here.connections(topic=name))
         ui.element("div").classes("grow")
         _buttons(here, name)
     gone = ui.label("No nsqd and no nsqlookupd knows this topic.").classes("empty")

@@ -1,0 +1,172 @@
+"""Every client connection: /connections?q=…&kind=…&topic=…&channel=…&node=…&sort=…
+
+What the page is narrowed to, and how it is sorted, stands in its address, so that it can be sent to
+a colleague. nsqds are asked for their connections only while somebody has such a page open.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import Request
+from nicegui import context, ui
+
+from penstock.nsqadmin.connections import KINDS, Row
+from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.pages.grid import RATE, Grid, column, linked, numbers
+from penstock.nsqadmin.pages.layout import Opened
+
+_HEIGHT = "max(24rem, calc(100vh - 220px))"
+_UTC = "value ? new Date(value * 1000).toISOString().slice(0, 19).replace('T', ' ') + ' UTC' : ''"
+_WORDS = {"": "All kinds", "consumer": "Consumers", "producer": "Producers",
+          "both": "Both at once", "idle": "Idle"}  # fmt: skip
+_NARROWED = ("topic", "channel", "node")
+
+
+def add(ground: Ground) -> None:
+    @ui.page("/connections")
+    async def connections(
+        request: Request, q: str = "", kind: str = "", topic: str = "", channel: str = "",
+        node: str = "", sort: str = "",
+    ) -> None:  # fmt: skip
+        here = layout.opened(ground, request)
+        chosen = {"q": q, "kind": kind if kind in KINDS else "", "topic": topic,
+                  "channel": channel, "node": node, "sort": sort}  # fmt: skip
+        shown = _Page(here, chosen)
+        context.client.on_delete(ground.connections.listen(shown.show))
+        await ground.connections.ready()
+        with layout.page(here, "Connections"):
+            shown.draw()
+
+
+class _Page:
+    def __init__(self, here: Opened, chosen: dict[str, str]) -> None:
+        self._here = here
+        self._chosen = chosen
+        self._client = context.client
+        self._grid: Grid | None = None
+
+    def draw(self) -> None:
+        chosen = self._chosen
+        with layout.heading("Connections"):
+            self._count = ui.label().classes("soft").props('role="status"')
+            ui.element("div").classes("grow")
+            kind = ui.select(_WORDS, value=chosen["kind"]).props(
+                'dense outlined aria-label="Kind of connection"'
+            )
+            search = ui.input("Search", value=chosen["q"]).props(
+                'clearable dense outlined debounce=200 aria-label="Search connections"'
+            )
+        self._narrowed = ui.element("div").classes("heading")
+        self._draw_narrowed()
+        rows = self._wanted(self._here.ground.connections.latest)
+        self._grid = Grid(_columns(chosen["sort"]), rows, "key", _EMPTY, "Connections", _HEIGHT)
+        self._grid.element.options["quickFilterText"] = chosen["q"]
+        self._grid.element.on("sortChanged", self._on_sort)
+        kind.on_value_change(lambda event: self._choose("kind", event.value or ""))
+        search.on_value_change(lambda event: self._search(event.value or ""))
+        self._tell(self._here.ground.connections.latest)
+
+    def _draw_narrowed(self) -> None:
+        self._narrowed.clear()
+        with self._narrowed:
+            for name in _NARROWED:
+                if self._chosen[name]:
+                    words_ = f"{name} {self._chosen[name]}"
+                    button = ui.button(f"{words_} ✕", on_click=lambda _, at=name: self._widen(at))
+                    button.props(f'outline dense no-caps aria-label="Not only {words_}"')
+        self._narrowed.set_visibility(any(self._chosen[name] for name in _NARROWED))
+
+    # --- what is chosen ---
+
+    def _choose(self, name: str, value: str) -> None:
+        self._chosen[name] = value
+        self._remember()
+        self.show(self._here.ground.connections.latest)
+
+    def _widen(self, name: str) -> None:
+        self._choose(name, "")
+        self._draw_narrowed()
+
+    def _search(self, text: str) -> None:
+        self._chosen["q"] = text
+        self._remember()
+        if self._grid is not None:
+            self._grid.search(text)
+
+    async def _on_sort(self) -> None:
+        if self._grid is None:
+            return
+        states = await self._grid.element.run_grid_method("getColumnState")
+        sorted_ = [one for one in states or () if one.get("sort")]
+        first = min(sorted_, key=lambda one: one.get("sortIndex") or 0, default=None)
+        mark = "-" if first and first["sort"] == "desc" else ""
+        self._chosen["sort"] = f"{mark}{first['colId']}" if first else ""
+        self._remember()
+
+    def _remember(self) -> None:
+        given = {name: value for name, value in self._chosen.items() if value}
+        query = f"?{urlencode(given)}" if given else ""
+        with self._client:
+            ui.navigate.history.replace(self._here.link("connections") + query)
+
+    # --- what is shown ---
+
+    def show(self, rows: list[Row]) -> None:
+        if self._grid is not None:
+            with self._client:
+                self._grid.show(self._wanted(rows))
+                self._tell(rows)
+
+    def _wanted(self, rows: list[Row]) -> list[Row]:
+        given = {name: self._chosen[name] for name in ("kind", *_NARROWED) if self._chosen[name]}
+        here = self._here
+        return [
+            row | {"topic_link": here.link("topics", row["topic"], row["channel"]),
+                   "node_link": here.link("nodes", row["node"])}
+            for row in rows
+            if all(_is(row, name, value) for name, value in given.items())
+        ]  # fmt: skip
+
+    def _tell(self, rows: list[Row]) -> None:
+        counts = [(_WORDS[kind].lower(), sum(row["kind"] == kind for row in rows))
+                  for kind in KINDS]  # fmt: skip
+        parts = [f"{number:,} {name}" for name, number in counts if number]
+        total = words.count(len(rows), "connection")
+        self._count.set_text(f"{total}: {', '.join(parts)}" if parts else total)
+
+
+def _is(row: Row, name: str, value: str) -> bool:
+    if name == "topic":
+        return row["topic"] == value or value in row["writes"].split(", ")
+    return bool(row[name] == value)
+
+
+_EMPTY = "No client is connected, or none that you look for."
+
+
+def _columns(sort: str) -> list[dict[str, Any]]:
+    columns = [
+        column("client", "Client", flex=2, minWidth=170),
+        column("remote", "Address", minWidth=145, flex=1),
+        column("agent", "User agent", minWidth=120, flex=1),
+        linked("reads", "Reads", "topic_link", minWidth=130, flex=1),
+        column("writes", "Publishes to", minWidth=120, flex=1),
+        linked("node", "Node", "node_link", width=150),
+        numbers("rate", "Rate", RATE, width=90),
+        numbers("in_flight", "In flight", width=90),
+        numbers("ready", "RDY", width=80),
+        numbers("received", "Received", width=100),
+        numbers("finished", "Finished", width=100),
+        numbers("requeued", "Requeued", width=100),
+        numbers("published", "Published", width=100),
+        column("transport", "Transport", width=130),
+        numbers("since", "Connected since", _UTC, width=190),
+    ]
+    field = sort.removeprefix("-")
+    for one in columns:
+        if one["field"] == field:
+            one["sort"] = "desc" if sort.startswith("-") else "asc"
+    return columns

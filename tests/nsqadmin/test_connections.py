@@ -1,0 +1,133 @@
+"""Connections as rows of a table, and that nobody is asked for them while nobody looks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from penstock.errors import FetchFailed
+from penstock.nsqadmin.connections import Connections, Row, from_stats, make_rows, transport
+from penstock.nsqadmin.snapshot import NodeState, Snapshot
+from penstock.nsqadmin.upstream import Producer, Upstream
+from penstock.nsqadmin.watch import Listener, Watch
+
+NODE = "10.0.0.1:4151"
+CONSUMER = {
+    "serial": 1, "client_id": "till-7", "hostname": "till-7.shop", "remote_address": "10.0.0.7:5",
+    "user_agent": "go-nsq/1.1.0", "connect_ts": 100, "topic": "orders", "channel": "mail",
+    "ready_count": 10, "in_flight_count": 3, "message_count": 50, "finish_count": 40,
+    "requeue_count": 7, "snappy": True, "tls": True, "tls_version": "tls1.3",
+}  # fmt: skip
+PRODUCER = {
+    "serial": 2, "client_id": "web", "hostname": "h", "remote_address": "", "connect_ts": 100,
+    "pub_counts": [{"topic": "bills", "count": 4}, {"topic": "orders", "count": 16}],
+}  # fmt: skip
+
+
+def row(one: dict[str, Any], before: dict[str, Row] | None = None, span_s: float = 0.0) -> Row:
+    (found,) = make_rows(NODE, [one], before or {}, span_s).values()
+    return found
+
+
+def test_a_consumer() -> None:
+    found = row(CONSUMER)
+    assert (found["kind"], found["reads"], found["client"]) == (
+        "consumer", "orders/mail", "till-7.shop",
+    )  # fmt: skip
+    assert [found[key] for key in ("in_flight", "ready", "finished", "requeued", "received")] == [
+        3, 10, 40, 7, 50,
+    ]  # fmt: skip
+    assert (found["transport"], found["rate"]) == ("tls1.3, snappy", 0.0)
+
+
+def test_a_producer_and_both_and_neither() -> None:
+    found = row(PRODUCER)
+    assert (found["kind"], found["writes"], found["published"]) == ("producer", "bills, orders", 20)
+    assert (found["remote"], found["client"]) == ("unix socket", "web (h)")
+    assert row(CONSUMER | {"pub_counts": PRODUCER["pub_counts"]})["kind"] == "both"
+    assert row({"serial": 3})["kind"] == "idle"
+
+
+def test_a_rate_is_what_came_and_went_since_and_never_below_nought() -> None:
+    before = make_rows(NODE, [CONSUMER], {}, 0.0)
+    assert row(CONSUMER | {"message_count": 60}, before, 4.0)["rate"] == 2.5
+    assert row(CONSUMER | {"message_count": 1}, before, 4.0)["rate"] == 0.0
+    assert row(CONSUMER, before, 4.0) == next(iter(before.values()))
+
+
+def test_what_a_connection_was_made_of() -> None:
+    one = {"deflate": True, "sample_rate": 10, "authed": True, "auth_identity": "ann",
+           "topology_zone": "z1"}  # fmt: skip
+    assert transport(one) == "deflate, 10 % sampled, authed ann, z1"
+
+
+def test_an_official_nsqd_tells_by_its_statistics() -> None:
+    client = {key: value for key, value in CONSUMER.items() if key not in ("serial", "topic")}
+    channel = {"channel_name": "mail", "clients": [client]}
+    document = {
+        "topics": [{"topic_name": "orders", "channels": [channel]}],
+        "producers": [client | {"pub_counts": [{"topic": "a", "count": 2}]}, PRODUCER],
+    }
+    rows = make_rows(NODE, from_stats(document), {}, 0.0)
+    assert [(one["kind"], one["published"]) for one in rows.values()] == [
+        ("both", 2), ("producer", 20),
+    ]  # fmt: skip
+    assert from_stats({"topics": None, "producers": None}) == []
+
+
+class _Watch(Watch):
+    """Looks when it is told to."""
+
+    def __init__(self) -> None:
+        self.listening: list[Listener] = []
+        producer = Producer("h", "10.0.0.1", 4150, 4151, "1")
+        self.latest = Snapshot(1.0, {NODE: NodeState(NODE, producer)})
+
+    def listen(self, listener: Listener) -> Any:
+        self.listening.append(listener)
+        return lambda: self.listening.remove(listener)
+
+
+class _Upstream(Upstream):
+    def __init__(self, official: bool) -> None:
+        self.asked: list[str] = []
+        self.official = official
+
+    async def get(self, address: str, path: str, query: Any = None) -> Any:
+        self.asked.append(path)
+        if path == "/connections" and self.official:
+            raise FetchFailed(address, "got response 404", 404)
+        clients = {"topics": [], "producers": [PRODUCER]}
+        return clients if self.official else {"connections": [CONSUMER]}
+
+
+def test_nodes_are_asked_only_while_somebody_looks() -> None:
+    async def story() -> None:
+        watch, upstream = _Watch(), _Upstream(official=False)
+        connections = Connections(upstream, watch)
+        got: list[list[Row]] = []
+        assert (watch.listening, upstream.asked) == ([], [])
+        end, end_other = connections.listen(got.append), connections.listen(got.append)
+        await connections.ready()
+        assert upstream.asked == ["/connections"]  # once for both
+        assert [len(rows) for rows in got] == [1, 1]
+        end()
+        assert len(watch.listening) == 1
+        end_other()
+        assert (watch.listening, connections.latest) == ([], [])
+
+    asyncio.run(story())
+
+
+def test_what_an_official_nsqd_lacks_is_asked_for_once() -> None:
+    async def story() -> None:
+        watch, upstream = _Watch(), _Upstream(official=True)
+        connections = Connections(upstream, watch)
+        for _ in range(2):
+            end = connections.listen(lambda rows: None)
+            await connections.ready()
+            assert [one["kind"] for one in connections.latest] == ["producer"]
+            end()
+        assert upstream.asked == ["/connections", "/stats", "/stats"]
+
+    asyncio.run(story())
