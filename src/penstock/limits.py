@@ -89,11 +89,12 @@ ATTEMPTS_MAX = 65_535  # attempts have two bytes on the wire
 LATENCY_WINDOW_NS = 600 * SECOND  # --e2e-processing-latency-window-time
 
 # --- trace ---
-TRACE_CHUNK_EVENTS = 4096  # in one message of `_trace`: 200 KB, below its default bound
+TRACE_CHUNK_RECORDS = 4096  # in one message of `_trace`: 200 KB, below its default bound
+TRACE_CHUNK_EVENTS = 16_384  # that these stand for: 800 KB once each has a record of its own
 TRACE_GATHER_NS = 5 * MS  # events are gathered so long: a write a turn costs more than they do
 TRACE_HELD_MAX = 256  # chunks that wait for the disk; beyond it events are dropped
 TRACE_RETAIN_AGE_NS = 48 * 3600 * SECOND  # of `_trace`; the lake is for longer
-TRACE_RETAIN_BYTES = 4096 * MIB  # of `_trace`: some 80 million events
+TRACE_RETAIN_BYTES = 4096 * MIB  # of `_trace`: 80 million records, or more events
 
 # --- timers and the loop ---
 TICK_NS = 5 * MS  # resolution of message timeouts and delays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,8 @@ import pytest
 
 from penstock.kernel import TRACE_ALL, Section, TraceKind, encode_batch
 from penstock.kernel.pure.trace import in_sample
-from penstock.limits import TRACE_CHUNK_EVENTS
-from penstock.log.traceevents import ABOUT_NO_MESSAGE, EVENT_BYTES, Kind
+from penstock.limits import TRACE_CHUNK_EVENTS, TRACE_CHUNK_RECORDS
+from penstock.log.traceevents import ABOUT_NO_MESSAGE, Kind
 
 from .turns import SECOND, Side, TraceEvent, fin, mpub, pub
 
@@ -332,19 +333,97 @@ def test_strays_that_are_lost_or_too_old(side: Side) -> None:
     ]
 
 
+def records_of(side: Side) -> list[list[tuple[int, ...]]]:
+    """Of each chunk that is taken: kind, id, offset and count of its records."""
+    chunks = []
+    for _, data in side.engine.take_trace():
+        rows = struct.iter_unpack("<qQqQIHHHHHBB", data)
+        chunks.append([(row[10], row[1], row[2], row[4]) for row in rows])
+    return chunks
+
+
 def test_many_events_come_in_chunks(side: Side) -> None:
     tail = traced_tail(side)
     count = TRACE_CHUNK_EVENTS + 5
-    side.publish(tail, *[b"x"] * count)
+    first_id = side.publish(tail, *[b"x"] * count)
     assert side.engine.trace_pending
     assert side.engine.trace_full
-    chunks = side.engine.take_trace()
-    assert [len(events) // EVENT_BYTES for _, events in chunks] == [TRACE_CHUNK_EVENTS, 5]
-    assert [names for names, _ in chunks] == [[tail], [tail]]
+    rest_id = side.kernel.id_at(first_id, TRACE_CHUNK_EVENTS)
+    assert records_of(side) == [
+        [(TraceKind.PUBLISHED, first_id, 0, TRACE_CHUNK_EVENTS)],
+        [(TraceKind.PUBLISHED, rest_id, TRACE_CHUNK_EVENTS, 5)],
+    ]
     assert not side.engine.trace_pending
     assert not side.engine.trace_full
     side.publish(tail, *[b"x"] * TRACE_CHUNK_EVENTS)
     assert not side.engine.trace_full  # it is, with the next event
+    assert [names for names, _ in side.engine.take_trace()] == [[tail]]
+
+
+def test_many_records_come_in_chunks(side: Side) -> None:
+    window = channel(side, traced_tail(side))
+    for number in range(TRACE_CHUNK_RECORDS + 5):
+        window.skip(2 * number, 2 * number + 1)
+    assert [len(chunk) for chunk in records_of(side)] == [TRACE_CHUNK_RECORDS, 5]
+
+
+def test_a_row_of_messages_is_one_record(side: Side) -> None:
+    tail = traced_tail(side)
+    window = channel(side, tail)
+    conn = side.consumer(window, rdy=100)
+    first_id = side.publish(tail, *[b"x"] * 6)
+    side.received(conn)
+    conn.feed(b"".join(fin(first_id + number) for number in (0, 1, 2, 4, 5, 3)))
+    side.settle()
+    assert records_of(side) == [
+        [
+            (TraceKind.PUBLISHED, first_id, 0, 6),
+            (TraceKind.SENT, first_id, 0, 6),
+            (TraceKind.FINISHED, first_id, 0, 3),
+            (TraceKind.FINISHED, first_id + 4, 4, 2),
+            (TraceKind.FINISHED, first_id + 3, 3, 1),
+        ]
+    ]
+
+
+@pytest.mark.parametrize("what", ["client", "attempts", "time", "id", "kind", "trace id", "chunk"])
+def test_what_ends_a_run(side: Side, what: str) -> None:
+    """Two messages one behind the other, with one difference between what happens to them."""
+    tail = traced_tail(side, 0)
+    window = channel(side, tail)
+    one, two = side.consumer(window, rdy=1), side.consumer(window)
+    if what == "id":
+        side.publish(tail, b"a")
+        side.publish(tail, b"b")
+    else:
+        sections = {Section.ATTEMPTS: 1} if what == "attempts" else {Section.TRACE: 7}
+        tail.append(b"a")
+        tail.append(b"b", 0, sections if what in ("attempts", "trace id") else None)
+        side.commit()
+    (first,) = side.received(one)
+    if what == "time":
+        side.pass_time(1)
+    if what == "kind":
+        window.requeue(one.serial, first.id, 0, side.wall_ns)
+        window.touch(one.serial, first.id, side.mono_ns)
+    if what == "chunk":
+        before = records_of(side)
+        assert len(before) == 1
+    second = two if what == "client" else one
+    second.rdy = 2
+    side.received(second)
+    (records,) = records_of(side)
+    assert all(count == 1 for *_, count in records)
+
+
+def test_the_same_with_no_difference_is_a_run(side: Side) -> None:
+    tail = traced_tail(side, 0)
+    conn = side.consumer(channel(side, tail), rdy=1)
+    first_id = side.publish(tail, b"a", b"b")
+    side.received(conn)
+    conn.rdy = 2
+    side.received(conn)
+    assert records_of(side) == [[(TraceKind.SENT, first_id, 0, 2)]]
 
 
 def test_the_time_can_be_told(side: Side) -> None:

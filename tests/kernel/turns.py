@@ -243,7 +243,7 @@ class Side:
         return entries(window.take_journal())
 
     def trace(self, windows: list[Any] | None = None) -> list[TraceEvent]:
-        """The events since the last call. Windows are named by their number."""
+        """The events since the last call, runs taken apart. Windows are named by their number."""
         known = self.windows if windows is None else windows
 
         def name(thing: Any) -> str:
@@ -258,7 +258,9 @@ class Side:
         found = []
         for things, events in self.engine.take_trace():
             names = ["", *map(name, things)]
-            for row in struct.iter_unpack("<qQqQIHHHHHBB", events):
+            for row in struct.iter_unpack(
+                "<qQqQIHHHHHBB", self.kernel.expand_events(events, 1 << 20)
+            ):
                 time_ns, id, offset, trace_id, count, topic, channel, client = row[:8]
                 attempts, partition, kind, zero = row[8:]
                 assert (partition, zero) == (0, 0)

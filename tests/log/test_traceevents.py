@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import TraceBroken
+from penstock.limits import TRACE_CHUNK_EVENTS
 from penstock.log.traceevents import (
     EVENT_BYTES,
     KIND_LABELS,
@@ -35,12 +36,12 @@ EVENTS = st.builds(
     channel=st.none() | NAMES,
     partition=U16,
     offset=I64,
-    message_id=U64,
+    message_id=st.just(0) | U64,
     attempts=U16,
     client=st.none() | NAMES,
     trace_id=U64,
     count=st.integers(0, (1 << 32) - 1),
-)
+).map(lambda event: event._replace(count=1) if event.message_id else event)  # and no runs
 STORY = [
     Event(Kind.PUBLISHED, 10, "orders", None, 0, 7, 0xABC, client="c1", trace_id=42),
     Event(Kind.SENT, 20, "orders", "mail", 0, 7, 0xABC, 1, "c2", 42),
@@ -80,7 +81,7 @@ def test_columns_are_views_and_not_copies() -> None:
 
 def test_the_bytes_are_those_of_the_documentation() -> None:
     body = encode(STORY[1:2])
-    assert body[:16] == b"PST1" + struct.pack("<HHII", 1, 48, 3, 1)
+    assert body[:16] == b"PST1" + struct.pack("<HHII", 2, 48, 3, 1)
     assert body[16:22] == struct.pack("<HHH", 6, 4, 2)
     assert body[22:40] == b"ordersmailc2" + bytes(6)
     assert body[40:] == struct.pack(
@@ -118,6 +119,43 @@ def test_one_message_is_found_by_its_id_or_its_trace_id() -> None:
     assert list(ranges(body)) == STORY[3:]
 
 
+RUN = Event(Kind.FINISHED, 30, "orders", "mail", 0, 9, (5 << 22) | 4094, 1, "c2", count=4)
+RUN_IDS = [(5 << 22) | 4094, (5 << 22) | 4095, 6 << 22, (6 << 22) | 1]
+
+
+def test_a_run_is_read_as_one_event_for_each_message() -> None:
+    body = encode([STORY[0], RUN, STORY[3]])
+    singles = [
+        RUN._replace(offset=9 + number, message_id=id, count=1) for number, id in enumerate(RUN_IDS)
+    ]
+    assert decode(body) == [STORY[0], *singles, STORY[3]]
+    columns = decode_columns(body)
+    assert columns.rows == 6
+    assert numpy.asarray(columns.message_id).tolist() == [0xABC, *RUN_IDS, 0]
+    for event in singles:
+        assert list(find(body, message_id=event.message_id)) == [event]
+    assert list(find(body, message_id=(6 << 22) | 2)) == []
+    assert list(find(encode([RUN._replace(trace_id=7)]), trace_id=7)) == [
+        event._replace(trace_id=7) for event in singles
+    ]
+    assert list(ranges(body)) == [STORY[3]]
+
+
+def test_a_body_that_claims_too_many_events_is_refused() -> None:
+    runs = [RUN._replace(count=TRACE_CHUNK_EVENTS), RUN._replace(count=1)]
+    assert len(decode(encode(runs[:1]))) == TRACE_CHUNK_EVENTS
+    for claimed in (runs, [RUN._replace(count=(1 << 32) - 1)]):
+        with pytest.raises(TraceBroken, match=f"more than {TRACE_CHUNK_EVENTS}"):
+            decode(encode(claimed))
+
+
+def test_a_body_of_version_1_is_read() -> None:
+    body = bytearray(encode(STORY))
+    struct.pack_into("<H", body, 4, 1)
+    assert decode(body) == STORY
+    assert list(find(body, trace_id=42)) == STORY[:2]
+
+
 def test_a_long_name_is_cut() -> None:
     event = STORY[0]._replace(client="n" * 70_000)
     (back,) = decode(encode([event]))
@@ -128,7 +166,7 @@ def test_a_long_name_is_cut() -> None:
     ("at", "wrong", "words"),
     [
         (0, b"PST2", "begins with"),
-        (4, b"\x02", "version 2"),
+        (4, b"\x03", "version 3"),
         (6, b"\x38", "events of 56 bytes"),
         (8, b"\xff\xff\x00\x00", "65535 names"),
         (12, b"\x09", "9 events do not fill"),

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.bench import beside, machine
+from penstock.bench import beside, machine, tracing
 from penstock.bench.daemon import Daemon, penstock
 from penstock.bench.dialect import HOST, DaemonFailed
 from penstock.bench.web_load import Load, exchange, request
@@ -36,6 +36,7 @@ STATS_TOPICS, STATS_CHANNELS, STATS_CLIENTS = 1000, 3, 2
 IDLE_CONNECTIONS = 10_000
 WINDOW = 500
 SUBSCRIBE_SECONDS_MAX = 60
+TRACE_SCENARIOS = ("pub500", "mpub", "consume")
 
 
 class Figure(NamedTuple):
@@ -55,10 +56,11 @@ class Sizes(NamedTuple):
     topics: int
     idle: int
     beside: beside.Windows
+    tracing: tracing.Rounds
 
 
-FULL = Sizes(100_000, 2_000, 300_000, STATS_TOPICS, IDLE_CONNECTIONS, beside.FULL)
-QUICK = Sizes(2_000, 50, 5_000, 20, 200, beside.QUICK)
+FULL = Sizes(100_000, 2_000, 300_000, STATS_TOPICS, IDLE_CONNECTIONS, beside.FULL, tracing.FULL)
+QUICK = Sizes(2_000, 50, 5_000, 20, 200, beside.QUICK, tracing.QUICK)
 
 
 @contextmanager
@@ -264,6 +266,21 @@ def reader(sizes: Sizes) -> Iterator[Figure]:
             yield Figure(f"{name}, read {found.read_mb:,.0f} MB/s", found.ratio, "x", ">= 0.9")
 
 
+# --- what tracing costs ---
+
+
+def trace(sizes: Sizes) -> Iterator[Figure]:
+    """Throughput a CPU second beside that of a topic that was never traced, in one daemon."""
+    targets = {tracing.TRACED: ">= 0.75", tracing.SWITCHED_OFF: ">= 0.98"}
+    with daemon() as running:
+        bench = tracing.Bench(running, sizes.tracing, BODY_BYTES)
+        for name in TRACE_SCENARIOS:
+            for cost in bench.costs(name):
+                spread = f"{cost.least:.2f} to {cost.most:.2f}"
+                about = f"{name}, {cost.state}, of the throughput without (rounds: {spread})"
+                yield Figure(about, cost.ratio, "x", targets[cost.state], cost.cpu_ns / 1000)
+
+
 FIGURES: dict[str, Callable[[Sizes], Iterator[Figure]]] = {
     "pub": pub,
     "mpub": mpub,
@@ -271,6 +288,7 @@ FIGURES: dict[str, Callable[[Sizes], Iterator[Figure]]] = {
     "idle": idle,
     "client": client,
     "reader": reader,
+    "trace": trace,
 }
 
 

@@ -55,6 +55,7 @@ _MODULES = {
     ),
     "bulk": ("Bulk",),
     "columns": ("decode_columns", "encode_columns"),
+    "traceruns": ("expand_events", "pick_events"),
     "engine": ("Engine",),
 }
 
@@ -112,6 +113,7 @@ if TYPE_CHECKING:
     from penstock.kernel.pure.columns import decode_columns, encode_columns
     from penstock.kernel.pure.crc32c import crc32c
     from penstock.kernel.pure.hexid import hex_to_id, id_to_hex
+    from penstock.kernel.pure.traceruns import expand_events, pick_events
 
     IMPLEMENTATION: Form
 else:
@@ -131,6 +133,8 @@ else:
     decode_sections = _bound.decode_sections
     decode_columns = _bound.decode_columns
     encode_columns = _bound.encode_columns
+    expand_events = _bound.expand_events
+    pick_events = _bound.pick_events
 
 
 __all__ = [
@@ -170,9 +174,11 @@ __all__ = [
     "decode_sections",
     "encode_batch",
     "encode_columns",
+    "expand_events",
     "hex_to_id",
     "id_at",
     "id_index",
     "id_to_hex",
     "load",
+    "pick_events",
 ]

@@ -37,10 +37,27 @@ class Noted(Protocol):
     trace_full: bool  # is there a whole chunk, so that waiting for more saves nothing?
 
     def take_trace(self) -> list[tuple[list[Any], bytes]]:
-        """Events in chunks: what they name by number from 1, and they as in docs/formats.md."""
+        """Records in chunks: what they name by number from 1, and they as in docs/formats.md."""
         ...
 
     def tell_time(self, wall_ns: int) -> None: ...  # for events outside of a turn
+
+
+class TraceFunctions(Protocol):
+    """Module-level functions of `kernel.traceruns` (both forms). A record with a message id and a
+    count of N is a run of N events, which differ in offset and id alone."""
+
+    def expand_events(self, records: Buffer, events_max: int) -> Buffer:
+        """Each event by itself: `records` themselves when there is no run among them. Raises
+        ValueError for half a record, and for more events than that."""
+        ...
+
+    def pick_events(
+        self, records: Buffer, message_id: int, trace_id: int, events_max: int
+    ) -> bytes:
+        """The events of one message, and of all with this trace id (0: not asked for), each by
+        itself. For both 0: those without a message id. Raises ValueError likewise."""
+        ...
 
 
 class NotedTail(Protocol):

@@ -4,11 +4,15 @@ A body is one chunk of what happened in a daemon, oldest first. It opens with a 
 that occur in it (topics, channels, clients); then come events of 48 bytes each, which name them by
 number. docs/formats.md has the bytes.
 
-    header 16 | name lengths u16 x names | names, UTF-8, end to end | zeros up to 8 | events
+    header 16 | name lengths u16 x names | names, UTF-8, end to end | zeros up to 8 | records
 
-So an event costs a store of fixed size where it happens, and a reader takes a column of a whole
-chunk as one strided view, with no object for an event: `decode_columns` for tables, `decode` for
-people, `find` for one message among many.
+A record is one event. But the same thing often happens at one time to messages that lie one behind
+the other: all of that is one record, a run, with the first message's id and offset and their count.
+Readers see no runs: what they get is one event for each message (`kernel/pure/traceruns.py`).
+
+So an event costs next to nothing where it happens, and a reader takes a column of a whole chunk as
+one strided view, with no object for an event: `decode_columns` for tables, `decode` for people,
+`find` for one message among many.
 
 What the columns of an event mean:
 
@@ -16,8 +20,8 @@ What the columns of an event mean:
   timestamp but for dead letters and replays.
 - `message_id`, `offset`: of the message in its topic's log. `count` is 1, but where a whole range
   [offset, offset + count) of a channel met the same fate at once (`skipped`, `emptied`): then
-  `message_id` is 0, and readers match by topic, channel, partition and offset. `started` and
-  `switched` are about no message at all.
+  `message_id` is 0, and readers match by topic, channel, partition and offset. (In a record with an
+  id it is the length of the run.) `started` and `switched` are about no message at all.
 - `trace_id`: 0 when the message has none.
 - `channel`: none for what happens to the topic itself, which is `published`.
 - `attempts`: deliveries so far, this one included.
@@ -35,13 +39,16 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import TraceBroken
+from penstock.kernel import expand_events, pick_events
+from penstock.limits import TRACE_CHUNK_EVENTS
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 TOPIC = "_trace"  # where the bodies are
 MAGIC = 0x31545350  # "PST1"
-VERSION = 1
+VERSION = 2
+VERSIONS = (1, VERSION)  # 1 had no runs
 EVENT_BYTES = 48
 NAMES_MAX = 0xFFFF  # number 0 is "none"
 NAME_BYTES_MAX = 512  # clients choose their own; what is longer is cut
@@ -94,8 +101,9 @@ class Event(NamedTuple):
 
 
 class EventColumns(NamedTuple):
-    """One body, column by column. Each column is a view into the body, strided and not copied:
-    numpy.asarray takes it as it stands. Names are numbers into `names`, whose first is ""."""
+    """One body, column by column. Each column is a view, strided and not copied (into the body, or
+    where there are runs into what they were expanded to): numpy.asarray takes it as it stands.
+    Names are numbers into `names`, whose first is ""."""
 
     names: list[str]
     time_ns: memoryview  # i64
@@ -116,7 +124,8 @@ class EventColumns(NamedTuple):
 
 
 def encode(events: Iterable[Event]) -> bytes:
-    """One body. The daemon's own bodies come from `encode_records`; this is for tools and tests."""
+    """One body. The daemon's own bodies come from the kernel's records; this is for what it tells
+    of itself, and for tests. An event with a message id and a count above 1 becomes a run."""
     numbers: dict[str, int] = {}
 
     def number(name: str | None) -> int:
@@ -159,14 +168,14 @@ def parts_of(names: Sequence[str], records: Buffer) -> list[Buffer]:
 
 
 def _open(body: Buffer) -> tuple[list[str], memoryview]:
-    """The names and the events. Raises TraceBroken."""
+    """The names and the records. Raises TraceBroken."""
     data = memoryview(body).cast("B")
     if len(data) < _HEAD.size:
         raise TraceBroken(f"{len(data)} bytes are too few")
     magic, version, event_bytes, name_count, event_count = _HEAD.unpack_from(data, 0)
     if magic != MAGIC:
         raise TraceBroken(f"it begins with {bytes(data[:4])!r}")
-    if version != VERSION or event_bytes != EVENT_BYTES:
+    if version not in VERSIONS or event_bytes != EVENT_BYTES:
         raise TraceBroken(f"version {version}, events of {event_bytes} bytes")
     position = _HEAD.size + 2 * name_count
     if name_count > NAMES_MAX or position > len(data):
@@ -183,7 +192,15 @@ def _open(body: Buffer) -> tuple[list[str], memoryview]:
 
 def decode_columns(body: Buffer) -> EventColumns:
     """Raises TraceBroken."""
-    names, events = _open(body)
+    names, records = _open(body)
+    try:
+        return _columns(names, expand_events(records, TRACE_CHUNK_EVENTS))
+    except ValueError as error:
+        raise TraceBroken(str(error)) from error
+
+
+def _columns(names: list[str], singles: Buffer) -> EventColumns:
+    events = memoryview(singles)
     halves = events.cast("H")
     columns = EventColumns(
         names,
@@ -234,23 +251,26 @@ def _event(columns: EventColumns, index: int) -> Event:
 
 def find(body: Buffer, message_id: int = 0, trace_id: int = 0) -> Iterator[Event]:
     """The events of one message, or of all with one trace id (0: not asked for), and none else.
-    A search for bytes, so what does not hold them costs next to nothing. Ranges without an id are
-    not among them. Raises TraceBroken."""
-    data = body if isinstance(body, bytes) else bytes(body)
-    wanted = [struct.pack("<Q", number) for number in (message_id, trace_id) if number]
-    if any(one in data for one in wanted):
-        columns = decode_columns(data)
-        for index in range(columns.rows):
-            is_it = message_id and columns.message_id[index] == message_id
-            if is_it or (trace_id and columns.trace_id[index] == trace_id):
-                yield _event(columns, index)
+    What is not among them costs next to nothing. Ranges without an id are not. Raises
+    TraceBroken."""
+    if message_id or trace_id:
+        yield from _pick(body, message_id, trace_id)
 
 
 def ranges(body: Buffer) -> Iterator[Event]:
     """The events about a whole range of offsets. Raises TraceBroken."""
-    columns = decode_columns(body)
-    ids = columns.message_id
-    for index, count in enumerate(columns.count):
-        about = columns.kind[index] not in ABOUT_NO_MESSAGE
-        if about and (count != 1 or ids[index] == 0):
+    for event in _pick(body, 0, 0):
+        if event.kind not in ABOUT_NO_MESSAGE:
+            yield event
+
+
+def _pick(body: Buffer, message_id: int, trace_id: int) -> Iterator[Event]:
+    names, records = _open(body)
+    try:
+        picked = pick_events(records, message_id, trace_id, TRACE_CHUNK_EVENTS)
+    except ValueError as error:
+        raise TraceBroken(str(error)) from error
+    if picked:
+        columns = _columns(names, picked)
+        for index in range(columns.rows):
             yield _event(columns, index)

@@ -4,6 +4,7 @@ cimport cython
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
+from penstock.kernel.fast.batch cimport id_at_c
 from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_init, buf_t
 from penstock.kernel.fast.entries cimport ENTRY_CURSOR, ENTRY_FINISHED, ENTRY_RESET, add_entry
 from penstock.kernel.fast.hub cimport Hub
@@ -12,7 +13,7 @@ from penstock.kernel.fast.runs cimport Runs
 from penstock.kernel.fast.strays cimport DELAYED, IN_FLIGHT, WAITING, Strays, stray_t
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.trace cimport (
-    DELAYED_, DISCONNECTED, EMPTIED, SKIPPED, Named, event_t, in_sample,
+    DELAYED_, DISCONNECTED, EMPTIED, SKIPPED, Named, in_sample,
 )
 from penstock.kernel.fast.types cimport i64, u16, u32, u64
 
@@ -25,6 +26,7 @@ cdef enum:  # Locality
     REGION = 2
     ZONE = 3
 
+cdef u64 TRACE_ALL = 0xFFFFFFFFFFFFFFFF
 cdef i64 NEVER = <i64>0x7FFFFFFFFFFFFFFF
 
 
@@ -252,16 +254,25 @@ cdef class Cursor:
 
     cdef int trace(self, int kind, u64 id, i64 offset, int attempts, Named client) except -1:
         cdef object found = None
-        cdef event_t* event
+        cdef u64 trace_id = 0
         if self.traced_ids is not None:
             found = self.traced_ids.get(id)
-        if found is None and not (self._trace_below and in_sample(id, self._trace_below)):
-            return 0
-        event = self.hub.trace.place(kind, self.tail, self, client)
-        event.time_ns, event.message_id, event.offset = self.hub.now_ns(), id, offset
-        event.attempts = <u16>attempts
         if found is not None:
-            event.trace_id = found
+            trace_id = found
+        elif not (self._trace_below and in_sample(id, self._trace_below)):
+            return 0
+        return self.hub.trace.note(kind, self.hub.now_ns(), id, offset, 1, attempts, trace_id,
+                                   self.tail, self, client)
+
+    cdef int trace_run(self, int kind, u64 base_id, u32 index, i64 offset, u32 count, int attempts,
+                       Named client) except -1:
+        """The same of messages in a row, of a batch with this base id."""
+        cdef u32 i
+        if self._trace_below == TRACE_ALL and self.traced_ids is None:
+            return self.hub.trace.note(kind, self.hub.now_ns(), id_at_c(base_id, index), offset,
+                                       count, attempts, 0, self.tail, self, client)
+        for i in range(count):
+            self.trace(kind, id_at_c(base_id, index + i), offset + i, attempts, client)
         return 0
 
     cdef int trace_stray(self, int kind, stray_t* stray) except -1:

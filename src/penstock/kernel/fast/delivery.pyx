@@ -306,7 +306,7 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
         done += 1
     window.forward_place.index, window.forward_place.position = index + done, position
     if window.trace_below:
-        trace_run(window, conn, view, index, done, attempts)
+        window.trace_run(SENT, view.base_id, index, offset, done, attempts, conn)
     window.runs.add(id_at_c(view.base_id, index), offset, done)
     if window.latencies is not None:
         window.latencies.delivered(offset, done, view.timestamp_ns)
@@ -316,14 +316,6 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
         window.ring_deadline_ns = deadline_ns
     window.ring_in_flight += done
     return done
-
-
-cdef int trace_run(Window window, Conn conn, view_t* view, u32 index, u32 count,
-                   int attempts) except -1:
-    cdef u32 i
-    for i in range(index, index + count):
-        window.trace(SENT, id_at_c(view.base_id, i), view.base_offset + i, attempts, conn)
-    return 0
 
 
 cdef bint sampled_away(Conn conn, Hub hub) noexcept:

@@ -38,6 +38,7 @@ cdef class Tail(Named):
     cdef bint _handing
     cdef public bint traceable  # messages with trace ids are traced
     cdef public u64 trace_below  # and so is this sample of the others (trace.pxd)
+    cdef object open_publisher  # who sent the newest message
     cdef list open_publishers, sealed_publishers  # (index, connection or None); None: not noted
     cdef Hub hub
     cdef membatch_t* open_batch

@@ -111,14 +111,12 @@ cdef class Tail:
 
     cdef int note_publisher(self, object conn) except -1:
         """The next message comes from `conn` (None: nobody that the kernel knows)."""
-        cdef u32 index = self.open_batch.count if self.open_batch != NULL else 0
-        cdef Py_ssize_t last
         if self.open_publishers is None:
-            self.open_publishers = [(index, conn)]
+            self.open_publishers = []
+        elif conn is self.open_publisher:
             return 0
-        last = len(self.open_publishers) - 1
-        if self.open_publishers[last][1] is not conn:
-            self.open_publishers.append((index, conn))
+        self.open_publisher = conn
+        self.open_publishers.append((self.open_batch.count if self.open_batch != NULL else 0, conn))
         return 0
 
     cdef int trace_published(self, membatch_t* batch) except -1:
@@ -294,6 +292,7 @@ cdef class Tail:
         self.sealed_batch = batch
         self.sealed_waiters = self.open_waiters
         self.sealed_publishers, self.open_publishers = self.open_publishers, None
+        self.open_publisher = None
         self.open_batch = NULL
         self.open_waiters = []
         self.open_serial += 1
@@ -425,7 +424,7 @@ cdef class Tail:
             self.hub.give_batch(self.open_batch)
             self.open_batch = NULL
             self.due_count = 0
-            self.extras = self.open_publishers = None
+            self.extras = self.open_publishers = self.open_publisher = None
             self.hub.settled.append((self, self.open_serial, False, self.open_waiters))
             self.open_waiters = []
             self.open_serial += 1

@@ -6,8 +6,12 @@ in a chunk, and the chunk is handed out with the list of its objects, to whom Py
 
 A message is traced when its id is in the sample, the same one for all that happens to it; or when
 it has a trace id. `hash(id) < below` is the sample; `below` 0 is none, and the highest is all.
+
+What happens to one message after the other, at one time, is one record: a run. At full load nearly
+all is, so a traced message costs a few comparisons and no bytes.
 """
 
+from penstock.kernel.fast.sections cimport section_t
 from penstock.kernel.fast.types cimport i64, u8, u16, u32, u64
 
 cdef enum:  # TraceKind of interface.py
@@ -53,16 +57,24 @@ cdef class Named:
 
 cdef class Trace:
     cdef event_t* events
-    cdef u32 count
+    cdef u32 count  # of records
+    cdef u32 told  # events that they stand for
     cdef u32 chunk  # number of the open one; 0 is none
+    cdef u64 next_id  # that goes on with the last record; 0: nothing does
+    cdef i64 next_offset
     cdef list names
     cdef list chunks
 
+    # of `count` messages in a row, each with the id after the one before
+    cdef int note(self, int kind, i64 time_ns, u64 id, i64 offset, u32 count, int attempts,
+                  u64 trace_id, Named topic, Named channel, Named client) except -1
     cdef event_t* place(self, int kind, Named topic, Named channel, Named client) except NULL
     cdef int note_range(self, int kind, i64 time_ns, i64 start, i64 end, Named topic,
                         Named channel) except -1
     cdef int note_published(self, batch_t* batch, u64 below, Named topic,
                             list publishers) except -1
+    cdef int note_special(self, batch_t* batch, u64 below, Named topic, list publishers,
+                          section_t* ids, section_t* traces, section_t* tries) except -1
     cdef int number(self, Named named) except -1
     cdef int cut(self) except -1
     cdef list take(self)

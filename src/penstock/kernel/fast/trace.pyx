@@ -8,20 +8,29 @@ from penstock.kernel.fast.sections cimport (
 )
 from penstock.kernel.fast.types cimport i64, u8, u16, u32, u64
 
-from penstock.limits import TRACE_CHUNK_EVENTS
+from penstock.limits import TRACE_CHUNK_EVENTS, TRACE_CHUNK_RECORDS
 
+cdef u32 RECORDS_MAX = TRACE_CHUNK_RECORDS
 cdef u32 EVENTS_MAX = TRACE_CHUNK_EVENTS
+cdef u64 ALL = 0xFFFFFFFFFFFFFFFF
 cdef i64 COUNT_MAX = 0xFFFFFFFF
 cdef u32 ANY_INDEX = 0xFFFFFFFF  # above all that a batch has
 
 
 cdef bint in_sample(u64 id, u64 below) noexcept:
     """The end of splitmix64 spreads ids, which differ in few bits, over all numbers."""
-    if below == <u64>0xFFFFFFFFFFFFFFFF:
+    if below == ALL:
         return True
     id = (id ^ (id >> 30)) * <u64>0xBF58476D1CE4E5B9
     id = (id ^ (id >> 27)) * <u64>0x94D049BB133111EB
     return (id ^ (id >> 31)) < below
+
+
+cdef bint is_named(u16 number, Named named, u32 chunk) noexcept:
+    """Is this the number of that name in this chunk?"""
+    if named is None:
+        return number == 0
+    return named.trace_chunk == chunk and named.trace_number == number
 
 
 cdef class Trace:
@@ -38,14 +47,42 @@ cdef class Trace:
         named.trace_chunk, named.trace_number = self.chunk, <u16>len(self.names)
         return 0
 
-    cdef event_t* place(self, int kind, Named topic, Named channel, Named client) except NULL:
-        """A new event, empty but for its names. The caller gives it a time and an offset, and what
-        else it has, before the next one."""
+    cdef int note(self, int kind, i64 time_ns, u64 id, i64 offset, u32 count, int attempts,
+                  u64 trace_id, Named topic, Named channel, Named client) except -1:
         cdef event_t* event
-        if self.count == EVENTS_MAX:
+        cdef u32 some
+        if id == self.next_id and id and offset == self.next_offset:
+            event = &self.events[self.count - 1]
+            if (
+                event.time_ns == time_ns and event.kind == kind
+                and event.attempts == <u16>attempts and event.trace_id == trace_id
+                and is_named(event.channel, channel, self.chunk)
+                and is_named(event.client, client, self.chunk)
+                and is_named(event.topic, topic, self.chunk)
+                and self.told + count <= EVENTS_MAX
+            ):
+                event.count += count
+                self.told += count
+                self.next_id, self.next_offset = id_at_c(id, count), offset + count
+                return 0
+        while count:
+            event = self.place(kind, topic, channel, client)
+            some = min(count, EVENTS_MAX - self.told)
+            event.time_ns, event.message_id, event.offset = time_ns, id, offset
+            event.trace_id, event.attempts, event.count = trace_id, <u16>attempts, some
+            self.told += some
+            count -= some
+            id, offset = id_at_c(id, some), offset + some
+        self.next_id, self.next_offset = id, offset
+        return 0
+
+    cdef event_t* place(self, int kind, Named topic, Named channel, Named client) except NULL:
+        """A new record with its names, and room for an event. The caller gives it all else."""
+        cdef event_t* event
+        if self.count == RECORDS_MAX or self.told == EVENTS_MAX:
             self.cut()
         if self.events == NULL:
-            self.events = <event_t*>calloc(EVENTS_MAX, sizeof(event_t))
+            self.events = <event_t*>calloc(RECORDS_MAX, sizeof(event_t))
             if self.events == NULL:
                 raise MemoryError("no memory for trace events")
         if topic.trace_chunk != self.chunk:
@@ -56,12 +93,10 @@ cdef class Trace:
             self.number(client)
         event = &self.events[self.count]
         self.count += 1
-        event.message_id = event.trace_id = 0
         event.topic = topic.trace_number
         event.channel = channel.trace_number if channel is not None else 0
         event.client = client.trace_number if client is not None else 0
-        event.attempts = event.partition = 0
-        event.count = 1
+        event.partition = 0
         event.kind, event.zero = kind, 0
         return event
 
@@ -70,7 +105,10 @@ cdef class Trace:
         cdef event_t* event
         while start < end:
             event = self.place(kind, topic, channel, None)
+            self.told += 1
+            self.next_id = 0
             event.time_ns, event.offset = time_ns, start
+            event.message_id = event.trace_id = event.attempts = 0
             event.count = <u32>min(end - start, COUNT_MAX)
             start += event.count
         return 0
@@ -80,12 +118,9 @@ cdef class Trace:
         """`publishers`: (index of the first message, connection or None), rising; or None."""
         cdef section_t section, ids, traces, tries
         cdef size_t position = 0
-        cdef u32 i, from_index = ANY_INDEX, told = 0
-        cdef u64 id
-        cdef i64 trace_id, attempts, own_id
-        cdef event_t* event
-        cdef Named client = None
+        cdef u32 start = 0, end, told
         cdef u32 changes = len(publishers) if publishers is not None else 0
+        cdef Named client = None
         ids.entries = traces.entries = tries.entries = 0
         if batch.trailer != NULL:
             while section_next(batch.trailer, batch.trailer_length, batch.count, &position,
@@ -98,6 +133,25 @@ cdef class Trace:
                     tries = section
         if not below and not traces.entries:
             return 0
+        if below != ALL or ids.entries or traces.entries or tries.entries:
+            return self.note_special(batch, below, topic, publishers, &ids, &traces, &tries)
+        for told in range(changes + 1):
+            end = publishers[told][0] if told < changes else batch.count
+            if start < end:
+                self.note(PUBLISHED, batch.timestamp_ns, id_at_c(batch.base_id, start),
+                          batch.base_offset + start, end - start, 0, 0, topic, None, client)
+            if told < changes:
+                start, client = end, publishers[told][1]
+        return 0
+
+    cdef int note_special(self, batch_t* batch, u64 below, Named topic, list publishers,
+                          section_t* ids, section_t* traces, section_t* tries) except -1:
+        """The same, where each message has to be looked at."""
+        cdef u32 i, from_index = ANY_INDEX, told = 0
+        cdef u64 id
+        cdef i64 trace_id, attempts, own_id
+        cdef Named client = None
+        cdef u32 changes = len(publishers) if publishers is not None else 0
         if changes:
             from_index = publishers[0][0]
         for i in range(batch.count):
@@ -107,25 +161,24 @@ cdef class Trace:
                 from_index = publishers[told][0] if told < changes else ANY_INDEX
             id = id_at_c(batch.base_id, i)
             trace_id = attempts = 0
-            if ids.entries and section_value(&ids, i, &own_id):
+            if ids.entries and section_value(ids, i, &own_id):
                 id = <u64>own_id
             if traces.entries:
-                section_value(&traces, i, &trace_id)
+                section_value(traces, i, &trace_id)
             if not trace_id and not (below and in_sample(id, below)):
                 continue
             if tries.entries:
-                section_value(&tries, i, &attempts)
-            event = self.place(PUBLISHED, topic, None, client)
-            event.time_ns, event.message_id = batch.timestamp_ns, id
-            event.offset, event.trace_id = batch.base_offset + i, <u64>trace_id
-            event.attempts = <u16>attempts
+                section_value(tries, i, &attempts)
+            self.note(PUBLISHED, batch.timestamp_ns, id, batch.base_offset + i, 1, <int>attempts,
+                      <u64>trace_id, topic, None, client)
         return 0
 
     cdef int cut(self) except -1:
         if self.count:
             self.chunks.append((self.names, (<u8*>self.events)[:self.count * sizeof(event_t)]))
             self.names = []
-            self.count = 0
+            self.count = self.told = 0
+            self.next_id = 0
             self.chunk += 1
             if self.chunk == 0:
                 self.chunk = 1

@@ -6,15 +6,19 @@ in a chunk, and the chunk is handed out with the list of its objects, to whom ot
 
 A message is traced when its id is in the sample, the same one for all that happens to it; or when
 it has a trace id. `hash(id) < below` is the sample; `below` 0 is none, and the highest is all.
+
+What happens to one message after the other, at one time, is one record: a run.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.kernel.pure.batch import id_at
 from penstock.kernel.trace_interface import TRACE_ALL, TraceKind
-from penstock.limits import TRACE_CHUNK_EVENTS
+from penstock.limits import TRACE_CHUNK_EVENTS, TRACE_CHUNK_RECORDS
 
 if TYPE_CHECKING:
     from penstock.kernel.pure.block import Batch
@@ -39,14 +43,18 @@ def in_sample(id: int, below: int) -> bool:
 
 
 class Trace:
+    """Records are lists of fields while they are gathered: the last one may grow."""
+
     def __init__(self) -> None:
-        self._events: list[bytes] = []
+        self._records: list[list[int]] = []
+        self._told = 0  # events that they stand for
+        self._next: tuple[int, int] | None = None  # id and offset that go on with the last record
         self._numbers: dict[Any, int] = {}
         self._chunks: list[tuple[list[Any], bytes]] = []
 
     @property
     def pending(self) -> bool:
-        return bool(self._events or self._chunks)
+        return bool(self._records or self._chunks)
 
     @property
     def full(self) -> bool:
@@ -58,9 +66,10 @@ class Trace:
         return chunks
 
     def _cut(self) -> None:
-        if self._events:
-            self._chunks.append((list(self._numbers), b"".join(self._events)))
-            self._events, self._numbers = [], {}
+        if self._records:
+            data = b"".join(_EVENT.pack(*fields) for fields in self._records)
+            self._chunks.append((list(self._numbers), data))
+            self._records, self._told, self._next, self._numbers = [], 0, None, {}
 
     def _number(self, named: Tail | Window | Conn | None) -> int:
         return 0 if named is None else self._numbers.setdefault(named, len(self._numbers) + 1)
@@ -78,18 +87,41 @@ class Trace:
         trace_id: int = 0,
         count: int = 1,
     ) -> None:
-        if len(self._events) == TRACE_CHUNK_EVENTS:
+        """The same for `count` messages in a row, each with the id after the one before."""
+        named, attempts = (topic, channel, client), attempts & 0xFFFF
+        if id and self._next == (id, offset) and self._told + count <= TRACE_CHUNK_EVENTS:
+            last = self._records[-1]
+            told = [None if one is None else self._numbers.get(one, -1) for one in named]
+            names = [number or 0 for number in told]
+            if [last[0], last[3], *last[5:]] == [time_ns, trace_id, *names, attempts, 0, kind]:
+                last[4] += count
+                self._told += count
+                self._next = (id_at(id, count), offset + count)
+                return
+        while count:
+            fields = self._place(named)
+            some = min(count, TRACE_CHUNK_EVENTS - self._told)
+            self._records.append([time_ns, id, offset, trace_id, some, *fields, attempts, 0, kind])
+            self._told += some
+            count -= some
+            id, offset = id_at(id, some), offset + some
+        self._next = (id, offset)
+
+    def _place(self, named: Sequence[Tail | Window | Conn | None]) -> list[int]:
+        """Room for a record. Its names."""
+        if len(self._records) == TRACE_CHUNK_RECORDS or self._told == TRACE_CHUNK_EVENTS:
             self._cut()
-        names = [self._number(named) for named in (topic, channel, client)]
-        event = (time_ns, id, offset, trace_id, count, *names, attempts & 0xFFFF, 0, kind)
-        self._events.append(_EVENT.pack(*event))
+        return [self._number(one) for one in named]
 
     def note_range(
         self, kind: int, time_ns: int, start: int, end: int, tail: Tail, window: Window
     ) -> None:
         while start < end:
             count = min(end - start, _COUNT_MAX)
-            self.note(kind, time_ns, 0, start, 0, tail, window, None, count=count)
+            names = self._place((tail, window, None))
+            self._records.append([time_ns, 0, start, 0, count, *names, 0, 0, kind])
+            self._told += 1
+            self._next = None
             start += count
 
     def note_published(self, batch: Batch, tail: Tail, publishers: Publishers) -> None:
