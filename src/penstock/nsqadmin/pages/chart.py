@@ -11,11 +11,11 @@ from nicegui import ui
 from penstock.nsqadmin.history import FIELDS, Sample
 from penstock.nsqadmin.pages import layout
 from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.style import CURVES
 from penstock.nsqadmin.snapshot import Snapshot
 
 SPANS = {"5 min": 0.0, "1 h": 3600.0, "6 h": 6 * 3600.0, "24 h": 86400.0, "48 h": 172_800.0}
 _POINTS_MAX = 720  # more than pixels of a chart would only cost time
-_COLOURS = ("#0b6fa4", "#1b7f4b", "#c77700", "#b3261e")
 _RATES = (("in_rate", "in"), ("out_rate", "out"), ("timeout_rate", "timeouts"))
 _LEVELS = (("depth", "depth"), ("in_flight", "in flight"), ("deferred", "deferred"))
 
@@ -58,22 +58,25 @@ def _samples(here: Opened, series: str, span_s: float) -> Sequence[Sample]:
 def _chart(title: str, fields: Sequence[tuple[str, str]]) -> ui.echart:
     options: dict[str, Any] = {
         "title": {"text": title, "left": 0, "textStyle": {"fontSize": 13, "color": "#7a8a96"}},
-        "legend": {"top": 0, "right": 0, "textStyle": {"color": "#7a8a96"}},
+        "legend": {"top": 0, "right": 0, "icon": "roundRect", "itemHeight": 4, "itemWidth": 16,
+                   "textStyle": {"color": "#7a8a96"}},
         "grid": {"left": 8, "right": 12, "top": 36, "bottom": 8, "containLabel": True},
-        "tooltip": {"trigger": "axis"},
+        "tooltip": {"trigger": "axis", "className": "tip"},
         "animation": False,
         "aria": {"enabled": True, "label": {"description": title}},
-        "xAxis": {"type": "time", "axisLabel": {"hideOverlap": True}},
+        "xAxis": {"type": "time", "axisLabel": {"hideOverlap": True},
+                  "axisLine": {"lineStyle": {"color": "#7a8a96"}}},
         "yAxis": {"type": "value", "min": 0, "minInterval": 1,
-                  "splitLine": {"lineStyle": {"opacity": 0.25}}},
-        "color": list(_COLOURS),
+                  "splitLine": {"lineStyle": {"color": "#7a8a96", "opacity": 0.25}}},
+        "color": list(CURVES),
         "series": [
             {"name": name, "type": "line", "showSymbol": False, "connectNulls": False,
              "lineStyle": {"width": 1.6}, "data": []}
             for _, name in fields
         ],
     }  # fmt: skip
-    return ui.echart(options).style("height: 220px; width: 100%")
+    chart = ui.echart(options, renderer="svg").classes("chart")
+    return chart.style("height: 220px; width: 100%")
 
 
 def _fill(chart: ui.echart, samples: Sequence[Sample], fields: Sequence[tuple[str, str]]) -> None:

@@ -6,6 +6,7 @@ every action: a log-in may have ended meanwhile, or a role may have been taken a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import caller_of, origin
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages.style import SHEET
+from penstock.nsqadmin.pages.style import COOKIE, SHEET, THEMES, first_paint, theme_of
 from penstock.nsqadmin.snapshot import Snapshot
 
 # What the bar leads to: (path, words, the role that sees it).
@@ -36,6 +37,8 @@ PLACES: list[tuple[str, str, Role]] = [
     ("/users", "Users", Role.DESTROY),
 ]
 
+_YEAR_S = 365 * 86400
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -45,6 +48,7 @@ class Opened:
     caller: Caller
     path: str  # below the base path
     origin: dict[str, str]
+    theme: str = "auto"
 
     def may(self, role: Role) -> bool:
         return self.caller.role >= role
@@ -63,15 +67,15 @@ def opened(ground: Ground, request: Request) -> Opened:
     caller = caller_of(ground, request)
     ground.gate.check(caller, Role.VIEW)
     path = request.url.path.removeprefix(ground.base) or "/"
-    return Opened(ground, caller, path, origin(request))
+    return Opened(ground, caller, path, origin(request), theme_of(request.cookies))
 
 
 @contextmanager
 def page(here: Opened, title: str) -> Iterator[None]:
     """The bar and the place for everything else."""
     ui.page_title(f"{title} · Penstock")
+    ui.add_head_html(f"<style>{first_paint(here.theme)}</style>")
     ui.add_css(SHEET)
-    ui.dark_mode(None)  # as the browser is set
     ui.html('<a class="skip" href="#content">Skip to the content</a>', sanitize=False)
     with ui.element("header").classes("bar"):
         with ui.element("nav").props('aria-label="Main"'):
@@ -82,10 +86,30 @@ def page(here: Opened, title: str) -> Iterator[None]:
                     if _is_at(here.path, path):
                         link.props('aria-current="page"')
         ui.element("div").classes("grow")
+        _theme(here)
         _who(here)
     with ui.element("main").classes("content").props('id="content"'):
         _banners(here)
         yield
+
+
+def _theme(here: Opened) -> None:
+    """Dark or light by hand, remembered by this browser."""
+    dark = ui.dark_mode(THEMES[here.theme])
+    path = json.dumps(here.ground.base or "/")
+
+    def choose(theme: str) -> None:
+        dark.set_value(THEMES[theme])
+        ui.run_javascript(
+            f"document.cookie = '{COOKIE}={theme}; max-age={_YEAR_S}; samesite=lax; path=' + {path}"
+        )
+
+    ui.select(
+        {name: f"{name.capitalize()} theme" for name in THEMES}, value=here.theme,
+        on_change=lambda event: choose(str(event.value)),
+    ).classes("theme").props(
+        'dense borderless options-dense aria-label="Dark or light"'
+    )  # fmt: skip
 
 
 def _who(here: Opened) -> None:

@@ -17,13 +17,11 @@ from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.gate import COOKIE, LoginRefused
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages.style import SHEET
+from penstock.nsqadmin.pages.style import SHEET, first_paint, theme_of
 
 _FORM = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>Log in · Penstock</title>
-<style>{sheet}
-@media (prefers-color-scheme: dark) {{ :root {{ --ink: #e6edf3; --soft: #9fb0bd; --line: #2c3a45;
-  --paper: #10181f; --card: #18232c; --water: #5ab8e8; --bad: #ff8a80; }} }}
+<style>{colours}{sheet}
 main {{ max-width: 22rem; margin: 12vh auto; padding: 0 1rem; }}
 form {{ display: flex; flex-direction: column; gap: .8rem; }}
 input, button {{ font: inherit; padding: .55rem .7rem; border-radius: 6px; color: inherit;
@@ -40,7 +38,7 @@ button {{ background: #0b6fa4; color: #fff; border: 0; cursor: pointer; }}
 def add(app: FastAPI, ground: Ground) -> None:
     @app.get(f"{ground.base}/login", include_in_schema=False)
     async def form(request: Request, next: str = "") -> Response:
-        return _page(ground, next)
+        return _page(ground, request, next)
 
     @app.post(f"{ground.base}/login", include_in_schema=False)
     async def login(request: Request) -> Response:
@@ -57,7 +55,7 @@ def add(app: FastAPI, ground: Ground) -> None:
 
 async def _login(ground: Ground, request: Request) -> Response:
     if access.is_foreign(request.headers) or not ground.gate.is_own_host(request.headers):
-        return _page(ground, "", "This request came from another site.", status=403)
+        return _page(ground, request, "", "This request came from another site.", status=403)
     fields = await _fields(request)
     name, target = fields.get("name", "")[:200], fields.get("next", "")
     remote = request.client.host if request.client else ""
@@ -67,7 +65,7 @@ async def _login(ground: Ground, request: Request) -> Response:
     except LoginRefused as error:
         ground.done(caller, "login", {}, f"failed: {error}")
         status = 429 if error.wait_s else 401
-        return _page(ground, target, f"{error}".capitalize() + ".", name, status)
+        return _page(ground, request, target, f"{error}".capitalize() + ".", name, status)
     ground.done(caller, "login", {}, "")
     response = RedirectResponse(_own(ground, target), 303)
     response.set_cookie(
@@ -97,9 +95,11 @@ def _own(ground: Ground, target: str) -> str:
 
 
 def _page(
-    ground: Ground, target: str, error: str = "", name: str = "", status: int = 200
-) -> HTMLResponse:
+    ground: Ground, request: Request, target: str, error: str = "", name: str = "",
+    status: int = 200,
+) -> HTMLResponse:  # fmt: skip
     text = _FORM.format(
+        colours=first_paint(theme_of(request.cookies)),
         sheet=SHEET,
         error=escape(error),
         base=escape(ground.base),

@@ -1,14 +1,58 @@
 """How it looks: one small sheet over Quasar's. Colours are variables, so that dark is a few lines.
 
-Meaning is never carried by colour alone: a state has a word beside its colour.
+Dark or light is what the browser is set to, until somebody chooses by hand: then a cookie has it,
+so that the very first paint of a page has the right colour (`first_paint`). Charts are drawn as SVG
+in the light colours; the sheet puts the variables in their place, so they follow without being
+drawn anew. Meaning is never carried by colour alone: a state has a word beside its colour.
 """
 
-SHEET = """
-:root { --ink: #16212b; --soft: #5a6b78; --line: #d9e1e7; --paper: #f5f7f9; --card: #ffffff;
-  --water: #0b6fa4; --good: #1b7f4b; --warn: #9a5b00; --bad: #b3261e; }
-body.body--dark { --ink: #e6edf3; --soft: #9fb0bd; --line: #2c3a45; --paper: #10181f;
-  --card: #18232c;
-  --water: #5ab8e8; --good: #58c98c; --warn: #f0b35b; --bad: #ff8a80; }
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+THEMES = {"auto": None, "dark": True, "light": False}  # by its name: whether it is dark
+COOKIE = "penstock_theme"
+
+_LIGHT = """--ink: #16212b; --soft: #5a6b78; --line: #d9e1e7; --paper: #f5f7f9; --card: #ffffff;
+  --water: #0b6fa4; --good: #1b7f4b; --warn: #9a5b00; --bad: #b3261e; --amber: #c77700;"""
+_DARK = """--ink: #e6edf3; --soft: #9fb0bd; --line: #2c3a45; --paper: #10181f; --card: #18232c;
+  --water: #5ab8e8; --good: #58c98c; --warn: #f0b35b; --bad: #ff8a80; --amber: #f0b35b;"""
+CURVES = {"#0b6fa4": "water", "#1b7f4b": "good", "#c77700": "amber", "#b3261e": "bad"}
+
+
+def theme_of(cookies: Mapping[str, str]) -> str:
+    chosen = cookies.get(COOKIE, "")
+    return chosen if chosen in THEMES else "auto"
+
+
+def first_paint(theme: str) -> str:
+    """The colours before any script has run; those of a page without scripts, too."""
+    light = f":root {{ color-scheme: light; {_LIGHT} }} html {{ background: var(--paper); }}"
+    dark = f":root {{ color-scheme: dark; {_DARK} }} html {{ background: var(--paper); }}"
+    if theme == "auto":
+        return f"{light} @media (prefers-color-scheme: dark) {{ {dark} }}"
+    return dark if THEMES[theme] else light
+
+
+_CURVES = "".join(
+    f""".chart path[stroke="{colour}"] {{ stroke: var(--{name}); }}
+.chart path[fill="{colour}"] {{ fill: var(--{name}); }}\n"""
+    for colour, name in CURVES.items()
+)
+
+SHEET = (
+    f"""
+body.body--light {{ {_LIGHT} }}
+body.body--dark {{ {_DARK} }}
+{_CURVES}"""
+    + """
+.chart text { fill: var(--soft); }
+.tip { background: var(--card) !important; border-color: var(--line) !important; }
+.tip, .tip * { color: var(--ink) !important; }
+.theme { min-width: 7.5rem; } .theme .q-field__native { color: var(--soft); font-size: .9rem; }
+.ag-root-wrapper { --ag-background-color: var(--card); --ag-foreground-color: var(--ink);
+  --ag-header-background-color: var(--paper); --ag-border-color: var(--line);
+  --ag-chrome-background-color: var(--paper); --ag-odd-row-background-color: var(--card); }
 body { background: var(--paper); color: var(--ink);
   font: 15px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 a { color: var(--water); text-decoration: none; }
@@ -29,11 +73,12 @@ h1 { font-size: 1.45rem; line-height: 1.3; font-weight: 650; margin: 0; overflow
 h2 { font-size: 1.05rem; line-height: 1.3; font-weight: 650; margin: 0; }
 .panel { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem;
   display: flex; flex-direction: column; gap: .6rem; align-items: stretch; min-width: 0; }
-.tiles { display: grid; gap: .8rem; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); }
+.tiles { display: grid; gap: .8rem; grid-template-columns: repeat(auto-fit, minmax(160px, 1fr)); }
 .tile { background: var(--card); border: 1px solid var(--line); border-radius: 10px;
   padding: .7rem .9rem; }
 .tile .label { color: var(--soft); font-size: .82rem; }
-.tile .number { font-size: 1.5rem; font-weight: 650; font-variant-numeric: tabular-nums; }
+.tile .number { font-size: 1.4rem; font-weight: 650; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
 .tile .note { color: var(--soft); font-size: .8rem; min-height: 1.1em; }
 .two { display: grid; gap: 1rem;
   grid-template-columns: repeat(auto-fit, minmax(min(420px, 100%), 1fr)); }
@@ -66,3 +111,4 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; }
 @media (prefers-reduced-motion: reduce) {
   * { transition: none !important; animation: none !important; } }
 """
+)

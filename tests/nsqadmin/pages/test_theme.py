@@ -1,0 +1,66 @@
+"""Dark or light by hand: at once, in the charts too, and from the first paint of the next page."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from ..conftest import Installation
+
+DARK, LIGHT = "rgb(16, 24, 31)", "rgb(245, 247, 249)"
+_CURVES = """() => [...document.querySelectorAll('.chart path[stroke="#0b6fa4"]')]
+    .map(one => getComputedStyle(one).stroke)"""
+_COLOURS = {"dark": "rgb(90, 184, 232)", "light": "rgb(11, 111, 164)"}
+
+
+def url(installation: Installation, path: str) -> str:
+    return f"http://127.0.0.1:{installation.admin.http_port}{path}"
+
+
+def choose(page: Page, theme: str) -> None:
+    page.get_by_label("Dark or light").click()
+    page.get_by_role("option", name=f"{theme.capitalize()} theme").click()
+
+
+def test_chosen_by_hand_and_remembered(page: Page, installation: Installation) -> None:
+    page.emulate_media(color_scheme="light")
+    page.goto(url(installation, "/counter"))
+    body = page.locator("body")
+    expect(body).to_have_css("background-color", LIGHT)
+    for theme, colour in (("dark", DARK), ("light", LIGHT)):
+        choose(page, theme)
+        expect(body).to_have_css("background-color", colour)
+        page.wait_for_function(f"wanted => ({_CURVES})().includes(wanted)", arg=_COLOURS[theme])
+        page.wait_for_function(f"document.cookie.includes('penstock_theme={theme}')")
+    choose(page, "dark")
+    page.wait_for_function("document.cookie.includes('penstock_theme=dark')")
+    page.goto(url(installation, "/topics"))
+    expect(body).to_have_css("background-color", DARK)
+    choose(page, "auto")
+    expect(body).to_have_css("background-color", LIGHT)
+
+
+@pytest.mark.parametrize("path", ["/nodes", "/login"])
+@pytest.mark.parametrize(("theme", "colour"), [("dark", DARK), ("light", LIGHT)])
+def test_the_first_paint_has_the_colour_already(
+    browser: Browser, installation: Installation, path: str, theme: str, colour: str
+) -> None:
+    """Without a single script: what is painted before any has run."""
+    other: Literal["dark", "light"] = "light" if theme == "dark" else "dark"
+    context = browser.new_context(java_script_enabled=False, color_scheme=other)
+    try:
+        address = url(installation, path)
+        context.add_cookies([{"name": "penstock_theme", "value": theme, "url": address}])
+        page = context.new_page()
+        page.goto(address)
+        expect(page.locator("html")).to_have_css("background-color", colour)
+    finally:
+        context.close()
+
+
+def test_a_cookie_that_somebody_has_made_up_is_nothing(installation: Installation) -> None:
+    headers = {"Cookie": "penstock_theme=</style><script>alert(1)</script>"}
+    _, body, _ = installation.admin.request("GET", "/login", headers=headers)
+    assert b"alert(1)" not in body
