@@ -254,6 +254,7 @@ ADMIN_PREVIEW_BYTES = 200  # of a body in a table
 ADMIN_BODY_SHOWN_BYTES = 256 * KIB  # of one message: a browser stays quick
 ADMIN_HEX_SHOWN_BYTES = 16 * KIB  # of it as hex, which is four times as long
 ADMIN_TRACE_BYTES = 256 * MIB  # of a node's trace events that one search reads
+ADMIN_TRACE_EVENTS = 5000  # of one search in the trace table: more is no timeline to read
 ADMIN_SQL_MESSAGES = 200_000  # of a topic that a statement of the console sees: the newest
 ADMIN_SQL_ROWS = 1000  # of a result that are shown
 ADMIN_SQL_S = 30.0  # a statement that takes longer is stopped

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from penstock.kernel import decode_bodies, decode_header
 from penstock.log.traceevents import Event, find, ranges
@@ -35,8 +35,10 @@ class Search:
             if len(self._spans) < RANGES_MAX:
                 self._spans += ranges(body)
 
-    def events(self) -> list[Event]:
+    def events(self, known: Collection[tuple[str, int, int]] = ()) -> list[Event]:
+        """`known` are places (topic, partition, offset) of the message that others know of."""
         places = {(event.topic, event.partition, event.offset) for event in self._events}
+        places.update(known)
         found = [*self._events, *(span for span in self._spans if _holds(span, places))]
         return [one for one in found if self._topic in ("", one.topic)]
 

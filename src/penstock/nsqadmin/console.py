@@ -23,7 +23,7 @@ import msgspec
 
 from penstock import limits
 from penstock.errors import PenstockError, QueryRefused
-from penstock.pipelines.lakeread import tables_below
+from penstock.pipelines.lakeread import LakeTable, local_path, tables_below
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.decode import decode
 
@@ -37,6 +37,7 @@ class Question(msgspec.Struct, forbid_unknown_fields=True):
     nodes: list[str]  # HTTP addresses of nsqds that answer
     lakes: list[str]
     rows_max: int = 1000
+    tables: dict[str, str] = {}  # Delta tables by the names that the statement has for them
     ca_file: str = ""
 
 
@@ -106,6 +107,8 @@ def _make_view(
     tables: dict[str, str] = {}
     for lake in question.lakes:
         tables |= tables_below(lake)
+    if name in question.tables:
+        tables = {name: local_path(LakeTable(question.tables[name]).path)}
     if name in tables:
         from deltalake import DeltaTable
 

@@ -79,6 +79,8 @@ FLAGS: tuple[Flag, ...] = (
          " shown (may be given several times)"),
     Flag("lake", Kind.STRINGS, (), "directory with the tables of archive and trace (may be given"
          " several times)"),
+    Flag("trace-table", Kind.STRINGS, (), "table of the pipeline trace, for lives that the log no"
+         " longer holds (may be given several times)"),
 )  # fmt: skip
 
 
@@ -121,6 +123,7 @@ class Options:
     history_retention_ns: int
     mask_field: tuple[str, ...]
     lake: tuple[str, ...]
+    trace_table: tuple[str, ...]
 
 
 _RANGES: Ranges = {
@@ -137,7 +140,7 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
     values = resolve(FLAGS, arguments, environment).values
     lists = ("lookupd_http_address", "nsqd_http_address", "admin_user", "trusted_proxy_cidr",
-             "mask_field", "lake")  # fmt: skip
+             "mask_field", "lake", "trace_table")  # fmt: skip
     values |= {name: tuple(values[name]) for name in lists}
     values["base_path"] = normal_base(values["base_path"])
     values["data_path"] = values["data_path"] or default_data_path(environment)

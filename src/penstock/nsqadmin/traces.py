@@ -1,88 +1,191 @@
-"""One message's life, from the events that nsqds keep in topic `_trace`."""
+"""One message's life: from topic `_trace` of every nsqd for the recent past, and from the table of
+the pipeline `trace` for the rest. Each says what it could not tell; the other's part is shown."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import datetime
 import time
+from collections.abc import Awaitable, Iterable
 from typing import NamedTuple
 
 from penstock import limits
-from penstock.errors import FetchFailed, PenstockError
+from penstock.errors import FetchFailed, PenstockError, QueryRefused
 from penstock.ids.guid import parse
 from penstock.kernel import hex_to_id
 from penstock.log.traceevents import TOPIC, Event
 from penstock.log.tracesearch import Search, bodies_of
+from penstock.nsqadmin import sandbox, tracetable
+from penstock.nsqadmin.console import Question
+from penstock.nsqadmin.tracetable import Found, Place, Wanted
 from penstock.nsqadmin.upstream import Upstream
 
 _ID_AHEAD_MS = 10_000  # an id may be ahead of the clock that wrote the event
-_TRACE_ID_MS = 2 * 3600 * 1000  # how far back a trace id is looked for
+_TRACE_ID_MS = 2 * 3600 * 1000  # how far back a trace id is looked for in the log
 _NEWEST_MAX = 100  # events' messages that are committed and not durable yet
 
-
-class Wanted(NamedTuple):
-    message_id: int
-    trace_id: int
-    from_ms: int
+_asking = asyncio.Semaphore(1)  # one process for tables at a time, whoever looks
 
 
-class Found(NamedTuple):
-    node: str
-    event: Event
+class Life(NamedTuple):
+    found: list[Found]
+    notes: list[str]  # what is missing, or may be
 
 
 class IdInvalid(PenstockError):
-    def __init__(self, text: str) -> None:
-        super().__init__(f"{text!r} is neither a message id (16 hex digits) nor trace:N")
+    def __init__(self, text: str, rule: str = "") -> None:
+        rule = rule or "is neither a message id (16 hex digits) nor trace:N"
+        super().__init__(f"{text!r} {rule}")
         self.text = text
 
 
-def wanted(text: str) -> Wanted:
-    """What somebody has typed: a message id, or "trace:" and a number."""
+def wanted(text: str, since: str = "") -> Wanted:
+    """What somebody has typed: a message id, or "trace:" and a number, which may have happened on
+    the day `since` (2026-05-01) or later."""
     text = text.strip()
     if text.startswith("trace:") and text[6:].isascii() and text[6:].isdigit():
-        trace_id = int(text[6:])
+        trace_id = int(text[6:][:21])
         if 0 < trace_id < 1 << 64:
-            return Wanted(0, trace_id, max(0, time.time_ns() // limits.MS - _TRACE_ID_MS))
+            from_ms = _midnight_ms(since) if since.strip() else 0
+            recent_ms = max(0, time.time_ns() // limits.MS - _TRACE_ID_MS)
+            return Wanted(0, trace_id, from_ms or recent_ms, bool(from_ms))
     number = hex_to_id(text.encode("utf-8", "replace"))
     if number <= 0:
         raise IdInvalid(text)
-    return Wanted(number, 0, max(0, parse(number).time_ns // limits.MS - _ID_AHEAD_MS))
+    return Wanted(number, 0, max(0, parse(number).time_ns // limits.MS - _ID_AHEAD_MS), True)
 
 
-async def life(upstream: Upstream, nodes: list[str], ask: Wanted, topic: str) -> list[Found]:
-    """The events on these nodes, in the order of time."""
-    found: list[Found] = []
-    for node in nodes:
-        found += [Found(node, one) for one in await _of_node(upstream, node, ask, topic)]
-    return sorted(found, key=lambda one: one.event.time_ns)
-
-
-async def _of_node(upstream: Upstream, node: str, ask: Wanted, topic: str) -> list[Event]:
-    target = {"topic": TOPIC}
-    at = {"timestamp_ms": str(ask.from_ms), "committed": "true"}
+def _midnight_ms(day: str) -> int:
     try:
-        offset = int((await upstream.get(node, "/log/offset", target | at))["offset"])
-    except FetchFailed as error:
-        if error.status == 404:
-            return []  # it has not traced anything
-        raise
-    topics = (await upstream.get(node, "/log/positions", target))["topics"]
-    partition = topics[TOPIC]["partitions"]["0"]
-    search = Search(ask.message_id, ask.trace_id, topic)
-    left = limits.ADMIN_TRACE_BYTES
-    while offset < partition["end"] and left > 0:
-        span = {"from": str(offset), "to": str(partition["end"]),
-                "bytes_max": str(limits.ADMIN_FETCH_BYTES)}  # fmt: skip
-        data = (await upstream.fetch(node, "/log/fetch", target | span)).body
-        left -= len(data)
-        before = offset
-        for base_offset, bodies in bodies_of(data):
-            search.feed(bodies[max(offset - base_offset, 0) :])
-            offset = base_offset + len(bodies)
-        if offset == before:
-            break
-    newest = max(offset, partition["committed"] - _NEWEST_MAX)
-    for number in range(newest, partition["committed"]):
-        message = await upstream.get(node, "/message/get", target | {"offset": str(number)})
-        search.feed([base64.b64decode(message["body_base64"])])
-    return search.events()
+        found = datetime.datetime.strptime(day.strip(), "%Y-%m-%d").replace(tzinfo=datetime.UTC)
+    except ValueError as error:
+        raise IdInvalid(day, "is no day such as 2026-05-01") from error
+    return max(1, int(found.timestamp() * 1000))
+
+
+class Seeker:
+    """Looks for one thing in the log and in the tables."""
+
+    def __init__(
+        self, upstream: Upstream, nodes: list[str], tables: Iterable[str], ask: Wanted, topic: str
+    ) -> None:
+        self._upstream = upstream
+        self._nodes = nodes
+        self._tables = tuple(tables)
+        self._ask = ask
+        self._topic = topic
+        self._searches: dict[str, Search] = {}
+        self._tabled: list[Event] = []
+        self.log_notes: list[str] = []
+        self.table_notes: list[str] = []
+
+    @property
+    def has_tables(self) -> bool:
+        return bool(self._tables)
+
+    def life(self) -> Life:
+        """What is known so far."""
+        alone = len(self._nodes) == 1 and len(self._tables) <= 1
+        places = tracetable.places(self._tabled) if alone else set()
+        logged = [(node, event) for node, search in self._searches.items()
+                  for event in search.events(places)]  # fmt: skip
+        tabled = [one for one in self._tabled if self._topic in ("", one.topic)]
+        return Life(tracetable.merged(logged, tabled), self.log_notes + self.table_notes)
+
+    # --- the log ---
+
+    async def look_in_log(self) -> None:
+        await asyncio.gather(*(self._noting(node, self._of_node(node)) for node in self._nodes))
+        if not self._nodes:
+            self.log_notes.append("no nsqd answers")
+
+    async def _noting(self, node: str, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except PenstockError as error:
+            self.log_notes.append(f"the log of {node} can't be read: {error}")
+
+    async def _of_node(self, node: str) -> None:
+        upstream, target = self._upstream, {"topic": TOPIC}
+        at = {"timestamp_ms": str(self._ask.from_ms), "committed": "true"}
+        try:
+            offset = int((await upstream.get(node, "/log/offset", target | at))["offset"])
+        except FetchFailed as error:
+            if error.status != 404:
+                raise
+            self.log_notes.append(f"{node} has not traced anything")
+            return
+        topics = (await upstream.get(node, "/log/positions", target))["topics"]
+        partition = topics[TOPIC]["partitions"]["0"]
+        if 0 < partition["earliest"] == offset:
+            self.log_notes.append(f"the log of {node} may no longer hold the beginning")
+        search = self._searches[node] = Search(
+            self._ask.message_id, self._ask.trace_id, self._topic
+        )
+        left = limits.ADMIN_TRACE_BYTES
+        while offset < partition["end"] and left > 0:
+            span = {"from": str(offset), "to": str(partition["end"]),
+                    "bytes_max": str(limits.ADMIN_FETCH_BYTES)}  # fmt: skip
+            data = (await upstream.fetch(node, "/log/fetch", target | span)).body
+            left -= len(data)
+            before = offset
+            for base_offset, bodies in bodies_of(data):
+                search.feed(bodies[max(offset - base_offset, 0) :])
+                offset = base_offset + len(bodies)
+            if offset == before:
+                break
+        if left <= 0:
+            read = limits.ADMIN_TRACE_BYTES // limits.MIB
+            self.log_notes.append(f"of the log of {node} the first {read} MiB were read, not all")
+        await self._newest(node, max(offset, partition["committed"] - _NEWEST_MAX),
+                           partition["committed"], search)  # fmt: skip
+
+    async def _newest(self, node: str, from_offset: int, to_offset: int, search: Search) -> None:
+        """What is committed and not yet in the log's files."""
+        for number in range(from_offset, to_offset):
+            query = {"topic": TOPIC, "offset": str(number)}
+            message = await self._upstream.get(node, "/message/get", query)
+            search.feed([base64.b64decode(message["body_base64"])])
+
+    # --- the tables ---
+
+    async def look_in_tables(self) -> None:
+        """After the log: it may know where the message stands in its topic."""
+        if not self._tables:
+            return
+        names = {f"trace_{number}": path for number, path in enumerate(self._tables)}
+        alone = len(self._nodes) == 1 and len(self._tables) == 1
+        places: set[Place] = set()
+        if alone:
+            for search in self._searches.values():
+                places |= tracetable.places(search.events())
+        sql = tracetable.statement(tuple(names), self._ask, places)
+        rows_max = limits.ADMIN_TRACE_EVENTS
+        async with _asking:
+            reply = await sandbox.ask(Question(sql, [], [], rows_max, tables=names))
+        if reply.error:
+            self.table_notes.append(f"the table can't be read: {reply.error}")
+            return
+        try:
+            self._tabled = tracetable.events(reply.rows)
+        except QueryRefused as error:
+            self.table_notes.append(str(error))
+        if reply.is_cut:
+            self.table_notes.append(f"the table has more events than the {rows_max:,} shown")
+
+    @property
+    def nothing(self) -> str:
+        """Where it was looked for, when nobody has it."""
+        since = "" if not self._ask.is_bounded else (
+            f", from {tracetable.first_day(self._ask).isoformat()} on"
+        )  # fmt: skip
+        if not self._tables:
+            return (
+                "The log has nothing of it. Was it traced, and does _trace still hold that time?"
+                " Older events are in the table of the pipeline trace: name it with -trace-table."
+            )
+        return (
+            f"Neither the log nor the table{since} has anything of it. Was it traced, and has the"
+            " pipeline trace come so far?"
+        )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 
-import msgspec
 from fastapi import Request
 from nicegui import ui
 
 from penstock import limits
+from penstock.nsqadmin import sandbox
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.console import Question, Reply
 from penstock.nsqadmin.gate import Forbidden
@@ -65,7 +64,7 @@ class _Console:
         self._note.set_text("Running …")
         try:
             async with _running:
-                reply = await ask(here.ground, text)
+                reply = await _ask(here.ground, text)
         finally:
             self._button.enable()
         here.ground.done(here.caller, "sql", {}, reply.error and f"failed: {reply.error}", text)
@@ -92,32 +91,13 @@ class _Console:
             Grid(columns, rows, "row", "No row.", "Rows", "55vh")
 
 
-async def ask(ground: Ground, text: str) -> Reply:
-    """Run a statement in a process of its own, and end that when it takes too long."""
-    nodes = [one.address for one in ground.watch.latest.nodes.values() if one.is_up]
+async def _ask(ground: Ground, text: str) -> Reply:
+    """Over the topics of all nodes that answer, and the tables of -lake."""
     question = Question(
         sql=text,
-        nodes=nodes,
+        nodes=[one.address for one in ground.watch.latest.nodes.values() if one.is_up],
         lakes=list(ground.options.lake),
         rows_max=limits.ADMIN_SQL_ROWS,
         ca_file=ground.options.http_client_tls_root_ca_file,
     )
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "penstock.nsqadmin.console",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        out, errors = await asyncio.wait_for(
-            process.communicate(msgspec.json.encode(question)), limits.ADMIN_SQL_S
-        )
-    except TimeoutError:
-        return Reply(error=f"stopped: it took more than {limits.ADMIN_SQL_S:.0f} seconds")
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        return Reply(error=f"the statement failed: {last or 'the process was ended'}")
-    return msgspec.json.decode(out, type=Reply)
+    return await sandbox.ask(question)

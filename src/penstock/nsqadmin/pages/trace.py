@@ -15,62 +15,80 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import layout, words
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.traces import Found
+from penstock.nsqadmin.traces import Seeker
+from penstock.nsqadmin.tracetable import Found
 from penstock.nsqadmin.upstream import NSQD
 
 
 def add(ground: Ground) -> None:
     @ui.page("/trace")
-    async def trace(request: Request, id: str = "", topic: str = "") -> None:
+    async def trace(request: Request, id: str = "", topic: str = "", since: str = "") -> None:
         here = layout.opened(ground, request)
         await ground.watch.ready()
         with layout.page(here, "Trace"):
-            await _Lives(here, topic).draw(id)
+            _Lives(here, topic, since).draw(id)
 
 
 class _Lives:
-    def __init__(self, here: Opened, topic: str) -> None:
+    def __init__(self, here: Opened, topic: str, since: str) -> None:
         self._here = here
         self._topic = topic
+        self._since = since
+        self._search_count = 0
 
-    async def draw(self, text: str) -> None:
+    def draw(self, text: str) -> None:
         layout.heading("One message's life")
         with ui.element("div").classes("heading"):
             self._id = ui.input("Message id, or trace:N", value=text).props("dense outlined")
             self._id.style("min-width: 16rem").on("keydown.enter", self._search)
             self._only = ui.input("Only in topic", value=self._topic).props("dense outlined")
+            self._day = ui.input("Trace id: since day", value=self._since).props(
+                'dense outlined placeholder="2026-05-01"'
+            )
             ui.button("Show", on_click=self._search).props("unelevated")
         self._note = ui.label().classes("soft").props('role="status"')
         self._place = ui.element("div").classes("lives")
         if text:
-            await self._search()
+            ui.timer(0.05, self._search, once=True)  # the page is there at once
 
     async def _search(self) -> None:
+        """The log's part is shown as soon as it is there, then the table's with it."""
+        self._search_count += 1
+        mine = self._search_count
         self._place.clear()
         self._note.set_text("Looking …")
-        text, topic = str(self._id.value or ""), str(self._only.value or "")
-        watch, upstream = self._here.ground.watch, self._here.ground.upstream
-        nodes = [one.address for one in watch.latest.nodes.values() if one.is_up]
+        text, topic = str(self._id.value or ""), str(self._only.value or "").strip()
+        since = str(self._day.value or "")
+        ground = self._here.ground
+        nodes = [one.address for one in ground.watch.latest.nodes.values() if one.is_up]
         try:
-            found = await traces.life(upstream, nodes, traces.wanted(text), topic)
+            ask = traces.wanted(text, since)
         except PenstockError as error:
             self._note.set_text(str(error))
             return
-        ui.navigate.history.replace(
-            f"{self._here.link('trace')}?{urlencode({'id': text, 'topic': topic})}"
-        )
-        self._note.set_text(
-            words.count(len(found), "event")
-            if found
-            else "Nothing is known of it. Was it traced, and does _trace still hold that time?"
-            " Older events are in the table of the pipeline `trace`."
-        )
+        given = {"id": text, "topic": topic, "since": since}
+        query = urlencode({name: value for name, value in given.items() if value})
+        ui.navigate.history.replace(f"{self._here.link('trace')}?{query}")
+        seeker = Seeker(ground.upstream, nodes, ground.options.trace_table, ask, topic)
+        await seeker.look_in_log()
+        if mine == self._search_count and seeker.has_tables:
+            self._show(seeker, "; looking into the table …")
+            await seeker.look_in_tables()
+        if mine == self._search_count:  # or somebody has asked for something else meanwhile
+            self._show(seeker, "")
+
+    def _show(self, seeker: Seeker, more: str) -> None:
+        life = seeker.life()
+        self._place.clear()
+        said = words.count(len(life.found), "event") if life.found or more else seeker.nothing
+        notes = "".join(f"; {note}" for note in life.notes)
+        self._note.set_text(f"{said}{more}{notes}")
         with self._place:
-            for message_id in dict.fromkeys(one.event.message_id for one in found):
+            for message_id in dict.fromkeys(one.event.message_id for one in life.found):
                 if message_id:
                     self._life(
                         message_id,
-                        [one for one in found if one.event.message_id in (0, message_id)],
+                        [one for one in life.found if one.event.message_id in (0, message_id)],
                     )
 
     def _life(self, message_id: int, found: list[Found]) -> None:
@@ -93,12 +111,15 @@ def _event(here: Opened, found: Found, passed_ns: int) -> None:
     )
     place = (event.topic, event.channel) if event.channel else (event.topic,)
     ui.link("/".join(place), here.link("topics", *place))
-    facts = [f"offset {event.offset:,}", f"on {found.node}"]
+    facts = [f"offset {event.offset:,}"]
+    if found.node:
+        facts.append(f"on {found.node}")
     if event.attempts:
         facts.append(f"attempt {event.attempts}")
     if event.client:
         facts.append(event.client)
     ui.label(", ".join(facts)).classes("soft")
+    ui.label(f"from {found.sources}").classes("source soft")
 
 
 _COLOURS = {
