@@ -32,7 +32,7 @@ GRANTED: dict[str, Any] = {
     "topology_region": "",
     "topology_zone": "",
 }
-WITH_BODY = (b"IDENTIFY", b"AUTH", b"PUB", b"DPUB", b"MPUB")
+WITH_BODY = (b"IDENTIFY", b"AUTH", b"PUB", b"DPUB", b"MPUB", b"PUB_TRACE", b"MPUB_TRACE")
 
 
 def message(number: int, body: bytes, attempts: int = 1) -> bytes:

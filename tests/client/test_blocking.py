@@ -63,6 +63,22 @@ def test_publish_and_consume(daemon: Daemon, address: str, topic: str) -> None:
     assert (found["depth"], found["in_flight_count"], found["timeout_count"]) == (0, 0, 0)
 
 
+def test_trace_ids(address: str, topic: str) -> None:
+    with BlockingProducer(address) as producer:
+        one = producer.pub(topic, b"one", trace_id=42)
+        many = producer.mpub(topic, [b"two", b"three"], trace_id=[43, 0])
+        assert (one.offset, one.trace_id, many.offset, many.trace_id) == (0, 42, 1, 43)
+        assert producer.pub(topic, b"four") is None  # type: ignore[func-returns-value]
+    with BlockingConsumer(topic, "c", address) as consumer:
+        ids = []
+        for message in consumer:
+            message.fin()
+            ids.append(message.id)
+            if len(ids) == 4:
+                consumer.stop()
+    assert ids[:2] == [one.message_id, many.message_id]
+
+
 def test_get_waits_no_longer_than_it_may(address: str, topic: str) -> None:
     with BlockingConsumer(topic, "c", address) as consumer, BlockingProducer(address) as producer:
         assert consumer.get(0.02) is None

@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from penstock.client import Producer
+from penstock.client import Producer, Published
 from penstock.errors import (
     ClientClosed,
     ConfigError,
@@ -17,6 +17,8 @@ from penstock.errors import (
     PublishTimeout,
     ServerRefused,
 )
+from penstock.wire.frames import FrameType, encode_frame
+from penstock.wire.traced import encode_reply, split_many, split_one
 
 from .fake_nsqd import FakeNsqd, OnCommand, Peer, error, ok, say_ok
 
@@ -108,6 +110,70 @@ def test_a_refusal_that_passes_is_tried_again() -> None:
             async with Producer(nsqd.address, **options) as producer:
                 await producer.pub("t", b"body")
         assert refusals == 0
+
+    asyncio.run(story())
+
+
+def test_a_publish_with_a_trace_id_hears_where_its_message_lies() -> None:
+    """Between others, which are answered by a plain OK."""
+
+    def answer(peer: Peer, line: bytes, body: bytes) -> None:
+        if line.endswith(b"_TRACE t"):
+            reply = encode_reply(0xABC, 7, 5 + len(peer.said), 99)
+            peer.send(encode_frame(FrameType.RESPONSE, reply))
+        else:
+            say_ok(peer, line, body)
+
+    async def story() -> None:
+        async with FakeNsqd(answer) as nsqd, asyncio.timeout(40):
+            async with Producer(nsqd.address) as producer:
+                told = await asyncio.gather(
+                    producer.pub("t", b"a"),
+                    producer.pub("t", b"b", trace_id=7),
+                    producer.mpub("t", [b"c", b"d"], trace_id=[7, 0]),
+                    producer.mpub("t", [b"e"], trace_id=(1 << 64) - 1),
+                    producer.pub("t", b"f"),
+                )
+                assert producer.pending_count == producer.pending_bytes == 0
+            offset = told[1].offset
+            places = [Published(b"0000000000000abc", offset + n, 7) for n in range(3)]
+            assert told == [None, *places, None]
+            said = nsqd.peers[0].said[-5:]
+            assert [line for line, _ in said] == [
+                *(b"PUB t", b"PUB_TRACE t", b"MPUB_TRACE t", b"MPUB_TRACE t", b"PUB t"),
+            ]
+            assert split_one(said[1][1]) == (7, b"b")
+            assert split_many(said[2][1], 100) == [(7, b"c"), (0, b"d")]
+            assert split_many(said[3][1], 100) == [((1 << 64) - 1, b"e")]
+
+    asyncio.run(story())
+
+
+def test_an_nsqd_that_knows_no_trace_ids() -> None:
+    def refuse(peer: Peer, line: bytes, body: bytes) -> None:
+        peer.send(error(b"E_INVALID invalid command PUB_TRACE"))
+        peer.hang_up()
+
+    async def story() -> None:
+        async with FakeNsqd(refuse) as nsqd, asyncio.timeout(40), Producer(nsqd.address) as one:
+            with pytest.raises(ServerRefused) as raised:
+                await one.pub("t", b"a", trace_id=1)
+            assert raised.value.code == "E_INVALID"
+
+    asyncio.run(story())
+
+
+def test_trace_ids_that_are_none() -> None:
+    async def story() -> None:
+        async with FakeNsqd() as nsqd, asyncio.timeout(40), Producer(nsqd.address) as producer:
+            for wrong in (0, -1, 1 << 64):
+                with pytest.raises(ConfigError, match=r"trace_id.*1 to 18446744073709551615"):
+                    producer.pub("t", b"a", trace_id=wrong)
+            with pytest.raises(ConfigError, match="one for 2 bodies"):
+                producer.mpub("t", [b"a", b"b"], trace_id=[1])
+            with pytest.raises(ConfigError, match="0 to 18446744073709551615"):
+                producer.mpub("t", [b"a", b"b"], trace_id=[1, 1 << 64])
+            assert producer.pending_count == 0
 
     asyncio.run(story())
 

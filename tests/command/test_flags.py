@@ -24,6 +24,7 @@ FLAGS = (
     Flag("config", Kind.STRING, "", "the file"),
     Flag("name", Kind.STRING, "nobody", "a name"),
     Flag("size", Kind.INT, 5, "a size", key="the_size"),
+    Flag("rate", Kind.FLOAT, 0.5, "a rate"),
     Flag("wait-time", Kind.DURATION, 2_000_000_000, "a while"),
     Flag("verbose", Kind.BOOL, False, "talk"),
     Flag("peer", Kind.STRINGS, (), "peers"),
@@ -47,6 +48,8 @@ FLAGS = (
         (["-size", "7"], {"size": 7}),
         (["-size=-7"], {"size": -7}),
         (["-size=0x10"], {"size": 16}),
+        (["-rate=0.25"], {"rate": 0.25}),
+        (["-rate", "1"], {"rate": 1.0}),
         (["-wait-time", "1h30m"], {"wait-time": 5_400_000_000_000}),
         (["-verbose", "-size=1"], {"verbose": True, "size": 1}),
         (["-verbose=false"], {"verbose": False}),
@@ -74,6 +77,8 @@ def test_command_line(arguments: list[str], values: dict[str, Any]) -> None:
         (["-"], "unexpected argument: -"),
         (["--", "rest"], "unexpected argument: rest"),
         (["-name"], "flag needs an argument: -name"),
+        (["-rate=nan"], 'invalid value "nan" for flag -rate: a number is wanted'),
+        (["-rate=x"], 'invalid value "x" for flag -rate: a number is wanted'),
         (["-size=x"], 'invalid value "x" for flag -size: a whole number is wanted'),
         (["-verbose=yes"], 'invalid value "yes" for flag -verbose: true or false is wanted'),
         (["-quantile=x"], "numbers separated by commas are wanted"),
@@ -98,6 +103,9 @@ def test_help(word: str) -> None:
     [
         ("name", "x", "x"),
         ("size", 7, 7),
+        ("rate", 1, 1.0),
+        ("rate", 0.75, 0.75),
+        ("rate", "0.75", 0.75),
         ("size", "7", 7),
         ("wait-time", 1500, 1_500_000_000),
         ("wait-time", "1.5s", 1_500_000_000),
@@ -117,12 +125,27 @@ def test_values_of_the_file(name: str, toml: Any, value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "toml"),
-    [("size", 1.5), ("size", True), ("verbose", 2), ("name", ["x"]), ("name", 5), ("peer", 5)],
+    [
+        ("size", 1.5),
+        ("rate", True),
+        ("size", True),
+        ("verbose", 2),
+        ("name", ["x"]),
+        ("name", 5),
+        ("peer", 5),
+    ],
 )
 def test_values_of_the_wrong_type(name: str, toml: Any) -> None:
     flag = next(flag for flag in FLAGS if flag.name == name)
     with pytest.raises(ValueError, match="does not fit"):
         value_from_toml(flag, toml)
+
+
+def test_what_is_no_number() -> None:
+    flag = next(flag for flag in FLAGS if flag.name == "rate")
+    for toml in (float("inf"), "x"):
+        with pytest.raises(ValueError, match="a number is wanted"):
+            value_from_toml(flag, toml)
 
 
 def test_flag_before_environment_before_file_before_default(tmp_path: Path) -> None:
@@ -134,6 +157,7 @@ def test_flag_before_environment_before_file_before_default(tmp_path: Path) -> N
         "config": str(file),
         "name": "flag",
         "size": 2,
+        "rate": 0.5,
         "wait_time_ns": 100_000_000,
         "verbose": False,
         "peer": (),

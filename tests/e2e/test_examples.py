@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -53,6 +54,12 @@ def test_producer_and_consumer(address: str) -> None:
     lines = run("consumer", address, "plain", "c")
     assert len(lines) == 4
     assert lines[-1] == "consumed 1104"
+
+
+def test_traced(address: str) -> None:
+    first, more = run("traced", address, "traced", "42")
+    assert re.fullmatch(r"message [0-9a-f]{16} at offset 0", first)
+    assert more == "2 more from offset 1 on"
 
 
 def test_idempotent(daemon: Daemon, tmp_path: Path) -> None:
@@ -148,6 +155,6 @@ def test_secure(tmp_path: Path) -> None:
 
 def test_every_example_is_run() -> None:
     tested = {"producer", "consumer", "handler", "blocking", "discovery", "secure"}
-    tested |= {"idempotent", "publish_and_consume"}
+    tested |= {"idempotent", "publish_and_consume", "traced"}
     tested.add("spark_sink")  # in tests/spark/test_sink.py
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested

@@ -78,6 +78,7 @@ OURS = [
     "retain-bytes",
     "max-depth",
     "max-age",
+    "trace-rate",
     "idle-topic-delete",
     "idle-channel-delete",
     "idle-delete-backlog",
@@ -124,6 +125,7 @@ def test_the_node_id_is_the_one_that_nsqd_would_choose() -> None:
         (["-http-address="], "http_address", ""),
         (["--durability", "os"], "durability", "os"),
         (["-retain-age=1h30m"], "retain_age_ns", 5400 * S),
+        (["--trace-rate=0.01"], "trace_rate", 0.01),
         (["--log-format=JSON"], "log_format", "json"),
         (["--log-level=ERROR"], "log_level", "error"),
         (["-tls-required=false"], "data_path", ""),
@@ -172,6 +174,7 @@ def test_flags_without_effect_are_named_once_when_they_ask_for_something() -> No
         "-max-msg-size=0",
         "-broadcast-tcp-port=65536",
         "-retain-bytes=-1",
+        "-trace-rate=1.5",
     ],
 )
 def test_values_out_of_range(argument: str) -> None:
@@ -189,6 +192,7 @@ def test_defaults_have_the_type_of_their_kind() -> None:
     types = {
         Kind.STRING: str,
         Kind.INT: int,
+        Kind.FLOAT: float,
         Kind.DURATION: int,
         Kind.BOOL: bool,
         Kind.STRINGS: tuple,

@@ -55,6 +55,8 @@ class BrokerOptions:
             value = getattr(self, name)
             if value < 1:
                 raise ConfigError(name.replace("_", "-"), value, "must be above 0")
+        if not 0 <= self.trace_rate <= 1:
+            raise ConfigError("trace-rate", self.trace_rate, "must be 0 to 1")
         for name in _NOT_NEGATIVE:
             value = getattr(self, name)
             if value < 0:

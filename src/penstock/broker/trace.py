@@ -8,7 +8,8 @@ ordinary one but for this:
 - Nobody else publishes to it, and it is not traced itself.
 - It is made with the first event, and is not registered with nsqlookupd.
 - It acknowledges nobody, so it is synced by count and time (durability `os`) and not by turn: a
-  power loss may cost the events of the last two seconds. `/topic/config` can make it `disk`.
+  power loss may cost the events of the last two seconds. `/topic/config` can make it `disk`: then
+  each write is synced.
 - What a reader has to know to judge by its events stands in it too: each start of the daemon, after
   which messages come again that nobody gave back, and each change of a trace rate.
 - It keeps no queue while it has no channel: a channel made later begins at the end. What no channel

@@ -26,6 +26,7 @@ from penstock.client.options import (
     ProducerOptions,
 )
 from penstock.client.producer import Producer
+from penstock.client.traced import Published
 from penstock.client.unique import new_unique_ids, unique_ids
 from penstock.errors import (
     ClientClosed,
@@ -71,6 +72,7 @@ __all__ = [
     "PublishRefused",
     "PublishTimeout",
     "PublishUncertain",
+    "Published",
     "Requeue",
     "ServerRefused",
     "new_unique_ids",

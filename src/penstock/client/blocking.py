@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 import uvloop
 
@@ -32,6 +32,7 @@ from penstock.client.message import Message
 from penstock.client.numbering import Epochs
 from penstock.client.options import ConsumerOptions, IdempotentOptions, ProducerOptions
 from penstock.client.producer import Producer
+from penstock.client.traced import Published
 from penstock.errors import ClientClosed, MessageSettled
 
 T = TypeVar("T")
@@ -118,11 +119,11 @@ class _BlockingPublishing:
         """As `Producer.pub_many`. `bodies` is read by the loop's thread."""
         return self._running().call(self._producer.pub_many(topic, bodies, window=window))
 
-    def _wait(self, publish: Callable[[], Awaitable[None]]) -> None:
-        async def work() -> None:
-            await publish()
+    def _wait(self, publish: Callable[[], Awaitable[T]]) -> T:
+        async def work() -> T:
+            return await publish()
 
-        self._running().call(work())
+        return self._running().call(work())
 
     def _running(self) -> _LoopThread:
         if self._thread is None:
@@ -141,7 +142,30 @@ class BlockingProducer(_BlockingPublishing):
         options: ProducerOptions | None = None,
         **changes: Any,
     ) -> None:
-        super().__init__(Producer(addresses, lookupds=lookupds, options=options, **changes))
+        self._plain = Producer(addresses, lookupds=lookupds, options=options, **changes)
+        super().__init__(self._plain)
+
+    @overload
+    def pub(self, topic: str, body: bytes) -> None: ...
+    @overload
+    def pub(self, topic: str, body: bytes, *, trace_id: int) -> Published: ...
+    def pub(self, topic: str, body: bytes, *, trace_id: int | None = None) -> Published | None:
+        if trace_id is None:
+            return self._wait(lambda: self._plain.pub(topic, body))
+        return self._wait(lambda: self._plain.pub(topic, body, trace_id=trace_id))
+
+    @overload
+    def mpub(self, topic: str, bodies: Sequence[bytes]) -> None: ...
+    @overload
+    def mpub(
+        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int]
+    ) -> Published: ...
+    def mpub(
+        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int] | None = None
+    ) -> Published | None:
+        if trace_id is None:
+            return self._wait(lambda: self._plain.mpub(topic, bodies))
+        return self._wait(lambda: self._plain.mpub(topic, bodies, trace_id=trace_id))
 
 
 class BlockingIdempotentProducer(_BlockingPublishing):

@@ -164,8 +164,8 @@ def sized(head: bytes, body: bytes) -> bytes:
     return b"%b%b%b" % (head, _SIZE.pack(len(body)), body)
 
 
-def mpub(topic: bytes, bodies: Sequence[bytes]) -> bytes:
-    parts = [b"MPUB %b\n" % topic, b"", _SIZE.pack(len(bodies))]
+def mpub(topic: bytes, bodies: Sequence[bytes], command: bytes = b"MPUB") -> bytes:
+    parts = [b"%b %b\n" % (command, topic), b"", _SIZE.pack(len(bodies))]
     for body in bodies:
         parts.append(_SIZE.pack(len(body)))
         parts.append(body)

@@ -13,6 +13,8 @@ One nsqd is used at a time. When its connection ends, the next address takes ove
 not answered then may be stored or not: its futures raise ConnectionLost, unless `retry=True`; then
 it is sent again, and may be stored twice. (NSQ is at-least-once anyway: consumers expect it.)
 
+With `trace_id=` a message's life is traced, and the future's result is where the message lies.
+
 An error frame answers the oldest unanswered publish, and nsqd hangs up behind it. Names and empty
 bodies are checked here first, so that one bad publish does not cost its neighbours the connection.
 """
@@ -25,7 +27,7 @@ import random
 from collections import deque
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from penstock.client import framing
 from penstock.client.backoff import Delays
@@ -34,6 +36,7 @@ from penstock.client.framing import FrameReader
 from penstock.client.link import Link, connect, log_death
 from penstock.client.many import publish_many
 from penstock.client.options import ProducerOptions, address_list, check_delay, settle_options
+from penstock.client.traced import Published, mpub_trace, pub_trace, published_of
 from penstock.errors import (
     ClientClosed,
     ClientError,
@@ -53,7 +56,7 @@ _PASSING = frozenset({"E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"})
 
 
 # What is done with the answer, the bytes, the deadline. A plain tuple: one is made per publish.
-_Pending = tuple[asyncio.Future[None], bytes, float]
+_Pending = tuple[asyncio.Future[Any], bytes, float]
 
 
 class Producer:
@@ -146,21 +149,39 @@ class Producer:
 
     # --- publishing ---
 
-    def pub(self, topic: str, body: bytes) -> asyncio.Future[None]:
+    @overload
+    def pub(self, topic: str, body: bytes) -> asyncio.Future[None]: ...
+    @overload
+    def pub(self, topic: str, body: bytes, *, trace_id: int) -> asyncio.Future[Published]: ...
+    def pub(self, topic: str, body: bytes, *, trace_id: int | None = None) -> asyncio.Future[Any]:
         """Publish. The future is done when nsqd has it safe; it raises ServerRefused,
-        ConnectionLost, PublishTimeout."""
+        ConnectionLost, PublishTimeout. With a trace id its result says where the message lies."""
         if not body:
             raise ConfigError("body", body, "a message has at least one byte")
+        if trace_id is not None:
+            return self._send(pub_trace(framing.check_name("topic", topic), body, trace_id))
         head = self._heads.get(topic)
         if head is None:
             head = self._new_head(topic)
         return self._send(framing.sized(head, body))
 
-    def mpub(self, topic: str, bodies: Sequence[bytes]) -> asyncio.Future[None]:
-        """Publish all `bodies` or, when one is refused, none of them."""
+    @overload
+    def mpub(self, topic: str, bodies: Sequence[bytes]) -> asyncio.Future[None]: ...
+    @overload
+    def mpub(
+        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int]
+    ) -> asyncio.Future[Published]: ...
+    def mpub(
+        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int] | None = None
+    ) -> asyncio.Future[Any]:
+        """Publish all `bodies` or, when one is refused, none of them. With a trace id for all, or
+        one for each (0: none), the result says where the first of them lies."""
         if not bodies or not all(bodies):
             raise ConfigError("bodies", len(bodies), "at least one, each of at least one byte")
-        return self._send(framing.mpub(framing.check_name("topic", topic), bodies))
+        name = framing.check_name("topic", topic)
+        if trace_id is not None:
+            return self._send(mpub_trace(name, bodies, trace_id))
+        return self._send(framing.mpub(name, bodies))
 
     def dpub(self, topic: str, body: bytes, delay_s: float) -> asyncio.Future[None]:
         """Publish a message that consumers get after `delay_s`."""
@@ -194,10 +215,10 @@ class Producer:
         self._heads[topic] = head
         return head
 
-    def _send(self, data: bytes) -> asyncio.Future[None]:
+    def _send(self, data: bytes) -> asyncio.Future[Any]:
         if self._closed or self._task is None:
             raise ClientClosed("producer")
-        done: asyncio.Future[None] = self._loop.create_future()
+        done: asyncio.Future[Any] = self._loop.create_future()
         deadline_s = self._loop.time() + self._timeout_s
         pending = (done, data, deadline_s)
         self._pending_bytes += len(data)
@@ -219,14 +240,14 @@ class Producer:
         for frame in frames:
             self._on_frame(frame)
 
-    def _answered(self, count: int) -> None:
+    def _answered(self, count: int, result: Published | None = None) -> None:
         take = self._sent.popleft
         size = 0
         for _ in range(count):
             done, data, _deadline = take()
             size += len(data)
             if not done.done():
-                done.set_result(None)
+                done.set_result(result)
         self._pending_bytes -= size
         self._check_drained()
 
@@ -241,7 +262,7 @@ class Producer:
         elif frame.type == FrameType.ERROR:
             self._refused(link, frame.data)
         else:
-            self._answered(1)
+            self._answered(1, published_of(frame.data))
 
     def _refused(self, link: Link, data: bytes) -> None:
         """The oldest publish was refused; nsqd hangs up now."""

@@ -11,6 +11,7 @@ is a `ConfigError` (exit code 1).
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ class HelpWanted(PenstockError):
 class Kind(Enum):
     STRING = "string"
     INT = "int"
+    FLOAT = "float"
     DURATION = "duration"
     BOOL = ""
     STRINGS = "value"  # a list: repeatable, and comma separated
@@ -179,6 +181,16 @@ def _int_from_text(text: str) -> int:
         raise ValueError("a whole number is wanted") from None
 
 
+def _float_from_text(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("a number is wanted") from None
+    if not math.isfinite(value):
+        raise ValueError("a number is wanted")
+    return value
+
+
 def _bool_from_text(text: str) -> bool:
     if text not in _BOOLEANS:
         raise ValueError("true or false is wanted")
@@ -199,6 +211,7 @@ def _floats_from_text(text: str) -> tuple[float, ...]:
 _FROM_TEXT: dict[Kind, Callable[[str], Any]] = {
     Kind.STRING: str,
     Kind.INT: _int_from_text,
+    Kind.FLOAT: _float_from_text,
     Kind.DURATION: parse_duration,
     Kind.BOOL: _bool_from_text,
     Kind.STRINGS: _strings_from_text,
@@ -216,6 +229,8 @@ def value_from_toml(flag: Flag, value: Any) -> Any:
             return _chosen(flag, str(value).lower())
     elif isinstance(value, str):
         return value_from_text(flag, value)
+    elif isinstance(value, int | float) and flag.kind is Kind.FLOAT:
+        return _float_from_text(str(value))
     elif isinstance(value, int):
         if flag.kind is Kind.INT:
             return value

@@ -70,6 +70,7 @@ def broker_options(options: Options) -> BrokerOptions:
         retain_bytes=options.retain_bytes,
         max_depth=options.max_depth,
         max_age_ns=options.max_age_ns,
+        trace_rate=options.trace_rate,
         idle_topic_delete_ns=options.idle_topic_delete_ns,
         idle_channel_delete_ns=options.idle_channel_delete_ns,
         idle_delete_backlog=options.idle_delete_backlog,

@@ -87,6 +87,8 @@ FLAGS: tuple[Flag, ...] = (
          " messages (0: no limit); a topic may have its own, see /topic/config"),
     Flag("max-age", Kind.DURATION, 0, "unfinished messages are dropped when they get older than"
          " this (0: no limit); a topic may have its own, see /topic/config"),
+    Flag("trace-rate", Kind.FLOAT, 0.0, "share of the messages whose life is traced, 0 to 1; a"
+         " topic or channel may have its own, see /topic/config"),
     Flag("idle-topic-delete", Kind.DURATION, 0, "topics without publishes and consumers for so long"
          " are deleted, if they hold no messages (0: never)"),
     Flag("idle-channel-delete", Kind.DURATION, 0, "channels without consumers for so long are"
@@ -189,6 +191,7 @@ class Options:
     retain_bytes: int
     max_depth: int
     max_age_ns: int
+    trace_rate: float
     idle_topic_delete_ns: int
     idle_channel_delete_ns: int
     idle_delete_backlog: bool
@@ -247,6 +250,7 @@ _RANGES: Ranges = {
     "retain_bytes": (0, None),
     "max_depth": (0, None),
     "max_age_ns": (0, None),
+    "trace_rate": (0, 1),
     "idle_topic_delete_ns": (0, None),
     "idle_channel_delete_ns": (0, None),
     "segment_bytes": (64 * limits.KIB, limits.SEGMENT_BYTES_MAX * 16),
