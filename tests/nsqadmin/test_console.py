@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from penstock import limits
 from penstock.errors import QueryRefused
 from penstock.nsqadmin.console import Question, Reply, answer
 
@@ -45,6 +47,27 @@ def test_topics_and_tables_are_views(installation: Installation, tmp_path: Path)
         "SELECT * FROM '/etc/passwd'",
         "SELECT * FROM glob('/etc/*')",
         "SELECT * FROM 'http://127.0.0.1:1/x.parquet'",
+        "SELECT * FROM read_csv('http://127.0.0.1:1/x.csv')",
+        "SELECT * FROM read_csv('/etc/passwd', delim=':', header=false)",
+        "SELECT * FROM query('COPY (SELECT 1) TO ''/tmp/never''')",
+        "SELECT * FROM sqlite_scan('/tmp/x.db', 't')",
+        "SELECT * FROM duckdb_secrets()",
+        "SELECT * FROM sniff_csv('/etc/passwd')",
+        "SELECT * FROM parquet_scan('/proc/self/maps')",
+        "SELECT * FROM pandas_scan(140000000)",
+        "SELECT * FROM enable_logging('x', storage='file', storage_path='/tmp/never')",
+        "EXPLAIN ANALYZE SELECT * FROM read_text('/etc/passwd')",
+        "WITH a AS (SELECT * FROM read_text('/etc/passwd')) SELECT * FROM a",
+        "SELECT (SELECT content FROM read_text('/etc/passwd'))",
+        "EXPORT DATABASE '/tmp/never'",
+        "IMPORT DATABASE '/tmp/never'",
+        "INSERT INTO x VALUES (1)",
+        "CALL pragma_version()",
+        "DETACH memory",
+        "USE memory",
+        "RESET lock_configuration",
+        "PREPARE p AS SELECT 1",
+        "SET python_enable_replacements=true",
         "SELECT getenv('HOME')",
         "COPY (SELECT 1) TO '/tmp/never'",
         "ATTACH '/tmp/never.db'",
@@ -63,6 +86,35 @@ def test_topics_and_tables_are_views(installation: Installation, tmp_path: Path)
 def test_what_is_refused(sql: str) -> None:
     with pytest.raises(QueryRefused):
         asked(sql)
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT * FROM read_csv('{file}')", "SELECT 1 FROM sqlite_scan('{file}', 't')"]
+)
+def test_not_even_the_names_in_a_statement_are_looked_for_outside(tmp_path: Path, sql: str) -> None:
+    """Finding out which topics a statement names binds it: by then files and the network, from
+    which DuckDB would load extensions, are out of reach."""
+    with pytest.raises(QueryRefused) as refused:
+        asked(sql.format(file=tmp_path / "missing.csv"))
+    for said in ("No files found", "Failed to download", "HTTP"):
+        assert said not in str(refused.value)
+
+
+def test_an_answer_is_small_whatever_is_asked() -> None:
+    """nsqadmin and a browser have to hold it."""
+    (row,) = asked("SELECT repeat('x', 50_000_000), 2::HUGEINT << 90").rows
+    assert row[0].startswith("xxx")
+    assert row[0].endswith("(50,000,000 characters)")
+    assert len(row[0]) <= limits.ADMIN_SQL_VALUE_CHARS + 50
+    assert row[1] == str(2 << 90)
+    many = answer(Question("SELECT repeat('x', 9000) FROM range(1000)", [], [], 1000))
+    assert many.is_cut
+    assert len(msgspec.json.encode(many)) < 1.1 * limits.ADMIN_SQL_ANSWER_BYTES
+    named = asked(f'SELECT 1 AS "{"n" * 5000}"')
+    assert len(named.columns[0]) < 1000
+    with pytest.raises(QueryRefused) as refused:
+        asked(f'SELECT "{"n" * 50_000}"')
+    assert len(str(refused.value)) < 2 * limits.ADMIN_SQL_VALUE_CHARS
 
 
 def test_a_refusal_names_the_tables_that_are_there(tmp_path: Path) -> None:

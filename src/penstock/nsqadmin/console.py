@@ -3,9 +3,11 @@
     python -m penstock.nsqadmin.console < question > answer
 
 The question and the answer are a JSON document each. The process is bounded in memory, in threads
-and by who started it in time, so that no statement hurts nsqadmin. Before the statement runs,
-DuckDB loses the right to touch files, the network and extensions, and the right to get it back:
-what a statement can see are the views that its names ask for, and nothing else.
+and by who started it in time, so that no statement hurts nsqadmin. Before DuckDB even sees the
+statement it loses the right to touch files, the network and extensions, and the right to get it
+back (finding out the names in a statement is enough to open what it names): what a statement can
+see are the views that its names ask for, and nothing else. The answer is bounded too, in rows, in
+what one value may hold and as a whole, because nsqadmin holds it.
 
 - A topic is a view of its newest messages; how many is a limit, which the answer names.
 - A table of a lake is a view of its whole.
@@ -30,6 +32,9 @@ from penstock.spark.decode import decode
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+
+_NAME_MAX = 200  # characters of a column's name
+_WHOLE_MAX = 1 << 53  # larger integers are not exact in a browser
 
 
 class Question(msgspec.Struct, forbid_unknown_fields=True):
@@ -67,24 +72,43 @@ def answer(question: Question) -> Reply:
     import duckdb
 
     connection = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
-    connection.execute(f"SET memory_limit='{limits.ADMIN_SQL_DUCKDB_BYTES}B'")
-    connection.execute("SET threads=1")
     _check(question.sql)
+    _lock(connection)
     reply = Reply()
     try:
         names = connection.get_table_names(question.sql, qualified=False)
         for name in sorted(names):
             _make_view(connection, name, question, reply)
-        connection.execute("SET enable_external_access=false")
-        connection.execute("SET lock_configuration=true")
         result = connection.execute(question.sql)
-        reply.columns = [column[0] for column in result.description or ()]
-        found = result.fetchmany(question.rows_max + 1)
+        reply.columns = [column[0][:_NAME_MAX] for column in result.description or ()]
+        _fetch(result, question.rows_max, reply)
     except duckdb.Error as error:
-        raise QueryRefused(str(error)) from error
-    reply.is_cut = len(found) > question.rows_max
-    reply.rows = [[_shown(value) for value in row] for row in found[: question.rows_max]]
+        raise QueryRefused(_short(str(error))) from error
     return reply
+
+
+def _lock(connection: duckdb.DuckDBPyConnection) -> None:
+    for setting in (
+        f"memory_limit='{limits.ADMIN_SQL_DUCKDB_BYTES}B'",
+        "threads=1",
+        "autoinstall_known_extensions=false",
+        "autoload_known_extensions=false",
+        "enable_external_access=false",
+        "lock_configuration=true",
+    ):
+        connection.execute(f"SET {setting}")
+
+
+def _fetch(result: duckdb.DuckDBPyConnection, rows_max: int, reply: Reply) -> None:
+    """Rows until there are enough of them, or they hold enough."""
+    left = limits.ADMIN_SQL_ANSWER_BYTES
+    while (row := result.fetchone()) is not None:
+        shown = [_shown(value) for value in row]
+        left -= sum(len(one) if isinstance(one, str) else 8 for one in shown)
+        if len(reply.rows) == rows_max or left < 0:
+            reply.is_cut = True
+            return
+        reply.rows.append(shown)
 
 
 def _check(sql: str) -> None:
@@ -94,7 +118,7 @@ def _check(sql: str) -> None:
     try:
         statements = duckdb.extract_statements(sql)
     except duckdb.Error as error:
-        raise QueryRefused(str(error)) from error
+        raise QueryRefused(_short(str(error))) from error
     reading = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
     if len(statements) != 1 or statements[0].type not in reading:
         raise QueryRefused("one SELECT (or EXPLAIN of one) is answered here, and nothing else")
@@ -148,16 +172,25 @@ def _topic(node: str, name: str, question: Question, reply: Reply) -> Iterator[p
 
 def _shown(value: Any) -> Any:
     """As JSON and people have it."""
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | float):
         return value
+    if isinstance(value, int):
+        return value if abs(value) < _WHOLE_MAX else str(value)
+    if isinstance(value, str):
+        return _short(value)
     if isinstance(value, bytes | bytearray):
         try:
-            return bytes(value).decode()
+            return _short(bytes(value).decode())
         except UnicodeDecodeError:
             return f"0x{bytes(value[:64]).hex()}"
     if isinstance(value, list | dict):
-        return json.dumps(value, default=str, ensure_ascii=False)
-    return str(value)
+        return _short(json.dumps(value, default=str, ensure_ascii=False))
+    return _short(str(value))
+
+
+def _short(text: str) -> str:
+    most = limits.ADMIN_SQL_VALUE_CHARS
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
 if __name__ == "__main__":

@@ -25,12 +25,16 @@ def add(ground: Ground) -> None:
     @ui.page("/sql")
     def console(request: Request) -> None:
         here = layout.opened(ground, request)
-        # Masks are for pages that know which field they show; a statement can take any apart.
-        role = Role.DESTROY if ground.options.mask_field else Role.OPERATE
+        role = _role(ground)
         if not here.may(role):
             raise Forbidden(f"this page needs the role {role.name.lower()}")
         with layout.page(here, "SQL"):
             _Console(here).draw()
+
+
+def _role(ground: Ground) -> Role:
+    """Masks are for pages that know which field they show; a statement can take any apart."""
+    return Role.DESTROY if ground.options.mask_field else Role.OPERATE
 
 
 class _Console:
@@ -57,8 +61,11 @@ class _Console:
 
     async def _run(self) -> None:
         here, text = self._here, str(self._sql.value or "")
-        if not here.ground.gate.is_still(here.caller, Role.OPERATE):
+        if not here.ground.gate.is_still(here.caller, _role(here.ground)):
             self._note.set_text("You may not do this any more: open the page again.")
+            return
+        if len(text) > limits.ADMIN_SQL_STATEMENT_CHARS:
+            self._note.set_text(f"At most {limits.ADMIN_SQL_STATEMENT_CHARS:,} characters, please.")
             return
         self._button.disable()
         self._note.set_text("Running …")
