@@ -6,18 +6,23 @@
 | header of a trusted proxy      | the header's | destroy if -admin-user names it, or there is |
 |                                |              | no -admin-user; or the user's of that name;  |
 |                                |              | else view                                    |
+| nothing, under a foreign name  | ""           | none: nothing is told                        |
 | nothing, log-in is asked for   | ""           | none: only the log-in page                   |
 | nothing, listening on loopback | ""           | destroy, as the official one                 |
 | nothing, listening beyond it   | ""           | view, unless -read-only=false                |
 
 With -admin-user only those it names may change anything, but for users that have logged in. With
--read-only=true nobody may. A header from an address outside -trusted-proxy-cidr is not read.
+-read-only=true nobody may. A header from an address outside -trusted-proxy-cidr is not read; the
+loopback interface, which is trusted unless the flag says otherwise, is not enough where somebody
+has to log in, because every process of the machine is there, and not under a foreign name, because
+a browser of the machine may be led there by a page of any site.
 
 A request that changes something must also come from our own pages or from a program, never from
 another site's page in the same browser (`is_foreign`): a session's request brings the session's
-token; every request is refused when the browser says that another site has made it. Where nobody
-has to log in, the Host header must be a name of this machine or the address that was given, so
-that a foreign name that resolves to us is of no use.
+token; every request is refused when the browser says that another site has made it. Listening on
+loopback the Host header must be a name of this machine or the address that was given, unless a
+proxy that -trusted-proxy-cidr names sends the request: so that a foreign name that resolves to us
+(DNS rebinding) is of no use, neither for changing nor for reading.
 """
 
 from __future__ import annotations
@@ -44,7 +49,7 @@ ROLE_NAMES = {role.name.lower(): role for role in (Role.VIEW, Role.OPERATE, Role
 class Caller(NamedTuple):
     name: str  # "" when nobody has logged in
     role: Role
-    how: str  # "session", "header", "anonymous"
+    how: str  # "session", "header", "anonymous", "foreign" (under a name that is not ours)
     remote: str  # the address that the request came from
     session: str = ""  # the hash of its token
 

@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.net.listener import Address
 from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Role, Rules
-from penstock.nsqadmin.options import Options, read_network
+from penstock.nsqadmin.options import TRUSTED_BY_DEFAULT, Options, read_network
 from penstock.nsqadmin.store import Session, Store, is_password
 
 COOKIE = "penstock_admin"
@@ -38,6 +38,16 @@ class LoginWanted(Forbidden):
 
     def __init__(self) -> None:
         super().__init__("log in first")
+
+
+class HostUnknown(Forbidden):
+    """The caller has found us under a name that is not ours."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the Host header names no address of this machine; a proxy that passes its own name on"
+            " has to be named by -trusted-proxy-cidr"
+        )
 
 
 class LoginRefused(PenstockError):
@@ -63,6 +73,8 @@ class Gate:
         self._is_loopback = is_loopback(self._host)
         self._trusted = [read_network("trusted-proxy-cidr", one)
                          for one in options.trusted_proxy_cidr]  # fmt: skip
+        self._is_trust_given = options.trusted_proxy_cidr != TRUSTED_BY_DEFAULT
+        self._hashing = asyncio.Semaphore(limits.ADMIN_LOGINS_AT_ONCE)
         self._config_network = options.allow_config_from_cidr and read_network(
             "allow-config-from-cidr", options.allow_config_from_cidr
         )
@@ -95,13 +107,19 @@ class Gate:
             user = session.user
             return Caller(user.name, rules.limit(user.role), "session", remote, session.key)
         name = headers.get(rules.header, "")
-        if name and access.within(remote, rules.trusted):
+        if name and self._believes(rules, headers, remote):
             known = self._store.user(name)
             return rules.by_header(name, known.role if known else None, remote)
-        caller = rules.anonymous(remote)
-        if self.is_own_host(headers):
-            return caller
-        return caller._replace(role=min(caller.role, Role.VIEW))  # a foreign name that means us
+        if not self.is_own_host(headers, remote):
+            return Caller("", Role.NONE, "foreign", remote)
+        return rules.anonymous(remote)
+
+    def _believes(self, rules: Rules, headers: Mapping[str, str], remote: str) -> bool:
+        """Whether the header with the user's name counts."""
+        if not access.within(remote, self._trusted):
+            return False
+        own = access.is_own_host(headers.get("host", ""), self._host)
+        return self._is_trust_given or (own and not rules.login_wanted)
 
     def session(self, cookies: Mapping[str, str]) -> Session | None:
         token = cookies.get(COOKIE, "")
@@ -115,7 +133,10 @@ class Gate:
             return alive and user is not None and self.rules().limit(user.role) >= role
         if caller.how == "header":
             known = self._store.user(caller.name)
-            present = self.rules().by_header(caller.name, known and known.role, caller.remote)
+            rules = self.rules()
+            if rules.login_wanted and not self._is_trust_given:
+                return False
+            present = rules.by_header(caller.name, known and known.role, caller.remote)
             return present.role >= role
         return min(caller.role, self.rules().anonymous(caller.remote).role) >= role
 
@@ -124,6 +145,8 @@ class Gate:
     def check(self, caller: Caller, role: Role) -> None:
         if caller.role >= role:
             return
+        if caller.how == "foreign":
+            raise HostUnknown
         if caller.role == Role.NONE:
             raise LoginWanted
         if self.rules().read_only:
@@ -143,11 +166,12 @@ class Gate:
             given = headers.get(CSRF_HEADER, "")
             if session is None or not hmac.compare_digest(session.csrf, given):
                 raise Forbidden(f"the header {CSRF_HEADER} with the session's token is missing")
-        elif caller.how == "anonymous" and not self.is_own_host(headers):
-            raise Forbidden("the Host header names no address of this machine")
 
-    def is_own_host(self, headers: Mapping[str, str]) -> bool:
-        return not self._is_loopback or access.is_own_host(headers.get("host", ""), self._host)
+    def is_own_host(self, headers: Mapping[str, str], remote: str) -> bool:
+        """Whether a browser that sends this could only have meant us."""
+        if not self._is_loopback or access.is_own_host(headers.get("host", ""), self._host):
+            return True
+        return self._is_trust_given and access.within(remote, self._trusted)
 
     def may_configure(self, remote: str) -> bool:
         network = self._config_network
@@ -161,7 +185,9 @@ class Gate:
         self._tries.check(keys)
         self._tries.failed(keys)  # counted before, so that many at once are counted too
         wanted = self._store.password_hash(name)
-        if not await asyncio.to_thread(is_password, password, wanted):
+        async with self._hashing:
+            is_right = await asyncio.to_thread(is_password, password, wanted)
+        if not is_right:
             raise LoginRefused
         if self._store.user(name) is None:
             raise LoginRefused

@@ -17,6 +17,7 @@ from penstock.command.flags import LOG_LEVELS, Effect, Flag, Kind, Ranges, check
 from penstock.errors import ConfigError
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+TRUSTED_BY_DEFAULT = ("127.0.0.0/8", "::1/128")
 
 FLAGS: tuple[Flag, ...] = (
     Flag("version", Kind.BOOL, False, "print version string"),
@@ -62,8 +63,9 @@ FLAGS: tuple[Flag, ...] = (
     # --- ours ---
     Flag("data-path", Kind.STRING, "", "directory for users, history and the audit log; by default"
          " penstock/nsqadmin in the user's state directory"),
-    Flag("trusted-proxy-cidr", Kind.STRINGS, ("127.0.0.0/8", "::1/128"), "networks whose"
-         " -acl-http-header is believed (may be given several times)"),
+    Flag("trusted-proxy-cidr", Kind.STRINGS, TRUSTED_BY_DEFAULT, "networks whose"
+         " -acl-http-header is believed (may be given several times); name your proxy where"
+         " somebody has to log in, or when it passes on its own host name"),
     Flag("login", Kind.STRING, "auto", "auto: asked for once there are users; required; off",
          choices=("auto", "required", "off")),
     Flag("read-only", Kind.STRING, "auto", "auto: whoever has not logged in may only look, when"

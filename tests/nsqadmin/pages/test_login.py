@@ -56,11 +56,11 @@ def session_of(admin: Admin, name: str, password: str = PASSWORD) -> tuple[int, 
 
 
 def test_a_page_leads_to_the_log_in_and_back(page: Page, guarded: Admin) -> None:
-    page.goto(url(guarded, "/nodes"))
+    page.goto(url(guarded, "/trace?id=nonsense"))
     page.get_by_label("Name").fill("vera")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
+    expect(page.get_by_label("Message id, or trace:N")).to_have_value("nonsense")
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_label("Password")).to_be_visible()
     page.goto(url(guarded, "/nodes"))
@@ -150,7 +150,13 @@ def test_a_log_in_from_another_site_is_refused(guarded: Admin) -> None:
     assert "set-cookie" not in headers
 
 
-@pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "//evil.example", "///evil.example", "https://evil.example", "/\\evil.example", "\\\\evil",
+        "javascript:alert(1)", "/\t/evil.example", "/\r\nSet-Cookie: a=b", "evil.example", "",
+    ],
+)  # fmt: skip
 def test_after_the_log_in_only_pages_of_ours_are_gone_to(guarded: Admin, target: str) -> None:
     body = urlencode({"name": "vera", "password": PASSWORD, "next": target}).encode()
     assert guarded.request("POST", "/login", body, FORM)[2]["location"] == "/"
@@ -165,6 +171,14 @@ def test_guessing_has_to_wait(installation: Installation, tmp_path: Path) -> Non
         statuses = [session_of(admin, "vera", "wrong guess")[0] for _ in range(6)]
         assert statuses == [401] * 5 + [429]
         assert session_of(admin, "vera")[0] == 429
+        # Neither another name nor a made-up address gets around it.
+        body = urlencode({"name": "vera", "password": PASSWORD}).encode()
+        for name in ("X-Forwarded-For", "X-Real-IP", "Forwarded", "X-Client-IP", "Client-IP"):
+            found = admin.request("POST", "/login", body, FORM | {name: "10.1.2.3"})
+            assert (found[0], "set-cookie" in found[2]) == (429, False), name
+        assert session_of(admin, "somebody")[0] == 429
+        shown = admin.request("GET", "/api/nodes")[0]
+        assert shown == 401
 
 
 def test_headers_from_outside_the_trusted_networks_are_not_believed(

@@ -28,7 +28,7 @@ def add(ground: Ground) -> None:
 
 def draw(here: Opened, topic: str, name: str) -> None:
     with layout.heading(name):
-        ui.link(topic, here.link("topics", topic)).props(f'aria-label="Topic {topic}"')
+        layout.named(ui.link(topic, here.link("topics", topic)), f"Topic {topic}")
         ui.link("Connections", here.connections(topic=topic, channel=name))
         paused = ui.label("paused").classes("badge warn")
         ui.element("div").classes("grow")

@@ -76,7 +76,7 @@ class _Page:
                 if self._chosen[name]:
                     words_ = f"{name} {self._chosen[name]}"
                     button = ui.button(f"{words_} ✕", on_click=lambda _, at=name: self._widen(at))
-                    button.props(f'outline dense no-caps aria-label="Not only {words_}"')
+                    layout.named(button.props("outline dense no-caps"), f"Not only {words_}")
         self._narrowed.set_visibility(any(self._chosen[name] for name in _NARROWED))
 
     # --- what is chosen ---

@@ -91,7 +91,7 @@ class Grid:
         if chosen:
             options["rowSelection"] = {"mode": "multiRow", "enableClickSelection": False}
         self.element = ui.aggrid(options, auto_size_columns=False).classes("grid")
-        self.element.props(f'aria-label="{label}"')
+        layout.named(self.element, label)
         self.element.style(f"height: {height or 'auto'}")
         self._waiting: Sequence[Row] | None = None
         self.element.client.on_connect(self._on_connect)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
+from typing import TypeVar
 from urllib.parse import quote, urlencode
 
 from fastapi import Request
@@ -20,8 +21,11 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import caller_of, origin
 from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.pages import guard
 from penstock.nsqadmin.pages.style import COOKIE, SHEET, THEMES, first_paint, theme_of
 from penstock.nsqadmin.snapshot import Snapshot
+
+E = TypeVar("E", bound=ui.element)
 
 # What the bar leads to: (path, words, the role that sees it).
 PLACES: list[tuple[str, str, Role]] = [
@@ -73,6 +77,8 @@ def opened(ground: Ground, request: Request) -> Opened:
 @contextmanager
 def page(here: Opened, title: str) -> Iterator[None]:
     """The bar and the place for everything else."""
+    guard.drawn_for(context.client, here.caller)
+    _end_with_rights(here)
     ui.page_title(f"{title} · Penstock")
     ui.add_head_html(f"<style>{first_paint(here.theme)}</style>")
     ui.add_css(SHEET)
@@ -88,7 +94,7 @@ def page(here: Opened, title: str) -> Iterator[None]:
         ui.element("div").classes("grow")
         _theme(here)
         _who(here)
-    with ui.element("main").classes("content").props('id="content"'):
+    with ui.element("div").classes("content").props('id="content" tabindex="-1"'):
         _banners(here)
         yield
 
@@ -112,11 +118,23 @@ def _theme(here: Opened) -> None:
     )  # fmt: skip
 
 
+def _end_with_rights(here: Opened) -> None:
+    """A log-in that ends ends its pages too, and what they show."""
+    client, ground = context.client, here.ground
+
+    def on_snapshot(snapshot: Snapshot) -> None:
+        if guard.is_open(client) and not ground.gate.is_still(here.caller, Role.VIEW):
+            guard.close(client, f"{ground.base}/login?next={quote(here.path)}")
+
+    client.on_delete(ground.watch.listen(on_snapshot))
+
+
 def _who(here: Opened) -> None:
     role = here.caller.role.name.lower()
     ui.label(f"{here.caller.shown} may {role}").classes("soft")
     if here.caller.how == "session":
-        with ui.element("form").props(f'method="post" action="{here.ground.base}/logout"'):
+        with ui.element("form").props('method="post"') as form:
+            form.props["action"] = f"{here.ground.base}/logout"
             ui.button("Log out").props("flat dense type=submit")
 
 
@@ -144,8 +162,9 @@ def follow(here: Opened, show: Callable[[Snapshot], None]) -> None:
     watch = here.ground.watch
 
     def on_snapshot(snapshot: Snapshot) -> None:
-        with client:
-            show(snapshot)
+        if guard.is_open(client):
+            with client:
+                show(snapshot)
 
     end = watch.listen(on_snapshot)
     client.on_delete(end)
@@ -204,6 +223,13 @@ def section(words: str) -> ui.element:
     with panel:
         ui.html(f"<h2>{escape(words)}</h2>", sanitize=False)
     return panel
+
+
+def named(element: E, words: str) -> E:
+    """Give an element a name for screen readers. Text of others never goes through `props(...)`,
+    which reads it as a list of properties, scripts among them."""
+    element.props["aria-label"] = words
+    return element
 
 
 class Tile:

@@ -17,22 +17,13 @@ from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.gate import COOKIE, LoginRefused
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages.style import SHEET, first_paint, theme_of
+from penstock.nsqadmin.pages import plain
 
-_FORM = """<!doctype html><html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>Log in · Penstock</title>
-<style>{colours}{sheet}
-main {{ max-width: 22rem; margin: 12vh auto; padding: 0 1rem; }}
-form {{ display: flex; flex-direction: column; gap: .8rem; }}
-input, button {{ font: inherit; padding: .55rem .7rem; border-radius: 6px; color: inherit;
-  border: 1px solid var(--line); background: var(--paper); width: 100%; box-sizing: border-box; }}
-button {{ background: #0b6fa4; color: #fff; border: 0; cursor: pointer; }}
-</style></head><body><main><section class="panel"><h1>Penstock</h1>
-<p class="bad" role="alert">{error}</p>
+_FORM = """<p class="bad" role="alert">{error}</p>
 <form method="post" action="{base}/login"><input type="hidden" name="next" value="{target}">
 <label>Name<input name="name" autocomplete="username" required autofocus value="{name}"></label>
 <label>Password<input name="password" type="password" autocomplete="current-password" required>
-</label><button>Log in</button></form></section></main></body></html>"""
+</label><button>Log in</button></form>"""
 
 
 def add(app: FastAPI, ground: Ground) -> None:
@@ -54,11 +45,11 @@ def add(app: FastAPI, ground: Ground) -> None:
 
 
 async def _login(ground: Ground, request: Request) -> Response:
-    if access.is_foreign(request.headers) or not ground.gate.is_own_host(request.headers):
+    remote = request.client.host if request.client else ""
+    if access.is_foreign(request.headers) or not ground.gate.is_own_host(request.headers, remote):
         return _page(ground, request, "", "This request came from another site.", status=403)
     fields = await _fields(request)
     name, target = fields.get("name", "")[:200], fields.get("next", "")
-    remote = request.client.host if request.client else ""
     caller = Caller(name, Role.NONE, "login", remote)
     try:
         token = await ground.gate.login(name, fields.get("password", ""), remote)
@@ -99,12 +90,6 @@ def _page(
     status: int = 200,
 ) -> HTMLResponse:  # fmt: skip
     text = _FORM.format(
-        colours=first_paint(theme_of(request.cookies)),
-        sheet=SHEET,
-        error=escape(error),
-        base=escape(ground.base),
-        target=escape(target),
-        name=escape(name),
+        error=escape(error), base=escape(ground.base), target=escape(target), name=escape(name)
     )
-    headers = {"Cache-Control": "no-store", "X-Frame-Options": "DENY"}
-    return HTMLResponse(text, status, headers)
+    return plain.page(request, "Log in", "Penstock", text, status)

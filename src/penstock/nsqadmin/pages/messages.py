@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from nicegui import ui
 
 from penstock import limits
-from penstock.errors import PenstockError
+from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin import messages
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import ApiError, caller_of
@@ -46,7 +46,12 @@ def add_download(app: FastAPI, ground: Ground) -> None:
         if node not in ground.watch.latest.nodes:
             raise ApiError(404, "NODE_NOT_FOUND")
         hidden = ground.options.mask_field
-        message = await Log(ground.upstream, node, topic, hidden).message(offset)
+        try:
+            message = await Log(ground.upstream, node, topic, hidden).message(offset)
+        except FetchFailed as error:
+            if error.status == 404:
+                raise ApiError(404, "MESSAGE_NOT_FOUND") from error
+            raise ApiError(502, f"UPSTREAM_ERROR: {error.reason}") from error
         if message is None:
             raise ApiError(404, "MESSAGE_NOT_FOUND")
         headers = {

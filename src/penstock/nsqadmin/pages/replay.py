@@ -53,7 +53,7 @@ class _Replay:
     def _on_kind(self) -> None:
         hint = _HINTS.get(str(self._kind.value))
         self._text.set_visibility(hint is not None)
-        self._text.props(f'label="{hint or ""}"')
+        self._text.props["label"] = hint or ""
         self._result.clear()
 
     def _nodes(self) -> list[str]:
@@ -89,7 +89,7 @@ class _Replay:
             ui.element("div").classes("grow")
             if self._here.may(role):
                 button = ui.button("Move it there", on_click=partial(self._move, move))
-                button.props(f'flat dense color=negative aria-label="Move it on {move.node}"')
+                layout.named(button.props("flat dense color=negative"), f"Move it on {move.node}")
             else:
                 ui.label("Leaving messages out takes the role destroy.").classes("soft")
 

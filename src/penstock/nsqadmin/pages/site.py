@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request
-from fastapi.responses import PlainTextResponse, RedirectResponse, Response
+from fastapi.responses import RedirectResponse, Response
 from nicegui import app as app_of_pages
 from nicegui import ui
 
@@ -17,17 +18,21 @@ from penstock.nsqadmin.pages import (
     channel,
     connections,
     counter,
+    guard,
     login,
     lookup,
     messages,
     nodes,
     overview,
     people,
+    plain,
     sql,
     topic,
     topics,
     trace,
 )
+
+log = logging.getLogger("penstock.nsqadmin.site")
 
 Scope = dict[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
@@ -44,24 +49,54 @@ def add(app: FastAPI, ground: Ground) -> None:
         part.add(ground)
     login.add(app, ground)
     messages.add_download(app, ground)
-    app_of_pages.add_exception_handler(Forbidden, _refuse)
+    app_of_pages.add_exception_handler(Forbidden, _refuse(ground))
     app_of_pages.add_exception_handler(LoginWanted, _to_login(ground))
+    app_of_pages.add_exception_handler(404, _not_found(ground))
+    app_of_pages.add_exception_handler(Exception, _broken(ground))
+    guard.watch_events(ground.gate)
     ui.run_with(
         app, mount_path=ground.base or "/", title="Penstock", dark=None, tailwind=False,
         show_welcome_message=False, reconnect_timeout=10.0,
     )  # fmt: skip
     if ground.base:
         app.add_middleware(_RootOf, base=ground.base)
+    app.add_middleware(guard.Guard, gate=ground.gate, base=ground.base)
 
 
-def _refuse(request: Request, error: Exception) -> Response:
-    return PlainTextResponse(f"{error}\n", 403)
+Answering = Callable[[Request, Exception], Response]
 
 
-def _to_login(ground: Ground) -> Callable[[Request, Exception], Response]:
+def _refuse(ground: Ground) -> Answering:
+    def answer(request: Request, error: Exception) -> Response:
+        return plain.instead(request, ground.base, "Not for you", f"{error}.", 403)
+
+    return answer
+
+
+def _to_login(ground: Ground) -> Answering:
     def answer(request: Request, error: Exception) -> Response:
         path = request.url.path.removeprefix(ground.base)
-        return RedirectResponse(f"{ground.base}/login?next={quote(path)}", 303)
+        target = f"{path}?{request.url.query}" if request.url.query else path
+        return RedirectResponse(f"{ground.base}/login?next={quote(target)}", 303)
+
+    return answer
+
+
+def _not_found(ground: Ground) -> Answering:
+    """Plain, so that those who try addresses cost us nothing."""
+
+    def answer(request: Request, error: Exception) -> Response:
+        words = "There is no such page here. The bar of every page leads to all of them."
+        return plain.instead(request, ground.base, "Not found", words, 404)
+
+    return answer
+
+
+def _broken(ground: Ground) -> Answering:
+    def answer(request: Request, error: Exception) -> Response:
+        log.error("%s failed", request.url.path, exc_info=error)
+        words = "This page could not be made. nsqadmin's log says why; try again, and report it."
+        return plain.instead(request, ground.base, "Something broke", words, 500)
 
     return answer
 

@@ -1,0 +1,187 @@
+"""What stands before the pages: NiceGUI takes a websocket from any site, and an event from whoever
+names a page's id. Here a socket must come from a page of ours, and an event from a socket of the
+very caller that the page was drawn for, who may still look. Answers say that no other site may put
+our pages into a frame, and that a browser loads nothing from elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qs
+
+from nicegui import Client, background_tasks, core, ui
+from socketio.exceptions import ConnectionRefusedError  # type: ignore[import-untyped]
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+
+from penstock.nsqadmin import access
+from penstock.nsqadmin.access import Caller, Role
+from penstock.nsqadmin.gate import Gate
+
+log = logging.getLogger("penstock.nsqadmin.guard")
+
+Scope = MutableMapping[str, Any]
+App = Callable[[Scope, Any, Any], Awaitable[None]]
+
+SOCKETS = "/_nicegui_ws"
+_FAREWELL_S = 1.0  # for a browser to follow where it is led
+_POLICY = "; ".join((
+    "default-src 'self'",
+    "script-src 'self' 'unsafe-inline' 'unsafe-eval'",  # NiceGUI's pages are made of both
+    "style-src 'self' 'unsafe-inline'",
+    "img-src 'self' data:",
+    "font-src 'self' data:",
+    "object-src 'none'",
+    "base-uri 'none'",
+    "form-action 'self'",
+    "frame-ancestors 'none'",
+))  # fmt: skip
+HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+
+
+class Guard:
+    """Around the whole application: refuses sockets that another site opens, and adds HEADERS."""
+
+    def __init__(self, app: App, gate: Gate, base: str) -> None:
+        self._app = app
+        self._gate = gate
+        self._sockets = f"{base}{SOCKETS}"
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+        elif str(scope["path"]).startswith(self._sockets) and not self._may_connect(scope):
+            await _refuse(scope, receive, send)
+        else:
+            await self._app(scope, receive, _with_headers(send))
+
+    def _may_connect(self, scope: Scope) -> bool:
+        headers = Headers(scope=scope)
+        caller = caller_of(self._gate, scope)
+        return not access.is_foreign(headers) and caller.role >= Role.VIEW
+
+
+async def _refuse(scope: Scope, receive: Any, send: Any) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": 1008})  # not accepted yet: it becomes a 403
+        return
+    await PlainTextResponse("FORBIDDEN\n", 403)(scope, receive, send)
+
+
+def _with_headers(send: Any) -> Any:
+    async def add(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return add
+
+
+def caller_of(gate: Gate, scope: Scope) -> Caller:
+    """Of a socket, which keeps the headers that it was opened with."""
+    headers = Headers(scope=scope)
+    client = scope.get("client")
+    return gate.caller(headers, cookies_in(headers.get("cookie", "")), client[0] if client else "")
+
+
+def cookies_in(header: str) -> dict[str, str]:
+    try:
+        return {name: one.value for name, one in SimpleCookie(header).items()}
+    except CookieError:
+        return {}
+
+
+# --- events ---
+
+_callers: dict[str, Caller] = {}  # by the page's id, as long as it may be looked at
+
+
+def drawn_for(client: Client, caller: Caller) -> None:
+    """A page tells whom it was drawn for."""
+    _callers[client.id] = caller
+    client.on_delete(lambda: _callers.pop(client.id, None))
+
+
+def is_open(client: Client) -> bool:
+    return client.id in _callers
+
+
+def close(client: Client, target: str) -> None:
+    """Its caller may not look any more: lead the browser away, then end the page whatever the
+    browser does."""
+    _callers.pop(client.id, None)
+    with client:
+        ui.navigate.to(target)
+
+    async def end() -> None:
+        await asyncio.sleep(_FAREWELL_S)
+        for sid in [one for one, _ in core.sio.manager.get_participants("/", client.id)]:
+            await core.sio.disconnect(sid)
+        if client.id in Client.instances:
+            client.delete()
+
+    background_tasks.create(end(), name="end of a page")
+
+
+def watch_events(gate: Gate) -> None:
+    """Put ourselves between the sockets and NiceGUI's handlers."""
+    handlers = core.sio.handlers["/"]
+    for name in ("handshake", "event", "javascript_response", "ack"):
+        core.sio.on(name, _guarded(gate, handlers[name]))
+    core.sio.on("connect", _guarded_connect(gate, handlers["connect"]))
+    core.sio.on("log", _ignore)  # what a browser says goes into no log of ours
+
+
+def _guarded_connect(gate: Gate, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+    async def handle(sid: str, environ: dict[str, Any], auth: Any = None) -> None:
+        """A socket may say at once which page it is for."""
+        query = parse_qs(environ.get("QUERY_STRING", ""))
+        page = query.get("client_id", [""])[0]
+        if page and not _is_its(gate, environ.get("asgi.scope") or {}, page):
+            raise ConnectionRefusedError("not a page of yours")
+        await handler(sid, environ, auth)
+
+    return handle
+
+
+def _guarded(gate: Gate, handler: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    async def handle(sid: str, message: Any = None, *more: Any) -> Any:
+        environ = core.sio.get_environ(sid) or {}
+        page = message.get("client_id") if isinstance(message, dict) else None
+        if not isinstance(page, str) or not _is_its(gate, environ.get("asgi.scope") or {}, page):
+            return False
+        try:
+            result = handler(sid, message)
+            return await result if inspect.isawaitable(result) else result
+        except (KeyError, TypeError, ValueError, AttributeError):
+            log.debug("an event that no page of ours sends was ignored", exc_info=True)
+            return False
+
+    return handle
+
+
+def _is_its(gate: Gate, scope: Scope, page: str) -> bool:
+    """Whether the socket belongs to whom the page was drawn for, and they may still look."""
+    drawn = _callers.get(page)
+    if drawn is None or not scope:
+        return False
+    now = caller_of(gate, scope)
+    same = (now.name, now.how, now.session) == (drawn.name, drawn.how, drawn.session)
+    return same and now.role >= Role.VIEW
+
+
+async def _ignore(sid: str, *said: Any) -> None:
+    return None

@@ -1,0 +1,140 @@
+"""Text of others stays text: names, headers, bodies and addresses that would be scripts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from e2e.daemon import Daemon
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.store import Store
+
+from ..conftest import Installation
+from ..running import Admin
+
+MARK = "window.pwned = 1"
+TAG = f"<img src=x onerror='{MARK}'>"
+PROPS = f'x" innerHTML="<img src=x onerror={MARK}>" :onclick="{MARK}" y="'
+ESCAPED = "'\"></script><script>window.pwned = 1</script>${window.pwned = 1}{{window.pwned = 1}}"
+EVIL = (TAG, PROPS, ESCAPED)
+TOPIC = "hostile_texts"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def texts(installation: Installation) -> Iterator[None]:
+    """Messages, headers, keys and a client that are scripts."""
+    nsqd = installation.nsqd
+    nsqd.post(f"/topic/create?topic={TOPIC}")
+    nsqd.post(f"/channel/create?topic={TOPIC}&channel=c")
+    for one in EVIL:
+        nsqd.post(f"/pub?topic={TOPIC}", one.encode())
+        nsqd.post(f"/pub?topic={TOPIC}", json.dumps({one: one}).encode())
+    installation.wait_for_topic(TOPIC)
+    with nsqd.client() as client:
+        client.identify(client_id=TAG, hostname=PROPS, user_agent=ESCAPED)
+        client.sub(TOPIC, "c")
+        client.rdy(2)
+        client.messages(2)
+        yield
+    nsqd.post(f"/topic/delete?topic={TOPIC}")
+
+
+def is_clean(page: Page) -> None:
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("img[onerror]").count() == 0
+
+
+def test_no_page_gives_text_as_a_list_of_properties() -> None:
+    """`element.props(text)` reads scripts out of a text: what is not fixed is set by its key."""
+    pages = list(Path(layout.__file__).parent.glob("*.py"))
+    assert len(pages) > 10
+    for path in pages:
+        source = path.read_text()
+        assert not re.search(
+            r"\.(props|classes|style)\(\s*f?r?['\"][^'\"]*['\"]\s*(%|\+)", source
+        ), path
+        assert not re.search(r"\.props\(\s*f['\"]", source), path
+        assert source.count("run_javascript(") <= (path.name == "layout.py"), path  # the theme's
+        for inside in re.findall(r"ui\.html\(([^\n]*)", source):
+            assert "{" not in inside or "{escape(words)}" in inside, path
+
+
+@pytest.mark.parametrize("evil", EVIL)
+def test_addresses_are_no_scripts(page: Page, installation: Installation, evil: str) -> None:
+    base = f"http://127.0.0.1:{installation.admin.http_port}"
+    name = quote(evil.replace("/", ""), safe="")  # a slash would lead to another page
+    for path in (
+        f"/topics/{name}",
+        f"/topics/{name}/{name}",
+        f"/nodes/{name}",
+        f"/messages/{name}?{urlencode({'node': evil, 'at': evil, 'contains': evil})}",
+        f"/messages/{TOPIC}?{urlencode({'node': evil, 'at': evil, 'contains': evil})}",
+        f"/connections?{urlencode({'topic': evil, 'channel': evil, 'node': evil, 'q': evil})}",
+        f"/trace?{urlencode({'id': evil, 'topic': evil})}",
+    ):
+        page.goto(base + path)
+        expect(page.locator("h1")).to_be_visible()
+        expect(page.locator("#content")).not_to_be_empty()
+        is_clean(page)
+
+
+def test_what_clients_say_is_no_script(page: Page, installation: Installation) -> None:
+    base = f"http://127.0.0.1:{installation.admin.http_port}"
+    page.goto(f"{base}/topics/{TOPIC}/c")
+    expect(page.get_by_text(f"{PROPS} (127.0.0.1").first).to_be_visible()
+    expect(page.get_by_text(ESCAPED).first).to_be_visible()
+    expect(page.get_by_text("held by x").first).to_be_visible()
+    is_clean(page)
+    page.goto(f"{base}/messages/{TOPIC}?at=oldest")
+    for text in EVIL:
+        page.get_by_role("gridcell", name=text, exact=True).click()
+        expect(page.locator("pre.body")).to_have_text(text)
+        is_clean(page)
+    page.goto(f"{base}/sql")
+    name = '"' + TAG.replace('"', '""') + '"'
+    page.get_by_label("Statement").fill(f"SELECT decode(body) AS {name} FROM {TOPIC}")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("gridcell", name=TAG, exact=True)).to_be_visible()
+    expect(page.get_by_role("columnheader", name=TAG)).to_be_visible()
+    page.get_by_label("Statement").fill(f"SELECT {name}")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_text("Binder Error")).to_be_visible()
+    is_clean(page)
+    page.goto(f"{base}/audit")
+    expect(page.get_by_text(TAG).first).to_be_visible()
+    is_clean(page)
+
+
+def test_a_name_in_the_log_and_of_a_node_is_no_script(
+    page: Page, installation: Installation, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "admin")
+    for text in EVIL:
+        store.record(text, text, text, text, text, text, text)
+    store.put_user("<b>x</b>", "00:00", Role.VIEW)
+    store.close()
+    told = f"-lookupd-tcp-address=127.0.0.1:{installation.lookupd.tcp_port}"
+    asked = f"-lookupd-http-address=127.0.0.1:{installation.lookupd.http_port}"
+    named = f"-broadcast-address={TAG}"
+    with (
+        Daemon(tmp_path / "nsqd", told, named),
+        Admin(tmp_path / "admin", asked, "-login=off") as admin,
+    ):
+        base = f"http://127.0.0.1:{admin.http_port}"
+        page.goto(f"{base}/nodes")
+        link = page.get_by_role("link", name="<img")
+        expect(link).to_be_visible()
+        link.click()
+        expect(page.locator("h1")).to_contain_text("<img")
+        for path in ("/", "/audit", "/users"):
+            page.goto(base + path)
+            expect(page.get_by_text("<").first).to_be_visible()
+            is_clean(page)
+        page.goto("about:blank")

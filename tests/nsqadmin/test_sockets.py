@@ -1,0 +1,243 @@
+"""The websocket of the pages, under attack: opened from another site, by somebody else, after the
+log-in has ended, and with events that no page of ours sends.
+
+Each test first shows that the same event does something when its rightful owner sends it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from socketio.exceptions import ConnectionError as SocketRefused
+
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.gate import COOKIE
+from penstock.nsqadmin.store import Store, hash_password
+
+from .conftest import Installation
+from .running import Admin
+from .sockets import Button, Drawn, drawn, settle, socket
+
+TOPIC = "besieged"
+WAIT_S = 30
+ENTITLED = {"dora": Role.DESTROY, "otto": Role.OPERATE, "vera": Role.VIEW}
+
+
+class World:
+    """An nsqadmin with a user of each role, all logged in."""
+
+    def __init__(self, installation: Installation, admin: Admin) -> None:
+        self.nsqd = installation.nsqd
+        self.admin = admin
+        self.store = Store(admin.data_path)
+
+    def log_in(self, name: str) -> dict[str, str]:
+        """The headers of a new session."""
+        return {"Cookie": f"{COOKIE}={self.store.begin_session(name)}"}
+
+    def page(self, name: str) -> tuple[Drawn, dict[str, str]]:
+        headers = self.log_in(name)
+        return drawn(self.admin, f"/topics/{TOPIC}", headers), headers
+
+    @property
+    def is_paused(self) -> bool:
+        return bool(self.nsqd.topic_stats(TOPIC)["paused"])
+
+    def done(self) -> list[str]:
+        """Every action so far, the first one first."""
+        return [one.action for one in self.store.audit(count=1000)][::-1]
+
+    async def press(self, name: str, label: str) -> None:
+        """What the rightful owner does; it is done, and written down, when this returns."""
+        before = len(self.done())
+        page, headers = self.page(name)
+        button = page.button(label)
+        assert button is not None
+        deadline_s = time.monotonic() + WAIT_S
+        async with socket(self.admin, page, headers) as own:
+            await own.emit("event", page.press(button))
+            while f"{label.lower()}_topic" not in self.done()[before:]:
+                assert time.monotonic() < deadline_s
+                await asyncio.sleep(0.02)
+
+    async def prove_it_did_nothing(self, before: list[str]) -> None:
+        """An action of somebody who may, after the attack's, which would be done by then."""
+        await self.press("otto", "Pause")
+        await self.press("otto", "Unpause")
+        assert self.done()[len(before) :] == ["pause_topic", "unpause_topic"]
+        assert self.nsqd.topic_stats(TOPIC)["paused"] is False
+
+
+@pytest.fixture(scope="module")
+def world(installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    path = tmp_path_factory.mktemp("sockets") / "admin"
+    store = Store(path)
+    for name, role in ENTITLED.items():
+        store.put_user(name, hash_password("correct horse"), role)
+    store.close()
+    installation.nsqd.post(f"/topic/create?topic={TOPIC}")
+    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+    with Admin(path, asked) as admin:
+        found = World(installation, admin)
+        yield found
+        found.store.close()
+    installation.nsqd.post(f"/topic/delete?topic={TOPIC}")
+
+
+def pause_of(page: Drawn) -> Button:
+    button = page.button("Pause")
+    assert button is not None
+    return button
+
+
+def test_a_page_of_ours_connects_and_acts(world: World) -> None:
+    asyncio.run(world.press("otto", "Pause"))
+    asyncio.run(world.press("otto", "Unpause"))
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_another_site_opens_no_socket(world: World, forged: dict[str, str]) -> None:
+    """Even where the browser sends the cookie along and the page's id is known."""
+    page, headers = world.page("dora")
+
+    async def attack() -> None:
+        before = world.done()
+        with pytest.raises(SocketRefused):
+            async with socket(world.admin, page, headers | forged):
+                pass
+        await world.prove_it_did_nothing(before)
+
+    asyncio.run(attack())
+    polling = "/_nicegui_ws/socket.io/?EIO=4&transport=polling"
+    assert world.admin.request("GET", polling, headers=headers | forged)[0] == 403
+    assert world.admin.request("POST", polling, b"40", headers | forged)[0] == 403
+    status, _, answered = world.admin.request("GET", polling, headers=headers)
+    assert status == 200
+    assert "access-control-allow-origin" not in answered
+
+
+@pytest.mark.parametrize("attacker", ["vera", "otto", ""])
+def test_somebody_elses_page_is_out_of_reach(world: World, attacker: str) -> None:
+    """Its id is known: leaked by a log, or a screen that was shared."""
+    page, _ = world.page("dora")
+    event = page.press(pause_of(page))
+    headers = world.log_in(attacker) if attacker else {}
+
+    async def attack() -> None:
+        before = world.done()
+        with pytest.raises(SocketRefused):
+            async with socket(world.admin, page, headers):
+                pass
+        if attacker:
+            own = drawn(world.admin, f"/topics/{TOPIC}", headers)
+            async with socket(world.admin, own, headers) as theirs:
+                await theirs.emit("event", event)
+                await theirs.emit("javascript_response", {"client_id": page.id, "request_id": "1"})
+                await settle(theirs, page)
+        await world.prove_it_did_nothing(before)
+
+    asyncio.run(attack())
+
+
+def test_who_has_not_logged_in_gets_no_socket_at_all(world: World) -> None:
+    async def attack() -> None:
+        with pytest.raises(SocketRefused):
+            async with socket(world.admin, None):
+                pass
+
+    asyncio.run(attack())
+
+
+def test_a_viewer_has_no_handle_to_pull(world: World) -> None:
+    """No button is drawn; and what was drawn for others is not found under the viewer's page."""
+    page, headers = world.page("vera")
+    assert page.button("Pause") is None
+    of_others, _ = world.page("dora")
+    handle = pause_of(of_others)
+
+    async def attack() -> None:
+        before = world.done()
+        async with socket(world.admin, page, headers) as own:
+            for element in range(1, 200):
+                await own.emit("event", page.press(Button(element, handle.listener)))
+            await settle(own, page)
+        await world.prove_it_did_nothing(before)
+
+    asyncio.run(attack())
+
+
+@pytest.mark.parametrize("end", ["logout", "role", "removed"])
+def test_a_page_ends_with_its_log_in(world: World, end: str) -> None:
+    page, headers = world.page("dora")
+    event = page.press(pause_of(page))
+
+    def finish() -> None:
+        if end == "logout":
+            assert world.admin.request("POST", "/logout", b"", headers)[0] == 303
+        elif end == "role":
+            world.store.put_user("dora", hash_password("correct horse"), Role.VIEW)
+        else:
+            world.store.remove_user("dora")
+
+    async def attack() -> None:
+        before = world.done()
+        async with socket(world.admin, page, headers) as own:
+            gone = asyncio.Event()
+            own.on("disconnect", lambda *_: gone.set())
+            finish()
+            await own.emit("event", event)
+            await asyncio.wait_for(gone.wait(), WAIT_S)  # nothing is shown to it any more either
+        with pytest.raises(SocketRefused):
+            async with socket(world.admin, page, headers):
+                pass
+        await world.prove_it_did_nothing(before)
+
+    try:
+        asyncio.run(attack())
+    finally:
+        world.store.put_user("dora", hash_password("correct horse"), Role.DESTROY)
+
+
+def test_nonsense_is_ignored_and_not_logged(world: World) -> None:
+    page, headers = world.page("dora")
+    forged = "2026-11-21 nsqadmin: dora logged in\nfrom nowhere"
+
+    async def attack() -> None:
+        async with socket(world.admin, page, headers) as own:
+            for name in ("event", "handshake", "javascript_response", "ack", "nothing"):
+                for said in (None, 1, "x", [], {}, {"client_id": []}, {"client_id": page.id}):
+                    await own.emit(name, said)
+            for level in ("error", "none"):
+                said = {"client_id": page.id, "level": level, "message": forged}
+                await own.emit("log", said)
+            wrong = page.press(pause_of(page)) | {"args": "no list"}
+            await own.emit("event", wrong | {"id": "27"})
+            await own.emit("event", page.press(Button(pause_of(page).element, "unknown")))
+            await settle(own, page)
+        await world.press("dora", "Pause")
+        await world.press("dora", "Unpause")
+
+    asyncio.run(attack())
+    assert "Traceback" not in world.admin.stderr()
+    assert "from nowhere" not in world.admin.stderr()
+
+
+def test_the_file_of_users_is_not_the_last_word(world: World, tmp_path: Path) -> None:
+    """A session of another nsqadmin is none here."""
+    other = Store(tmp_path)
+    other.put_user("dora", hash_password("correct horse"), Role.DESTROY)
+    headers = {"Cookie": f"{COOKIE}={other.begin_session('dora')}"}
+    other.close()
+    assert world.admin.request("GET", "/api/nodes", headers=headers)[0] == 401
