@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NAME_MAX = 200  # characters of a column's name
-_WHOLE_MAX = 1 << 53  # larger integers are not exact in a browser
 
 
 class Question(msgspec.Struct, forbid_unknown_fields=True):
@@ -175,7 +174,7 @@ def _shown(value: Any) -> Any:
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):
-        return value if abs(value) < _WHOLE_MAX else str(value)
+        return value if abs(value) < 1 << 63 else str(value)  # what JSON here can hold
     if isinstance(value, str):
         return _short(value)
     if isinstance(value, bytes | bytearray):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from fastapi import Request
 from nicegui import ui
@@ -91,7 +92,7 @@ class _Console:
             for name, shown in zip(names, reply.columns, strict=True)
         ]
         rows = [
-            {"row": number, **dict(zip(names, row, strict=True))}
+            {"row": number, **dict(zip(names, map(_exact, row), strict=True))}
             for number, row in enumerate(reply.rows)
         ]
         with self._place:
@@ -108,3 +109,8 @@ async def _ask(ground: Ground, text: str) -> Reply:
         ca_file=ground.options.http_client_tls_root_ca_file,
     )
     return await sandbox.ask(question)
+
+
+def _exact(value: Any) -> Any:
+    """A browser's numbers are exact up to 2**53."""
+    return str(value) if isinstance(value, int) and abs(value) > 1 << 53 else value
