@@ -209,6 +209,7 @@ SPARK_BATCH_ROWS = 65_536  # of small messages
 SPARK_HELD_BYTES = 64 * MIB  # rows of many topics that a task holds before it stages them all
 SPARK_TRIGGER_DELAY_MS = 15 * 60 * 1000  # maxTriggerDelay: Kafka's own
 PIPELINE_RETRIES = 8  # of a request: together some 20 s, which a restart of nsqd does not take
+PIPELINE_CRASHES_MAX = 5  # of Spark's processes without a batch in between; then nobody was unlucky
 LAKE_COMPACT_FILES = 32  # small files of a partition: more cost readers more than the copy costs us
 LAKE_MEDIUM_BYTES = 16 * MIB  # small files are merged up to this size, and these are merged
 LAKE_LARGE_BYTES = 128 * MIB  # up to this one: a good piece of work for one task of a reader

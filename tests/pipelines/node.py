@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from e2e.daemon import Daemon
 from penstock.spark.brokerapi import BrokerApi
+from penstock.spark.decode import decode
 
 DURABLE_S_MAX = 30.0
 
@@ -40,3 +43,16 @@ class Node:
 
 def numbered(count: int, first: int = 0) -> list[bytes]:
     return [b"%d" % number for number in range(first, first + count)]
+
+
+def in_the_log(node: Node, topic: str, columns: pa.Schema) -> pa.Table:
+    """All that the topic's log has, in its order."""
+    parts: list[pa.RecordBatch] = []
+    with BrokerApi(node.url) as api:
+        spans = api.positions([topic]).topics[topic]
+        position, end = 0, spans.partitions[0].end
+        while position < end:
+            found = api.fetch(topic, 0, spans.identity, position, end)
+            parts += decode(found.data, columns, topic, 0, position, end)
+            position = found.next_offset
+    return pa.Table.from_batches(parts, columns)

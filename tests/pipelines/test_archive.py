@@ -15,6 +15,7 @@ from e2e.daemon import Daemon
 from penstock.errors import ConfigError, DataLost, FetchFailed, SchemaMismatch
 from penstock.pipelines import archive
 from penstock.pipelines.lake import Place
+from penstock.pipelines.lakeread import LakeTable
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
 from penstock.pipelines.trouble import cause_line
@@ -129,6 +130,37 @@ def test_json_bodies_are_decoded_and_bad_ones_kept(made: Archive, tmp_path: Path
         made.run(schema="number STRING", name="other")
     with pytest.raises(ConfigError, match="as Spark's DDL has them"):
         made.run(schema="number NOTHING", name="other")
+
+
+def test_keys_and_headers_come_with_their_messages(spark: SparkSession, made: Archive) -> None:
+    """Published with them, archived, and read by all who can: Spark, DuckDB and delta-rs."""
+    wanted = [
+        (0, b"both", b"k\x00\xff", {"a": b"one", "b": "zw\u00f6lf".encode()}),
+        (1, b"a key", b"", None),
+        (2, b"headers", None, {"a": b""}),
+        (3, b"neither", None, None),
+    ]
+    rows = spark.createDataFrame(
+        wanted, "n int, body binary, key binary, headers map<string,binary>"
+    )
+    sink = rows.coalesce(1).sortWithinPartitions("n").drop("n").write.format("penstock")
+    sink.option("url", made.node.url).option("topic", "orders").mode("append").save()
+    made.run(columns=("key", "headers"))
+    table = Place(str(made.table), {}).open()
+    assert table is not None
+    names = ["offset", "body", "key", "headers"]
+
+    def by_spark() -> list[Any]:
+        frame = LakeTable(str(made.table)).frame(spark).select(*names)
+        return [tuple(row) for row in frame.orderBy("offset").collect()]
+
+    def by_delta() -> list[Any]:
+        rows = table.to_pyarrow_table(columns=names).sort_by("offset").to_pylist()
+        return [tuple(row[name] for name in names) for row in rows]
+
+    for found in (by_spark(), by_delta(), made.rows('"offset", body, key, headers')):
+        plain = [(n, body, key, headers and dict(headers)) for n, body, key, headers in found]
+        assert plain == wanted
 
 
 def test_a_table_that_does_not_fit_is_refused_before_anything_starts(made: Archive) -> None:

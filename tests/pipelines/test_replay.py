@@ -18,15 +18,16 @@ from penstock.pipelines import replay
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
 from penstock.pipelines.trouble import cause_line
-from penstock.spark.brokerapi import BrokerApi
-from penstock.spark.decode import decode
 
-from .node import Node, numbered
+from .node import Node, in_the_log, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+COLUMNS = pa.schema(
+    [("body", pa.binary()), ("timestamp", pa.timestamp("us", "UTC")), ("key", pa.binary())]
+)
 BEGAN = dt.datetime(2026, 11, 20, 23, 59, 50, tzinfo=dt.UTC)
 
 
@@ -74,15 +75,7 @@ class Replay:
         return said.getvalue()
 
     def rows(self, topic: str = "again") -> list[dict[str, Any]]:
-        with BrokerApi(self.node.url) as api:
-            spans = api.positions([topic]).topics[topic]
-            end = spans.partitions[0].end
-            fetched = api.fetch(topic, 0, spans.identity, 0, end)
-        schema = pa.schema(
-            [("body", pa.binary()), ("timestamp", pa.timestamp("us", "UTC")), ("key", pa.binary())]
-        )
-        parts = decode(fetched.data, schema, topic, 0, 0, end)
-        return [row for part in parts for row in part.to_pylist()]
+        return in_the_log(self.node, topic, COLUMNS).to_pylist()
 
     def bodies(self) -> list[str]:
         return [row["body"].decode() for row in self.rows()]

@@ -9,7 +9,7 @@ from typing import TypeVar
 from e2e.daemon import Daemon
 from penstock.spark.brokerapi import BrokerApi, TopicSpans
 
-WAIT_S_MAX = 20.0
+WAIT_S_MAX = 90.0
 _Found = TypeVar("_Found")
 
 

@@ -13,8 +13,6 @@ import pytest
 from deltalake import DeltaTable
 
 from e2e.daemon import Daemon
-from penstock.errors import ConfigError
-from penstock.spark.session import require_java
 from pipelines.node import Node, numbered
 
 from . import cluster as clusters
@@ -32,11 +30,7 @@ BOTH_WORKERS = {"spark.cores.max": "2"}
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    try:
-        require_java()
-    except ConfigError as error:
-        pytest.skip(str(error))
+def place(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cluster")
 
 

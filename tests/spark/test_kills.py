@@ -21,10 +21,8 @@ from pathlib import Path
 import pytest
 
 from e2e.daemon import Daemon
-from penstock.errors import ConfigError
 from penstock.kernel import decode_columns
 from penstock.spark.brokerapi import BrokerApi
-from penstock.spark.session import require_java
 
 from .faultproxy import Fault, FaultProxy
 
@@ -190,11 +188,7 @@ def wait_for(condition: Callable[[], bool], story: Callable[[], str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    try:
-        require_java()
-    except ConfigError as error:
-        pytest.skip(str(error))
+def arena(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
     arena = Arena(tmp_path_factory.mktemp("kills"))
     arena.start()
     try:

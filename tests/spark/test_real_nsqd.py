@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,21 +12,25 @@ import pytest
 
 from e2e.daemon import Daemon
 from penstock.errors import BrokerRefused
+from penstock.ids import guid
 from penstock.kernel import decode_columns
 from penstock.spark.brokerapi import BrokerApi
+from penstock.spark.functions import register_functions
 
 from .queries import Stream, batch, batch_sizes
-from .realnsqd import Nsqd, bodies
+from .realnsqd import Nsqd, bodies, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+NODE_ID = 517
+ID_SLACK_S = 60.0  # ids may run ahead of the clock, or behind it by a tick
 
 
 @pytest.fixture
 def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
-    with Daemon(tmp_path / "nsqd") as daemon:
+    with Daemon(tmp_path / "nsqd", f"--node-id={NODE_ID}") as daemon:
         yield Nsqd(daemon)
 
 
@@ -92,3 +97,47 @@ def test_a_stream_goes_on_after_nsqd_was_killed(
     nsqd.publish("orders", bodies(300))
     with pytest.raises(Exception, match="deleted and made again"):
         stream.run()
+
+
+@pytest.mark.spark
+def test_the_functions_read_the_ids_that_nsqd_gives(spark: SparkSession, nsqd: Nsqd) -> None:
+    register_functions(spark)
+    nsqd.publish("orders", bodies(500))
+    parts = ("guid_node(id) AS node", "guid_sequence(id) AS sequence", "guid_time(id) AS time")
+    rows = batch(spark, nsqd).orderBy("offset").selectExpr("timestamp", "id", *parts).collect()
+    assert {row.node for row in rows} == {NODE_ID}
+    assert [guid.parse(int(row.id, 16)).sequence for row in rows] == [row.sequence for row in rows]
+    for row in rows:
+        assert abs(row.time - row.timestamp) < timedelta(seconds=ID_SLACK_S), row
+
+
+@pytest.mark.spark
+def test_topics_that_are_made_while_a_stream_runs(spark: SparkSession, nsqd: Nsqd) -> None:
+    """A pattern finds them, each from its first message on, and passes over the others."""
+    nsqd.publish("order.a", bodies(3))
+    nsqd.publish("payments", bodies(3))
+    query = (
+        spark.readStream.format("penstock")
+        .schema("topic string, offset bigint")
+        .options(url=nsqd.url, subscribePattern="order\\..*", startingOffsets="earliest")
+        .load()
+        .writeStream.format("memory")
+        .queryName("seen")
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+
+    def seen() -> list[tuple[str, int]]:
+        assert query.isActive, query.exception()
+        return sorted((row.topic, row.offset) for row in spark.table("seen").collect())
+
+    try:
+        wanted = [("order.a", n) for n in range(3)]
+        until(lambda: seen() == wanted)
+        for topic in ("order.b", "order", "order.c"):
+            nsqd.publish(topic, bodies(2))
+        nsqd.publish("order.a", bodies(1))
+        wanted = [*wanted, ("order.a", 3), *((f"order.{x}", n) for x in "bc" for n in range(2))]
+        until(lambda: seen() == wanted)
+    finally:
+        query.stop()

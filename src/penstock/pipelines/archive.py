@@ -31,7 +31,7 @@ from penstock.pipelines.lakesink import FORMAT, LakeSink
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.streams import Pauses, Watch, follow
-from penstock.pipelines.trouble import cause_line, is_passing
+from penstock.pipelines.trouble import cause_line, is_crash, is_passing
 from penstock.spark.brokerapi import BrokerApi, TopicSpans
 from penstock.spark.schema import COLUMNS
 
@@ -165,14 +165,19 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
             follow(query, progress, watch, care.after_batches)
             break
         except StreamingQueryException as error:
-            if settings.flag("once") or not is_passing(error):
-                raise
             pause_s = pauses.next(watch.batches)
+            if settings.flag("once") or not _may_pass(error, pauses.failures):
+                raise
             progress.say(f"{cause_line(error)}; trying again in {pause_s:g} s")
             if progress.wait(pause_s):
                 break
     care.finish(settings.flag("once"))
     return DONE
+
+
+def _may_pass(error: BaseException, failures: int) -> bool:
+    """A process that dies again and again has a reason."""
+    return is_passing(error) or (is_crash(error) and failures <= limits.PIPELINE_CRASHES_MAX)
 
 
 def _begin(

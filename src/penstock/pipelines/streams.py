@@ -73,14 +73,15 @@ class Pauses:
     """Between a failure and the next try: twice as long each time, until something was done."""
 
     def __init__(self) -> None:
-        self._pause_s = 1.0
+        self.failures = 0  # since something was done
         self._batches = 0
 
     def next(self, batches: int) -> float:
+        """The pause after one more failure, with so many batches done by now."""
         if batches != self._batches:
-            self._batches, self._pause_s = batches, 1.0
-        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _PAUSE_S_MAX)
-        return pause_s
+            self._batches, self.failures = batches, 0
+        self.failures += 1
+        return float(min(2 ** (self.failures - 1), _PAUSE_S_MAX))
 
 
 class Watch:

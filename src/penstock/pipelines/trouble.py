@@ -15,6 +15,10 @@ _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): ([^\n]+
 _JAVA_NOISE = re.compile(r"^(?:(?:org|java|py4j|scala)(?:\.\w+)+\.(?:\w|\$)+(?:: )?)+")
 _STREAM = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: ")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+$")
+_CRASH = re.compile(
+    r"Python worker exited unexpectedly|Python worker failed to connect back|EOFException"
+    r"|Stream closed|Socket closed|Broken pipe|Connection reset"
+)
 _LINE_CHARS_MAX = 500
 
 
@@ -30,6 +34,12 @@ def is_passing(error: BaseException) -> bool:
     """nsqd could not be reached: it may be back any time."""
     ours = our_error(error)
     return ours is not None and ours[0] == FetchFailed.__name__
+
+
+def is_crash(error: BaseException) -> bool:
+    """A Python process of Spark's died: somebody killed it, or the memory ran out. Spark says it in
+    the words of whoever talked to that process."""
+    return our_error(error) is None and _CRASH.search(str(error)) is not None
 
 
 def cause_line(error: BaseException) -> str:
