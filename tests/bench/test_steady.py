@@ -1,10 +1,7 @@
-"""What the steady run says of an archive: lag as an age, memory of a family, figures."""
+"""What the steady run says of an archive: lag as an age, figures."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +9,7 @@ import pytest
 from deltalake import write_deltalake
 
 from penstock.bench.dialect import DaemonFailed
-from penstock.bench.steady import Published, Second, Table, figures, rss_mb
+from penstock.bench.steady import Published, Second, Table, figures
 
 
 def test_the_lag_is_the_age_of_the_oldest_that_is_missing() -> None:
@@ -32,22 +29,30 @@ def test_a_table_knows_how_far_it_is(tmp_path: Path) -> None:
         assert table.stored() == offsets[-1] + 1
 
 
-def test_memory_counts_what_was_started(tmp_path: Path) -> None:
-    code = "import sys; held = bytearray(b'x' * 50_000_000); print(flush=True); sys.stdin.read()"
-    before_mb = rss_mb(os.getpid())
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        assert rss_mb(process.pid) > 50
-        assert rss_mb(os.getpid()) > before_mb + 50
-        process.communicate()
-
-
 def test_figures() -> None:
-    seen = [Second(float(s), 0.5 if s != 7 else 2.5, 100.0 if s < 4 else 200.0) for s in range(10)]
-    found = list(figures(seen, 10.0, 20_000))
-    assert [round(figure.value, 2) for figure in found] == [2.5, 0.5, 200.0, 2.0]
+    seen = [
+        Second(
+            float(s),
+            0.5 if s != 7 else 2.5,
+            20_000 * s,
+            {"nsqd": 50.0, "JVM": 100.0 if s < 5 else 200.0},
+            {"open files of nsqd": 20 + s},
+        )
+        for s in range(1, 21)
+    ]
+    found = {
+        figure.name.rpartition(", ")[2]: figure.value for figure in figures(seen, 20.0, 20_000)
+    }
+    assert found.pop("longest") == 2.5
+    assert found.pop("median") == found.pop("p99") == 0.5
+    assert found == {"messages published": 20_000, "at the end": 38.5}
+    told = [f"{figure.name}: {figure.value} {figure.target}" for figure in figures(seen, 20.0, 1)]
+    assert "memory of nsqd, 50 MB before, at the end: 50.0 flat; 1.00 x" in told
+    assert "memory of JVM, 175 MB before, at the end: 200.0 flat; 1.14 x" in told
     with pytest.raises(DaemonFailed, match="too short"):
         list(figures([], 1.0, 20_000))
+
+
+def test_a_line_a_minute() -> None:
+    second = Second(61.2, 0.5, 9, {"nsqd": 50.0, "JVM": 1000.4}, {"files of the table": 7})
+    assert second.line() == "61 s: lag 0.50 s; MB: nsqd 50, JVM 1,000; files of the table 7"

@@ -1,9 +1,13 @@
 """What a reader of the log costs those who publish.
 
-One publisher, measured alone and beside a reader that fetches the same log again and again, window
-by window in turn: so both kinds of windows see the same machine, and the median of the ratios to
-the neighbours on both sides is what counts. Two placements: pinned, the daemon on its own core and
-both clients on the others; and free, everything where the system puts it.
+One publisher, measured alone and beside a reader that fetches a log again and again. Windows are
+short, and come in pairs of neighbours, now the one first and now the other: so both kinds see the
+same machine, and whatever wanders is slower than a pair. What counts is the median of the pairs'
+ratios; the quartiles say how far to trust it. The topic that is published to is deleted after each
+window: else the disk falls behind after some seconds, and its pace is what would be measured.
+
+Two placements: pinned, the daemon on its own core and both clients on the others; and free,
+everything where the system puts it.
 """
 
 from __future__ import annotations
@@ -15,9 +19,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import NamedTuple
 
 from penstock.bench import machine
@@ -25,11 +28,13 @@ from penstock.bench.daemon import Daemon
 from penstock.bench.dialect import HOST, DaemonFailed
 from penstock.bench.passes import Publishers, fill
 from penstock.bench.scenarios import BATCH, Plan
-from penstock.bench.web_load import READ_BYTES, request
+from penstock.bench.web_load import READ_BYTES, exchange, request
 
-TOPIC = "read"
+TOPIC, PUBLISHED = "read", "written"
 BODY_BYTES = 200
-UNLIMITED_SECONDS = 3600.0
+WINDOW = 8  # MPUBs unanswered
+COUNT_MAX = 1_000_000_000 // BATCH * BATCH  # messages: more than a window has time for
+SETTLE_SECONDS = 0.02
 
 
 class Windows(NamedTuple):
@@ -37,19 +42,22 @@ class Windows(NamedTuple):
 
     seconds: float
     pairs: int
-    messages: int  # published by MPUB in one window
     backlog: int  # messages that the reader reads
 
 
-FULL = Windows(1.5, 9, 1_000_000, 500_000)
-QUICK = Windows(0.2, 2, 20_000, 20_000)
+FULL = Windows(0.25, 60, 500_000)
+QUICK = Windows(0.1, 2, 20_000)
 
 
 class Cost(NamedTuple):
     alone: float  # milliseconds of a publish, or messages a second
     beside: float
-    ratio: float  # of beside to alone, which is the mean of both neighbours: the median
+    ratios: tuple[float, float, float]  # of beside to alone: lower quartile, median, upper
     read_mb: float  # a second, by the reader
+
+    @property
+    def spread(self) -> str:
+        return f"{self.ratios[0]:.2f} to {self.ratios[2]:.2f}"
 
 
 @contextmanager
@@ -73,34 +81,68 @@ def _move(daemon: Daemon, cores: set[int]) -> None:
         os.sched_setaffinity(int(task.name), cores)
 
 
-@contextmanager
-def reader(daemon: Daemon) -> Iterator[list[float]]:
-    """A process that reads the log in a loop; what it read, in MB a second, is there at the end."""
-    command = [sys.executable, "-m", "penstock.bench.looper", str(daemon.ports.http), TOPIC]
-    read: list[float] = []
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+class Reader:
+    """A process that reads while it is told to. Use as a context manager."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.rates: list[float] = []  # MB a second, of each time
+        command = [sys.executable, "-m", "penstock.bench.looper", str(daemon.ports.http), TOPIC]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> Reader:
+        self._hear()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        self._say()
+        self._hear()
         try:
-            if process.stdout is None or process.stdin is None or not process.stdout.readline():
-                raise DaemonFailed("the reader did not start")
-            yield read
+            yield
         finally:
-            said, _ = process.communicate()
-            if said:
-                read.append(float(said))
+            self._say()
+            self.rates.append(float(self._hear()))
+
+    def _say(self) -> None:
+        if self._process.stdin is None:
+            raise DaemonFailed("the reader has no input")
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def _hear(self) -> str:
+        line = self._process.stdout.readline() if self._process.stdout else ""
+        if not line:
+            raise DaemonFailed("the reader ended")
+        return line
 
 
 def cost(daemon: Daemon, windows: Windows, measure: Callable[[], float]) -> Cost:
+    alone: list[float] = []
     beside: list[float] = []
-    rates: list[float] = []
-    measure()
-    alone = [measure()]
-    for _ in range(windows.pairs):
-        with reader(daemon) as read:
-            beside.append(measure())
-        rates += read
-        alone.append(measure())
-    ratios = [2 * b / sum(pair) for b, pair in zip(beside, pairwise(alone), strict=True)]
-    return Cost(median(alone), median(beside), median(ratios), median(rates))
+    with Reader(daemon) as reader:
+        measure()
+        for number in range(windows.pairs):
+            for reads in (True, False) if number % 2 else (False, True):
+                if reads:
+                    with reader.reading():
+                        beside.append(measure())
+                else:
+                    alone.append(measure())
+                _forget(daemon)
+    ratios = [b / a for a, b in zip(alone, beside, strict=True)]
+    low, middle, high = quantiles(ratios, n=4, method="inclusive")
+    return Cost(median(alone), median(beside), (low, middle, high), median(reader.rates))
+
+
+def _forget(daemon: Daemon) -> None:
+    """What was published, before the system writes it to the disk."""
+    exchange(daemon.ports.http, request("POST", f"/topic/delete?topic={PUBLISHED}"))
+    time.sleep(SETTLE_SECONDS)
 
 
 def prepare(daemon: Daemon, windows: Windows) -> None:
@@ -109,7 +151,7 @@ def prepare(daemon: Daemon, windows: Windows) -> None:
 
 def publish_ms(daemon: Daemon, windows: Windows) -> float:
     """The median time of one `/pub` on a kept connection, in milliseconds."""
-    data = request("POST", "/pub?topic=single", b"x" * BODY_BYTES)
+    data = request("POST", f"/pub?topic={PUBLISHED}", b"x" * BODY_BYTES)
     taken = []
     with socket.create_connection((HOST, daemon.ports.http)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -131,7 +173,7 @@ def publish_rate(daemon: Daemon, windows: Windows) -> float:
 
     with ExitStack() as stack:
         load = Load(samples_max=1)
-        count = windows.messages // BATCH * BATCH
-        Publishers("batches", count, BATCH, 8).join(load, stack, daemon.dialect, BODY_BYTES)
-        seconds = load.go(UNLIMITED_SECONDS)
+        endless = Publishers(PUBLISHED, COUNT_MAX, BATCH, WINDOW)
+        endless.join(load, stack, daemon.dialect, BODY_BYTES)
+        seconds = load.go(windows.seconds)
         return load.acked / seconds

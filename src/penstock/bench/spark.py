@@ -87,12 +87,16 @@ def pipeline_figures(options: argparse.Namespace) -> Iterator[Figure]:
             yield from FIGURES[name](bench)
 
 
+def show(text: str) -> None:
+    print(text, flush=True)
+
+
 def steady_figures(options: argparse.Namespace) -> Iterator[Figure]:
     with ExitStack() as stack:
         path = stack.enter_context(tempfile.TemporaryDirectory("-steady", dir=options.data_dir))
         running = stack.enter_context(figures.daemon(directory=Path(path)))
         stack.enter_context(beside.placed(running, pinned=False))
-        yield from steady.steady(running, Path(path), 60 * options.steady)
+        yield from steady.steady(running, Path(path), 60 * options.steady, show)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -27,7 +27,8 @@ from penstock.bench.dialect import HOST, DaemonFailed
 from penstock.bench.figures import Figure
 from penstock.bench.passes import fill
 from penstock.bench.scenarios import BATCH, Plan
-from penstock.pipelines import archive, audit, trace_table
+from penstock.pipelines import archive, audit, replay, trace_table
+from penstock.pipelines.frame import Pipeline
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
 from penstock.spark.brokerapi import BrokerApi
@@ -217,18 +218,44 @@ def archived(bench: Bench) -> Iterator[Figure]:
 
     def run() -> None:
         nonlocal counted
-        table = bench.fresh("archive")
-        given = {"url": bench.url, "topics": (TOPIC,), "table": str(table), "once": True}
-        given["max-offsets-per-trigger"] = bench.sizes.batch_rows
-        settings = defaults(archive.SETTINGS, **given)
-        archive.check(settings)
-        if archive.run(bench.spark, settings, Progress("archive", 1e9)) != 0:
-            raise DaemonFailed("the archive failed")
+        table = archived_table(bench)
         counted = sum(archived_rows(table))
         shutil.rmtree(table)
 
     seconds = bench.repeated_s(run)
     yield Figure("archive to Delta", counted / seconds, "rows/s", ">= 250,000")
+
+
+def archived_table(bench: Bench) -> Path:
+    table = bench.fresh("archive")
+    given = {"url": bench.url, "topics": (TOPIC,), "table": str(table), "once": True}
+    given["max-offsets-per-trigger"] = bench.sizes.batch_rows
+    run_pipeline(bench, archive.PIPELINE, given)
+    return table
+
+
+def run_pipeline(bench: Bench, pipeline: Pipeline, given: dict[str, Any]) -> None:
+    """What it says is of no interest, unless it fails."""
+    settings, said = defaults(pipeline.settings, **given), io.StringIO()
+    pipeline.check(settings)
+    with redirect_stdout(said):
+        code = pipeline.run(bench.spark, settings, Progress(pipeline.name, 1e9, said))
+    if code != 0:
+        raise DaemonFailed(f"{pipeline.name} ended with {code}: {said.getvalue()[:500]}")
+
+
+def replayed(bench: Bench) -> Iterator[Figure]:
+    """From an archive's table into a topic: the plan, and all chunks."""
+    table, rows = archived_table(bench), bench.sizes.sink_rows
+    given = {"url": bench.url, "table": str(table), "topics": (TOPIC,), "to-offset": rows}
+
+    def run() -> None:
+        name = bench.fresh("replay").name
+        run_pipeline(bench, replay.PIPELINE, {**given, "to": name, "name": name})
+
+    seconds = bench.repeated_s(run)
+    yield Figure("replay of a table into a topic", rows / seconds, "rows/s", "beside the sink")
+    shutil.rmtree(table)
 
 
 def archived_rows(table: Path) -> list[int]:
@@ -249,16 +276,7 @@ def audited(bench: Bench) -> Iterator[Figure]:
         low, high = (messages * n // TRACE_FILES for n in (part, part + 1))
         write_deltalake(table, trace_events(low, high), mode="append", partition_by=["date"])
     given: dict[str, Any] = {"topic": TOPIC, "trace": str(table), "json": True}
-    settings = defaults(audit.SETTINGS, **given)
-
-    def run() -> None:
-        said = io.StringIO()
-        with redirect_stdout(said):
-            code = audit.run(bench.spark, settings, Progress("audit", 1e9, io.StringIO()))
-        if code != 0:
-            raise DaemonFailed(f"the audit found what is not there: {said.getvalue()[:500]}")
-
-    seconds = bench.repeated_s(run)
+    seconds = bench.repeated_s(lambda: run_pipeline(bench, audit.PIPELINE, given))
     yield Figure("audit by SQL", EVENTS_EACH * messages / seconds, "events/s", ">= 500,000")
     shutil.rmtree(table)
 
@@ -302,5 +320,6 @@ FIGURES: dict[str, Callable[[Bench], Iterator[Figure]]] = {
     "tiny": tiny,
     "sink": sink,
     "archive": archived,
+    "replay": replayed,
     "audit": audited,
 }

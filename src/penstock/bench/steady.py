@@ -1,10 +1,10 @@
-"""An archive beside a steady stream of messages, for minutes: does it keep up, and does its memory
-stay flat?
+"""An archive beside a steady stream of messages, for minutes: does it keep up, and do memory
+and files stay flat?
 
 The archive is the command that a user runs, in processes of its own. Each second this process
-publishes its share in a few `/mpub`s, and looks at three things: how many messages are durable in
-the log, how many the table has, and how much memory the archive's processes hold. The lag is an
-age: how long ago that message was published which the table has got to.
+publishes its share in a few `/mpub`s, and looks: how many messages the table has, how much memory
+nsqd and the archive's processes hold, and how many files there are of what could pile up. The lag
+is an age: how long ago that message was published which the table has got to.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import subprocess
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
@@ -26,6 +27,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from penstock.bench import family
 from penstock.bench.daemon import Daemon
 from penstock.bench.dialect import HOST, DaemonFailed
 from penstock.bench.figures import Figure
@@ -38,6 +40,14 @@ BODY_BYTES = 200
 BEGIN_S_MAX = 180.0
 END_S_MAX = 120.0
 SETTLED_SHARE = 0.2  # of the time; before that the JVM is still growing
+TELL_EVERY_S = 60.0
+
+
+BOUNDS = {
+    "files of the table's log": "one a batch, for an hour",
+    "files of the table": "compacted again and again",
+}
+Say = Callable[[str], None]
 
 
 class Second(NamedTuple):
@@ -45,7 +55,14 @@ class Second(NamedTuple):
 
     at_s: float  # since the first publish
     lag_s: float
-    rss_mb: float
+    published: int
+    memory_mb: dict[str, float]
+    counts: dict[str, int]
+
+    def line(self) -> str:
+        memory = ", ".join(f"{part} {size:,.0f}" for part, size in self.memory_mb.items())
+        counts = ", ".join(f"{what} {count:,}" for what, count in self.counts.items())
+        return f"{self.at_s:.0f} s: lag {self.lag_s:.2f} s; MB: {memory}; {counts}"
 
 
 class Published:
@@ -73,6 +90,7 @@ class Table:
     """How many messages a table has, by the statistics of its files."""
 
     def __init__(self, path: Path) -> None:
+        self.files = 0  # when it was last looked at
         self._path = path
         self._table: DeltaTable | None = None
 
@@ -86,6 +104,7 @@ class Table:
         except TableNotFoundError:
             return 0
         actions = pa.table(self._table.get_add_actions(flatten=True))
+        self.files = actions.num_rows
         highest = actions.column("max.offset").to_pylist() if actions.num_rows else []
         return max(highest) + 1 if highest else 0
 
@@ -108,22 +127,6 @@ def archive(daemon: Daemon, table: Path, log: Path) -> Iterator[subprocess.Popen
             process.wait()
 
 
-def rss_mb(root: int) -> float:
-    """Of a process and all that it started."""
-    parents: dict[int, int] = {}
-    sizes: dict[int, int] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it has just ended
-            continue
-        parents[int(entry.name)], sizes[int(entry.name)] = int(fields[1]), int(fields[21])
-    family = {root}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
-    return sum(sizes.get(pid, 0) for pid in family) * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
 def publish(daemon: Daemon, published: Published, began_s: float, rate: int) -> None:
     count = rate // PUBLISHES
     message = struct.pack(">I", BODY_BYTES) + b"x" * BODY_BYTES
@@ -132,8 +135,10 @@ def publish(daemon: Daemon, published: Published, began_s: float, rate: int) -> 
     published.add(count, time.monotonic() - began_s)
 
 
-def steady(daemon: Daemon, directory: Path, seconds: float, rate: int = RATE) -> Iterator[Figure]:
-    """Starts when the archive has stored its first messages."""
+def steady(
+    daemon: Daemon, directory: Path, seconds: float, say: Say = print, rate: int = RATE
+) -> Iterator[Figure]:
+    """Starts when the archive has stored its first messages. A line a minute goes to `say`."""
     table, log = directory / "steady-table", directory / "steady.log"
     published, looked = Published(), Table(table)
     exchange(daemon.ports.http, request("POST", f"/topic/create?topic={TOPIC}"))
@@ -143,7 +148,8 @@ def steady(daemon: Daemon, directory: Path, seconds: float, rate: int = RATE) ->
         while looked.stored() < published.count:
             _check(process, log, began_s, BEGIN_S_MAX)
             time.sleep(0.2)
-        seen = list(_run(daemon, process, published, looked, seconds, rate, log))
+        run = Run(daemon, process, table, log, published, looked)
+        seen = list(run.seconds(seconds, rate, say))
         began_s = time.monotonic()
         while looked.stored() < published.count:
             _check(process, log, began_s, END_S_MAX)
@@ -153,32 +159,53 @@ def steady(daemon: Daemon, directory: Path, seconds: float, rate: int = RATE) ->
     yield from figures(seen, seconds, rate)
 
 
-def _run(
-    daemon: Daemon,
-    process: subprocess.Popen[bytes],
-    published: Published,
-    looked: Table,
-    seconds: float,
-    rate: int,
-    log: Path,
-) -> Iterator[Second]:
-    began_s = time.monotonic()
-    done = 0
-    shown_s = 0.0
-    before = published.count
-    history = Published()
-    while (now_s := time.monotonic() - began_s) < seconds:
-        if now_s < done / PUBLISHES:
-            time.sleep(done / PUBLISHES - now_s)
-        publish(daemon, history, began_s, rate)
-        done += 1
-        now_s = time.monotonic() - began_s
-        if now_s >= shown_s + 1:
-            shown_s = now_s
-            _check(process, log, began_s, seconds + END_S_MAX)
-            lag_s = history.lag_s(looked.stored() - before, time.monotonic() - began_s)
-            yield Second(now_s, lag_s, rss_mb(process.pid))
-    published.add(history.count, now_s)
+@dataclass
+class Run:
+    """One steady run: publishing, and a look once a second."""
+
+    daemon: Daemon
+    process: subprocess.Popen[bytes]
+    table: Path
+    log: Path
+    published: Published
+    looked: Table
+
+    def seconds(self, seconds: float, rate: int, say: Say) -> Iterator[Second]:
+        began_s = time.monotonic()
+        done, shown_s, told_s = 0, 0.0, 0.0
+        before, history = self.published.count, Published()
+        while (now_s := time.monotonic() - began_s) < seconds:
+            if now_s < done / PUBLISHES:
+                time.sleep(done / PUBLISHES - now_s)
+            publish(self.daemon, history, began_s, rate)
+            done += 1
+            now_s = time.monotonic() - began_s
+            if now_s >= shown_s + 1:
+                shown_s = now_s
+                _check(self.process, self.log, began_s, seconds + END_S_MAX)
+                lag_s = history.lag_s(self.looked.stored() - before, time.monotonic() - began_s)
+                second = Second(now_s, lag_s, history.count, self.memory_mb(), self.counts())
+                if now_s >= told_s + TELL_EVERY_S:
+                    told_s = now_s
+                    say(second.line())
+                yield second
+        self.published.add(history.count, now_s)
+
+    def memory_mb(self) -> dict[str, float]:
+        nsqd = family.memory_mb(self.daemon.process.pid)
+        return {"nsqd": nsqd, **family.parts_mb(self.process.pid)}
+
+    def counts(self) -> dict[str, int]:
+        """Of what a leak would show in."""
+        jvm = family.jvm(self.process.pid)
+        return {
+            "processes of the archive": len(family.descendants(self.process.pid)),
+            "open files of nsqd": family.open_files(self.daemon.process.pid),
+            "open files of the JVM": family.open_files(jvm),
+            "files of the checkpoint": family.files(self.table / "_penstock"),
+            "files of the table's log": family.files(self.table / "_delta_log"),
+            "files of the table": self.looked.files,
+        }
 
 
 def _check(process: subprocess.Popen[bytes], log: Path, began_s: float, seconds: float) -> None:
@@ -193,15 +220,22 @@ def _end_of(log: Path) -> str:
 
 
 def figures(seen: list[Second], seconds: float, rate: int) -> Iterator[Figure]:
-    """Memory is flat when its last part is no higher than its first, once that has settled."""
+    """What is flat is no higher in the last quarter than in the first, once it has settled."""
     if not seen:
         raise DaemonFailed("too short for a look: give it a few seconds")
-    settled = [s for s in seen if s.at_s >= SETTLED_SHARE * seconds] or seen
-    part = max(len(settled) // 4, 1)
-    first, last = (mean(s.rss_mb for s in half) for half in (settled[:part], settled[-part:]))
-    lags = [s.lag_s for s in seen]
+    lags = sorted(s.lag_s for s in seen)
     name = f"archive's lag at {rate:,} messages/s for {seconds / 60:g} min"
-    yield Figure(f"{name}, longest", max(lags), "s", "< 3")
+    yield Figure("messages published", seen[-1].published / seen[-1].at_s, "/s", f"{rate:,}")
     yield Figure(f"{name}, median", median(lags), "s", "< 3")
-    yield Figure("memory of the archive's processes, at the end", last, "MB", "flat")
-    yield Figure("as a share of what it was before", last / first, "x", "about 1")
+    yield Figure(f"{name}, p99", lags[int(0.99 * (len(lags) - 1))], "s", "< 3")
+    yield Figure(f"{name}, longest", lags[-1], "s", "< 3")
+    settled = [s for s in seen if s.at_s >= SETTLED_SHARE * seconds] or seen
+    quarter = max(len(settled) // 4, 1)
+    first, last = settled[:quarter], settled[-quarter:]
+    for part in seen[0].memory_mb:
+        was, now = (mean(s.memory_mb[part] for s in some) for some in (first, last))
+        about = f"memory of {part}, {was:,.0f} MB before, at the end"
+        yield Figure(about, now, "MB", f"flat; {now / max(was, 0.1):.2f} x")
+    for what in seen[0].counts:
+        was, now = (mean(s.counts[what] for s in some) for some in (first, last))
+        yield Figure(f"{what}, {was:,.0f} before, at the end", now, "", BOUNDS.get(what, "flat"))
