@@ -1,4 +1,5 @@
-"""One Spark session for the whole run: starting one costs more than the tests that use it."""
+"""One Spark session for the whole run: starting one costs more than the tests that use it. And
+what Hypothesis may take its time for."""
 
 from __future__ import annotations
 
@@ -8,12 +9,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from penstock.errors import ConfigError
 from penstock.spark.session import open_session, require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# How long an example takes says more about the machine than about what it tries.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 SETTINGS = {
     "spark.ui.enabled": "false",

@@ -30,7 +30,7 @@ KINDS = {
 }
 BY_NAME = {flag.name: flag for flag in FLAGS}
 S = 1_000_000_000
-GIVES_UP_S = 20
+GIVES_UP_S = 90
 
 
 def key_of(row: dict[str, Any]) -> str:

@@ -30,6 +30,7 @@ from . import hostile
 from .siege import (
     ANSWER_S_MAX,
     FUZZ_S,
+    PATIENCE_S,
     Watch,
     ask_lookupd,
     besiege,
@@ -224,7 +225,9 @@ def test_clients_that_send_a_byte_at_a_time(daemon: Daemon) -> None:
                 (daemon.tcp_port, SLOW_STREAMS),
                 (daemon.http_port, SLOW_REQUESTS),
             ):
-                sock = on_exit.enter_context(socket.create_connection(("127.0.0.1", port), 5.0))
+                sock = on_exit.enter_context(
+                    socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+                )
                 slow.append((sock, streams[number % len(streams)]))
         position = 0
         while time.monotonic() < until_s and position < max(map(len, SLOW_STREAMS + SLOW_REQUESTS)):
@@ -238,10 +241,10 @@ def test_connections_that_come_and_go(daemon: Daemon) -> None:
     with Watch(daemon), ExitStack() as on_exit:
         for number in range(600):
             port = daemon.tcp_port if number % 2 else daemon.http_port
-            sock = on_exit.enter_context(socket.create_connection(("127.0.0.1", port), 5.0))
+            sock = on_exit.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
             if number % 3 == 0:
                 sock.close()
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     while open_sockets(daemon) > 10:
         assert time.monotonic() < deadline_s, f"{open_sockets(daemon)} sockets are open"
         time.sleep(0.02)
@@ -270,7 +273,7 @@ def test_every_step_leaves_a_valid_state(form: str, tmp_path: Path) -> None:
     ids: list[bytes] = []
     until_s = time.monotonic() + FUZZ_S / 2
     spoken = 0
-    while time.monotonic() < until_s:
+    while spoken <= 10 or time.monotonic() < until_s:
         client = world.connect()
         client.on_message = lambda message: ids.append(message.id)
         for piece in hostile.pieces(rng, hostile.conversation(rng, ids[-20:])[4:]):

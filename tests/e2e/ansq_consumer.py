@@ -13,8 +13,8 @@ from typing import Any
 import ansq
 from ansq.tcp.types import NSQMessage
 
-MESSAGE_TIMEOUT_MS = 1_000
-TOUCH_EVERY_S = 0.6
+MESSAGE_TIMEOUT_MS = 2_000
+TOUCH_EVERY_S = 0.9
 TOUCHES = 3
 LOOKUPD_POLL_MS = 500
 

@@ -21,8 +21,8 @@ from typing import Any, Self
 
 from .v2client import V2Client
 
-START_S_MAX = 30.0  # two cores that others use too
-STOP_S_MAX = 30.0
+START_S_MAX = 90.0  # two cores that others use too
+STOP_S_MAX = 60.0
 POLL_S = 0.01
 
 _TCP = re.compile(r"TCP: listening on \S*:(\d+)")
@@ -178,11 +178,11 @@ class Daemon:
 
     # --- asking it ---
 
-    def client(self, timeout_s: float = 20.0) -> V2Client:
+    def client(self, timeout_s: float = 40.0) -> V2Client:
         return V2Client(self.tcp_port, timeout_s)
 
     def http(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=40)
         try:
             connection.request(method, path, body)
             response = connection.getresponse()

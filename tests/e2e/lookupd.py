@@ -54,7 +54,7 @@ def nsqd(path: Path, *lookupds: str, flags: tuple[str, ...] = ()) -> Daemon:
     return Daemon(path, "--broadcast-address=127.0.0.1", *addresses, *flags)
 
 
-def eventually(holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def eventually(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not holds():
         if time.monotonic() > deadline_s:

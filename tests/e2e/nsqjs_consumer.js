@@ -8,7 +8,7 @@ const nsq = require('nsqjs')
 const {NSQDConnection} = require('nsqjs/lib/nsqdconnection')
 const connection = require('./nsqjs_connection')
 
-const TOUCH_EVERY_MS = 600
+const TOUCH_EVERY_MS = 900
 const TOUCHES = 3
 const LINGER_MS = 200 // the last FIN has to leave
 
@@ -34,7 +34,7 @@ const settings = {
 }
 if (options.lookupd) settings.lookupdHTTPAddresses = [options.lookupd]
 else settings.nsqdTCPAddresses = [`127.0.0.1:${options.port}`]
-if (first === 'ignore' || first === 'touch') settings.messageTimeout = 1000
+if (first === 'ignore' || first === 'touch') settings.messageTimeout = 2000
 
 const reader = new nsq.Reader(options.topic, options.channel, settings)
 

@@ -3,7 +3,7 @@
 `pynsq_consumer.py OPTIONS`, a JSON object: `port` (or `lookupd`, a URL), `topic`, `channel`,
 `count` (of FINs, then it ends), `max_in_flight`, and `first`, what to do with a message at its
 first attempt: `finish`, `requeue`, `requeue later` (after a second), `requeue with backoff`,
-`ignore` (let it time out), `touch` (hold it for two seconds, with a message timeout of one),
+`ignore` (let it time out), `touch` (hold it for 2.7 seconds, with a message timeout of two),
 `batch` (keep messages until the reader is starved, as pynsq's documentation shows, then finish all
 of them). `connection` holds options of pynsq's own (tls_v1, snappy, deflate, ...).
 """
@@ -18,8 +18,8 @@ from typing import Any
 import nsq
 from tornado.ioloop import IOLoop
 
-MESSAGE_TIMEOUT_S = 1
-TOUCH_EVERY_S = 0.6
+MESSAGE_TIMEOUT_S = 2
+TOUCH_EVERY_S = 0.9
 TOUCHES = 3
 BACKOFF_S_MAX = 2
 LINGER_S = 0.2  # the last FIN has to leave

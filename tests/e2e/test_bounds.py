@@ -18,7 +18,7 @@ PUBLISHERS = 4
 PIPELINED = 200
 
 
-def wait_for(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def wait_for(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline_s, "it did not happen"
@@ -26,18 +26,16 @@ def wait_for(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 
 def answers(publisher: V2Client) -> tuple[int, bytes]:
-    """How many OKs came until the error, or until all was quiet."""
-    accepted = 0
-    while True:
+    """How many OKs came until the error, or until all was answered."""
+    for accepted in range(PIPELINED):
         try:
-            frame = publisher.frame(2.0)
+            frame = publisher.frame()
         except Closed:
             return accepted, b""
-        if frame is None:
-            return accepted, b""
+        assert frame is not None
         if frame.kind == ERROR:
             return accepted, frame.data
-        accepted += 1
+    return PIPELINED, b""
 
 
 @pytest.mark.parametrize("durability", ["disk", "os"])
@@ -95,7 +93,7 @@ def test_what_expired_does_not_return(tmp_path: Path) -> None:
         with daemon.client() as client:
             client.sub("t", "c")
             client.mpub("t", [b"old"] * 10)
-        wait_for(lambda: daemon.channel_stats("t", "c")["expired_count"] == 10, timeout_s=3.5)
+        wait_for(lambda: daemon.channel_stats("t", "c")["expired_count"] == 10)
         daemon.kill()
         daemon.flags.clear()
         daemon.start()
@@ -116,7 +114,8 @@ def test_one_that_expired_in_flight_is_not_redelivered(tmp_path: Path) -> None:
         messages = client.messages(3)
         client.fin(messages[0].id)
         assert client.message(3.5) is None
-        assert daemon.channel_stats("t", "c")["expired_count"] == 2
+        wait_for(lambda: daemon.channel_stats("t", "c")["expired_count"] == 2)
+        assert client.message(0.1) is None
 
 
 @pytest.mark.parametrize("how", ["signal", "http"])
@@ -140,8 +139,8 @@ def test_a_drain_ends_when_the_last_message_is_finished(tmp_path: Path, how: str
             got = consumer.messages(101)
             assert daemon.running
             consumer.fin(*(message.id for message in got))
-            assert daemon.wait(10) == 0
-        assert got[-1].body == b"late"
+            assert daemon.wait() == 0
+        assert b"late" in {message.body for message in got}
         assert "DRAIN: nothing is left" in daemon.stderr()
         assert daemon.stderr().rstrip().endswith("NSQ: bye")
         daemon.start()

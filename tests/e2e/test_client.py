@@ -13,7 +13,7 @@ from penstock.errors import ClientClosed, ConfigError, ConnectFailed, MessageSet
 
 from .daemon import Daemon
 
-END_S_MAX = 20.0
+END_S_MAX = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from .daemon import Daemon
 from .harness import fresh_seed
 from .lookupd import Lookupd, eventually, nsqd
 
-PATIENCE_S = 60.0
+PATIENCE_S = 100.0
 KILLS = 4
 TOPICS = ["a", "b", "c"]
 
@@ -91,6 +91,10 @@ def test_answers_are_lost_and_the_daemon_is_killed(tmp_path: Path, durability: s
                 await asyncio.sleep(rng.uniform(0.1, 0.4))
                 await elsewhere(daemon.kill)
                 await elsewhere(daemon.start)
+            while not (
+                proxy.lost and producer.counts.repeated and min(map(len, sent.values())) > 10
+            ):
+                await asyncio.sleep(0.05)
             quit.set()
             await asyncio.gather(*tasks)
             assert proxy.lost > 0
@@ -263,7 +267,7 @@ def test_blocking(tmp_path: Path) -> None:
             with (
                 pytest.raises(PublishTimeout) as raised,
                 BlockingIdempotentProducer(
-                    address_of(daemon), publish_timeout_s=0.1, connect_required=False
+                    address_of(daemon), publish_timeout_s=0.5, connect_required=False
                 ) as hopeless,
             ):
                 hopeless.pub("t", b"nobody is there")

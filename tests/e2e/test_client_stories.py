@@ -137,16 +137,16 @@ def test_slow_work_is_touched(daemon: Daemon) -> None:
 
         async def handle(message: Message) -> None:
             attempts.append(message.attempts)
-            await asyncio.sleep(1.6)
-            if len(attempts) == 5:
+            await asyncio.sleep(4.5)
+            if len(attempts) == 3:
                 consumer.stop()
 
         async with Producer(where(daemon)) as producer:
-            await producer.mpub("t", [b"slow"] * 5)
-        options: dict[str, Any] = {"message_timeout_s": 1.0, "auto_touch": True}
+            await producer.mpub("t", [b"slow"] * 3)
+        options: dict[str, Any] = {"message_timeout_s": 3.0, "auto_touch": True}
         async with Consumer("t", "c", where(daemon), **options) as consumer:
             await consumer.run(handle, concurrency=3)
-        assert attempts == [1] * 5
+        assert attempts == [1] * 3
         assert consumer.counts.touched > 0
         found = daemon.channel_stats("t", "c")
         assert (found["depth"], found["in_flight_count"], found["timeout_count"]) == (0, 0, 0)
@@ -200,7 +200,7 @@ def test_leaving_the_loop_gives_the_rest_back(daemon: Daemon) -> None:
                 if len(seen) == 10:
                     break
         async with Consumer("t", "c", where(daemon), max_in_flight=800) as consumer:
-            async with asyncio.timeout(5):  # far less than the timeout of a message
+            async with asyncio.timeout(30):  # far less than the timeout of a message
                 await drain(consumer, bodies - seen)
 
     asyncio.run(story())

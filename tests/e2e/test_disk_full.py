@@ -33,7 +33,7 @@ TIMEOUT_MS = 60_000
 BODY_BYTES = 64 * 1024
 WATERMARK = 8 * MIB
 PAUSE_S = 0.03  # some 2 MB a second: the disk is looked at once a second
-RECOVERY_S_MAX = 10.0  # the disk is looked at, and old segments are dropped, about once a second
+RECOVERY_S_MAX = 60.0  # the disk is looked at, and old segments are dropped, about once a second
 
 
 class Ledger:
@@ -273,7 +273,7 @@ def test_pipelined_publishes_on_a_full_disk_are_answered_to_the_first_refusal(
     with unguarded.daemon.client() as client:
         try:
             client.send(b"".join(pub_bytes(TOPIC, body) for body in bodies))
-            while (frame := client.frame(10)) is not None and frame.data == b"OK":
+            while (frame := client.frame()) is not None and frame.data == b"OK":
                 acknowledged += 1
         except (Closed, ConnectionError):
             pass  # it hung up: that is an answer too

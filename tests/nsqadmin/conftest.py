@@ -21,7 +21,7 @@ class Installation(NamedTuple):
 
     def wait_for_topic(self, topic: str) -> None:
         """Until nsqlookupd knows it."""
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 60
         while topic not in self.admin.json("GET", "/api/topics")["topics"]:
             assert time.monotonic() < deadline_s, f"{topic} is not registered"
             time.sleep(0.02)

@@ -36,7 +36,7 @@ class Admin(Daemon):
     def request(
         self, method: str, path: str, document: Any = None, headers: dict[str, str] | None = None
     ) -> tuple[int, bytes, dict[str, str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=60)
         try:
             raw = isinstance(document, bytes)
             body = document if raw or document is None else json.dumps(document).encode()

@@ -73,7 +73,7 @@ def test_a_stop_answers_what_it_has_read_and_hangs_up(tmp_path: Path) -> None:
         assert eventually(lambda: min(acknowledged) > 20)
         nsqd.stop()
         for thread in threads:
-            thread.join(5)
+            thread.join(60)
             assert not thread.is_alive()
     with Running(tmp_path) as nsqd:
         assert nsqd.stats("&topic=busy")["topics"][0]["depth"] >= sum(acknowledged)
@@ -100,12 +100,12 @@ def test_unix_sockets(tmp_path: Path) -> None:
     flags = (f"--tcp-address={tcp}", f"--http-address={http}")
     with Running(tmp_path / "data", *flags):
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(5)
+            client.settimeout(40)
             client.connect(str(tcp))
             client.sendall(b"  V2" + pub(b"t", b"x"))
             assert client.recv(100) == frames.encode_frame(0, b"OK")
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(5)
+            client.settimeout(40)
             client.connect(str(http))
             client.sendall(b"GET /info HTTP/1.1\r\nConnection: close\r\n\r\n")
             answer = b""

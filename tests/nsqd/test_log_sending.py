@@ -98,7 +98,6 @@ def test_over_tls(tmp_path: Path) -> None:
 def test_a_client_over_tls_that_takes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.net.http._IDLE_SECONDS", 0.2)
     certificates = Certificates(tmp_path / "certificates")
     with Running(tmp_path / "data", *certificates.flags) as nsqd:
         fill(nsqd)
@@ -110,6 +109,8 @@ def test_a_client_over_tls_that_takes_nothing(
             with certificates.client().wrap_socket(plain, server_hostname="localhost") as sock:
                 sock.sendall(f"GET {FETCH} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
                 assert sock.recv(1)
+                monkeypatch.setattr("penstock.net.http._IDLE_SECONDS", 0.2)
+                nsqd.call(lambda: [one._check_idle() for one in nsqd.daemon._web.connections])
                 assert eventually(lambda: readers(nsqd) == 0)
 
 
@@ -144,11 +145,14 @@ def test_a_segment_that_goes_while_it_is_sent(tmp_path: Path) -> None:
                 check(answer.read(int(head["Content-Length"])))
 
 
-def test_a_stop_does_not_wait_for_a_slow_reader(tmp_path: Path) -> None:
+def test_a_stop_does_not_wait_for_a_slow_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SHUTDOWN_NS", 100 * limits.SECOND)
     with Running(tmp_path / "data", "--log-level=warn") as nsqd:
         fill(nsqd)
         with slow_client(nsqd) as sock:
             assert sock.recv(1)
             began_s = time.monotonic()
             nsqd.stop()
-            assert time.monotonic() - began_s < limits.SHUTDOWN_NS / limits.SECOND
+            assert time.monotonic() - began_s < 60

@@ -288,7 +288,7 @@ def test_exiting(tmp_path: Path) -> None:
 
 def test_nsqlookupds_can_be_named_while_the_daemon_runs(tmp_path: Path) -> None:
     with Running(tmp_path) as nsqd, socket.create_server(("127.0.0.1", 0)) as lookupd:
-        lookupd.settimeout(5)
+        lookupd.settimeout(40)
         addresses = json.dumps([f"127.0.0.1:{lookupd.getsockname()[1]}"])
         path = "/config/nsqlookupd_tcp_addresses"
         answer = nsqd.request("PUT", path, addresses.encode())

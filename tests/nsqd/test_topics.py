@@ -78,7 +78,7 @@ class World:
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 5))
+    asyncio.run(asyncio.wait_for(test, 40))
 
 
 def test_at_once_without_lookupds_and_for_topics_that_are_there() -> None:

@@ -15,7 +15,7 @@ from penstock.nsqlookupd.options import read_options
 
 from .world import NSQD, identify
 
-TIMEOUT_SECONDS = 5.0
+TIMEOUT_SECONDS = 40.0
 
 
 class Running:

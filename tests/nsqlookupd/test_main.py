@@ -13,7 +13,7 @@ from penstock import __version__
 
 LOOKUPD = [sys.executable, "-m", "penstock.nsqlookupd.main"]
 PORTS = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
-WAIT_SECONDS = 20
+WAIT_SECONDS = 60
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -186,7 +186,7 @@ def test_metrics(lookupd: Running) -> None:
         assert eventually(all_there)
 
 
-def eventually(holds: Callable[[], bool], timeout: float = 5) -> bool:
+def eventually(holds: Callable[[], bool], timeout: float = 40) -> bool:
     deadline = time.monotonic() + timeout
     while not holds():
         if time.monotonic() > deadline:

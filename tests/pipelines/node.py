@@ -11,7 +11,7 @@ from e2e.daemon import Daemon
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.decode import decode
 
-DURABLE_S_MAX = 30.0
+DURABLE_S_MAX = 90.0
 
 
 class Node:

@@ -115,7 +115,13 @@ class FaultProxy:
 
     def _strike(self, fault: Fault, client: socket.socket) -> bool:
         try:
-            fault.kill(owner(client.getpeername()[1], self.port))
+            asker = owner(client.getpeername()[1], self.port)
+        except (LookupError, OSError):  # it has gone by itself: the next one, then
+            with self._lock:
+                self.fault = fault
+            return False
+        try:
+            fault.kill(asker)
         finally:
             fault.hit.set()
         return False

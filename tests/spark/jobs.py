@@ -59,7 +59,7 @@ def connect(port: str, url: str, directory: str) -> dict[str, Any]:
         .trigger(availableNow=True)
         .start(f"{directory}/data")
     )
-    query.awaitTermination(90)
+    query.awaitTermination(240)
     streamed = spark.read.parquet(f"{directory}/data")
     found = {"rows": frame.count(), "timed": timed, "streamed": streamed.count()}
     return {**found, "client": type(spark).__module__}

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+WAIT_S_MAX = 200  # two cores that others use too
+
 
 class Broker(Protocol):
     @property
@@ -44,7 +46,7 @@ class Stream:
             .trigger(availableNow=True)
             .start(str(self.path / "data"))
         )
-        query.awaitTermination(60)
+        assert query.awaitTermination(WAIT_S_MAX), "it is still running"
         return query
 
     def rows(self) -> list[tuple[str, int]]:

@@ -14,7 +14,7 @@ import pytest
 from penstock.kernel import Section, decode_bodies, decode_sections
 
 from .fakebroker import FakeBroker
-from .queries import batch
+from .queries import WAIT_S_MAX, batch
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_sink.py"
 
@@ -64,7 +64,7 @@ class Copy:
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(60)
+        assert query.awaitTermination(WAIT_S_MAX), "it is still running"
         return query
 
     def forget_last_commit(self) -> None:

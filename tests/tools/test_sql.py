@@ -18,7 +18,7 @@ from penstock.tools import sql_output
 from penstock.tools.sql import parser, sql_main
 from pipelines.test_lakeread import append, rows
 
-RUN_S_MAX = 110
+RUN_S_MAX = 250
 
 
 def result(*found: list[Any]) -> Result:

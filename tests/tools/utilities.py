@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from e2e.daemon import Daemon
 
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 90.0
 
 
 def ask(daemon: Daemon, target: str, body: bytes | None = None) -> bytes:

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
-WAIT_MS = 30_000  # two cores that others use too
+WAIT_MS = 60_000  # two cores that others use too
 expect.set_options(timeout=WAIT_MS)
 
 
@@ -22,7 +22,7 @@ def browser() -> Iterator[Browser]:
     if not path:
         pytest.fail("the tests of nsqadmin's pages need Chromium: apt-get install chromium")
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        running = playwright.chromium.launch(executable_path=path, args=FLAGS, timeout=2 * WAIT_MS)
         yield running
         running.close()
 

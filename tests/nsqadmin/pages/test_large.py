@@ -22,7 +22,7 @@ RESIDENT_MB_MAX = 200
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, Admin]]:
     path = tmp_path_factory.mktemp("large")
     with Daemon(path / "nsqd", "--durability=os") as nsqd:
-        connection = http.client.HTTPConnection("127.0.0.1", nsqd.http_port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", nsqd.http_port, timeout=60)
         for number in range(TOPICS):
             connection.request("POST", f"/topic/create?topic=topic_{number:04d}")
             assert connection.getresponse().read() == b""
@@ -37,7 +37,7 @@ def resident_mb(admin: Admin) -> float:
     return int(line.split()[1]) / 1024
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_thousands_of_topics_stay_quick(page: Page, large: tuple[Daemon, Admin]) -> None:
     nsqd, admin = large
     page.goto(f"http://127.0.0.1:{admin.http_port}/topics")
