@@ -17,7 +17,7 @@ from penstock.errors import ConnectionLost
 
 from .daemon import Daemon
 
-END_S_MAX = 60.0
+END_S_MAX = 120.0
 QUICK: dict[str, Any] = {"reconnect_delay_s": 0.02, "reconnect_delay_max_s": 0.2}
 
 

@@ -28,7 +28,7 @@ TOPIC_BYTES_MAX = 20 * KIB
 TOPIC_DISK_BYTES_MAX = 64 * KIB
 DESCRIPTORS_MIN = 3 * PAIRS
 SETTLE_S = 0.3
-END_S_MAX = 100
+END_S_MAX = 200
 
 
 @pytest.fixture(scope="module", autouse=True)

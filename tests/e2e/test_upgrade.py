@@ -14,7 +14,7 @@ from penstock.tools.main import main
 from .daemon import Daemon
 
 OFFICIAL_FLAGS = ("--mem-queue-size=10000", "--max-bytes-per-file=104857600", "--sync-every=2500")
-DEADLINE_S = 30.0
+DEADLINE_S = 50.0
 
 
 def consumed(daemon: Daemon, topic: str, channel: str, count: int) -> list[Record]:

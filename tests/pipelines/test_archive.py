@@ -19,6 +19,7 @@ from penstock.pipelines.lakeread import LakeTable
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
 from penstock.pipelines.trouble import cause_line
+from spark.patience import patiently
 
 from .node import Node, numbered
 
@@ -47,10 +48,14 @@ class Archive:
 
     def run(self, **changed: Any) -> str:
         """What it said."""
-        said = io.StringIO()
-        progress = Progress("archive", 0, said)
-        assert archive.run(self.session, self.settings(**changed), progress) == 0
-        return said.getvalue()
+
+        def run() -> str:
+            said = io.StringIO()
+            progress = Progress("archive", 0, said)
+            assert archive.run(self.session, self.settings(**changed), progress) == 0
+            return said.getvalue()
+
+        return patiently(run)
 
     def thread(self, progress: Progress, **changed: Any) -> threading.Thread:
         """Runs it. Spark looks for data sources in the session that is the thread's own."""

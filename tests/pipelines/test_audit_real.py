@@ -18,6 +18,7 @@ from penstock.log.traceevents import TOPIC as TRACE
 from penstock.pipelines import audit, trace
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
+from spark.patience import patiently
 
 from .node import Node, numbered
 
@@ -73,7 +74,8 @@ class Bench:
         table = str(self._path / "trace")
         self._end_is_readable()
         settings = defaults(trace.SETTINGS, url=self.node.url, table=table, once=True)
-        assert trace.run(self._spark, settings, Progress("trace", stream=io.StringIO())) == 0
+        told = Progress("trace", stream=io.StringIO())
+        assert patiently(lambda: trace.run(self._spark, settings, told)) == 0
         chosen = {"topic": "orders", "trace": table, "json": True, "as-of": LATER, **given}
         settings = defaults(audit.SETTINGS, **chosen)
         self._capsys.readouterr()

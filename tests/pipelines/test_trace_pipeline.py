@@ -16,6 +16,7 @@ from penstock.pipelines import trace
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
 from spark.fakebroker import FakeBroker
+from spark.patience import patiently
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +41,7 @@ def life(offset: int, took_ms: int) -> bytes:
 def run(spark: SparkSession, broker: FakeBroker, table: Path, **given: Any) -> int:
     settings = defaults(trace.SETTINGS, url=broker.url, table=str(table), once=True, **given)
     trace.check(settings)
-    return trace.run(spark, settings, Progress("trace", stream=io.StringIO()))
+    return patiently(lambda: trace.run(spark, settings, Progress("trace", stream=io.StringIO())))
 
 
 def places(table: Path) -> list[tuple[int, int]]:

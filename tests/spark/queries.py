@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .patience import patiently
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -33,6 +35,9 @@ class Stream:
         self.options = {"subscribe": "orders", "startingOffsets": "earliest", **options}
 
     def run(self) -> StreamingQuery:
+        return patiently(self._run)
+
+    def _run(self) -> StreamingQuery:
         frame = (
             self.spark.readStream.format("penstock")
             .schema("topic string, offset bigint, body binary")

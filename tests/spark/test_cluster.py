@@ -21,7 +21,7 @@ from .cluster import Cluster, Installed
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(300),  # five Java machines on two cores
+    pytest.mark.timeout(600),  # five Java machines on two cores
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 MESSAGES = 3000

@@ -29,7 +29,7 @@ from .faultproxy import Fault, FaultProxy
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.timeout(300),  # a driver takes ten seconds to start, a minute on a busy machine
+    pytest.mark.timeout(600),  # a driver takes ten seconds to start, a minute on a busy machine
 ]
 
 SCRIPT = Path(__file__).with_name("killdriver.py")

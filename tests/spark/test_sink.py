@@ -14,6 +14,7 @@ import pytest
 from penstock.kernel import Section, decode_bodies, decode_sections
 
 from .fakebroker import FakeBroker
+from .patience import patiently
 from .queries import WAIT_S_MAX, batch
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_sink.py"
@@ -45,6 +46,9 @@ class Copy:
         self.options = {"topic": "copy", **options}
 
     def run(self, mode: str = "append", rate: int = 100) -> StreamingQuery:
+        return patiently(lambda: self._run(mode, rate))
+
+    def _run(self, mode: str, rate: int) -> StreamingQuery:
         frame = (
             self.spark.readStream.format("penstock")
             .option("url", self.broker.url)
