@@ -30,6 +30,8 @@ def ask(nsqd: Running, method: str, path: str) -> tuple[int, Any]:
 
 
 def config(max_attempts: int, dead_letter_topic: str = "t.ch.dead") -> dict[str, Any]:
+    own = ["max_attempts"] if max_attempts else []
+    own += ["dead_letter_topic"] if dead_letter_topic != "t.ch.dead" else []
     return {
         "topic_name": "t",
         "channel_name": "ch",
@@ -37,6 +39,7 @@ def config(max_attempts: int, dead_letter_topic: str = "t.ch.dead") -> dict[str,
         "dead_letter_topic": dead_letter_topic,
         "trace_rate": 0.0,
         "dead_letter_count": 0,
+        "own": own,
     }
 
 

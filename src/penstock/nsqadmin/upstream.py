@@ -36,6 +36,14 @@ class UpstreamFailed(PenstockError):
         self.errors = tuple(errors)
 
 
+class DaemonRefused(FetchFailed):
+    """A daemon of ours says in `said` what it does not like."""
+
+    def __init__(self, address: str, reason: str, status: int, said: str) -> None:
+        super().__init__(address, reason, status)
+        self.said = said
+
+
 class Asked(NamedTuple, Generic[T]):
     """The answers there are, by address, and what the others said instead."""
 
@@ -117,7 +125,10 @@ class Upstream:
         shown = json.dumps(answer.body[:1000].decode("utf-8", "replace"), ensure_ascii=False)
         phrase = _PHRASES.get(answer.status, "")
         status = f"{answer.status} {phrase}".rstrip()
-        raise FetchFailed(address, f"got response {status} {shown}", answer.status)
+        reason, said = f"got response {status} {shown}", _said(answer.body)
+        if said:
+            raise DaemonRefused(address, reason, answer.status, said)
+        raise FetchFailed(address, reason, answer.status)
 
     # --- many daemons ---
 
@@ -211,6 +222,16 @@ class Upstream:
             topics=tuple((row["topic_name"], False) for row in stats["topics"] or ()),
             given_address=address,
         )
+
+
+def _said(body: bytes) -> str:
+    """The message of an error document with more than a code in it."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    said = found.get("message") if isinstance(found, dict) else None
+    return said[:1000] if isinstance(said, str) else ""
 
 
 def _merge(rows: Iterable[tuple[str, dict[str, Any]]]) -> list[Producer]:

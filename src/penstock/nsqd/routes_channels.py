@@ -14,6 +14,7 @@ from typing import Any
 from penstock import limits
 from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
+from penstock.broker.settings import ChannelSettings
 from penstock.errors import NotFound, PenstockError, Refused
 from penstock.net.api import (
     GET_POST,
@@ -31,6 +32,7 @@ from penstock.nsqd.routes_log import message_id
 from penstock.nsqd.routes_topics import read_rate
 
 COUNT_MAX = (1 << 63) - 1
+_SETTINGS = ("max_attempts", "dead_letter_topic", "trace_rate")
 
 
 def channel_routes(broker: Broker, soon: Callable[[], None]) -> dict[str, Route]:
@@ -116,12 +118,15 @@ def _changes(parameters: Parameters) -> dict[str, Any]:
         elif name == "trace_rate":
             changes[name] = _rate(text)
         elif name not in ("topic", "channel"):
-            known = "max_attempts, dead_letter_topic, trace_rate"
+            known = ", ".join(_SETTINGS)
             raise HttpError(400, f"INVALID_ARG {name}: no such setting; there are {known}")
     return changes
 
 
 def _tell(channel: Channel) -> Response:
+    """What holds, and by `own` which of it the channel has chosen itself."""
+    chosen, default = channel.settings, ChannelSettings()
+    own = [name for name in _SETTINGS if getattr(chosen, name) != getattr(default, name)]
     return json_response(
         {
             "topic_name": channel.topic.name,
@@ -130,5 +135,6 @@ def _tell(channel: Channel) -> Response:
             "dead_letter_topic": channel.dead_letter_topic,
             "trace_rate": channel.trace_rate,
             "dead_letter_count": channel.dead_letter_count,
+            "own": own,
         }
     )

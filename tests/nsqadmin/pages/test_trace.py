@@ -36,30 +36,6 @@ def url(installation: Installation, path: str) -> str:
     return f"http://127.0.0.1:{installation.admin.http_port}{path}"
 
 
-def traced_rate(installation: Installation, path: str) -> float:
-    _, body = installation.nsqd.http("GET", path)
-    return float(json.loads(body)["trace_rate"])
-
-
-@pytest.mark.parametrize(
-    ("page_path", "config_path"),
-    [
-        (f"/topics/{TOPIC}/post", f"/channel/config?topic={TOPIC}&channel=post"),
-        (f"/topics/{TOPIC}", f"/topic/config?topic={TOPIC}"),
-    ],
-)
-def test_a_life_begins_with_a_switch(
-    page: Page, installation: Installation, page_path: str, config_path: str
-) -> None:
-    page.goto(url(installation, page_path))
-    rate = page.get_by_label("Of all messages, %")
-    expect(rate).to_have_value("0")
-    rate.fill("100")
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("Done.")).to_be_visible()
-    assert traced_rate(installation, config_path) == 1.0
-
-
 def test_a_timeline(page: Page, installation: Installation) -> None:
     nsqd = installation.nsqd
     nsqd.post(f"/message/trace/enable?topic={TOPIC}")

@@ -12,7 +12,7 @@ from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_stats
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import chart, inside, layout, replay, trace, words
+from penstock.nsqadmin.pages import chart, inside, layout, replay, settings, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot
@@ -46,7 +46,7 @@ def draw(here: Opened, topic: str, name: str) -> None:
         nodes = Grid(_NODES, rows, "node", "On no node.", "Nodes")
     replay.panel(here, topic, name)
     chart.pair(here, f"{topic}/{name}")
-    trace.switch(here, topic, name)
+    settings.panel(here, topic, name)
 
     def show(snapshot: Snapshot) -> None:
         found = snapshot.channel(topic, name)

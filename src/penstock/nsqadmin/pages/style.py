@@ -94,6 +94,8 @@ body.body--dark { --q-negative: #ea5455 !important; }
 .finding .badge { min-width: 5.2em; text-align: center; }
 .counter { font-size: clamp(2.5rem, 9vw, 6rem); font-weight: 700;
   font-variant-numeric: tabular-nums; line-height: 1.1; }
+.settings { display: grid; gap: .5rem 1rem; align-items: center;
+  grid-template-columns: minmax(9rem, 16rem) 1fr; } .settings .note { font-size: .8rem; }
 .facts { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: 0; }
 .facts dt { color: var(--soft); } .facts dd { margin: 0; overflow-wrap: anywhere; }
 .body { max-height: 50vh; overflow: auto; background: var(--paper); padding: .7rem;
@@ -107,7 +109,7 @@ body.body--dark { --q-negative: #ea5455 !important; }
   background: var(--card); padding: .5rem 1rem; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; }
 @media (max-width: 640px) { .content { padding: .6rem; } .bar { padding: 0 .3rem; }
-  .bar a { padding: .6rem .45rem; } .tile .number { font-size: 1.2rem; } }
+  .bar a { padding: .6rem .45rem; } .settings { grid-template-columns: 1fr; } .tile .number { font-size: 1.2rem; } }
 @media (prefers-reduced-motion: reduce) {
   * { transition: none !important; animation: none !important; } }
 """

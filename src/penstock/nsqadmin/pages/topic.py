@@ -9,7 +9,7 @@ from nicegui import ui
 
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import chart, layout, trace, words
+from penstock.nsqadmin.pages import chart, layout, settings, words
 from penstock.nsqadmin.pages.grid import BYTES, RATE, Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.pages.topics import state_of
@@ -42,7 +42,7 @@ def draw(here: Opened, name: str) -> None:
     with layout.section("Nodes"):
         nodes = Grid(_NODES, node_rows(here, name, latest), "node", "On no node.", "Nodes")
     chart.pair(here, name)
-    trace.switch(here, name)
+    settings.panel(here, name)
 
     def show(snapshot: Snapshot) -> None:
         topic = snapshot.topics.get(name)

@@ -1,8 +1,7 @@
-"""One message's life as a timeline: /trace?id=…&topic=…, and the switches of tracing."""
+"""One message's life as a timeline: /trace?id=…&topic=…&since=…"""
 
 from __future__ import annotations
 
-from functools import partial
 from urllib.parse import urlencode
 
 from fastapi import Request
@@ -11,13 +10,11 @@ from nicegui import ui
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import traces
-from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import layout, words
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.traces import Seeker
 from penstock.nsqadmin.tracetable import Found
-from penstock.nsqadmin.upstream import NSQD
 
 
 def add(ground: Ground) -> None:
@@ -126,46 +123,3 @@ _COLOURS = {
     "published": "good", "finished": "good", "timed_out": "warn", "requeued": "warn",
     "dead_lettered": "bad", "skipped": "bad", "emptied": "warn", "disconnected": "warn",
 }  # fmt: skip
-
-
-def switch(here: Opened, topic: str, channel: str = "") -> None:
-    """How many of the messages of a topic, or in a channel, are traced."""
-    kind = "channel" if channel else "topic"
-    about = {"topic": topic, "channel": channel} if channel else {"topic": topic}
-    path = f"/{kind}/config"
-
-    async def show() -> None:
-        state = here.ground.watch.latest.topics.get(topic)
-        nodes = state.nodes if state else []
-        for node in nodes:
-            try:
-                settings = await here.ground.upstream.get(node, path, about)
-            except PenstockError:
-                continue  # the banner says who does not answer
-            rate.set_value(float(settings.get("trace_rate") or 0) * 100)
-            return
-
-    async def save() -> None:
-        share = float(rate.value or 0) / 100
-
-        async def run() -> str:
-            upstream, state = here.ground.upstream, here.ground.watch.latest.topics.get(topic)
-            query = about | {"trace_rate": f"{share:g}"}
-            nodes = state.nodes if state else []
-            return (
-                await upstream.ask(NSQD, nodes, lambda at: upstream.post(at, path, query))
-            ).warning
-
-        action = f"trace_{kind}"
-        await layout.change(here, Role.OPERATE, action, about, run, f"{share:.2%}")
-
-    with layout.section("Tracing"), ui.element("div").classes("heading"):
-        rate = ui.number("Of all messages, %", min=0, max=100, step=1).props("dense outlined")
-        rate.set_enabled(here.may(Role.OPERATE))
-        if here.may(Role.OPERATE):
-            ui.button("Save", on_click=save).props("flat dense")
-        words_ = (
-            "Events go into topic _trace; 0 switches it off. What has a trace id always is traced."
-        )
-        ui.label(words_).classes("soft")
-        ui.timer(0.05, partial(show), once=True)

@@ -1,0 +1,127 @@
+"""The settings of a topic or a channel, on its page: what holds, where it comes from, and changing
+it. An empty field means the default. What only a flag of nsqd decides is shown below."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from nicegui import ui
+
+from penstock.errors import PenstockError
+from penstock.nsqadmin import settings
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.settings import Held, Setting
+
+Field = ui.input | ui.select
+
+
+def panel(here: Opened, topic: str, channel: str = "") -> None:
+    _Panel(here, {"topic": topic, "channel": channel} if channel else {"topic": topic}).draw()
+
+
+class _Panel:
+    def __init__(self, here: Opened, about: dict[str, str]) -> None:
+        self._here = here
+        self._about = about
+        self._fields: dict[str, tuple[Field, Held]] = {}
+
+    def draw(self) -> None:
+        with layout.section("Settings"):
+            self._note = ui.label("Asking …").classes("soft").props('role="status"')
+            self._place = ui.element("div").classes("settings")
+            with ui.element("div").classes("heading"):
+                self._save_button = ui.button("Save settings", on_click=self._save)
+                self._save_button.props("unelevated").set_visibility(False)
+            flags = ui.expansion("What nsqd's flags decide for all topics").props("dense")
+            flags.on_value_change(lambda event: self._show_flags() if event.value else None)
+            with flags:
+                self._flags = ui.element("div")
+        ui.timer(0.05, self._show, once=True)
+
+    def _nodes(self) -> list[str]:
+        """Those that have it and answer."""
+        latest, about = self._here.ground.watch.latest, self._about
+        having = latest.topics.get(about["topic"])
+        nodes = having.nodes if having else []
+        if "channel" in about:
+            channel = latest.channel(about["topic"], about["channel"])
+            nodes = channel.nodes if channel else []
+        return [node for node in nodes if latest.nodes[node].is_up]
+
+    async def _show(self) -> None:
+        told = await settings.read(self._here.ground.upstream, self._nodes(), self._about)
+        self._note.set_text("; ".join(told.notes) or ("" if told.held else "No node has it."))
+        self._note.set_visibility(bool(self._note.text))
+        self._place.clear()
+        self._fields.clear()
+        with self._place:
+            for held in told.held:
+                self._row(held)
+        changeable = any(self._here.may(held.setting.role) for held in told.held)
+        self._save_button.set_visibility(changeable)
+
+    def _row(self, held: Held) -> None:
+        setting = held.setting
+        field = _field(setting, held)
+        field.set_enabled(self._here.may(setting.role))
+        self._fields[setting.name] = (field, held)
+        with ui.element("div"):
+            ui.label(held.origin).classes("" if held.own else "soft")
+            ui.label(setting.note).classes("soft note")
+
+    # --- changing ---
+
+    def _changes(self) -> dict[str, str]:
+        """Only what is not as it was, so that nodes that differ elsewhere stay so."""
+        found = {}
+        for name, (field, held) in self._fields.items():
+            value = str(field.value or "").strip()
+            if value != held.chosen and self._here.may(held.setting.role):
+                found[name] = value
+        return found
+
+    async def _save(self) -> None:
+        here, about, changes = self._here, self._about, self._changes()
+        if not changes:
+            ui.notify("Nothing is changed.")
+            return
+        role = settings.roles_of(about, changes)
+        if role >= Role.DESTROY:
+            name = about.get("channel") or about["topic"]
+            question = f"{settings.detail(changes)}: messages that are too old then are dropped."
+            if not await layout.confirm(question, name):
+                return
+        kind = "channel" if "channel" in about else "topic"
+        run = partial(settings.write, here.ground.upstream, self._nodes(), about, changes)
+        detail = settings.detail(changes)
+        if await layout.change(here, role, f"configure_{kind}", about, run, detail):
+            await self._show()
+
+    # --- what can't be changed here ---
+
+    async def _show_flags(self) -> None:
+        self._flags.clear()
+        for node in self._nodes():
+            try:
+                found = await settings.flags(self._here.ground.upstream, node)
+            except PenstockError as error:
+                found = [("does not tell", str(error))]
+            with self._flags:
+                ui.label(node).classes("soft")
+                with ui.element("dl").classes("facts"):
+                    for words, value in found:
+                        with ui.element("dt"):
+                            ui.label(words)
+                        with ui.element("dd"):
+                            ui.label(value)
+
+
+def _field(setting: Setting, held: Held) -> Field:
+    default = f"{held.shown} by default" if held.shown and not held.own else ""
+    if setting.choices:
+        options = {"": default or "by default"} | {one: one for one in setting.choices}
+        return ui.select(options, value=held.chosen, label=setting.words).props("dense outlined")
+    field = ui.input(setting.words, value=held.chosen, placeholder=default)
+    return field.props("dense outlined stack-label")

@@ -1,0 +1,197 @@
+"""What a topic or a channel has been told to be, on all its nodes; and telling it otherwise.
+
+nsqd keeps these settings itself (`/topic/config`, `/channel/config`) and checks what it is given.
+A change goes to one node first: what that one refuses is changed nowhere. What has no setting of
+its own is a flag of the daemon (`/config/...`), and only shown.
+
+Some settings let messages go that are there now. They need the role that deleting needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from penstock import limits
+from penstock.command.durations import format_duration
+from penstock.errors import FetchFailed, PenstockError
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.upstream import NSQD, DaemonRefused, Upstream
+
+_NOT_FOUND = 404
+_DURABILITIES = ("disk", "os")
+
+
+class Setting(NamedTuple):
+    name: str  # in the query
+    words: str
+    note: str
+    choices: tuple[str, ...] = ()
+    role: Role = Role.OPERATE
+
+
+_RATE = Setting("trace_rate", "Traced share, 0 to 1", "of its messages, as events in _trace")
+OF_TOPIC = (
+    Setting("durability", "Durability", "when a publish is answered: on disk, or written",
+            _DURABILITIES),
+    Setting("max_depth", "Maximum depth", "messages; more are refused. 0: no bound"),
+    Setting("max_age", "Maximum age", "older unfinished messages are dropped, as 24h. 0: never",
+            role=Role.DESTROY),
+    Setting("retain_age", "Kept for", "consumed messages, for replay, as 24h", role=Role.DESTROY),
+    Setting("retain_bytes", "Kept bytes", "of consumed messages, for replay", role=Role.DESTROY),
+    _RATE,
+)  # fmt: skip
+OF_CHANNEL = (
+    Setting("max_attempts", "Maximum attempts", "then a message is a dead letter. 0: no bound"),
+    Setting("dead_letter_topic", "Dead-letter topic", "where those go"),
+    _RATE,
+)
+
+# Flags of nsqd that hold for all its topics and channels: (key, words, form).
+FLAGS = (
+    ("msg_timeout", "Message timeout", "duration"),
+    ("max_msg_timeout", "Longest timeout of a client", "duration"),
+    ("max_req_timeout", "Longest delay", "duration"),
+    ("max_msg_size", "Largest message", "bytes"),
+    ("max_body_size", "Largest command body", "bytes"),
+    ("max_rdy_count", "Largest RDY", "count"),
+    ("max_channel_consumers", "Consumers of a channel (0: no bound)", "count"),
+    ("mem_queue_size", "Messages of an ephemeral channel", "count"),
+    ("min_disk_free", "Publishes refused below (free disk)", "bytes"),
+    ("sync_every", "Messages between syncs (durability os)", "count"),
+    ("sync_timeout", "Time between syncs (durability os)", "duration"),
+    ("idle_topic_delete", "Idle topics deleted after (0: never)", "duration"),
+    ("idle_channel_delete", "Idle channels deleted after (0: never)", "duration"),
+)
+
+
+class SettingRefused(PenstockError):
+    """In nsqd's words, which name the value and the rule. Nothing was changed."""
+
+
+class Held(NamedTuple):
+    """One setting over all nodes."""
+
+    setting: Setting
+    values: Mapping[str, str]  # by node
+    own: frozenset[str]  # nodes where it was chosen for this topic or channel
+
+    @property
+    def shown(self) -> str:
+        """What holds, when it is the same everywhere."""
+        found = set(self.values.values())
+        return found.pop() if len(found) == 1 else ""
+
+    @property
+    def chosen(self) -> str:
+        """What was chosen, when it is the same everywhere; "": nothing was, or they differ."""
+        return self.shown if self.own and self.own == self.values.keys() else ""
+
+    @property
+    def origin(self) -> str:
+        if len(set(self.values.values())) > 1:
+            return "differs: " + ", ".join(f"{node} {value}" for node, value in self.values.items())
+        if not self.own:
+            return "by default"
+        return "chosen here" if self.own == self.values.keys() else (
+            "chosen on " + ", ".join(sorted(self.own))
+        )  # fmt: skip
+
+
+class Told(NamedTuple):
+    held: list[Held]
+    notes: list[str]  # of nodes that did not tell
+
+
+def settings_of(about: Mapping[str, str]) -> tuple[Setting, ...]:
+    return OF_CHANNEL if "channel" in about else OF_TOPIC
+
+
+def _path(about: Mapping[str, str]) -> str:
+    return "/channel/config" if "channel" in about else "/topic/config"
+
+
+async def read(upstream: Upstream, nodes: Sequence[str], about: Mapping[str, str]) -> Told:
+    """`about` names topic, and channel."""
+    results = await asyncio.gather(
+        *(upstream.get(node, _path(about), about) for node in nodes), return_exceptions=True
+    )
+    documents: dict[str, Mapping[str, Any]] = {}
+    notes = []
+    for node, result in zip(nodes, results, strict=True):
+        if isinstance(result, FetchFailed):
+            said = result.said if isinstance(result, DaemonRefused) else ""
+            is_old = result.status == _NOT_FOUND and said in ("", "NOT_FOUND")
+            what = "has no such settings" if is_old else f"does not tell: {result.reason}"
+            notes.append(f"{node} {what}")
+        elif isinstance(result, BaseException):
+            raise result
+        else:
+            documents[node] = result
+    return Told([_held(one, documents) for one in settings_of(about)] if documents else [], notes)
+
+
+def _held(setting: Setting, documents: Mapping[str, Mapping[str, Any]]) -> Held:
+    name = setting.name
+    values = {node: _text(one.get(name, "")) for node, one in documents.items()}
+    own = frozenset(node for node, one in documents.items() if name in (one.get("own") or ()))
+    return Held(setting, values, own)
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+async def write(
+    upstream: Upstream, nodes: Sequence[str], about: Mapping[str, str], changes: Mapping[str, str]
+) -> str:
+    """An empty value goes back to the default. Returns a warning. SettingRefused."""
+    path, query = _path(about), {**about, **changes}
+    if not nodes:
+        raise SettingRefused("no node has it")
+    try:
+        await upstream.post(nodes[0], path, query)
+    except DaemonRefused as error:
+        raise SettingRefused(error.said) from error
+    if len(nodes) == 1:
+        return ""
+    asked = await upstream.ask(NSQD, nodes[1:], lambda at: upstream.post(at, path, query))
+    return asked.warning
+
+
+def roles_of(about: Mapping[str, str], changes: Mapping[str, str]) -> Role:
+    """The role that all of the changes need."""
+    return max(one.role for one in settings_of(about) if one.name in changes)
+
+
+def detail(changes: Mapping[str, str]) -> str:
+    """For the audit log."""
+    return ", ".join(f"{name}={value or '(default)'}" for name, value in changes.items())
+
+
+async def flags(upstream: Upstream, node: str) -> list[tuple[str, str]]:
+    """What holds for all topics of a node: (words, value)."""
+    values = await asyncio.gather(
+        *(upstream.get(node, f"/config/{key}") for key, _, _ in FLAGS), return_exceptions=True
+    )
+    found = []
+    for (_, words, form), value in zip(FLAGS, values, strict=True):
+        if isinstance(value, FetchFailed):
+            if value.status not in (400, _NOT_FOUND):  # an nsqd without this flag is no fault
+                raise value
+        elif isinstance(value, BaseException):
+            raise value
+        else:
+            found.append((words, _shown(value, form)))
+    return found
+
+
+def _shown(value: Any, form: str) -> str:
+    if not isinstance(value, int):
+        return str(value)
+    if form == "duration":
+        return format_duration(value)
+    if form == "bytes" and value >= limits.KIB:
+        return f"{value:,} bytes"
+    return f"{value:,}"

@@ -1,0 +1,119 @@
+"""The settings of a topic and a channel on their pages, and who may change which."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.store import Store, hash_password
+
+from ..conftest import Installation
+from ..running import Admin
+
+TOPIC = "settled"
+PASSWORD = "correct horse"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def settled(installation: Installation) -> Iterator[None]:
+    installation.nsqd.post(f"/topic/create?topic={TOPIC}")
+    installation.nsqd.post(f"/channel/create?topic={TOPIC}&channel=ch")
+    installation.wait_for_topic(TOPIC)
+    yield
+    installation.nsqd.post(f"/topic/delete?topic={TOPIC}")
+
+
+def url(admin: Admin, path: str = f"/topics/{TOPIC}") -> str:
+    return f"http://127.0.0.1:{admin.http_port}{path}"
+
+
+def config(installation: Installation, path: str = f"/topic/config?topic={TOPIC}") -> Any:
+    return json.loads(installation.nsqd.http("GET", path)[1])
+
+
+def save(page: Page) -> None:
+    page.get_by_role("button", name="Save settings").click()
+
+
+def test_a_topic(page: Page, installation: Installation) -> None:
+    page.goto(url(installation.admin))
+    depth = page.get_by_label("Maximum depth")
+    expect(depth).to_have_attribute("placeholder", "0 by default")
+    depth.fill("many")
+    save(page)
+    expect(page.get_by_text("INVALID_ARG_MAX_DEPTH 'many': a whole number")).to_be_visible()
+    assert config(installation)["own"] == []
+    depth.fill("5000")
+    page.get_by_label("Traced share, 0 to 1").fill("0.5")
+    save(page)
+    expect(page.get_by_text("Done.")).to_be_visible()
+    expect(page.get_by_text("chosen here")).to_have_count(2)
+    assert (config(installation)["max_depth"], config(installation)["trace_rate"]) == (5000, 0.5)
+    depth.fill("")
+    save(page)
+    expect(page.get_by_text("chosen here")).to_have_count(1)
+    assert config(installation)["own"] == ["trace_rate"]
+    page.get_by_role("button", name="What nsqd's flags decide").click()
+    expect(page.get_by_text("Message timeout")).to_be_visible()
+    page.goto(url(installation.admin, "/audit"))
+    row = page.get_by_role("row").filter(has_text="configure_topic")
+    expect(row.filter(has_text="max_depth=5000, trace_rate=0.5").first).to_be_visible()
+    expect(row.filter(has_text="'many': a whole number").first).to_be_visible()
+
+
+def test_what_lets_messages_go_asks_for_the_name(page: Page, installation: Installation) -> None:
+    page.goto(url(installation.admin))
+    page.get_by_label("Maximum age").fill("24h")
+    save(page)
+    page.get_by_label(f"Type {TOPIC} to confirm").fill("something else")
+    expect(page.get_by_role("button", name="Go on")).to_be_disabled()
+    page.get_by_label(f"Type {TOPIC} to confirm").fill(TOPIC)
+    page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_text("Done.")).to_be_visible()
+    assert config(installation)["max_age"] == "24h0m0s"
+
+
+def test_a_channel(page: Page, installation: Installation) -> None:
+    page.goto(url(installation.admin, f"/topics/{TOPIC}/ch"))
+    name = page.get_by_label("Dead-letter topic")
+    expect(name).to_have_attribute("placeholder", f"{TOPIC}.ch.dead by default")
+    page.get_by_label("Maximum attempts").fill("5")
+    name.fill(TOPIC)
+    save(page)
+    expect(page.get_by_text(f"dead_letter_topic '{TOPIC}' must not be")).to_be_visible()
+    name.fill("the.dead")
+    save(page)
+    expect(page.get_by_text("chosen here")).to_have_count(2)
+    found = config(installation, f"/channel/config?topic={TOPIC}&channel=ch")
+    assert (found["max_attempts"], found["dead_letter_topic"]) == (5, "the.dead")
+
+
+def test_roles(page: Page, installation: Installation, tmp_path: Path) -> None:
+    store = Store(tmp_path / "admin")
+    hashed = hash_password(PASSWORD)
+    store.put_user("vera", hashed, Role.VIEW)
+    store.put_user("otto", hashed, Role.OPERATE)
+    store.close()
+    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+    with Admin(tmp_path / "admin", asked) as admin:
+        for name, depth_enabled in (("vera", False), ("otto", True)):
+            page.goto(url(admin, f"/login?next=/topics/{TOPIC}"))
+            page.get_by_label("Name").fill(name)
+            page.get_by_label("Password").fill(PASSWORD)
+            page.get_by_role("button", name="Log in").click()
+            expect(page.get_by_label("Maximum age")).to_be_disabled()
+            button = page.get_by_role("button", name="Save settings")
+            if depth_enabled:
+                expect(page.get_by_label("Maximum depth")).to_be_enabled()
+                expect(button).to_be_visible()
+            else:
+                expect(page.get_by_label("Maximum depth")).to_be_disabled()
+                expect(button).to_have_count(0)
+            page.get_by_role("button", name="Log out").click()
+            expect(page.get_by_label("Password")).to_be_visible()
