@@ -109,7 +109,8 @@ body.body--dark { --q-negative: #ea5455 !important; }
   background: var(--card); padding: .5rem 1rem; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; }
 @media (max-width: 640px) { .content { padding: .6rem; } .bar { padding: 0 .3rem; }
-  .bar a { padding: .6rem .45rem; } .settings { grid-template-columns: 1fr; } .tile .number { font-size: 1.2rem; } }
+  .bar a { padding: .6rem .45rem; } .settings { grid-template-columns: 1fr; }
+  .tile .number { font-size: 1.2rem; } }
 @media (prefers-reduced-motion: reduce) {
   * { transition: none !important; animation: none !important; } }
 """
