@@ -214,6 +214,11 @@ LAKE_COMPACT_FILES = 32  # small files of a partition: more cost readers more th
 LAKE_MEDIUM_BYTES = 16 * MIB  # small files are merged up to this size, and these are merged
 LAKE_LARGE_BYTES = 128 * MIB  # up to this one: a good piece of work for one task of a reader
 LAKE_CHECKPOINT_COMMITS = 10  # a commit replays no more than this: its time stays flat
+AUDIT_READ_ROWS = 250_000  # of a trace table at a time in one task: some 50 MB
+AUDIT_PIECE_EVENTS = 500_000  # for one task to read; more than one row group, else it cannot be cut
+AUDIT_BUCKET_EVENTS = 128_000  # sorted together: some 10 MB, which the memory's caches like
+AUDIT_TASK_EVENTS = 1_000_000  # of one task, bucket by bucket: 60 MB of them are held
+AUDIT_BATCH_BYTES = 16 * MIB  # handed to Spark at a time; its own Arrow batches have 64 MiB
 LAKE_COMMIT_TRIES = 20  # of a transaction that others were faster than: each time one of them won
 LAKE_COMMIT_PAUSE_NS = 100 * MS  # before the next one, halved at random so that they part
 

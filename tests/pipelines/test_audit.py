@@ -247,3 +247,28 @@ def test_an_audit_of_nothing_is_refused(audited: Any, tmp_path: Path) -> None:
         audit.check(defaults(audit.SETTINGS, topic="orders", trace="x", to="yesterday"))
     with pytest.raises(DataLost, match="nothing can be judged"):
         audited(healthy(10).table(), to="2020-01-01T00:00:00Z", **{"from": "2019-01-01T00:00:00Z"})
+
+
+def test_offsets_of_the_archive_are_checked(
+    audited: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A hole, a row twice, and an id at two offsets, over several stripes."""
+    events = healthy(100)
+    rows = spark.range(0, 40_000).selectExpr(
+        "'orders' AS topic", "0 AS partition", "id AS offset",
+        "lower(lpad(hex(if(id = 20001, 20000, id) + (1L << 40)), 16, '0')) AS id",
+        f"timestamp_micros({T0_US} + id) AS timestamp",
+    )  # fmt: skip
+    archive = tmp_path / "archive"
+    kept = rows.where("offset NOT BETWEEN 16383 AND 16384")
+    kept.union(rows.where("offset = 30000")).write.parquet(str(archive))
+    found = audited(events.table(), archive=str(archive))
+    counts = {(f["kind"], f["place"]): f["count"] for f in found.report["findings"]}
+    places = {key: count for key, count in counts.items() if key[1] == "the archive"}
+    assert {kind: count for (kind, _), count in places.items()} == {
+        "gap": 2,
+        "repeated_offset": 1,
+        "same_id": 1,
+    }
+    assert found.offsets("gap") == [16_385]
+    assert found.report["coverage"]["messages"] == 39_999

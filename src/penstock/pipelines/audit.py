@@ -19,17 +19,17 @@ from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
 from penstock.pipelines.audit_checks import Audit, Tables
+from penstock.pipelines.audit_flow import Source, pieces_of
 from penstock.pipelines.audit_html import page
 from penstock.pipelines.audit_report import Report, lines
-from penstock.pipelines.audit_rules import Rules
 from penstock.pipelines.audit_tracing import Switch, Tracing, tracing
 from penstock.pipelines.audittimes import read_moment
+from penstock.pipelines.eventrows import INDEX_BITS, Wanted
 from penstock.pipelines.frame import DONE, Pipeline
+from penstock.pipelines.judging import Rules, micros
 from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, is_delta, read_table
-from penstock.pipelines.lifecycles import AT
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
-from penstock.pipelines.views import Views
 from penstock.spark.brokerapi import BrokerApi
 
 if TYPE_CHECKING:
@@ -94,9 +94,8 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     rules = rules_of(session, settings)
     tables = tables_of(session, settings, rules)
     topic = settings.text("topic")
-    with Views(session) as views:
-        audit = Audit(views, tables, rules, topic, settings.number("examples"))
-        report = audit.run(progress.say)
+    audit = Audit(session, tables, rules, topic, settings.number("examples"))
+    report = audit.run(progress.say)
     if settings.text("trace") and not report.coverage.traced:
         reason = f"the trace table has no publish of it from {rules.since} to {rules.until}"
         raise DataLost(topic, 0, f"{reason}: nothing can be judged")
@@ -174,24 +173,38 @@ def _utc(time: datetime) -> datetime:
 
 def tables_of(session: SparkSession, settings: Settings, rules: Rules) -> Tables:
     trace, archive, topic = (settings.text(name) for name in ("trace", "archive", "topic"))
-    every = read_table(session, trace, _trace_span(trace, rules)) if trace else None
+    channels = settings.texts("channels")
+    span = _trace_span(trace, rules)
+    wanted = Wanted(topic, micros(span[0].least), micros(span[0].below), channels)
+    every = read_table(session, trace, span) if trace else None
     events = every.where(every.topic == topic) if every is not None else None
-    channels = list(settings.texts("channels"))
-    if events is not None and channels:
-        events = events.where(events.channel.isNull() | events.channel.isin(channels))
+    source = _source(trace, span, every) if every is not None else None
     log, count = _log(session, settings, rules) if settings.flag("log") else (None, None)
     archived = _archive(session, archive, topic, rules) if archive else None
-    return Tables(events, every, archived, log, count)
+    return Tables(source, wanted, events, archived, log, count)
 
 
-def _trace_span(path: str, rules: Rules) -> list[Condition]:
+def _source(path: str, span: list[Span], every: DataFrame) -> Source:
+    """The files themselves, where they can be opened; else what Spark reads of them."""
+    files = LakeTable(path).files(span) if is_delta(path) else []
+    known = [(file.uri, file.rows) for file in files if file.rows and "://" not in file.uri]
+    if not files or len(known) < len(files):
+        return Source(every.count(), frame=every)
+    pieces = pieces_of(known)
+    return Source(sum(rows for _, rows in known), pieces)
+
+
+def _trace_span(path: str, rules: Rules) -> list[Span]:
     """Somewhat earlier events show where a channel was when the span began."""
     first = rules.since - timedelta(seconds=max(rules.settle_s, 60))
     last = rules.as_of + timedelta(microseconds=1)
-    found: list[Condition] = [Span("time", first, last)]
-    if is_delta(path):
+    found = [Span("time", first, last)]
+    if path and is_delta(path):
         found.append(Span("date", first.date(), last.date() + timedelta(days=1)))
     return found
+
+
+_PLACE = f"(trace_offset << {INDEX_BITS}) + trace_index AS at"
 
 
 def tracing_of(session: SparkSession, settings: Settings, as_of: datetime) -> Tracing:
@@ -203,9 +216,7 @@ def tracing_of(session: SparkSession, settings: Settings, as_of: datetime) -> Tr
     rows = (
         read_table(session, trace, [Span("time", None, as_of + timedelta(microseconds=1))])
         .where("event IN ('started', 'switched')")
-        .selectExpr(
-            "event", "topic", "channel", "messages", "unix_micros(time) AS us", f"{AT} AS at"
-        )
+        .selectExpr("event", "topic", "channel", "messages", "unix_micros(time) AS us", _PLACE)
         .orderBy("at")
         .collect()
     )

@@ -11,7 +11,7 @@ from html import escape
 
 from penstock.command.terminal import short
 from penstock.pipelines.audit_report import ChannelReport, duration
-from penstock.pipelines.audit_rules import SLOTS, bar_us
+from penstock.pipelines.judging import SLOTS, bar_us
 
 _WIDTH, _LEFT, _RIGHT = 760, 60, 10
 _INNER = _WIDTH - _LEFT - _RIGHT

@@ -1,20 +1,24 @@
-"""One audit: the queries of `audit_rules`, put together into a report.
+"""One audit: the two passes of `audit_flow`, put together into a report.
 
-Lifecycles are made once and kept; all else reads them. What is rare is asked for only when
-something points to it: the single steps of messages that were delivered more than once, and ids
-that stand twice, which can't be while ids rise along the log.
+What is rare is asked for only when something points to it: who was the consumer of a delivery too
+many, and ids that stand twice, which can't be while ids rise along the log.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.pipelines import audit_rules
+import numpy as np
+
+from penstock.log.traceevents import Kind
+from penstock.pipelines import audit_flow as flow
+from penstock.pipelines.audit_flow import Source
 from penstock.pipelines.audit_report import (
     ARCHIVE,
     LOG,
@@ -29,24 +33,30 @@ from penstock.pipelines.audit_report import (
     in_order,
     moment,
 )
-from penstock.pipelines.audit_rules import Rules
-from penstock.pipelines.lifecycles import PERCENTS, lifecycles
-from penstock.pipelines.views import Views
+from penstock.pipelines.eventrows import INDEX_BITS, RANGE, Names, Wanted, joined
+from penstock.pipelines.judging import FATES, Known, Rules, fine_us, micros
+from penstock.pipelines.marks import around_dtype, islands, merged_marks
+from penstock.pipelines.placecheck import PAIR, ROW, Broken, Order, across, kinds_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, SparkSession
 
-_ROWS_MAX = 10_000  # of one kind of finding brought to the driver; more are only counted
-_FATES = ("finished", "ended", "delayed", "out", "back", "unsent")
+PERCENTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+_REPEATS = {
+    (int(Kind.SENT), int(Kind.SENT)): "sent_again",
+    (int(Kind.SENT), int(Kind.FINISHED)): "sent_after_finish",
+    (int(Kind.FINISHED), int(Kind.FINISHED)): "finished_twice",
+}
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What is audited. `events` are those of the topic, `all_events` those of all topics; `archive`
-    and `log` have rows (partition, place, offset, id, time) of the span."""
+    """What is audited. `source` has the trace table's rows, `events` those of the topic as a frame;
+    `archive` and `log` have rows (partition, place, offset, id, time) of the span."""
 
+    source: Source | None
+    wanted: Wanted
     events: DataFrame | None
-    all_events: DataFrame | None
     archive: DataFrame | None = None
     log: DataFrame | None = None
     log_messages: int | None = None
@@ -54,9 +64,9 @@ class Tables:
 
 class Audit:
     def __init__(
-        self, views: Views, tables: Tables, rules: Rules, topic: str, examples: int
+        self, spark: SparkSession, tables: Tables, rules: Rules, topic: str, examples: int
     ) -> None:
-        self._views = views
+        self._spark = spark
         self._tables = tables
         self._rules = rules
         self._topic = topic
@@ -64,27 +74,19 @@ class Audit:
         self._findings: list[Finding] = []
         self._notes: list[str] = []
         self._events = 0
+        self._traced: dict[int, tuple[int, int, int]] = {}  # partition: least, greatest, publishes
 
     def run(self, at: Callable[[str], None] = lambda what: None) -> Report:
         """`at` hears what is done next."""
         began_s = time.monotonic()
         channels: list[ChannelReport] = []
-        traced: DataFrame | None = None
-        if self._tables.events is not None and self._tables.all_events is not None:
-            at("reading the trace")
-            self._check_trace(self._tables.all_events)
-            at("grouping by message")
-            channels = self._channels(self._tables.events)
-            at("order of publishes")
-            traced = audit_rules.published(self._views, self._tables.events, self._rules)
-            self._check_log_order(traced, TRACE, dense=False, times=True)
+        if self._tables.source is not None:
+            channels = self._check_trace(self._tables.source, at)
         counts = {}
         for rows, place in ((self._tables.archive, ARCHIVE), (self._tables.log, LOG)):
             if rows is not None:
                 at(f"offsets of {place}")
-                self._check_log_order(rows, place, dense=True, times=False)
-                counts[place] = rows.count()
-        coverage = self._coverage(traced, counts)
+                counts[place] = self._check_rows(rows, place)
         rules = self._rules
         return Report(
             self._topic,
@@ -93,7 +95,7 @@ class Audit:
             rules.as_of,
             rules.settle_s,
             rules.stuck_s,
-            coverage,
+            self._coverage(counts),
             tuple(channels),
             in_order(self._findings),
             tuple(self._notes),
@@ -101,33 +103,74 @@ class Audit:
             round(time.monotonic() - began_s, 3),
         )
 
-    # --- the trace itself ---
+    # --- the trace ---
 
-    def _check_trace(self, events: DataFrame) -> None:
-        for row in audit_rules.holes(self._views, events).collect():
-            self._events += row.rows
-            name = f"partition {row.partition} of _trace"
-            if row.missing > 0:
-                note = f"{row.missing:,} bodies between the first and the last are missing"
-                self._add(
-                    "trace_hole", None, TRACE, row.missing, [_about(row.partition, name, note)]
-                )
-            if row.doubled > 0:
-                note = f"{row.doubled:,} events are there more than once"
-                self._add(
-                    "trace_doubled", None, TRACE, row.doubled, [_about(row.partition, name, note)]
-                )
+    def _check_trace(self, source: Source, at: Callable[[str], None]) -> list[ChannelReport]:
+        rules, shown = self._rules, self._examples
+        buckets = flow.bucket_count(source.rows)
+        tasks = flow.task_count(source.rows, self._spark.sparkContext.defaultParallelism)
+        at("grouping by message")
+        packed = source.packed(self._spark, self._tables.wanted, buckets)
+        gathered = packed.repartitionById(tasks, "bucket")
+        lives = gathered.mapInArrow(flow.gathering(rules, buckets, shown), flow.BLOB_SQL).persist()
+        try:
+            few = lives.where(lives.tag.isin(flow.BODIES, flow.RANGES, flow.MARKS, flow.PUBLISHES,
+                                             flow.EDGES))  # fmt: skip
+            summary = _by_tag(few)
+            self._check_bodies(summary[flow.BODIES])
+            self._check_publishes(summary)
+            at("judging")
+            known = self._known(summary)
+            sends = lives.where(lives.tag == flow.SENDS).repartitionById(tasks, "bucket")
+            order = sends.mapInArrow(flow.ordering(shown), flow.BLOB_SQL)
+            judged = lives.where(lives.tag.isin(flow.LIVES, flow.STEPS))
+            judged = judged.mapInArrow(flow.judging(known, rules, shown), flow.BLOB_SQL)
+            found = _by_tag(judged.union(order))
+        finally:
+            lives.unpersist()
+        self._check_deliveries(found[flow.EDGES])
+        return self._channels(found, known)
 
-    def _coverage(self, traced: DataFrame | None, counts: dict[str, int]) -> Coverage:
-        known, ranges = 0, 0
-        if traced is not None:
-            for row in (
-                traced.groupBy("partition")
-                .agg({"offset": "min", "place": "max", "id": "count"})
-                .collect()
-            ):
-                known += row["count(id)"]
-                ranges += row["max(place)"] - row["min(offset)"] + 1
+    def _check_bodies(self, blobs: list[_Found]) -> None:
+        held = np.concatenate([np.frombuffer(one.data, flow.HELD) for one in blobs])
+        for partition in np.unique(held["partition"]):
+            mine = held[held["partition"] == partition]
+            self._events += int(mine["rows"].sum())
+            missing = int(mine["most"].max() - mine["least"].min() + 1 - mine["bodies"].sum())
+            doubled = int(mine["doubled"].sum())
+            name = f"partition {partition} of _trace"
+            if missing > 0:
+                note = f"{missing:,} bodies between the first and the last are missing"
+                self._add("trace_hole", None, TRACE, missing, [_about(partition, name, note)])
+            if doubled > 0:
+                note = f"{doubled:,} events are there more than once"
+                self._add("trace_doubled", None, TRACE, doubled, [_about(partition, name, note)])
+
+    def _check_publishes(self, summary: dict[int, list[_Found]]) -> None:
+        for one in summary[flow.PUBLISHES]:
+            for partition, least, most, count in one.head["publishes"]:
+                before = self._traced.get(partition, (least, most, 0))
+                self._traced[partition] = (
+                    min(least, before[0]),
+                    max(most, before[1]),
+                    count + before[2],
+                )
+        self._check_log_order(summary[flow.EDGES], TRACE, flow.PUBLISH_ORDER)
+
+    def _known(self, summary: dict[int, list[_Found]]) -> Known:
+        marks, ranges = summary[flow.MARKS], summary[flow.RANGES]
+        names = Names(sorted({name for one in marks for name in one.head["names"]}))
+        starts = len(self._rules.tracing.starts)
+        spans = [(one.head["names"], np.frombuffer(one.data, RANGE)) for one in ranges]
+        of_channels = [
+            (one.head["names"], np.frombuffer(one.data, around_dtype(starts))) for one in marks
+        ]
+        found = merged_marks(of_channels, names, starts)
+        return Known(tuple(names.names), found, islands(joined(RANGE, spans, names)))
+
+    def _coverage(self, counts: dict[str, int]) -> Coverage:
+        known = sum(count for _, _, count in self._traced.values())
+        ranges = sum(most - least + 1 for least, most, _ in self._traced.values())
         if self._tables.log_messages is not None:
             return Coverage(known, self._tables.log_messages, "counted by nsqd")
         for place, count in counts.items():
@@ -137,59 +180,84 @@ class Audit:
 
     # --- channels ---
 
-    def _channels(self, events: DataFrame) -> list[ChannelReport]:
-        every = lifecycles(self._views, events)
-        lives = self._views.keep(every.drop("topic", "last", "attempts", "given_back"))
-        lives.count()  # the next query reads it twice at once, and would make it twice
-        judged = audit_rules.judged(self._views, lives, self._rules)
-        reports = self._tallied(judged)
-        for name, waits in self._waits(judged).items():
-            reports[name].waits = waits
-        self._check_fates(judged, reports.values())
-        if any(report.repeated for report in reports.values()):
-            self._check_repeats(events, judged)
-        self._check_deliveries(lives)
-        self._say_unjudged(reports.values())
-        return [reports[name] for name in sorted(reports)]
-
-    def _tallied(self, judged: DataFrame) -> dict[str, ChannelReport]:
-        reports: dict[str, ChannelReport] = {}
-        for row in audit_rules.tallies(self._views, judged, self._rules).collect():
-            report = reports.setdefault(row.channel, ChannelReport(row.channel))
-            _add_tally(report, row.asDict())
-        return reports
-
-    def _waits(self, judged: DataFrame) -> dict[str, dict[str, Waits]]:
-        bars: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
-        for row in audit_rules.waits(self._views, judged).collect():
-            bars[row.channel, row.wait][row.bar] = row.messages
-        found: dict[str, dict[str, Waits]] = defaultdict(dict)
-        for (channel, name), counts in bars.items():
-            found[channel][name] = percentiles(counts)
-        return found
-
-    def _check_fates(self, judged: DataFrame, reports: Iterable[ChannelReport]) -> None:
-        for report in reports:
+    def _channels(self, found: dict[int, list[_Found]], known: Known) -> list[ChannelReport]:
+        reports = {name: ChannelReport(name) for name in known.names}
+        waits: dict[tuple[str, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        repeats: dict[tuple[str, str], int] = defaultdict(int)
+        for one in found[flow.TALLIES]:
+            tally = one.head["tally"]
+            name = tally["channel"]
+            _add_tally(reports[name], tally)
+            for wait, bars in tally["waits"].items():
+                for bar, count in bars:
+                    waits[name, wait][bar] += count
+            for kind, before, count in one.head["repeats"]:
+                repeats[_REPEATS[kind, before], name] += count
+        for (name, wait), bars in waits.items():
+            if bars:
+                reports[name].waits[wait] = percentiles(bars)
+        shown = self._shown(found[flow.SHOWN])
+        for report in reports.values():
             for kind, count in (("lost", report.lost), ("stuck", report.stuck)):
                 if count:
-                    chosen = judged.where(judged.channel == report.name).where(kind)
-                    rows = chosen.orderBy("partition", "offset").limit(self._examples).collect()
-                    make = _lost_example if kind == "lost" else self._stuck_example
-                    self._add(kind, report.name, report.name, count, map(make, rows))
+                    examples = shown[kind, report.name]
+                    self._add(kind, report.name, report.name, count, examples)
+        for (kind, name), count in repeats.items():
+            self._add(kind, name, name, count, shown[kind, name])
+        self._say_unjudged(reports.values())
+        return [reports[name] for name in sorted(reports) if reports[name].messages]
 
-    def _stuck_example(self, row: Row) -> Example:
-        age = duration((self._rules.as_of - utc(row.first_sent)).total_seconds() * 1e6)
-        held = "a consumer has it" if row.fate == "out" else "it waits to be sent again"
-        note = f"first delivered {age} before the end, {row.sends} times in all; {held}"
-        return Example(row.partition, row.offset, row.message_id, utc(row.first_sent), note)
+    def _shown(self, blobs: list[_Found]) -> dict[tuple[str, str], list[Example]]:
+        """By kind and channel, in the order of the log."""
+        cases: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        for one in blobs:
+            for case in np.frombuffer(one.data, flow.CASE):
+                cases[_kind_of(case), one.head["channel"]].append(case)
+        for found in cases.values():
+            found.sort(key=lambda case: (case["partition"], case["offset"], case["place"]))
+            del found[self._examples :]
+        clients = self._clients(case for found in cases.values() for case in found)
+        return {key: [self._example(case, clients) for case in found]
+                for key, found in cases.items()}  # fmt: skip
 
-    def _check_repeats(self, events: DataFrame, judged: DataFrame) -> None:
-        steps = audit_rules.repeats(self._views, events, judged, self._rules)
-        self._add_rows(steps, ("kind", "channel"), _repeat_example, lambda key: key)
+    def _clients(self, cases: Iterable[Any]) -> dict[int, str | None]:
+        """Of steps, by their place: the packed events have no names of clients."""
+        events = self._tables.events
+        places = sorted({int(case["place"]) for case in cases if int(case["place"])})
+        if events is None or not places:
+            return {}
+        bodies = sorted({place >> INDEX_BITS for place in places})
+        rows = (
+            events.where(events.trace_offset.isin(bodies))
+            .selectExpr(f"(trace_offset << {INDEX_BITS}) + trace_index AS place", "client")
+            .where(f"place IN ({', '.join(map(str, places))})")
+        )
+        return {row.place: row.client for row in rows.collect()}
 
-    def _check_deliveries(self, lives: DataFrame) -> None:
-        broken = audit_rules.disorder(self._views, lives, self._rules)
-        self._add_rows(broken, ("channel",), _order_example, lambda key: ("out_of_order", key[0]))
+    def _example(self, case: Any, clients: dict[int, str | None]) -> Example:
+        time_us = int(case["time_us"])
+        if case["kind"] == flow.LOST:
+            note = "published, never delivered"
+        elif case["kind"] == flow.STUCK:
+            age = duration(micros(self._rules.as_of) - time_us)
+            out = FATES[case["fate"]] == "out"
+            held = "a consumer has it" if out else "it waits to be sent again"
+            note = f"first delivered {age} before the end, {case['sends']} times in all; {held}"
+        else:
+            before = "a delivery" if case["before"] == Kind.SENT else "a finish"
+            client = clients.get(int(case["place"]))
+            by = f" to {client}" if client else ""
+            note = f"{Kind(case['kind']).label}{by} right after {before}"
+        return _example(case, time_us, note)
+
+    def _check_deliveries(self, blobs: list[_Found]) -> None:
+        names = Names()
+        found = across(_broken(blobs, names), flow.SEND_ORDER, self._examples)
+        channels = names.names
+        for (channel, kind), count in found.counts.items():
+            pairs = found.pairs[found.pairs["channel"] == channel]
+            name = channels[channel - 1]
+            self._add(kind, name, name, count, map(_order_example, pairs))
 
     def _say_unjudged(self, reports: Iterable[ChannelReport]) -> None:
         for report in reports:
@@ -197,67 +265,103 @@ class Audit:
             if left:
                 self._notes.append(
                     f"channel {report.name}: {left:,} of {report.messages:,} traced messages are "
-                    "not judged: the channel was not traced then, or less than the topic"
+                    "not judged: the channel was not traced then, or less than the topic, and they "
+                    "are not in its sample: nobody knows whether it got them"
                 )
 
     # --- the order of a log ---
 
-    def _check_log_order(self, rows: DataFrame, place: str, dense: bool, times: bool) -> None:
-        broken = audit_rules.falling(self._views, rows, dense, times)
-        found = broken.orderBy("partition", "place").limit(_ROWS_MAX).collect()
-        by_kind: dict[str, list[tuple[int, Example]]] = defaultdict(list)
-        for row in found:
-            for kind, count, note in _breaks(row, dense, times):
-                example = Example(row.partition, row.offset, row.id, utc(row.time), note)
-                by_kind[kind].append((count, example))
-        for kind, entries in by_kind.items():
-            if kind == "same_id":
-                continue  # all of these are found below, neighbours or not
-            count = sum(count for count, _ in entries)
-            self._add(kind, None, place, count, (example for _, example in entries))
-        if len(found) == _ROWS_MAX:
-            self._notes.append(f"{place} has more breaks than {_ROWS_MAX:,}; the rest is not shown")
-        if "id_falls" in by_kind or "repeated_offset" in by_kind or "same_id" in by_kind:
-            self._check_ids(rows, place)
+    def _check_rows(self, rows: DataFrame, place: str) -> int:
+        """How many there are."""
+        buckets = self._spark.sparkContext.defaultParallelism
+        packed = rows.mapInArrow(flow.packing_rows(buckets), flow.BLOB_SQL)
+        checked = packed.repartitionById(buckets, "bucket").mapInArrow(
+            flow.checking_rows(self._examples), flow.BLOB_SQL
+        )
+        found = _by_tag(checked)[flow.EDGES]
+        self._check_log_order(found, place, flow.LOG_ORDER, rows)
+        return sum(one.head["rows"] for one in found)
+
+    def _check_log_order(
+        self, blobs: list[_Found], place: str, order: Order, rows: DataFrame | None = None
+    ) -> None:
+        found = across(_broken(blobs, Names()), order, self._examples)
+        by_kind: dict[str, list[Example]] = defaultdict(list)
+        for pair in found.pairs:
+            for kind, count in kinds_of(pair, order).items():
+                by_kind[kind].append(_log_example(pair, kind, count))
+        for (_, kind), count in found.counts.items():
+            if kind != "same_id":  # all of these are found below, neighbours or not
+                self._add(kind, None, place, count, by_kind[kind])
+        kinds = {kind for _, kind in found.counts}
+        if kinds & {"id_falls", "repeated_offset", "same_id"}:
+            self._check_ids(self._publishes() if rows is None else rows, place)
+
+    def _publishes(self) -> DataFrame:
+        events = self._tables.events
+        if events is None:
+            raise ValueError("no trace table")
+        since, until = self._rules.since_us, self._rules.until_us
+        span = f"unix_micros(time) >= {since} AND unix_micros(time) < {until}"
+        chosen = events.where(f"event = 'published' AND {span}")
+        return chosen.selectExpr("partition", "offset", "message_id AS id", "time")
 
     def _check_ids(self, rows: DataFrame, place: str) -> None:
-        twice = audit_rules.same_ids(self._views, rows)
-        count = twice.count()
+        from pyspark.sql import functions as F
+
+        twice = rows.groupBy("id").agg(
+            F.first("partition").alias("partition"),
+            F.max("offset").alias("offset"),
+            F.min("offset").alias("before"),
+            F.max(F.unix_micros("time")).alias("time_us"),
+        )
+        twice = twice.where("before < offset").persist()
+        try:
+            count = twice.count()
+            found = twice.orderBy("offset").limit(self._examples).collect() if count else []
+        finally:
+            twice.unpersist()
         if count:
-            found = twice.orderBy("offset").limit(self._examples).collect()
             examples = (
-                Example(r.partition, r.offset, r.id, utc(r.time), f"also at {r.offset_before}")
+                Example(r.partition, r.offset, r.id, time_of(r.time_us), f"also at {r.before}")
                 for r in found
             )
             self._add("same_id", None, place, count, examples)
 
     # --- findings ---
 
-    def _add_rows(
-        self,
-        frame: DataFrame,
-        keys: tuple[str, ...],
-        make: Callable[[Row], Example],
-        naming: Callable[[tuple[str, ...]], tuple[str, ...]],
-    ) -> None:
-        """A finding for each value of the keys; `naming` makes (kind, channel) of them."""
-        rows = frame.orderBy("channel", "partition", "offset").limit(_ROWS_MAX).collect()
-        grouped: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-        for row in rows:
-            grouped[tuple(row[key] for key in keys)].append(row)
-        counts = {key: len(found) for key, found in grouped.items()}
-        if len(rows) == _ROWS_MAX:
-            counted = frame.groupBy(*keys).count().collect()
-            counts = {tuple(row[key] for key in keys): row["count"] for row in counted}
-        for key, count in counts.items():
-            kind, channel = naming(key)
-            self._add(kind, channel, channel, count, map(make, grouped[key]))
-
     def _add(
         self, kind: str, channel: str | None, place: str, count: int, examples: Iterable[Example]
     ) -> None:
         shown = tuple(example for _, example in zip(range(self._examples), examples, strict=False))
         self._findings.append(Finding(kind, channel, place, count, shown))
+
+
+class _Found(NamedTuple):
+    head: Any
+    data: bytes
+
+
+def _by_tag(blobs: DataFrame) -> dict[int, list[_Found]]:
+    found: dict[int, list[_Found]] = defaultdict(list)
+    for row in blobs.select("tag", "head", "data").collect():
+        found[row.tag].append(_Found(json.loads(row.head), bytes(row.data)))
+    return found
+
+
+def _broken(blobs: list[_Found], names: Names) -> Iterator[Broken]:
+    """With the numbers of `names`."""
+    for one in blobs:
+        count = one.head["pairs"]
+        own, counts = one.head["names"], one.head["counts"]
+        numbers = names.numbers(own)
+        pairs = np.frombuffer(one.data, PAIR, count)
+        edges = np.frombuffer(one.data, ROW, offset=count * PAIR.itemsize)
+        yield Broken(
+            {(int(numbers[channel]), kind): much for channel, kind, much in counts},
+            joined(PAIR, [(own, pairs)], names),
+            joined(ROW, [(own, edges)], names),
+        )
 
 
 def percentiles(counts: dict[int, int]) -> Waits:
@@ -270,65 +374,67 @@ def percentiles(counts: dict[int, int]) -> Waits:
         while passed < percent * total:
             position += 1
             passed += counts[bars[position]]
-        found[name] = audit_rules.fine_us(bars[max(position, 0)])
-    return Waits(found, audit_rules.fine_us(bars[-1]))
+        found[name] = fine_us(bars[max(position, 0)])
+    return Waits(found, fine_us(bars[-1]))
 
 
-def _add_tally(report: ChannelReport, row: dict[str, Any]) -> None:
-    for name in ("messages", "judged", "lost", "stuck", "repeated", "sends"):
-        setattr(report, name, getattr(report, name) + row[name])
-    for fate in _FATES:
-        report.fates[fate] = report.fates.get(fate, 0) + row[fate]
-    slot = report.slots.setdefault(row["slot"], {})
-    for name in ("messages", "finished", "lost", "stuck"):
-        slot[name] = slot.get(name, 0) + row[name]
-    if row["bar"] is not None:
-        bars = report.slot_bars.setdefault(row["slot"], {})
-        for counts in (report.histogram, bars):
-            counts[row["bar"]] = counts.get(row["bar"], 0) + row["messages"]
+def _add_tally(report: ChannelReport, tally: dict[str, Any]) -> None:
+    slots = tally["slots"]
+    for slot, counts in enumerate(zip(*slots.values(), strict=True)):
+        if any(counts):
+            mine = report.slots.setdefault(slot, {})
+            for name, count in zip(slots, counts, strict=True):
+                mine[name] = mine.get(name, 0) + count
+    for name in ("messages", "lost", "stuck"):
+        setattr(report, name, getattr(report, name) + sum(slots[name]))
+    for name in ("judged", "repeated", "sends"):
+        setattr(report, name, getattr(report, name) + tally[name])
+    for fate, count in zip(FATES, tally["fates"], strict=True):
+        report.fates[fate] = report.fates.get(fate, 0) + count
+    for slot, bar, count in tally["bars"]:
+        for bars in (report.histogram, report.slot_bars.setdefault(slot, {})):
+            bars[bar] = bars.get(bar, 0) + count
 
 
-def utc(time: datetime) -> datetime:
-    """PySpark gives times of this machine's zone, and does not say so."""
-    return datetime.fromtimestamp(time.timestamp(), UTC)
+def time_of(time_us: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(time_us))
 
 
 def _about(partition: int, name: str, note: str) -> Example:
-    return Example(partition, 0, None, None, f"{name}: {note}")
+    return Example(int(partition), 0, None, None, f"{name}: {note}")
 
 
-def _lost_example(row: Row) -> Example:
-    note = "published, never delivered"
-    return Example(row.partition, row.offset, row.message_id, utc(row.published), note)
+def _example(row: Any, time_us: int, note: str) -> Example:
+    name = f"{int(row['message_id']):016x}"
+    return Example(int(row["partition"]), int(row["offset"]), name, time_of(time_us), note)
 
 
-def _repeat_example(row: Row) -> Example:
-    before = {"sent": "a delivery", "finished": "a finish"}[row.event_before]
-    by = f" to {row.client}" if row.client else ""
-    note = f"{row.event}{by} right after {before}"
-    return Example(row.partition, row.offset, row.message_id, utc(row.time), note)
+def _kind_of(case: Any) -> str:
+    if case["kind"] in (flow.LOST, flow.STUCK):
+        return "lost" if case["kind"] == flow.LOST else "stuck"
+    return _REPEATS[int(case["kind"]), int(case["before"])]
 
 
-def _order_example(row: Row) -> Example:
-    note = f"first delivered after offset {row.offset_before} (at {moment(utc(row.time_before))})"
-    return Example(row.partition, row.offset, row.id, utc(row.time), note)
+def _order_example(pair: Any) -> Example:
+    before = moment(time_of(pair["time_before_us"]))
+    note = f"first delivered after offset {pair['offset_before']} (at {before})"
+    return _example(pair, pair["time_us"], note)
 
 
-def _breaks(row: Row, dense: bool, times: bool) -> Sequence[tuple[str, int, str]]:
-    """What is wrong between a row and its neighbour: (kind, how many, in words)."""
-    before = f"offset {row.offset_before}"
-    if row.offset == row.offset_before:
-        same = "the same id" if row.id == row.id_before else f"also the id {row.id_before}"
-        return [("repeated_offset", 1, f"two rows; {same}")]
-    found = []
-    if dense and row.offset > row.offset_before + 1:
-        missing = row.offset - row.offset_before - 1
-        last = f" to {row.offset - 1}" if missing > 1 else ""
-        found.append(("gap", missing, f"before it {row.offset_before + 1}{last} is missing"))
-    if row.id < row.id_before:
-        found.append(("id_falls", 1, f"{before} has the higher id {row.id_before}"))
-    elif row.id == row.id_before:
-        found.append(("same_id", 1, f"{before} has the same id"))
-    if times and row.time < row.time_before:
-        found.append(("time_falls", 1, f"{before} was published at {moment(utc(row.time_before))}"))
-    return found
+def _log_example(pair: Any, kind: str, count: int) -> Example:
+    """What is wrong between a row and its neighbour, in words."""
+    offset, before = int(pair["offset"]), int(pair["offset_before"])
+    other = f"{int(pair['message_id_before']):016x}"
+    if kind == "repeated_offset":
+        same = pair["message_id"] == pair["message_id_before"]
+        note = "two rows; " + ("the same id" if same else f"also the id {other}")
+    elif kind == "gap":
+        last = f" to {offset - 1}" if count > 1 else ""
+        note = f"before it {before + 1}{last} is missing"
+    elif kind == "id_falls":
+        note = f"offset {before} has the higher id {other}"
+    elif kind == "same_id":
+        note = f"offset {before} has the same id"
+    else:
+        note = f"offset {before} was published at {moment(time_of(pair['time_before_us']))}"
+    return _example(pair, pair["time_us"], note)

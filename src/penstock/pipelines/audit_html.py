@@ -23,7 +23,7 @@ from penstock.pipelines.audit_report import (
     moment,
     verdict,
 )
-from penstock.pipelines.audit_rules import SLOTS
+from penstock.pipelines.judging import SLOTS
 
 _STYLE = """
 :root { color-scheme: light dark; --back: #fff; --ink: #1b1f24; --faint: #6a737d; --rule: #d8dee4;

@@ -1,21 +1,21 @@
 """What was traced when: out of the trace's own notes of starts and of switched rates.
 
-What a channel does while it is not traced looks like nothing done. So, of a message that has no
-trace id (one that has is always traced):
+What a channel does while it is not traced looks like nothing done. But a sample is no accident: a
+message is in the sample of a rate when the hash of its id says so, and whoever is in the sample of
+a rate is in that of each higher one. So, of a message that has no trace id (one that has is always
+traced):
 
-- That nothing was done with it counts only when its channel has been traced, since the publish, at
-  least as much as the topic was at the publish: then the sample that has the publish has the rest.
-- What happened to it after its first delivery is known only when the channel's rate has not been
-  lowered since then.
+- That nothing was done with it counts when its channel has been traced, since the publish, at least
+  as much as the topic was at the publish, or when it is in the sample of the channel's lowest rate
+  since then. Of the others nobody knows.
+- What happened to it after its first delivery is known when the channel's rate has not been lowered
+  since then, or when the message is in the sample of the lowest rate since then.
 
 Rates that nobody has noted are the daemon's own option: those count as all, and a channel without a
 note of its own follows its topic. So a rate that is not known excuses nothing by itself.
 
 And a kill loses the events that were not written yet: between the last first delivery before a
 start and the next one after it, messages may have been delivered and finished unseen.
-
-Both rules about rates give spans of time in which nothing can be said, a few at most, so they go
-into the queries as they are, and cost nothing where a rate was never changed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from penstock.log.traceevents import RATE_ALL
+from penstock.pipelines.eventrows import Numbers
 
 _EVER_US = 1 << 62
-Spans = tuple[tuple[int, int], ...]  # microseconds since 1970, [first, end)
-ByChannel = Mapping[str | None, Spans]  # None: a channel without notes of its own
 
 
 class Switch(NamedTuple):
@@ -37,66 +38,52 @@ class Switch(NamedTuple):
     rate: int  # of RATE_ALL
 
 
+class Step(NamedTuple):
+    """From one change of a rate to the next."""
+
+    since_us: int
+    of_topic: int
+    of_channel: int
+    least: int  # of the channel, from here to the end
+
+
 @dataclass(frozen=True)
 class Tracing:
-    """`unseen`: published then, a message may have been delivered unseen. `cut`: first delivered
-    then, its further life may be unseen. `starts` are places in `_trace`."""
+    """`steps` by channel; None: of a channel without notes of its own. `starts` are places in
+    `_trace`."""
 
-    unseen: ByChannel = field(default_factory=dict)
-    cut: ByChannel = field(default_factory=dict)
+    steps: Mapping[str | None, tuple[Step, ...]] = field(default_factory=dict)
     starts: tuple[int, ...] = ()
 
-    def seen_sql(self, time: str = "published") -> str:
-        return _outside(self.unseen, time)
+    def seen(self, channel: str, published_us: Numbers, ids: Numbers) -> Numbers:
+        """Of messages without a trace id that show nothing: whether that means that nothing was
+        done with them."""
+        steps = self._of(channel)
+        return _known(steps, [step.of_topic for step in steps], published_us, ids)
 
-    def whole_sql(self, time: str = "first_sent") -> str:
-        return _outside(self.cut, time)
+    def whole(self, channel: str, first_sent_us: Numbers, ids: Numbers) -> Numbers:
+        """Whether all that was done with them since then is known."""
+        steps = self._of(channel)
+        return _known(steps, [step.of_channel for step in steps], first_sent_us, ids)
 
-    def restarted_sql(self, before: str, at: str) -> str:
-        """Whether the daemon began between two places."""
-        between = [f"({before} < {start} AND {start} < {at})" for start in self.starts]
-        return " OR ".join(between) or "false"
-
-    def around_starts_sql(self) -> str:
-        """Of first deliveries: how far they were before each start, and where they went on."""
-        return "".join(
-            f", max(if(sent_at < {start}, offset, NULL)) AS before_{number},"
-            f" min(if(sent_at > {start}, offset, NULL)) AS after_{number}"
-            for number, start in enumerate(self.starts)
-        )
-
-    def unsure_sql(self) -> str:
-        """Whether a message that shows no delivery may have been done just before a kill."""
-        gaps = [
-            f"(offset > coalesce(before_{number}, -1) AND offset < after_{number})"
-            for number in range(len(self.starts))
-        ]
-        return f"coalesce({' OR '.join(gaps)}, false)" if gaps else "false"
+    def _of(self, channel: str) -> tuple[Step, ...]:
+        return self.steps.get(channel, self.steps.get(None, ()))
 
 
 def tracing(switches: Iterable[Switch], starts: Iterable[int]) -> Tracing:
     """`switches` of one topic, in order."""
     notes = list(switches)
-    unseen: dict[str | None, Spans] = {}
-    cut: dict[str | None, Spans] = {}
-    for channel in {None, *(note.channel for note in notes)}:
-        unseen[channel], cut[channel] = _blind(notes, channel)
-    return Tracing(unseen, cut, tuple(sorted(starts)))
+    channels = {None, *(note.channel for note in notes)}
+    return Tracing({channel: _steps(notes, channel) for channel in channels}, tuple(sorted(starts)))
 
 
-def _blind(notes: list[Switch], channel: str | None) -> tuple[Spans, Spans]:
-    steps = _rates(notes, channel)
-    unseen: list[tuple[int, int]] = []
-    cut: list[tuple[int, int]] = []
-    least, end_us = RATE_ALL, _EVER_US
-    for first_us, of_topic, of_channel in reversed(steps):
+def _steps(notes: list[Switch], channel: str | None) -> tuple[Step, ...]:
+    found: list[Step] = []
+    least = RATE_ALL
+    for since_us, of_topic, of_channel in reversed(_rates(notes, channel)):
         least = min(least, of_channel)
-        if least < of_topic:
-            unseen.append((first_us, end_us))
-        if least < of_channel:
-            cut.append((first_us, end_us))
-        end_us = first_us
-    return _joined(unseen), _joined(cut)
+        found.append(Step(since_us, of_topic, of_channel, least))
+    return tuple(reversed(found))
 
 
 def _rates(notes: list[Switch], channel: str | None) -> list[tuple[int, int, int]]:
@@ -114,36 +101,21 @@ def _rates(notes: list[Switch], channel: str | None) -> list[tuple[int, int, int
     return steps
 
 
-def _joined(spans: list[tuple[int, int]]) -> Spans:
-    """Of spans from the last to the first: neighbours become one."""
-    found: list[tuple[int, int]] = []
-    for first_us, end_us in reversed(spans):
-        if found and found[-1][1] == first_us:
-            first_us = found.pop()[0]
-        if first_us < end_us:
-            found.append((first_us, end_us))
-    return tuple(found)
+def _known(steps: tuple[Step, ...], traced: list[int], times_us: Numbers, ids: Numbers) -> Numbers:
+    """Whether the least rate since each time is not below what was traced then, or has the id."""
+    if all(step.least >= rate for step, rate in zip(steps, traced, strict=True)):
+        return np.ones(len(times_us), bool)
+    at = np.searchsorted([step.since_us for step in steps], times_us, "right") - 1
+    least = np.array([step.least for step in steps])[at]
+    return (least >= np.array(traced)[at]) | _in_sample(ids, least)
 
 
-def _outside(spans: ByChannel, time: str) -> str:
-    """SQL: a row's time is in no span of its channel."""
-    if not any(spans.values()):
-        return "true"
-    cases = [
-        f"WHEN {_quoted(channel)} THEN {_none_of(found, time)}"
-        for channel, found in sorted(spans.items(), key=lambda entry: entry[0] or "")
-        if channel is not None
-    ]
-    default = _none_of(spans.get(None, ()), time)
-    return f"CASE channel {' '.join(cases)} ELSE {default} END" if cases else default
-
-
-def _none_of(spans: Spans, time: str) -> str:
-    within = [f"unix_micros({time}) >= {first} AND unix_micros({time}) < {end}"
-              for first, end in spans]  # fmt: skip
-    return f"NOT ({' OR '.join(within)})" if within else "true"
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+def _in_sample(ids: Numbers, rates: Numbers) -> Numbers:
+    """As the kernel does it (`in_sample`). Rates are noted in billionths: what lies in the last one
+    of them counts as not in it."""
+    below = [max(rate - 1, 0) * (1 << 64) // RATE_ALL for rate in np.unique(rates).tolist()]
+    bounds = np.array(below, np.uint64)[np.searchsorted(np.unique(rates), rates)]
+    mixed = (ids ^ (ids >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    found: Numbers = (mixed ^ (mixed >> np.uint64(31))) < bounds
+    return found

@@ -1,0 +1,193 @@
+"""Random histories, judged twice: by the pipeline's arrays and event by event. No Spark here."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.kernel.pure.trace import in_sample
+from penstock.log.traceevents import RATE_ALL, Event, Kind, encode
+from penstock.pipelines import trace_table
+from penstock.pipelines.audit_report import Report
+from penstock.pipelines.audit_tracing import Switch, tracing
+from penstock.pipelines.eventrows import INDEX_BITS
+from penstock.pipelines.judging import Rules
+
+from .auditoracle import ENDED, GIVEN_BACK, Oracle, Placed
+from .flowless import audited
+from .tracetable import healthy
+
+T0_US = 1_790_000_000_000_000
+STRIDE = 3000  # offsets that are traced, so that histories reach over several stripes
+CHANNELS = ("mail", "billing", "it's")
+IN_CHANNEL = [Kind.SENT, Kind.FINISHED, Kind.TOUCHED, Kind.DELAYED, Kind.RELEASED, *GIVEN_BACK,
+              *ENDED]  # fmt: skip
+
+
+def moment(us: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
+
+
+class History:
+    def __init__(self, seed: int) -> None:
+        self.dice = dice = random.Random(seed)
+        self.messages = [
+            (dice.choice([0, 0, 0, 1]), n * STRIDE + dice.randrange(3), (n + 1) << 22)
+            for n in range(dice.randrange(2, 40))
+        ]
+        if dice.random() < 0.3:  # the topic was made anew: other ids for the same offsets
+            self.messages += [(p, o, i + (1 << 40)) for p, o, i in self.messages[:5]]
+        self.trace_ids = {m[2]: dice.choice([0, 0, 0, 7, -5]) for m in self.messages}
+        self.channels = CHANNELS[: dice.randrange(1, 4)]
+        self.events = list(self._events())
+        self._place()
+        self.switches = self._switches()
+
+    def _events(self) -> Any:
+        for index, message in enumerate(self.messages):
+            at = index * 1000
+            if self.dice.random() < 0.9:
+                yield self._event(Kind.PUBLISHED, at, message, None, 0)
+            for channel in self.channels:
+                yield from self._of_channel(message, channel, at + 500)
+        for channel in self.channels:
+            for _ in range(self.dice.randrange(3)):
+                first = self.dice.randrange(40) * STRIDE
+                about = (0, first, 0)
+                at = self.dice.randrange(60_000)
+                kind = self.dice.choice([Kind.EMPTIED, Kind.SKIPPED])
+                event = self._event(kind, at, about, channel, 0)
+                yield event._replace(count=self.dice.randrange(1, 6) * STRIDE)
+
+    def _of_channel(self, message: tuple[int, int, int], channel: str, at: int) -> Any:
+        what = self.dice.random()
+        if what < 0.5:
+            kinds = [Kind.SENT, Kind.FINISHED]
+        elif what < 0.8:
+            kinds = self.dice.choices(IN_CHANNEL, k=self.dice.randrange(1, 7))
+        else:
+            return
+        attempts = 0 if self.dice.random() < 0.9 else 2
+        for number, kind in enumerate(kinds):
+            attempts += kind == Kind.SENT
+            late = self.dice.randrange(0, 3000 if self.dice.random() < 0.2 else 10)
+            yield self._event(kind, at + 50 * number + late, message, channel, attempts)
+
+    def _event(self, kind: Kind, at: int, message: Any, channel: str | None, tries: int) -> Event:
+        partition, offset, id = message
+        trace_id = self.trace_ids.get(id, 0) % (1 << 64)
+        return Event(kind, (T0_US + at) * 1000, "orders", channel, partition, offset, id, tries,
+                     None, trace_id)  # fmt: skip
+
+    def _place(self) -> None:
+        """Into bodies, about in the order of time, and some events of another topic."""
+        dice = self.dice
+        order = sorted(self.events, key=lambda e: e.time_ns + dice.randrange(400_000))
+        bodies = []
+        while order:
+            count = dice.randrange(1, 30)
+            bodies.append([*order[:count], order[0]._replace(topic="other")])
+            order = order[count:]
+        self.placed = [
+            Placed((number, index), event)
+            for number, body in enumerate(bodies)
+            for index, event in enumerate(body)
+            if event.topic == "orders"
+        ]
+        self.table = pa.Table.from_batches(
+            trace_table.events(encode(body), 0, number) for number, body in enumerate(bodies)
+        )
+        self.starts = [(dice.randrange(len(bodies)), 40) for _ in range(dice.choice([0, 0, 1, 2]))]
+
+    def _switches(self) -> list[Switch]:
+        dice = self.dice
+        rates = [0, RATE_ALL // 4, RATE_ALL // 2, RATE_ALL]
+        count = dice.choice([0, 0, 1, 3])
+        times = sorted(T0_US + dice.randrange(-1000, 50_000) for _ in range(count))
+        return [Switch(us, dice.choice([None, *self.channels]), dice.choice(rates))
+                for us in times]  # fmt: skip
+
+    def rules(self) -> Rules:
+        since, until = (
+            T0_US + self.dice.choice([0, 5000]),
+            T0_US + self.dice.choice([20_000, 10**6]),
+        )
+        as_of = T0_US + 70_000
+        starts = [(body << INDEX_BITS) + index for body, index in self.starts]
+        settle_s, stuck_s = self.dice.choice([0.0, 0.05]), self.dice.choice([0.001, 0.04])
+        return Rules(moment(since), moment(until), moment(as_of), settle_s, stuck_s,
+                     tracing(self.switches, starts))  # fmt: skip
+
+    def oracle(self, rules: Rules) -> Oracle:
+        return Oracle(
+            self.placed,
+            rules.since_us,
+            rules.until_us,
+            rules.lost_before_us,
+            rules.stuck_before_us,
+            [tuple(switch) for switch in self.switches],
+            self.starts,
+        )
+
+
+def counted(report: Report) -> dict[tuple[str, str], int]:
+    found = {
+        (finding.kind, finding.channel): finding.count
+        for finding in report.findings
+        if finding.channel
+    }
+    for channel in report.channels:
+        found["messages", channel.name] = channel.messages
+        found["judged", channel.name] = channel.judged
+        found |= {(fate, channel.name): count for fate, count in channel.fates.items()}
+    return {key: count for key, count in found.items() if count}
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_random_histories_are_judged_alike(block: int) -> None:
+    faults = 0
+    for seed in range(50 * block, 50 * block + 50):
+        history = History(seed)
+        rules = history.rules()
+        oracle, report = history.oracle(rules), audited(history.table, rules, seed)
+        assert counted(report) == oracle.counts(), f"seed {seed}"
+        of_log = {f.kind: f.count for f in report.findings if f.channel is None}
+        assert of_log == oracle.of_log(), f"seed {seed}"
+        faults += len(report.findings)
+    assert faults > 50  # else nothing was compared
+
+
+def test_the_sample_is_the_kernels() -> None:
+    ids = np.random.default_rng(5).integers(1, 1 << 63, 2000).astype(np.uint64)
+    notes = [Switch(10, "mail", RATE_ALL // 3)]
+    seen = tracing(notes, ()).seen("mail", np.zeros(2000, np.int64), ids)
+    below = (RATE_ALL // 3 - 1) * (1 << 64) // RATE_ALL
+    assert seen.tolist() == [in_sample(id, below) for id in ids.tolist()]
+    assert 500 < seen.sum() < 800
+
+
+def test_of_a_channel_that_is_traced_less_its_sample_is_judged() -> None:
+    """One in four is traced in the channel. Of the sample a lost one is found; of the others
+    nobody knows, and the report says so."""
+    quarter = RATE_ALL // 4
+    events = healthy(4000)
+    ids = range(1 << 40, (1 << 40) + 4000)
+    sampled = np.array([in_sample(id, (quarter - 1) * (1 << 64) // RATE_ALL) for id in ids])
+    events.keep_where((events.channel < 0) | sampled[events.offset])
+    missing = int(np.flatnonzero(sampled)[500])
+    events.drop("sent", missing)
+    events.drop("finished", missing)
+    notes = [Switch(0, None, RATE_ALL), Switch(0, "billing", quarter)]
+    span = moment(0), moment(T0_US + 10**9), moment(T0_US + 10**12)
+    report = audited(events.table(), Rules(*span, 60, 300, tracing(notes, ())), 1)
+    (lost,) = report.findings
+    assert (lost.kind, [example.offset for example in lost.examples]) == ("lost", [missing])
+    (channel,) = report.channels
+    assert channel.judged == channel.fates["finished"] + 1
+    assert 900 < channel.judged < 1100
+    assert "nobody knows" in report.notes[0]
