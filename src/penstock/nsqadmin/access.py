@@ -3,9 +3,11 @@
 | how a caller is known          | name         | role                                         |
 |--------------------------------|--------------|----------------------------------------------|
 | session of a log-in            | the user's   | the user's                                   |
-| header of a trusted proxy      | the header's | destroy if -admin-user names it, or there is |
-|                                |              | no -admin-user; or the user's of that name;  |
-|                                |              | else view                                    |
+| header of a trusted proxy      | the header's | destroy if -admin-user names it; or the      |
+|                                |              | highest of the local user of that name and   |
+|                                |              | of its groups by -group-role; else none with |
+|                                |              | -group-role, view with -admin-user, destroy  |
+|                                |              | with neither                                 |
 | nothing, under a foreign name  | ""           | none: nothing is told                        |
 | nothing, log-in is asked for   | ""           | none: only the log-in page                   |
 | nothing, listening on loopback | ""           | destroy, as the official one                 |
@@ -33,6 +35,7 @@ from enum import IntEnum
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from penstock.errors import ConfigError
 from penstock.nsqadmin.options import Network
 
 
@@ -46,23 +49,87 @@ class Role(IntEnum):
 ROLE_NAMES = {role.name.lower(): role for role in (Role.VIEW, Role.OPERATE, Role.DESTROY)}
 
 
+class Claimed(NamedTuple):
+    """What a proxy says of who has logged in there."""
+
+    name: str
+    email: str = ""
+    groups: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """That it may be known by here."""
+        return tuple(dict.fromkeys(one for one in (self.name, self.email) if one))
+
+
 class Caller(NamedTuple):
     name: str  # "" when nobody has logged in
     role: Role
     how: str  # "session", "header", "anonymous", "foreign" (under a name that is not ours)
     remote: str  # the address that the request came from
     session: str = ""  # the hash of its token
+    claimed: Claimed | None = None  # of a header
 
     @property
     def shown(self) -> str:
-        return self.name or "anonymous"
+        email = self.claimed.email if self.claimed else ""
+        return f"{self.name} ({email})" if email not in ("", self.name) else (
+            self.name or "anonymous"
+        )  # fmt: skip
+
+
+class Headers(NamedTuple):
+    """Where a proxy puts what it knows, in lower case."""
+
+    name: str
+    email: str
+    groups: str
+
+    def read(self, headers: Mapping[str, str]) -> Claimed | None:
+        """None when it says nothing. What stands there twice is not believed: a proxy that adds its
+        own header to the one that came with the request has not taken that off."""
+        name, email = _only(headers, self.name), _only(headers, self.email)
+        groups = (one.strip() for one in _only(headers, self.groups).split(","))
+        if not name and not email:
+            return None
+        return Claimed(name or email, email, tuple(one for one in groups if one))
+
+
+def _only(headers: Mapping[str, str], name: str) -> str:
+    if not name:
+        return ""
+    every = getattr(headers, "getlist", None)
+    found = every(name) if every is not None else [headers.get(name, "")]
+    return found[0].strip() if len(found) == 1 else ""
+
+
+EVERYBODY = "*"  # a group of -group-role: whoever has logged in
+
+
+def role_of_groups(groups: Sequence[str], roles: Mapping[str, Role]) -> Role:
+    """The highest; none when nothing is said of any."""
+    return max((roles.get(one, Role.NONE) for one in (*groups, EVERYBODY)), default=Role.NONE)
+
+
+def read_group_roles(texts: Sequence[str]) -> dict[str, Role]:
+    """Of "GROUP=ROLE"; of a group that is named twice the highest."""
+    found: dict[str, Role] = {}
+    for text in texts:
+        group, _, name = text.rpartition("=")
+        role = ROLE_NAMES.get(name.strip())
+        if not group.strip() or role is None:
+            rule = f"it is not GROUP=ROLE, with a role of {', '.join(ROLE_NAMES)}"
+            raise ConfigError("group-role", text, rule)
+        found[group.strip()] = max(role, found.get(group.strip(), role))
+    return found
 
 
 class Rules(NamedTuple):
     """From the options, and whether there are users."""
 
     admin_users: Sequence[str]
-    header: str
+    headers: Headers
+    group_roles: Mapping[str, Role]
     trusted: Sequence[Network]
     login_wanted: bool
     anonymous_role: Role
@@ -71,13 +138,16 @@ class Rules(NamedTuple):
     def limit(self, role: Role) -> Role:
         return min(role, Role.VIEW) if self.read_only else role
 
-    def by_header(self, name: str, known: Role | None, remote: str) -> Caller:
+    def by_header(self, claimed: Claimed, known: Role | None, remote: str) -> Caller:
         """`known`: the role of the local user of this name."""
-        if self.admin_users:
-            role = Role.DESTROY if name in self.admin_users else known or Role.VIEW
-        else:
-            role = known or Role.DESTROY
-        return Caller(name, self.limit(role), "header", remote)
+        role = known or Role.NONE
+        if any(name in self.admin_users for name in claimed.names):
+            role = Role.DESTROY
+        elif self.group_roles:
+            role = max(role, role_of_groups(claimed.groups, self.group_roles))
+        elif not known:
+            role = Role.VIEW if self.admin_users else Role.DESTROY
+        return Caller(claimed.name, self.limit(role), "header", remote, claimed=claimed)
 
     def anonymous(self, remote: str) -> Caller:
         if self.login_wanted:

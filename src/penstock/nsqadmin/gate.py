@@ -16,7 +16,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.net.listener import Address
 from penstock.nsqadmin import access
-from penstock.nsqadmin.access import Caller, Role, Rules
+from penstock.nsqadmin.access import Caller, Claimed, Role, Rules
 from penstock.nsqadmin.options import TRUSTED_BY_DEFAULT, Options, read_network
 from penstock.nsqadmin.store import Session, Store, is_password
 
@@ -78,6 +78,11 @@ class Gate:
         self._config_network = options.allow_config_from_cidr and read_network(
             "allow-config-from-cidr", options.allow_config_from_cidr
         )
+        self._group_roles = access.read_group_roles(options.group_role)
+        groups = options.acl_groups_header if self._group_roles else ""
+        self._headers = access.Headers(
+            options.acl_http_header.lower(), options.acl_email_header.lower(), groups.lower()
+        )
         self._tries = Tries(clock_s)
         self._lifetime_s = options.session_lifetime_ns / limits.SECOND
 
@@ -89,7 +94,8 @@ class Gate:
         wanted = options.login == "required" or (options.login == "auto" and self._has_users())
         return Rules(
             admin_users=options.admin_user,
-            header=options.acl_http_header.lower(),
+            headers=self._headers,
+            group_roles=self._group_roles,
             trusted=self._trusted,
             login_wanted=wanted,
             anonymous_role=Role.VIEW if exposed else Role.DESTROY,
@@ -106,10 +112,9 @@ class Gate:
         if session is not None:
             user = session.user
             return Caller(user.name, rules.limit(user.role), "session", remote, session.key)
-        name = headers.get(rules.header, "")
-        if name and self._believes(rules, headers, remote):
-            known = self._store.user(name)
-            return rules.by_header(name, known.role if known else None, remote)
+        claimed = rules.headers.read(headers)
+        if claimed is not None and self._believes(rules, headers, remote):
+            return rules.by_header(claimed, self._known(claimed), remote)
         if not self.is_own_host(headers, remote):
             return Caller("", Role.NONE, "foreign", remote)
         return rules.anonymous(remote)
@@ -121,6 +126,11 @@ class Gate:
         own = access.is_own_host(headers.get("host", ""), self._host)
         return self._is_trust_given or (own and not rules.login_wanted)
 
+    def _known(self, claimed: Claimed) -> Role | None:
+        """The highest role of the local users that may be meant."""
+        found = [self._store.user(name) for name in claimed.names]
+        return max((user.role for user in found if user is not None), default=None)
+
     def session(self, cookies: Mapping[str, str]) -> Session | None:
         token = cookies.get(COOKIE, "")
         return self._store.session(token, self._lifetime_s) if token else None
@@ -131,12 +141,12 @@ class Gate:
             user = self._store.user(caller.name)
             alive = self._store.has_session(caller.session, self._lifetime_s)
             return alive and user is not None and self.rules().limit(user.role) >= role
-        if caller.how == "header":
-            known = self._store.user(caller.name)
+        if caller.claimed is not None:
             rules = self.rules()
             if rules.login_wanted and not self._is_trust_given:
                 return False
-            present = rules.by_header(caller.name, known and known.role, caller.remote)
+            known = self._known(caller.claimed)
+            present = rules.by_header(caller.claimed, known, caller.remote)
             return present.role >= role
         return min(caller.role, self.rules().anonymous(caller.remote).role) >= role
 
@@ -147,6 +157,10 @@ class Gate:
             return
         if caller.how == "foreign":
             raise HostUnknown
+        if caller.role == Role.NONE and caller.claimed is not None:
+            raise Forbidden(f"{caller.shown} has logged in, and none of the groups"
+                            f" ({', '.join(caller.claimed.groups) or 'none were told'}) has a role"
+                            " here: see -group-role")  # fmt: skip
         if caller.role == Role.NONE:
             raise LoginWanted
         if self.rules().read_only:

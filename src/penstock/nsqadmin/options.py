@@ -39,6 +39,14 @@ FLAGS: tuple[Flag, ...] = (
          " when there is none, everybody who is not held back otherwise", key="admin_users"),
     Flag("acl-http-header", Kind.STRING, "X-Forwarded-User", "HTTP header with the user's name, set"
          " by a proxy in front"),
+    Flag("acl-email-header", Kind.STRING, "", "HTTP header with the user's email address, such as"
+         " X-Forwarded-Email: for a proxy that sets it, or takes it off what comes from outside"),
+    Flag("acl-groups-header", Kind.STRING, "X-Forwarded-Groups", "HTTP header with the user's"
+         " groups, with commas between them; read only with -group-role, for such a proxy"),
+    Flag("group-role", Kind.STRINGS, (), "GROUP=ROLE: what the members of a group may do: view,"
+         " operate or destroy; *=ROLE for whoever has logged in (may be given several times)"),
+    Flag("logout-url", Kind.STRING, "", "where Log out leads when a proxy has logged the user in,"
+         " such as /oauth2/sign_out"),
     Flag("allow-config-from-cidr", Kind.STRING, "127.0.0.1/8", "network that may use /config; empty"
          " for all"),
     Flag("notification-http-endpoint", Kind.STRING, "", "URL to POST every action to"),
@@ -101,6 +109,10 @@ class Options:
     nsqd_http_address: tuple[str, ...]
     admin_user: tuple[str, ...]
     acl_http_header: str
+    acl_email_header: str
+    acl_groups_header: str
+    group_role: tuple[str, ...]
+    logout_url: str
     allow_config_from_cidr: str
     notification_http_endpoint: str
     graphite_url: str
@@ -142,7 +154,7 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
     values = resolve(FLAGS, arguments, environment).values
     lists = ("lookupd_http_address", "nsqd_http_address", "admin_user", "trusted_proxy_cidr",
-             "mask_field", "lake", "trace_table")  # fmt: skip
+             "mask_field", "group_role", "lake", "trace_table")  # fmt: skip
     values |= {name: tuple(values[name]) for name in lists}
     values["base_path"] = normal_base(values["base_path"])
     values["data_path"] = values["data_path"] or default_data_path(environment)
@@ -166,6 +178,8 @@ def _check(options: Options) -> None:
     read_network("allow-config-from-cidr", options.allow_config_from_cidr or "0.0.0.0/0")
     for text in options.trusted_proxy_cidr:
         read_network("trusted-proxy-cidr", text)
+    if not options.logout_url.startswith("/"):
+        _check_url("logout-url", options.logout_url)
     for name in ("graphite_url", "notification_http_endpoint"):
         _check_url(name.replace("_", "-"), getattr(options, name))
 

@@ -136,6 +136,8 @@ def _who(here: Opened) -> None:
         with ui.element("form").props('method="post"') as form:
             form.props["action"] = f"{here.ground.base}/logout"
             ui.button("Log out").props("flat dense type=submit")
+    elif here.caller.how == "header" and here.ground.options.logout_url:
+        ui.link("Log out", here.ground.options.logout_url)
 
 
 def _is_at(path: str, place: str) -> bool:

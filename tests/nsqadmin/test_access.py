@@ -1,0 +1,154 @@
+"""What a proxy says of its users, and the role that comes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.nsqadmin.access import (
+    Claimed,
+    Headers,
+    Role,
+    Rules,
+    read_group_roles,
+    role_of_groups,
+)
+
+from .conftest import Installation
+from .running import Admin
+
+HEADERS = Headers("x-user", "x-email", "x-groups")
+ROLES = {"ops": Role.OPERATE, "sre": Role.DESTROY}
+
+
+def rules(admins: tuple[str, ...] = (), read_only: bool = False, **roles: Role) -> Rules:
+    return Rules(
+        admin_users=admins, headers=HEADERS, group_roles=roles, trusted=(), login_wanted=False,
+        anonymous_role=Role.VIEW, read_only=read_only,
+    )  # fmt: skip
+
+
+def test_what_a_proxy_says() -> None:
+    said = {"x-user": "auth0|7", "x-email": "ann@x.example", "x-groups": "ops, sre,,"}
+    assert HEADERS.read(said) == Claimed("auth0|7", "ann@x.example", ("ops", "sre"))
+    assert HEADERS.read({"x-email": "ann@x.example"}) == Claimed("ann@x.example", "ann@x.example")
+    assert HEADERS.read({"x-groups": "sre"}) is None
+    assert Headers("x-user", "", "").read(said) == Claimed("auth0|7")
+
+
+def test_the_highest_group_counts() -> None:
+    assert role_of_groups(("dev", "ops"), ROLES) == Role.OPERATE
+    assert role_of_groups(("ops", "sre"), ROLES) == Role.DESTROY
+    assert role_of_groups(("dev",), ROLES) == Role.NONE
+    assert role_of_groups((), {"*": Role.VIEW}) == Role.VIEW
+
+
+@pytest.mark.parametrize(
+    ("claimed", "known", "given", "role"),
+    [
+        (Claimed("ann"), None, rules(), Role.DESTROY),  # as the official one
+        (Claimed("ann"), None, rules(("bob",)), Role.VIEW),
+        (Claimed("7", "bob"), None, rules(("bob",)), Role.DESTROY),
+        (Claimed("ann"), Role.OPERATE, rules(("bob",)), Role.OPERATE),
+        (Claimed("ann", groups=("ops",)), None, rules(**ROLES), Role.OPERATE),
+        (Claimed("ann", groups=("dev",)), None, rules(**ROLES), Role.NONE),
+        (Claimed("ann", groups=("dev",)), None, rules(("bob",), **ROLES), Role.NONE),
+        (Claimed("ann", groups=("ops",)), Role.VIEW, rules(**ROLES), Role.OPERATE),
+        (Claimed("ann", groups=("sre",)), None, rules(read_only=True, **ROLES), Role.VIEW),
+    ],
+)
+def test_the_role_of_a_header(
+    claimed: Claimed, known: Role | None, given: Rules, role: Role
+) -> None:
+    caller = given.by_header(claimed, known, "10.0.0.1")
+    assert (caller.role, caller.how) == (role, "header")
+
+
+def test_the_mapping_is_read() -> None:
+    found = read_group_roles(["ops=operate", "CN=a,OU=b=destroy", " * = view", "ops=view"])
+    assert found == {"ops": Role.OPERATE, "CN=a,OU=b": Role.DESTROY, "*": Role.VIEW}
+    for text in ("ops", "ops=", "=view", "ops=root", "ops=none"):
+        with pytest.raises(ConfigError, match=r"it is not GROUP=ROLE"):
+            read_group_roles([text])
+
+
+@pytest.fixture(scope="module")
+def proxied(
+    installation: Installation, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Admin]:
+    """Behind an OIDC proxy on this machine."""
+    flags = (
+        f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}",
+        "-trusted-proxy-cidr=127.0.0.0/8", "-acl-email-header=X-Forwarded-Email",
+        "-group-role=ops=operate", "-group-role=sre=destroy", "-login=required",
+        "-logout-url=/oauth2/sign_out",
+    )  # fmt: skip
+    with Admin(tmp_path_factory.mktemp("proxied") / "admin", *flags) as admin:
+        yield admin
+
+
+def said(groups: str) -> dict[str, str]:
+    return {"X-Forwarded-User": "auth0|7", "X-Forwarded-Email": "ann@x.example",
+            "X-Forwarded-Groups": groups}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("groups", "reading", "pausing", "deleting"),
+    [
+        ("sre", 200, 200, 200), ("dev,ops", 200, 200, 403), ("dev", 403, 403, 403),
+        ("", 403, 403, 403),
+    ],
+)  # fmt: skip
+def test_groups_decide(
+    installation: Installation, proxied: Admin, groups: str, reading: int, pausing: int,
+    deleting: int,
+) -> None:  # fmt: skip
+    installation.nsqd.post("/topic/create?topic=grouped")
+    headers = said(groups)
+    assert proxied.request("GET", "/api/topics", headers=headers)[0] == reading
+    act = {"action": "pause"}
+    assert proxied.request("POST", "/api/topics/grouped", act, headers)[0] == pausing
+    assert proxied.request("DELETE", "/api/topics/grouped", None, headers)[0] == deleting
+    if deleting != 200:
+        assert installation.nsqd.topic_stats("grouped")["topic_name"] == "grouped"
+
+
+def test_who_has_no_role_is_told_why(proxied: Admin) -> None:
+    status, body, _ = proxied.request("GET", "/", headers=said("dev"))
+    assert status == 403
+    assert b"auth0|7 (ann@x.example) has logged in, and none of the groups (dev)" in body
+    assert proxied.request("GET", "/")[2]["location"].startswith("/login")
+
+
+def test_the_page_knows_the_way_out_and_the_name(proxied: Admin) -> None:
+    _, body, _ = proxied.request("GET", "/nodes", headers=said("sre"))
+    assert b"auth0|7 (ann@x.example) may destroy" in body
+    assert b"/oauth2/sign_out" in body
+
+
+def test_a_header_that_stands_there_twice_is_not_believed(proxied: Admin) -> None:
+    """A proxy that adds its own to the one that came from outside."""
+    for name in ("X-Forwarded-User", "X-Forwarded-Groups"):
+        connection = HTTPConnection("127.0.0.1", proxied.http_port, timeout=20)
+        connection.putrequest("GET", "/api/topics")
+        for header, value in (*said("dev").items(), (name, "sre")):
+            if header != "X-Forwarded-Email":
+                connection.putheader(header, value)
+        connection.endheaders()
+        assert connection.getresponse().status in (401, 403)
+        connection.close()
+
+
+def test_what_was_not_asked_for_is_not_read(installation: Installation, tmp_path: Path) -> None:
+    """A proxy that only knows the user's header lets the others through."""
+    flags = (f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}", "-admin-user=ann",
+             "-trusted-proxy-cidr=127.0.0.0/8")  # fmt: skip
+    with Admin(tmp_path / "admin", *flags) as admin:
+        headers = {"X-Forwarded-User": "bob", "X-Forwarded-Email": "ann", "X-Forwarded-Groups": "*"}
+        status, body, _ = admin.request("POST", "/api/topics", {"topic": "spoofed"}, headers)
+        assert (status, json.loads(body)) == (403, {"message": "FORBIDDEN"})
