@@ -96,6 +96,20 @@ TRACE_HELD_MAX = 256  # chunks that wait for the disk; beyond it events are drop
 TRACE_RETAIN_AGE_NS = 48 * 3600 * SECOND  # of `_trace`; the lake is for longer
 TRACE_RETAIN_BYTES = 4096 * MIB  # of `_trace`: 80 million records, or more events
 
+# --- runs of pipelines, in topic `_pipelines` ---
+RUNS_RETAIN_AGE_NS = 7 * 24 * 3600 * SECOND  # a week of runs to look back on
+RUNS_RETAIN_BYTES = 256 * MIB  # some 200,000 reports, six days of a run that is always busy
+RUN_REPORT_S = 2.0  # between two reports of a run that moves
+RUN_ALIVE_S = 10.0  # between two of one that does not: silence is how its end is noticed
+RUN_ASK_S = 3.0  # a report waits no longer for an answer of nsqd
+RUN_END_S = 10.0  # the end of a run waits no longer for its last messages, whatever nsqd does
+RUN_LOGS_MAX = 100  # partitions whose offsets a report names: those furthest behind
+RUN_TEXT_CHARS = 2_000  # of one text in a report, as a reason or an option
+RUN_NAME_CHARS = 255  # of a name: a host has no longer one
+RUN_OPTIONS_MAX = 100  # options in a report
+RUN_PART_CHARS = 100_000  # of a page in one message: below a max-msg-size of 1 MiB in any encoding
+RUN_PAGE_CHARS = 2_000_000  # of a run's page; an audit of 200 channels has some 1.5 million
+
 # --- timers and the loop ---
 TICK_NS = 5 * MS  # resolution of message timeouts and delays
 CLOSE_DRAIN_NS = 2 * SECOND  # bytes of a refused client are read and dropped so long
@@ -262,6 +276,13 @@ ADMIN_BODY_SHOWN_BYTES = 256 * KIB  # of one message: a browser stays quick
 ADMIN_HEX_SHOWN_BYTES = 16 * KIB  # of it as hex, which is four times as long
 ADMIN_TRACE_BYTES = 256 * MIB  # of a node's trace events that one search reads
 ADMIN_TRACE_EVENTS = 5000  # of one search in the trace table: more is no timeline to read
+ADMIN_RUNS_MAX = 500  # runs of pipelines that are remembered
+ADMIN_RUN_POINTS = 240  # of a run's chart: more than 100 bytes each, of 500 runs
+ADMIN_RUNS_READ = 20_000  # messages of `_pipelines` read after a start: eleven hours of a busy run
+ADMIN_RUNS_EVERY_S = 15.0  # between two looks at them while no page shows runs
+ADMIN_RUN_SILENT_S = 60.0  # a run that says nothing for so long has gone: six signs of life
+ADMIN_RUN_FAILED_S = 24 * 3600.0  # a run that failed needs attention for so long
+ADMIN_RUN_WINDOW_S = 180.0  # a lag that only grows for so long needs attention
 ADMIN_SQL_MESSAGES = 200_000  # of a topic that a statement of the console sees: the newest
 ADMIN_SQL_ROWS = 1000  # of a result that are shown
 ADMIN_SQL_VALUE_CHARS = 10_000  # of one value of it

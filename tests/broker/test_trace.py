@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.internal import SETTINGS
 from penstock.broker.stages import Block
 from penstock.broker.topic import INTERNAL
-from penstock.broker.trace import SETTINGS
 from penstock.broker.traced import Stored, Traced
 from penstock.errors import Refused, WriteRefused
 from penstock.kernel import TRACE_ALL, Section, encode_batch
@@ -123,11 +123,11 @@ def test_it_keeps_no_queue_and_has_bounds_of_its_own(start: Start) -> None:
     world.publish("orders", b"a")
     topic = world.broker.topics[TOPIC]
     assert topic.depth == 0
-    assert topic.settings == SETTINGS
+    assert topic.settings == SETTINGS[TOPIC]
     assert topic.floor == topic.tail.committed_end
     again = world.killed()
     topic = again.broker.topics[TOPIC]
-    assert (topic.depth, topic.settings) == (0, SETTINGS)
+    assert (topic.depth, topic.settings) == (0, SETTINGS[TOPIC])
     again.publish("orders", b"b")
     assert again.broker.topics[TOPIC].channel("late").depth == 0
 

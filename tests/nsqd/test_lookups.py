@@ -342,3 +342,8 @@ def test_a_stop_while_connecting() -> None:
         assert not world.lookupd._writers
 
     run(test)
+
+
+def test_what_penstock_keeps_for_itself_is_not_registered() -> None:
+    topics = {name: Named(name) for name in ("_trace", "_pipelines", "_mine")}
+    assert list(all_names(topics)) == [("_mine", "")]  # type: ignore[arg-type]

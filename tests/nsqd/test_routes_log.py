@@ -27,6 +27,7 @@ def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             assert running.request("POST", "/pub?topic=t", body).status == 200
         assert running.request("POST", "/topic/create?topic=t2").status == 200
         assert running.request("POST", "/topic/create?topic=other").status == 200
+        assert running.request("POST", "/pub?topic=_pipelines", b"{}").status == 200
         yield running
 
 
@@ -59,6 +60,9 @@ def test_positions(nsqd: Running) -> None:
         ("?pattern=t%7Coth", ["t"]),
         ("?topic=other&pattern=t[0-9]", ["other", "t2"]),
         ("?topic=none", []),
+        ("?pattern=.*pipelines", []),
+        ("?pattern=_pipe.*", ["_pipelines"]),
+        ("?topic=_pipelines", ["_pipelines"]),
     ],
 )
 def test_which_topics(nsqd: Running, query: str, names: list[str]) -> None:

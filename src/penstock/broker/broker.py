@@ -24,6 +24,7 @@ from penstock.broker.deadletters import DeadLetter, DeadLetters, RedriveDone
 from penstock.broker.fold import Group
 from penstock.broker.health import Health, Trouble
 from penstock.broker.idle import IdleSweep
+from penstock.broker.internal import settings_of
 from penstock.broker.latency import LatencyTurns
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Clock, Syncer
@@ -323,7 +324,9 @@ class Broker:
         directory = directories.topic_directory(self._topics_path, name)
         wall_ns = self._clock.wall_ns()
         identity = f"{self._context.options.node_id:03x}-{wall_ns:016x}"
-        file = TopicFile(name=name, identity=identity, created_ns=wall_ns)
+        file = TopicFile(
+            name=name, identity=identity, created_ns=wall_ns, settings=settings_of(name)
+        )
         try:
             if self._disk.exists(directory):
                 # of a deletion that failed half way

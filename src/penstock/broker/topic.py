@@ -24,6 +24,7 @@ from penstock.broker.cursors import Cursors
 from penstock.broker.depth import DepthBound
 from penstock.broker.directories import partition_directory
 from penstock.broker.health import Trouble
+from penstock.broker.internal import is_internal
 from penstock.broker.partition import Partition, PublishDone, step_over
 from penstock.broker.producers import Producers, RepeatDone, Stamp
 from penstock.broker.settings import Effective, effective, sample_below
@@ -55,7 +56,7 @@ class Topic:
     ) -> None:
         self.name = file.name
         self.ephemeral = is_ephemeral(file.name)
-        self.internal = file.name == traceevents.TOPIC
+        self.internal = is_internal(file.name)
         self.identity = file.identity
         self.created_ns = file.created_ns
         self.settings = file.settings
@@ -210,7 +211,7 @@ class Topic:
 
     @property
     def _hands_over(self) -> bool:
-        """Do messages go to the channels, or gather here? The trace never gathers."""
+        """Do messages go to the channels, or gather here? What is internal never gathers."""
         return self.internal or (bool(self.channels) and not self.paused)
 
     def _update_handing(self) -> None:
@@ -368,7 +369,7 @@ class Topic:
         context = self._context
         trouble = "exiting" if context.exiting else self.partition.refusal or context.disk_refusal
         self.trouble = trouble or (DRAINING if context.draining else "")
-        self.refusal = INTERNAL if self.internal else self.trouble
+        self.refusal = INTERNAL if self.name == traceevents.TOPIC else self.trouble
         self.tail.refusing = bool(self.refusal)
 
     # --- files ---

@@ -2,18 +2,16 @@
 
 The kernel notes events in its buffers. Every few milliseconds (`net/turn.py` says when), and at an
 orderly stop, what it has is published here as messages of many events each (`log/traceevents.py`),
-and written. So a kill loses the last few milliseconds of events, and no message. The topic is an
-ordinary one but for this:
+and written. So a kill loses the last few milliseconds of events, and no message. The topic is one
+of those that Penstock keeps for itself (`broker/internal.py`), and:
 
-- Nobody else publishes to it, and it is not traced itself.
-- It is made with the first event, and is not registered with nsqlookupd.
+- Nobody else publishes to it.
+- It is made with the first event.
 - It acknowledges nobody, so it is synced by count and time (durability `os`) and not by turn: a
   power loss may cost the events of the last two seconds. `/topic/config` can make it `disk`: then
   each write is synced.
 - What a reader has to know to judge by its events stands in it too: each start of the daemon, after
   which messages come again that nobody gave back, and each change of a trace rate.
-- It keeps no queue while it has no channel: a channel made later begins at the end. What no channel
-  wants is kept for a time and size of its own.
 
 Events are for looking back. When they cannot be stored (a full disk, a stopped partition) they are
 dropped and counted, and nothing else waits for it.
@@ -25,13 +23,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from penstock import limits
 from penstock.broker.channel import Channel
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
-from penstock.broker.settings import TopicSettings
 from penstock.broker.topic import Topic
 from penstock.errors import PenstockError
 from penstock.log import traceevents
@@ -39,12 +34,6 @@ from penstock.log.traceevents import Event, Kind
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-SETTINGS = TopicSettings(
-    durability="os",
-    retain_age_ns=limits.TRACE_RETAIN_AGE_NS,
-    retain_bytes=limits.TRACE_RETAIN_BYTES,
-)
 
 
 class TraceLog:
@@ -101,7 +90,7 @@ class TraceLog:
         """Each body in parts."""
         context = self._context
         try:
-            topic = self._topics.get(traceevents.TOPIC) or self._begin()
+            topic = self._topics.get(traceevents.TOPIC) or self._make(traceevents.TOPIC)
         except PenstockError as error:
             self._fail(len(bodies), str(error))
             return
@@ -113,11 +102,6 @@ class TraceLog:
             append = partial(topic.tail.append_parts, parts)
             topic.partition.publish_by(append, 1, self._stored)
         topic.partition.write(context.clock.wall_ns())
-
-    def _begin(self) -> Topic:
-        topic = self._make(traceevents.TOPIC)
-        topic.configure(msgspec.structs.asdict(SETTINGS))
-        return topic
 
     def _name(self, one: Any) -> str:
         """Of a tail, a window or a connection. The topic may be gone by now, its name is not."""

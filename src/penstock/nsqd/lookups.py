@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from penstock import limits
 from penstock.broker.channel import Channel
 from penstock.broker.context import Change
+from penstock.broker.internal import is_internal
 from penstock.broker.topic import Topic
 from penstock.errors import ConfigError, PeerFault
-from penstock.log.traceevents import TOPIC as TRACE_TOPIC
 from penstock.net.listener import keep_alive, parse_address
 from penstock.nsqd.dialogue import IDENTIFY, PING, Dialogue
 
@@ -42,7 +42,7 @@ class Timing(NamedTuple):
 
 def all_names(topics: Mapping[str, Topic]) -> Iterable[tuple[str, str]]:
     for topic in topics.values():
-        if topic.name == TRACE_TOPIC:
+        if is_internal(topic.name):
             continue
         if topic.channels:
             yield from ((topic.name, channel) for channel in topic.channels)
@@ -109,7 +109,7 @@ class Lookups:
 
     def on_topic_changed(self, change: Change, topic: Topic, channel: Channel | None) -> None:
         """The hook of the broker."""
-        if topic.name == TRACE_TOPIC:
+        if is_internal(topic.name):
             return
         verb = "REGISTER" if change in _CREATIONS else "UNREGISTER"
         kind = "topic" if channel is None else "channel"

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, TypeVar
 
 from penstock import limits
+from penstock.broker.internal import is_internal
 from penstock.broker.reading import Range, TopicReader
 from penstock.broker.topic import Topic
 from penstock.errors import (
@@ -78,7 +79,7 @@ class _Log:
             raise HttpError(400, f"INVALID_ARG_TOPIC at most {limits.LOG_TOPICS_MAX} of them")
         topics = self._ground.broker.topics
         wanted, missing = set(names), [name for name in names if name not in topics]
-        matches = _pattern(pattern).matches if pattern is not None else lambda name: not names
+        matches = _matcher(pattern) if pattern is not None else lambda name: not names
 
         def parts() -> Iterator[bytes]:
             yield b'{"topics":{'
@@ -242,6 +243,13 @@ def _number(parameters: Parameters, name: str, default: int | None = None) -> in
         rule = f"a whole number, 0 to {OFFSET_MAX}"
         raise HttpError(400, f"INVALID_ARG_{name.upper()} {text!r}: {rule}")
     return int(text)
+
+
+def _matcher(text: str) -> Callable[[str], bool]:
+    """Penstock's own topics are for those who ask for them: by name, or by a pattern that begins as
+    their names do."""
+    matches, own_too = _pattern(text).matches, text.startswith("_")
+    return lambda name: (own_too or not is_internal(name)) and matches(name)
 
 
 def _pattern(text: str) -> Pattern:
