@@ -157,6 +157,8 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     if table is not None:
         check_fits(place, table, shape)
     session.dataSource.register(LakeSink)
+    checkpoint = checkpoint_of(settings)
+    progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
     care, watch = Care(place, settings, progress), Watch()
     pauses = Pauses()
     while True:

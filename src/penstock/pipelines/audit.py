@@ -21,7 +21,7 @@ from penstock.errors import ConfigError, DataLost
 from penstock.pipelines.audit_checks import Audit, Tables
 from penstock.pipelines.audit_flow import Source, pieces_of
 from penstock.pipelines.audit_html import page
-from penstock.pipelines.audit_report import Report, lines
+from penstock.pipelines.audit_report import Report, lines, verdict
 from penstock.pipelines.audit_tracing import Switch, Tracing, tracing
 from penstock.pipelines.audittimes import read_moment
 from penstock.pipelines.eventrows import INDEX_BITS, Wanted
@@ -94,17 +94,28 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     rules = rules_of(session, settings)
     tables = tables_of(session, settings, rules)
     topic = settings.text("topic")
+    progress.note(table=settings.text("trace") or settings.text("archive"))
     audit = Audit(session, tables, rules, topic, settings.number("examples"))
     report = audit.run(progress.say)
     if settings.text("trace") and not report.coverage.traced:
         reason = f"the trace table has no publish of it from {rules.since} to {rules.until}"
         raise DataLost(topic, 0, f"{reason}: nothing can be judged")
-    html = settings.text("html")
+    shown, html = page(report), settings.text("html")
+    _note(progress, report, shown)
     if html:
-        Path(html).write_text(page(report), "utf-8")
+        Path(html).write_text(shown, "utf-8")
         progress.say(f"the page is in {html}")
     _show(report, settings.flag("json"))
     return DONE if report.clean else FINDINGS
+
+
+def _note(progress: Progress, report: Report, shown: str) -> None:
+    """For those who look from elsewhere."""
+    document = json.dumps(report.document(), ensure_ascii=False)
+    outcome = f"topic {report.topic}: {verdict(report)}"
+    if max(len(shown), len(document)) > limits.RUN_PAGE_CHARS:
+        outcome += "; its page is too long to be kept: write it to a file with --html"
+    progress.note(outcome=outcome, pages=(("html", shown), ("json", document)))
 
 
 def _show(report: Report, as_json: bool) -> None:

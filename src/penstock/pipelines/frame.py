@@ -23,6 +23,8 @@ from penstock.pipelines.trouble import cause_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.pipelines.reporter import Ending
+
 DONE, FAILED, USAGE = 0, 1, 2
 _NEVER_CAUGHT = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
@@ -72,21 +74,40 @@ def run_by_name(
 
 
 def _run(pipeline: Pipeline, name: str, found: Settings) -> int:
-    from penstock.pipelines.session import open_for
+    from penstock.pipelines.reporter import reported
 
     progress = progress_for(pipeline.name, found)
     with stopped_by_signals(progress) as take_over:
         try:
-            progress.say("Spark is starting")
-            with open_for(pipeline, found) as session:
-                take_over()  # PySpark has set a handler of its own
-                if progress.stopping:
-                    return DONE
-                return pipeline.run(session, found, progress)
-        except BaseException as error:
-            if isinstance(error, _NEVER_CAUGHT):
-                raise
-            progress.fail(f"penstock pipeline {name}: {cause_line(error)}")
-            return pipeline.failed
+            with reported(pipeline, name, found, progress) as ending:
+                _work(pipeline, found, progress, ending, take_over)
+            if ending.reason:
+                progress.fail(f"penstock pipeline {name}: {ending.reason}")
+            return ending.code
         finally:
             progress.end()
+
+
+def _work(
+    pipeline: Pipeline,
+    found: Settings,
+    progress: Progress,
+    ending: Ending,
+    take_over: Callable[[], None],
+) -> None:
+    from penstock.pipelines.session import open_for
+
+    code = DONE
+    try:
+        progress.say("Spark is starting")
+        with open_for(pipeline, found) as session:
+            take_over()  # PySpark has set a handler of its own
+            progress.note(is_up=True)
+            if not progress.stopping:
+                code = pipeline.run(session, found, progress)
+    except BaseException as error:
+        if isinstance(error, _NEVER_CAUGHT):
+            raise
+        ending.failed(pipeline.failed, cause_line(error))
+    else:
+        ending.finished(code, progress.stopping)

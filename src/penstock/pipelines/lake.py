@@ -83,6 +83,11 @@ class Place:
         except (DeltaError, OSError, ValueError) as error:
             raise LakeFailed(self.uri, f"it can't be opened: {error}") from error
 
+    def version(self) -> int | None:
+        """Of the table as it is now; None when there is none."""
+        table = self.open()
+        return None if table is None else int(table.version())
+
     def _where(self) -> str:
         path = self.local_path
         return self.uri if path is None else str(path.absolute())

@@ -10,13 +10,17 @@ import json
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
-from typing import Any, TextIO
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, TextIO
 
 from penstock.command.terminal import is_watched, short, span
 from penstock.pipelines.settings import Settings
 
 _WATCHED_EVERY_S = 0.1
+
+Log = tuple[str, int]  # topic and partition
+Form = Literal["html", "json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,22 @@ class Report:
         return ", ".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a run beside its numbers. For those who look from elsewhere (`reporter`);
+    nothing of it is shown here."""
+
+    is_up: bool = False  # Spark is, so the work has begun
+    table: str = ""
+    version_of: Callable[[], int | None] | None = None  # of the table; asked in another thread
+    checkpoint: str = ""
+    batch: int | None = None  # the last one that was committed
+    committed_s: float | None = None  # when that was, since 1970
+    logs: Mapping[Log, tuple[int, int]] = field(default_factory=dict)  # (read to, end of the log)
+    outcome: str = ""  # what came of it
+    pages: tuple[tuple[Form, str], ...] = ()  # what it has made to be looked at
+
+
 class Progress:
     """`json_stream` gets objects, `stream` gets words; at most one of them is used for reports."""
 
@@ -65,6 +85,8 @@ class Progress:
         self._pending: Report | None = None
         self._stop = threading.Event()
         self.last: Report | None = None
+        self.facts = Facts()
+        self.said = ""  # the last line of `say`
 
     # --- the end ---
 
@@ -93,8 +115,13 @@ class Progress:
         else:
             self._pending = report
 
+    def note(self, **facts: Any) -> None:
+        """Facts that have changed, by name."""
+        self.facts = replace(self.facts, **facts)
+
     def say(self, text: str) -> None:
         """Something that happened: a line of its own."""
+        self.said = text
         if self._json is not None:
             self._write_json({"event": text})
         else:

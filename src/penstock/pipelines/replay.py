@@ -119,6 +119,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     kept = Kept(plans_directory(settings), settings.text("name"))
     with BrokerApi(settings.text("url"), ca_file=settings.text("ca-file") or None) as api:
         committed = api.last_version(application(settings))
+    progress.note(table=settings.text("table"), checkpoint=str(kept.path))
     plan = kept.read(source.wish()) or _new_plan(source, kept, committed, progress)
     last = kept.last(plan, committed)
     _check_unchanged(source, plan)
@@ -325,6 +326,7 @@ def _write(source: _Source, plan: Plan, first: int, kept: Kept, progress: Progre
         chunk = plan.chunks[version]
         _write_chunk(source, chunk, version)
         kept.note(version)
+        progress.note(batch=version, committed_s=time.time())
         done += sum(bucket.messages for bucket in chunk)
         if rate_max and done < plan.messages:
             progress.wait(max(0.0, (done - before) / rate_max - (time.monotonic() - began_s)))

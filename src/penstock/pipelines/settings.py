@@ -84,6 +84,12 @@ COMMON: tuple[Setting, ...] = (
         "time between reports, where no terminal watches",
         least=limits.SECOND // 10,
     ),
+    Setting(
+        "no-report",
+        Kind.BOOL,
+        False,
+        "do not tell nsqadmin about this run, by messages of nsqd's topic _pipelines",
+    ),
 )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.progress import Log, Progress, Report
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -53,6 +53,7 @@ def _take(query: StreamingQuery, watch: Watch, progress: Progress) -> None:
     if last is not None and watch.is_news(last):
         for batch in query.recentProgress:
             watch.take(batch)
+        progress.note(batch=watch.batch, committed_s=watch.committed_s, logs=watch.logs)
     if watch.batches or last is not None:
         progress.report(watch.report(time.time()))
 
@@ -90,6 +91,9 @@ class Watch:
     def __init__(self) -> None:
         self.batches = 0
         self.rows = 0
+        self.batch: int | None = None  # the last one with rows, by Spark's number
+        self.committed_s: float | None = None  # when that was done
+        self.logs: dict[Log, tuple[int, int]] = {}  # read to, and where the log ended then
         self._seen = ""  # when the last batch that was counted began
         self._recent: deque[tuple[float, float, int]] = deque()  # (begin, seconds, rows)
         self._level_s: float | None = None  # the target has all that was there at this time
@@ -106,12 +110,15 @@ class Watch:
         began_s = datetime.fromisoformat(self._seen).timestamp()
         rows = int(batch["numInputRows"])
         self._lag = lag_rows(batch["sources"])
+        self.logs = logs_of(batch["sources"])
         if self._lag == 0:
             self._level_s = began_s
         if rows:
             self.batches += 1
             self.rows += rows
-            self._recent.append((began_s, batch["durationMs"]["triggerExecution"] / 1000, rows))
+            took_s = batch["durationMs"]["triggerExecution"] / 1000
+            self.batch, self.committed_s = int(batch["batchId"]), began_s + took_s
+            self._recent.append((began_s, took_s, rows))
         while len(self._recent) > 1 and began_s - self._recent[0][0] > _RATE_OVER_S:
             self._recent.popleft()
 
@@ -143,6 +150,16 @@ def lag_rows(sources: list[Any]) -> int | None:
         if latest is not None and end is not None:
             behind = sum(max(0, at - end.get(log, 0)) for log, at in latest.items())
             found = (found or 0) + behind
+    return found
+
+
+def logs_of(sources: list[Any]) -> dict[Log, tuple[int, int]]:
+    """How far each log was read, and where it ended when the batch was planned."""
+    found: dict[Log, tuple[int, int]] = {}
+    for source in sources:
+        latest = _positions(source["latestOffset"]) or {}
+        for (topic, partition), at in (_positions(source["endOffset"]) or {}).items():
+            found[topic, int(partition)] = (at, max(at, latest.get((topic, partition), at)))
     return found
 
 

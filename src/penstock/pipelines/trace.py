@@ -90,6 +90,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         state = archivestate.make(session, checkpoint, identity, {})
     place.create(SHAPE, configuration(settings))
     session.dataSource.register(LakeSink)
+    progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
     query = _start(session, settings, state)
     care = Care(place, settings, progress)
     follow(query, progress, each=care.after_batches)

@@ -190,6 +190,10 @@ class BrokerApi:
 
     # --- the write side ---
 
+    def publish(self, topic: str, body: bytes) -> None:
+        """One message. What is tried again may be there twice."""
+        self._request("/pub", [("topic", topic)], body, "application/octet-stream")
+
     def stage(self, topic: str, partition: int, name: str, batches: bytes) -> int:
         """Raw batches to be committed later; the number of messages. The same again is no harm."""
         query = [("topic", topic), ("partition", str(partition)), ("stage", name)]

@@ -1,0 +1,228 @@
+"""Tells about a run while it goes on: its state, as messages of `_pipelines` (`runs.py`).
+
+A run is never slowed and never fails for it. Whoever works only sets attributes of `Progress`; a
+thread of its own looks at them every two seconds and publishes what has changed. When nsqd can't
+be reached, or refuses, that is said once, and tried again after a while. The end of a run waits
+for its last message as long as nsqd takes messages, and else for some seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from deltalake.exceptions import DeltaError
+
+from penstock import __version__, limits
+from penstock.broker.internal import PIPELINES
+from penstock.errors import FetchFailed, PenstockError
+from penstock.pipelines import runs
+from penstock.pipelines.progress import Facts, Log, Progress, Report
+from penstock.pipelines.runs import LogPlace, State
+from penstock.pipelines.screen import Screen
+from penstock.pipelines.session import under_spark_submit
+from penstock.pipelines.settings import COMMON, Settings
+from penstock.spark.brokerapi import BrokerApi
+
+if TYPE_CHECKING:
+    from penstock.pipelines.frame import Pipeline
+
+
+class Ending:
+    """How a run has ended; set by whoever runs it."""
+
+    def __init__(self) -> None:
+        self.phase: Literal["finished", "stopped", "failed"] = "stopped"
+        self.reason = ""
+        self.code = 0
+
+    def finished(self, code: int, stopped: bool) -> None:
+        self.phase, self.code = "stopped" if stopped else "finished", code
+
+    def failed(self, code: int, reason: str) -> None:
+        self.phase, self.code, self.reason = "failed", code, reason
+
+
+@contextmanager
+def reported(
+    pipeline: Pipeline, name: str, settings: Settings, progress: Progress
+) -> Iterator[Ending]:
+    """The run within, told about unless its settings say no."""
+    ending = Ending()
+    if settings.flag("no-report"):
+        yield ending
+        return
+    screen = Screen((*COMMON, *pipeline.settings), settings)
+    head = head_of(pipeline, name, screen, time.time())
+    teller = Teller(head, screen, progress, Outlet(settings))
+    teller.start()
+    try:
+        yield ending
+    finally:
+        teller.end(ending)
+
+
+class Outlet:
+    """To nsqd's topic; of the thread that publishes."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._url = settings.text("url")
+        self._ca_file = settings.text("ca-file") or None
+        self._api: BrokerApi | None = None
+
+    def publish(self, body: bytes) -> None:
+        if self._api is None:
+            timeout_ms = round(limits.RUN_ASK_S * 1000)
+            self._api = BrokerApi(self._url, timeout_ms, retries=0, ca_file=self._ca_file)
+        self._api.publish(PIPELINES, body)
+
+    def close(self) -> None:
+        if self._api is not None:
+            self._api.close()
+
+
+def head_of(pipeline: Pipeline, name: str, screen: Screen, now_s: float) -> State:
+    """What does not change while it runs."""
+    return State(
+        run=runs.new_run_id(pipeline.name, now_s),
+        seq=0,
+        pipeline=pipeline.name,
+        state="started",
+        time_s=now_s,
+        started_s=now_s,
+        name=screen.text(name, limits.RUN_NAME_CHARS),
+        host=runs.cut(socket.gethostname(), limits.RUN_NAME_CHARS),
+        pid=os.getpid(),
+        version=__version__,
+        submitted=under_spark_submit(),
+        options=screen.options(),
+    )
+
+
+class Teller:
+    """The thread, and what it has told."""
+
+    def __init__(self, head: State, screen: Screen, progress: Progress, outlet: Outlet) -> None:
+        self._told = head
+        self._screen = screen
+        self._progress = progress
+        self._outlet = outlet
+        self._ending: Ending | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="run reports", daemon=True)
+        self._version: tuple[int | None, int | None] = (None, None)  # of the table, and the batch
+        self._pages_told = 0
+        self._told_s = -limits.RUN_ALIVE_S  # monotonic
+        self._failures = 0
+        self._has_complained = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self, ending: Ending) -> None:
+        self._ending = ending
+        self._ended.set()
+        self._thread.join(limits.RUN_END_S)
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                self.look()
+                failing_s = limits.RUN_ALIVE_S if self._failures > 1 else 0.0
+                self._ended.wait(max(limits.RUN_REPORT_S, failing_s))
+            self.look()
+        finally:
+            self._outlet.close()
+
+    def look(self) -> None:
+        """Tell what there is to tell."""
+        progress, ending = self._progress, self._ending
+        try:
+            self._tell_pages(progress.facts)
+            state = self._state(progress.last, progress.facts, ending)
+            if ending is not None or self._is_due(state):
+                self._outlet.publish(runs.encode(state))
+                self._told, self._told_s = state, time.monotonic()
+            self._failures = 0
+        except PenstockError as error:
+            self._failed(error)
+
+    def _is_due(self, state: State) -> bool:
+        if time.monotonic() - self._told_s >= limits.RUN_ALIVE_S:
+            return True
+        before = msgspec.structs.replace(self._told, seq=state.seq, time_s=state.time_s)
+        return before != msgspec.structs.replace(state, lag_seconds=before.lag_seconds)
+
+    def _failed(self, error: PenstockError) -> None:
+        self._failures += 1
+        lasting = not isinstance(error, FetchFailed) or error.status or self._failures > 1
+        if lasting and not self._has_complained and self._ending is None:
+            self._has_complained = True
+            said = self._progress.said
+            self._progress.say(f"nsqadmin does not hear of this run, which goes on: {error}")
+            self._progress.said = said
+
+    def _tell_pages(self, facts: Facts) -> None:
+        for form, text in facts.pages[self._pages_told :]:
+            for part in runs.parts_of(self._told.run, form, text):
+                self._outlet.publish(runs.encode(part))
+            self._pages_told += 1
+
+    def _state(self, report: Report | None, facts: Facts, ending: Ending | None) -> State:
+        shown = self._screen.text
+        changes: dict[str, Any] = {
+            "seq": self._told.seq + 1,
+            "time_s": time.time(),
+            "state": ending.phase if ending else "running" if facts.is_up else "started",
+            "said": shown(self._progress.said),
+            "table": shown(facts.table),
+            "table_version": self._table_version(facts),
+            "checkpoint": shown(facts.checkpoint),
+            "batch": facts.batch,
+            "committed_s": facts.committed_s,
+            "logs": furthest_behind(facts.logs),
+            "outcome": shown(facts.outcome),
+        }
+        if report is not None:
+            changes |= numbers_of(report)
+        if ending is not None:
+            changes |= {"reason": shown(ending.reason), "code": ending.code, "left_seconds": None}
+        return msgspec.structs.replace(self._told, **changes)
+
+    def _table_version(self, facts: Facts) -> int | None:
+        """Asked for anew when there is a new batch: a table's log has to be read for it."""
+        version, batch = self._version
+        if facts.version_of is None or (version is not None and batch == facts.batch):
+            return version
+        try:
+            self._version = (facts.version_of(), facts.batch)
+        except (PenstockError, DeltaError, OSError, ValueError):
+            return version  # the run itself says what is wrong with its table
+        return self._version[0]
+
+
+def numbers_of(report: Report) -> dict[str, Any]:
+    """As `State` has them: what was measured badly is not told."""
+    left_s, lag_s = report.left_seconds, report.lag_seconds
+    return {
+        "rows": max(report.rows, 0),
+        "rows_per_second": min(max(report.rows_per_second, 0.0), 1e15),
+        "total": report.total,
+        "lag_rows": report.lag_rows,
+        "lag_seconds": None if lag_s is None else max(lag_s, 0.0),
+        "left_seconds": None if left_s is None else min(max(left_s, 0.0), 1e15),
+        "what": runs.cut(report.what),
+    }
+
+
+def furthest_behind(logs: Mapping[Log, tuple[int, int]]) -> list[LogPlace]:
+    places = [LogPlace(*log, at, end) for log, (at, end) in logs.items()]
+    if len(places) > limits.RUN_LOGS_MAX:
+        places.sort(key=lambda one: one.at - one.end)
+    return sorted(places[: limits.RUN_LOGS_MAX], key=lambda one: (one.topic, one.partition))

@@ -1,0 +1,139 @@
+"""What a run of a pipeline says of itself: messages of the internal topic `_pipelines`.
+
+A run publishes to the nsqd that its setting `url` names, over the HTTP API that it uses anyway. So
+nothing new has to be installed, and it works from any driver that can reach nsqd. nsqadmin reads
+the topics of all nsqds and shows the runs (`nsqadmin/runs.py`).
+
+A body is a JSON object. `kind` says which:
+
+- `state`: the run as it is now, whole. The one with the highest `seq` counts, and nothing is added
+  up over messages: they may be lost, doubled or come in any order, and a reader may begin anywhere.
+  One comes at the start, at the end, and in between no more often than every 2 seconds: when
+  something has changed, or after 10 seconds, as a sign of life. A run that says nothing for a
+  minute and had not ended was killed, or can't reach nsqd.
+- `part`: a part of a page that the run has made, as the audit's report: `form` is what it is,
+  `text` the part number `part` of `parts`. The parts, end to end, are the page.
+
+A run is `started` (Spark is not up yet), `running`, and at last `finished`, `stopped` (somebody
+asked for an orderly end) or `failed`.
+
+Secrets are left out where a message is made (`screen.py`): values of storage options and of
+Spark's own settings, user names and queries in URLs.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from penstock import limits
+from penstock.errors import PenstockError
+
+Count = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
+Seconds = Annotated[float, Meta(ge=0, le=1e11)]
+Rate = Annotated[float, Meta(ge=0, le=1e15)]
+Line = Annotated[str, Meta(max_length=limits.RUN_TEXT_CHARS)]
+Word = Annotated[str, Meta(max_length=limits.RUN_NAME_CHARS)]
+RunId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
+PipelineName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,63}\Z")]
+OptionName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,63}\Z")]
+Option = bool | int | Line | Annotated[list[Line], Meta(max_length=limits.RUN_OPTIONS_MAX)]
+Phase = Literal["started", "running", "finished", "stopped", "failed"]
+ENDED = frozenset(("finished", "stopped", "failed"))
+HTML, JSON = "html", "json"
+PARTS_MAX = -(-limits.RUN_PAGE_CHARS // limits.RUN_PART_CHARS)
+
+
+class RunMessageInvalid(PenstockError):
+    """A message of `_pipelines` that no run has made."""
+
+
+class LogPlace(msgspec.Struct, array_like=True, frozen=True):
+    """How far a run is in one log."""
+
+    topic: Word
+    partition: Count
+    at: Count  # the first offset that it has not done
+    end: Count  # of the log, when that was looked at last
+
+
+class State(msgspec.Struct, tag="state", tag_field="kind", omit_defaults=True, frozen=True):
+    """Times are seconds since 1970, by the clock of the driver. None is what nobody knows."""
+
+    run: RunId
+    seq: Count
+    pipeline: PipelineName
+    state: Phase
+    time_s: Seconds
+    started_s: Seconds
+    name: Word = ""  # under which it was started: the pipeline's, or that of a table in the file
+    host: Word = ""
+    pid: Count = 0
+    version: Word = ""  # of Penstock
+    submitted: bool = False  # by spark-submit
+    options: Annotated[dict[OptionName, Option], Meta(max_length=limits.RUN_OPTIONS_MAX)] = {}
+    rows: Count = 0  # of this run so far
+    rows_per_second: Rate = 0.0
+    total: Count | None = None  # rows that this run will have done
+    lag_rows: Count | None = None
+    lag_seconds: Seconds | None = None
+    left_seconds: Rate | None = None
+    what: Line = ""  # what it is at
+    said: Line = ""  # the last line that it wrote
+    logs: Annotated[list[LogPlace], Meta(max_length=limits.RUN_LOGS_MAX)] = []
+    table: Line = ""
+    table_version: Count | None = None
+    checkpoint: Line = ""
+    batch: Count | None = None  # the last one that was committed
+    committed_s: Seconds | None = None
+    reason: Line = ""  # why it failed
+    outcome: Line = ""  # what came of it, in a few words
+    code: Annotated[int, Meta(ge=-255, le=255)] | None = None  # the exit code
+
+
+class Part(msgspec.Struct, tag="part", tag_field="kind", frozen=True):
+    run: RunId
+    form: Literal["html", "json"]
+    part: Annotated[int, Meta(ge=0, lt=PARTS_MAX)]
+    parts: Annotated[int, Meta(ge=1, le=PARTS_MAX)]
+    text: Annotated[str, Meta(max_length=limits.RUN_PART_CHARS)]
+
+
+_decoder: msgspec.json.Decoder[State | Part] = msgspec.json.Decoder(State | Part)
+encode = msgspec.json.Encoder().encode
+
+
+def decode(body: bytes) -> State | Part:
+    """RunMessageInvalid for anything else."""
+    try:
+        found = _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RunMessageInvalid(str(error)) from error
+    if isinstance(found, Part) and found.part >= found.parts:
+        raise RunMessageInvalid(f"part {found.part} of {found.parts}")
+    return found
+
+
+def new_run_id(pipeline: str, now_s: float) -> str:
+    """Ids sort by time within a second's accuracy, and can be read."""
+    moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_s))
+    return f"{moment}-{pipeline}-{secrets.token_hex(4)}"
+
+
+def parts_of(run: str, form: Literal["html", "json"], text: str) -> Iterator[Part]:
+    """A page in messages. Nothing when it is too long: half a page is none."""
+    if len(text) > limits.RUN_PAGE_CHARS:
+        return
+    size = limits.RUN_PART_CHARS
+    starts = range(0, max(len(text), 1), size)
+    for number, start in enumerate(starts):
+        yield Part(run, form, number, len(starts), text[start : start + size])
+
+
+def cut(text: str, chars_max: int = limits.RUN_TEXT_CHARS) -> str:
+    return text if len(text) <= chars_max else text[: chars_max - 1] + "…"

@@ -1,0 +1,250 @@
+"""Telling about a run: what is told, when, and that a run never feels it."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock import limits
+from penstock.errors import BrokerRefused, FetchFailed, PenstockError
+from penstock.pipelines import reporter
+from penstock.pipelines.frame import Pipeline
+from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.reporter import Ending, Outlet, Teller, furthest_behind, head_of, reported
+from penstock.pipelines.runs import LogPlace, Part, State, decode
+from penstock.pipelines.screen import Screen
+from penstock.pipelines.settings import COMMON, Settings, defaults
+
+from . import sample
+
+WAIT_S = 30.0
+
+
+class Kept(Outlet):
+    """An nsqd that takes everything, or says why not."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.error: PenstockError | None = None
+        self.asked = 0
+
+    def publish(self, body: bytes) -> None:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        self.bodies.append(body)
+
+    def close(self) -> None:
+        pass
+
+    @property
+    def states(self) -> list[State]:
+        return [one for one in map(decode, self.bodies) if isinstance(one, State)]
+
+
+def settings(**changed: Any) -> Settings:
+    return defaults(sample.PIPELINE.settings, topics=("t",), **changed)
+
+
+class World:
+    def __init__(self, **changed: Any) -> None:
+        chosen = settings(**changed)
+        self.out = io.StringIO()
+        self.progress = Progress("sample", 0, self.out)
+        self.nsqd = Kept()
+        screen = Screen((*COMMON, *sample.PIPELINE.settings), chosen)
+        head = head_of(sample.PIPELINE, "nightly", screen, 100.0)
+        self.teller = Teller(head, screen, self.progress, self.nsqd)
+
+    def look(self) -> State:
+        self.teller.look()
+        return self.nsqd.states[-1]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
+def test_a_run_from_its_start_to_its_end() -> None:
+    world = World(rows=5)
+    first = world.look()
+    assert (first.state, first.name, first.pipeline) == ("started", "nightly", "sample")
+    assert first.options == {"topics": ["t"], "rows": 5}
+    world.progress.note(is_up=True, table="/lake", checkpoint="/lake/c", batch=3, committed_s=99.0)
+    world.progress.note(logs={("t", 0): (4, 9)}, version_of=lambda: 12)
+    world.progress.report(Report(7, 2.5, lag_rows=5, lag_seconds=1.0, left_seconds=2.0))
+    world.progress.say("hello")
+    now = world.look()
+    assert (now.state, now.rows, now.rows_per_second, now.lag_rows) == ("running", 7, 2.5, 5)
+    assert (now.table, now.table_version, now.batch, now.said) == ("/lake", 12, 3, "hello")
+    assert now.logs == [LogPlace("t", 0, 4, 9)]
+    ending = Ending()
+    ending.finished(0, stopped=False)
+    world.teller.start()
+    world.teller.end(ending)
+    last = world.nsqd.states[-1]
+    assert (last.state, last.code, last.rows, last.left_seconds) == ("finished", 0, 7, None)
+    seqs = [state.seq for state in world.nsqd.states]
+    assert seqs == sorted(set(seqs))
+    assert {state.run for state in world.nsqd.states} == {first.run}
+
+
+def test_what_has_not_changed_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.progress.report(Report(7, lag_seconds=1.0))
+    for lag_s in (2.0, 3.0, 4.0):
+        world.progress.report(Report(7, lag_seconds=lag_s))
+        world.teller.look()
+    assert len(world.nsqd.bodies) == 1
+    monkeypatch.setattr(limits, "RUN_ALIVE_S", 0.0)
+    assert world.look().lag_seconds == 4.0
+    assert len(world.nsqd.bodies) == 2
+
+
+def test_a_failure_is_told_with_its_reason_and_no_secret() -> None:
+    world = World(conf=("spark.secret=hunter22",))
+    ending = Ending()
+    ending.failed(3, "http://me:pw@host/x?sig=1 says hunter22 is wrong")
+    world.teller.start()
+    world.teller.end(ending)
+    last = world.nsqd.states[-1]
+    assert (last.state, last.code) == ("failed", 3)
+    assert last.reason == "http://***@host/x?*** says *** is wrong"
+    assert not any(b"hunter22" in body for body in world.nsqd.bodies)
+
+
+def test_pages_come_in_parts_and_once() -> None:
+    world = World()
+    page = "x" * (limits.RUN_PART_CHARS + 1)
+    world.progress.note(pages=(("html", page), ("json", "{}")))
+    world.look()
+    world.look()
+    parts = [one for one in map(decode, world.nsqd.bodies) if isinstance(one, Part)]
+    assert [(one.form, one.part, one.parts) for one in parts] == [
+        ("html", 0, 2),
+        ("html", 1, 2),
+        ("json", 0, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "failures"),
+    [
+        (BrokerRefused("http://h/pub", 503, "FAILED", {"reason": "the disk is full"}), 1),
+        (FetchFailed("http://h/pub", "refused"), 2),
+    ],
+)
+def test_a_refusal_is_said_once(error: PenstockError, failures: int) -> None:
+    world = World()
+    world.progress.say("working")
+    world.nsqd.error = error
+    for number in range(5):
+        world.teller.look()
+        assert ("does not hear of this run" in world.out.getvalue()) == (number + 1 >= failures)
+    assert world.out.getvalue().count("does not hear of this run") == 1
+    world.nsqd.error = None
+    assert world.look().said == "working"
+
+
+def test_nothing_is_said_at_the_end() -> None:
+    world = World()
+    world.nsqd.error = BrokerRefused("http://h/pub", 503, "FAILED", {})
+    ending = Ending()
+    ending.failed(1, "gone")
+    world.teller._ending = ending
+    world.teller.look()
+    assert world.out.getvalue() == ""
+
+
+def test_a_table_that_can_not_be_asked_is_no_trouble() -> None:
+    world = World()
+
+    def broken() -> int:
+        raise OSError("gone")
+
+    world.progress.note(version_of=broken)
+    assert world.look().table_version is None
+
+
+def test_the_table_is_asked_once_a_batch() -> None:
+    world, asked = World(), []
+
+    def version() -> int:
+        asked.append(1)
+        return len(asked)
+
+    for batch in (None, 0, 0, 1):
+        world.progress.note(version_of=version, batch=batch)
+        world.teller.look()
+    assert [state.table_version for state in world.nsqd.states] == [1, 2, 3]
+
+
+def test_an_nsqd_that_answers_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RUN_END_S", 0.2)
+    world, let_go, asked = World(), threading.Event(), threading.Event()
+
+    def hang(body: bytes) -> None:
+        asked.set()
+        let_go.wait(WAIT_S)
+
+    monkeypatch.setattr(world.nsqd, "publish", hang)
+    world.teller.start()
+    assert asked.wait(WAIT_S)
+    world.progress.report(Report(1))
+    world.teller.end(Ending())
+    assert not let_go.is_set()  # it came back although the thread still waits
+    let_go.set()
+    world.teller._thread.join(WAIT_S)
+
+
+def test_the_furthest_behind_come_first_where_there_are_many() -> None:
+    logs = {(f"t{n:04}", 0): (0, n) for n in range(limits.RUN_LOGS_MAX + 50)}
+    found = furthest_behind(logs)
+    assert len(found) == limits.RUN_LOGS_MAX
+    assert (found[0].topic, found[-1].topic) == ("t0050", "t0149")
+
+
+def test_no_report_means_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no(*arguments: object) -> None:
+        raise AssertionError("it was told")
+
+    monkeypatch.setattr(reporter, "Teller", no)
+    progress = Progress("sample", 0, io.StringIO())
+    with reported(sample.PIPELINE, "sample", settings(no_report=True), progress) as ending:
+        ending.finished(0, stopped=True)
+    assert ending.phase == "stopped"
+
+
+def test_whoever_leaves_without_a_word_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Kept()
+    monkeypatch.setattr(reporter, "Outlet", lambda settings: kept)
+    progress = Progress("sample", 0, io.StringIO())
+    pipeline: Pipeline = sample.PIPELINE
+    with pytest.raises(SystemExit), reported(pipeline, "sample", settings(), progress):
+        raise SystemExit
+    assert kept.states[-1].state == "stopped"
+
+
+def test_an_address_that_is_none_fails_no_run() -> None:
+    out = io.StringIO()
+    progress = Progress("sample", 0, out)
+    with reported(sample.PIPELINE, "sample", settings(url="http://"), progress) as ending:
+        until(lambda: "does not hear of this run" in out.getvalue())
+        ending.finished(0, stopped=False)
+    assert "url" in out.getvalue()
+
+
+def test_states_hold_all_that_a_reader_needs() -> None:
+    state = World().look()
+    assert set(msgspec.json.decode(msgspec.json.encode(state))) >= {
+        "kind", "run", "seq", "pipeline", "state", "time_s", "started_s", "host", "pid", "version",
+    }  # fmt: skip
