@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from penstock.nsqadmin.attention import Level, findings
+from penstock.nsqadmin.attention import Level, findings, of_runs
 from penstock.nsqadmin.history import FIELDS, Sample
+from penstock.nsqadmin.runs import Place, Runs
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 from penstock.nsqadmin.upstream import Producer
+from penstock.pipelines.runs import State, encode
 
 
 def samples(depths: Sequence[float], out: float = 1.0, in_flight: float = 0.0) -> list[Sample]:
@@ -81,3 +83,55 @@ def test_a_channel_that_was_only_just_seen_is_not_judged() -> None:
 def test_the_worst_come_first() -> None:
     found = judged(error="refused", dead_letters=1, paused=True, depth=1)
     assert [level for level, _ in found] == [Level.BAD, Level.WARN, Level.NOTE]
+
+
+# --- runs of pipelines ---
+
+
+def run_states(**changed: Any) -> Runs:
+    runs = Runs()
+    values: dict[str, Any] = {"pipeline": "audit", "state": "running", "name": "nightly",
+                              "host": "h", "pid": 7}  # fmt: skip
+    for seq in range(40):
+        told = values | (changed if seq == 39 else {})
+        told = {"lag_rows": changed.get("lag", 0) * seq} | told
+        told.pop("lag", None)
+        body = State(run="r1", seq=seq, time_s=1000.0 + 10 * seq, started_s=1000.0, **told)
+        runs.take(Place("n:1", seq), encode(body), 1000.0 + 10 * seq)
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("changed", "level", "what", "why"),
+    [
+        ({"state": "failed", "reason": "gone"}, Level.BAD, "pipeline nightly failed", "gone."),
+        ({"lag": 1000}, Level.WARN, "pipeline nightly falls behind", "18,000 messages more"),
+        (
+            {"state": "finished", "code": 1, "outcome": "3 findings"},
+            Level.WARN, "pipeline nightly has something to tell", "3 findings.",
+        ),
+        ({"state": "finished", "code": 1}, Level.WARN, "pipeline nightly has", "code is 1."),
+    ],
+)  # fmt: skip
+def test_runs_that_need_attention(
+    changed: dict[str, Any], level: Level, what: str, why: str
+) -> None:
+    (found,) = of_runs(run_states(**changed), 1500.0)
+    assert (found.level, found.path) == (level, ("pipelines", "r1"))
+    assert found.what.startswith(what)
+    assert why in found.why
+    assert of_runs(run_states(**changed), 1500.0 + 2 * 86400) == [] or "lag" in changed
+
+
+def test_a_run_that_fell_silent() -> None:
+    runs = run_states()
+    runs.looked("n:1", 1390.0 + 300)
+    (found,) = of_runs(runs, 1390.0 + 300)
+    assert (found.level, found.what) == (Level.BAD, "pipeline nightly fell silent")
+    assert "for 5 minutes" in found.why
+    assert "process 7 on h" in found.next_step
+
+
+@pytest.mark.parametrize("phase", ["running", "stopped", "finished"])
+def test_healthy_runs(phase: str) -> None:
+    assert of_runs(run_states(state=phase, code=0), 1500.0) == []

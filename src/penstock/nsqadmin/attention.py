@@ -15,6 +15,9 @@ Each finding says what is wrong, why we think so, and what to do next. The worst
 | dead letters    | messages were given up                                              | warn  |
 | slow sync       | a node's disk needs long for a sync                                 | warn  |
 | disk            | a node's disk is nearly full                                        | warn  |
+| run failed      | a pipeline's run failed or fell silent in the last day              | bad   |
+| run behind      | a run's lag has grown through minutes                               | warn  |
+| run found       | a run ended with another exit code than 0, as an audit              | warn  |
 | paused          | a topic or channel is paused and messages wait                      | note  |
 | no channel      | a topic holds messages and has no channel                           | note  |
 """
@@ -27,6 +30,7 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.nsqadmin.history import FIELDS, Sample
+from penstock.nsqadmin.runs import Run, Runs, grown_lag
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 
 Recent = Callable[[str], Sequence[Sample]]  # of a series: the last minutes
@@ -57,6 +61,40 @@ def findings(snapshot: Snapshot, recent: Recent) -> list[Finding]:
         for channel in topic.channels.values():
             found += _of_channel(channel, recent(f"{topic.name}/{channel.name}"))
     return sorted(found, key=lambda one: (-one.level, one.what))
+
+
+def of_runs(runs: Runs, now_s: float) -> list[Finding]:
+    """The same for pipelines."""
+    found = [_ended_badly(runs, run, now_s) for run in runs.unmended(now_s)]
+    for run in runs.live():
+        grown = grown_lag(run.track.points())
+        if grown:
+            why = (
+                f"{grown:,} messages more than some minutes ago: {run.state.lag_rows or 0:,} wait."
+            )
+            step = "Give Spark more cores, or raise max-offsets-per-trigger."
+            what = f"pipeline {run.state.name} falls behind"
+            found.append(Finding(Level.WARN, what, why, step, ("pipelines", run.id)))
+    for run in runs.latest():
+        if run.state.state == "finished" and run.state.code:
+            why = f"{run.state.outcome or f'its exit code is {run.state.code}'}."
+            what = f"pipeline {run.state.name} has something to tell"
+            step = "Its page has the report."
+            if now_s - run.heard_s < limits.ADMIN_RUN_FAILED_S:
+                found.append(Finding(Level.WARN, what, why, step, ("pipelines", run.id)))
+    return found
+
+
+def _ended_badly(runs: Runs, run: Run, now_s: float) -> Finding:
+    state, path = run.state, ("pipelines", run.id)
+    if runs.phase(run) == "failed":
+        what = f"pipeline {state.name} failed"
+        step = "Mend that, and start it again: its page has the command."
+        return Finding(Level.BAD, what, f"{state.reason.rstrip('.')}.", step, path)
+    minutes = (now_s - run.heard_s) / 60
+    why = f"Nothing was heard of it for {minutes:,.0f} minutes, and it had not ended."
+    step = f"See whether process {state.pid} on {state.host} runs, and whether it reaches nsqd."
+    return Finding(Level.BAD, f"pipeline {state.name} fell silent", why, step, path)
 
 
 def _of_node(node: NodeState) -> Iterator[Finding]:

@@ -28,6 +28,7 @@ from penstock.nsqadmin.history import History
 from penstock.nsqadmin.notify import Notifier
 from penstock.nsqadmin.options import Options
 from penstock.nsqadmin.pages import site
+from penstock.nsqadmin.runwatch import RunWatch
 from penstock.nsqadmin.store import Store
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqadmin.watch import Watch
@@ -76,6 +77,7 @@ class Daemon:
             close_listener(self._socket)
         if self._ground is not None:
             await self._ground.watch.stop()
+            await self._ground.runs.stop()
             await self._ground.notifier.close()
             await self._ground.fetcher.close()
             self._ground.store.close()
@@ -111,6 +113,7 @@ def make_ground(options: Options) -> Ground:
         watch=watch,
         history=History(Path(options.data_path), options.history_retention_ns / limits.SECOND),
         connections=Connections(upstream, watch),
+        runs=RunWatch(upstream, watch),
     )
 
 

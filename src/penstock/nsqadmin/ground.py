@@ -12,6 +12,7 @@ from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.history import History
 from penstock.nsqadmin.notify import Notifier
 from penstock.nsqadmin.options import Options
+from penstock.nsqadmin.runwatch import RunWatch
 from penstock.nsqadmin.store import Store
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqadmin.watch import Watch
@@ -29,6 +30,7 @@ class Ground:
     watch: Watch
     history: History
     connections: Connections
+    runs: RunWatch
 
     @property
     def base(self) -> str:

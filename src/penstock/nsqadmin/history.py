@@ -166,7 +166,7 @@ def series_of(snapshot: Snapshot) -> Iterator[tuple[str, Values]]:
     for topic in snapshot.topics.values():
         values = _of_topic(topic)
         yield topic.name, values
-        for index, value in enumerate(values):
+        for index, value in enumerate(values if not topic.is_internal else ()):
             totals[index] = max(totals[index], value) if FIELDS[index] == "oldest_s" else (
                 totals[index] + value
             )  # fmt: skip

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.broker.internal import is_internal
 from penstock.nsqadmin.upstream import Producer
 
 _RATE_SPAN_MIN_S = 0.2  # two answers so close together say nothing about a rate
@@ -59,6 +60,11 @@ class TopicState:
     byte_rate: float = 0.0
     nodes: list[str] = field(default_factory=list)
     channels: dict[str, ChannelState] = field(default_factory=dict)
+
+    @property
+    def is_internal(self) -> bool:
+        """Penstock's own: what goes through it is no traffic."""
+        return is_internal(self.name)
 
     @property
     def backlog(self) -> int:
@@ -113,7 +119,7 @@ class Snapshot:
 
     @property
     def in_rate(self) -> float:
-        return sum(one.in_rate for one in self.topics.values())
+        return sum(one.in_rate for one in self.topics.values() if not one.is_internal)
 
     @property
     def finish_rate(self) -> float:

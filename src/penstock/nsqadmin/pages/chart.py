@@ -27,8 +27,8 @@ def pair(here: Opened, series: str) -> None:
             'dense unelevated aria-label="How far back"'
         )
         with ui.element("div").classes("two"):
-            charts = [(_chart("Messages a second", _RATES), _RATES),
-                      (_chart("Messages held", _LEVELS), _LEVELS)]  # fmt: skip
+            charts = [(lines("Messages a second", [name for _, name in _RATES]), _RATES),
+                      (lines("Messages held", [name for _, name in _LEVELS]), _LEVELS)]  # fmt: skip
         drawn = {"minute": 0}
 
         def draw() -> None:
@@ -55,7 +55,8 @@ def _samples(here: Opened, series: str, span_s: float) -> Sequence[Sample]:
     return history.minutes(series, now_s - span_s, now_s)
 
 
-def _chart(title: str, fields: Sequence[tuple[str, str]]) -> ui.echart:
+def lines(title: str, names: Sequence[str]) -> ui.echart:
+    """A chart of levels over time that has no data yet."""
     options: dict[str, Any] = {
         "title": {"text": title, "left": 0, "textStyle": {"fontSize": 13, "color": "#7a8a96"}},
         "legend": {"top": 0, "right": 0, "icon": "roundRect", "itemHeight": 4, "itemWidth": 16,
@@ -72,7 +73,7 @@ def _chart(title: str, fields: Sequence[tuple[str, str]]) -> ui.echart:
         "series": [
             {"name": name, "type": "line", "showSymbol": False, "connectNulls": False,
              "lineStyle": {"width": 1.6}, "data": []}
-            for _, name in fields
+            for name in names
         ],
     }  # fmt: skip
     chart = ui.echart(options, renderer="svg").classes("chart")

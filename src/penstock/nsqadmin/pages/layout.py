@@ -36,6 +36,7 @@ PLACES: list[tuple[str, str, Role]] = [
     ("/counter", "Counter", Role.VIEW),
     ("/lookup", "Lookup", Role.VIEW),
     ("/trace", "Trace", Role.VIEW),
+    ("/pipelines", "Pipelines", Role.VIEW),
     ("/sql", "SQL", Role.OPERATE),
     ("/audit", "Audit", Role.OPERATE),
     ("/users", "Users", Role.DESTROY),
@@ -173,6 +174,18 @@ def follow(here: Opened, show: Callable[[Snapshot], None]) -> None:
     show(watch.latest)
 
 
+def follow_runs(here: Opened, show: Callable[[], None]) -> None:
+    """The same for the runs of pipelines."""
+    client = context.client
+
+    def on_look() -> None:
+        with client:
+            show()
+
+    client.on_delete(here.ground.runs.listen(on_look))
+    show()
+
+
 async def change(
     here: Opened, role: Role, action: str, about: dict[str, str],
     run: Callable[[], Awaitable[str]], detail: str = "",
@@ -238,10 +251,14 @@ class Tile:
     """One number with its name above and a word below."""
 
     def __init__(self, label: str) -> None:
-        with ui.element("div").classes("tile"):
+        self._box = ui.element("div").classes("tile")
+        with self._box:
             ui.label(label).classes("label")
             self._number = ui.label().classes("number")
             self._note = ui.label().classes("note")
+
+    def set_visibility(self, visible: bool) -> None:
+        self._box.set_visibility(visible)
 
     def show(self, number: str, note: str) -> None:
         self._number.set_text(number)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 from fastapi import Request
 from nicegui import ui
 
-from penstock.nsqadmin.attention import Finding, Level, findings
+from penstock.nsqadmin.attention import Finding, Level, findings, of_runs
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import chart, layout, words
+from penstock.nsqadmin.pages import chart, layout, pipelines, words
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot
 
@@ -32,6 +34,7 @@ def draw(here: Opened) -> None:
             tiles[name].show(number, note)
 
     layout.follow(here, show)
+    pipelines.line(here)
     _attention(here)
     chart.pair(here, "")
 
@@ -42,7 +45,9 @@ def _attention(here: Opened) -> None:
     shown: list[Finding] = []
 
     def show(snapshot: Snapshot) -> None:
-        found = findings(snapshot, here.ground.history.recent)[:_FINDINGS_MAX]
+        found = findings(snapshot, here.ground.history.recent)
+        found += of_runs(here.ground.runs.runs, time.time())
+        found = sorted(found, key=lambda one: -one.level)[:_FINDINGS_MAX]
         if found == shown and place.default_slot.children:
             return
         shown[:] = found
@@ -95,6 +100,9 @@ def tiles_of(snapshot: Snapshot) -> dict[str, tuple[str, str]]:
         ),
         "Disk left": (words.size(free) if free is not None else "unknown", "on the fullest node"),
         "Nodes": (f"{up} of {len(snapshot.nodes)}", "answer"),
-        "Topics": (words.number(len(snapshot.topics)), words.count(len(channels), "channel")),
+        "Topics": (
+            words.number(sum(not one.is_internal for one in snapshot.topics.values())),
+            words.count(len(channels), "channel"),
+        ),
         "Consumers": (words.number(clients), "connected"),
     }

@@ -25,7 +25,9 @@ from penstock.nsqadmin.pages import (
     nodes,
     overview,
     people,
+    pipelines,
     plain,
+    run,
     sql,
     topic,
     topics,
@@ -40,7 +42,7 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 _PARTS = (
     overview, topics, topic, channel, nodes, connections, counter, lookup, messages, people, trace,
-    sql,
+    pipelines, run, sql,
 )  # fmt: skip
 
 
@@ -49,6 +51,7 @@ def add(app: FastAPI, ground: Ground) -> None:
         part.add(ground)
     login.add(app, ground)
     messages.add_download(app, ground)
+    run.add_report(app, ground)
     app_of_pages.add_exception_handler(Forbidden, _refuse(ground))
     app_of_pages.add_exception_handler(LoginWanted, _to_login(ground))
     app_of_pages.add_exception_handler(404, _not_found(ground))

@@ -104,6 +104,11 @@ body.body--dark { --q-negative: #ea5455 !important; }
 .lives { display: flex; flex-direction: column; gap: 1rem; }
 .life { margin: 0; padding-left: 1.4rem; }
 .life li > * { display: inline-block; margin-right: .7rem; } .life li { padding: .2rem 0; }
+.command { user-select: all; background: var(--paper); padding: .7rem; border-radius: 6px; }
+progress { width: 100%; height: .6rem; accent-color: var(--water); }
+.share { display: flex; gap: .5rem; align-items: center; height: 100%; }
+.share progress { flex: 1; } .share span { min-width: 3em; text-align: right; }
+.report { width: 100%; height: 75vh; border: 1px solid var(--line); border-radius: 10px; }
 .empty { text-align: center; color: var(--soft); padding: 2rem 1rem; }
 .skip { position: absolute; left: -999px; } .skip:focus { left: 1rem; top: 1rem; z-index: 9999;
   background: var(--card); padding: .5rem 1rem; }

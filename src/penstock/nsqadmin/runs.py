@@ -1,0 +1,262 @@
+"""Messages of `_pipelines`, folded into runs (`pipelines/runs.py` says what they are).
+
+Values in, values out: `RunWatch` (runwatch.py) reads, pages draw. Whatever the order in which the
+messages of a run come, and however often each, the same run is the result:
+
+- Its state is the message with the highest number.
+- Its chart keeps, of each stretch of time, the message with the highest number. Stretches become
+  twice as long when there are too many, and each long one is made of two short ones.
+- Of each part of a page, where it stands (the first place); the text is read when somebody looks.
+
+What is no message of a run is counted and passed over. Of too many runs those that were not heard
+for the longest time are forgotten.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock import limits
+from penstock.pipelines import runs as messages
+from penstock.pipelines.runs import ENDED, Part, RunMessageInvalid, State
+
+VANISHED = "vanished"
+_STRETCH_S = 2.0  # the shortest that a point of a chart stands for
+
+
+class Place(NamedTuple):
+    """Of a message of `_pipelines`."""
+
+    node: str
+    offset: int
+
+
+class Point(NamedTuple):
+    time_s: float
+    rate: float
+    lag_rows: int | None
+    lag_seconds: float | None
+
+
+class Track:
+    """A run's chart."""
+
+    def __init__(self, points_max: int) -> None:
+        self._points_max = points_max
+        self._stretch_s = _STRETCH_S
+        self._first_s = self._last_s = -1.0
+        self._kept: dict[int, tuple[int, Point]] = {}
+
+    def add(self, number: int, point: Point) -> None:
+        known = self._first_s >= 0
+        self._first_s = min(self._first_s, point.time_s) if known else point.time_s
+        self._last_s = max(self._last_s, point.time_s)
+        while (self._last_s - self._first_s) / self._stretch_s > self._points_max:
+            self._stretch_s *= 2
+            kept, self._kept = list(self._kept.values()), {}
+            for one in kept:
+                self._keep(*one)
+        self._keep(number, point)
+
+    def _keep(self, number: int, point: Point) -> None:
+        stretch = int(point.time_s // self._stretch_s)
+        there = self._kept.get(stretch)
+        if there is None or _order(number, point) > _order(*there):
+            self._kept[stretch] = (number, point)
+
+    def points(self) -> list[Point]:
+        return [self._kept[stretch][1] for stretch in sorted(self._kept)]
+
+
+@dataclass
+class Run:
+    state: State
+    node: str  # the nsqd that it reports to
+    heard_s: float  # when anything was heard of it last, by this machine's clock
+    track: Track
+
+    @property
+    def id(self) -> str:
+        return self.state.run
+
+    @property
+    def job(self) -> tuple[str, ...]:
+        """What it was started for: a later run of the same makes up for one that failed."""
+        options = self.state.options
+        wanted = (options.get(name) for name in ("table", "trace", "topic", "to"))
+        return (self.state.pipeline, self.state.name, *(str(one) for one in wanted))
+
+
+@dataclass
+class _Heard:
+    """All that is known under an id; its state may come after its page."""
+
+    heard_s: float
+    run: Run | None = None
+    places: dict[tuple[str, int], dict[int, Place]] = field(default_factory=dict)
+
+
+class Runs:
+    def __init__(self, runs_max: int = limits.ADMIN_RUNS_MAX,
+                 points_max: int = limits.ADMIN_RUN_POINTS) -> None:  # fmt: skip
+        self._runs_max = runs_max
+        self._points_max = points_max
+        self._heard: dict[str, _Heard] = {}
+        self._looked_s: dict[str, float] = {}  # by node: up to when all of it is known
+        self.garbage_count = 0
+
+    # --- in ---
+
+    def take(self, place: Place, body: bytes, heard_s: float) -> None:
+        try:
+            message = messages.decode(body)
+        except RunMessageInvalid:
+            self.garbage_count += 1
+            return
+        heard = self._heard.setdefault(message.run, _Heard(heard_s))
+        heard.heard_s = max(heard.heard_s, heard_s)
+        if isinstance(message, Part):
+            self._take_part(heard, message, place)
+        else:
+            self._take_state(heard, message, place)
+        if heard.run is not None:
+            heard.run.heard_s = heard.heard_s
+        if len(self._heard) > self._runs_max:
+            del self._heard[min(self._heard, key=lambda id: (self._heard[id].heard_s, id))]
+
+    def _take_part(self, heard: _Heard, part: Part, place: Place) -> None:
+        places = heard.places.setdefault((part.form, part.parts), {})
+        places[part.part] = min(place, places.get(part.part, place))
+
+    def _take_state(self, heard: _Heard, state: State, place: Place) -> None:
+        run = heard.run
+        if run is None:
+            run = heard.run = Run(state, place.node, heard.heard_s, Track(self._points_max))
+        elif _rank(state) > _rank(run.state):
+            run.state, run.node = state, place.node
+        point = Point(state.time_s, state.rows_per_second, state.lag_rows, state.lag_seconds)
+        run.track.add(state.seq, point)
+
+    def looked(self, node: str, now_s: float) -> None:
+        """All that this node had at that time was taken."""
+        self._looked_s[node] = max(now_s, self._looked_s.get(node, 0.0))
+
+    # --- out ---
+
+    def all(self) -> list[Run]:
+        """The newest first."""
+        found = [one.run for one in self._heard.values() if one.run is not None]
+        return sorted(found, key=lambda run: (-run.state.started_s, run.id))
+
+    def find(self, id: str) -> Run | None:
+        heard = self._heard.get(id)
+        return heard.run if heard else None
+
+    def page(self, id: str, form: str) -> list[Place]:
+        """Where the parts of a page are, in their order; nothing when one is missing."""
+        heard = self._heard.get(id)
+        whole = [
+            places for (of, parts), places in (heard.places.items() if heard else ())
+            if of == form and len(places) == parts
+        ]  # fmt: skip
+        found = max(whole, key=len, default={})
+        return [found[part] for part in sorted(found)]
+
+    def phase(self, run: Run) -> str:
+        """Its state, or that it fell silent. While its node can't be asked nothing is said."""
+        if run.state.state in ENDED:
+            return run.state.state
+        silent_s = self._looked_s.get(run.node, run.heard_s) - run.heard_s
+        return VANISHED if silent_s > limits.ADMIN_RUN_SILENT_S else run.state.state
+
+    def unmended(self, now_s: float) -> list[Run]:
+        """Runs of the last day that failed or vanished, and that no later one has made up for."""
+        return [
+            run for run in self.latest()
+            if self.phase(run) in ("failed", VANISHED)
+            and now_s - run.heard_s < limits.ADMIN_RUN_FAILED_S
+        ]  # fmt: skip
+
+    def latest(self) -> list[Run]:
+        """Of each job the last one."""
+        found: dict[tuple[str, ...], Run] = {}
+        for run in self.all():
+            found.setdefault(run.job, run)
+        return list(found.values())
+
+    def live(self) -> list[Run]:
+        return [run for run in self.all() if self.phase(run) in ("started", "running")]
+
+
+def _order(number: int, point: Point) -> tuple[float, ...]:
+    return (number, *(-1.0 if value is None else value for value in point))
+
+
+def _rank(state: State) -> tuple[int, bytes]:
+    """Two that share a number are not of one run; then it must not matter which came first."""
+    return state.seq, messages.encode(state)
+
+
+# --- what follows from a state ---
+
+
+def done_share(state: State) -> float | None:
+    """How much of what there is it has done, from 0 to 1; None: nobody knows."""
+    if state.state == "finished":
+        return 1.0
+    if state.total is not None:
+        return min(1.0, state.rows / state.total) if state.total else 1.0
+    logs = [one for one in state.logs if one.end]
+    if logs:
+        return sum(min(one.at, one.end) for one in logs) / sum(one.end for one in logs)
+    if state.lag_rows is None:
+        return None
+    whole = state.rows + state.lag_rows
+    return state.rows / whole if whole else 1.0
+
+
+def duration_s(state: State, phase: str, now_s: float) -> float:
+    """Until now, or until it was heard last."""
+    goes_on = phase in ("started", "running")
+    return max(0.0, (now_s if goes_on else state.time_s) - state.started_s)
+
+
+def grown_lag(points: Sequence[Point]) -> int:
+    """By how many messages it has fallen behind through the whole window; 0 when it has not."""
+    known = [point for point in points if point.lag_rows is not None]
+    if not known or known[-1].time_s - known[0].time_s < limits.ADMIN_RUN_WINDOW_S:
+        return 0
+    since_s = known[-1].time_s - limits.ADMIN_RUN_WINDOW_S
+    window = [point.lag_rows or 0 for point in known if point.time_s >= since_s]
+    thirds = [window[0], window[len(window) // 3], window[2 * len(window) // 3], window[-1]]
+    grown = thirds[-1] - thirds[0]
+    return grown if thirds == sorted(thirds) and grown > limits.ADMIN_GROWING_MIN else 0
+
+
+def command(state: State) -> str:
+    """The line that starts it again, for a shell. What was hidden or cut has to be filled in."""
+    start = ["penstock", "pipeline", "run", state.pipeline]
+    words = " ".join(start)
+    if state.submitted:
+        words = f'spark-submit "$(python -m penstock.pipelines --entry)" {state.pipeline}'
+    options = (one for one in state.options.items() if one[0] != "config")
+    return " ".join([words, *(_word(name, value) for name, value in _flags(options))])
+
+
+def _flags(options: Iterable[tuple[str, messages.Option]]) -> Iterable[tuple[str, str]]:
+    for name, value in options:
+        if isinstance(value, bool):
+            yield name, "" if value else "false"
+        elif isinstance(value, list):
+            yield from ((name, one) for one in value)
+        else:
+            yield name, str(value)
+
+
+def _word(name: str, value: str) -> str:
+    """Quoted, and without characters that a terminal would act on."""
+    shown = "".join(one if one.isprintable() else "�" for one in value)
+    return f"--{name}={shlex.quote(shown)}" if shown else f"--{name}"

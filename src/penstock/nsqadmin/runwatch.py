@@ -1,0 +1,180 @@
+"""Reads the topics `_pipelines` of all nsqds, each from where it was read last.
+
+What is new is seen in the statistics that `Watch` has anyway: where the topic has no more messages
+than before, nobody is asked anything. It is read with every look while somebody has a page open
+that shows runs, and else a few times a minute, for what needs attention. After a start the newest
+messages are read, a bounded number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock import limits
+from penstock.broker.internal import PIPELINES
+from penstock.errors import FetchFailed, PenstockError
+from penstock.nsqadmin import messages
+from penstock.nsqadmin.runs import Place, Runs
+from penstock.nsqadmin.snapshot import NodeState, Snapshot
+from penstock.nsqadmin.upstream import Upstream
+from penstock.nsqadmin.watch import Watch
+from penstock.pipelines.runs import Part, RunMessageInvalid, decode
+
+log = logging.getLogger("penstock.nsqadmin.runwatch")
+
+Listener = Callable[[], None]
+_UNREADABLE = (410, 416, 422)  # gone, beyond the end, damaged: what lies there is passed over
+
+
+@dataclass
+class _Known:
+    """Of one node's topic."""
+
+    identity: str
+    offset: int  # up to here it was read
+    seen: tuple[int, int] = (0, -1)  # start of the node, count of messages: when it was read
+    is_settled: bool = False  # all that was published then could be read
+
+
+class RunWatch:
+    def __init__(self, upstream: Upstream, watch: Watch) -> None:
+        self.runs = Runs()
+        self._upstream = upstream
+        self._watch = watch
+        self._known: dict[str, _Known] = {}
+        self._listeners: list[Listener] = []
+        self._task: asyncio.Task[None] | None = None
+        self._begun_s = -limits.ADMIN_RUNS_EVERY_S
+        self._looked = asyncio.Event()
+        watch.listen(self._on_snapshot)
+
+    # --- for pages ---
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Called after every look. Returns what ends it."""
+        self._listeners.append(listener)
+        self._on_snapshot(self._watch.latest)
+
+        def end() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return end
+
+    async def ready(self) -> None:
+        """Until the first look is done, or a while."""
+        try:
+            await asyncio.wait_for(self._looked.wait(), limits.ADMIN_READY_S)
+        except TimeoutError:
+            return
+
+    async def page(self, id: str, form: str) -> str | None:
+        """A page that a run has made."""
+        places = self.runs.page(id, form)
+        if not places:
+            return None
+        return "".join([await self._part(id, form, place) for place in places])
+
+    async def _part(self, id: str, form: str, place: Place) -> str:
+        found = await messages.Log(self._upstream, place.node, PIPELINES).message(place.offset)
+        try:
+            part = decode(found.body) if found is not None else None
+        except RunMessageInvalid:
+            part = None  # the topic was made again meanwhile
+        if not isinstance(part, Part) or (part.run, part.form) != (id, form):
+            raise FetchFailed(place.node, "a part of the report is gone", 410)
+        return part.text
+
+    # --- its life ---
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _on_snapshot(self, snapshot: Snapshot) -> None:
+        now_s = time.monotonic()
+        is_due = self._listeners or now_s - self._begun_s >= limits.ADMIN_RUNS_EVERY_S
+        if is_due and (self._task is None or self._task.done()):
+            self._begun_s = now_s
+            self._task = asyncio.get_running_loop().create_task(self._look(snapshot))
+
+    async def _look(self, snapshot: Snapshot) -> None:
+        try:
+            for node in snapshot.nodes.values():
+                if node.is_up:
+                    await self._look_at(node)
+        except Exception:
+            log.exception("reading the runs of pipelines failed")
+        self._looked.set()
+        for listener in tuple(self._listeners):
+            listener()
+
+    async def _look_at(self, node: NodeState) -> None:
+        now_s, known = time.time(), self._known.get(node.address)
+        rows = node.document.get("topics") or ()
+        row = next((one for one in rows if one.get("topic_name") == PIPELINES), None)
+        if row is None:
+            self.runs.looked(node.address, now_s)
+            return
+        seen = (node.start_s, int(row.get("message_count", 0)))
+        if known is None or not known.is_settled or known.seen != seen:
+            try:
+                await self._read(node.address, seen)
+            except PenstockError as error:
+                log.info("%s: runs can't be read: %s", node.address, error)
+                return
+        self.runs.looked(node.address, now_s)
+
+    async def _read(self, address: str, seen: tuple[int, int]) -> None:
+        found = await self._upstream.get(address, "/log/positions", {"topic": PIPELINES})
+        entry = found["topics"].get(PIPELINES)
+        if entry is None:
+            return
+        span: dict[str, int] = entry["partitions"]["0"]
+        known = self._known.get(address)
+        is_first = known is None or known.identity != entry["identity"]
+        if known is None or is_first:
+            newest = span["end"] - limits.ADMIN_RUNS_READ
+            known = self._known[address] = _Known(entry["identity"], max(newest, 0))
+        known.offset = max(known.offset, span["earliest"])
+        while known.offset < span["end"]:
+            await self._fetch(address, known, span["end"], is_first)
+        known.seen, known.is_settled = seen, span["end"] == span["committed"]
+
+    async def _fetch(self, address: str, known: _Known, end: int, is_first: bool) -> None:
+        query: dict[str, Any] = {
+            "topic": PIPELINES, "identity": known.identity, "from": known.offset, "to": end,
+            "bytes_max": limits.ADMIN_FETCH_BYTES,
+        }  # fmt: skip
+        try:
+            answer = await self._upstream.fetch(address, "/log/fetch", query)
+        except FetchFailed as error:
+            if error.status not in _UNREADABLE:
+                raise
+            known.offset = end
+            return
+        now_s, before = time.time(), known.offset
+        try:
+            found = list(messages.decoded(answer.body))
+        except ValueError:
+            log.warning(
+                "%s: messages of %s can't be read: they are passed over", address, PIPELINES
+            )
+            known.offset = end
+            return
+        for message in found:
+            if known.offset <= message.offset < end:
+                known.offset = message.offset + 1
+                # What comes while we look was said now, whatever the node's clock says.
+                stored_s = min(message.timestamp_ns / limits.SECOND, now_s)
+                place = Place(address, message.offset)
+                self.runs.take(place, message.body, stored_s if is_first else now_s)
+        following = int(answer.headers.get("x-penstock-next-offset", "0"))
+        known.offset = max(known.offset, min(following, end), before + 1)
+        await asyncio.sleep(0)  # a thousand messages at a time: others have their turn

@@ -1,0 +1,209 @@
+"""Runs of pipelines in a real browser: reports by the module that reports, and a real archive and
+audit on Spark."""
+
+from __future__ import annotations
+
+import io
+import json
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from penstock.pipelines import archive, session
+from penstock.pipelines.frame import run_by_name
+from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.reporter import Ending, reported
+from penstock.pipelines.settings import defaults
+
+from ..conftest import Installation
+from ..running import Admin
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EVIL = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+
+
+@contextmanager
+def running(installation: Installation, name: str, **changed: Any) -> Iterator[tuple[Any, Ending]]:
+    """A run that does nothing but report."""
+    url = f"http://127.0.0.1:{installation.nsqd.http_port}"
+    chosen = {"url": url, "table": f"/lake/{name}", "topics": ("orders",)} | changed
+    settings = defaults(archive.SETTINGS, **chosen)
+    progress = Progress(name, 0, io.StringIO())
+    with reported(archive.PIPELINE, name, settings, progress) as ending:
+        progress.note(is_up=True, table=chosen["table"])
+        yield progress, ending
+
+
+def url(installation: Installation, path: str) -> str:
+    return f"http://127.0.0.1:{installation.admin.http_port}{path}"
+
+
+def row(page: Page, name: str) -> Any:
+    return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
+
+
+def test_without_a_run_the_page_says_how_to_start_one(
+    page: Page, installation: Installation, tmp_path: Path
+) -> None:
+    nsqd = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+    installation.nsqd.post("/topic/create?topic=_pipelines")
+    installation.nsqd.post("/topic/delete?topic=_pipelines")
+    with Admin(tmp_path / "admin", nsqd) as admin:
+        page.goto(f"http://127.0.0.1:{admin.http_port}/pipelines")
+        expect(page.get_by_role("heading", name="No run of a pipeline yet")).to_be_visible()
+        expect(page.locator(".command")).to_contain_text("penstock pipeline run archive --url=")
+        with running(installation, "first"):
+            expect(row(page, "first")).to_contain_text("running")  # without reloading
+
+
+def test_a_run_is_followed_from_its_start_to_its_failure(
+    page: Page, installation: Installation
+) -> None:
+    secret = "AWS_SECRET_ACCESS_KEY=hunter22"
+    with running(installation, "nightly", storage_option=(secret,)) as (progress, ending):
+        progress.note(checkpoint="/lake/c", batch=3, committed_s=1.0, version_of=lambda: 12)
+        progress.note(logs={("orders", 0): (300, 400)})
+        progress.report(Report(300, 25.0, lag_rows=100, lag_seconds=4.0, left_seconds=4.0))
+        page.goto(url(installation, "/pipelines?pipeline=archive"))
+        found = row(page, "nightly")
+        expect(found).to_contain_text("running")
+        expect(found).to_contain_text("75 %")
+        expect(found).to_contain_text("25/s")
+        page.get_by_role("link", name="nightly", exact=True).click()
+        expect(page.locator(".badge")).to_have_text("running")
+        expect(page.locator(".tile", has_text="Behind")).to_contain_text("100")
+        expect(page.locator(".tile", has_text="Last commit")).to_contain_text("batch 3")
+        expect(page.get_by_text("/lake/nightly (version 12)")).to_be_visible()
+        expect(page.get_by_role("gridcell", name="orders")).to_be_visible()
+        command = page.locator(".command")
+        expect(command).to_contain_text(
+            "--table=/lake/nightly --storage-option='AWS_SECRET_ACCESS_KEY=***'"
+        )
+        progress.report(Report(400, 25.0, lag_rows=0))
+        counted = page.locator(".tile").filter(has=page.get_by_text("Messages", exact=True))
+        expect(counted).to_contain_text("400")
+        ending.failed(1, "nsqd refuses hunter22")
+    expect(page.locator(".badge")).to_have_text("failed")
+    expect(page.get_by_text("nsqd refuses ***")).to_be_visible()
+    assert "hunter22" not in page.content()
+    page.goto(url(installation, "/"))
+    page.get_by_role("link", name="pipeline nightly failed").click()
+    expect(page.get_by_role("heading", name="nightly")).to_be_visible()
+    page.goto(url(installation, "/"))
+    page.get_by_role("link", name="Pipelines:").click()
+    expect(page.get_by_role("status").filter(has_text="failed")).to_be_visible()
+
+
+def test_runs_are_searched_and_filtered(page: Page, installation: Installation) -> None:
+    for name in ("one", "two"):
+        with running(installation, name) as (_, ending):
+            ending.finished(0, stopped=False)
+    page.goto(url(installation, "/pipelines"))
+    expect(row(page, "one")).to_contain_text("finished")
+    page.get_by_label("Search runs").fill("/lake/two")
+    expect(row(page, "one")).to_have_count(0)
+    expect(row(page, "two")).to_be_visible()
+
+
+def test_what_a_run_says_is_text_and_its_page_can_do_nothing(
+    browser: Browser, installation: Installation
+) -> None:
+    with running(installation, f"evil {EVIL}", table=f"/lake/{EVIL}") as (progress, ending):
+        progress.note(pages=(("html", f"<h1>seen</h1>{EVIL}"), ("json", "{}")), outcome=EVIL)
+        progress.say(EVIL)
+        ending.failed(1, EVIL)
+    context = browser.new_context()
+    page = context.new_page()  # Chromium tells the console what it has not allowed
+    page.goto(url(installation, "/pipelines"))
+    page.get_by_role("link", name="evil").click()
+    expect(page.frame_locator("iframe").get_by_role("heading", name="seen")).to_be_visible()
+    expect(page.locator("h1").first).to_contain_text("<img src=x onerror=")
+    assert page.locator("iframe").get_attribute("sandbox") == ""
+    assert page.title() != "taken"
+    address = page.url + "/report"
+    page.goto(address)
+    expect(page.get_by_role("heading", name="seen")).to_be_visible()
+    assert page.title() != "taken"
+    with urllib.request.urlopen(address) as answer:
+        policy = answer.headers["Content-Security-Policy"]
+        assert policy.split("; ")[0] == "default-src 'none'"
+        assert "sandbox" in policy.split("; ")
+        assert "script" not in policy
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    context.close()
+
+
+@pytest.mark.parametrize("path", ["none", "none/report", "none/report.json", "..%2f..%2fx/report"])
+def test_a_run_that_is_not_there(page: Page, installation: Installation, path: str) -> None:
+    status, body, _ = installation.admin.request("GET", f"/pipelines/{path}")
+    assert (status, b"No such run" in body) in ((200, True), (404, False))
+    page.goto(url(installation, "/pipelines/none"))
+    expect(page.get_by_role("heading", name="No such run")).to_be_visible()
+
+
+def test_who_has_not_logged_in_sees_no_report(installation: Installation, tmp_path: Path) -> None:
+    nsqd = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+    with Admin(tmp_path / "admin", nsqd, "-login=required") as admin:
+        for path in (
+            "/pipelines",
+            "/pipelines/x",
+            "/pipelines/x/report",
+            "/pipelines/x/report.json",
+        ):
+            assert admin.request("GET", path)[0] in (303, 401, 403)
+
+
+@pytest.fixture
+def on_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def shared(*arguments: object) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(session, "open_for", shared)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)  # the first to want Spark waits for its start, too
+@pytest.mark.usefixtures("on_spark")
+def test_a_real_archive(page: Page, installation: Installation, tmp_path: Path) -> None:
+    body = b"\n".join(b"%d" % number for number in range(500))
+    installation.nsqd.post("/mpub?topic=archived", body)
+    nsqd, table = f"--url=http://127.0.0.1:{installation.nsqd.http_port}", tmp_path / "lake"
+    told = [nsqd, "--topics=archived", f"--table={table}", "--once", "--vacuum-every=0"]
+    assert run_by_name("archive", told, {}) == 0
+    page.goto(url(installation, "/pipelines"))
+    page.get_by_label("Search runs").fill(str(table))
+    found = row(page, "archive")
+    expect(found).to_contain_text("finished")
+    expect(found).to_contain_text("500")
+    page.get_by_role("link", name="archive", exact=True).click()
+    expect(page.get_by_text(f"{table} (version ")).to_be_visible()
+    expect(page.get_by_role("gridcell", name="archived")).to_be_visible()
+    installation.nsqd.post("/topic/delete?topic=archived")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)  # the first to want Spark waits for its start, too
+@pytest.mark.usefixtures("on_spark")
+def test_a_real_audit_has_its_report_inside(
+    page: Page, installation: Installation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installation.nsqd.post("/mpub?topic=audited", b"a\nb\nc")
+    nsqd = f"--url=http://127.0.0.1:{installation.nsqd.http_port}"
+    assert run_by_name("audit", [nsqd, "--topic=audited", "--log", "--json"], {}) == 0
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])["audit"]
+    page.goto(url(installation, "/pipelines?pipeline=audit"))
+    page.get_by_role("link", name="audit", exact=True).click()
+    expect(page.get_by_text("topic audited: clean")).to_be_visible()
+    frame = page.frame_locator("iframe")
+    expect(frame.get_by_role("heading", name="Audit of topic audited")).to_be_visible()
+    with urllib.request.urlopen(f"{page.url}/report.json") as answer:
+        assert json.load(answer) == report
+    installation.nsqd.post("/topic/delete?topic=audited")
