@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from e2e.daemon import Daemon
+from e2e.daemon import Daemon, starved_s
 from e2e.v2client import V2Client, take_frame
 
 MIB = 1 << 20
@@ -38,14 +38,6 @@ def resident_bytes(daemon: Daemon) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) << 10
     raise AssertionError("no VmRSS")
-
-
-def starved_s(process: str) -> float:
-    """How long it (or its first thread) was ready to run and had no processor, so far."""
-    try:
-        return int(Path(f"/proc/{process}/schedstat").read_text("ascii").split()[1]) / 1e9
-    except (OSError, IndexError):  # a kernel that does not count it
-        return 0.0
 
 
 class Watch:

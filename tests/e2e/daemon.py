@@ -218,3 +218,11 @@ class Daemon:
             raise AssertionError(f"{len(rows)} channels named {channel}")
         found: dict[str, Any] = rows[0]
         return found
+
+
+def starved_s(process: str) -> float:
+    """How long it (or its first thread) was ready to run and had no processor, so far."""
+    try:
+        return int(Path(f"/proc/{process}/schedstat").read_text("ascii").split()[1]) / 1e9
+    except (OSError, IndexError):  # a kernel that does not count it
+        return 0.0

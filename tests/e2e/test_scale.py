@@ -16,7 +16,17 @@ from pathlib import Path
 import pytest
 
 from .daemon import Daemon
-from .v2client import MESSAGE, V2Client, mpub_bytes, parse_message, pub_bytes, sized, take_frame
+from .v2client import (
+    HEARTBEAT,
+    MESSAGE,
+    Frame,
+    V2Client,
+    mpub_bytes,
+    parse_message,
+    pub_bytes,
+    sized,
+    take_frame,
+)  # fmt: skip
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -117,13 +127,33 @@ def test_an_idle_topic_costs_little(daemon: Daemon) -> None:
     assert each_disk <= TOPIC_DISK_BYTES_MAX, f"{each_disk / KIB:.1f} KiB of disk per idle topic"
 
 
+async def frames(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, buffer: bytearray
+) -> list[Frame]:
+    """What has come, but for heartbeats, which are answered: on a loaded machine it takes long."""
+    data = await reader.read(1 << 16)
+    assert data, "the daemon hung up"
+    buffer += data
+    found = []
+    while (frame := take_frame(buffer)) is not None:
+        if frame.data == HEARTBEAT:
+            writer.write(b"NOP\n")
+        else:
+            found.append(frame)
+    return found
+
+
 async def publish(port: int, topic: str) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"  V2")
     body = bytes(BODY_BYTES)
     writer.write(b"".join(pub_bytes(topic, b"%d" % n + body) for n in range(EACH)))
-    answers = await reader.readexactly(EACH * 10)
-    assert answers == b"\x00\x00\x00\x06\x00\x00\x00\x00OK" * EACH
+    buffer = bytearray()
+    answered = 0
+    while answered < EACH:
+        for frame in await frames(reader, writer, buffer):
+            assert frame.data == b"OK"
+            answered += 1
     writer.close()
     await writer.wait_closed()
 
@@ -134,10 +164,7 @@ async def consume(port: int, topic: str, subscribed: asyncio.Semaphore) -> list[
     buffer = bytearray()
     bodies: list[bytes] = []
     while len(bodies) < EACH:
-        data = await reader.read(1 << 16)
-        assert data, "the daemon hung up"
-        buffer += data
-        while (frame := take_frame(buffer)) is not None:
+        for frame in await frames(reader, writer, buffer):
             if frame.kind == MESSAGE:
                 message = parse_message(frame.data)
                 writer.write(b"FIN %s\n" % message.id)

@@ -18,7 +18,7 @@ from penstock.kernel import load
 from penstock.nsqd.options import read_options
 from penstock.wire.frames import Message, encode_bodies, with_size
 
-from .daemon import Daemon
+from .daemon import Daemon, starved_s
 from .in_process import Client, World
 from .v2client import V2Client
 
@@ -101,11 +101,15 @@ HELD = 40 * RDY
 PROBES = 200
 PROBE_TIMEOUT_MS = 2_000
 TRIES = 10  # others may use the machine in some of them
+HEARTBEAT_S = 60
+TRIES_S_MAX = 1.5 * HEARTBEAT_S
 
 
 def hold(daemon: Daemon) -> V2Client:
-    """A consumer that keeps what it gets. What is sent to it fits its socket's buffer."""
+    """A consumer that keeps what it gets, for longer than the test lasts. It reads nothing: what is
+    sent to it fits its socket's buffer, and after two heartbeats it is hung up on."""
     client = daemon.client()
+    client.identify(msg_timeout=900_000, heartbeat_interval=HEARTBEAT_S * 1_000)
     client.sub("timers", "c")
     client.rdy(RDY)
     return client
@@ -147,6 +151,7 @@ def touched_and_caught(probe: V2Client, ids: list[bytes]) -> list[float]:
 
 def test_timeouts_are_seen_in_time_beside_a_hundred_thousand_in_flight(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon:
+        patience_s = time.monotonic() + TRIES_S_MAX
         holders = [hold(daemon) for _ in range(40)]
         with daemon.client() as producer:
             for _ in range(HELD // 2_500):
@@ -161,13 +166,20 @@ def test_timeouts_are_seen_in_time_beside_a_hundred_thousand_in_flight(tmp_path:
                 for _ in range(TRIES):
                     producer.mpub("timers", [b"probe"] * PROBES)
                     ids = [message.id for message in probe.messages(PROBES)]
+                    before_s = waited_s(daemon)
                     late_s = touched_and_caught(probe, ids)
-                    told = what_is_wrong(late_s, max(round_trip_s(noise) for _ in range(300)))
-                    if not told:
+                    noise_s = max(round_trip_s(noise) for _ in range(300))
+                    told = what_is_wrong(late_s, noise_s + waited_s(daemon) - before_s)
+                    if not told or time.monotonic() > patience_s:
                         break
         for holder in holders:
             holder.close()
     assert not told
+
+
+def waited_s(daemon: Daemon) -> float:
+    """For a processor: the daemon and this thread. It is the machine's doing."""
+    return starved_s(str(daemon.pid)) + starved_s("thread-self")
 
 
 def what_is_wrong(late_s: list[float], noise_s: float) -> str:
