@@ -67,6 +67,9 @@ def test_every_event_is_in_the_table_once_and_reported(
     assert (hour["first_sent_p50_us"], hour["total_p50_us"]) == (1000, 10_000)
     assert [row["offset"] for row in reported["slow"]] == [5, 6]
     assert DeltaTable(f"{table}_slow").to_pyarrow_table().num_rows == 2
+    lives = DeltaTable(f"{table}_lives").to_pyarrow_table(columns=["offset", "channel", "fate"])
+    assert sorted(lives["offset"].to_pylist()) == list(range(8))
+    assert set(lives["fate"].to_pylist()) == {"finished"}
 
 
 def test_a_table_without_its_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -94,9 +94,9 @@ def pack(batch: pa.RecordBatch, wanted: Wanted) -> Packed:
         batch, time_us, (time_us >= wanted.since_us) & (time_us < wanted.until_us)
     )
     bodies = _bodies(batch)
-    names, channel = _coded(batch.column("channel"))
+    names, channel = coded(batch.column("channel"))
     batch, time_us, channel = _kept(batch, time_us, _meant(batch, wanted, names, channel), channel)
-    labels, code = _coded(batch.column("event"))
+    labels, code = coded(batch.column("event"))
     kind = np.array([0, *(_KINDS.get(label, 0) for label in labels)], np.uint8)[code]
     about_no_message = (kind == Kind.STARTED) | (kind == Kind.SWITCHED)
     has_id = ~_is_null(batch.column("message_id"))
@@ -124,7 +124,7 @@ def _kept(batch: pa.RecordBatch, time_us: Numbers, mask: Numbers, *more: Numbers
 def _meant(batch: pa.RecordBatch, wanted: Wanted, names: list[str], channel: Numbers) -> Numbers:
     mask = np.ones(batch.num_rows, bool)
     if wanted.topic is not None:
-        topics, topic = _coded(batch.column("topic"))
+        topics, topic = coded(batch.column("topic"))
         mask &= np.array([False, *(name == wanted.topic for name in topics)])[topic]
     if wanted.channels:
         mask &= np.array([True, *(name in wanted.channels for name in names)])[channel]
@@ -202,7 +202,7 @@ def numbers_of(column: pa.Array) -> Numbers:
     return found
 
 
-def _coded(column: pa.Array) -> tuple[list[str], Numbers]:
+def coded(column: pa.Array) -> tuple[list[str], Numbers]:
     """The values, and for each row its number; 0 is null."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()

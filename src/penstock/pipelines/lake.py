@@ -170,10 +170,25 @@ def _plain(kind: pa.DataType) -> str:
 # --- the transaction ---
 
 
+class Replaced(NamedTuple):
+    """A file of the table that a transaction takes away."""
+
+    path: str  # as `Staged` has it
+    size: int
+    partition: dict[str, str | None]
+
+
 def commit(
-    place: Place, shape: Shape, application: str, version: int, staged: Sequence[Staged]
+    place: Place,
+    shape: Shape,
+    application: str,
+    version: int,
+    staged: Sequence[Staged],
+    replaced: Sequence[Replaced] = (),
+    follows: int | None = None,
 ) -> bool:
-    """One transaction. False when this version, or a later one, is there already.
+    """One transaction. False when this version, or a later one, is there already; or when the last
+    one is not the one that this one `follows`.
 
     The files are left where they are, whatever happens: after an error nobody can be sure that the
     transaction is not in the table.
@@ -182,12 +197,18 @@ def commit(
         AddAction(each.path, each.size, each.partition, each.modified_ms, True, each.statistics)
         for each in staged
     ]
+    now_ms = time.time_ns() // limits.MS
+    actions += [
+        RemoveAction(each.path, True, now_ms, each.size, each.partition) for each in replaced
+    ]
     for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
         table = place.open()
         if table is None:
             raise LakeFailed(place.uri, "there is no table")
         last = table.transaction_version(application)
         if last is not None and last >= version:
+            return False
+        if follows is not None and (last or 0) != follows:
             return False
         check_fits(place, table, shape)
         try:

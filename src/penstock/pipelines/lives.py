@@ -23,7 +23,7 @@ from penstock.pipelines.eventrows import ENDED, GIVEN_BACK, Numbers
 
 NEVER = np.iinfo(np.int64).max  # of what is a least: it has not happened
 NO_ATTEMPT = np.iinfo(np.int32).max
-_NO_TRACE = np.iinfo(np.int64).min
+NO_TRACE = np.iinfo(np.int64).min
 # What the last step left a message in.
 OUT, DELAYED, BACK = 1, 2, 3
 _STEP_BITS = 2
@@ -98,6 +98,11 @@ def message_numbers(lives: Numbers) -> Numbers:
     return np.cumsum(_changes(lives, _MESSAGE)) - 1
 
 
+def begins_of(lives: Numbers) -> Numbers:
+    """Of sorted lives: where each message begins."""
+    return np.flatnonzero(_changes(lives, _MESSAGE))
+
+
 class _Segments:
     """Reductions over the rows of each life."""
 
@@ -138,7 +143,7 @@ def lives_of(events: Numbers) -> Numbers:
         "finished": per.least(time_us, done),
         "sent_at": per.least(place, sent),
         "first_attempt": per.least(attempts, sent, NO_ATTEMPT),
-        "trace_id": per.most(events["trace_id"], traced, _NO_TRACE),
+        "trace_id": per.most(events["trace_id"], traced, NO_TRACE),
         "last": per.most(time_us, every, 0),
         "last_step": per.most((place << _STEP_BITS) | _left_in(kind), _left_in(kind) > 0, -1),
         "attempts": per.most(attempts, every, 0),
@@ -188,7 +193,7 @@ def trace_ids(lives: Numbers, message: Numbers) -> Numbers:
         return np.empty(0, np.int64)
     begins = np.flatnonzero(np.concatenate(([True], message[1:] != message[:-1])))
     found = np.maximum.reduceat(lives["trace_id"], begins)
-    return np.where(found == _NO_TRACE, 0, found)
+    return np.where(found == NO_TRACE, 0, found)
 
 
 # --- steps that do not go together ---

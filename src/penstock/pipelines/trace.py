@@ -4,9 +4,10 @@ The events come as the archive's messages do: Spark reads ranges of the log, dec
 its workers, and commits each batch in one transaction of the table (`lake`). A body that cannot be
 read stops the pipeline: what is left out here would look like a fault of the broker in an audit.
 
-With `--report` the events of a span become latencies by topic, channel and hour, and a list of the
-slowest messages: on the terminal, and as the tables TABLE_latency and TABLE_slow, made anew each
-time. `lifecycles.lifecycles` is the view between, a row for each message and channel.
+With `--lifecycles` a second table is kept level with it, a row for each message and channel: also
+each event once (`lifekeeper`). With `--report` it becomes latencies by topic, channel and hour, and
+a list of the slowest messages: on the terminal, and as the tables TABLE_latency and TABLE_slow,
+made anew each time.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from penstock.pipelines.lake import Place, Shape, check_fits
 from penstock.pipelines.lakecare import Care, care_settings, configuration
 from penstock.pipelines.lakeread import Condition, Span, local_path, read_table
 from penstock.pipelines.lakesink import FORMAT, LakeSink
-from penstock.pipelines.lifecycles import latencies, lifecycles, slowest
+from penstock.pipelines.lifecycles import latencies, slowest
+from penstock.pipelines.lifekeeper import LifeKeeper, LifeTable
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.streams import follow
@@ -59,8 +61,21 @@ SETTINGS = (
     Setting("once", Kind.BOOL, False, "stop when all is there that was traced at the start"),
     Setting("trigger", Kind.DURATION, limits.SECOND, "time between batches", least=0),
     Setting("max-bodies-per-trigger", Kind.INT, 20_000, "bodies of a batch at most", least=1),
+    Setting(
+        "lifecycles",
+        Kind.STRING,
+        "",
+        "keep a table there, a row for each message and channel (with report: TABLE_lives)",
+    ),
+    Setting(
+        "lifecycles-every",
+        Kind.DURATION,
+        60 * limits.SECOND,
+        "time between updates of it",
+        least=limits.SECOND,
+    ),
     Setting("report", Kind.BOOL, False, "at the end: latencies and the slowest messages"),
-    Setting("from", Kind.STRING, "", "report on what happened since: a time, or so long ago"),
+    Setting("from", Kind.STRING, "", "report on what was published since: a time, or so long ago"),
     Setting("slowest", Kind.INT, 10, "messages in that list", least=1, most=10_000),
     *care_settings(),
 )
@@ -69,6 +84,8 @@ SETTINGS = (
 def check(settings: Settings) -> None:
     if _place(settings).local_path is None:
         raise ConfigError("table", settings.text("table"), "a local path")
+    if "://" in settings.text("lifecycles"):
+        raise ConfigError("lifecycles", settings.text("lifecycles"), "a local path")
     read_moment("from", settings.text("from"), datetime.now(UTC))
 
 
@@ -93,8 +110,17 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
     query = _start(session, settings, state)
     care = Care(place, settings, progress)
-    follow(query, progress, each=care.after_batches)
+    keeper = _keeper(settings, progress)
+
+    def after_batches(batches: int) -> None:
+        care.after_batches(batches)
+        if keeper is not None:
+            keeper.after_batches(batches)
+
+    follow(query, progress, each=after_batches)
     care.finish(settings.flag("once"))
+    if keeper is not None:
+        keeper.finish()
     if settings.flag("report"):
         _report(session, settings, progress)
     return DONE
@@ -102,6 +128,20 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
 
 def _place(settings: Settings) -> Place:
     return Place(settings.text("table"), {})
+
+
+def _lifecycles(settings: Settings) -> str:
+    """Where that table is; "" when nobody wants one."""
+    beside = f"{local_path(settings.text('table'))}_lives" if settings.flag("report") else ""
+    return settings.text("lifecycles") or beside
+
+
+def _keeper(settings: Settings, progress: Progress) -> LifeKeeper | None:
+    path = _lifecycles(settings)
+    if not path:
+        return None
+    table = LifeTable(settings.text("table"), path)
+    return LifeKeeper(table, path, settings.seconds("lifecycles-every"), progress)
 
 
 def _checkpoint(settings: Settings) -> str:
@@ -165,10 +205,9 @@ def _report(session: SparkSession, settings: Settings, progress: Progress) -> No
     since = read_moment("from", settings.text("from"), datetime.now(UTC))
     span: list[Condition] = []
     if since is not None:
-        span = [Span("time", since), Span("date", since.date())]
+        span = [Span("published", since)]
     with Views(session) as views:
-        lives = views.keep(lifecycles(views, read_table(session, path, span)))
-        lives.count()  # the two below would make it once each
+        lives = read_table(session, _lifecycles(settings), span)
         by_hour = latencies(views, lives).orderBy("topic", "channel", "hour").toArrow()
         slow = slowest(views, lives, settings.number("slowest")).toArrow()
     for name, rows in (("latency", by_hour), ("slow", slow)):

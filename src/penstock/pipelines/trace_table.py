@@ -111,7 +111,11 @@ def _names(numbers: memoryview, names: list[str], absent: bool) -> pa.Array:
 
 def _message_ids(columns: EventColumns) -> pa.Array:
     """16 hex digits; none where the event is about a range."""
-    ids = _numbers(columns.message_id, np.uint64)
+    return hex_ids(_numbers(columns.message_id, np.uint64))
+
+
+def hex_ids(ids: np.ndarray[Any, Any]) -> pa.Array:
+    """0 is none."""
     rows = len(ids)
     ends = pa.py_buffer(np.arange(0, _ID_CHARACTERS * (rows + 1), _ID_CHARACTERS, dtype=np.int32))
     digits = pa.py_buffer(ids.astype(">u8").tobytes().hex().encode())

@@ -1,0 +1,310 @@
+"""Keeps a table of lifecycles level with a trace table: incrementally, and each event once.
+
+The events of a trace table have their place in `_trace`, and come into the table in that order, so
+one number says how far the lifecycles are: all events below it are in them. It is the version of
+the transaction that brought them in. Whoever dies before the commit has done nothing; whoever dies
+behind it finds the number in the table.
+
+An update reads the events from there on, makes lives of them, and puts these into the rows that are
+there already. A file holds all rows of a span of offsets of a topic; the files that have something
+new are written again, in the same transaction that removes the old ones. As a rule that is the
+last one: late events, of a message that was requeued for an hour, reach further back.
+
+Beside the rows two things are to be remembered: where each channel began, and ranges of offsets
+that met one fate at once. They are in a file for each version, written before the commit: it counts
+only when its version is in the table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
+
+from penstock import limits
+from penstock.errors import ConfigError, LakeFailed, PenstockError, TableUnreadable
+from penstock.pipelines import eventrows, lifetable
+from penstock.pipelines.eventrows import EVENT, RANGE, Names, Numbers, Wanted, joined
+from penstock.pipelines.lake import Place, Replaced, Staged, commit
+from penstock.pipelines.lakecare import vacuum
+from penstock.pipelines.lakefiles import Stager
+from penstock.pipelines.lakeread import Among, LakeFile, LakeTable
+from penstock.pipelines.lives import LIFE, lives_of, sorted_events
+from penstock.pipelines.marks import islands
+from penstock.pipelines.progress import Progress
+
+_EVER = 1 << 62
+_FOLDER = "_penstock/lives"
+
+
+@dataclass
+class State:
+    """`channels`: by topic and channel, the place of its first event. `ranges`: by topic and
+    channel, (partition, first, end)."""
+
+    channels: dict[str, dict[str, int]] = field(default_factory=dict)
+    ranges: dict[str, dict[str, list[list[int]]]] = field(default_factory=dict)
+
+
+class LifeTable:
+    def __init__(self, trace: str, path: str) -> None:
+        self._trace = trace
+        self._place = Place(path, {})
+        self._folder = Path(self._place.full(_FOLDER))
+
+    def update(self, events_max: int = limits.LIVES_CHUNK_EVENTS) -> int:
+        """All that the trace table has and this one has not. How many events came in."""
+        trace = LakeTable(self._trace)
+        app = f"penstock-lives-{trace.identity}"
+        self._place.create(lifetable.SHAPE, {})
+        self._check_is_ours(app)
+        events = 0
+        while True:
+            version = LakeTable(self._place.uri).transaction_version(app) or 0
+            end, files = _next(trace.files(), version, events_max)
+            if not files:
+                return events
+            events += self._bring(app, version, end, files)
+
+    def _check_is_ours(self, app: str) -> None:
+        there = LakeTable(self._place.uri)
+        if there.transaction_version(app) is None and there.files():
+            rule = f"it has lifecycles of another trace table than {self._trace}: name another one"
+            raise ConfigError("lifecycles", self._place.uri, rule)
+
+    def _bring(self, app: str, version: int, end: int, files: list[LakeFile]) -> int:
+        """The events [version, end) of `_trace`, in one transaction."""
+        state = self._state(version)
+        table = LakeTable(self._place.uri)
+        added: list[Staged] = []
+        removed: list[Replaced] = []
+        count = 0
+        for topic, (names, events, ranges) in sorted(_read(files, version, end).items()):
+            count += len(events)
+            state.channels[topic] = _firsts(state.channels.get(topic, {}), names, events)
+            state.ranges[topic] = _spans(state.ranges.get(topic, {}), names, ranges)
+            there = table.files([Among("topic", (topic,))])
+            parts, gone = self._merge(topic, state, names, events, ranges, there)
+            added += parts
+            removed += [_replaced(file, topic) for file in gone]
+        self._note(end, state)
+        if commit(self._place, lifetable.SHAPE, app, end, added, removed, follows=version):
+            self._forget(end)
+            return count
+        return 0  # somebody else was faster
+
+    def _merge(
+        self,
+        topic: str,
+        state: State,
+        names: Names,
+        events: Numbers,
+        ranges: Numbers,
+        files: list[LakeFile],
+    ) -> tuple[list[Staged], list[LakeFile]]:
+        """Files of the topic that are new, and those that they replace."""
+        new = lives_of(sorted_events(events))
+        files = sorted(files, key=lambda file: int(file.least["offset"]))
+        owner = _owners(new["offset"], files)
+        touched = set(np.unique(owner).tolist()) | _in_ranges(ranges, files)
+        firsts = {int(names.numbers([name])[1]): at for name, at in state.channels[topic].items()}
+        added: list[Staged] = []
+        for number in sorted(touched):
+            parts = [np.empty(0, LIFE)]
+            if number < len(files):
+                with pq.ParquetFile(files[number].uri, read_dictionary=["channel"]) as file:
+                    parts += [lifetable.lives_in(batch, names) for batch in file.iter_batches()]
+            lives = lifetable.brought_up(np.concatenate(parts), new[owner == number], firsts)
+            for part in lifetable.cut(lifetable.by_offset(lives), limits.LIVES_FILE_ROWS):
+                spans = _ranges_of(state.ranges[topic], names)
+                added += self._write(lifetable.rows_of(topic, names.names, part, spans))
+        return added, [files[number] for number in sorted(touched) if number < len(files)]
+
+    def _write(self, rows: pa.RecordBatch) -> list[Staged]:
+        stager = Stager(self._place, lifetable.SHAPE)
+        try:
+            stager.add(rows)
+            return stager.finish()
+        except BaseException:
+            stager.abandon()
+            raise
+
+    # --- what is remembered ---
+
+    def _state(self, version: int) -> State:
+        if version == 0:
+            return State()
+        path = self._folder / f"{version}.json"
+        try:
+            return State(**json.loads(path.read_text("utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            rule = f"{path} can't be read ({error}): delete the table, it is made anew"
+            raise LakeFailed(self._place.uri, rule) from error
+
+    def _note(self, version: int, state: State) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{version}.json"
+        beside = path.with_suffix(".new")
+        with beside.open("w", encoding="utf-8") as file:
+            json.dump({"channels": state.channels, "ranges": state.ranges}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+
+    def _forget(self, version: int) -> None:
+        for path in self._folder.glob("*.json"):
+            if path.stem != str(version):
+                path.unlink(missing_ok=True)
+
+
+def _replaced(file: LakeFile, topic: str) -> Replaced:
+    return Replaced("/".join(file.uri.split("/")[-2:]), file.size_bytes, {"topic": topic})
+
+
+# --- the trace table ---
+
+
+def _next(files: list[LakeFile], version: int, events_max: int) -> tuple[int, list[LakeFile]]:
+    """How far to go, and the files that have something of it."""
+    for file in files:
+        if "trace_offset" not in file.least or "trace_offset" not in file.most:
+            raise TableUnreadable(file.uri, "its transaction does not say which events it has")
+    waiting = sorted(
+        (file for file in files if file.most["trace_offset"] >= version),
+        key=lambda file: int(file.most["trace_offset"]),
+    )
+    end, rows = version, 0
+    for file in waiting:
+        end, rows = int(file.most["trace_offset"]) + 1, rows + (file.rows or 0)
+        if rows >= events_max:
+            break
+    return end, [file for file in waiting if file.least["trace_offset"] < end]
+
+
+Topic = tuple[Names, Numbers, Numbers]
+
+
+def _read(files: list[LakeFile], version: int, end: int) -> dict[str, Topic]:
+    """Events and ranges, by topic."""
+    found: dict[str, list[eventrows.Packed]] = {}
+    for file in files:
+        with pq.ParquetFile(file.uri, read_dictionary=list(eventrows.TEXTS)) as opened:
+            for batch in opened.iter_batches(
+                limits.AUDIT_READ_ROWS, columns=list(eventrows.COLUMNS)
+            ):
+                for topic, packed in _packed(batch, version, end):
+                    found.setdefault(topic, []).append(packed)
+    return {topic: _joined(parts) for topic, parts in found.items()}
+
+
+def _packed(
+    batch: pa.RecordBatch, version: int, end: int
+) -> Iterator[tuple[str, eventrows.Packed]]:
+    offset = eventrows.numbers_of(batch.column("trace_offset"))
+    batch = batch.filter(pa.array((offset >= version) & (offset < end)))
+    topics, _ = eventrows.coded(batch.column("topic"))
+    for topic in topics:
+        packed = eventrows.pack(batch, Wanted(topic, -_EVER, _EVER))
+        if len(packed.events) or len(packed.ranges):
+            yield topic, packed
+
+
+def _joined(parts: list[eventrows.Packed]) -> Topic:
+    names = Names()
+    events = joined(EVENT, [(part.names, part.events) for part in parts], names)
+    return names, events, joined(RANGE, [(part.names, part.ranges) for part in parts], names)
+
+
+# --- channels and ranges of a topic ---
+
+
+def _firsts(known: dict[str, int], names: Names, events: Numbers) -> dict[str, int]:
+    found = dict(known)
+    for number, name in enumerate(names.names, 1):
+        places = events["place"][events["channel"] == number]
+        if name not in found and len(places):
+            found[name] = int(places.min())
+    return found
+
+
+def _spans(
+    known: dict[str, list[list[int]]], names: Names, ranges: Numbers
+) -> dict[str, list[list[int]]]:
+    every = islands(np.concatenate([_ranges_of(known, names), ranges]))
+    found: dict[str, list[list[int]]] = {}
+    for channel, *span in every.tolist():
+        found.setdefault(names.names[channel - 1], []).append(span)
+    return found
+
+
+def _ranges_of(spans: dict[str, list[list[int]]], names: Names) -> Numbers:
+    rows: list[tuple[Any, ...]] = []
+    for name, each in spans.items():
+        number = int(names.numbers([name])[1])
+        rows += [(number, *span) for span in each]
+    return islands(np.array(rows, RANGE))
+
+
+def _owners(offset: Numbers, files: list[LakeFile]) -> Numbers:
+    """For each offset the number of its file; one more for what begins a new one."""
+    least = [int(file.least["offset"]) for file in files]
+    found = np.maximum(np.searchsorted(least, offset, "right") - 1, 0)
+    if files and (files[-1].rows or 0) >= limits.LIVES_FILE_ROWS // 2:
+        found[offset > int(files[-1].most["offset"])] = len(files)
+    return found
+
+
+def _in_ranges(ranges: Numbers, files: list[LakeFile]) -> set[int]:
+    return {
+        number
+        for number, file in enumerate(files)
+        for span in ranges
+        if span["first"] <= int(file.most["offset"]) and span["end"] > int(file.least["offset"])
+    }
+
+
+# --- beside the query ---
+
+
+class LifeKeeper:
+    """Updates now and then, in a thread. What goes wrong is told, and tried again; at the end it is
+    an error."""
+
+    def __init__(self, table: LifeTable, path: str, every_s: float, progress: Progress) -> None:
+        self._table, self._path, self._every_s = table, path, every_s
+        self._progress = progress
+        self._began_s = self._vacuumed_s = time.monotonic()
+        self._thread: threading.Thread | None = None
+
+    def after_batches(self, batches: int) -> None:
+        now_s = time.monotonic()
+        alive = self._thread is not None and self._thread.is_alive()
+        if batches and not alive and now_s - self._began_s >= self._every_s:
+            self._began_s = now_s
+            self._thread = threading.Thread(target=self._try)
+            self._thread.start()
+
+    def finish(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+        events = self._table.update()
+        self._progress.say(f"{events:,} events came into the lifecycles in {self._path}")
+
+    def _try(self) -> None:
+        try:
+            self._table.update()
+            if time.monotonic() - self._vacuumed_s >= limits.LIVES_VACUUM_S:
+                self._vacuumed_s = time.monotonic()
+                vacuum(Place(self._path, {}), limits.LIVES_RETAIN_S)
+        except (DeltaError, PenstockError, OSError) as error:
+            self._progress.say(f"the lifecycles were not brought up to date: {error}")

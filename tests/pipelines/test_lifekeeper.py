@@ -1,0 +1,226 @@
+"""The table of lifecycles, brought up step by step, is what all events at once would make of it."""
+
+from __future__ import annotations
+
+import io
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from penstock import limits
+from penstock.errors import ConfigError, LakeFailed
+from penstock.log.traceevents import Event, Kind, encode
+from penstock.pipelines import lifekeeper, trace, trace_table
+from penstock.pipelines.lake import Place, commit
+from penstock.pipelines.lakefiles import Stager
+from penstock.pipelines.lifekeeper import LifeKeeper, LifeTable
+from penstock.pipelines.progress import Progress
+
+from .test_audit_rules import History
+
+Row = dict[str, Any]
+S_NS = 1_000_000_000
+
+
+class Traced:
+    """A trace table, as the pipeline writes it: each batch a file and a transaction."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._place = Place(str(path), {})
+        self._place.create(trace.SHAPE, {})
+        self._batches = self._bodies = 0
+
+    def add(self, table: pa.Table) -> None:
+        stager = Stager(self._place, trace.SHAPE)
+        for batch in table.combine_chunks().to_batches():
+            stager.add(batch)
+        self._batches += 1
+        commit(self._place, trace.SHAPE, "test", self._batches, stager.finish())
+
+    def events(self, *events: Event) -> None:
+        self.add(pa.Table.from_batches([trace_table.events(encode(events), 0, self._bodies)]))
+        self._bodies += 1
+
+
+def rows(path: Path) -> list[Row]:
+    found = DeltaTable(path).to_pyarrow_table().to_pylist()
+    return sorted(found, key=lambda row: tuple(str(row[name]) for name in KEY))
+
+
+KEY = ("topic", "partition", "offset", "message_id", "channel")
+
+
+def event(kind: Kind, at_s: float, offset: int, channel: str | None = None) -> Event:
+    id = (offset + 1) << 22
+    time_ns = 1_790_000_000 * S_NS + int(at_s * S_NS)
+    return Event(kind, time_ns, "orders", channel, 0, offset, id, int(channel is not None))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_steps_of_any_size_make_the_same_table(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of few rows, so that there are many to be replaced."""
+    monkeypatch.setattr(limits, "LIVES_FILE_ROWS", 8)
+    history, dice = History(seed), random.Random(seed)
+    traced = Traced(tmp_path / "trace")
+    bodies = max(history.table["trace_offset"].to_pylist()) + 1
+    lives = LifeTable(str(traced.path), str(tmp_path / "lives"))
+    at = 0
+    while at < bodies:
+        end = min(bodies, at + dice.randrange(1, 6))
+        traced.add(history.table.filter((pa.compute.field("trace_offset") >= at)
+                                        & (pa.compute.field("trace_offset") < end)))  # fmt: skip
+        at = end
+        if dice.random() < 0.7:
+            lives.update(events_max=dice.choice([1, 20, 1000]))
+    lives.update()
+    assert lives.update() == 0
+    at_once = LifeTable(str(traced.path), str(tmp_path / "once"))
+    assert at_once.update() > 0
+    assert rows(tmp_path / "lives") == rows(tmp_path / "once")
+    expected(history, rows(tmp_path / "lives"))
+
+
+def expected(history: History, found: list[Row]) -> None:
+    """The same fates as event by event, for all that have an event in a channel."""
+    oracle = history.oracle(history.rules())
+    keys = [tuple(row[name] for name in KEY) for row in found]
+    assert len(keys) == len(set(keys))
+    by_key = dict(zip(keys, found, strict=True))
+    for channel in oracle.channels:
+        for (partition, offset, id), life in oracle.lives(channel).items():
+            row = by_key.get(("orders", partition, offset, f"{id:016x}", channel))
+            if life.steps:
+                assert row is not None
+            if row is not None:
+                assert row["fate"] == life.fate
+                assert row["sends"] == len(life.of(Kind.SENT))
+                assert (row["published"] is None) == (life.published is None)
+
+
+def test_late_events_find_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an old message in a file that is full long since; the others stay as they are."""
+    monkeypatch.setattr(limits, "LIVES_FILE_ROWS", 10)
+    traced, path = Traced(tmp_path / "trace"), tmp_path / "lives"
+    lives = LifeTable(str(traced.path), str(path))
+    traced.events(event(Kind.SENT, 0, 0, "mail"))
+    for offset in range(1, 41):
+        traced.events(event(Kind.PUBLISHED, offset, offset))
+        traced.events(event(Kind.SENT, offset + 0.5, offset, "mail"))
+    lives.update()
+    before = set(DeltaTable(path).file_uris())
+    assert len(before) >= 4
+    traced.events(event(Kind.REQUEUED, 50, 3, "mail"))
+    lives.update()
+    assert len(before - set(DeltaTable(path).file_uris())) == 1
+    traced.events(event(Kind.SENT, 60, 3, "mail"), event(Kind.FINISHED, 90_000, 3, "mail"))
+    lives.update()
+    (row,) = [row for row in rows(path) if row["offset"] == 3]
+    assert (row["fate"], row["sends"], row["given_back"]) == ("finished", 2, 1)
+    assert (row["finished"] - row["published"]).total_seconds() == 89_997
+    assert {row["fate"] for row in rows(path) if row["offset"] != 3} == {"out"}
+
+
+def test_who_has_no_channel_yet_and_who_came_later(tmp_path: Path) -> None:
+    traced, path = Traced(tmp_path / "trace"), tmp_path / "lives"
+    lives = LifeTable(str(traced.path), str(path))
+    traced.events(event(Kind.PUBLISHED, 0, 0), event(Kind.PUBLISHED, 1, 1))
+    lives.update()
+    assert [(row["channel"], row["fate"]) for row in rows(path)] == [(None, "unsent")] * 2
+    traced.events(event(Kind.SENT, 2, 1, "mail"), event(Kind.PUBLISHED, 3, 2))
+    traced.events(event(Kind.SENT, 4, 1, "late"))
+    lives.update()
+    found = [(row["offset"], row["channel"], row["fate"]) for row in rows(path)]
+    assert found == [
+        (0, None, "unsent"), (1, "late", "out"), (1, "mail", "out"), (2, "mail", "unsent"),
+    ]  # fmt: skip
+
+
+def test_what_was_emptied_has_ended_in_all_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LIVES_FILE_ROWS", 10)
+    traced, path = Traced(tmp_path / "trace"), tmp_path / "lives"
+    lives = LifeTable(str(traced.path), str(path))
+    traced.events(*(event(Kind.SENT, n, n, "mail") for n in range(40)))
+    lives.update()
+    emptied = event(Kind.EMPTIED, 50, 5, "mail")._replace(message_id=0, count=30)
+    traced.events(emptied)
+    lives.update()
+    traced.events(event(Kind.FINISHED, 60, 7, "mail"))
+    lives.update()
+    fates = {row["offset"]: row["fate"] for row in rows(path)}
+    ended = [offset for offset, fate in fates.items() if fate == "ended"]
+    assert sorted(ended) == [n for n in range(5, 35) if n != 7]
+    assert fates[7] == "finished"
+
+
+@pytest.mark.parametrize("where", ["_note", "commit", "_forget"])
+def test_who_dies_at_any_step_has_counted_nothing_twice(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traced, path = Traced(tmp_path / "trace"), tmp_path / "lives"
+    lives = LifeTable(str(traced.path), str(path))
+    traced.events(event(Kind.PUBLISHED, 0, 0), event(Kind.SENT, 1, 0, "mail"))
+    lives.update()
+    traced.events(event(Kind.SENT, 2, 0, "mail"))
+
+    def die(*_: object, **__: object) -> None:
+        raise LakeFailed("here", "killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((lifekeeper, where) if where == "commit" else (LifeTable, where)), die)
+        with pytest.raises(LakeFailed):
+            lives.update()
+    traced.events(event(Kind.SENT, 3, 0, "mail"))
+    lives.update()
+    (row,) = rows(path)
+    assert row["sends"] == 3
+
+
+def test_only_one_of_two_brings_the_same_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another update, with other bounds, commits while this one is about to."""
+    traced, path = Traced(tmp_path / "trace"), tmp_path / "lives"
+    traced.events(event(Kind.SENT, 1, 0, "mail"))
+    traced.events(event(Kind.SENT, 2, 0, "mail"))
+    slow, quick = (LifeTable(str(traced.path), str(path)) for _ in range(2))
+    note = LifeTable._note
+
+    def overtaken(self: LifeTable, version: int, state: Any) -> None:
+        note(self, version, state)
+        if self is slow:
+            monkeypatch.setattr(LifeTable, "_note", note)
+            quick.update(events_max=1)
+
+    monkeypatch.setattr(LifeTable, "_note", overtaken)
+    slow.update()
+    (row,) = rows(path)
+    assert row["sends"] == 2
+
+
+def test_the_table_of_another_trace_is_refused(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        Traced(tmp_path / name).events(event(Kind.SENT, 1, 0, "mail"))
+    LifeTable(str(tmp_path / "one"), str(tmp_path / "lives")).update()
+    with pytest.raises(ConfigError, match="of another trace table"):
+        LifeTable(str(tmp_path / "two"), str(tmp_path / "lives")).update()
+
+
+def test_trouble_beside_the_query_is_told_and_at_the_end_an_error(tmp_path: Path) -> None:
+    said = io.StringIO()
+    table = LifeTable(str(tmp_path / "none"), str(tmp_path / "lives"))
+    keeper = LifeKeeper(table, "there", 0, Progress("trace", stream=said))
+    keeper.after_batches(1)
+    assert keeper._thread is not None
+    keeper._thread.join()
+    assert "not brought up to date" in said.getvalue()
+    with pytest.raises(Exception, match="no Delta table"):
+        keeper.finish()
