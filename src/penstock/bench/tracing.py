@@ -21,6 +21,11 @@ from penstock.bench.web_load import exchange, request
 
 NEVER, TRACED, SWITCHED_OFF = "never traced", "traced", "switched off"
 STATES = (NEVER, TRACED, SWITCHED_OFF)
+SETTINGS = {  # as many requests for each, so that all begin alike
+    NEVER: ("max_depth=0", "max_depth=0"),
+    TRACED: ("max_depth=0", "trace_rate=1"),
+    SWITCHED_OFF: ("trace_rate=1", "trace_rate=0"),
+}
 
 
 class Rounds(NamedTuple):
@@ -68,10 +73,8 @@ class Bench:
         self._post(f"/topic/create?topic={topic}")
         if scenario.kind is Kind.CONSUME:
             fill(self._plan, self._daemon, count, topic, channel_names(scenario))
-        if state != NEVER:
-            self._post(f"/topic/config?topic={topic}&trace_rate=1")
-        if state == SWITCHED_OFF:
-            self._post(f"/topic/config?topic={topic}&trace_rate=0")
+        for setting in SETTINGS[state]:
+            self._post(f"/topic/config?topic={topic}&{setting}")
         if scenario.kind is Kind.CONSUME:
             measure = self._consume(scenario, count, topic)
         else:

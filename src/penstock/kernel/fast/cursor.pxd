@@ -92,6 +92,7 @@ cdef class Cursor(Named):
     cdef int trace(self, int kind, u64 id, i64 offset, int attempts, Named client) except -1
     cdef int trace_run(self, int kind, u64 base_id, u32 index, i64 offset, u32 count, int attempts,
                        Named client) except -1
+    cdef int trace_finished(self, u32 serial, u64 id, i64 offset) except -1
     cdef int trace_stray(self, int kind, stray_t* stray) except -1
     cdef int trace_left(self, Named conn, u32 serial) except -1
     cdef int trace_emptied(self, i64 offset) except -1

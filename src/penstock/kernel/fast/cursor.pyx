@@ -13,7 +13,7 @@ from penstock.kernel.fast.runs cimport Runs
 from penstock.kernel.fast.strays cimport DELAYED, IN_FLIGHT, WAITING, Strays, stray_t
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.trace cimport (
-    DELAYED_, DISCONNECTED, EMPTIED, SKIPPED, Named, in_sample,
+    DELAYED_, DISCONNECTED, EMPTIED, FINISHED, SKIPPED, Named, Trace, in_sample,
 )
 from penstock.kernel.fast.types cimport i64, u16, u32, u64
 
@@ -273,6 +273,20 @@ cdef class Cursor:
                                        count, attempts, 0, self.tail, self, client)
         for i in range(count):
             self.trace(kind, id_at_c(base_id, index + i), offset + i, attempts, client)
+        return 0
+
+    cdef int trace_finished(self, u32 serial, u64 id, i64 offset) except -1:
+        """Of a message in the ring. At full speed it is one more of a run."""
+        cdef Trace trace = self.hub.trace
+        cdef int attempts = self.attempts_of(offset)
+        cdef bint all_alike = self._trace_below == TRACE_ALL and self.traced_ids is None
+        if all_alike and trace.grower == serial:
+            if trace.grow(self.hub.now_ns(), id, offset, attempts):
+                return 0
+        self.trace(FINISHED, id, offset, attempts, self.client_of(serial))
+        self.forget_traced(id)
+        if all_alike:
+            trace.grower = serial
         return 0
 
     cdef int trace_stray(self, int kind, stray_t* stray) except -1:

@@ -28,6 +28,7 @@ cdef struct membatch_t:
     u64 base_id
     i64 timestamp_ns
     u32 count
+    bint fitted  # its buffers have no room to grow
     buf_t lengths
     buf_t bodies
     buf_t trailer
@@ -53,6 +54,7 @@ cdef class Hub:
     cdef i64 now_ns(self) noexcept
     cdef membatch_t* take_batch(self) except NULL
     cdef void give_batch(self, membatch_t* batch) noexcept
+    cdef membatch_t* fit_batch(self, membatch_t* batch) noexcept
     cdef u32 random_below(self, u32 bound) noexcept
 
 cdef size_t membatch_bytes(membatch_t* batch) noexcept

@@ -1,22 +1,41 @@
 """Shared work lists, buffers and the pool of batch buffers (declared in hub.pxd)."""
 
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
 
-from penstock.kernel.fast.buffer cimport buf_free, buf_init, buf_reserve
+from penstock.kernel.fast.buffer cimport buf_free, buf_init, buf_reserve, buf_t
 from penstock.kernel.fast.trace cimport Trace
-from penstock.kernel.fast.types cimport i64, u32, u64
+from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
 from penstock import limits
 
 cdef enum:
     POOL_COUNT_MAX = 64
     POOL_BATCH_BYTES_MAX = 1 << 20  # a larger buffer is freed: one huge MPUB must not stay
+    FIT_SLACK_BYTES = 8 << 10  # a batch that is kept may hold so much that it does not need
+    FIT_FACTOR = 4  # and so many times its size
     RECEIVE_BYTES = 512 << 10  # a remainder of up to half, and one recv
     SCRATCH_BYTES = 256 << 10
 
 
 cdef size_t membatch_bytes(membatch_t* batch) noexcept:
     return batch.lengths.length + batch.bodies.length + batch.trailer.length + sizeof(membatch_t)
+
+
+cdef size_t held_bytes(membatch_t* batch) noexcept:
+    return batch.lengths.capacity + batch.bodies.capacity + batch.trailer.capacity
+
+
+cdef bint buf_fit(buf_t* buf, const buf_t* source) noexcept:
+    """A copy with no more memory than it needs. False when there is not even that."""
+    buf_init(buf)
+    if source.length:
+        buf.data = <u8*>malloc(source.length)
+        if buf.data == NULL:
+            return False
+        memcpy(buf.data, source.data, source.length)
+        buf.length = buf.capacity = source.length
+    return True
 
 
 cdef void free_batch(membatch_t* batch) noexcept:
@@ -73,14 +92,36 @@ cdef class Hub:
         return batch
 
     cdef void give_batch(self, membatch_t* batch) noexcept:
-        cdef size_t kept = batch.lengths.capacity + batch.bodies.capacity + batch.trailer.capacity
-        if self.pool_count == POOL_COUNT_MAX or kept > POOL_BATCH_BYTES_MAX:
+        cdef bint too_large = held_bytes(batch) > POOL_BATCH_BYTES_MAX
+        if self.pool_count == POOL_COUNT_MAX or too_large or batch.fitted:
             free_batch(batch)
             return
         batch.count = 0
         batch.lengths.length = batch.bodies.length = batch.trailer.length = 0
         self.pool[self.pool_count] = batch
         self.pool_count += 1
+
+    cdef membatch_t* fit_batch(self, membatch_t* batch) noexcept:
+        """The same batch, to be kept. A small one in large buffers gets some of its size, and these
+        go back to the pool: else a topic with little traffic would hoard, batch by batch, the warm
+        buffers of one with much."""
+        cdef membatch_t* small
+        cdef bint whole
+        if held_bytes(batch) <= FIT_SLACK_BYTES + FIT_FACTOR * membatch_bytes(batch):
+            return batch
+        small = <membatch_t*>calloc(1, sizeof(membatch_t))
+        if small == NULL:
+            return batch
+        small[0] = batch[0]
+        small.fitted = True
+        whole = buf_fit(&small.lengths, &batch.lengths)
+        whole = buf_fit(&small.bodies, &batch.bodies) and whole
+        whole = buf_fit(&small.trailer, &batch.trailer) and whole
+        if not whole:
+            free_batch(small)
+            return batch
+        self.give_batch(batch)
+        return small
 
     cdef u32 random_below(self, u32 bound) noexcept:
         """xorshift64*: for sampling, not for secrets."""

@@ -444,7 +444,9 @@ cdef class Tail:
         """Put a committed batch into the ring and drop the oldest beyond the bounds."""
         cdef u32 i, capacity
         cdef membatch_t** ring
-        cdef size_t size = membatch_bytes(batch)
+        cdef size_t size
+        batch = self.hub.fit_batch(batch)
+        size = membatch_bytes(batch)
         if self.ring_count == self.ring_capacity:
             capacity = self.ring_capacity * 2 if self.ring_capacity else 8
             ring = <membatch_t**>calloc(capacity, sizeof(membatch_t*))

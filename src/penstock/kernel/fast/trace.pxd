@@ -62,12 +62,15 @@ cdef class Trace:
     cdef u32 chunk  # number of the open one; 0 is none
     cdef u64 next_id  # that goes on with the last record; 0: nothing does
     cdef i64 next_offset
+    cdef u32 grower  # the consumer whose next FIN may be one more of the last record; 0: nobody's
     cdef list names
     cdef list chunks
 
     # of `count` messages in a row, each with the id after the one before
     cdef int note(self, int kind, i64 time_ns, u64 id, i64 offset, u32 count, int attempts,
                   u64 trace_id, Named topic, Named channel, Named client) except -1
+    # one more of the last record, if it goes on with it; all but the message is known to be alike
+    cdef bint grow(self, i64 time_ns, u64 id, i64 offset, int attempts) noexcept
     cdef event_t* place(self, int kind, Named topic, Named channel, Named client) except NULL
     cdef int note_range(self, int kind, i64 time_ns, i64 start, i64 end, Named topic,
                         Named channel) except -1

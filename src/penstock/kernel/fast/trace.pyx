@@ -76,6 +76,19 @@ cdef class Trace:
         self.next_id, self.next_offset = id, offset
         return 0
 
+    cdef bint grow(self, i64 time_ns, u64 id, i64 offset, int attempts) noexcept:
+        cdef event_t* event
+        if id != self.next_id or offset != self.next_offset or self.told == EVENTS_MAX:
+            return False
+        event = &self.events[self.count - 1]
+        if event.time_ns != time_ns or event.attempts != <u16>attempts:
+            return False
+        event.count += 1
+        self.told += 1
+        self.next_id = id + 1 if id & 0xFFF != 0xFFF else id_at_c(id, 1)
+        self.next_offset = offset + 1
+        return True
+
     cdef event_t* place(self, int kind, Named topic, Named channel, Named client) except NULL:
         """A new record with its names, and room for an event. The caller gives it all else."""
         cdef event_t* event
@@ -93,6 +106,7 @@ cdef class Trace:
             self.number(client)
         event = &self.events[self.count]
         self.count += 1
+        self.grower = 0
         event.topic = topic.trace_number
         event.channel = channel.trace_number if channel is not None else 0
         event.client = client.trace_number if client is not None else 0
@@ -177,7 +191,7 @@ cdef class Trace:
         if self.count:
             self.chunks.append((self.names, (<u8*>self.events)[:self.count * sizeof(event_t)]))
             self.names = []
-            self.count = self.told = 0
+            self.count = self.told = self.grower = 0
             self.next_id = 0
             self.chunk += 1
             if self.chunk == 0:

@@ -110,9 +110,7 @@ cdef class Window(Cursor):
                 if self.owners[slot] != serial:
                     return NOT_OWNER
                 if self.tracing:
-                    self.trace(FINISHED, id, offset, self.attempts_of(offset),
-                               self.client_of(serial))
-                    self.forget_traced(id)
+                    self.trace_finished(serial, id, offset)
                 self.owners[slot] = 0
                 self.ring_in_flight -= 1
                 self.finish_count += 1
