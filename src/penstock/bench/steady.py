@@ -44,6 +44,7 @@ TELL_EVERY_S = 60.0
 
 
 BOUNDS = {
+    "files of the checkpoint": "flat after 100 batches",
     "files of the table's log": "one a batch, for an hour",
     "files of the table": "compacted again and again",
 }
