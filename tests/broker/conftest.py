@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.kernel import load
+from penstock.sim.disk import SimDisk
 
 from .world import LIVE, World
 
@@ -19,6 +21,23 @@ def no_engine_is_left() -> Iterator[None]:
     for world in LIVE:
         world.engine.close()
     LIVE.clear()
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Thousands of injected faults are no news."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    """With an empty data path, for `staging.on`."""
+    disk = SimDisk()
+    disk.mkdir("/data")
+    disk.sync_directory("/")
+    return disk
 
 
 @pytest.fixture(scope="session", params=["pure", "compiled"])

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from penstock.broker.commitrun import Committed, Ref
 from penstock.broker.stages import Block
 from penstock.errors import PenstockError
-from penstock.kernel import decode_bodies, encode_batch
+from penstock.kernel import decode_bodies, encode_batch, load
+from penstock.sim.disk import SimDisk
 
 from .world import World
 
 TURNS_MAX = 400
+
+
+def on(disk: SimDisk, **options: object) -> World:
+    """A broker on what that disk has in /data."""
+    return World.start(Path("/data"), load("compiled"), [], disk=disk, **options)
 
 
 def block(name: str, *said: bytes, batch_max: int = 2) -> Block:

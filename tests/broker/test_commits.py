@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import logging
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -19,34 +17,16 @@ from penstock.errors import (
     TopicChanged,
     WriteRefused,
 )
-from penstock.kernel import load
 from penstock.log.inspect import find
 from penstock.log.verify import verify
 from penstock.sim.disk import Fault, SimDisk
 
-from .staging import REPEATED, Told, block, commit, done, put, settle, stage_and_commit, stored
+from .staging import REPEATED, Told, block, commit, done, on, put, settle, stage_and_commit, stored
 from .world import World, bodies
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 Start = Callable[..., World]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-@pytest.fixture
-def disk() -> SimDisk:
-    disk = SimDisk()
-    disk.mkdir("/data")
-    disk.sync_directory("/")
-    return disk
-
-
-def on(disk: SimDisk, **options: object) -> World:
-    return World.start(Path("/data"), load("compiled"), [], disk=disk, **options)
 
 
 def begin(world: World, app: str, version: int, *refs: tuple[str, str]) -> Told:

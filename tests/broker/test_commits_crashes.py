@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,38 +11,15 @@ from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.kernel import load
-from penstock.sim.disk import Call, Fault, SimDisk
 
 from .staging import REPEATED, block, commit, done, put, stored
+from .tripwire import Stop, Tripwire
 from .world import FakeClock, SlowThreads, World
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 TOPICS = ("a", "b", "c")
 VERSIONS = 3
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-class Stop(BaseException):
-    """The process ends here."""
-
-
-class Tripwire(SimDisk):
-    """Every call that changes something counts, and one of them is the last."""
-
-    calls = 0
-    last = 0
-
-    def due_fault(self, call: Call, path: str) -> Fault | None:
-        if call not in ("open", "read"):
-            self.calls += 1
-            if self.last and self.calls >= self.last:
-                raise Stop
-        return super().due_fault(call, path)
 
 
 def said(topic: str, version: int) -> list[bytes]:

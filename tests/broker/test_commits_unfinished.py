@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -15,32 +13,15 @@ from penstock.errors import (
     Refused,
     StorageError,
 )
-from penstock.kernel import Section, encode_batch, load
+from penstock.kernel import Section, encode_batch
 from penstock.sim.disk import Fault, SimDisk
 
-from .staging import REPEATED, block, commit, done, put, settle, stored
+from .staging import REPEATED, block, commit, done, on, put, settle, stored
 from .world import World, bodies
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 Start = Callable[..., World]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-@pytest.fixture
-def disk() -> SimDisk:
-    disk = SimDisk()
-    disk.mkdir("/data")
-    disk.sync_directory("/")
-    return disk
-
-
-def on(disk: SimDisk, **options: object) -> World:
-    return World.start(Path("/data"), load("compiled"), [], disk=disk, **options)
 
 
 def unfinished(world: World) -> None:

@@ -9,9 +9,7 @@ writes in any order, and at the end everybody must have got what was promised.
 
 from __future__ import annotations
 
-import logging
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +21,8 @@ from penstock.kernel import load
 from penstock.sim.disk import Fault, SimDisk
 
 from .world import Consumer, FakeClock, Message, Outcome, World
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 CHANNELS = ("a", "b")
 STEPS = st.lists(
@@ -45,14 +45,6 @@ STEPS = st.lists(
     ),
     max_size=50,
 )
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Thousands of injected faults are no news."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 class History:

@@ -7,9 +7,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,15 +15,10 @@ from penstock import limits
 
 from .test_crashes import CHANNELS, STEPS, History
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 AGE_MAX_NS = 30 * limits.SECOND
 LATE_NS_MAX = 2 * limits.SECOND  # it is looked for once a second, and what comes is taken as often
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 class ChangingHistory(History):

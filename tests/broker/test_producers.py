@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,18 +14,14 @@ from penstock import limits
 from penstock.broker.producers import SEQUENCE_END_MAX, Stamp
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
 from penstock.kernel import load
-from penstock.sim.disk import Call, Fault, SimDisk
+from penstock.sim.disk import Fault, SimDisk
 
+from .tripwire import Stop, Tripwire
 from .world import FakeClock, World, bodies
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 Start = Callable[..., World]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 class Told:
@@ -259,24 +254,6 @@ def test_damage_behind_the_file_refuses_publishes() -> None:
 
 
 # --- interrupted ---
-
-
-class Stop(BaseException):
-    """The process ends here."""
-
-
-class Tripwire(SimDisk):
-    """Every call that changes something counts, and one of them is the last."""
-
-    calls = 0
-    last = 0
-
-    def due_fault(self, call: Call, path: str) -> Fault | None:
-        if call not in ("open", "read"):
-            self.calls += 1
-            if self.last and self.calls >= self.last:
-                raise Stop
-        return super().due_fault(call, path)
 
 
 class Retrier:

@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import errno
-import logging
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from penstock import limits
 from penstock.broker.commitrun import Ref
 from penstock.errors import Refused, StageExists, WriteRefused
-from penstock.kernel import load
 from penstock.sim.disk import Fault, SimDisk
 
-from .staging import Told, block, commit, done, put, settle, stored
+from .staging import Told, block, commit, done, on, put, settle, stored
 from .world import World
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 Start = Callable[..., World]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-@pytest.fixture
-def disk() -> SimDisk:
-    disk = SimDisk()
-    disk.mkdir("/data")
-    return disk
-
-
-def on(disk: SimDisk) -> World:
-    return World.start(Path("/data"), load("compiled"), [], disk=disk)
 
 
 def files(world: World) -> list[str]:

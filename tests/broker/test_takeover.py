@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,6 +27,8 @@ from penstock.sim.disk import Call, Fault, SimDisk
 from .oldworld import PATH, everything, expected, open_world, tree
 from .world import START_WALL_NS, FakeClock
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 SEVERAL = {
     "orders": records([20, 21]),
     "orders:mail": records(range(8)),
@@ -37,13 +37,6 @@ SEVERAL = {
     "lone": records(range(50, 55)),
     "none": [],
 }
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def settings_of(**values: object) -> BuildSettings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -26,14 +25,9 @@ from .oldworld import PATH, everything, expected, open_world, tree
 from .staging import block, commit, put
 from .world import START_WALL_NS, FakeClock, World
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 BACK = "/back"
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture
