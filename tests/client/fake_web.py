@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 from urllib.parse import parse_qs, urlsplit
+
+from .server import Server
 
 
 class Asked(NamedTuple):
@@ -38,7 +39,7 @@ CUT = Reply(0)
 Replies = Callable[[Asked], Reply | None]
 
 
-class FakeWeb:
+class FakeWeb(Server):
     """`publishes` are those that came, in order. Whether it is Penstock: `known`."""
 
     def __init__(
@@ -47,12 +48,11 @@ class FakeWeb:
         known: Reply = KNOWN,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        super().__init__(tls)
         self.reply = reply
         self.known = known
-        self._tls = tls
         self.publishes: list[Asked] = []
         self.questions = 0
-        self._tasks: set[asyncio.Task[Any]] = set()
 
     @classmethod
     def scripted(cls, *replies: Reply | None) -> Self:
@@ -64,39 +64,13 @@ class FakeWeb:
     def stamps(self) -> list[tuple[int, int]]:
         return [asked.stamp for asked in self.publishes]
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
-        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        try:
-            while True:
-                reply = await self._answer(await self._read(reader))
-                if reply is CUT:
-                    return
-                head = f"HTTP/1.1 {reply.status} X\r\nContent-Length: {len(reply.body)}\r\n"
-                writer.write(head.encode() + reply.headers + b"\r\n" + reply.body)
-        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
-            return
-        finally:
-            writer.transport.abort()
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            reply = await self._answer(await self._read(reader))
+            if reply is CUT:
+                return
+            head = f"HTTP/1.1 {reply.status} X\r\nContent-Length: {len(reply.body)}\r\n"
+            writer.write(head.encode() + reply.headers + b"\r\n" + reply.body)
 
     async def _read(self, reader: asyncio.StreamReader) -> Asked:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()

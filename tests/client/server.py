@@ -1,0 +1,49 @@
+"""The shell of a server that a test runs in its own loop: an address, connections, an end."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from types import TracebackType
+from typing import Any, Self
+
+
+class Server:
+    """`serve` is one connection's life, and closes it; what still runs at the end is cancelled."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.address = ""
+        self._tls = tls
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        raise NotImplementedError
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        try:
+            await self.serve(reader, writer)
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+            return  # the client is gone, or the test is over
+        finally:
+            writer.transport.abort()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._tls)
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
