@@ -23,20 +23,19 @@ are to nsqd).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
 from penstock.client import framing
 from penstock.client.lane import Counts, Lane, Publish
-from penstock.client.many import publish_many
 from penstock.client.nodes import Nodes
 from penstock.client.numbering import Epochs, Numbering
 from penstock.client.options import IdempotentOptions, check_delay, settle_options
-from penstock.errors import ClientClosed, ConfigError, ConnectFailed, ProducerFull
+from penstock.client.publishing import Bounds, Publisher
+from penstock.errors import ClientClosed, ConfigError, ConnectFailed
 
 
-class IdempotentProducer:
+class IdempotentProducer(Publisher):
     """`addresses`: HTTP sides of nsqds, `host:port` or URLs; the first that answers is used.
     `lookupds`: HTTP addresses of nsqlookupds whose /nodes are used besides. `producer_id` and
     `producer_epoch`: for fencing out a former life; see `numbering`. `changes`: fields of
@@ -107,17 +106,9 @@ class IdempotentProducer:
             await lane.end()
         await self._nodes.close()
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
+    @property
+    def bounds(self) -> Bounds:
+        return self.options
 
     @property
     def producer_id(self) -> int:
@@ -155,21 +146,6 @@ class IdempotentProducer:
         if not body:
             raise ConfigError("body", body, "a message has at least one byte")
         return self._add(topic, [body], check_delay(delay_s))
-
-    def publish_nowait(self, topic: str, body: bytes) -> asyncio.Future[None]:
-        """`pub` for callers that do not wait: raises ProducerFull instead of holding more than
-        `pending_count_max` publishes or `pending_bytes_max` bytes."""
-        options = self.options
-        if self._pending_count >= options.pending_count_max or (
-            self._pending_bytes + len(body) > options.pending_bytes_max
-        ):
-            raise ProducerFull(self._pending_count, self._pending_bytes)
-        return self.pub(topic, body)
-
-    async def pub_many(self, topic: str, bodies: Iterable[bytes], *, window: int = 500) -> int:
-        """Publish each of `bodies`, with at most about `window` unanswered. How many there were.
-        The first error ends it; what was sent before it may be stored."""
-        return await publish_many((self.pub(topic, body) for body in bodies), window)
 
     # --- from here on: how ---
 

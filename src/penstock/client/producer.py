@@ -25,17 +25,16 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self, overload
+from collections.abc import Sequence
+from typing import Any, overload
 
 from penstock.client import framing
 from penstock.client.backoff import Delays
 from penstock.client.discovery import Discovery
 from penstock.client.framing import FrameReader
 from penstock.client.link import Link, connect, log_death
-from penstock.client.many import publish_many
 from penstock.client.options import ProducerOptions, address_list, check_delay, settle_options
+from penstock.client.publishing import Bounds, Publisher
 from penstock.client.traced import Published, mpub_trace, pub_trace, published_of
 from penstock.errors import (
     ClientClosed,
@@ -43,7 +42,6 @@ from penstock.errors import (
     ConfigError,
     ConnectFailed,
     ConnectionLost,
-    ProducerFull,
     PublishTimeout,
     ServerRefused,
 )
@@ -59,7 +57,7 @@ _PASSING = frozenset({"E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"})
 _Pending = tuple[asyncio.Future[Any], bytes, float]
 
 
-class Producer:
+class Producer(Publisher):
     """`addresses`: one or several nsqds, `host:port` or unix socket paths. `lookupds`: HTTP
     addresses of nsqlookupds whose /nodes are used besides. `changes`: fields of ProducerOptions."""
 
@@ -122,17 +120,9 @@ class Producer:
             await asyncio.wait([self._task])
         self._fail_all()
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
+    @property
+    def bounds(self) -> Bounds:
+        return self.options
 
     @property
     def address(self) -> str | None:
@@ -190,21 +180,6 @@ class Producer:
         delay_ms = check_delay(delay_s)
         name = framing.check_name("topic", topic)
         return self._send(framing.sized(framing.dpub_head(name, delay_ms), body))
-
-    def publish_nowait(self, topic: str, body: bytes) -> asyncio.Future[None]:
-        """`pub` for callers that do not wait: raises ProducerFull instead of holding more than
-        `pending_count_max` publishes or `pending_bytes_max` bytes."""
-        options = self.options
-        if self.pending_count >= options.pending_count_max or (
-            self._pending_bytes + len(body) > options.pending_bytes_max
-        ):
-            raise ProducerFull(self.pending_count, self._pending_bytes)
-        return self.pub(topic, body)
-
-    async def pub_many(self, topic: str, bodies: Iterable[bytes], *, window: int = 500) -> int:
-        """Publish each of `bodies`, with at most about `window` unanswered. How many there were.
-        The first error ends it; what was sent before it may be stored."""
-        return await publish_many((self.pub(topic, body) for body in bodies), window)
 
     # --- from here on: how ---
 
