@@ -11,26 +11,15 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from penstock import __version__
 from penstock.command import logs
 from penstock.command import run as command_run
+from penstock.command.common import CommonOptions
 from penstock.command.flags import Flag, HelpWanted, UsageError, usage
 from penstock.command.run import EXIT_FATAL, EXIT_USAGE
 from penstock.errors import ConfigError
-
-
-class CommonOptions(Protocol):
-    @property
-    def version(self) -> bool: ...
-    @property
-    def log_level(self) -> str: ...
-    @property
-    def log_prefix(self) -> str: ...
-    @property
-    def log_format(self) -> str: ...
-
 
 Options = TypeVar("Options", bound=CommonOptions)
 

@@ -72,6 +72,15 @@ def listen(address: Address) -> socket.socket:
     return sock
 
 
+def listen_at(text: str, name: str) -> socket.socket:
+    """`listen` for an option of that name; the error says where it failed."""
+    address = parse_address(text, name)
+    try:
+        return listen(address)
+    except OSError as error:
+        raise OSError(error.errno, f"listen ({address}) failed - {error.strerror}") from error
+
+
 def _listen_unix(path: str) -> socket.socket:
     _remove_stale_socket(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -13,19 +13,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from penstock import limits
-from penstock.command.flags import LOG_LEVELS, Effect, Flag, Kind, Ranges, check_ranges, resolve
+from penstock.command.common import FETCH_RANGES, CommonOptions, fetch_flags, first_flags
+from penstock.command.flags import Effect, Flag, Kind, Ranges, check_ranges, resolve
 from penstock.errors import ConfigError
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 TRUSTED_BY_DEFAULT = ("127.0.0.0/8", "::1/128")
 
 FLAGS: tuple[Flag, ...] = (
-    Flag("version", Kind.BOOL, False, "print version string"),
-    Flag("config", Kind.STRING, "", "path to a TOML config file"),
-    Flag("log-level", Kind.STRING, "info", "set log verbosity", choices=LOG_LEVELS),
-    Flag("log-prefix", Kind.STRING, "[nsqadmin] ", "log message prefix"),
-    Flag("log-format", Kind.STRING, "text", "log lines as text or json", choices=("text", "json")),
-    Flag("verbose", Kind.BOOL, False, "deprecated; use -log-level"),
+    *first_flags("nsqadmin"),
     Flag("http-address", Kind.STRING, "127.0.0.1:4171", "<addr>:<port> for HTTP clients; loopback"
          " unless told otherwise"),
     Flag("base-path", Kind.STRING, "/", "URL base path, for a reverse proxy"),
@@ -58,10 +54,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("statsd-counter-format", Kind.STRING, "stats.counters.%s.count", "statsd's key of a"
          " counter"),
     Flag("statsd-gauge-format", Kind.STRING, "stats.gauges.%s", "statsd's key of a gauge"),
-    Flag("http-client-connect-timeout", Kind.DURATION, limits.FETCH_CONNECT_NS, "time to connect"
-         " to an nsqd or nsqlookupd"),
-    Flag("http-client-request-timeout", Kind.DURATION, limits.FETCH_REQUEST_NS, "time for a request"
-         " to an nsqd or nsqlookupd"),
+    *fetch_flags(),
     Flag("http-client-tls-insecure-skip-verify", Kind.BOOL, False, "accept any certificate of an"
          " nsqd or nsqlookupd"),
     Flag("http-client-tls-root-ca-file", Kind.STRING, "", "authorities for the certificates of"
@@ -95,14 +88,9 @@ FLAGS: tuple[Flag, ...] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(CommonOptions):
     """Each field is the flag of the same name."""
 
-    version: bool
-    config: str
-    log_level: str
-    log_prefix: str
-    log_format: str
     http_address: str
     base_path: str
     lookupd_http_address: tuple[str, ...]
@@ -141,8 +129,7 @@ class Options:
 
 
 _RANGES: Ranges = {
-    "http_client_connect_timeout_ns": (1, None),
-    "http_client_request_timeout_ns": (1, None),
+    **FETCH_RANGES,
     "statsd_interval_ns": (1, None),
     "session_lifetime_ns": (limits.SECOND, None),
     "poll_interval_ns": (limits.SECOND // 10, None),

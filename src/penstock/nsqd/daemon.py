@@ -34,8 +34,7 @@ from penstock.net.listener import (
     Address,
     bound_address,
     close_listener,
-    listen,
-    parse_address,
+    listen_at,
 )
 from penstock.net.sync import SyncPool
 from penstock.net.turn import Turn
@@ -231,11 +230,7 @@ class Daemon:
             undo.pop_all()
 
     def _listen(self, text: str, name: str, undo: ExitStack) -> socket.socket:
-        address = parse_address(text, name)
-        try:
-            sock = listen(address)
-        except OSError as error:
-            raise OSError(error.errno, f"listen ({address}) failed - {error.strerror}") from error
+        sock = listen_at(text, name)
         undo.callback(close_listener, sock)
         return sock
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from penstock import limits
+from penstock.command.common import FETCH_RANGES, CommonOptions, fetch_flags, first_flags
 from penstock.command.flags import (
-    LOG_LEVELS,
     Effect,
     Flag,
     Kind,
@@ -44,13 +44,7 @@ def default_node_id(hostname: str) -> int:
 _HOSTNAME = socket.gethostname()
 
 FLAGS: tuple[Flag, ...] = (
-    Flag("version", Kind.BOOL, False, "print version string"),
-    Flag("config", Kind.STRING, "", "path to a TOML config file"),
-    # what it says
-    Flag("log-level", Kind.STRING, "info", "set log verbosity", choices=LOG_LEVELS),
-    Flag("log-prefix", Kind.STRING, "[nsqd] ", "log message prefix"),
-    Flag("log-format", Kind.STRING, "text", "log lines as text or json", choices=("text", "json")),
-    Flag("verbose", Kind.BOOL, False, "deprecated; use -log-level"),
+    *first_flags("nsqd"),
     # who it is
     Flag("node-id", Kind.INT, default_node_id(_HOSTNAME), "0 to 1023, part of message ids", "id"),
     Flag("worker-id", Kind.INT, 0, "deprecated; use -node-id", effect=LATER),
@@ -65,10 +59,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("broadcast-http-port", Kind.INT, 0, "HTTP port that clients are told (0: the real one)"),
     Flag("lookupd-tcp-address", Kind.STRINGS, (), "lookupd TCP address (may be repeated)",
          "nsqlookupd_tcp_addresses"),
-    Flag("http-client-connect-timeout", Kind.DURATION, limits.FETCH_CONNECT_NS, "of outgoing HTTP"
-         " requests"),
-    Flag("http-client-request-timeout", Kind.DURATION, limits.FETCH_REQUEST_NS, "of outgoing HTTP"
-         " requests, in all"),
+    *fetch_flags(),
     Flag("topology-region", Kind.STRING, "", "region that clients are told"),
     Flag("topology-zone", Kind.STRING, "", "zone that clients are told"),
     # what it stores
@@ -157,14 +148,9 @@ FLAGS: tuple[Flag, ...] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(CommonOptions):
     """The options that something reads. Each field is the flag of the same name."""
 
-    version: bool
-    config: str
-    log_level: str
-    log_prefix: str
-    log_format: str
     node_id: int
     tcp_address: str
     http_address: str
@@ -241,8 +227,7 @@ _RANGES: Ranges = {
     "node_id": (0, limits.NODE_ID_MAX),
     "broadcast_tcp_port": (0, 65535),
     "broadcast_http_port": (0, 65535),
-    "http_client_connect_timeout_ns": (MS, None),
-    "http_client_request_timeout_ns": (MS, None),
+    **FETCH_RANGES,
     "sync_every": (1, None),
     "sync_timeout_ns": (1, None),
     "min_disk_free": (0, None),

@@ -18,8 +18,7 @@ from penstock.net.listener import (
     bound_address,
     close_listener,
     keep_alive,
-    listen,
-    parse_address,
+    listen_at,
     peer_text,
 )
 from penstock.nsqlookupd.options import Options
@@ -150,11 +149,7 @@ class Daemon:
             undo.pop_all()
 
     def _listen(self, text: str, name: str, undo: ExitStack) -> socket.socket:
-        address = parse_address(text, name)
-        try:
-            sock = listen(address)
-        except OSError as error:
-            raise OSError(error.errno, f"listen ({address}) failed - {error.strerror}") from error
+        sock = listen_at(text, name)
         undo.callback(_close_unless_closed, sock)
         return sock
 

@@ -10,15 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from penstock import limits
-from penstock.command.flags import LOG_LEVELS, Flag, Kind, Ranges, check_ranges, resolve
+from penstock.command.common import CommonOptions, first_flags
+from penstock.command.flags import Flag, Kind, Ranges, check_ranges, resolve
 
 FLAGS: tuple[Flag, ...] = (
-    Flag("version", Kind.BOOL, False, "print version string"),
-    Flag("config", Kind.STRING, "", "path to a TOML config file"),
-    Flag("log-level", Kind.STRING, "info", "set log verbosity", choices=LOG_LEVELS),
-    Flag("log-prefix", Kind.STRING, "[nsqlookupd] ", "log message prefix"),
-    Flag("log-format", Kind.STRING, "text", "log lines as text or json", choices=("text", "json")),
-    Flag("verbose", Kind.BOOL, False, "deprecated; use -log-level"),
+    *first_flags("nsqlookupd"),
     Flag("tcp-address", Kind.STRING, "127.0.0.1:4160", "<addr>:<port> or a unix socket path for"
          " nsqd; loopback unless told otherwise"),
     Flag("http-address", Kind.STRING, "127.0.0.1:4161", "<addr>:<port> or a unix socket path for"
@@ -33,14 +29,9 @@ FLAGS: tuple[Flag, ...] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(CommonOptions):
     """Each field is the flag of the same name."""
 
-    version: bool
-    config: str
-    log_level: str
-    log_prefix: str
-    log_format: str
     tcp_address: str
     http_address: str
     broadcast_address: str
