@@ -3,6 +3,8 @@
 | how a caller is known          | name         | role                                         |
 |--------------------------------|--------------|----------------------------------------------|
 | session of a log-in            | the user's   | the user's                                   |
+| session by an OIDC provider    | the verified | the same as by a header, but view where      |
+|                                | email or id  | neither -group-role nor -admin-user is given |
 | header of a trusted proxy      | the header's | destroy if -admin-user names it; or the      |
 |                                |              | highest of the local user of that name and   |
 |                                |              | of its groups by -group-role; else none with |
@@ -65,10 +67,10 @@ class Claimed(NamedTuple):
 class Caller(NamedTuple):
     name: str  # "" when nobody has logged in
     role: Role
-    how: str  # "session", "header", "anonymous", "foreign" (under a name that is not ours)
+    how: str  # "session", "oidc", "header", "anonymous", "foreign" (under a name that is not ours)
     remote: str  # the address that the request came from
     session: str = ""  # the hash of its token
-    claimed: Claimed | None = None  # of a header
+    claimed: Claimed | None = None  # of a header, or by a provider
 
     @property
     def shown(self) -> str:
@@ -140,14 +142,24 @@ class Rules(NamedTuple):
 
     def by_header(self, claimed: Claimed, known: Role | None, remote: str) -> Caller:
         """`known`: the role of the local user of this name."""
+        role = self._claimed_role(claimed, known, Role.DESTROY)
+        return Caller(claimed.name, self.limit(role), "header", remote, claimed=claimed)
+
+    def by_provider(
+        self, claimed: Claimed, known: Role | None, remote: str, session: str
+    ) -> Caller:  # fmt: skip
+        role = self._claimed_role(claimed, known, Role.VIEW)
+        return Caller(claimed.name, self.limit(role), "oidc", remote, session, claimed)
+
+    def _claimed_role(self, claimed: Claimed, known: Role | None, without_rules: Role) -> Role:
         role = known or Role.NONE
         if any(name in self.admin_users for name in claimed.names):
             role = Role.DESTROY
         elif self.group_roles:
             role = max(role, role_of_groups(claimed.groups, self.group_roles))
         elif not known:
-            role = Role.VIEW if self.admin_users else Role.DESTROY
-        return Caller(claimed.name, self.limit(role), "header", remote, claimed=claimed)
+            role = Role.VIEW if self.admin_users else without_rules
+        return role
 
     def anonymous(self, remote: str) -> Caller:
         if self.login_wanted:

@@ -26,6 +26,7 @@ from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.history import History
 from penstock.nsqadmin.notify import Notifier
+from penstock.nsqadmin.oidclogin import OidcLogin
 from penstock.nsqadmin.options import Options
 from penstock.nsqadmin.pages import site
 from penstock.nsqadmin.runwatch import RunWatch
@@ -80,6 +81,8 @@ class Daemon:
             await self._ground.runs.stop()
             await self._ground.notifier.close()
             await self._ground.fetcher.close()
+            if self._ground.oidc is not None:
+                await self._ground.oidc.close()
             self._ground.store.close()
             self._ground.history.close()
         log.info("bye")
@@ -114,6 +117,7 @@ def make_ground(options: Options) -> Ground:
         history=History(Path(options.data_path), options.history_retention_ns / limits.SECOND),
         connections=Connections(upstream, watch),
         runs=RunWatch(upstream, watch),
+        oidc=OidcLogin(options) if options.oidc_issuer else None,
     )
 
 

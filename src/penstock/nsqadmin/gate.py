@@ -91,7 +91,7 @@ class Gate:
     def rules(self) -> Rules:
         options = self._options
         exposed = not self._is_loopback and options.read_only != "false"
-        wanted = options.login == "required" or (options.login == "auto" and self._has_users())
+        wanted = options.login == "required" or (options.login == "auto" and self._has_logins())
         return Rules(
             admin_users=options.admin_user,
             headers=self._headers,
@@ -102,16 +102,15 @@ class Gate:
             read_only=options.read_only == "true",
         )
 
-    def _has_users(self) -> bool:
-        return self._store.has_users()
+    def _has_logins(self) -> bool:
+        return bool(self._options.oidc_issuer) or self._store.has_users()
 
     def caller(self, headers: Mapping[str, str], cookies: Mapping[str, str], remote: str) -> Caller:
         """`headers` has its names in lower case."""
         rules = self.rules()
         session = self.session(cookies)
         if session is not None:
-            user = session.user
-            return Caller(user.name, rules.limit(user.role), "session", remote, session.key)
+            return self._by_session(rules, session, remote)
         claimed = rules.headers.read(headers)
         if claimed is not None and self._believes(rules, headers, remote):
             return rules.by_header(claimed, self._known(claimed), remote)
@@ -126,6 +125,12 @@ class Gate:
         own = access.is_own_host(headers.get("host", ""), self._host)
         return self._is_trust_given or (own and not rules.login_wanted)
 
+    def _by_session(self, rules: Rules, session: Session, remote: str) -> Caller:
+        user, claimed = session.user, session.claimed
+        if claimed is not None:
+            return rules.by_provider(claimed, self._known(claimed), remote, session.key)
+        return Caller(user.name, rules.limit(user.role), "session", remote, session.key)
+
     def _known(self, claimed: Claimed) -> Role | None:
         """The highest role of the local users that may be meant."""
         found = [self._store.user(name) for name in claimed.names]
@@ -137,6 +142,11 @@ class Gate:
 
     def is_still(self, caller: Caller, role: Role) -> bool:
         """Whether the caller of a page that was opened some time ago may do this now."""
+        if caller.how == "oidc" and caller.claimed is not None:
+            known = self._known(caller.claimed)
+            present = self.rules().by_provider(caller.claimed, known, caller.remote, "")
+            alive = self._store.has_session(caller.session, self._lifetime_s)
+            return alive and present.role >= role
         if caller.how == "session":
             user = self._store.user(caller.name)
             alive = self._store.has_session(caller.session, self._lifetime_s)
@@ -175,7 +185,7 @@ class Gate:
         self.check(caller, role)
         if access.is_foreign(headers):
             raise Forbidden("another site's page has sent this request")
-        if caller.how == "session":
+        if caller.session:
             session = self.session(cookies)
             given = headers.get(CSRF_HEADER, "")
             if session is None or not hmac.compare_digest(session.csrf, given):
@@ -207,6 +217,12 @@ class Gate:
             raise LoginRefused
         self._tries.forget(keys)
         return self._store.begin_session(name)
+
+    def login_by_provider(self, claimed: Claimed, remote: str) -> str:
+        """The token of a new session. Forbidden when the provider's user may do nothing here."""
+        caller = self.rules().by_provider(claimed, self._known(claimed), remote, "")
+        self.check(caller, Role.VIEW)
+        return self._store.begin_session(claimed.name, claimed)
 
     def logout(self, cookies: Mapping[str, str]) -> None:
         session = self.session(cookies)

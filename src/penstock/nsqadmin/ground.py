@@ -11,6 +11,7 @@ from penstock.nsqadmin.connections import Connections
 from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.history import History
 from penstock.nsqadmin.notify import Notifier
+from penstock.nsqadmin.oidclogin import OidcLogin
 from penstock.nsqadmin.options import Options
 from penstock.nsqadmin.runwatch import RunWatch
 from penstock.nsqadmin.store import Store
@@ -31,6 +32,7 @@ class Ground:
     history: History
     connections: Connections
     runs: RunWatch
+    oidc: OidcLogin | None
 
     @property
     def base(self) -> str:

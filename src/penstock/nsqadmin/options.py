@@ -43,6 +43,17 @@ FLAGS: tuple[Flag, ...] = (
          " operate or destroy; *=ROLE for whoever has logged in (may be given several times)"),
     Flag("logout-url", Kind.STRING, "", "where Log out leads when a proxy has logged the user in,"
          " such as /oauth2/sign_out"),
+    Flag("oidc-issuer", Kind.STRING, "", "URL of an OIDC provider that logs people in; -group-role"
+         " says what they may do"),
+    Flag("oidc-client-id", Kind.STRING, "", "what that provider calls nsqadmin"),
+    Flag("oidc-client-secret-file", Kind.STRING, "", "file with the secret that it has given, if"
+         " it has"),
+    Flag("oidc-redirect-url", Kind.STRING, "", "where it sends people back:"
+         " https://<this nsqadmin>/login/oidc/callback"),
+    Flag("oidc-scopes", Kind.STRING, "openid email profile", "what it is asked for"),
+    Flag("oidc-groups-claim", Kind.STRING, "groups", "where its token has the user's groups; may"
+         " be inside another: realm_access.roles"),
+    Flag("oidc-root-ca-file", Kind.STRING, "", "authorities for its certificate"),
     Flag("allow-config-from-cidr", Kind.STRING, "127.0.0.1/8", "network that may use /config; empty"
          " for all"),
     Flag("notification-http-endpoint", Kind.STRING, "", "URL to POST every action to"),
@@ -101,6 +112,13 @@ class Options(CommonOptions):
     acl_groups_header: str
     group_role: tuple[str, ...]
     logout_url: str
+    oidc_issuer: str
+    oidc_client_id: str
+    oidc_client_secret_file: str
+    oidc_redirect_url: str
+    oidc_scopes: str
+    oidc_groups_claim: str
+    oidc_root_ca_file: str
     allow_config_from_cidr: str
     notification_http_endpoint: str
     graphite_url: str
@@ -165,10 +183,29 @@ def _check(options: Options) -> None:
     read_network("allow-config-from-cidr", options.allow_config_from_cidr or "0.0.0.0/0")
     for text in options.trusted_proxy_cidr:
         read_network("trusted-proxy-cidr", text)
+    _check_oidc(options)
     if not options.logout_url.startswith("/"):
         _check_url("logout-url", options.logout_url)
     for name in ("graphite_url", "notification_http_endpoint"):
         _check_url(name.replace("_", "-"), getattr(options, name))
+
+
+def _check_oidc(options: Options) -> None:
+    if not options.oidc_issuer:
+        return
+    for name in ("oidc_issuer", "oidc_redirect_url"):
+        text, flag = getattr(options, name), name.replace("_", "-")
+        _check_url(flag, text)
+        local = (urlsplit(text).hostname or "") in ("localhost", "127.0.0.1", "::1")
+        if not text or (urlsplit(text).scheme != "https" and not local):
+            raise ConfigError(flag, text, "it has to be https://..., save on this machine")
+    if not options.oidc_client_id:
+        raise ConfigError("oidc-client-id", "", "it is needed with -oidc-issuer")
+    ours = f"{options.base_path.rstrip('/')}/login/oidc/callback"
+    if urlsplit(options.oidc_redirect_url).path != ours:
+        raise ConfigError("oidc-redirect-url", options.oidc_redirect_url, f"its path is {ours}")
+    if "openid" not in options.oidc_scopes.split():
+        raise ConfigError("oidc-scopes", options.oidc_scopes, "openid has to be among them")
 
 
 class FatalOption(ConfigError):

@@ -3,8 +3,11 @@
 | table    | columns                                                             |
 |----------|---------------------------------------------------------------------|
 | users    | name (key), password (scrypt: salt and hash), role, created_s       |
-| sessions | token (SHA-256 of it; key), user, csrf, created_s, used_s           |
+| sessions | token (SHA-256 of it; key), user, csrf, created_s, used_s, claimed  |
 | audit    | id, time_s, who, how, remote, action, target, detail, result        |
+
+`claimed` is "" for a local user, else what an OIDC provider has said of one (JSON). Such a session
+ends so long after its log-in, used or not: only at the next one the provider is asked again.
 
 The file and its directory are private. Tokens and passwords are kept as hashes only: who reads the
 file can't log in with it. Calls are short and made in the event loop, but for hashing a password,
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import os
 import secrets
 import sqlite3
@@ -25,7 +29,7 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.errors import ConfigError, NotFound
-from penstock.nsqadmin.access import ROLE_NAMES, Role
+from penstock.nsqadmin.access import ROLE_NAMES, Claimed, Role
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS users (
@@ -50,9 +54,10 @@ class User(NamedTuple):
 
 class Session(NamedTuple):
     key: str  # the hash of its token
-    user: User
+    user: User  # without a role, when a provider knows it
     csrf: str
     used_s: float
+    claimed: Claimed | None = None
 
 
 class Entry(NamedTuple):
@@ -79,6 +84,8 @@ class Store:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")  # an action that is not in the log has not been
         self._db.executescript(_SCHEMA)
+        if "claimed" not in {row[1] for row in self._db.execute("PRAGMA table_info(sessions)")}:
+            self._db.execute("ALTER TABLE sessions ADD COLUMN claimed TEXT NOT NULL DEFAULT ''")
 
     def close(self) -> None:
         self._db.close()
@@ -106,12 +113,12 @@ class Store:
             " UPDATE SET password = excluded.password, role = excluded.role"
         )
         self._db.execute(query, values)
-        self._db.execute("DELETE FROM sessions WHERE user = ?", (name,))
+        self._db.execute("DELETE FROM sessions WHERE user = ? AND claimed = ''", (name,))
 
     def remove_user(self, name: str) -> None:
         if not self._db.execute("DELETE FROM users WHERE name = ?", (name,)).rowcount:
             raise NotFound("user", name)
-        self._db.execute("DELETE FROM sessions WHERE user = ?", (name,))
+        self._db.execute("DELETE FROM sessions WHERE user = ? AND claimed = ''", (name,))
 
     def password_hash(self, name: str) -> str:
         """Of a user, or one that no password has: both take the same time to compare."""
@@ -120,30 +127,36 @@ class Store:
 
     # --- sessions ---
 
-    def begin_session(self, user: str) -> str:
+    def begin_session(self, user: str, claimed: Claimed | None = None) -> str:
         """Returns the token, which nobody can read here again."""
         token = secrets.token_urlsafe(32)
         now_s = self._clock_s()
-        values = (_digest(token), user, secrets.token_urlsafe(24), now_s, now_s)
-        self._db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?)", values)
+        said = json.dumps(claimed) if claimed is not None else ""
+        values = (_digest(token), user, secrets.token_urlsafe(24), now_s, now_s, said)
+        columns = "token, user, csrf, created_s, used_s, claimed"
+        self._db.execute(f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?)", values)
         return token
 
     def session(self, token: str, lifetime_s: float) -> Session | None:
         """The live session of a token; using it keeps it alive."""
         key = _digest(token)
         row = self._db.execute(
-            "SELECT s.csrf, s.used_s, u.name, u.role, u.created_s FROM sessions s"
-            " JOIN users u ON u.name = s.user WHERE s.token = ?", (key,)
+            "SELECT s.csrf, s.used_s, s.claimed, s.user, u.role, u.created_s FROM sessions s"
+            " LEFT JOIN users u ON u.name = s.user AND s.claimed = '' WHERE s.token = ?", (key,)
         ).fetchone()  # fmt: skip
-        if row is None:
+        if row is None or not (row[2] or row[4]):
             return None
         now_s = self._clock_s()
         if not 0 <= now_s - row[1] < lifetime_s:
             self.end_session(key)
             return None
+        if row[2]:
+            name, email, groups = json.loads(row[2])
+            claimed = Claimed(name, email, tuple(groups))
+            return Session(key, User(name, Role.NONE, row[1]), row[0], row[1], claimed)
         if now_s - row[1] > limits.ADMIN_SESSION_TOUCH_S:
             self._db.execute("UPDATE sessions SET used_s = ? WHERE token = ?", (now_s, key))
-        return Session(key, _user(row[2:]), row[0], row[1])
+        return Session(key, _user(row[3:]), row[0], row[1])
 
     def has_session(self, key: str, lifetime_s: float) -> bool:
         query = "SELECT used_s FROM sessions WHERE token = ?"

@@ -133,7 +133,7 @@ def _end_with_rights(here: Opened) -> None:
 def _who(here: Opened) -> None:
     role = here.caller.role.name.lower()
     ui.label(f"{here.caller.shown} may {role}").classes("soft")
-    if here.caller.how == "session":
+    if here.caller.session:
         with ui.element("form").props('method="post"') as form:
             form.props["action"] = f"{here.ground.base}/logout"
             ui.button("Log out").props("flat dense type=submit")

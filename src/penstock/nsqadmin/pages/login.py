@@ -7,7 +7,7 @@ A log-in always begins a new session, whatever cookie came with it.
 from __future__ import annotations
 
 from html import escape
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -15,12 +15,21 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from penstock import limits
 from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Role
-from penstock.nsqadmin.gate import COOKIE, LoginRefused
+from penstock.nsqadmin.gate import COOKIE, Forbidden, LoginRefused
 from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.oidc import OidcFailed, to_cookie
+from penstock.nsqadmin.oidclogin import CALLBACK, OidcLogin
 from penstock.nsqadmin.pages import plain
 
-_FORM = """<p class="bad" role="alert">{error}</p>
-<form method="post" action="{base}/login"><input type="hidden" name="next" value="{target}">
+_BEGUN = "penstock_oidc"  # the cookie of a log-in by a provider that is on its way
+_ERROR = """<p class="bad" role="alert">{error}</p>
+"""
+_PROVIDER = """<p><a class="way" href="{base}/login/oidc?next={next}">Log in with {provider}</a></p>
+"""
+_GONE = """<p>You have logged out here. <a href="{way}">Log out of {provider}, too</a></p>
+"""
+_FORM = """<form method="post" action="{base}/login">
+<input type="hidden" name="next" value="{target}">
 <label>Name<input name="name" autocomplete="username" required autofocus value="{name}"></label>
 <label>Password<input name="password" type="password" autocomplete="current-password" required>
 </label><button>Log in</button></form>"""
@@ -28,8 +37,8 @@ _FORM = """<p class="bad" role="alert">{error}</p>
 
 def add(app: FastAPI, ground: Ground) -> None:
     @app.get(f"{ground.base}/login", include_in_schema=False)
-    async def form(request: Request, next: str = "") -> Response:
-        return _page(ground, request, next)
+    async def form(request: Request, next: str = "", out: str = "") -> Response:
+        return _page(ground, request, next, has_gone=bool(out))
 
     @app.post(f"{ground.base}/login", include_in_schema=False)
     async def login(request: Request) -> Response:
@@ -37,11 +46,65 @@ def add(app: FastAPI, ground: Ground) -> None:
 
     @app.post(f"{ground.base}/logout", include_in_schema=False)
     async def logout(request: Request) -> Response:
+        session = ground.gate.session(request.cookies)
+        by_provider = session is not None and session.claimed is not None
         if not access.is_foreign(request.headers):
             ground.gate.logout(request.cookies)
-        response = RedirectResponse(f"{ground.base}/login", 303)
+        more = "?out=1" if by_provider else ""  # it is left by a link: a form leads to us only
+        response = RedirectResponse(f"{ground.base}/login{more}", 303)
         response.delete_cookie(COOKIE, path=ground.base or "/")
         return response
+
+    if ground.oidc is not None:
+        _add_provider(app, ground, ground.oidc)
+
+
+def _add_provider(app: FastAPI, ground: Ground, oidc: OidcLogin) -> None:
+    path = f"{ground.base}/login/oidc"
+    secure = ground.options.oidc_redirect_url.startswith("https:")
+
+    @app.get(path, include_in_schema=False)
+    async def leave(request: Request, next: str = "") -> Response:
+        try:
+            way, begun = await oidc.begin(next)
+        except OidcFailed as error:
+            return _page(ground, request, next, f"{error}".capitalize() + ".", status=502)
+        response = RedirectResponse(way, 303)
+        response.set_cookie(
+            _BEGUN, to_cookie(begun), max_age=limits.ADMIN_OIDC_S, path=path, httponly=True,
+            samesite="lax", secure=secure,
+        )  # fmt: skip
+        return response
+
+    @app.get(f"{ground.base}{CALLBACK}", include_in_schema=False)
+    async def come_back(request: Request) -> Response:
+        remote = request.client.host if request.client else ""
+        name = ""
+        try:
+            cookie = request.cookies.get(_BEGUN, "")
+            claimed, target = await oidc.finish(request.query_params, cookie)
+            name = claimed.name
+            token = ground.gate.login_by_provider(claimed, remote)
+        except (OidcFailed, Forbidden) as error:
+            caller = Caller(name, Role.NONE, "oidc", remote)
+            ground.done(caller, "login", {}, f"failed: {error}")
+            status = 403 if isinstance(error, Forbidden) else 401
+            response: Response = _page(ground, request, "", f"{error}.", status=status)
+        else:
+            ground.done(Caller(name, Role.NONE, "oidc", remote), "login", {}, "")
+            response = _with_session(ground, _own(ground, target), token, secure)
+        response.delete_cookie(_BEGUN, path=path)
+        return response
+
+
+def _with_session(ground: Ground, target: str, token: str, secure: bool) -> Response:
+    response = RedirectResponse(target, 303)
+    response.set_cookie(
+        COOKIE, token, httponly=True, samesite="lax", path=ground.base or "/",
+        secure=ground.options.secure_cookie or secure,
+        max_age=ground.options.session_lifetime_ns // limits.SECOND,
+    )  # fmt: skip
+    return response
 
 
 async def _login(ground: Ground, request: Request) -> Response:
@@ -58,13 +121,7 @@ async def _login(ground: Ground, request: Request) -> Response:
         status = 429 if error.wait_s else 401
         return _page(ground, request, target, f"{error}".capitalize() + ".", name, status)
     ground.done(caller, "login", {}, "")
-    response = RedirectResponse(_own(ground, target), 303)
-    response.set_cookie(
-        COOKIE, token, httponly=True, samesite="lax", path=ground.base or "/",
-        secure=ground.options.secure_cookie,
-        max_age=ground.options.session_lifetime_ns // limits.SECOND,
-    )  # fmt: skip
-    return response
+    return _with_session(ground, _own(ground, target), token, secure=False)
 
 
 async def _fields(request: Request) -> dict[str, str]:
@@ -87,9 +144,21 @@ def _own(ground: Ground, target: str) -> str:
 
 def _page(
     ground: Ground, request: Request, target: str, error: str = "", name: str = "",
-    status: int = 200,
+    status: int = 200, has_gone: bool = False,
 ) -> HTMLResponse:  # fmt: skip
-    text = _FORM.format(
-        error=escape(error), base=escape(ground.base), target=escape(target), name=escape(name)
-    )
-    return plain.page(request, "Log in", "Penstock", text, status)
+    oidc, parts = ground.oidc, []
+    if error:
+        parts.append(_ERROR.format(error=escape(error)))
+    if oidc is not None:
+        way_out = oidc.way_out(ground.base) if has_gone else ""
+        provider = escape(oidc.provider_name)
+        if way_out:
+            parts.append(_GONE.format(way=escape(way_out), provider=provider))
+        parts.append(_PROVIDER.format(
+            base=escape(ground.base), next=quote(target, safe=""), provider=provider
+        ))  # fmt: skip
+    if oidc is None or ground.store.has_users():
+        parts.append(_FORM.format(
+            base=escape(ground.base), target=escape(target), name=escape(name)
+        ))  # fmt: skip
+    return plain.page(request, "Log in", "Penstock", "".join(parts), status)

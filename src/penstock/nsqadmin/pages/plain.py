@@ -16,7 +16,8 @@ body {{ margin: 0; }} main {{ max-width: 22rem; margin: 12vh auto; padding: 0 1r
 form {{ display: flex; flex-direction: column; gap: .8rem; }}
 input, button {{ font: inherit; padding: .55rem .7rem; border-radius: 6px; color: inherit;
   border: 1px solid var(--line); background: var(--paper); width: 100%; box-sizing: border-box; }}
-button {{ background: #0b6fa4; color: #fff; border: 0; cursor: pointer; }}
+button, .way {{ background: #0b6fa4; color: #fff; border: 0; cursor: pointer; }}
+.way {{ display: block; padding: .55rem .7rem; border-radius: 6px; text-align: center; }}
 </style></head><body><main><section class="panel"><h1>{heading}</h1>{inside}</section></main></body>
 </html>"""
 

@@ -1,0 +1,233 @@
+"""Logging in by an OIDC provider: the rules, without I/O (`oidclogin.py` asks the provider).
+
+Authorization code with PKCE: the browser is sent to the provider with a challenge, comes back with
+a code, and the code and the verifier of the challenge are exchanged for a signed ID token. It is
+believed when
+
+- its signature is of a key that the provider publishes, by an asymmetric algorithm: a public key
+  must never count as the secret of an HMAC, nor "none" as a signature;
+- it comes from this provider (`iss`), is for us (`aud`, and `azp` where that stands), has not
+  expired, and was not issued in the future, give or take a minute;
+- it holds the nonce that this browser was sent with, so that nobody puts another log-in's in.
+
+What a log-in began with waits in a cookie of that browser (`Begun`), not here: a callback that
+comes to a browser that has begun nothing, or something else, is refused. So somebody else's log-in
+can't be put upon a browser, nothing piles up here, and a restart in between hurts nobody.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+from penstock import limits
+from penstock.errors import PenstockError
+from penstock.nsqadmin.access import Claimed
+
+if TYPE_CHECKING:
+    from joserfc.jwk import KeySet
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512",
+              "EdDSA")  # fmt: skip
+
+
+class OidcFailed(PenstockError):
+    """A log-in by the provider came to nothing; the text says why, and holds no secret."""
+
+
+class UnknownKey(OidcFailed):
+    """The token is signed by a key that was not there when the keys were fetched."""
+
+
+class Provider(NamedTuple):
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    end_session_endpoint: str = ""
+    userinfo_endpoint: str = ""
+
+
+class Begun(NamedTuple):
+    """A log-in that is on its way."""
+
+    state: str
+    nonce: str
+    verifier: str
+    target: str  # where it goes on afterwards
+    until_s: float
+
+
+def read_provider(issuer: str, document: Any) -> Provider:
+    """Of what it says of itself."""
+    if not isinstance(document, dict) or document.get("issuer") != issuer:
+        told = document.get("issuer") if isinstance(document, dict) else None
+        raise OidcFailed(f"the provider calls itself {told!r}, not {issuer!r}")
+    wanted = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+    found = {name: document.get(name) or "" for name in Provider._fields[1:]}
+    for name, value in found.items():
+        if not value and name not in wanted:
+            continue
+        if not isinstance(value, str) or not is_safe_url(value):
+            raise OidcFailed(f"the provider's {name} is {value!r}: it has to be https")
+    return Provider(issuer, **found)
+
+
+def is_safe_url(text: str) -> bool:
+    """https, or this machine."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    return bool(parts.hostname) and (parts.scheme == "https" or (parts.scheme == "http" and local))
+
+
+# --- the way there ---
+
+
+def begin(target: str, now_s: float) -> Begun:
+    state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+    return Begun(state, nonce, verifier, target[:2000], now_s + limits.ADMIN_OIDC_S)
+
+
+def to_cookie(begun: Begun) -> str:
+    return base64.urlsafe_b64encode(json.dumps(begun).encode()).decode().rstrip("=")
+
+
+def from_cookie(text: str, state: str, now_s: float) -> Begun:
+    """What this browser has begun. It is the browser's own: whoever changes it harms himself."""
+    try:
+        found = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        own_state, nonce, verifier, target = map(str, found[:4])
+        begun = Begun(own_state, nonce, verifier, target, float(found[4]))
+    except (ValueError, TypeError, IndexError, KeyError, RecursionError) as error:
+        raise OidcFailed("this browser has begun no log-in: try again") from error
+    if not state or not hmac.compare_digest(begun.state.encode(), state.encode()):
+        raise OidcFailed("this answer belongs to another log-in: try again")
+    if not now_s < begun.until_s <= now_s + limits.ADMIN_OIDC_S:
+        raise OidcFailed("the log-in took too long: try again")
+    return begun
+
+
+def way_there(
+    provider: Provider, client_id: str, redirect_url: str, scopes: str, begun: Begun
+) -> str:
+    digest = hashlib.sha256(begun.verifier.encode()).digest()
+    query = {
+        "response_type": "code",
+        "client_id": client_id,
+        "redirect_uri": redirect_url,
+        "scope": scopes,
+        "state": begun.state,
+        "nonce": begun.nonce,
+        "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+        "code_challenge_method": "S256",
+    }
+    return _with_query(provider.authorization_endpoint, query)
+
+
+def way_out(provider: Provider, client_id: str, back: str) -> str:
+    """Where the provider's own session ends; "" when it does not say."""
+    if not provider.end_session_endpoint:
+        return ""
+    query = {"client_id": client_id, "post_logout_redirect_uri": back}
+    return _with_query(provider.end_session_endpoint, query)
+
+
+def _with_query(url: str, query: Mapping[str, str]) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"
+
+
+# --- the way back ---
+
+
+def read_answer(query: Mapping[str, str], issuer: str) -> str:
+    """The code."""
+    if query.get("iss", issuer) != issuer:
+        raise OidcFailed("the answer is from another provider")
+    if query.get("error"):
+        words = query.get("error_description") or query["error"]
+        raise OidcFailed(f"the provider refuses: {words[:200]}")
+    if not query.get("code"):
+        raise OidcFailed("the provider has sent no code")
+    return query["code"]
+
+
+def read_keys(document: Any) -> KeySet:
+    """The public keys of a provider."""
+    from joserfc.errors import JoseError
+    from joserfc.jwk import KeySet
+
+    try:
+        keys = [one for one in document["keys"] if one.get("kty") != "oct"
+                and one.get("use", "sig") == "sig"]  # fmt: skip
+        return KeySet.import_key_set({"keys": keys})
+    except (JoseError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise OidcFailed("the provider's keys can't be read") from error
+
+
+def check_token(
+    token: str, keys: KeySet, issuer: str, client_id: str, nonce: str, now_s: float
+) -> dict[str, Any]:
+    """The claims of an ID token. UnknownKey and OidcFailed."""
+    from joserfc import jwt
+    from joserfc.errors import InvalidKeyIdError, JoseError
+
+    try:
+        claims = jwt.decode(token, keys, algorithms=list(ALGORITHMS)).claims
+        jwt.JWTClaimsRegistry(
+            now=int(now_s),
+            leeway=limits.ADMIN_OIDC_LEEWAY_S,
+            iss={"essential": True, "value": issuer},
+            aud={"essential": True, "value": client_id},
+            sub={"essential": True},
+            exp={"essential": True},
+            iat={"essential": True},
+            nonce={"essential": True, "value": nonce},
+        ).validate(claims)
+    except InvalidKeyIdError as error:
+        raise UnknownKey("the token is signed by a key that the provider does not name") from error
+    except (JoseError, ValueError, TypeError) as error:
+        raise OidcFailed(f"the provider's token is not believed: {error}") from error
+    audience = claims["aud"]
+    party = claims.get("azp")
+    if party != client_id and (party is not None or not _is_alone(audience)):
+        raise OidcFailed("the provider's token is for somebody else (azp)")
+    return dict(claims)
+
+
+def _is_alone(audience: Any) -> bool:
+    return isinstance(audience, str) or len(audience) == 1
+
+
+def who(claims: Mapping[str, Any], groups_claim: str) -> Claimed:
+    """Known by an email address that the provider has verified, else by its own id of the user:
+    what users may choose by themselves gives nobody a role."""
+    subject = str(claims["sub"])
+    email = claims.get("email")
+    verified = isinstance(email, str) and claims.get("email_verified") is True
+    name = email if isinstance(email, str) and verified else subject
+    if not name.isprintable() or not 0 < len(name) <= limits.ADMIN_OIDC_NAME_MAX:
+        raise OidcFailed("the provider's name of the user is too long, or can't be shown")
+    return Claimed(name, name if verified else "", groups_in(claims, groups_claim))
+
+
+def groups_in(claims: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """The claim may be inside another: realm_access.roles."""
+    found: Any = claims.get(name)
+    if found is None:
+        found = claims
+        for part in name.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+    if isinstance(found, str):
+        return tuple(one.strip() for one in found.split(",") if one.strip())
+    if not isinstance(found, list):
+        return ()
+    return tuple(one for one in found if isinstance(one, str))[: limits.ADMIN_OIDC_GROUPS_MAX]
