@@ -1,0 +1,69 @@
+"""What is kept across restarts, also from before a provider could log people in."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from penstock.nsqadmin.access import Claimed, Role
+from penstock.nsqadmin.store import Store, hash_password
+
+HOUR_S = 3600.0
+ANN = Claimed("ann@x", "ann@x", ("ops", "sre"))
+_EARLIER = """CREATE TABLE sessions (token TEXT PRIMARY KEY, user TEXT NOT NULL, csrf TEXT NOT NULL,
+    created_s REAL NOT NULL, used_s REAL NOT NULL)"""
+
+
+class _Clock:
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def hashed() -> str:
+    return hash_password("correct horse")
+
+
+def test_a_file_of_before_is_taken_over(tmp_path: Path, hashed: str) -> None:
+    database = sqlite3.connect(tmp_path / "admin.db")
+    database.execute(_EARLIER)
+    database.commit()
+    database.close()
+    for _ in range(2):
+        store = Store(tmp_path)
+        store.put_user("ann", hashed, Role.VIEW)
+        session = store.session(store.begin_session("ann"), HOUR_S)
+        assert session is not None
+        assert (session.user.role, session.claimed) == (Role.VIEW, None)
+        store.close()
+
+
+def test_a_provider_s_session_ends_used_or_not(tmp_path: Path, hashed: str) -> None:
+    clock = _Clock()
+    store = Store(tmp_path, clock)
+    store.put_user("bo", hashed, Role.VIEW)
+    tokens = store.begin_session("ann@x", ANN), store.begin_session("bo")
+    for _ in range(3):
+        clock.now_s += HOUR_S / 2 - 1
+        found = [store.session(token, HOUR_S) for token in tokens]
+    by_provider, by_password = found
+    assert by_provider is None
+    assert by_password is not None
+    store.close()
+
+
+def test_a_local_user_of_the_same_name_is_another(tmp_path: Path, hashed: str) -> None:
+    store = Store(tmp_path)
+    token = store.begin_session("ann@x", ANN)
+    store.put_user("ann@x", hashed, Role.DESTROY)
+    store.remove_user("ann@x")
+    session = store.session(token, HOUR_S)
+    assert session is not None
+    assert (session.claimed, session.user.role) == (ANN, Role.NONE)
+    store.end_session(session.key)
+    assert store.session(token, HOUR_S) is None
+    store.close()
