@@ -92,3 +92,13 @@ def test_a_series_that_nobody_knows_is_empty(tmp_path: Path) -> None:
     history = History(tmp_path, DAY_S)
     assert history.minutes("nothing", BEGIN_S, BEGIN_S + 60) == []
     history.close()
+
+
+def test_what_penstock_keeps_for_itself_is_no_traffic(tmp_path: Path) -> None:
+    history, now = History(tmp_path, DAY_S), snapshot(BEGIN_S, in_rate=4.0)
+    now.topics["_pipelines"] = TopicState("_pipelines", in_rate=1.0)
+    history.take(now)
+    (whole,), (own,) = history.recent(""), history.recent("_pipelines")
+    assert (value(whole.values, "in_rate"), value(own.values, "in_rate")) == (4.0, 1.0)
+    assert now.in_rate == 4.0
+    history.close()

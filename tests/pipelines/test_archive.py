@@ -268,6 +268,13 @@ def test_a_continuous_archive_stops_when_asked(made: Archive) -> None:
     assert rows == [(n,) for n in range(len(rows))]
     assert len(rows) >= 40
     assert "compacted " in said.getvalue()
+    facts = progress.facts
+    assert (facts.table, facts.version_of and facts.version_of()) == (
+        str(made.table),
+        Place(str(made.table), {}).version(),
+    )
+    assert facts.batch is not None
+    assert 0 < facts.logs["orders", 0][0] <= len(rows)
 
 
 def test_what_is_refused_at_once(made: Archive) -> None:

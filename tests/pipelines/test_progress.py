@@ -90,6 +90,7 @@ def test_what_batches_say() -> None:
     assert watch.report(12.5) == Report(300, 200.0, lag_rows=0, lag_seconds=1.5)
     watch.take(batch(14, 2, 0, 300, 300))
     assert (watch.batches, watch.report(14.5).lag_seconds) == (2, 0.5)
+    assert (watch.batch, watch.committed_s, watch.logs) == (1, 11.5, {("a", 0): (300, 300)})
 
 
 def test_lag_is_summed_over_topics_and_new_ones_count_whole() -> None:

@@ -99,6 +99,7 @@ def test_a_run_from_its_start_to_its_end() -> None:
 
 
 def test_what_has_not_changed_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RUN_ALIVE_S", 1e9)
     world = World()
     world.progress.report(Report(7, lag_seconds=1.0))
     for lag_s in (2.0, 3.0, 4.0):
@@ -134,6 +135,22 @@ def test_pages_come_in_parts_and_once() -> None:
         ("html", 1, 2),
         ("json", 0, 1),
     ]
+
+
+def test_a_page_that_nsqd_finds_too_large_is_left_out_with_a_word() -> None:
+    world = World()
+
+    class Small(Kept):
+        def publish(self, body: bytes) -> None:
+            if len(body) > 1000:
+                raise BrokerRefused("http://h/pub", 413, "MSG_TOO_BIG", {})
+            super().publish(body)
+
+    world.nsqd = world.teller._outlet = Small()
+    world.progress.note(outcome="3 findings", pages=(("html", "x" * 1000), ("json", "{}")))
+    assert world.look().outcome == "3 findings; its html report is larger than nsqd's max-msg-size"
+    (part,) = (one for one in map(decode, world.nsqd.bodies) if isinstance(one, Part))
+    assert part.form == "json"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +192,8 @@ def test_a_table_that_can_not_be_asked_is_no_trouble() -> None:
     assert world.look().table_version is None
 
 
-def test_the_table_is_asked_once_a_batch() -> None:
+def test_the_table_is_asked_once_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RUN_ALIVE_S", 1e9)
     world, asked = World(), []
 
     def version() -> int:

@@ -103,6 +103,7 @@ def _work(
         with open_for(pipeline, found) as session:
             take_over()  # PySpark has set a handler of its own
             progress.note(is_up=True)
+            progress.said = ""  # it has started
             if not progress.stopping:
                 code = pipeline.run(session, found, progress)
     except BaseException as error:

@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 
 from penstock import __version__, limits
 from penstock.broker.internal import PIPELINES
-from penstock.errors import FetchFailed, PenstockError
+from penstock.errors import BrokerRefused, FetchFailed, PenstockError
 from penstock.pipelines import runs
 from penstock.pipelines.progress import Facts, Log, Progress, Report
 from penstock.pipelines.runs import LogPlace, State
@@ -32,6 +32,9 @@ from penstock.spark.brokerapi import BrokerApi
 
 if TYPE_CHECKING:
     from penstock.pipelines.frame import Pipeline
+
+
+_TOO_BIG = 413
 
 
 class Ending:
@@ -118,6 +121,7 @@ class Teller:
         self._thread = threading.Thread(target=self._run, name="run reports", daemon=True)
         self._version: tuple[int | None, int | None] = (None, None)  # of the table, and the batch
         self._pages_told = 0
+        self._remark = ""  # on its pages
         self._told_s = -limits.RUN_ALIVE_S  # monotonic
         self._failures = 0
         self._has_complained = False
@@ -170,8 +174,13 @@ class Teller:
 
     def _tell_pages(self, facts: Facts) -> None:
         for form, text in facts.pages[self._pages_told :]:
-            for part in runs.parts_of(self._told.run, form, text):
-                self._outlet.publish(runs.encode(part))
+            try:
+                for part in runs.parts_of(self._told.run, form, text):
+                    self._outlet.publish(runs.encode(part))
+            except BrokerRefused as error:
+                if error.status != _TOO_BIG:
+                    raise
+                self._remark = f"its {form} report is larger than nsqd's max-msg-size"
             self._pages_told += 1
 
     def _state(self, report: Report | None, facts: Facts, ending: Ending | None) -> State:
@@ -187,7 +196,7 @@ class Teller:
             "batch": facts.batch,
             "committed_s": facts.committed_s,
             "logs": furthest_behind(facts.logs),
-            "outcome": shown(facts.outcome),
+            "outcome": shown("; ".join(filter(None, (facts.outcome, self._remark)))),
         }
         if report is not None:
             changes |= numbers_of(report)

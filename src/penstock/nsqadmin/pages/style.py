@@ -62,7 +62,7 @@ a:hover, a:focus-visible { text-decoration: underline; }
 .bar { background: var(--card) !important; color: var(--ink) !important;
   border-bottom: 1px solid var(--line); padding: 0 1rem; gap: .25rem; min-height: 52px;
   display: flex; flex-wrap: wrap; align-items: center; box-shadow: none; }
-.bar a { color: var(--ink); padding: .6rem .7rem; border-radius: 6px; }
+.bar a { color: var(--ink); padding: .6rem .55rem; border-radius: 6px; }
 .bar a[aria-current] { color: var(--water); font-weight: 600; }
 .brand { font-weight: 700; letter-spacing: .02em; } .grow { flex: 1; }
 .bar nav { display: flex; flex-wrap: wrap; align-items: center; }
