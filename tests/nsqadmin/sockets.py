@@ -68,7 +68,7 @@ async def socket(
             headers=dict(headers or {}),
             socketio_path="/_nicegui_ws/socket.io",
             transports=["websocket"],
-            wait_timeout=20,
+            wait_timeout=60,
         )
         yield client
     finally:
@@ -78,4 +78,4 @@ async def socket(
 async def settle(client: socketio.AsyncClient, page: Drawn) -> None:
     """Until the server has looked at everything that this socket has sent: it answers in turn."""
     await client.call("handshake", {"client_id": page.id, "tab_id": "t", "document_id": "d"},
-                      timeout=20)  # fmt: skip
+                      timeout=60)  # fmt: skip

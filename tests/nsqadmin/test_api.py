@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from e2e.daemon import Daemon
+from e2e.lookupd import eventually
 
 from .conftest import Installation
 from .running import Admin
@@ -58,6 +59,7 @@ def test_create_pause_empty_delete(installation: Installation) -> None:
     assert admin.json("POST", "/api/topics", made) == {"message": ""}
     assert admin.json("GET", "/api/topics?inactive=true")["topics"]["made"] == ["here"]
     installation.nsqd.post("/pub?topic=made", b"x")
+    eventually(lambda: installation.lookupd.knows("made", installation.nsqd))
     assert admin.json("POST", "/api/topics/made/here", {"action": "pause"}) == {"message": ""}
     assert installation.nsqd.channel_stats("made", "here")["paused"] is True
     assert admin.json("POST", "/api/topics/made/here", {"action": "empty"}) == {"message": ""}

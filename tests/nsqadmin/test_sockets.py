@@ -22,7 +22,7 @@ from .running import Admin
 from .sockets import Button, Drawn, drawn, settle, socket
 
 TOPIC = "besieged"
-WAIT_S = 30
+WAIT_S = 60
 ENTITLED = {"dora": Role.DESTROY, "otto": Role.OPERATE, "vera": Role.VIEW}
 
 
@@ -83,6 +83,7 @@ def world(installation: Installation, tmp_path_factory: pytest.TempPathFactory) 
     with Admin(path, asked) as admin:
         found = World(installation, admin)
         yield found
+        assert "Traceback" not in admin.stderr()
         found.store.close()
     installation.nsqd.post(f"/topic/delete?topic={TOPIC}")
 

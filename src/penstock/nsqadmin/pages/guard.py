@@ -121,7 +121,7 @@ def is_open(client: Client) -> bool:
 
 def close(client: Client, target: str) -> None:
     """Its caller may not look any more: lead the browser away, then end the page whatever the
-    browser does."""
+    browser does. From now on none of its events counts; without a socket NiceGUI deletes it."""
     _callers.pop(client.id, None)
     with client:
         ui.navigate.to(target)
@@ -130,8 +130,6 @@ def close(client: Client, target: str) -> None:
         await asyncio.sleep(_FAREWELL_S)
         for sid in [one for one, _ in core.sio.manager.get_participants("/", client.id)]:
             await core.sio.disconnect(sid)
-        if client.id in Client.instances:
-            client.delete()
 
     background_tasks.create(end(), name="end of a page")
 
