@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
+from penstock.pipelines.audit_asking import Asker
 from penstock.pipelines.audit_checks import Audit, Tables
 from penstock.pipelines.audit_flow import Source, pieces_of
 from penstock.pipelines.audit_html import page
@@ -95,8 +97,12 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     tables = tables_of(session, settings, rules)
     topic = settings.text("topic")
     progress.note(table=settings.text("trace") or settings.text("archive"))
-    audit = Audit(session, tables, rules, topic, settings.number("examples"))
-    report = audit.run(progress.say)
+    with ExitStack() as stack:
+        asker = _asker(settings, stack)
+        audit = Audit(session, tables, rules, topic, settings.number("examples"), asker)
+        report = audit.run(progress.say)
+    if asker is not None and asker.trouble:
+        progress.say(f"nsqd was not asked what it knows itself: {asker.trouble}")
     if settings.text("trace") and not report.coverage.traced:
         reason = f"the trace table has no publish of it from {rules.since} to {rules.until}"
         raise DataLost(topic, 0, f"{reason}: nothing can be judged")
@@ -116,6 +122,14 @@ def _note(progress: Progress, report: Report, shown: str) -> None:
     if max(len(shown), len(document)) > limits.RUN_PAGE_CHARS:
         outcome += "; its page is too long to be kept: write it to a file with --html"
     progress.note(outcome=outcome, pages=(("html", shown), ("json", document)))
+
+
+def _asker(settings: Settings, stack: ExitStack) -> Asker | None:
+    """Nobody is asked unless somebody has said whom."""
+    if not settings.text("trace") or "url" not in settings.explicit:
+        return None
+    api = BrokerApi(settings.text("url"), ca_file=settings.text("ca-file") or None)
+    return Asker(stack.enter_context(api), settings.text("topic"))
 
 
 def _show(report: Report, as_json: bool) -> None:

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock import limits
 from penstock.log.traceevents import Kind
 from penstock.pipelines import audit_flow as flow
+from penstock.pipelines.audit_asking import Answer, Ask
 from penstock.pipelines.audit_flow import Source
 from penstock.pipelines.audit_report import (
     ARCHIVE,
@@ -49,6 +51,18 @@ _REPEATS = {
 }
 
 
+_EXCUSES = {
+    "lost": (Answer.HELD, Answer.AHEAD, Answer.GONE),
+    "stuck": (Answer.DONE, Answer.GONE),
+}
+_EXCUSED = {
+    "lost": "channel {channel}: {count:,} messages that the trace shows as passed over still wait "
+    "to be delivered, or are deleted, as nsqd says: not lost by the channel",
+    "stuck": "channel {channel}: {count:,} messages whose finish is not in the trace are done, as "
+    "nsqd says: finished since, or the events were lost in a kill",
+}
+
+
 @dataclass(frozen=True)
 class Tables:
     """What is audited. `source` has the trace table's rows, `events` those of the topic as a frame;
@@ -64,13 +78,21 @@ class Tables:
 
 class Audit:
     def __init__(
-        self, spark: SparkSession, tables: Tables, rules: Rules, topic: str, examples: int
+        self,
+        spark: SparkSession,
+        tables: Tables,
+        rules: Rules,
+        topic: str,
+        examples: int,
+        ask: Ask | None = None,
     ) -> None:
+        """`ask`: nsqd itself, about what looks lost or stuck."""
         self._spark = spark
         self._tables = tables
         self._rules = rules
         self._topic = topic
         self._examples = examples
+        self._ask = ask
         self._findings: list[Finding] = []
         self._notes: list[str] = []
         self._events = 0
@@ -106,7 +128,7 @@ class Audit:
     # --- the trace ---
 
     def _check_trace(self, source: Source, at: Callable[[str], None]) -> list[ChannelReport]:
-        rules, shown = self._rules, self._examples
+        rules, shown = self._rules, self._kept
         buckets = flow.bucket_count(source.rows)
         tasks = flow.task_count(source.rows, self._spark.sparkContext.defaultParallelism)
         at("grouping by message")
@@ -130,6 +152,11 @@ class Audit:
             lives.unpersist()
         self._check_deliveries(found[flow.EDGES])
         return self._channels(found, known)
+
+    @property
+    def _kept(self) -> int:
+        """Of each finding: those that are asked about are as many as can be."""
+        return self._examples if self._ask is None else limits.AUDIT_ASKED_MAX
 
     def _check_bodies(self, blobs: list[_Found]) -> None:
         held = np.concatenate([np.frombuffer(one.data, flow.HELD) for one in blobs])
@@ -198,9 +225,10 @@ class Audit:
                 reports[name].waits[wait] = percentiles(bars)
         shown = self._shown(found[flow.SHOWN])
         for report in reports.values():
-            for kind, count in (("lost", report.lost), ("stuck", report.stuck)):
+            for kind in ("lost", "stuck"):
+                examples = self._asked(report, kind, shown.get((kind, report.name), []))
+                count = report.lost if kind == "lost" else report.stuck
                 if count:
-                    examples = shown[kind, report.name]
                     self._add(kind, report.name, report.name, count, examples)
         for (kind, name), count in repeats.items():
             self._add(kind, name, name, count, shown[kind, name])
@@ -215,10 +243,30 @@ class Audit:
                 cases[_kind_of(case), one.head["channel"]].append(case)
         for found in cases.values():
             found.sort(key=lambda case: (case["partition"], case["offset"], case["place"]))
-            del found[self._examples :]
+            del found[self._kept :]
         clients = self._clients(case for found in cases.values() for case in found)
         return {key: [self._example(case, clients) for case in found]
                 for key, found in cases.items()}  # fmt: skip
+
+    def _asked(self, report: ChannelReport, kind: str, found: list[Example]) -> list[Example]:
+        """Without those of which nsqd says that they are no finding."""
+        if self._ask is None or not found:
+            return found
+        ask, excuses = self._ask, _EXCUSES[kind]
+        left = [
+            one
+            for one in found
+            if ask(report.name, one.partition, one.offset, one.message_id or "") not in excuses
+        ]
+        count, gone = getattr(report, kind), len(found) - len(left)
+        setattr(report, kind, count - gone)
+        if gone:
+            note = _EXCUSED[kind].format(channel=report.name, count=gone)
+            self._notes.append(note)
+        if count > len(found):
+            more = f"only the first {len(found):,} of {count:,} {kind} messages were asked about"
+            self._notes.append(f"channel {report.name}: {more}")
+        return left
 
     def _clients(self, cases: Iterable[Any]) -> dict[int, str | None]:
         """Of steps, by their place: the packed events have no names of clients."""

@@ -49,6 +49,14 @@ class Fetched(NamedTuple):
     next_offset: int
 
 
+class Move(NamedTuple):
+    """Of a channel, to an offset."""
+
+    again: int  # messages that it has come to, from there on
+    skipped: int  # those before it that it has not come to
+    given_up: int  # in flight, requeued or delayed below it
+
+
 class Stage(NamedTuple):
     """A staged block: under this name, for this partition."""
 
@@ -187,6 +195,17 @@ class BrokerApi:
         """One message, as nsqd shows it to people."""
         query = [("topic", topic), ("partition", str(partition)), ("offset", str(offset))]
         return self._json("/message/get", query)
+
+    def move(self, topic: str, channel: str, offset: int) -> Move:
+        """What setting the channel to that offset would do; it is not done."""
+        query = [("topic", topic), ("channel", channel), ("dry_run", "true")]
+        place = f"offset:{offset}".encode()
+        found = self._json("/channel/setoffset", query, place, "text/plain")
+        return Move(
+            int(found["messages_again"]),
+            int(found["messages_skipped"]),
+            int(found["messages_given_up"]),
+        )
 
     # --- the write side ---
 

@@ -1,0 +1,68 @@
+"""What nsqd itself says of a message that looks stuck or lost in the trace.
+
+The trace may lack the last events before a kill, and it ends somewhere, while the channel's journal
+is the truth, and of now. Nothing is changed by asking: a dry run of `/channel/setoffset` says where
+the channel is, and how many messages below an offset are not finished, so two of them, a message
+apart, tell whether that one is among them. While they are asked others may be finished; then the
+first is asked again, and where the channel does not hold still nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from penstock.errors import BrokerRefused, FetchFailed
+from penstock.spark.brokerapi import BrokerApi
+
+_TRIES = 5
+_NO_LONGER_THERE, _NOT_THERE_YET = 410, 416
+
+
+class Answer(Enum):
+    DONE = "finished, or given up by an operator"
+    HELD = "in flight, requeued or delayed"
+    AHEAD = "the channel has not come to it"
+    GONE = "deleted from the log"
+    UNKNOWN = "nobody knows"
+
+
+Ask = Callable[[str, int, int, str], Answer]  # channel, partition, offset, id
+
+
+class Asker:
+    """Of one topic. An nsqd that does not answer, or has no such topic or channel, is told in
+    `trouble`, and then not asked again."""
+
+    def __init__(self, api: BrokerApi, topic: str) -> None:
+        self._api = api
+        self._topic = topic
+        self.trouble = ""
+
+    def __call__(self, channel: str, partition: int, offset: int, message_id: str) -> Answer:
+        if self.trouble or partition:
+            return Answer.UNKNOWN
+        try:
+            return self._answer(channel, offset, message_id)
+        except FetchFailed as error:
+            self.trouble = str(error)
+        except BrokerRefused as error:
+            if error.status == _NO_LONGER_THERE:
+                return Answer.GONE
+            if error.status == _NOT_THERE_YET:
+                return Answer.AHEAD
+            self.trouble = str(error)
+        return Answer.UNKNOWN
+
+    def _answer(self, channel: str, offset: int, message_id: str) -> Answer:
+        if str(self._api.message(self._topic, offset)["id"]) != message_id:
+            return Answer.GONE  # the topic was made anew
+        for _ in range(_TRIES):
+            below = self._api.move(self._topic, channel, offset)
+            behind = self._api.move(self._topic, channel, offset + 1)
+            if self._api.move(self._topic, channel, offset) != below:
+                continue
+            if behind.skipped:
+                return Answer.AHEAD
+            return Answer.HELD if behind.given_up > below.given_up else Answer.DONE
+        return Answer.UNKNOWN
