@@ -21,7 +21,7 @@ PATHS = [path for path, _, _ in layout.PLACES]
 READING = [*PATHS, "/topics/t", "/topics/t/c", "/messages/t", "/nodes/n", "/api/topics",
            "/api/topics/t", "/api/topics/t/c", "/api/nodes", "/api/nodes/n", "/api/counter",
            "/api/graphite?metric=rate&target=x", "/config/log_level",
-           "/download/t?node=n&offset=0"]  # fmt: skip
+           "/download/t?node=n&offset=0", "/definitions.json"]  # fmt: skip
 CHANGING = [
     ("POST", "/api/topics", {"topic": "attacked"}),
     ("POST", "/api/topics/kept", {"action": "pause"}),

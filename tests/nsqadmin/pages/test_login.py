@@ -96,7 +96,9 @@ def test_a_user_is_made_and_removed_and_it_is_written_down(page: Page, guarded: 
     expect(page.get_by_role("gridcell", name="remove_user").first).to_be_visible()
 
 
-@pytest.mark.parametrize("path", ["/api/topics", "/api/nodes", "/api/counter", "/config/log_level"])
+@pytest.mark.parametrize(
+    "path", ["/api/topics", "/api/nodes", "/api/counter", "/config/log_level", "/definitions.json"]
+)
 def test_nothing_is_told_to_those_who_have_not_logged_in(guarded: Admin, path: str) -> None:
     assert guarded.request("GET", path)[0] == 401
     assert guarded.request("GET", path, headers={"Cookie": f"{COOKIE}=forged"})[0] == 401

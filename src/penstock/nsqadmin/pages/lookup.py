@@ -10,7 +10,7 @@ from nicegui import ui
 from penstock.errors import PenstockError
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages import definitions, layout
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot
 from penstock.wire.names import is_valid_name
@@ -30,6 +30,7 @@ def draw(here: Opened) -> None:
     layout.heading("Lookup")
     if here.may(Role.OPERATE):
         _creation(here)
+    definitions.panel(here)
     if not here.ground.upstream.lookupds:
         ui.label(
             "nsqadmin was given nsqds, not nsqlookupds: there are no inactive topics."

@@ -18,6 +18,7 @@ from penstock.nsqadmin.pages import (
     channel,
     connections,
     counter,
+    definitions,
     guard,
     login,
     lookup,
@@ -51,6 +52,7 @@ def add(app: FastAPI, ground: Ground) -> None:
         part.add(ground)
     login.add(app, ground)
     messages.add_download(app, ground)
+    definitions.add_download(app, ground)
     run.add_report(app, ground)
     app_of_pages.add_exception_handler(Forbidden, _refuse(ground))
     app_of_pages.add_exception_handler(LoginWanted, _to_login(ground))

@@ -1,0 +1,177 @@
+"""All topics and channels of an installation as one document: what there is, what is paused, and
+what was chosen for each. Taken out of one installation, it makes the same in another.
+
+    {"version": 1, "topics": [{"name": "orders", "paused": false, "settings": {"max_depth": "5000"},
+                               "channels": [{"name": "mail", "settings": {}}]}]}
+
+Putting it in makes what is missing on every nsqd, sets the settings that it names, and pauses what
+it says is paused. It deletes nothing, and what it does not name stays as it is. Messages are not in
+it. Ephemeral topics and channels, and Penstock's own topics, are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from penstock import limits
+from penstock.errors import PenstockError
+from penstock.nsqadmin import settings
+from penstock.nsqadmin.settings import OF_CHANNEL, OF_TOPIC, Setting, SettingRefused
+from penstock.nsqadmin.snapshot import Snapshot
+from penstock.nsqadmin.upstream import NSQD, Upstream
+from penstock.wire.names import is_ephemeral, is_valid_name
+
+VERSION = 1
+_AT_ONCE = 8  # topics that are asked about at the same time
+
+
+class Defined(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A channel."""
+
+    name: str
+    paused: bool = False
+    settings: dict[str, str] = {}
+
+
+class DefinedTopic(Defined, forbid_unknown_fields=True, omit_defaults=True):
+    channels: list[Defined] = []
+
+
+class Definitions(msgspec.Struct, forbid_unknown_fields=True):
+    version: int
+    topics: list[DefinedTopic]
+
+
+class DefinitionsInvalid(PenstockError):
+    """Says what, and where."""
+
+
+class Summary(NamedTuple):
+    topics: int
+    channels: int
+    new_topics: int
+    new_channels: int
+
+
+# --- out ---
+
+
+async def taken(upstream: Upstream, snapshot: Snapshot) -> Definitions:
+    """Of what is there now."""
+    together = asyncio.Semaphore(_AT_ONCE)
+
+    async def topic(name: str) -> DefinedTopic:
+        async with together:
+            return await _topic(upstream, snapshot, name)
+
+    names = [
+        name
+        for name, one in sorted(snapshot.topics.items())
+        if one.nodes and not one.is_internal and not is_ephemeral(name)
+    ]
+    return Definitions(VERSION, list(await asyncio.gather(*map(topic, names))))
+
+
+async def _topic(upstream: Upstream, snapshot: Snapshot, name: str) -> DefinedTopic:
+    found = snapshot.topics[name]
+    nodes = [node for node in found.nodes if snapshot.nodes[node].is_up]
+    topic = DefinedTopic(name, found.paused, await _chosen(upstream, nodes, {"topic": name}))
+    for channel in sorted(found.channels):
+        if is_ephemeral(channel):
+            continue
+        about = {"topic": name, "channel": channel}
+        chosen = await _chosen(upstream, nodes, about)
+        topic.channels.append(Defined(channel, found.channels[channel].paused, chosen))
+    return topic
+
+
+async def _chosen(
+    upstream: Upstream, nodes: Sequence[str], about: dict[str, str]
+) -> dict[str, str]:  # fmt: skip
+    """Where nodes differ, what the first of them has."""
+    told = await settings.read(upstream, nodes, about)
+    return {one.setting.name: one.values[min(one.own)] for one in told.held if one.own}
+
+
+# --- in ---
+
+
+def read(text: str) -> Definitions:
+    """Raises DefinitionsInvalid before anything is changed."""
+    try:
+        found = msgspec.json.decode(text.encode("utf-8", "replace"), type=Definitions)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DefinitionsInvalid(f"these are no definitions: {error}") from error
+    if found.version != VERSION:
+        raise DefinitionsInvalid(f"version {found.version} is not known here, only {VERSION}")
+    _check_names("topic", found.topics)
+    for topic in found.topics:
+        _check(topic, f"topic {topic.name}", OF_TOPIC)
+        _check_names(f"channel of {topic.name}", topic.channels)
+        for channel in topic.channels:
+            _check(channel, f"channel {topic.name}/{channel.name}", OF_CHANNEL)
+    return found
+
+
+def _check_names(kind: str, found: Sequence[Defined]) -> None:
+    names = [one.name for one in found]
+    for name in names:
+        if not is_valid_name(name.encode("utf-8", "replace")) or is_ephemeral(name):
+            rule = f"1 to {limits.NAME_BYTES_MAX} of . a-z A-Z 0-9 _ -"
+            raise DefinitionsInvalid(f"{kind} {name!r} is no name: {rule}")
+    if len(set(names)) != len(names):
+        raise DefinitionsInvalid(f"a {kind} is named twice")
+
+
+def _check(one: Defined, where: str, known: Iterable[Setting]) -> None:
+    names = [setting.name for setting in known]
+    for name in one.settings:
+        if name not in names:
+            raise DefinitionsInvalid(f"{where}: {name!r} is no setting; there are {names}")
+
+
+def summary(found: Definitions, snapshot: Snapshot) -> Summary:
+    channels = [(topic.name, one.name) for topic in found.topics for one in topic.channels]
+    return Summary(
+        len(found.topics), len(channels),
+        sum(one.name not in snapshot.topics for one in found.topics),
+        sum(snapshot.channel(*one) is None for one in channels),
+    )  # fmt: skip
+
+
+async def put(upstream: Upstream, nodes: Sequence[str], found: Definitions) -> str:
+    """On all these nodes. Returns a warning. SettingRefused and UpstreamFailed say how far it
+    came: what stands before in the document is done."""
+    warnings = []
+    for topic in found.topics:
+        about = {"topic": topic.name}
+        warnings.append(await _put(upstream, nodes, "topic", about, topic))
+        for channel in topic.channels:
+            more = about | {"channel": channel.name}
+            warnings.append(await _put(upstream, nodes, "channel", more, channel))
+    return "\n".join(dict.fromkeys(one for one in warnings if one))
+
+
+async def _put(
+    upstream: Upstream, nodes: Sequence[str], kind: str, about: dict[str, str], one: Defined
+) -> str:
+    async def post(path: str) -> str:
+        return (await upstream.ask(NSQD, nodes, lambda at: upstream.post(at, path, about))).warning
+
+    warning = await post(f"/{kind}/create")
+    if one.settings:
+        try:
+            warning = await settings.write(upstream, nodes, about, one.settings) or warning
+        except SettingRefused as error:
+            raise SettingRefused(f"{'/'.join(about.values())}: {error}") from error
+    if one.paused:
+        warning = await post(f"/{kind}/pause") or warning
+    return warning
+
+
+def to_text(found: Definitions) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"

@@ -1,0 +1,38 @@
+"""Definitions out of an installation, and into it again after something was lost."""
+
+from __future__ import annotations
+
+import json
+
+from playwright.sync_api import Page, expect
+
+from ..conftest import Installation
+
+TOPIC = "defined"
+
+
+def test_out_and_in_again(page: Page, installation: Installation) -> None:
+    nsqd, admin = installation.nsqd, installation.admin
+    nsqd.post(f"/topic/create?topic={TOPIC}")
+    nsqd.post(f"/channel/create?topic={TOPIC}&channel=ch")
+    nsqd.post(f"/topic/config?topic={TOPIC}&max_depth=77")
+    page.goto(f"http://127.0.0.1:{admin.http_port}/topics/{TOPIC}")
+    expect(page.get_by_role("link", name="ch", exact=True)).to_be_visible()  # nsqadmin knows it
+    document = admin.json("GET", "/definitions.json")
+    found = [one for one in document["topics"] if one["name"] == TOPIC]
+    assert [one["channels"] for one in found] == [[{"name": "ch"}]]
+    nsqd.post(f"/topic/delete?topic={TOPIC}")
+    page.goto(f"http://127.0.0.1:{admin.http_port}/lookup")
+    text = page.get_by_label("Definitions to put in")
+    text.fill("nonsense")
+    page.get_by_role("button", name="Put in").click()
+    expect(page.get_by_text("these are no definitions")).to_be_visible()
+    text.fill(json.dumps({"version": 1, "topics": found}))
+    page.get_by_role("button", name="Put in").click()
+    page.get_by_label("Type definitions to confirm").fill("definitions")
+    page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_text("Done.")).to_be_visible()
+    told = json.loads(nsqd.http("GET", f"/topic/config?topic={TOPIC}")[1])
+    assert (told["max_depth"], told["own"]) == (77, ["max_depth"])
+    assert nsqd.channel_stats(TOPIC, "ch")["channel_name"] == "ch"
+    nsqd.post(f"/topic/delete?topic={TOPIC}")
