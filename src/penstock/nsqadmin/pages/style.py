@@ -49,7 +49,7 @@ body.body--dark {{ {_DARK} }}
 .chart text { fill: var(--soft); }
 .tip { background: var(--card) !important; border-color: var(--line) !important; }
 .tip, .tip * { color: var(--ink) !important; }
-.theme { min-width: 7.5rem; } .theme .q-field__native { color: var(--soft); font-size: .9rem; }
+.theme { min-width: 6.4rem; } .theme .q-field__native { color: var(--soft); font-size: .9rem; }
 .ag-root-wrapper { --ag-background-color: var(--card); --ag-foreground-color: var(--ink);
   --ag-header-background-color: var(--paper); --ag-border-color: var(--line);
   --ag-chrome-background-color: var(--paper); --ag-odd-row-background-color: var(--card); }

@@ -78,7 +78,7 @@ class _Lives:
         life = seeker.life()
         self._place.clear()
         said = words.count(len(life.found), "event") if life.found or more else seeker.nothing
-        notes = "".join(f"; {note}" for note in life.notes)
+        notes = f" ({'; '.join(life.notes)})" if life.notes else ""
         self._note.set_text(f"{said}{more}{notes}")
         with self._place:
             for message_id in dict.fromkeys(one.event.message_id for one in life.found):
