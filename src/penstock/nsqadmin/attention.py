@@ -92,7 +92,7 @@ def _ended_badly(runs: Runs, run: Run, now_s: float) -> Finding:
         step = "Mend that, and start it again: its page has the command."
         return Finding(Level.BAD, what, f"{state.reason.rstrip('.')}.", step, path)
     minutes = (now_s - run.heard_s) / 60
-    why = f"Nothing was heard of it for {minutes:,.0f} minutes, and it had not ended."
+    why = f"Nothing was heard of it for {minutes:,.0f} min, and it had not ended."
     step = f"See whether process {state.pid} on {state.host} runs, and whether it reaches nsqd."
     return Finding(Level.BAD, f"pipeline {state.name} fell silent", why, step, path)
 
