@@ -50,7 +50,7 @@ class Provider:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(30)
+        assert self._ready.wait(60)
         return self
 
     def __exit__(

@@ -43,7 +43,7 @@ class World(NamedTuple):
     def come_back(self, way: str, cookie: str) -> tuple[int, str, dict[str, str]]:
         """What the browser is told after the provider has sent it back."""
         parts = urlsplit(way)
-        connection = HTTPConnection("127.0.0.1", self.admin.http_port, timeout=20)
+        connection = HTTPConnection("127.0.0.1", self.admin.http_port, timeout=60)
         try:
             given = {"Cookie": cookie} if cookie else {}
             connection.request("GET", f"{parts.path}?{parts.query}", headers=given)
@@ -75,7 +75,7 @@ def followed(url: str) -> str:
     from urllib.error import HTTPError
 
     try:
-        build_opener(_Stay).open(url, timeout=20)
+        build_opener(_Stay).open(url, timeout=60)
     except HTTPError as found:
         found.close()
         return str(found.headers["Location"])

@@ -23,7 +23,7 @@ from penstock.pipelines.settings import COMMON, Settings, defaults
 
 from . import sample
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class Kept(Outlet):
