@@ -102,3 +102,20 @@ def test_what_penstock_keeps_for_itself_is_no_traffic(tmp_path: Path) -> None:
     assert (value(whole.values, "in_rate"), value(own.values, "in_rate")) == (4.0, 1.0)
     assert now.in_rate == 4.0
     history.close()
+
+
+def test_series_that_are_gone_leave_nothing_behind(tmp_path: Path) -> None:
+    history = History(tmp_path, 2 * 3600.0)
+    for hour in range(6):
+        topic = TopicState(f"only_{hour}", in_rate=1.0)
+        history.take(Snapshot(BEGIN_S + 3600 * hour, topics={topic.name: topic}))
+    history.take(snapshot(BEGIN_S + 6 * 3600))
+    history.flush()
+    names = {row[0] for row in history._db.execute("SELECT name FROM series")}
+    assert "only_5" in names
+    assert "only_0" not in names
+    history.take(Snapshot(BEGIN_S + 6 * 3600 + 60, topics={"only_0": TopicState("only_0")}))
+    history.flush()
+    last = BEGIN_S + 6 * 3600 + 60
+    assert len(history.minutes("only_0", last, last)) == 1
+    history.close()

@@ -29,7 +29,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from penstock import limits
-from penstock.nsqadmin.history import FIELDS, Sample
+from penstock.nsqadmin.history import FIELDS
+from penstock.nsqadmin.recent import Sample
 from penstock.nsqadmin.runs import Run, Runs, grown_lag
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 
@@ -59,7 +60,9 @@ def findings(snapshot: Snapshot, recent: Recent) -> list[Finding]:
     for topic in snapshot.topics.values():
         found += _of_topic(topic)
         for channel in topic.channels.values():
-            found += _of_channel(channel, recent(f"{topic.name}/{channel.name}"))
+            holds = channel.depth + channel.in_flight  # who holds nothing needs no past
+            past = recent(f"{topic.name}/{channel.name}") if holds else ()
+            found += _of_channel(channel, past)
     return sorted(found, key=lambda one: (-one.level, one.what))
 
 

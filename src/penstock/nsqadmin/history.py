@@ -1,8 +1,8 @@
 """Charts of the last hours, kept by nsqadmin itself.
 
 A *series* is the installation (""), a topic ("t") or a channel ("t/c"). Its samples have the fields
-of `FIELDS`. The last minutes are in memory at the resolution of the watch; for the rest one sample
-a minute goes into an SQLite file: rates as the minute's mean, levels as its last.
+of `FIELDS`. The last minutes are in memory at the resolution of the watch (`recent.py`); for the
+rest one sample a minute goes into an SQLite file: rates as the minute's mean, levels as its last.
 
 | table   | columns                                                                   |
 |---------|---------------------------------------------------------------------------|
@@ -11,19 +11,19 @@ a minute goes into an SQLite file: rates as the minute's mean, levels as its las
 
 A series that does not move is not written down again: a reader goes on with the last sample, and a
 sample is due at least every hour. So an installation with thousands of idle topics costs nothing.
-Minutes in which nsqadmin did not run are a gap in the chart, shown as such.
+Minutes in which nsqadmin did not run are a gap in the chart, shown as such. A series that has no
+sample any more goes, so that topics that come and go leave nothing behind.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from penstock import limits
+from penstock.nsqadmin.recent import Recent, Sample, Values
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
 
 FIELDS = ("in_rate", "out_rate", "depth", "in_flight", "deferred", "timeout_rate", "oldest_s")
@@ -39,13 +39,6 @@ CREATE TABLE IF NOT EXISTS samples (series INTEGER NOT NULL, minute INTEGER NOT 
 CREATE TABLE IF NOT EXISTS alive (minute INTEGER PRIMARY KEY);
 """
 
-Values = tuple[float, ...]  # in the order of FIELDS
-
-
-class Sample(NamedTuple):
-    time_s: float
-    values: Values | None  # None: nobody looked
-
 
 class History:
     """`take` every snapshot; `flush` writes, and is called by `take` when a minute has ended."""
@@ -60,7 +53,7 @@ class History:
         self._db.executescript(_SCHEMA)
         self._retention_minutes = max(1, int(retention_s // _MINUTE_S))
         self._ids: dict[str, int] = dict(self._db.execute("SELECT name, id FROM series"))
-        self._recent: dict[str, deque[Sample]] = {}
+        self._recent = Recent(len(FIELDS))
         self._minute = 0
         self._purged = 0  # the minute in which old samples were last removed
         self._sums: dict[str, tuple[list[float], int]] = {}
@@ -78,17 +71,12 @@ class History:
             self.flush()
         self._minute = minute
         series = dict(series_of(snapshot))
+        self._recent.take(snapshot.time_s, series)
         for name, values in series.items():
-            kept = self._recent.get(name)
-            if kept is None:
-                kept = self._recent[name] = deque(maxlen=limits.ADMIN_RECENT_SAMPLES)
-            kept.append(Sample(snapshot.time_s, values))
             sums, count = self._sums.get(name, ([0.0] * len(FIELDS), 0))
             for index, field in enumerate(FIELDS):
                 sums[index] = sums[index] + values[index] if field in _RATES else values[index]
             self._sums[name] = (sums, count + 1)
-        for name in self._recent.keys() - series.keys():
-            del self._recent[name]  # deleted: what is written down stays until it is old
 
     def flush(self) -> None:
         """Write the minute so far, and forget what is too old."""
@@ -116,7 +104,16 @@ class History:
         if minute - self._purged >= _REPEATED_MINUTES:
             self._purged = minute
             self._db.execute("DELETE FROM samples WHERE minute < ?", (oldest - _REPEATED_MINUTES,))
+            self._forget_empty()
         self._db.execute("COMMIT")
+
+    def _forget_empty(self) -> None:
+        """Series whose last sample has gone."""
+        used = "SELECT 1 FROM samples WHERE series = series.id LIMIT 1"
+        query = f"DELETE FROM series WHERE NOT EXISTS ({used}) RETURNING id, name"
+        for series, name in self._db.execute(query).fetchall():
+            self._ids.pop(name, None)
+            self._written.pop(series, None)
 
     def _id(self, name: str) -> int:
         found = self._ids.get(name)
@@ -129,7 +126,11 @@ class History:
 
     def recent(self, name: str) -> list[Sample]:
         """The last minutes, finely."""
-        return list(self._recent.get(name, ()))
+        return self._recent.samples(name)
+
+    def window(self, name: str) -> list[Sample]:
+        """The part of it that decides whether a channel needs attention."""
+        return self._recent.samples(name, limits.ADMIN_WINDOW_S)
 
     def minutes(self, name: str, from_s: float, to_s: float) -> list[Sample]:
         """One sample a minute, in order; None where nsqadmin did not run."""

@@ -45,7 +45,7 @@ def _attention(here: Opened) -> None:
     shown: list[Finding] = []
 
     def show(snapshot: Snapshot) -> None:
-        found = findings(snapshot, here.ground.history.recent)
+        found = findings(snapshot, here.ground.history.window)
         found += of_runs(here.ground.runs.runs, time.time())
         found = sorted(found, key=lambda one: -one.level)[:_FINDINGS_MAX]
         if found == shown and place.default_slot.children:
