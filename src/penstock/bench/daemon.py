@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from penstock.bench.dialect import HOST, DaemonFailed, Dialect, Ports
 from penstock.bench.machine import cores, pinned
@@ -101,7 +101,7 @@ class Daemon:
         self._log_path = data.parent / f"{data.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Daemon:
+    def __enter__(self) -> Self:
         self.data.mkdir(parents=True, exist_ok=True)
         try:
             self.start()
@@ -145,7 +145,7 @@ class Daemon:
         self._start_relay()
         while True:
             try:
-                self.dialect.publisher(0).close()
+                self.greet()
                 return time.monotonic() - began
             except (OSError, DaemonFailed) as error:
                 if self.process.poll() is not None:
@@ -153,6 +153,10 @@ class Daemon:
                 if time.monotonic() - began > START_SECONDS_MAX:
                     raise DaemonFailed(f"{self.contender.name} does not answer") from error
                 time.sleep(0.005)
+
+    def greet(self) -> None:
+        """Fails as long as it does not answer."""
+        self.dialect.publisher(0).close()
 
     def _start_relay(self) -> None:
         """Where this process runs, and not on the daemon's core."""

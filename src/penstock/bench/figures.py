@@ -1,5 +1,5 @@
-"""`penstock figures`: what is around the engine, measured: HTTP, stats, idle connections, and the
-client library.
+"""`penstock figures`: what is around the engine, measured: HTTP, stats, idle connections, the
+client library, a reader beside publishers, and nsqadmin.
 
 Each figure has a target, and the daemon a core of its own where there are two. The engine's own
 figures are `penstock bench`'s.
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.bench import beside, machine, tracing
+from penstock.bench import admin_figures, beside, machine, tracing
 from penstock.bench.daemon import Daemon, penstock
 from penstock.bench.dialect import HOST, DaemonFailed
 from penstock.bench.web_load import Load, exchange, request
@@ -57,10 +57,14 @@ class Sizes(NamedTuple):
     idle: int
     beside: beside.Windows
     tracing: tracing.Rounds
+    admin: admin_figures.Plan
 
 
-FULL = Sizes(100_000, 2_000, 300_000, STATS_TOPICS, IDLE_CONNECTIONS, beside.FULL, tracing.FULL)
-QUICK = Sizes(2_000, 50, 5_000, 20, 200, beside.QUICK, tracing.QUICK)
+FULL = Sizes(
+    100_000, 2_000, 300_000, STATS_TOPICS, IDLE_CONNECTIONS, beside.FULL, tracing.FULL,
+    admin_figures.FULL,
+)  # fmt: skip
+QUICK = Sizes(2_000, 50, 5_000, 20, 200, beside.QUICK, tracing.QUICK, admin_figures.QUICK)
 
 
 @contextmanager
@@ -286,6 +290,11 @@ def trace(sizes: Sizes) -> Iterator[Figure]:
                 yield Figure(about, cost.ratio, "x", targets[cost.state], cost.cpu_ns / 1000)
 
 
+def admin(sizes: Sizes) -> Iterator[Figure]:
+    for found in admin_figures.measure(sizes.admin):
+        yield Figure(*found)
+
+
 FIGURES: dict[str, Callable[[Sizes], Iterator[Figure]]] = {
     "pub": pub,
     "mpub": mpub,
@@ -293,6 +302,7 @@ FIGURES: dict[str, Callable[[Sizes], Iterator[Figure]]] = {
     "idle": idle,
     "client": client,
     "reader": reader,
+    "admin": admin,
     "trace": trace,
 }
 
