@@ -27,7 +27,6 @@ from penstock import limits
 from penstock.errors import PenstockError, QueryRefused
 from penstock.pipelines.lakeread import LakeTable, local_path, tables_below
 from penstock.spark.brokerapi import BrokerApi
-from penstock.spark.decode import decode
 
 if TYPE_CHECKING:
     import duckdb
@@ -150,6 +149,8 @@ def _make_view(
 
 def _topic(node: str, name: str, question: Question, reply: Reply) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
+
+    from penstock.spark.decode import decode
 
     schema = pa.schema([
         ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import msgspec
 from nicegui import background_tasks, ui
 
 from penstock.errors import PenstockError
@@ -61,6 +62,10 @@ def linked(field: str, words: str, href: str, **more: Any) -> dict[str, Any]:
     return {"field": field, "headerName": words, **TEXT, ":cellRenderer": draw, **more}
 
 
+# The keyboard's focus is on a cell, and Enter there means its link.
+_FOLLOW = "(p) => { if (p.event.key === 'Enter') p.event.target.querySelector('a')?.click(); }"
+
+
 class Grid:
     """`key` names the field that tells rows apart."""
 
@@ -73,8 +78,10 @@ class Grid:
         self._shown = {row[key]: row for row in rows}
         options = {
             "columnDefs": list(columns),
-            "rowData": list(rows),
+            # As a text that the browser reads: NiceGUI would watch each value of a list.
+            ":rowData": msgspec.json.encode(rows).decode(),
             ":getRowId": f"(p) => String(p.data.{key})",
+            ":onCellKeyDown": _FOLLOW,
             "defaultColDef": {
                 "sortable": True,
                 "resizable": True,
@@ -103,7 +110,10 @@ class Grid:
             return
         now = {row[self._key]: row for row in rows}
         added = [row for key, row in now.items() if key not in self._shown]
-        changed = [row for key, row in now.items() if self._shown.get(key, row) != row]
+        changed = [
+            row for key, row in now.items()
+            if (shown := self._shown.get(key, row)) is not row and shown != row
+        ]  # fmt: skip
         removed = [row for key, row in self._shown.items() if key not in now]
         self._shown = now
         if added or changed or removed:

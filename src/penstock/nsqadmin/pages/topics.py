@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
 from fastapi import Request
 from nicegui import ui
 
@@ -10,6 +13,7 @@ from penstock.nsqadmin.pages import layout
 from penstock.nsqadmin.pages.grid import BYTES, RATE, Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot, TopicState
+from penstock.nsqadmin.watch import Watch
 
 _HEIGHT_OF_MANY = "calc(100vh - 190px)"
 
@@ -57,8 +61,27 @@ def draw(here: Opened) -> None:
     layout.follow(here, show)
 
 
+@dataclass
+class _Drawn:
+    """The rows of one snapshot, for every browser that looks."""
+
+    snapshot: Snapshot | None = None
+    rows: dict[str, Row] = field(default_factory=dict)
+
+
+_drawn: WeakKeyDictionary[Watch, _Drawn] = WeakKeyDictionary()
+
+
 def rows_of(here: Opened, snapshot: Snapshot) -> list[Row]:
-    return [row_of(here, snapshot.topics[name]) for name in sorted(snapshot.topics)]
+    """Made once for all browsers; a row that did not change is the one of the snapshot before."""
+    drawn = _drawn.setdefault(here.ground.watch, _Drawn())
+    if drawn.snapshot is not snapshot:
+        rows = {name: row_of(here, snapshot.topics[name]) for name in sorted(snapshot.topics)}
+        for name, row in rows.items():
+            if drawn.rows.get(name) == row:
+                rows[name] = drawn.rows[name]
+        drawn.snapshot, drawn.rows = snapshot, rows
+    return list(drawn.rows.values())
 
 
 def row_of(here: Opened, topic: TopicState) -> Row:
