@@ -163,8 +163,9 @@ class _Messages:
         held = await self._chosen()
         if not held:
             return
-        with ui.dialog() as dialog, ui.card():
-            ui.label(f"Requeue {words.count(len(held), 'message')}")
+        question = f"Requeue {words.count(len(held), 'message')}"
+        with layout.named(ui.dialog(), question) as dialog, ui.card():
+            ui.label(question)
             delay = ui.number("Delay, in seconds", value=0, min=0).props("outlined")
             with ui.row():
                 ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat")

@@ -211,7 +211,7 @@ async def change(
 
 async def confirm(words: str, name: str = "") -> bool:
     """Ask first. What can't be undone asks for its name, typed."""
-    with ui.dialog() as dialog, ui.card():
+    with named(ui.dialog(), words) as dialog, ui.card():
         ui.label(words)
         typed = ui.input(f"Type {name} to confirm") if name else None
         with ui.row():

@@ -212,8 +212,10 @@ class _Browser:
     # --- publishing ---
 
     async def _publish(self) -> None:
-        with ui.dialog() as dialog, ui.card().style("min-width: min(34rem, 92vw)"):
-            ui.label(f"Publish one message to {self._topic} on {self._node.value}")
+        question = f"Publish one message to {self._topic} on {self._node.value}"
+        window = layout.named(ui.dialog(), question)
+        with window as dialog, ui.card().style("min-width: min(34rem, 92vw)"):
+            ui.label(question)
             body = ui.textarea("Body").props("outlined autogrow")
             defer = ui.number("Deferred by, ms", value=0, min=0, precision=0).props("outlined")
             with ui.row():

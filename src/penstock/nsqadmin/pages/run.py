@@ -137,7 +137,7 @@ class _Page:
 
     def _show_share(self, share: float | None) -> None:
         self._bar.set_visibility(share is not None)
-        self._bar.props(f"value={100 * (share or 0.0):.1f}")
+        self._bar.props["value"] = round(100 * (share or 0.0), 1)
 
     def _show_trouble(self, phase: str) -> None:
         state = self._run.state
@@ -183,7 +183,8 @@ class _Page:
                 if runs.page(self._run.id, JSON):
                     ui.link("Download it as JSON", f"{address}.json")
             frame = ui.element("iframe").classes("report")
-            frame.props(f'sandbox="" title="Report" src="{address}"')
+            frame.props('sandbox="" title="Report"')
+            frame.props["src"] = address
 
 
 _TILES = ("Messages", "Rate", "Behind", "Lag", "Left", "Last commit", "Took")

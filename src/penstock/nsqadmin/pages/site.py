@@ -61,7 +61,7 @@ def add(app: FastAPI, ground: Ground) -> None:
     guard.watch_events(ground.gate)
     ui.run_with(
         app, mount_path=ground.base or "/", title="Penstock", dark=None, tailwind=False,
-        show_welcome_message=False, reconnect_timeout=10.0,
+        language="en-US", show_welcome_message=False, reconnect_timeout=10.0,
     )  # fmt: skip
     if ground.base:
         app.add_middleware(_RootOf, base=ground.base)

@@ -89,7 +89,10 @@ h2 { font-size: 1.05rem; line-height: 1.3; font-weight: 650; margin: 0; }
   border-radius: 6px; white-space: pre-wrap; overflow-wrap: anywhere; }
 .grid { width: 100%; } .ag-root-wrapper { border-radius: 10px; }
 .ag-layout-auto-height .ag-center-cols-viewport { min-height: 3rem !important; }
-body.body--dark { --q-negative: #ea5455 !important; }
+body { --q-primary: #0b6fa4 !important; --q-negative: #b3261e !important; }
+body.body--dark { --q-primary: #5ab8e8 !important; --q-negative: #ff8a80 !important; }
+.q-dialog .q-card { background: var(--card); color: var(--ink); }
+body.body--dark .q-btn.text-white .q-btn__content { color: #10181f; }
 .finding { display: flex; gap: .8rem; align-items: flex-start; padding: .35rem 0; }
 .finding .badge { min-width: 5.2em; text-align: center; }
 .counter { font-size: clamp(2.5rem, 9vw, 6rem); font-weight: 700;
