@@ -151,6 +151,7 @@ def test_what_may_pass() -> None:
     assert not is_passing(ValueError("no"))
     assert is_crash(Exception("[STREAM_FAILED] Python worker exited unexpectedly (crashed)."))
     assert is_crash(Exception("[STREAM_FAILED] Query [id = 1] terminated: Stream closed"))
+    assert is_crash(Exception("[STREAM_FAILED] SQLSTATE: XXKST (no cause message)"))
     assert not is_crash(FetchFailed("http://a/log/fetch", "Connection reset by peer"))
     assert not is_crash(ValueError("no"))
 

@@ -17,7 +17,7 @@ _STREAM = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with excep
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+$")
 _CRASH = re.compile(
     r"Python worker exited unexpectedly|Python worker failed to connect back|EOFException"
-    r"|Stream closed|Socket closed|Broken pipe|Connection reset"
+    r"|Stream closed|Socket closed|Broken pipe|Connection reset|no cause message"
 )
 _LINE_CHARS_MAX = 500
 
