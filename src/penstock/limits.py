@@ -268,6 +268,7 @@ ADMIN_OIDC_NAME_MAX = 256  # characters of a user's name: an email address has 2
 ADMIN_OIDC_GROUPS_MAX = 1000  # of a user
 ADMIN_BODY_BYTES_MAX = 64 * KIB  # a request to /api: a topic's and a channel's name
 ADMIN_POLL_SHARE = 50  # an nsqd is asked no more often than a fiftieth of its time allows
+ADMIN_POLL_ANSWERS = 5  # the quickest of so many is what an answer costs
 ADMIN_POLL_S_MAX = 15.0  # but at least so often, or charts have holes
 ADMIN_DISCOVERY_S = 5.0  # nsqlookupds are asked for nodes and topics no more often
 ADMIN_READY_S = 2.0  # a page that was opened right after the start waits so long for the first look

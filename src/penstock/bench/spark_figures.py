@@ -277,7 +277,7 @@ def audited(bench: Bench) -> Iterator[Figure]:
         write_deltalake(table, trace_events(low, high), mode="append", partition_by=["date"])
     given: dict[str, Any] = {"topic": TOPIC, "trace": str(table), "json": True}
     seconds = bench.repeated_s(lambda: run_pipeline(bench, audit.PIPELINE, given))
-    yield Figure("audit by SQL", EVENTS_EACH * messages / seconds, "events/s", ">= 500,000")
+    yield Figure("audit", EVENTS_EACH * messages / seconds, "events/s", ">= 500,000")
     shutil.rmtree(table)
 
 

@@ -90,7 +90,7 @@ class NodeState:
     producer: Producer
     document: Mapping[str, Any] = field(default_factory=dict)  # of /stats, without clients
     answered_s: float = 0.0  # when it last did; 0: never
-    took_s: float = 0.0  # the last answer
+    took_s: tuple[float, ...] = ()  # the last answers, the newest last
     error: str = ""  # why the last question failed; "" when it did not
     in_rate: float = 0.0
     out_rate: float = 0.0
@@ -98,6 +98,11 @@ class NodeState:
     @property
     def is_up(self) -> bool:
         return not self.error
+
+    @property
+    def cost_s(self) -> float:
+        """Of an answer: the quickest of the last few has waited least for others."""
+        return min(self.took_s, default=0.0)
 
     @property
     def health(self) -> str:

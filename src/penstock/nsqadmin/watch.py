@@ -2,7 +2,8 @@
 
 However many browsers look, an nsqd is asked once an interval. The interval grows with what an
 answer costs: an nsqd that needs 50 ms for its answer is asked every 2.5 seconds, so that it spends
-no more than a fiftieth of a core on us. After an action the next question comes at once.
+no more than a fiftieth of a core on us. What it costs is the quickest of the last answers: a slow
+one among them has waited for others. After an action the next question comes at once.
 
 Those who want to know register a callback, which gets every new snapshot in the event loop.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from penstock import limits
 from penstock.errors import FetchFailed
@@ -87,9 +88,7 @@ class Watch:
             await asyncio.sleep(limits.ADMIN_HURRY_S)  # several actions in a row are one look
 
     def _pause_s(self) -> float:
-        slowest_s = max((one.took_s for one in self.latest.nodes.values()), default=0.0)
-        return min(max(self._interval_s, slowest_s * limits.ADMIN_POLL_SHARE),
-                   limits.ADMIN_POLL_S_MAX)  # fmt: skip
+        return pause_s(self._interval_s, self.latest.nodes.values())
 
     async def look(self) -> Snapshot:
         """Ask all, once."""
@@ -145,5 +144,12 @@ class Watch:
             state.error = error.reason
         else:
             state.answered_s = time.monotonic()
-            state.took_s = state.answered_s - begun_s
+            took_s = (*state.took_s, state.answered_s - begun_s)
+            state.took_s = took_s[-limits.ADMIN_POLL_ANSWERS :]
         return state
+
+
+def pause_s(interval_s: float, nodes: Iterable[NodeState]) -> float:
+    """From one look to the next."""
+    dearest_s = max((node.cost_s for node in nodes), default=0.0)
+    return min(max(interval_s, dearest_s * limits.ADMIN_POLL_SHARE), limits.ADMIN_POLL_S_MAX)
