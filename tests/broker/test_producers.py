@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.broker.producers import SEQUENCE_END_MAX, Stamp
+from penstock.broker.traced import Stored
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
 from penstock.kernel import load
 from penstock.sim.disk import Fault, SimDisk
@@ -28,8 +29,9 @@ class Told:
     def __init__(self) -> None:
         self.told: list[tuple[PenstockError | None, bool]] = []
 
-    def __call__(self, error: PenstockError | None, repeated: bool) -> None:
-        self.told.append((error, repeated))
+    def __call__(self, error: PenstockError | None, where: Stored | None) -> None:
+        self.told.append((error, where is None))
+        self.where = where
 
 
 def send(world: World, sequence: int, *said: bytes, epoch: int = 0, producer: int = 7) -> Told:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.internal import SETTINGS
+from penstock.broker.producers import Stamp
 from penstock.broker.stages import Block
 from penstock.broker.topic import INTERNAL
 from penstock.broker.traced import Stored, Traced
@@ -168,6 +169,22 @@ def test_a_trace_id_needs_no_switch(start: Start) -> None:
     found = events(world)
     assert [event.kind for event in found] == [Kind.PUBLISHED, Kind.SENT, Kind.FINISHED]
     assert {event.trace_id for event in found} == {42}
+
+
+def test_a_numbered_publish_may_have_trace_ids(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("orders", "mail")
+    told: list[Any] = []
+    topic = world.broker.topic("orders")
+    topic.publish_stamped(Stamp(7, 0, 0), [b"a", b"b"], 0, lambda *said: told.append(said), [0, 42])
+    world.turns()
+    messages = consumer.take()
+    assert told == [(None, Stored(0, int(messages[0].id, 16)))]
+    consumer.finish(*messages)
+    world.turns()
+    found = [(event.message_id, event.trace_id, event.kind) for event in events(world)]
+    traced = int(messages[1].id, 16)
+    assert found == [(traced, 42, kind) for kind in (Kind.PUBLISHED, Kind.SENT, Kind.FINISHED)]
 
 
 def test_events_that_cannot_be_stored_are_dropped_and_nobody_waits(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.daemon import Daemon
 
-from penstock.client import BlockingConsumer, BlockingProducer
+from penstock.client import BlockingConsumer, BlockingIdempotentProducer, BlockingProducer
 from penstock.errors import (
     ClientClosed,
     ConfigError,
@@ -77,6 +77,17 @@ def test_trace_ids(address: str, topic: str) -> None:
             if len(ids) == 4:
                 consumer.stop()
     assert ids[:2] == [one.message_id, many.message_id]
+
+
+def test_trace_ids_without_duplicates(daemon: Daemon, topic: str) -> None:
+    with BlockingIdempotentProducer(f"127.0.0.1:{daemon.http_port}") as producer:
+        producer.pub(topic, b"plain")
+        one = producer.pub(topic, b"one", trace_id=42)
+        many = producer.mpub(topic, [b"two", b"three"], trace_id=42)
+        assert one is not None
+        assert many is not None
+        assert [one.offset, many.offset] == [1, 2]
+        assert one.message_id < many.message_id
 
 
 def test_get_waits_no_longer_than_it_may(address: str, topic: str) -> None:

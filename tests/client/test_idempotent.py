@@ -21,7 +21,9 @@ from penstock.client import (
     PublishUncertain,
 )
 from penstock.errors import ConfigError, NameInvalid
+from penstock.kernel import id_at
 from penstock.wire.frames import encode_bodies
+from penstock.wire.traced import split_many
 
 from .conftest import Certificate
 from .fake_lookupd import FakeLookupd
@@ -76,6 +78,61 @@ def test_a_retry_has_the_same_numbers_and_messages(lost: Reply) -> None:
             assert web.stamps == [(0, 0), (0, 1), (0, 1), (0, 1), (0, 2)]
             assert [asked.body for asked in web.publishes] == [b"0", b"1", b"1", b"1", b"2"]
             assert (producer.counts.repeated, producer.counts.retried) == (1, 2)
+
+    run(story())
+
+
+def told(offset: int, id: int) -> Reply:
+    body = b'{"status":"OK","id":%d,"trace_id":"7","queue_offset":%d,"rawsize":5}' % (id, offset)
+    return Reply(body=body)
+
+
+def test_with_a_trace_id_it_hears_where_its_message_lies() -> None:
+    base_id = 0x18D06CF4F3001000
+
+    async def story() -> None:
+        script = (told(40, base_id), told(50, base_id), OK)
+        async with FakeWeb.scripted(*script) as web, IdempotentProducer(web.address) as producer:
+            one = await producer.pub("t", b"alone", trace_id=7)
+            assert one == (b"%016x" % base_id, 40, 7)
+            together = await asyncio.gather(
+                producer.pub("t", b"plain"),
+                producer.pub("t", b"a", trace_id=8),
+                producer.mpub("t", [b"b", b"c"], trace_id=[9, 0]),
+            )
+            assert together == [
+                None,
+                (b"%016x" % id_at(base_id, 1), 51, 8),
+                (b"%016x" % id_at(base_id, 2), 52, 9),
+            ]
+            await producer.pub("t", b"plain again")
+            assert [asked.path for asked in web.publishes] == ["/pubtrace", "/mpubtrace", "/pub"]
+            assert web.publishes[0].parameters["trace_id"] == "7"
+            assert split_many(web.publishes[1].body, 100) == [
+                (0, b"plain"),
+                (8, b"a"),
+                (9, b"b"),
+                (0, b"c"),
+            ]
+            assert web.stamps == [(0, 0), (0, 1), (0, 5)]
+
+    run(story())
+
+
+def test_a_traced_one_that_was_stored_before_is_stored_somewhere() -> None:
+    async def story() -> None:
+        again = REPEATED._replace(body=b'{"status":"OK","trace_id":"7"}')
+        async with (
+            FakeWeb.scripted(CUT, OK, again) as web,  # a plain OK is no answer to it
+            IdempotentProducer(web.address, **FAST) as producer,
+        ):
+            assert await producer.pub("t", b"a", trace_id=7) is None
+            assert web.stamps == [(0, 0)] * 3
+            for wrong in (0, 1 << 64):
+                with pytest.raises(ConfigError, match="trace_id"):
+                    producer.pub("t", b"a", trace_id=wrong)
+            with pytest.raises(ConfigError, match="one for 2 bodies"):
+                producer.mpub("t", [b"a", b"b"], trace_id=[1])
 
     run(story())
 

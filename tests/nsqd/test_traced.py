@@ -1,4 +1,4 @@
-"""PUB_TRACE, MPUB_TRACE and /pubtrace: the bytes of their answers, and what is stored."""
+"""PUB_TRACE, MPUB_TRACE, /pubtrace and /mpubtrace: their answers, and what is stored."""
 
 from __future__ import annotations
 
@@ -155,6 +155,60 @@ def test_pubtrace_may_be_delayed(nsqd: Running) -> None:
     nsqd.request("POST", "/pubtrace?topic=orders&trace_id=5&defer=60000", b"later")
     nsqd.request("POST", "/channel/create?topic=orders&channel=c")
     assert eventually(lambda: nsqd.channel("orders", "c")["deferred_count"] == 1)
+
+
+def pack(*messages: bytes) -> bytes:
+    return u32(len(messages)) + b"".join(messages)
+
+
+def test_mpubtrace_over_http(nsqd: Running) -> None:
+    body = pack(traced(b"a", 7), traced(b"bb", 8), traced(b"ccc", 0))
+    answer = nsqd.request("POST", "/mpubtrace?topic=orders", body)
+    found = stored(nsqd, "orders")
+    assert json.loads(answer.body) == {
+        "status": "OK",
+        "id": found[0].id,
+        "trace_id": "7",
+        "queue_offset": 0,
+        "rawsize": 4 + 1 + 12,
+    }
+    assert traces(found) == [7, 8, None]
+    assert [message.body for message in found] == [b"a", b"bb", b"ccc"]
+
+
+def test_a_numbered_producer_is_told_where_its_message_lies_unless_it_repeats(
+    nsqd: Running,
+) -> None:
+    nsqd.request("POST", "/pub?topic=t", b"another's")
+    stamp = "topic=t&producer_id=5&sequence="
+    two = pack(traced(b"a", 7), traced(b"b", 0))
+    first, again = (nsqd.request("POST", f"/mpubtrace?{stamp}0", two) for _ in range(2))
+    third, repeat = (nsqd.request("POST", f"/pubtrace?trace_id=9&{stamp}2", b"c") for _ in range(2))
+    places = [json.loads(one.body).get("queue_offset") for one in (first, again, third, repeat)]
+    assert places == [1, None, 3, None]
+    repeated = ["X-Penstock-Repeated" in one.headers for one in (first, again, third, repeat)]
+    assert repeated == [False, True, False, True]
+    assert json.loads(repeat.body) == {"status": "OK", "trace_id": "9"}
+    found = stored(nsqd, "t")
+    assert json.loads(third.body)["id"] == found[3].id
+    assert traces(found) == [None, 7, None, 9]
+    gap = nsqd.request("POST", f"/mpubtrace?{stamp}8", two)
+    assert (gap.status, json.loads(gap.body)["expected"]) == (409, 3)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 400, "BAD_BODY"),
+        (pack(traced(b"")), 400, "BAD_BODY"),
+        (pack(traced(b"x" * (1 << 20) + b"x")), 413, "MSG_TOO_BIG"),
+    ],
+)
+def test_mpubtrace_refuses_a_broken_pack(
+    nsqd: Running, body: bytes, status: int, code: str
+) -> None:
+    answer = nsqd.request("POST", "/mpubtrace?topic=t", body)
+    assert (answer.status, json.loads(answer.body)) == (status, {"message": code})
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,14 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from penstock import limits
 from penstock.broker.health import Trouble
+from penstock.broker.traced import Stored
 from penstock.errors import (
     LogDamaged,
     PenstockError,
@@ -53,7 +54,8 @@ if TYPE_CHECKING:
     from penstock.broker.partition import Partition
 
 SEQUENCE_END_MAX = (1 << 32) - 1
-RepeatDone = Callable[[PenstockError | None, bool], None]  # the error; was it a repeat?
+# The error; else where the first message lies, or None: it was stored before, nobody knows where.
+StampedDone = Callable[[PenstockError | None, Stored | None], None]
 
 
 class Stamp(NamedTuple):
@@ -82,12 +84,14 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 class _Pending:
     """A batch on its way to the disk."""
 
-    __slots__ = ("count", "stamp", "waiters")
+    __slots__ = ("count", "done", "repeats", "stamp", "where")
 
-    def __init__(self, stamp: Stamp, count: int, done: RepeatDone) -> None:
+    def __init__(self, stamp: Stamp, count: int, done: StampedDone) -> None:
         self.stamp = stamp
         self.count = count
-        self.waiters: list[tuple[RepeatDone, bool]] = [(done, False)]
+        self.done = done
+        self.repeats: list[StampedDone] = []  # who has sent the same meanwhile
+        self.where = Stored(0, 0)  # known once it is written
 
     @property
     def next_sequence(self) -> int:
@@ -128,22 +132,30 @@ class Producers:
 
     # --- publishing ---
 
-    def publish(self, stamp: Stamp, bodies: list[bytes], due_ns: int, done: RepeatDone) -> None:
-        """`done` hears the error or None, and whether it was stored before. Raises SequenceGap,
+    def publish(
+        self,
+        stamp: Stamp,
+        bodies: list[bytes],
+        due_ns: int,
+        done: StampedDone,
+        trace_ids: Sequence[int] = (),
+    ) -> None:
+        """`trace_ids`: none, or one for each body, where 0 is none. Raises SequenceGap,
         ProducerFenced and Refused. The caller has seen to all other limits."""
         repeated = self._find(stamp, len(bodies))
         if repeated is not None:
             if isinstance(repeated, _Pending):
-                repeated.waiters.append((done, True))
+                repeated.repeats.append(done)
             else:
-                done(None, True)
+                done(None, None)
             return
         self._begin()
         pending = _Pending(stamp, len(bodies), done)
         self._pending.setdefault(stamp.producer_id, deque()).append(pending)
-        sections = {int(Section.DUE): dict.fromkeys(range(len(bodies)), due_ns)} if due_ns else None
+        sections = _sections(len(bodies), due_ns, trace_ids)
 
         def encode(base_offset: int, base_id: int, wall_ns: int, synced_end: int) -> bytes:
+            pending.where = Stored(base_offset, base_id)
             return encode_batch(
                 bodies,
                 base_offset,
@@ -217,8 +229,9 @@ class Producers:
             self._store(pending.stamp, pending.count, self._context.clock.wall_ns())
         else:
             self._partition.drop_alone(producer_id, error)
-        for done, repeated in pending.waiters:
-            done(error, repeated)
+        pending.done(error, None if error else pending.where)
+        for done in pending.repeats:
+            done(error, None)
 
     def _store(self, stamp: Stamp, count: int, used_ns: int) -> None:
         entry = Entry(stamp.producer_id, stamp.epoch, stamp.sequence + count, used_ns)
@@ -340,3 +353,15 @@ class Producers:
             self._replace(end)
         except StorageError as error:
             self._context.health.report(self._topic_name, Trouble.CLEANUP, str(error))
+
+
+def _sections(
+    count: int, due_ns: int, trace_ids: Sequence[int]
+) -> dict[int, dict[int, int | bytes]] | None:
+    """What the batch says of its messages besides their bodies."""
+    sections: dict[int, dict[int, int | bytes]] = {}
+    if due_ns:
+        sections[Section.DUE] = dict.fromkeys(range(count), due_ns)
+    if any(trace_ids):
+        sections[Section.TRACE] = {n: one for n, one in enumerate(trace_ids) if one}
+    return sections or None

@@ -26,7 +26,7 @@ from penstock.broker.directories import partition_directory
 from penstock.broker.health import Trouble
 from penstock.broker.internal import is_internal
 from penstock.broker.partition import Partition, PublishDone, step_over
-from penstock.broker.producers import Producers, RepeatDone, Stamp
+from penstock.broker.producers import Producers, Stamp, StampedDone
 from penstock.broker.settings import Effective, effective, sample_below
 from penstock.broker.topicfile import ChannelEntry, TopicFile, write_topic_file
 from penstock.broker.traced import Traced, TracedDone, publish_traced
@@ -325,7 +325,12 @@ class Topic:
             self.depth_bound.renew()
 
     def publish_stamped(
-        self, stamp: Stamp, bodies: list[bytes], due_ns: int, done: RepeatDone
+        self,
+        stamp: Stamp,
+        bodies: list[bytes],
+        due_ns: int,
+        done: StampedDone,
+        trace_ids: Sequence[int] = (),
     ) -> None:
         """The same for a producer that numbers its messages: a repeat stores nothing. Raises
         SequenceGap and ProducerFenced, too. While draining, only a repeat is answered."""
@@ -333,7 +338,7 @@ class Topic:
             raise Refused(self.refusal)
         if not self.producers.is_repeat(stamp, len(bodies)):
             self._check_publish(len(bodies), due_ns)
-        self.producers.publish(stamp, bodies, due_ns, done)
+        self.producers.publish(stamp, bodies, due_ns, done, trace_ids)
         if self.partition.held_count:
             self.depth_bound.renew()
 

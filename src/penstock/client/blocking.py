@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 import uvloop
 
@@ -36,6 +36,7 @@ from penstock.client.traced import Published
 from penstock.errors import ClientClosed, MessageSettled
 
 T = TypeVar("T")
+Where = TypeVar("Where")
 
 
 class _LoopThread:
@@ -72,8 +73,8 @@ class _LoopThread:
         self.loop.close()
 
 
-class _BlockingPublishing:
-    """What the blocking producers have in common."""
+class _BlockingPublishing(Generic[Where]):
+    """What the blocking producers have in common. `Where`: what a publish with a trace id says."""
 
     def __init__(self, producer: Producer | IdempotentProducer) -> None:
         self._producer = producer
@@ -106,11 +107,25 @@ class _BlockingPublishing:
             self._thread.call(self._producer.close(timeout_s))
             self._thread.close()
 
-    def pub(self, topic: str, body: bytes) -> None:
-        self._wait(lambda: self._producer.pub(topic, body))
+    @overload
+    def pub(self, topic: str, body: bytes) -> None: ...
+    @overload
+    def pub(self, topic: str, body: bytes, *, trace_id: int) -> Where: ...
+    def pub(self, topic: str, body: bytes, *, trace_id: int | None = None) -> Where | None:
+        traced: dict[str, Any] = {} if trace_id is None else {"trace_id": trace_id}
+        return self._wait(lambda: self._producer.pub(topic, body, **traced))
 
-    def mpub(self, topic: str, bodies: Sequence[bytes]) -> None:
-        self._wait(lambda: self._producer.mpub(topic, bodies))
+    @overload
+    def mpub(self, topic: str, bodies: Sequence[bytes]) -> None: ...
+    @overload
+    def mpub(
+        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int]
+    ) -> Where: ...
+    def mpub(
+        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int] | None = None
+    ) -> Where | None:
+        traced: dict[str, Any] = {} if trace_id is None else {"trace_id": trace_id}
+        return self._wait(lambda: self._producer.mpub(topic, bodies, **traced))
 
     def dpub(self, topic: str, body: bytes, delay_s: float) -> None:
         self._wait(lambda: self._producer.dpub(topic, body, delay_s))
@@ -131,7 +146,7 @@ class _BlockingPublishing:
         return self._thread
 
 
-class BlockingProducer(_BlockingPublishing):
+class BlockingProducer(_BlockingPublishing[Published]):
     """Arguments and errors as `Producer` has them."""
 
     def __init__(
@@ -142,33 +157,10 @@ class BlockingProducer(_BlockingPublishing):
         options: ProducerOptions | None = None,
         **changes: Any,
     ) -> None:
-        self._plain = Producer(addresses, lookupds=lookupds, options=options, **changes)
-        super().__init__(self._plain)
-
-    @overload
-    def pub(self, topic: str, body: bytes) -> None: ...
-    @overload
-    def pub(self, topic: str, body: bytes, *, trace_id: int) -> Published: ...
-    def pub(self, topic: str, body: bytes, *, trace_id: int | None = None) -> Published | None:
-        if trace_id is None:
-            return self._wait(lambda: self._plain.pub(topic, body))
-        return self._wait(lambda: self._plain.pub(topic, body, trace_id=trace_id))
-
-    @overload
-    def mpub(self, topic: str, bodies: Sequence[bytes]) -> None: ...
-    @overload
-    def mpub(
-        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int]
-    ) -> Published: ...
-    def mpub(
-        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int] | None = None
-    ) -> Published | None:
-        if trace_id is None:
-            return self._wait(lambda: self._plain.mpub(topic, bodies))
-        return self._wait(lambda: self._plain.mpub(topic, bodies, trace_id=trace_id))
+        super().__init__(Producer(addresses, lookupds=lookupds, options=options, **changes))
 
 
-class BlockingIdempotentProducer(_BlockingPublishing):
+class BlockingIdempotentProducer(_BlockingPublishing[Published | None]):
     """Arguments and errors as `IdempotentProducer` has them."""
 
     def __init__(

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from penstock.client import framing
 from penstock.client.lane import Counts, Lane, Publish
@@ -32,6 +32,7 @@ from penstock.client.nodes import Nodes
 from penstock.client.numbering import Epochs, Numbering
 from penstock.client.options import IdempotentOptions, check_delay, settle_options
 from penstock.client.publishing import Bounds, Publisher
+from penstock.client.traced import Published, checked_ids
 from penstock.errors import ClientClosed, ConfigError, ConnectFailed
 
 
@@ -129,17 +130,35 @@ class IdempotentProducer(Publisher):
 
     # --- publishing ---
 
-    def pub(self, topic: str, body: bytes) -> asyncio.Future[None]:
-        """Publish. The future is done when nsqd has it safe."""
+    @overload
+    def pub(self, topic: str, body: bytes) -> asyncio.Future[None]: ...
+    @overload
+    def pub(
+        self, topic: str, body: bytes, *, trace_id: int
+    ) -> asyncio.Future[Published | None]: ...
+    def pub(self, topic: str, body: bytes, *, trace_id: int | None = None) -> asyncio.Future[Any]:
+        """Publish. The future is done when nsqd has it safe. With a trace id its result says where
+        the message lies; None when that answer was lost, and nsqd only says that it has it."""
         if not body:
             raise ConfigError("body", body, "a message has at least one byte")
-        return self._add(topic, [body])
+        trace_ids = () if trace_id is None else checked_ids(trace_id, 1)
+        return self._add(topic, [body], trace_ids=trace_ids)
 
-    def mpub(self, topic: str, bodies: Sequence[bytes]) -> asyncio.Future[None]:
-        """Publish all `bodies` or, when one is refused, none of them."""
+    @overload
+    def mpub(self, topic: str, bodies: Sequence[bytes]) -> asyncio.Future[None]: ...
+    @overload
+    def mpub(
+        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int]
+    ) -> asyncio.Future[Published | None]: ...
+    def mpub(
+        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int] | None = None
+    ) -> asyncio.Future[Any]:
+        """Publish all `bodies` or, when one is refused, none of them. With a trace id for all, or
+        one for each (0: none), the result is that of `pub`, for the first of them."""
         if not bodies or not all(bodies):
             raise ConfigError("bodies", len(bodies), "at least one, each of at least one byte")
-        return self._add(topic, list(bodies))
+        trace_ids = () if trace_id is None else checked_ids(trace_id, len(bodies))
+        return self._add(topic, list(bodies), trace_ids=trace_ids)
 
     def dpub(self, topic: str, body: bytes, delay_s: float) -> asyncio.Future[None]:
         """Publish a message that consumers get after `delay_s`."""
@@ -149,16 +168,18 @@ class IdempotentProducer(Publisher):
 
     # --- from here on: how ---
 
-    def _add(self, topic: str, bodies: list[bytes], defer_ms: int = 0) -> asyncio.Future[None]:
+    def _add(
+        self, topic: str, bodies: list[bytes], defer_ms: int = 0, trace_ids: Sequence[int] = ()
+    ) -> asyncio.Future[Any]:
         loop = self._loop
         if self._closed or loop is None:
             raise ClientClosed("producer")
         lane = self._lanes.get(topic)
         if lane is None:
             lane = self._new_lane(topic)
-        done: asyncio.Future[None] = loop.create_future()
+        done: asyncio.Future[Any] = loop.create_future()
         deadline_s = loop.time() + self.options.publish_timeout_s
-        publish = Publish(done, bodies, deadline_s, defer_ms)
+        publish = Publish(done, bodies, deadline_s, defer_ms, trace_ids)
         self._pending_count += 1
         self._pending_bytes += publish.bytes
         lane.add(publish)

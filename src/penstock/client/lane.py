@@ -23,13 +23,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from penstock.client.backoff import Delays
 from penstock.client.link import log_death
 from penstock.client.nodes import Nodes, shown
 from penstock.client.numbering import Numbering, Place
 from penstock.client.options import IdempotentOptions
+from penstock.client.traced import Published, packed_traced
 from penstock.client.verdicts import Fate, Verdict, judge
 from penstock.errors import (
     ClientClosed,
@@ -43,6 +45,7 @@ from penstock.errors import (
     PublishTimeout,
     PublishUncertain,
 )
+from penstock.kernel import id_at
 from penstock.wire.frames import encode_bodies
 
 
@@ -56,17 +59,21 @@ class Counts:
 
 
 class Publish:
-    __slots__ = ("alone", "bodies", "bytes", "deadline_s", "defer_ms", "done")
+    """`trace_ids`: none, or one for each body, where 0 is none."""
+
+    __slots__ = ("alone", "bodies", "bytes", "deadline_s", "defer_ms", "done", "trace_ids")
 
     def __init__(
         self,
-        done: asyncio.Future[None],
+        done: asyncio.Future[Any],
         bodies: list[bytes],
         deadline_s: float,
         defer_ms: int,
+        trace_ids: Sequence[int] = (),
     ) -> None:
         self.done = done
         self.bodies = bodies
+        self.trace_ids = trace_ids
         self.bytes = sum(map(len, bodies))
         self.deadline_s = deadline_s
         self.defer_ms = defer_ms
@@ -229,7 +236,7 @@ class Lane:
         except FetchFailed as failure:
             self._doubt = (before or failure.reason) if failure.sent else before
             return
-        verdict = judge(shown(place.address), place.sequence, answer)
+        verdict = judge(shown(place.address), place.sequence, answer, self._is_traced)
         self._apply(place, verdict, before)
 
     def _encode(self) -> tuple[str, bytes]:
@@ -237,9 +244,23 @@ class Lane:
         bodies = [body for publish in self._batch for body in publish.bodies]
         defer_ms = self._batch[0].defer_ms
         defer = f"&defer={defer_ms}" if defer_ms else ""
+        if self._is_traced:
+            return self._encode_traced(bodies, defer)
         if len(bodies) == 1:
             return f"pub?{defer}", bodies[0]
         return f"mpub?binary=true{defer}", encode_bodies(bodies)
+
+    @property
+    def _is_traced(self) -> bool:
+        return any(publish.trace_ids for publish in self._batch)
+
+    def _encode_traced(self, bodies: list[bytes], defer: str) -> tuple[str, bytes]:
+        trace_ids: list[int] = []
+        for publish in self._batch:
+            trace_ids += publish.trace_ids or [0] * len(publish.bodies)
+        if len(bodies) == 1:
+            return f"pubtrace?trace_id={trace_ids[0]}{defer}", bodies[0]
+        return f"mpubtrace?{defer}", encode_bodies(packed_traced(bodies, trace_ids))
 
     # --- what became of it ---
 
@@ -251,7 +272,7 @@ class Lane:
             error = PublishRefused(shown(place.address), 200, "REPEATED", explained)
             self._refused(place, error, before)
         elif fate in (Fate.STORED, Fate.REPEATED):
-            self._stored(place, fate)
+            self._stored(place, verdict)
         elif fate is Fate.NOT_TAKEN:
             self._doubt = before
             self._nodes.last_failure = ConnectFailed(shown(place.address), verdict.reason)
@@ -260,15 +281,24 @@ class Lane:
         elif verdict.error is not None:
             self._refused(place, verdict.error, before)
 
-    def _stored(self, place: Place, fate: Fate) -> None:
+    def _stored(self, place: Place, verdict: Verdict) -> None:
         count = self._message_count
         place.stored(count)
         self._counts.stored += count
-        self._counts.repeated += fate is Fate.REPEATED
+        self._counts.repeated += verdict.fate is Fate.REPEATED
         self._doubt = ""
         batch, self._batch = self._batch, []
+        index = 0
         for publish in batch:
+            if publish.trace_ids and verdict.where is not None:
+                self._tell_where(publish, index, *verdict.where)
             self._end(publish, None)
+            index += len(publish.bodies)
+
+    def _tell_where(self, publish: Publish, index: int, offset: int, base_id: int) -> None:
+        if not publish.done.done():
+            message_id = b"%016x" % id_at(base_id, index)
+            publish.done.set_result(Published(message_id, offset + index, publish.trace_ids[0]))
 
     def _refused(self, place: Place, error: PublishRefused, before: str) -> None:
         if isinstance(error, PublishFenced):

@@ -34,22 +34,31 @@ def published_of(answer: bytes) -> Published | None:
 
 def pub_trace(topic: bytes, body: bytes, trace_id: int) -> bytes:
     """The whole command. Raises ConfigError."""
-    return framing.sized(b"PUB_TRACE %b\n" % topic, _packed(trace_id) + body)
+    return framing.sized(b"PUB_TRACE %b\n" % topic, _checked(trace_id).to_bytes(8) + body)
 
 
 def mpub_trace(topic: bytes, bodies: Sequence[bytes], trace_ids: int | Sequence[int]) -> bytes:
-    """One id for all, or one for each body, where 0 is none. Raises ConfigError."""
-    if isinstance(trace_ids, int):
-        packed = [_packed(trace_ids)] * len(bodies)
-    elif len(trace_ids) != len(bodies):
-        raise ConfigError("trace_id", f"{len(trace_ids)} of them", f"one for {len(bodies)} bodies")
-    else:
-        packed = [_packed(one, least=0) for one in trace_ids]
-    messages = [trace_id + body for trace_id, body in zip(packed, bodies, strict=True)]
+    """The same for several, as `checked_ids` has them."""
+    messages = packed_traced(bodies, checked_ids(trace_ids, len(bodies)))
     return framing.mpub(topic, messages, b"MPUB_TRACE")
 
 
-def _packed(trace_id: int, least: int = 1) -> bytes:
+def checked_ids(trace_ids: int | Sequence[int], count: int) -> Sequence[int]:
+    """One for each of `count` bodies, from one for all, or one for each, where 0 is none. Raises
+    ConfigError."""
+    if isinstance(trace_ids, int):
+        return [_checked(trace_ids)] * count
+    if len(trace_ids) != count:
+        raise ConfigError("trace_id", f"{len(trace_ids)} of them", f"one for {count} bodies")
+    return [_checked(one, least=0) for one in trace_ids]
+
+
+def packed_traced(bodies: Sequence[bytes], trace_ids: Sequence[int]) -> list[bytes]:
+    """Each message as MPUB_TRACE has it: its trace id, then its body."""
+    return [one.to_bytes(8) + body for one, body in zip(trace_ids, bodies, strict=True)]
+
+
+def _checked(trace_id: int, least: int = 1) -> int:
     if not least <= trace_id <= TRACE_ID_MAX:
         raise ConfigError("trace_id", trace_id, f"{least} to {TRACE_ID_MAX}")
-    return trace_id.to_bytes(8)
+    return trace_id

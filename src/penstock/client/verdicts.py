@@ -22,15 +22,14 @@ class Verdict(NamedTuple):
     fate: Fate
     reason: str = ""
     error: PublishRefused | None = None
+    where: tuple[int, int] | None = None  # offset and id of the first message, if it was told
 
 
-def judge(address: str, sequence: int, answer: Fetched) -> Verdict:
+def judge(address: str, sequence: int, answer: Fetched, traced: bool = False) -> Verdict:
+    """`traced`: the answer to `/pubtrace` or `/mpubtrace`, which says where the messages lie."""
     status = answer.status
     if status == 200:
-        if answer.body != b"OK":
-            return Verdict(Fate.UNKNOWN, "the answer is not nsqd's")
-        repeated = answer.headers.get("x-penstock-repeated") == "true"
-        return Verdict(Fate.REPEATED if repeated else Fate.STORED)
+        return _judge_success(answer, traced)
     document = _document(answer.body)
     code = str(document.get("message", ""))[:200]
     reason = f"got response {status} {code}".rstrip()
@@ -41,6 +40,22 @@ def judge(address: str, sequence: int, answer: Fetched) -> Verdict:
     if 400 <= status < 500 and status != 408:
         return Verdict(Fate.REFUSED, reason, PublishRefused(address, status, code))
     return Verdict(Fate.UNKNOWN, reason)
+
+
+def _judge_success(answer: Fetched, traced: bool) -> Verdict:
+    repeated = answer.headers.get("x-penstock-repeated") == "true"
+    where = None
+    if traced:
+        document = _document(answer.body)
+        offset, id = document.get("queue_offset"), document.get("id")
+        is_ours = document.get("status") == "OK"
+        if type(offset) is int and type(id) is int:
+            where = offset, id
+    else:
+        is_ours = answer.body == b"OK"
+    if not is_ours:
+        return Verdict(Fate.UNKNOWN, "the answer is not nsqd's")
+    return Verdict(Fate.REPEATED if repeated else Fate.STORED, where=where)
 
 
 def _conflict(address: str, sequence: int, code: str, document: dict[str, Any]) -> PublishRefused:

@@ -1,4 +1,4 @@
-"""Publishing over HTTP: `/pub` and `/mpub`.
+"""Publishing over HTTP: `/pub`, `/mpub`, and with trace ids `/pubtrace`, `/mpubtrace`.
 
 A batch of messages (`/mpub`) is taken whole or not at all. It goes from the request's body into the
 topic's open batch inside the kernel: no message becomes a Python object on the way.
@@ -7,20 +7,29 @@ topic's open batch inside the kernel: no message becomes a Python object on the 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from penstock import limits
 from penstock.broker.partition import PublishDone
 from penstock.broker.topic import Topic
-from penstock.broker.traced import Traced
+from penstock.broker.traced import Stored, Traced
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
 from penstock.kernel import BAD_COUNT, Pack
 from penstock.net.api import OK, POST, Answer, Guard, HttpError, Parameters, Route, error_response
-from penstock.net.http import Request
+from penstock.net.http import Request, Response
 from penstock.net.query import parse_query
 from penstock.nsqd import traced
 from penstock.nsqd.ground import FALSE, TRUE, Ground, unavailable, with_topic
-from penstock.nsqd.stamps import REPEATED, conflict, is_stamped, not_taken, pack_bodies, stamp_of
+from penstock.nsqd.stamps import (
+    REPEATED,
+    conflict,
+    is_stamped,
+    marked_repeated,
+    not_taken,
+    pack_bodies,
+    stamp_of,
+)
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -34,6 +43,7 @@ def table(ground: Ground, guard: Guard) -> dict[str, Route]:
         "/pub": Route(POST, publishing.pub, options.max_msg_size, "MSG_TOO_BIG", together=True),
         "/mpub": Route(POST, publishing.mpub, options.max_body_size, together=True),
         "/pubtrace": Route(POST, publishing.pubtrace, options.max_msg_size, "MSG_TOO_BIG"),
+        "/mpubtrace": Route(POST, publishing.mpubtrace, options.max_body_size),
     }
 
 
@@ -83,18 +93,20 @@ class _Publishing:
         due_ns: int,
         parameters: Parameters,
         answer: Answer,
+        said: Callable[[Stored | None], Response] = lambda where: OK if where else REPEATED,
+        trace_ids: Sequence[int] = (),
     ) -> None:
         stamp = stamp_of(parameters)
 
-        def done(error: PenstockError | None, repeated: bool) -> None:
+        def done(error: PenstockError | None, where: Stored | None) -> None:
             if error is None:
-                answer(REPEATED if repeated else OK)
+                answer(said(where))
             else:
                 self._ground.refusals.count += 1
                 answer(error_response(unavailable(error)))
 
         try:
-            topic.publish_stamped(stamp, bodies, due_ns, done)
+            topic.publish_stamped(stamp, bodies, due_ns, done, trace_ids)
         except (SequenceGap, ProducerFenced) as error:
             self._ground.refusals.count += 1
             answer(conflict(error))
@@ -129,11 +141,32 @@ class _Publishing:
         if not body:
             raise HttpError(400, "MSG_EMPTY")
         parameters = _parameters(request.query)
-        trace_id = traced.trace_id_of(parameters)
+        messages = [Traced(traced.trace_id_of(parameters), body)]
+        self._publish_traced(request, parameters, messages, answer)
+
+    def mpubtrace(self, request: Request, answer: Answer) -> None:
+        parameters = _parameters(request.query)
+        messages = traced.messages_of_http(request.body, self._ground.options.max_msg_size)
+        self._publish_traced(request, parameters, messages, answer)
+
+    def _publish_traced(
+        self, request: Request, parameters: Parameters, messages: list[Traced], answer: Answer
+    ) -> None:
+        traced.check_partition(parameters)
         due_ns = self._due_ns(parameters) if "defer" in parameters else 0
 
+        def said(where: Stored | None) -> Response:
+            if where is not None:
+                return traced.stored_response(messages[0], where)
+            return marked_repeated(traced.repeated_response(messages[0]))
+
         def publish(topic: Topic) -> None:
-            traced.publish_http(self._ground, topic, Traced(trace_id, body), due_ns, answer)
+            if not is_stamped(parameters):
+                traced.publish_http(self._ground, topic, messages, due_ns, answer)
+                return
+            bodies = [message.body for message in messages]
+            trace_ids = [message.trace_id for message in messages]
+            self._publish_stamped(topic, bodies, due_ns, parameters, answer, said, trace_ids)
 
         with_topic(self._ground, self._guard, request, parameters, answer, publish)
 

@@ -16,11 +16,16 @@ from penstock.kernel import Pack
 from penstock.net.api import OK, HttpError, Parameters, error_response
 from penstock.net.http import Response
 
-REPEATED = OK._replace(headers=(*OK.headers, ("X-Penstock-Repeated", "true")))
-
 _NAMES = frozenset(("producer_id", "producer_epoch", "sequence"))
 _DIGITS_MAX = 20  # of 2^64 - 1
 _read_size = struct.Struct(">I").unpack_from
+
+
+def marked_repeated(response: Response) -> Response:
+    return response._replace(headers=(*response.headers, ("X-Penstock-Repeated", "true")))
+
+
+REPEATED = marked_repeated(OK)
 
 
 def is_stamped(parameters: Parameters) -> bool:

@@ -1,4 +1,5 @@
-"""PUB_TRACE and MPUB_TRACE of one V2 session (`wire/traced.py`), and `/pubtrace` over HTTP.
+"""PUB_TRACE and MPUB_TRACE of one V2 session (`wire/traced.py`), and over HTTP `/pubtrace` and
+`/mpubtrace`, whose body is that of MPUB_TRACE.
 
 The command's answer says where the message lies, which is known once it is stored; the connection
 waits for it, and other connections share the batch.
@@ -12,6 +13,7 @@ from penstock.broker.topic import Topic
 from penstock.broker.traced import Stored, Traced
 from penstock.errors import PenstockError, Refused
 from penstock.net.api import Answer, HttpError, Parameters, error_response, json_response
+from penstock.net.http import Response
 from penstock.nsqd.ground import Ground, unavailable
 from penstock.nsqd.session import Session
 from penstock.wire import traced
@@ -68,39 +70,57 @@ def publish(
 
 
 def publish_http(
-    ground: Ground, topic: Topic, message: Traced, due_ns: int, answer: Answer
+    ground: Ground, topic: Topic, messages: Sequence[Traced], due_ns: int, answer: Answer
 ) -> None:
     def done(stored: PenstockError | Stored) -> None:
         if isinstance(stored, PenstockError):
             ground.refusals.count += 1
             answer(error_response(unavailable(stored)))
             return
-        answer(
-            json_response(
-                {
-                    "status": "OK",
-                    "id": stored.id,
-                    "trace_id": str(message.trace_id),
-                    "queue_offset": stored.offset,
-                    "rawsize": message.stored_bytes,
-                }
-            )
-        )
+        answer(stored_response(messages[0], stored))
 
     try:
-        topic.publish_traced([message], due_ns, done)
+        topic.publish_traced(messages, due_ns, done)
     except Refused:
         ground.refusals.count += 1
         raise
     ground.soon()
 
 
-def trace_id_of(query: Parameters) -> int:
-    """And a look at the partition that goes with it."""
+def stored_response(first: Traced, where: Stored) -> Response:
+    return json_response(
+        {
+            "status": "OK",
+            "id": where.id,
+            "trace_id": str(first.trace_id),
+            "queue_offset": where.offset,
+            "rawsize": first.stored_bytes,
+        }
+    )
+
+
+def repeated_response(first: Traced) -> Response:
+    """It was stored before, and where is not looked for."""
+    return json_response({"status": "OK", "trace_id": str(first.trace_id)})
+
+
+def check_partition(query: Parameters) -> None:
     try:
         traced.check_partition(b"pubtrace", query.get("partition", "").encode())
     except WireFault as error:
         raise HttpError(400, "E_BAD_PARTITION") from error
+
+
+def messages_of_http(body: bytes, message_bytes_max: int) -> list[Traced]:
+    try:
+        return messages_of(MPUB_TRACE, body, message_bytes_max)
+    except WireFault as error:
+        too_big = error.fault is Fault.MESSAGE_TOO_BIG
+        code = (413, "MSG_TOO_BIG") if too_big else (400, "BAD_BODY")
+        raise HttpError(*code) from error
+
+
+def trace_id_of(query: Parameters) -> int:
     text = query.get("trace_id", "")
     if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
         trace_id = int(text)
