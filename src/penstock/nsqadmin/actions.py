@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.errors import NotFound
-from penstock.nsqadmin.upstream import LOOKUPD, NSQD, Producer, Upstream, UpstreamFailed
+from penstock.nsqadmin.upstream import LOOKUPD, NSQD, Producer, Upstream, warnings
 
 VERBS = ("pause", "unpause", "empty")
 
@@ -26,57 +26,54 @@ class Actions:
         nsqds that have the topic. Without lookupds on the given nsqds. Returns a warning."""
         names = _names(topic, channel)
         if not self._upstream.lookupds:
-            warning = await self._on_nsqds(self._upstream.nsqds, "/topic/create", _names(topic))
+            said = [await self._on_nsqds(self._upstream.nsqds, "/topic/create", _names(topic))]
             if channel:
                 path = "/channel/create"
-                warning = await self._on_nsqds(self._upstream.nsqds, path, names) or warning
-            return warning
-        warning = await self._on_lookupds("/topic/create", _names(topic))
-        if not channel:
-            return warning
-        warning = await self._on_lookupds("/channel/create", names) or warning
-        producers, missed = await self._upstream.producers_of(topic)
-        if producers:
-            missed = await self._on(producers, "/channel/create", names) or missed
-        return warning or missed
+                said.append(await self._on_nsqds(self._upstream.nsqds, path, names))
+            return warnings(*said)
+        said = [await self._on_lookupds("/topic/create", _names(topic))]
+        if channel:
+            said.append(await self._on_lookupds("/channel/create", names))
+            producers, missed = await self._upstream.producers_of(topic)
+            said.append(missed)
+            if producers:
+                said.append(await self._on(producers, "/channel/create", names))
+        return warnings(*said)
 
     async def act(self, verb: str, topic: str, channel: str = "") -> str:
         """`verb` is one of VERBS."""
         producers, missed = await self._upstream.producers_of(topic)
         kind = "channel" if channel else "topic"
-        return await self._on(producers, f"/{kind}/{verb}", _names(topic, channel)) or missed
+        done = await self._on(producers, f"/{kind}/{verb}", _names(topic, channel))
+        return warnings(missed, done)
 
     async def delete(self, topic: str, channel: str = "") -> str:
+        """Also of a topic that only lookupds know; not of one that nobody knows."""
         kind = "channel" if channel else "topic"
-        producers: list[Producer] = []
-        missed = ""
-        try:
-            producers, missed = await self._upstream.producers_of(topic)
-        except UpstreamFailed:
-            if not self._upstream.lookupds:
-                raise  # an inactive topic is known to lookupds only
-        names = _names(topic, channel)
+        producers, missed = await self._upstream.producers_of(topic)
+        said, names = [missed], _names(topic, channel)
         if self._upstream.lookupds:
-            missed = await self._on_lookupds(f"/{kind}/delete", names) or missed
+            said.append(await self._on_lookupds(f"/{kind}/delete", names))
         if producers:
-            missed = await self._on(producers, f"/{kind}/delete", names) or missed
-        return missed
+            said.append(await self._on(producers, f"/{kind}/delete", names))
+        return warnings(*said)
 
     async def tombstone(self, node: str, topic: str) -> str:
         """Take a topic off one nsqd."""
-        producer = await self.find(node)
-        missed = ""
+        producer, missed = await self.find(node)
+        said = [missed]
         if self._upstream.lookupds:
             names = {"topic": topic, "node": node}
-            missed = await self._on_lookupds("/topic/tombstone", names)
-        return await self._on([producer], "/topic/delete", {"topic": topic}) or missed
+            said.append(await self._on_lookupds("/topic/tombstone", names))
+        said.append(await self._on([producer], "/topic/delete", {"topic": topic}))
+        return warnings(*said)
 
-    async def find(self, node: str) -> Producer:
-        """The nsqd "host:port" that pages link to. NotFound."""
-        producers, _ = await self._upstream.producers()
+    async def find(self, node: str) -> tuple[Producer, str]:
+        """The nsqd "host:port" that pages link to, and a warning. NotFound."""
+        producers, warning = await self._upstream.producers()
         for producer in producers:
             if producer.address == node:
-                return producer
+                return producer, warning
         raise NotFound("node", node)
 
     async def _on_lookupds(self, path: str, query: dict[str, str]) -> str:

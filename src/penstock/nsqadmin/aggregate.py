@@ -15,8 +15,9 @@ Row = dict[str, Any]
 
 _TOPIC_COUNTS = ("depth", "memory_depth", "backend_depth", "message_count", "delivery_msg_count")
 _LOCAL_COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
-_CHANNEL_COUNTS = (*_TOPIC_COUNTS, "in_flight_count", "deferred_count", "requeue_count",
-                   "timeout_count", *_LOCAL_COUNTS, "client_count")  # fmt: skip
+_CHANNEL_COUNTS = ("depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count",
+                   "requeue_count", "timeout_count", "message_count", "delivery_msg_count",
+                   *_LOCAL_COUNTS, "client_count")  # fmt: skip
 _CLIENT_KEYS = ("client_id", "hostname", "version", "user_agent", "remote_address", "connect_ts",
                 "in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count",
                 "sample_rate", "deflate", "snappy", "authed", "auth_identity", "auth_identity_url",
@@ -158,7 +159,7 @@ def _channel_row(node: NodeStats, topic_name: str, row: Row, clients: bool = Fal
         "timeout_count": _count(row, "timeout_count"),
         "message_count": _count(row, "message_count"),
         "delivery_msg_count": sum(local.values()),
-        **local,
+        **_said(local),
         "client_count": _count(row, "client_count") or len(listed),
         "nodes": None,
         "clients": [_client_row(node, one) for one in listed] if clients else None,
@@ -185,7 +186,7 @@ def _channel_sum(topic_name: str, name: str, parts: list[Row]) -> Row:
         "hostname": "",
         "topic_name": topic_name,
         "channel_name": name,
-        **_sum(parts, _CHANNEL_COUNTS),
+        **_said(_sum(parts, _CHANNEL_COUNTS)),
         "nodes": sorted((part | {"clients": None} for part in parts), key=_host),
         "clients": None,
         "paused": any(part["paused"] for part in parts),
@@ -193,8 +194,13 @@ def _channel_sum(topic_name: str, name: str, parts: list[Row]) -> Row:
     }
 
 
-def _sum(parts: Iterable[Row], keys: tuple[str, ...]) -> Row:
-    return {key: sum(part[key] for part in parts) for key in keys}
+def _sum(parts: list[Row], keys: tuple[str, ...]) -> Row:
+    return {key: sum(part.get(key, 0) for part in parts) for key in keys}
+
+
+def _said(counts: Row) -> Row:
+    """Without the counts of near and far deliveries that are nought, as official."""
+    return {key: count for key, count in counts.items() if count or key not in _LOCAL_COUNTS}
 
 
 def _e2e(row: Row, node: NodeStats) -> Row:

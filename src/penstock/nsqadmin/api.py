@@ -13,7 +13,6 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Match
 
 from penstock import limits
 from penstock.errors import FetchFailed, NotFound
@@ -22,7 +21,7 @@ from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import VERBS
 from penstock.nsqadmin.gate import Forbidden, LoginWanted
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.upstream import Producer, UpstreamFailed
+from penstock.nsqadmin.upstream import Producer, UpstreamFailed, warnings
 from penstock.wire.names import is_valid_name
 
 Document = dict[str, Any]
@@ -101,13 +100,10 @@ class Api:
         return router
 
     def _refuse_the_rest(self, router: APIRouter) -> None:
-        """Below /api nothing falls through to the pages: no such path, or no such method on it."""
-        known = list(router.routes)
+        """Below /api nothing falls through to the pages. (Wrong methods do not come here: see
+        `paths.py`.)"""
 
         async def refuse(request: Request) -> Response:
-            found = [route.matches(request.scope)[0] for route in known]
-            if Match.PARTIAL in found:
-                raise ApiError(405, "METHOD_NOT_ALLOWED")
             raise ApiError(404, "NOT_FOUND")
 
         methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -133,7 +129,7 @@ class Api:
         active = {name for producer in found for name, _ in producer.topics}
         idle = [name for name in names if name not in active]
         channels = {name: await upstream.channels(name) for name in idle}
-        return {"topics": channels, "message": warning or missed}
+        return {"topics": channels, "message": warnings(warning, missed)}
 
     async def topic(self, request: Request, topic: str) -> Document:
         """A topic over all nodes."""
@@ -159,10 +155,10 @@ class Api:
     async def node(self, request: Request, node: str) -> Document:
         """One nsqd: its topics, channels and clients."""
         self._may_view(request)
-        producer = await self._find(node)
+        producer, warning = await self._ground.actions.find(node)
         asked = await self._ground.upstream.stats([producer], clients=True)
         stats = node_stats([producer], asked.answers)[0]
-        return {**aggregate.node(stats), "message": ""}
+        return {**aggregate.node(stats), "message": warning}
 
     async def counter(self, request: Request) -> Document:
         """Messages by topic, channel and node."""
@@ -170,7 +166,7 @@ class Api:
         found, warning = await self._ground.upstream.producers()
         asked = await self._ground.upstream.stats(found)
         stats = aggregate.counter(node_stats(found, asked.answers))
-        return {"stats": stats, "message": warning or asked.warning}
+        return {"stats": stats, "message": warnings(warning, asked.warning)}
 
     async def graphite(self, request: Request, metric: str = "", target: str = "") -> Document:
         """The rate of a counter, as graphite knows it."""
@@ -297,10 +293,7 @@ class Api:
         upstream = self._ground.upstream
         producers, warning = await upstream.producers_of(topic)
         asked = await upstream.stats(producers, topic, channel, clients=bool(channel))
-        return node_stats(producers, asked.answers), warning or asked.warning
-
-    async def _find(self, node: str) -> Producer:
-        return await self._ground.actions.find(node)
+        return node_stats(producers, asked.answers), warnings(warning, asked.warning)
 
 
 def node_stats(

@@ -19,7 +19,7 @@ from penstock.command.program import version_line
 from penstock.errors import ConfigError
 from penstock.net.fetch import Fetcher
 from penstock.net.listener import bound_address, close_listener, listen, parse_address
-from penstock.nsqadmin import api, config_api
+from penstock.nsqadmin import api, config_api, paths
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.connections import Connections
 from penstock.nsqadmin.gate import Gate
@@ -127,6 +127,8 @@ def make_app(ground: Ground) -> FastAPI:
         docs_url=None, redoc_url=None, openapi_url=f"{ground.base}/api/openapi.json",
     )  # fmt: skip
     app.add_middleware(GZipMiddleware, minimum_size=1000)
+    proxied = ground.options.proxy_graphite and bool(ground.options.graphite_url)
+    app.add_middleware(paths.OfficialPaths, base=ground.base, is_graphite_proxied=proxied)
     app.include_router(api.Api(ground).router())
     app.include_router(config_api.ConfigApi(ground).router())
 

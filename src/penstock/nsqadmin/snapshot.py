@@ -155,7 +155,11 @@ def make(
     snapshot = Snapshot(time_s, dict(nodes), {name: TopicState(name) for name in names}, errors)
     for node in nodes.values():
         known = before.nodes.get(node.address)
-        _add_node(snapshot, node, known)
+        try:
+            _add_node(snapshot, node, known)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            node.document = {}
+            node.error = f"its answer is not an nsqd's: {error}"
     return snapshot
 
 
@@ -198,7 +202,7 @@ def _add_channel(channel: ChannelState, node: NodeState, row: Mapping[str, Any])
     channel.depth += _int(row, "depth")
     channel.in_flight += _int(row, "in_flight_count")
     channel.deferred += _int(row, "deferred_count")
-    channel.clients += _int(row, "client_count")
+    channel.clients += _int(row, "client_count") or len(row.get("clients") or ())
     channel.messages += _int(row, "message_count")
     channel.requeues += _int(row, "requeue_count")
     channel.timeouts += _int(row, "timeout_count")

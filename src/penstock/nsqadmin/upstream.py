@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
@@ -23,6 +23,8 @@ from penstock.net.fetch import Fetched, Fetcher
 T = TypeVar("T")
 
 LOOKUPD, NSQD = "nsqlookupd", "nsqd"
+_WARNING = "WARNING: "
+_ENVELOPE = {"status_code", "data"}  # around the answers of releases before 1.0
 _PHRASES = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 500: "Internal Server Error",
             502: "Bad Gateway", 503: "Service Unavailable"}  # fmt: skip
 
@@ -52,7 +54,13 @@ class Asked(NamedTuple, Generic[T]):
 
     @property
     def warning(self) -> str:
-        return "WARNING: " + "\n".join(self.errors) if self.errors else ""
+        return _WARNING + "\n".join(self.errors) if self.errors else ""
+
+
+def warnings(*said: str) -> str:
+    """Of several questions one warning; what two of them say stands there once."""
+    texts = dict.fromkeys(one.removeprefix(_WARNING) for one in said if one)
+    return _WARNING + "; ".join(texts) if texts else ""
 
 
 @dataclass(frozen=True)
@@ -110,9 +118,22 @@ class Upstream:
         if not answer.body:
             return None
         try:
-            return json.loads(answer.body)
+            found = json.loads(answer.body)
         except (ValueError, RecursionError):
             return answer.body.decode("utf-8", "replace")
+        if "x-nsq-content-type" not in answer.headers and isinstance(found, dict):
+            return found["data"] if found.keys() >= _ENVELOPE else found
+        return found
+
+    async def document(
+        self, address: str, path: str, query: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """A JSON object of one daemon. FetchFailed also when it is something else: whoever answers
+        there is no daemon of ours."""
+        found = await self.get(address, path, query)
+        if isinstance(found, dict):
+            return found
+        raise FetchFailed(address, f"{address}{path} does not answer as NSQ does", 200)
 
     async def _request(
         self, method: str, address: str, path: str, query: Mapping[str, str] | None, body: bytes
@@ -156,26 +177,25 @@ class Upstream:
     async def topics(self) -> tuple[list[str], str]:
         """Every topic's name, sorted, and a warning."""
         if self.lookupds:
-            listed = await self.ask(LOOKUPD, self.lookupds, lambda at: self.get(at, "/topics"))
-            names = {name for answer in listed.answers.values() for name in answer["topics"] or ()}
-            return sorted(names), listed.warning
+            listed = await self.ask(LOOKUPD, self.lookupds, lambda at: self.document(at, "/topics"))
+            found = {name for one in listed.answers.values() for name in one.get("topics") or ()}
+            return sorted(found), listed.warning
         stats = await self.ask(NSQD, self.nsqds, self.light_stats)
-        found = {row["topic_name"] for one in stats.answers.values() for row in one["topics"] or ()}
+        found = {name for one in stats.answers.values() for name in _names(one)}
         return sorted(found), stats.warning
 
     async def channels(self, topic: str) -> list[str]:
         """As nsqlookupds know them."""
         listed = await self.ask(
-            LOOKUPD, self.lookupds, lambda at: self.get(at, "/channels", {"topic": topic})
+            LOOKUPD, self.lookupds, lambda at: self.document(at, "/channels", {"topic": topic})
         )
-        return sorted({name for one in listed.answers.values() for name in one["channels"] or ()})
+        return sorted({at for one in listed.answers.values() for at in one.get("channels") or ()})
 
     async def producers(self) -> tuple[list[Producer], str]:
         """Every nsqd, by host name."""
         if self.lookupds:
-            listed = await self.ask(LOOKUPD, self.lookupds, lambda at: self.get(at, "/nodes"))
-            rows = [(at, row) for at, one in listed.answers.items() for row in one["producers"]]
-            return _merge(rows), listed.warning
+            listed = await self.ask(LOOKUPD, self.lookupds, lambda at: self.document(at, "/nodes"))
+            return _merge(listed.answers), listed.warning
         asked = await self.ask(NSQD, self.nsqds, self.describe)
         return _by_name(asked.answers.values()), asked.warning
 
@@ -183,10 +203,9 @@ class Upstream:
         """The nsqds that have a topic. A tombstoned one is left out."""
         if self.lookupds:
             listed = await self.ask(
-                LOOKUPD, self.lookupds, lambda at: self.get(at, "/lookup", {"topic": topic})
+                LOOKUPD, self.lookupds, lambda at: self.document(at, "/lookup", {"topic": topic})
             )
-            rows = [(at, row) for at, one in listed.answers.items() for row in one["producers"]]
-            return _merge(rows), listed.warning
+            return _merge(listed.answers), listed.warning
         found, warning = await self.producers()
         return [one for one in found if topic in dict(one.topics)], warning
 
@@ -202,24 +221,26 @@ class Upstream:
         if channel:
             query["channel"] = channel
         addresses = [one.address for one in producers]
-        return await self.ask(NSQD, addresses, lambda at: self.get(at, "/stats", query))
+        return await self.ask(NSQD, addresses, lambda at: self.document(at, "/stats", query))
 
-    async def light_stats(self, address: str) -> Any:
+    async def light_stats(self, address: str) -> dict[str, Any]:
         query = {"format": "json", "include_clients": "false", "include_mem": "false"}
-        return await self.get(address, "/stats", query)
+        return await self.document(address, "/stats", query)
 
     async def describe(self, address: str) -> Producer:
         """An nsqd that was given by hand, in its own words."""
-        info, stats = await asyncio.gather(self.get(address, "/info"), self.light_stats(address))
+        info, stats = await asyncio.gather(
+            self.document(address, "/info"), self.light_stats(address)
+        )
         return Producer(
-            hostname=str(info.get("hostname", "")),
-            broadcast_address=str(info.get("broadcast_address", "")),
-            tcp_port=int(info.get("tcp_port", 0)),
-            http_port=int(info.get("http_port", 0)),
-            version=str(info.get("version", "")),
-            topology_zone=str(info.get("topology_zone", "")),
-            topology_region=str(info.get("topology_region", "")),
-            topics=tuple((row["topic_name"], False) for row in stats["topics"] or ()),
+            hostname=str(info.get("hostname") or ""),
+            broadcast_address=str(info.get("broadcast_address") or ""),
+            tcp_port=_port(info, "tcp_port"),
+            http_port=_port(info, "http_port"),
+            version=str(info.get("version") or ""),
+            topology_zone=str(info.get("topology_zone") or ""),
+            topology_region=str(info.get("topology_region") or ""),
+            topics=tuple((name, False) for name in _names(stats)),
             given_address=address,
         )
 
@@ -234,30 +255,51 @@ def _said(body: bytes) -> str:
     return said[:1000] if isinstance(said, str) else ""
 
 
-def _merge(rows: Iterable[tuple[str, dict[str, Any]]]) -> list[Producer]:
+def _names(stats: Mapping[str, Any]) -> list[str]:
+    return [str(row.get("topic_name", "")) for row in stats.get("topics") or ()]
+
+
+def _port(row: Mapping[str, Any], key: str) -> int:
+    value = row.get(key)
+    return value if isinstance(value, int) else 0
+
+
+def _merge(answers: Mapping[str, Mapping[str, Any]]) -> list[Producer]:
     """Entries of several lookupds: one for each nsqd."""
     found: dict[tuple[str, int, int], Producer] = {}
-    for lookupd, row in rows:
-        key = (row["broadcast_address"], row["tcp_port"], row["http_port"])
-        known = found.get(key)
-        tombstones = row.get("tombstones") or ()
-        topics = dict(known.topics if known else ())
-        for number, name in enumerate(row.get("topics") or ()):
-            dead = bool(tombstones[number]) if number < len(tombstones) else False
-            topics[name] = topics.get(name, False) or dead
-        remote = (f"{lookupd}/{row.get('remote_address', '')}",)
-        found[key] = Producer(
-            hostname=row.get("hostname", ""),
-            broadcast_address=row["broadcast_address"],
-            tcp_port=row["tcp_port"],
-            http_port=row["http_port"],
-            version=row.get("version", ""),
-            remote_addresses=(known.remote_addresses if known else ()) + remote,
-            topology_zone=row.get("topology_zone", ""),
-            topology_region=row.get("topology_region", ""),
-            topics=tuple(sorted(topics.items())),
-        )
+    for lookupd, answer in answers.items():
+        for row in answer.get("producers") or ():
+            one = _producer(lookupd, row)
+            key = (one.broadcast_address, one.tcp_port, one.http_port)
+            found[key] = _joined(found[key], one) if key in found else one
     return _by_name(found.values())
+
+
+def _producer(lookupd: str, row: Mapping[str, Any]) -> Producer:
+    tombstones = row.get("tombstones") or ()
+    topics = {}
+    for number, name in enumerate(row.get("topics") or ()):
+        topics[str(name)] = bool(tombstones[number]) if number < len(tombstones) else False
+    return Producer(
+        hostname=str(row.get("hostname") or ""),
+        broadcast_address=str(row.get("broadcast_address") or ""),
+        tcp_port=_port(row, "tcp_port"),
+        http_port=_port(row, "http_port"),
+        version=str(row.get("version") or ""),
+        remote_addresses=(f"{lookupd}/{row.get('remote_address', '')}",),
+        topology_zone=str(row.get("topology_zone") or ""),
+        topology_region=str(row.get("topology_region") or ""),
+        topics=tuple(sorted(topics.items())),
+    )
+
+
+def _joined(known: Producer, one: Producer) -> Producer:
+    """The same nsqd as two lookupds tell of it; tombstoned at one is tombstoned."""
+    topics = dict(known.topics)
+    for name, dead in one.topics:
+        topics[name] = topics.get(name, False) or dead
+    remotes = known.remote_addresses + one.remote_addresses
+    return replace(one, remote_addresses=remotes, topics=tuple(sorted(topics.items())))
 
 
 def _by_name(producers: Iterable[Producer]) -> list[Producer]:
