@@ -13,6 +13,7 @@ from typing import Any
 from penstock import limits
 from penstock.command.durations import parse_duration
 from penstock.errors import ConfigError
+from penstock.tools.tlscontext import tls_context
 
 Changes = dict[str, Any]
 
@@ -139,13 +140,12 @@ def _context(tls: dict[str, str], flag: str) -> ssl.SSLContext | None:
     try:
         if not _boolean(tls.get("tls_v1", "false")):
             return None
-        context = ssl.create_default_context(cafile=tls.get("tls_root_ca_file"))
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if _boolean(tls.get("tls_insecure_skip_verify", "false")):
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if "tls_cert" in tls or "tls_key" in tls:
-            context.load_cert_chain(tls.get("tls_cert", ""), tls.get("tls_key"))
+        context = tls_context(
+            tls.get("tls_root_ca_file", ""),
+            tls.get("tls_cert", ""),
+            tls.get("tls_key", ""),
+            _boolean(tls.get("tls_insecure_skip_verify", "false")),
+        )
     except (OSError, ValueError) as error:
         shown = ", ".join(f"{name},{value}" for name, value in sorted(tls.items()))
         raise ConfigError(flag, shown, f"cannot be used: {error}") from error

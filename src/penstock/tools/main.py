@@ -27,6 +27,9 @@ VERBS = {
         "penstock.nsqadmin.main", "main", "run the web UI (nsqadmin --help: flags)"
     ),
     "admin": VerbEntry("penstock.tools.admin", "admin_main", "users of the web UI"),
+    "context": VerbEntry(
+        "penstock.tools.context", "context_main", "name installations, and switch between them"
+    ),
     "demo": VerbEntry(
         "penstock.tools.demo", "demo_main", "start nsqd with a producer and consumers, show rates"
     ),

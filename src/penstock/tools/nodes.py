@@ -1,8 +1,9 @@
 """The daemons that the operator's commands talk to, over their HTTP API.
 
-Which ones: `--nsqd-http-address` (repeatable), or all that `--lookupd-http-address` knows, or the
-environment (`PENSTOCK_NSQD_HTTP_ADDRESS`, `PENSTOCK_LOOKUPD_HTTP_ADDRESS`, comma lists), or the
-nsqd of this machine. An address is `host:port`, a URL, or the path of a unix socket.
+Which ones: `--nsqd-http-address` (repeatable), or all that `--lookupd-http-address` knows, or those
+of a context, or the environment (`PENSTOCK_NSQD_HTTP_ADDRESS`, `PENSTOCK_LOOKUPD_HTTP_ADDRESS`,
+comma lists), or the nsqd of this machine (`where`). An address is `host:port`, a URL, or the path
+of a unix socket.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
 import socket
+import ssl
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 from penstock.errors import PenstockError
+from penstock.tools import where
+from penstock.tools.where import DEFAULT_ADDRESS, Where
 
-DEFAULT_ADDRESS = "127.0.0.1:4151"
 REQUEST_SECONDS_MAX = 10.0
+PORT_MAX = 65535
 
 
 class NodeFailed(PenstockError):
@@ -46,9 +49,14 @@ class _UnixConnection(http.client.HTTPConnection):
 class Node:
     """One daemon. Each request has a connection of its own: none is left behind, none is stale."""
 
-    def __init__(self, address: str, timeout_seconds: float = REQUEST_SECONDS_MAX) -> None:
+    def __init__(
+        self,
+        address: str,
+        timeout_seconds: float = REQUEST_SECONDS_MAX,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.address = address
-        self._connection = _connection(address, timeout_seconds)
+        self._connection = _connection(address, timeout_seconds, tls)
 
     def get(self, path: str, parameters: dict[str, str] | None = None) -> Any:
         return self._json("GET", path, parameters)
@@ -82,23 +90,35 @@ class Node:
         return answer
 
 
-def _connection(address: str, timeout: float) -> http.client.HTTPConnection:
+def _connection(
+    address: str, timeout: float, tls: ssl.SSLContext | None
+) -> http.client.HTTPConnection:
     if "://" in address:
         parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or not _has_port(parts):
             raise NodeFailed(address, "is neither http://host:port nor https://host:port")
         if "@" in parts.netloc:  # it would stand in every message about the node
             host = parts.netloc.rpartition("@")[2]
             raise NodeFailed(host, "a URL with a user and a password is not supported")
         if parts.scheme == "https":
-            return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout)
+            return http.client.HTTPSConnection(
+                parts.hostname, parts.port, timeout=timeout, context=tls
+            )
         return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
     if "/" in address:
         return _UnixConnection(address, timeout)
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit():
+    if not colon or not port.isdecimal() or int(port) > PORT_MAX:
         raise NodeFailed(address, "is neither host:port, nor a URL, nor the path of a socket")
     return http.client.HTTPConnection(host.strip("[]"), int(port), timeout=timeout)
+
+
+def _has_port(parts: SplitResult) -> bool:
+    """Or says nothing of one."""
+    try:
+        return parts.port is None or parts.port >= 0
+    except ValueError:
+        return False
 
 
 def _message(status: int, answer: bytes) -> str:
@@ -113,54 +133,57 @@ def _message(status: int, answer: bytes) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    group = parser.add_argument_group("where")
+    group.add_argument(
         "--nsqd-http-address",
         action="append",
         metavar="ADDRESS",
         help=f"an nsqd (may be repeated; {DEFAULT_ADDRESS} when nothing is given)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--lookupd-http-address",
         action="append",
         metavar="ADDRESS",
         help="an nsqlookupd: all nsqds that it knows (may be repeated)",
     )
+    where.add_context(group)
+    where.add_files(group)
 
 
-def addresses(arguments: argparse.Namespace) -> list[str]:
-    """Of the nsqds that the arguments name. Raises NodeFailed when no lookupd answers."""
-    given: list[str] | None = arguments.nsqd_http_address
-    lookupds: list[str] | None = arguments.lookupd_http_address
-    if given and lookupds:
-        raise PenstockError("give --nsqd-http-address or --lookupd-http-address, not both")
-    if not given and not lookupds:
-        given = from_environment("PENSTOCK_NSQD_HTTP_ADDRESS")
-        lookupds = from_environment("PENSTOCK_LOOKUPD_HTTP_ADDRESS") if not given else None
-    if lookupds:
-        return _known_to(lookupds)
-    return given or [DEFAULT_ADDRESS]
+def addresses_of(found: Where, tls: ssl.SSLContext | None = None) -> list[str]:
+    """Of the nsqds. Raises NodeFailed when no lookupd answers."""
+    context = found.context
+    if context.nsqd_http_address:
+        return list(context.nsqd_http_address)
+    if context.lookupd_http_address:
+        return _known_to(context.lookupd_http_address, tls)
+    if found.name:
+        raise found.lacks(*where.HTTP)
+    return [DEFAULT_ADDRESS]
 
 
-def nodes(arguments: argparse.Namespace) -> list[Node]:
-    return [Node(address) for address in addresses(arguments)]
+def nodes(arguments: argparse.Namespace, changes: bool = False) -> list[Node]:
+    """`changes`: something is about to be changed on them."""
+    found = where.find(arguments)
+    if changes:
+        where.announce(found)
+    return nodes_of(found)
 
 
-def from_environment(name: str) -> list[str]:
-    """The members of a comma list."""
-    return [part.strip() for part in os.environ.get(name, "").split(",") if part.strip()]
+def nodes_of(found: Where) -> list[Node]:
+    tls = found.tls()
+    return [Node(address, tls=tls) for address in addresses_of(found, tls)]
 
 
-def _known_to(lookupds: Sequence[str]) -> list[str]:
+def _known_to(lookupds: Sequence[str], tls: ssl.SSLContext | None) -> list[str]:
     found: dict[str, None] = {}
     failed: NodeFailed | None = None
     for lookupd in lookupds:
         try:
-            for producer in Node(lookupd).get("/nodes")["producers"]:
-                if producer["http_port"] <= 0:
-                    continue  # one that serves HTTP on a unix socket, or not at all
-                host = producer["broadcast_address"]
-                shown = f"[{host}]" if ":" in host else host
-                found[f"{shown}:{producer['http_port']}"] = None
+            for producer in Node(lookupd, tls=tls).get("/nodes")["producers"]:
+                address = address_of(producer)
+                if address:
+                    found[address] = None
         except NodeFailed as error:
             failed = error
     if failed is not None and not found:
@@ -168,3 +191,12 @@ def _known_to(lookupds: Sequence[str]) -> list[str]:
     if not found:
         raise PenstockError(f"no nsqd with an HTTP port is registered with {', '.join(lookupds)}")
     return sorted(found)
+
+
+def address_of(producer: dict[str, Any]) -> str:
+    """Empty for one that serves HTTP on a unix socket, or not at all."""
+    if producer["http_port"] <= 0:
+        return ""
+    host = producer["broadcast_address"]
+    shown = f"[{host}]" if ":" in host else host
+    return f"{shown}:{producer['http_port']}"

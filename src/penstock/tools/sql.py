@@ -17,14 +17,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.errors import ConfigError, QueryRefused
+from penstock.errors import ConfigError, PenstockError, QueryRefused
 from penstock.pipelines import lakeread
 from penstock.pipelines.session import LOG_SETTINGS
 from penstock.pipelines.sqldoor import Door
 from penstock.pipelines.sqlrows import read
 from penstock.pipelines.sqlviews import Catalogue, read_pairs, topics_at
 from penstock.spark.session import open_session
-from penstock.tools import nodes, sql_output
+from penstock.tools import nodes, sql_output, where
 from penstock.tools.verbs import DONE, FAILED, INTERRUPTED, run_verb
 
 if TYPE_CHECKING:
@@ -56,10 +56,10 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--url",
         "--http-address",
-        default=os.environ.get(URL_VARIABLE, "").partition(",")[0] or nodes.DEFAULT_ADDRESS,
         metavar="ADDRESS",
-        help=f"nsqd's HTTP address ({URL_VARIABLE}; default {nodes.DEFAULT_ADDRESS})",
+        help=f"nsqd's HTTP address ({URL_VARIABLE}; default {where.DEFAULT_ADDRESS})",
     )
+    where.add_context(parser)
     parser.add_argument("--ca-file", metavar="FILE", help="authorities for https")
     parser.add_argument(
         "--lake",
@@ -129,11 +129,26 @@ def _catalogue(arguments: argparse.Namespace) -> Catalogue:
         tables |= lakeread.tables_below(directory)
     tables |= read_pairs("table", arguments.table, "archive=/data/lake/archive")
     topics = read_pairs("topic", arguments.topic, "shouted=ORDERS")
+    url, ca_file = _where(arguments)
     options = {"minPartitions": str(os.cpu_count() or 1)}
-    if arguments.ca_file:
-        options["caFile"] = arguments.ca_file
-    named = partial(topics_at, ca_file=arguments.ca_file)
-    return Catalogue(arguments.url, tables, topics, named, options)
+    if ca_file:
+        options["caFile"] = ca_file
+    named = partial(topics_at, ca_file=ca_file)
+    return Catalogue(url, tables, topics, named, options)
+
+
+def _where(arguments: argparse.Namespace) -> tuple[str, str | None]:
+    """(nsqd's address, authorities). Of several in the environment it is the first."""
+    given = argparse.Namespace(
+        nsqd_http_address=[arguments.url] if arguments.url else None, context=arguments.context
+    )
+    found = where.find(given)
+    ca_file = arguments.ca_file or found.context.tls_root_ca_file or None
+    members = nodes.addresses_of(found, found.tls())
+    if found.name and len(members) > 1:
+        names = ", ".join(members)
+        raise PenstockError(f"context {found.name} has several nsqds, give --url: {names}")
+    return members[0], ca_file
 
 
 def _answer(door: Door, statement: str, arguments: argparse.Namespace) -> None:

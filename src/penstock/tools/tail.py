@@ -10,17 +10,20 @@ import asyncio
 import base64
 import random
 import signal
+import ssl
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
-from penstock.client import Consumer, Message
+from penstock.client import Consumer, ConsumerOptions, Message
 from penstock.command import terminal
 from penstock.command.run import loop_factory
 from penstock.errors import PenstockError
-from penstock.tools.nodes import from_environment
+from penstock.tools import where
+from penstock.tools.nodes import Node
 from penstock.tools.verbs import DONE, print_json, run_verb
+from penstock.tools.where import DEFAULT_TCP_ADDRESS, Where
 
-DEFAULT_ADDRESS = "127.0.0.1:4150"
 PREVIEW_CHARACTERS = 500  # of a body, unless --full asks for all of it
 
 
@@ -32,18 +35,22 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--count", type=int, default=0, metavar="N", help="stop after N messages")
     parser.add_argument("--full", action="store_true", help="whole bodies, however long")
     parser.add_argument("--json", action="store_true", help="for programs: a line each")
-    parser.add_argument(
+    group = parser.add_argument_group("where")
+    group.add_argument(
         "--nsqd-tcp-address",
         action="append",
         metavar="ADDRESS",
-        help=f"an nsqd (may be repeated; {DEFAULT_ADDRESS} when nothing is given)",
+        help=f"an nsqd (may be repeated; {DEFAULT_TCP_ADDRESS} when nothing is given)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--lookupd-http-address",
         action="append",
         metavar="ADDRESS",
         help="an nsqlookupd: all nsqds that have the topic (may be repeated)",
     )
+    where.add_context(group)
+    where.add_files(group)
+    where.add_auth(group)
     return parser
 
 
@@ -59,22 +66,44 @@ def _run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _addresses(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """(nsqds, lookupds): what is given, else the environment, else the nsqd of this machine."""
-    nsqds, lookupds = arguments.nsqd_tcp_address or [], arguments.lookupd_http_address or []
+def addresses_of(found: Where, tls: ssl.SSLContext | None) -> tuple[list[str], list[str]]:
+    """(nsqds, lookupds). An nsqd that is known by its HTTP address tells its TCP port itself."""
+    context = found.context
+    nsqds, lookupds = list(context.nsqd_tcp_address), list(context.lookupd_http_address)
     if not nsqds and not lookupds:
-        nsqds = from_environment("PENSTOCK_NSQD_TCP_ADDRESS")
-        lookupds = [] if nsqds else from_environment("PENSTOCK_LOOKUPD_HTTP_ADDRESS")
-    if not nsqds and not lookupds:
-        nsqds = [DEFAULT_ADDRESS]
-    return nsqds, lookupds
+        nsqds = [tcp_address(one, tls) for one in context.nsqd_http_address]
+    if nsqds or lookupds:
+        return nsqds, lookupds
+    if found.name:
+        raise found.lacks(*where.TCP)
+    return [DEFAULT_TCP_ADDRESS], []
+
+
+def tcp_address(http_address: str, tls: ssl.SSLContext | None) -> str:
+    port = Node(http_address, tls=tls).get("/info")["tcp_port"]
+    if "://" in http_address:
+        host = urlsplit(http_address).hostname or ""
+    else:
+        host = http_address.rpartition(":")[0]
+    if not host or "/" in host or port <= 0:
+        raise PenstockError(f"{http_address} does not tell a TCP address: --nsqd-tcp-address")
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 async def _tail(arguments: argparse.Namespace) -> None:
-    nsqds, lookupds = _addresses(arguments)
+    found = where.find(arguments, where.TCP)
+    files = found.tls()
+    nsqds, lookupds = addresses_of(found, files)
     channel = f"tail{random.randrange(10**6):06d}#ephemeral"
     left = arguments.count
-    async with Consumer(arguments.topic, channel, nsqds, lookupds=lookupds) as consumer:
+    options = ConsumerOptions(
+        tls=(files or True) if found.context.tls else None,
+        lookup_tls=files,
+        auth_secret=found.secret(),
+    )
+    async with Consumer(
+        arguments.topic, channel, nsqds, lookupds=lookupds, options=options
+    ) as consumer:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, consumer.stop)

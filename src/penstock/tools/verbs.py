@@ -2,6 +2,9 @@
 
 Exit codes: 0 done, 1 it failed (one line on stderr says why), 2 the command line is wrong, 130
 Ctrl-C within something that was not done. A verb that goes on until Ctrl-C ends with 0.
+
+What destroys asks for the name of the thing; `--yes` stands for the answer, and is needed where
+nobody is there to ask.
 """
 
 from __future__ import annotations
@@ -16,6 +19,26 @@ from penstock.errors import PenstockError
 
 DONE, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130  # as shells say it: 128 and the number of SIGINT
+
+
+class VerbParser(argparse.ArgumentParser):
+    """Of a verb, or of a verb below one. The help ends with its examples, which a test tries."""
+
+    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **keywords: Any) -> None:
+        lines = [f"  {example}" for example in examples]
+        if lines:
+            keywords["epilog"] = "\n".join(["examples:", *lines])
+        keywords["formatter_class"] = _HelpFormatter
+        super().__init__(*arguments, **keywords)
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Descriptions are filled as usual, examples stay lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("examples:"):
+            return text
+        return super()._fill_text(text, width, indent)
 
 
 def run_verb(
@@ -41,3 +64,24 @@ def run_verb(
 
 def print_json(document: Any, indent: int | None = 2) -> None:
     print(json.dumps(document, indent=indent, ensure_ascii=False), flush=True)
+
+
+def confirm(arguments: argparse.Namespace, question: str, name: str) -> bool:
+    """What cannot be taken back: a person types the name of the thing, a program says --yes."""
+    if arguments.yes:
+        return True
+    if not sys.stdin.isatty():
+        raise PenstockError(f"{question}: give --yes, nobody is here to ask")
+    print(f"{question}? Type {name} to do it: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip() == name:
+        return True
+    print("nothing was done", file=sys.stderr)
+    return False
+
+
+def add_json(parser: argparse.ArgumentParser, about: str = "for programs") -> None:
+    parser.add_argument("--json", action="store_true", help=about)
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="do it without asking")

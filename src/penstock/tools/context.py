@@ -1,0 +1,249 @@
+"""`penstock context`: name installations once, and switch between them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.command import terminal
+from penstock.tools import contextfile, where
+from penstock.tools.contextcheck import Answer, check
+from penstock.tools.contexts import Context, Contexts, ContextTrouble
+from penstock.tools.verbs import (
+    DONE,
+    FAILED,
+    VerbParser,
+    add_json,
+    add_yes,
+    confirm,
+    print_json,
+    run_verb,
+)
+
+_LISTS = ("nsqd_http_address", "nsqd_tcp_address", "lookupd_http_address")
+_TEXTS = {
+    "description": ("TEXT", "what it is"),
+    "admin": ("URL", "its nsqadmin"),
+    "tls_root_ca_file": ("FILE", "authorities for TLS"),
+    "tls_cert": ("FILE", "certificate to show"),
+    "tls_key": ("FILE", "key of that certificate"),
+    "auth_secret_file": ("FILE", "file that holds the secret for AUTH"),
+    "auth_secret_env": ("NAME", "environment variable that holds it"),
+}
+_FLAGS = {
+    "tls": "TCP connections are upgraded to TLS (HTTP: say https:// in the address)",
+    "tls_insecure_skip_verify": "accept any certificate",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = VerbParser(
+        prog="penstock context",
+        description="Installations under a name. The selected one is what all verbs work on, "
+        "unless --context, $PENSTOCK_CONTEXT or an address says otherwise.",
+        examples=[
+            "penstock context save prod --lookupd-http-address lookup1:4161 --select",
+            "penstock context list",
+        ],
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    listing = verbs.add_parser(
+        "list", help="which there are", examples=["penstock context list --json"]
+    )
+    show = verbs.add_parser(
+        "show", help="what one holds (the one in use)", examples=["penstock context show prod"]
+    )
+    show.add_argument("name", nargs="?", metavar="NAME")
+    _add_save(verbs)
+    select = verbs.add_parser(
+        "select",
+        help="use it from now on",
+        examples=["penstock context select prod", "penstock context select --none"],
+    )
+    select.add_argument("name", nargs="?", metavar="NAME")
+    select.add_argument("--none", action="store_true", help="use none: the nsqd of this machine")
+    back = verbs.add_parser(
+        "previous", help="use the one before this one", examples=["penstock context previous"]
+    )
+    validate = verbs.add_parser(
+        "validate",
+        help="ask each address; exit code 1 when one does not answer",
+        examples=["penstock context validate prod", "penstock context validate --all --json"],
+    )
+    validate.add_argument("name", nargs="?", metavar="NAME", help="the one in use")
+    validate.add_argument("--all", action="store_true", help="every one")
+    remove = verbs.add_parser(
+        "remove", help="forget it", examples=["penstock context remove test --yes"]
+    )
+    remove.add_argument("name", metavar="NAME")
+    add_yes(remove)
+    for one in (listing, show, select, back, validate, remove):
+        add_json(one)
+    return parser
+
+
+def _add_save(verbs: argparse._SubParsersAction[VerbParser]) -> None:
+    save = verbs.add_parser(
+        "save",
+        help="make it, or change what is given; an empty value takes one away",
+        description="Secrets do not go in here: name a file or an environment variable.",
+        examples=[
+            "penstock context save test --nsqd-http-address 127.0.0.1:4151 --select",
+            "penstock context save prod --lookupd-http-address lookup1:4161 "
+            "--admin https://nsqadmin.example --tls-root-ca-file /etc/penstock/ca.pem",
+        ],
+    )
+    save.add_argument("name", metavar="NAME")
+    for name in _LISTS:
+        option = f"--{name.replace('_', '-')}"
+        save.add_argument(option, action="append", metavar="ADDRESS", help="may be repeated")
+    for name, (metavar, about) in _TEXTS.items():
+        save.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=about)
+    for name, about in _FLAGS.items():
+        option = f"--{name.replace('_', '-')}"
+        save.add_argument(option, action=argparse.BooleanOptionalAction, help=about)
+    save.add_argument("--select", action="store_true", help="and use it from now on")
+    add_json(save)
+
+
+def context_main(argv: Sequence[str]) -> int:
+    return run_verb(parser(), argv, _run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    return {
+        "list": _list,
+        "show": _show,
+        "save": _save,
+        "select": _select,
+        "previous": _previous,
+        "validate": _validate,
+        "remove": _remove,
+    }[arguments.verb](arguments)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    contexts = contextfile.load()
+    used, origin = where.chosen()
+    if arguments.json:
+        found = {name: as_json(one) for name, one in sorted(contexts.context.items())}
+        names = {"selected": contexts.selected or None, "previous": contexts.previous or None}
+        print_json({**names, "used": used or None, "contexts": found})
+        return DONE
+    if not contexts.context:
+        print("no contexts: penstock context save NAME makes one")
+        return DONE
+    rows = [
+        ["*" if name == used else "", name, ", ".join(one.addresses), one.description]
+        for name, one in sorted(contexts.context.items())
+    ]
+    print("\n".join(terminal.table(("", "NAME", "ADDRESSES", ""), rows, left=4)))
+    if origin == contextfile.VARIABLE:
+        print(f"* is what ${origin} says; selected is {contexts.selected or 'none'}")
+    return DONE
+
+
+def _named(contexts: Contexts, name: str | None) -> str:
+    """The one that is meant: by name, or in use."""
+    found = name or where.chosen()[0]
+    if not found:
+        raise ContextTrouble("no context is selected: name one")
+    contexts.get(found)
+    return found
+
+
+def as_json(context: Context) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(context)
+    return found
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    contexts = contextfile.load()
+    name = _named(contexts, arguments.name)
+    _tell(contexts, name, arguments)
+    return DONE
+
+
+def _tell(contexts: Contexts, name: str, arguments: argparse.Namespace) -> None:
+    shown = as_json(contexts.context[name])
+    if arguments.json:
+        print_json({"name": name, "selected": contexts.selected == name, **shown})
+        return
+    print(f"{name} (selected)" if contexts.selected == name else name)
+    for field, value in shown.items():
+        print(f"  {field} = {', '.join(value) if isinstance(value, list | tuple) else value}")
+
+
+def _save(arguments: argparse.Namespace) -> int:
+    with contextfile.changed() as contexts:
+        context = contexts.context.get(arguments.name, Context())
+        contexts.put(arguments.name, msgspec.structs.replace(context, **_given(arguments)))
+        if arguments.select:
+            contexts.select(arguments.name)
+    _tell(contexts, arguments.name, arguments)
+    return DONE
+
+
+def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in (*_LISTS, *_TEXTS, *_FLAGS):
+        value = getattr(arguments, name)
+        if value is not None:
+            found[name] = tuple(filter(None, value)) if name in _LISTS else value
+    return found
+
+
+def _select(arguments: argparse.Namespace) -> int:
+    if bool(arguments.name) == arguments.none:
+        raise ContextTrouble("give a name, or --none")
+    with contextfile.changed() as contexts:
+        contexts.select(arguments.name or "")
+    return _tell_selected(contexts, arguments)
+
+
+def _previous(arguments: argparse.Namespace) -> int:
+    with contextfile.changed() as contexts:
+        contexts.go_back()
+    return _tell_selected(contexts, arguments)
+
+
+def _tell_selected(contexts: Contexts, arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        print_json({"selected": contexts.selected or None, "previous": contexts.previous or None})
+    else:
+        print(f"selected: {contexts.selected or 'none, the nsqd of this machine'}")
+    return DONE
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    contexts = contextfile.load()
+    if arguments.all and arguments.name:
+        raise ContextTrouble("give a name or --all, not both")
+    names = sorted(contexts.context) if arguments.all else [_named(contexts, arguments.name)]
+    found = {name: check(contexts.context[name]) for name in names}
+    if arguments.json:
+        print_json({name: [one._asdict() for one in answers] for name, answers in found.items()})
+    else:
+        for name, answers in found.items():
+            print(name)
+            for one in answers:
+                print(f"  {_line(one)}")
+    return DONE if all(one.ok for answers in found.values() for one in answers) else FAILED
+
+
+def _line(answer: Answer) -> str:
+    style = terminal.GREEN if answer.ok else terminal.RED
+    said = terminal.painted(answer.said, style)
+    return f"{answer.kind:<15} {answer.address}  {said}"
+
+
+def _remove(arguments: argparse.Namespace) -> int:
+    contextfile.load().get(arguments.name)
+    if not confirm(arguments, f"remove context {arguments.name}", arguments.name):
+        return FAILED
+    with contextfile.changed() as contexts:
+        contexts.remove(arguments.name)
+    return _tell_selected(contexts, arguments)

@@ -1,0 +1,169 @@
+"""Contexts: the installations that an operator switches between, each under a name.
+
+One TOML file holds them all. It names addresses, files and environment variables, never a secret
+itself: a password in an address is refused, and AUTH's secret stands in a file or a variable.
+
+    version = 1
+    selected = "prod"
+    previous = "test"
+
+    [context.prod]
+    description = "what earns the money"
+    lookupd_http_address = ["lookup1:4161", "lookup2:4161"]
+    tls_root_ca_file = "/etc/penstock/ca.pem"
+
+This module is the text and its rules; `contextfile` reads and writes the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from typing import Any
+
+import msgspec
+
+from penstock.errors import PenstockError
+
+VERSION = 1
+NAME_CHARACTERS_MAX = 64  # it has to fit into a column
+TEXT_CHARACTERS_MAX = 4096  # a path on Linux; nothing here is longer
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
+
+
+class ContextTrouble(PenstockError):
+    """An unknown name, a value that is none, a damaged file: the text says which."""
+
+
+class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Each field is an option of `penstock context save`."""
+
+    description: str = ""
+    nsqd_http_address: tuple[str, ...] = ()
+    nsqd_tcp_address: tuple[str, ...] = ()
+    lookupd_http_address: tuple[str, ...] = ()
+    admin: str = ""  # nsqadmin's URL
+    tls: bool = False  # of TCP connections; HTTP says it by https://
+    tls_root_ca_file: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_insecure_skip_verify: bool = False
+    auth_secret_file: str = ""
+    auth_secret_env: str = ""
+
+    @property
+    def addresses(self) -> list[str]:
+        found = [*self.nsqd_http_address, *self.lookupd_http_address, *self.nsqd_tcp_address]
+        return [*found, self.admin] if self.admin else found
+
+    def check(self, name: str) -> None:
+        """ContextTrouble says which rule is broken."""
+        check_name(name)
+        if not self.addresses:
+            raise ContextTrouble(f"context {name}: it needs an address")
+        if self.nsqd_http_address and self.lookupd_http_address:
+            rule = "nsqd_http_address or lookupd_http_address, not both"
+            raise ContextTrouble(f"context {name}: {rule}")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ContextTrouble(f"context {name}: tls_cert and tls_key go together")
+        if self.auth_secret_file and self.auth_secret_env:
+            raise ContextTrouble(f"context {name}: auth_secret_file or auth_secret_env, not both")
+        if self.admin and not self.admin.startswith(("http://", "https://")):
+            raise ContextTrouble(f"context {name}: admin is a URL, as http://127.0.0.1:4171")
+        for field, value in msgspec.structs.asdict(self).items():
+            for text in value if isinstance(value, tuple) else (value,):
+                _check_text(f"context {name}: {field}", text)
+
+
+def _check_text(where: str, text: str | bool) -> None:
+    if isinstance(text, bool):
+        return
+    if "://" in text and "@" in text:  # not repeated: that would show the password
+        raise ContextTrouble(f"{where}: a user and a password in an address are not supported")
+    if not text.isprintable() or len(text) > TEXT_CHARACTERS_MAX:
+        rule = f"{TEXT_CHARACTERS_MAX} characters at most, without control characters"
+        raise ContextTrouble(f"{where}: {rule}")
+
+
+class Contexts(msgspec.Struct, forbid_unknown_fields=True):
+    """The whole file."""
+
+    version: int = VERSION
+    selected: str = ""
+    previous: str = ""
+    context: dict[str, Context] = {}
+
+    def get(self, name: str) -> Context:
+        found = self.context.get(name)
+        if found is None:
+            raise ContextTrouble(f"there is no context {name!r}; {self._there_are()}")
+        return found
+
+    def _there_are(self) -> str:
+        if not self.context:
+            return "there are none: penstock context save NAME makes one"
+        return f"there are {', '.join(sorted(self.context))}"
+
+    def put(self, name: str, context: Context) -> None:
+        context.check(name)
+        self.context[name] = context
+
+    def select(self, name: str) -> None:
+        """An empty name selects none."""
+        if name:
+            self.get(name)
+        if name != self.selected:
+            self.previous, self.selected = self.selected, name
+
+    def go_back(self) -> str:
+        if not self.previous:
+            raise ContextTrouble("no context was selected before this one")
+        self.select(self.previous)
+        return self.selected
+
+    def remove(self, name: str) -> None:
+        self.get(name)
+        del self.context[name]
+        self.selected = "" if self.selected == name else self.selected
+        self.previous = "" if self.previous == name else self.previous
+
+
+def check_name(name: str) -> None:
+    if not _NAME.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
+        rule = f"letters, digits, _ . and -, {NAME_CHARACTERS_MAX} at most"
+        raise ContextTrouble(f"{name!r} is no name of a context: {rule}")
+
+
+def read(text: str) -> Contexts:
+    """Raises ContextTrouble, whose text does not name the file."""
+    try:
+        found = msgspec.convert(tomllib.loads(text), Contexts)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as error:
+        raise ContextTrouble(str(error)) from error
+    if found.version != VERSION:
+        raise ContextTrouble(f"version {found.version} is not known here, only {VERSION}")
+    for name, context in found.context.items():
+        context.check(name)
+    for name in (found.selected, found.previous):
+        if name:
+            found.get(name)
+    return found
+
+
+def to_text(contexts: Contexts) -> str:
+    lines = [f"version = {contexts.version}"]
+    for field in ("selected", "previous"):
+        if getattr(contexts, field):
+            lines.append(f"{field} = {_toml(getattr(contexts, field))}")
+    for name, context in sorted(contexts.context.items()):
+        lines += ["", f"[context.{_toml(name)}]"]
+        chosen = msgspec.to_builtins(context).items()
+        lines += [f"{field} = {_toml(value)}" for field, value in chosen]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """JSON's strings, lists and booleans are TOML's too: control characters are refused before."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
