@@ -30,9 +30,9 @@ def test_a_user_is_made_changed_and_removed(
     assert is_password("another one", store.password_hash("ann"))
     assert not is_password("long enough", store.password_hash("ann"))
     store.close()
-    assert admin_main([f"--data-path={tmp_path}", "remove-user", "ann"]) == 0
+    assert admin_main([f"--data-path={tmp_path}", "remove-user", "ann", "--yes"]) == 0
     assert "no users" in capsys.readouterr().out
-    assert admin_main([f"--data-path={tmp_path}", "remove-user", "ann"]) == 1
+    assert admin_main([f"--data-path={tmp_path}", "remove-user", "ann", "--yes"]) == 1
 
 
 @pytest.mark.parametrize(

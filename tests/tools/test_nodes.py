@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.tools import nodes
+from penstock.tools import nodes, where
 from penstock.tools.nodes import Node, NodeFailed
 
 ANSWERS = {
@@ -78,12 +78,14 @@ def address() -> Iterator[str]:
         yield f"127.0.0.1:{server.server_address[1]}"
 
 
-def arguments(nsqd: list[str] | None = None, lookupd: list[str] | None = None) -> object:
+def arguments(
+    nsqd: list[str] | None = None, lookupd: list[str] | None = None
+) -> argparse.Namespace:
     return argparse.Namespace(nsqd_http_address=nsqd, lookupd_http_address=lookupd)
 
 
 def addresses(*given: list[str] | None) -> list[str]:
-    return nodes.addresses(arguments(*given))  # type: ignore[arg-type]
+    return nodes.addresses_of(where.find(arguments(*given)))
 
 
 def test_json_and_text_over_one_connection(address: str) -> None:
@@ -114,17 +116,21 @@ def test_nobody_there() -> None:
         Node("127.0.0.1:1").get("/ping")
 
 
-@pytest.mark.parametrize("text", ["here", "here:port", "ftp://here:1", "http://"])
+@pytest.mark.parametrize(
+    "text", ["here", "here:port", "here:65536", "ftp://here:1", "http://", "http://here:65536"]
+)
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(NodeFailed) as caught:
         Node(text)
     assert caught.value.address == text
 
 
-def test_which_nodes(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_nodes(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("PENSTOCK_CONTEXT", raising=False)
     monkeypatch.delenv("PENSTOCK_NSQD_HTTP_ADDRESS", raising=False)
     monkeypatch.delenv("PENSTOCK_LOOKUPD_HTTP_ADDRESS", raising=False)
-    assert addresses() == [nodes.DEFAULT_ADDRESS]
+    assert addresses() == [where.DEFAULT_ADDRESS]
     assert addresses(["x:1", "y:2"]) == ["x:1", "y:2"]
     assert addresses(None, [address]) == ["[::1]:2", "a:1", "b:1"]
     monkeypatch.setenv("PENSTOCK_LOOKUPD_HTTP_ADDRESS", f"127.0.0.1:1, {address}")

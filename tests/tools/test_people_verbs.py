@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from e2e.daemon import Daemon
 from penstock.tools.main import main
+from penstock.tools.verbs import confirm
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -32,6 +34,11 @@ def run(daemon: Daemon, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
         return code, out, err
 
     return call
+
+
+class Typed(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def as_json(result: tuple[int, str, str]) -> Any:
@@ -89,6 +96,26 @@ def test_destroying_asks_first(run: Run) -> None:
     assert code == 1
     assert "give --yes" in err
     assert "dear" in run("topic", "list")[1].split()
+
+
+@pytest.mark.parametrize(("typed", "done"), [("dear\n", True), ("yes\n", False), ("", False)])
+def test_a_person_types_the_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, done: bool
+) -> None:
+    monkeypatch.setattr("sys.stdin", Typed(typed))
+    assert confirm(argparse.Namespace(yes=False), "delete it", "dear") is done
+    out, err = capsys.readouterr()
+    assert (out, err.startswith("delete it? Type dear to do it: ")) == ("", True)
+
+
+def test_a_setting_that_lets_messages_go_asks_too(run: Run) -> None:
+    run("topic", "create", "kept")
+    code, _, err = run("topic", "config", "kept", "max_age=1h")
+    assert (code, "change max_age of kept, which may let messages go: give --yes" in err) == (
+        1, True,
+    )  # fmt: skip
+    assert run("topic", "config", "kept", "max_age=1h", "--yes")[0] == 0
+    assert run("topic", "config", "kept", "max_depth=5")[0] == 0
 
 
 def test_what_is_not_there_is_a_failure_with_the_reason(run: Run) -> None:
@@ -156,7 +183,12 @@ def test_a_channel_goes_back(run: Run, daemon: Daemon) -> None:
     assert run(*seek, "offset:1", "--dry-run") == (0, shown, "")
     assert run(*seek, "back:1") == (0, f"{here}: offset 2, 1 come again\n", "")
     assert as_json(run(*seek, "2001-01-01T00:00:00Z", "--json"))[here]["offset"] == 0
-    assert run(*seek, "latest") == (0, f"{here}: offset 3, 0 come again, 3 skipped\n", "")
+    code, _, err = run(*seek, "latest")
+    assert (code, "skip 3 messages and give up 0 unfinished ones of all: give --yes" in err) == (
+        1, True,
+    )  # fmt: skip
+    skipped = f"{here}: offset 3, 0 come again, 3 skipped\n"
+    assert run(*seek, "latest", "--yes") == (0, skipped, "")
     assert as_json(run(*seek, "earliest", "--json"))[here]["messages_again"] == 3
     row = as_json(run("stats", "replayed", "--json"))["topics"]["replayed"]["channels"]["all"]
     assert row["depth"] == 3

@@ -312,7 +312,10 @@ FIGURES: dict[str, Callable[[Sizes], Iterator[Figure]]] = {
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="penstock figures", description="Measure HTTP, stats, connections and the client."
+        prog="penstock figures",
+        description="Measure HTTP, stats, connections and the client.",
+        epilog="examples:\n  penstock figures --quick\n  penstock figures trace --json",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", nargs="*", metavar="NAME", help=f"of {', '.join(FIGURES)}")
     parser.add_argument("--quick", action="store_true", help="a short look")

@@ -21,6 +21,7 @@ from penstock.bench.secure import FORMS, encoded
 BODY_BYTES_MIN = 16
 BODY_BYTES_MAX = 262_144
 DISK_FREE_BYTES_MIN = 8_000_000_000
+STDOUT = Path("-")
 EPILOG = """examples:
   penstock bench --quick
   penstock bench --scenario mpub --scenario consume --durability both
@@ -68,7 +69,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--form", action="append", default=[], choices=FORMS, metavar="FORM",
                    help=f"measure Penstock with such clients too: {', '.join(FORMS)}; a relay in a "
                    "process of its own encodes for the generator")  # fmt: skip
-    p.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    p.add_argument("--json", type=Path, metavar="FILE", nargs="?", const=STDOUT,
+                   help="print JSON instead of a table; with FILE write it there too")  # fmt: skip
     p.add_argument("--data-dir", type=Path, help="where the daemons' data goes (temporary files)")
     p.add_argument("--restart-mb", type=positive, help="log size of `restart` (1024; quick: 16)")
     p.add_argument("--quick", action="store_true", help="a twentieth of the messages, one round")
@@ -158,10 +160,14 @@ def run(options: argparse.Namespace) -> int:
         daemons = contenders(options, data)
         stack.enter_context(machine.pinned(machine.cores()[1]))
         rows = measure_all(options, daemons, data)
-        print(" ".join(f"{key}={value}" for key, value in about.items()))
-        print(report.table(rows))
-        if options.json:
-            options.json.write_text(json.dumps(report.document(rows, about), indent=2) + "\n")
+        document = json.dumps(report.document(rows, about), indent=2) + "\n"
+        if options.json == STDOUT:
+            sys.stdout.write(document)
+        else:
+            print(" ".join(f"{key}={value}" for key, value in about.items()))
+            print(report.table(rows))
+            if options.json:
+                options.json.write_text(document)
         return 1 if any(row.failure for row in rows) else 0
 
 

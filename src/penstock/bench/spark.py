@@ -34,7 +34,12 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
-EPILOG = """Nothing is pinned: nsqd and Spark share the machine. Other work on it shows in every
+STDOUT = Path("-")
+EPILOG = """examples:
+  penstock bench-spark --quick
+  penstock bench-spark --steady 10 --json steady.json
+
+Nothing is pinned: nsqd and Spark share the machine. Other work on it shows in every
 figure, so look at the load that is printed first."""
 
 
@@ -43,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
         prog="penstock bench-spark",
         description="Measure the data pipeline.",
         epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     p.add_argument("name", nargs="*", metavar="NAME", help=f"of {', '.join(FIGURES)}")
     p.add_argument("--quick", action="store_true", help="a short look: the figures mean little")
@@ -51,7 +57,8 @@ def parser() -> argparse.ArgumentParser:
     about = "only this: an archive beside 20,000 messages a second, for so long"
     p.add_argument("--steady", type=float, metavar="MINUTES", help=about)
     p.add_argument("--data-dir", type=Path, help="where nsqd's data and the tables go")
-    p.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    about = "print JSON instead of lines; with FILE write it there too"
+    p.add_argument("--json", type=Path, metavar="FILE", nargs="?", const=STDOUT, help=about)
     return p
 
 
@@ -102,13 +109,19 @@ def steady_figures(options: argparse.Namespace) -> Iterator[Figure]:
 def run(options: argparse.Namespace) -> int:
     found: list[Figure] = []
     about = machine.describe(options.data_dir or Path(tempfile.gettempdir()))
-    print(" ".join(f"{key}={value}" for key, value in about.items()), flush=True)
+    talks = options.json != STDOUT
+    if talks:
+        print(" ".join(f"{key}={value}" for key, value in about.items()), flush=True)
     for figure in steady_figures(options) if options.steady else pipeline_figures(options):
         found.append(figure)
-        print(line(figure), flush=True)
-    if options.json:
-        document = {"machine": about, "figures": [figure._asdict() for figure in found]}
-        options.json.write_text(json.dumps(document, indent=2) + "\n")
+        if talks:
+            print(line(figure), flush=True)
+    document = {"machine": about, "figures": [figure._asdict() for figure in found]}
+    text = json.dumps(document, indent=2) + "\n"
+    if not talks:
+        sys.stdout.write(text)
+    elif options.json:
+        options.json.write_text(text)
     return 0
 
 

@@ -18,6 +18,10 @@ Any flag may also stand in the TOML file that -config names, or in the environme
 as PENSTOCK_<KEY>, where <KEY> is the flag with underscores. It listens on the loopback interface
 (127.0.0.1) unless -http-address says otherwise; give 0.0.0.0:4171 to serve a network. Whoever has
 not logged in may then only look: make users first, with penstock admin put-user.
+
+examples:
+  penstock nsqadmin -lookupd-http-address=lookup1:4161
+  penstock nsqadmin -nsqd-http-address=127.0.0.1:4151 -data-path=/var/lib/penstock/nsqadmin
 """
 
 

@@ -21,6 +21,10 @@ Any flag may also stand in the TOML file that -config names, or in the environme
 as PENSTOCK_<KEY>, where <KEY> is the flag with underscores. It listens on the loopback interface
 (127.0.0.1) unless -tcp-address and -http-address say otherwise; give 0.0.0.0:4150 and 0.0.0.0:4151
 to serve a network.
+
+examples:
+  penstock nsqd -data-path=/var/lib/penstock
+  penstock nsqd -lookupd-tcp-address=lookup1:4160 -http-address=0.0.0.0:4151
 """
 
 

@@ -18,6 +18,9 @@ Any flag may also stand in the TOML file that -config names, or in the environme
 as PENSTOCK_<KEY>, where <KEY> is the flag with underscores. It listens on the loopback interface
 (127.0.0.1) unless -tcp-address and -http-address say otherwise; give 0.0.0.0:4160 and 0.0.0.0:4161
 to serve a network.
+
+examples:
+  penstock nsqlookupd -http-address=0.0.0.0:4161
 """
 
 

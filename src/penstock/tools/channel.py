@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.tools import nodes
 from penstock.tools.peek import epoch_ms
 from penstock.tools.stats import as_json, look
 from penstock.tools.topic import act, add_verbs, configure
-from penstock.tools.verbs import DONE, FAILED, print_json, run_verb
+from penstock.tools.verbs import (
+    DONE,
+    FAILED,
+    VerbParser,
+    add_json,
+    add_yes,
+    confirm,
+    print_json,
+    run_verb,
+)
+
+Target = dict[str, str]
+Moves = dict[str, Any]  # by node: where it goes, how many come again, are skipped, are given up
 
 ACTIONS = {
     "create": "make it; it gets the messages from now on, the first one gets the backlog too",
@@ -23,17 +36,43 @@ ONE_NODE = frozenset({"offset", "virtual_queue", "msgcount", "id"})  # places in
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="penstock channel", description="Channels of a topic.")
+    parser = VerbParser(
+        prog="penstock channel",
+        description="Channels of a topic.",
+        examples=["penstock channel list orders", "penstock channel pause orders billing"],
+    )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    listing = verbs.add_parser("list", help="the names, sorted")
+    listing = verbs.add_parser(
+        "list", help="the names, sorted", examples=["penstock channel list orders"]
+    )
     listing.add_argument("topic", metavar="TOPIC")
-    listing.add_argument("--json", action="store_true", help="for programs")
+    add_json(listing)
     nodes.add_arguments(listing)
-    redrive = verbs.add_parser("redrive", help="deliver its dead letters anew")
+    redrive = verbs.add_parser(
+        "redrive",
+        help="deliver its dead letters anew",
+        examples=["penstock channel redrive orders billing --count 100"],
+    )
     _add_common(redrive)
     redrive.add_argument("--count", type=int, default=0, metavar="N", help="so many (0: all)")
-    seek = verbs.add_parser("seek", help="go back, or on, to a place in the log, and deliver anew")
+    _add_seek(verbs)
+    example = "penstock channel {verb} orders billing"
+    add_verbs(verbs, ACTIONS, _add_common, example, "max_attempts=10")
+    return parser
+
+
+def _add_seek(verbs: argparse._SubParsersAction[VerbParser]) -> None:
+    seek = verbs.add_parser(
+        "seek",
+        help="go back, or on, to a place in the log, and deliver anew",
+        description="It asks first when messages would be skipped or given up.",
+        examples=[
+            "penstock channel seek orders billing back:1000 --dry-run",
+            "penstock channel seek orders billing 2026-11-21T06:00:00Z",
+        ],
+    )
     _add_common(seek)
+    add_yes(seek)
     seek.add_argument(
         "position",
         metavar="POSITION",
@@ -41,14 +80,12 @@ def parser() -> argparse.ArgumentParser:
         "timestamp:SECONDS, 2026-11-21T06:00:00Z",
     )
     seek.add_argument("--dry-run", action="store_true", help="only say what would come again")
-    add_verbs(verbs, ACTIONS, _add_common)
-    return parser
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("channel", metavar="CHANNEL")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_json(parser)
     nodes.add_arguments(parser)
 
 
@@ -90,7 +127,8 @@ def _redrive(arguments: argparse.Namespace, target: dict[str, str]) -> int:
     if arguments.count:
         target["count"] = str(arguments.count)
     answers = {
-        node.address: node.post("/channel/redrive", target) for node in nodes.nodes(arguments)
+        node.address: node.post("/channel/redrive", target)
+        for node in nodes.nodes(arguments, changes=True)
     }
     if arguments.json:
         print_json(answers)
@@ -101,18 +139,42 @@ def _redrive(arguments: argparse.Namespace, target: dict[str, str]) -> int:
 
 
 def _seek(arguments: argparse.Namespace, target: dict[str, str]) -> int:
-    members = nodes.nodes(arguments)
+    members = nodes.nodes(arguments, changes=not arguments.dry_run)
     position: str = arguments.position
     if len(members) > 1 and position.partition(":")[0] in ONE_NODE:
         raise PenstockError(f"{position} is a place in the log of one node: name one")
     if position[:1].isdigit():
         seconds, milliseconds = divmod(epoch_ms(position), 1000)
         position = f"timestamp:{seconds}.{milliseconds:03}"
-    target |= {"position": position, "dry_run": str(arguments.dry_run).lower()}
-    answers = {node.address: node.post("/channel/setoffset", target) for node in members}
+    target |= {"position": position}
+    answers = _moves(members, target, "true")
+    if not arguments.dry_run:
+        if not _may_lose(arguments, answers):
+            return FAILED
+        answers = _moves(members, target, "false")
     if arguments.json:
         print_json(answers)
         return DONE
+    _tell_moves(arguments, answers)
+    return DONE
+
+
+def _moves(members: Sequence[nodes.Node], target: Target, dry_run: str) -> Moves:
+    wanted = target | {"dry_run": dry_run}
+    return {node.address: node.post("/channel/setoffset", wanted) for node in members}
+
+
+def _may_lose(arguments: argparse.Namespace, moves: Moves) -> bool:
+    """Nothing asks about a replay that only delivers again."""
+    skipped = sum(move["messages_skipped"] for move in moves.values())
+    given_up = sum(move.get("messages_given_up", 0) for move in moves.values())
+    if not skipped and not given_up:
+        return True
+    question = f"skip {skipped:,} messages and give up {given_up:,} unfinished ones"
+    return confirm(arguments, f"{question} of {arguments.channel}", arguments.channel)
+
+
+def _tell_moves(arguments: argparse.Namespace, answers: Moves) -> None:
     would = "would come" if arguments.dry_run else "come"
     for address, move in answers.items():
         again, skipped = move["messages_again"], move["messages_skipped"]
@@ -120,4 +182,3 @@ def _seek(arguments: argparse.Namespace, target: dict[str, str]) -> int:
         text += f", {skipped:,} skipped" if skipped else ""
         given_up = move.get("messages_given_up", 0)  # older nodes don't tell
         print(f"{text}, {given_up:,} unfinished given up" if given_up else text)
-    return DONE

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from penstock.errors import PenstockError
 from penstock.tools import nodes
 from penstock.tools.stats import Look, look
-from penstock.tools.verbs import print_json
+from penstock.tools.verbs import VerbParser, add_json, print_json
 
 OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
@@ -33,9 +33,10 @@ class Finding(NamedTuple):
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="penstock check",
         description="Is all well? Exit code 0: yes, 1: warning, 2: critical, 3: wrong use.",
+        examples=["penstock check", "penstock check orders billing --depth-warn 1000 --json"],
     )
     parser.add_argument("topic", nargs="?", default="", metavar="TOPIC", help="only this one")
     parser.add_argument("channel", nargs="?", default="", metavar="CHANNEL", help="only this one")
@@ -48,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
                 help=f"{WORDS[1 + (level == 'crit')].lower()} above so many {called} in a channel",
             )
     parser.add_argument("--consumers", type=_bound, metavar="N", help="critical below so many")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_json(parser)
     nodes.add_arguments(parser)
     return parser
 

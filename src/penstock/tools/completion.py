@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from penstock.tools.verbs import DONE, run_verb
+from penstock.tools.verbs import DONE, VerbParser, run_verb
 
 
 class Words(NamedTuple):
@@ -22,11 +22,12 @@ class Words(NamedTuple):
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="penstock completion",
         description="Print a completion script. bash: put it in "
         "~/.local/share/bash-completion/completions/penstock; zsh: in a directory of $fpath, as "
         "_penstock.",
+        examples=["penstock completion bash"],
     )
     parser.add_argument("shell", choices=("bash", "zsh"))
     return parser

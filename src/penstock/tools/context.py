@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ _TEXTS = {
     "auth_secret_file": ("FILE", "file that holds the secret for AUTH"),
     "auth_secret_env": ("NAME", "environment variable that holds it"),
 }
+_PATHS = frozenset({"tls_root_ca_file", "tls_cert", "tls_key", "auth_secret_file"})
 _FLAGS = {
     "tls": "TCP connections are upgraded to TLS (HTTP: say https:// in the address)",
     "tls_insecure_skip_verify": "accept any certificate",
@@ -193,6 +195,8 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
         value = getattr(arguments, name)
         if value is not None:
             found[name] = tuple(filter(None, value)) if name in _LISTS else value
+        if value and name in _PATHS:  # the context is used from any directory
+            found[name] = os.path.abspath(os.path.expanduser(value))
     return found
 
 

@@ -23,6 +23,7 @@ from penstock.net.listener import Address, listen, parse_address
 from penstock.tools import demo_admin, demo_archive
 from penstock.tools.demo_archive import ArchiveProcess
 from penstock.tools.demo_traffic import DemoFailed, Meter, consume, produce
+from penstock.tools.verbs import VerbParser
 
 TOPIC = "demo"
 CONSUMERS = {"archive": 1, "metrics": 2}  # channel: number of consumers
@@ -69,9 +70,10 @@ def demo_main(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="penstock demo",
         description="Start nsqd with a producer and two channels, and show their rates.",
+        examples=["penstock demo", "penstock demo --data-path /tmp/demo --archive off"],
     )
     parser.add_argument("--data-path", default="./data", help="where messages are stored (made)")
     parser.add_argument("--seconds", type=float, default=0, help="stop after this long (0: Ctrl-C)")

@@ -9,26 +9,38 @@ from typing import Any
 
 from penstock.command import terminal
 from penstock.tools import nodes
-from penstock.tools.topic import confirm
-from penstock.tools.verbs import DONE, FAILED, print_json, run_verb
+from penstock.tools.verbs import (
+    DONE,
+    FAILED,
+    VerbParser,
+    add_json,
+    add_yes,
+    confirm,
+    print_json,
+    run_verb,
+)
 
 LOOK_SECONDS = 0.5
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="penstock drain",
         description="Publishes are refused, deliveries go on, and the daemon stops when nothing is "
-        "left. It takes one node; asks for --yes.",
+        "left. It takes one node, and asks first.",
+        examples=[
+            "penstock drain --status",
+            "penstock drain --nsqd-http-address 127.0.0.1:4151 --yes --watch",
+        ],
     )
-    parser.add_argument("--yes", action="store_true", help="do it without asking")
+    add_yes(parser)
     parser.add_argument("--status", action="store_true", help="only show what is left")
     parser.add_argument("--cancel", action="store_true", help="call it off")
     parser.add_argument("--no-delayed", action="store_true", help="do not wait for delayed ones: "
                         "they are on disk, and due after the next start")  # fmt: skip
     parser.add_argument("--topics", action="store_true", help="wait for topics without a channel")
     parser.add_argument("--watch", action="store_true", help="wait until it has stopped")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_json(parser)
     nodes.add_arguments(parser)
     parser.set_defaults(verb="drain")
     return parser
@@ -39,7 +51,7 @@ def drain_main(argv: Sequence[str]) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    members = nodes.nodes(arguments)
+    members = nodes.nodes(arguments, changes=not arguments.status)
     if len(members) != 1:
         found = ", ".join(node.address for node in members)
         raise nodes.NodeFailed(found, "name one node: a drain ends its daemon")
@@ -48,7 +60,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return _tell(node.get("/drain"), arguments)
     if arguments.cancel:
         return _tell(node.post("/drain/cancel"), arguments)
-    if not confirm(arguments, f"drain {node.address}, which then stops"):
+    if not confirm(arguments, f"drain {node.address}, which then stops", node.address):
         return FAILED
     parameters = {
         "delayed": "false" if arguments.no_delayed else "true",
@@ -56,10 +68,10 @@ def _run(arguments: argparse.Namespace) -> int:
     }
     report = node.post("/drain", parameters)
     _tell(report, arguments)
-    return _watch(node, report["left"]) if arguments.watch else DONE
+    return _watch(node, report["left"], arguments) if arguments.watch else DONE
 
 
-def _watch(node: nodes.Node, total: int) -> int:
+def _watch(node: nodes.Node, total: int, arguments: argparse.Namespace) -> int:
     """It answers until it has stopped, and then no more."""
     progress = terminal.Progress("drained", total)
     report: dict[str, Any] = {"left": total, "state": "draining"}
@@ -72,16 +84,24 @@ def _watch(node: nodes.Node, total: int) -> int:
             progress.end()
             if error.status:
                 raise
-            print(f"{node.address} has stopped")
-            return DONE
+            gone = {"state": "stopped", "left": 0}
+            return _end(DONE, gone, f"{node.address} has stopped", arguments)
     progress.end()
-    print(f"{node.address}: the drain was called off, {report['left']} are left")
-    return FAILED
+    text = f"{node.address}: the drain was called off, {report['left']} are left"
+    return _end(FAILED, report, text, arguments)
+
+
+def _end(code: int, report: dict[str, Any], text: str, arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        print_json(report, indent=None)
+    else:
+        print(text)
+    return code
 
 
 def _tell(report: dict[str, Any], arguments: argparse.Namespace) -> int:
     if arguments.json:
-        print_json(report)
+        print_json(report, indent=None if arguments.watch else 2)
         return DONE
     print(f"{report['state']}: {report['left']} left")
     rows = [

@@ -18,7 +18,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.ids import guid, unique
 from penstock.kernel import hex_to_id
-from penstock.tools.verbs import DONE, print_json, run_verb
+from penstock.tools.verbs import DONE, VerbParser, add_json, print_json, run_verb
 
 Row = dict[str, Any]
 
@@ -30,9 +30,11 @@ class NoId(PenstockError):
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="penstock id", description="Read ids.")
+    parser = VerbParser(
+        prog="penstock id", description="Read ids.", examples=["penstock id 0d2c6bf1a4c02000"]
+    )
     parser.add_argument("id", nargs="*", metavar="ID", help="none: a line of the input each")
-    parser.add_argument("--json", action="store_true", help="for programs: a line each")
+    add_json(parser, "for programs: a line each")
     return parser
 
 

@@ -21,6 +21,7 @@ from penstock.log.dump import Row, dump_file, dump_partition
 from penstock.log.inspect import Found, NothingThere, find
 from penstock.log.traceevents import TOPIC, Event, decode
 from penstock.log.verify import Finding, PartitionSummary, Report, verify
+from penstock.tools.verbs import VerbParser
 
 SOUND, FOUND, USAGE = 0, 1, 2
 
@@ -45,14 +46,23 @@ def log_main(argv: list[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="penstock log",
         description="Look at stored messages. PATH is a data directory, a topic, a partition or a "
         "file of one. Nothing is written or locked.",
+        examples=["penstock log verify /var/lib/penstock"],
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    check = verbs.add_parser("verify", help="check every byte; exit code 1 when something is wrong")
-    show = verbs.add_parser("dump", help="show messages, or what another file says")
+    check = verbs.add_parser(
+        "verify",
+        help="check every byte; exit code 1 when something is wrong",
+        examples=["penstock log verify /var/lib/penstock --topic orders --json"],
+    )
+    show = verbs.add_parser(
+        "dump",
+        help="show messages, or what another file says",
+        examples=["penstock log dump /var/lib/penstock --topic orders --count 3 --bodies"],
+    )
     for verb in (check, show):
         verb.add_argument("path", metavar="PATH")
         verb.add_argument("--json", action="store_true", help="for scripts")

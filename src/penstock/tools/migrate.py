@@ -28,15 +28,19 @@ from penstock.ids.guid import check_node_id, default_node_id
 from penstock.log.disk import OsDisk, lock_directory
 from penstock.log.diskqueue import FILE_BYTES_MAX
 from penstock.log.diskrecords import SPANS_SHOWN_MAX
-from penstock.tools.verbs import DONE, FAILED, USAGE, print_json, run_verb
+from penstock.tools.verbs import DONE, FAILED, USAGE, VerbParser, print_json, run_verb
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="penstock migrate",
         description="Take the data path of an official nsqd over, or write ours back into nsqd's "
         "format. No nsqd may run on either path. Nothing is deleted, and an interrupted run can be "
         "run again.",
+        examples=[
+            "penstock migrate /var/lib/nsq --dry-run",
+            "penstock migrate /var/lib/nsq --to /var/lib/penstock",
+        ],
     )
     parser.add_argument("path", metavar="DATA_PATH", help="where the messages are now")
     parser.add_argument("--to", metavar="NEW_PATH", help="write there; DATA_PATH stays as it is")

@@ -7,20 +7,32 @@ from collections.abc import Sequence
 
 from penstock.pipelines import example, registry
 from penstock.pipelines.frame import run_by_name
-from penstock.tools.verbs import DONE, print_json, run_verb
+from penstock.tools.verbs import DONE, VerbParser, add_json, print_json, run_verb
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="penstock pipeline", description="Work on the log with Spark."
+    parser = VerbParser(
+        prog="penstock pipeline",
+        description="Work on the log with Spark.",
+        examples=["penstock pipeline list", "penstock pipeline run archive --table /data/archive"],
     )
     below = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    run = below.add_parser("run", help="run one: run NAME --help says what it takes")
+    run = below.add_parser(
+        "run",
+        help="run one: run NAME --help says what it takes",
+        examples=["penstock pipeline run audit --topic orders --url http://127.0.0.1:4151"],
+    )
     run.add_argument("name", help="a pipeline, or a table of the file that --config names")
     run.add_argument("settings", nargs=argparse.REMAINDER, help="settings of that pipeline")
-    listing = below.add_parser("list", help="which there are")
-    listing.add_argument("--json", action="store_true", help="for programs")
-    shown = below.add_parser("example", help="print a TOML file with all settings")
+    listing = below.add_parser(
+        "list", help="which there are", examples=["penstock pipeline list --json"]
+    )
+    add_json(listing)
+    shown = below.add_parser(
+        "example",
+        help="print a TOML file with all settings",
+        examples=["penstock pipeline example archive"],
+    )
     shown.add_argument("names", nargs="*", help="of these pipelines (all)")
     return parser
 

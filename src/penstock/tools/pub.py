@@ -13,7 +13,7 @@ from penstock.command import terminal
 from penstock.command.durations import parse_duration
 from penstock.errors import PenstockError
 from penstock.tools import nodes
-from penstock.tools.verbs import DONE, print_json, run_verb
+from penstock.tools.verbs import DONE, VerbParser, add_json, print_json, run_verb
 
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 1 << 20  # of bodies in one request: far below any daemon's bound, far above its cost
@@ -22,15 +22,16 @@ _U32 = struct.Struct(">I")
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="penstock pub",
         description="Publish BODY, or every line of the input when there is no BODY. It ends when "
         "all of it is acknowledged; empty lines are left out.",
+        examples=["penstock pub orders 'a first one'", "penstock pub orders later --delay 30s"],
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("body", nargs="?", metavar="BODY")
     parser.add_argument("--delay", default="0", metavar="DURATION", help="such as 30s, 1h30m")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_json(parser)
     nodes.add_arguments(parser)
     return parser
 
@@ -49,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> int:
     parameters = {"topic": arguments.topic}
     if delay_ms:
         parameters["defer"] = str(delay_ms)
-    node = nodes.nodes(arguments)[0]
+    node = nodes.nodes(arguments, changes=True)[0]
     if arguments.body is not None:
         node.post("/pub", parameters, arguments.body.encode("utf-8", "surrogateescape"))
         published = 1

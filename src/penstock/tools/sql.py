@@ -25,7 +25,7 @@ from penstock.pipelines.sqlrows import read
 from penstock.pipelines.sqlviews import Catalogue, read_pairs, topics_at
 from penstock.spark.session import open_session
 from penstock.tools import nodes, sql_output, where
-from penstock.tools.verbs import DONE, FAILED, INTERRUPTED, run_verb
+from penstock.tools.verbs import DONE, FAILED, INTERRUPTED, VerbParser, run_verb
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,10 +47,14 @@ _PROMPT, _MORE = "sql> ", "...> "
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="penstock sql",
         description="Ask topics and tables by SQL. Every topic is a view; "
         "'show tables' lists all there is.",
+        examples=[
+            "penstock sql 'show tables'",
+            "penstock sql 'select count(*) from orders' --json",
+        ],
     )
     parser.add_argument("statement", nargs="?", metavar="SQL", help="else it is read from stdin")
     parser.add_argument(

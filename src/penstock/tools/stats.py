@@ -11,7 +11,7 @@ from typing import Any
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.tools import nodes
-from penstock.tools.verbs import DONE, FAILED, print_json, run_verb
+from penstock.tools.verbs import DONE, FAILED, VerbParser, add_json, print_json, run_verb
 
 Row = dict[str, Any]
 Key = tuple[str, str]  # topic, channel ("" for the topic itself)
@@ -29,8 +29,10 @@ HEADS = ("", "DEPTH", "IN FLIGHT", "DELAYED", "MESSAGES", "RATE/s", "REQUEUED", 
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="penstock stats", description="What flows and what waits, summed over the nodes."
+    parser = VerbParser(
+        prog="penstock stats",
+        description="What flows and what waits, summed over the nodes.",
+        examples=["penstock stats orders", "penstock stats --watch --interval 1 --count 3"],
     )
     parser.add_argument("topic", nargs="?", default="", metavar="TOPIC", help="only this one")
     parser.add_argument("channel", nargs="?", default="", metavar="CHANNEL", help="only this one")
@@ -39,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
         "--interval", type=_interval, default=2.0, metavar="SECONDS", help="between looks (2)"
     )
     parser.add_argument("--count", type=int, default=0, metavar="N", help="stop after N looks")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_json(parser)
     nodes.add_arguments(parser)
     return parser
 

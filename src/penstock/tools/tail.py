@@ -21,20 +21,22 @@ from penstock.command.run import loop_factory
 from penstock.errors import PenstockError
 from penstock.tools import where
 from penstock.tools.nodes import Node
-from penstock.tools.verbs import DONE, print_json, run_verb
+from penstock.tools.verbs import DONE, VerbParser, add_json, print_json, run_verb
 from penstock.tools.where import DEFAULT_TCP_ADDRESS, Where
 
 PREVIEW_CHARACTERS = 500  # of a body, unless --full asks for all of it
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="penstock tail", description="Print the messages of a topic as they are published."
+    parser = VerbParser(
+        prog="penstock tail",
+        description="Print the messages of a topic as they are published.",
+        examples=["penstock tail orders", "penstock tail orders --count 1 --json"],
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--count", type=int, default=0, metavar="N", help="stop after N messages")
     parser.add_argument("--full", action="store_true", help="whole bodies, however long")
-    parser.add_argument("--json", action="store_true", help="for programs: a line each")
+    add_json(parser, "for programs: a line each")
     group = parser.add_argument_group("where")
     group.add_argument(
         "--nsqd-tcp-address",

@@ -10,7 +10,16 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.tools import nodes, peek
 from penstock.tools.stats import as_json, look
-from penstock.tools.verbs import DONE, FAILED, print_json, run_verb
+from penstock.tools.verbs import (
+    DONE,
+    FAILED,
+    VerbParser,
+    add_json,
+    add_yes,
+    confirm,
+    print_json,
+    run_verb,
+)
 
 ACTIONS = {
     "create": "make it (nothing happens when it is there)",
@@ -20,40 +29,65 @@ ACTIONS = {
     "unpause": "hand them over again",
 }
 DESTRUCTIVE = frozenset({"delete", "empty"})
+LETTING_GO = frozenset({"max_age", "retain_age", "retain_bytes"})  # settings
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="penstock topic", description="Topics of the nodes.")
+    parser = VerbParser(
+        prog="penstock topic",
+        description="Topics of the nodes.",
+        examples=["penstock topic list", "penstock topic create orders"],
+    )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    listing = verbs.add_parser("list", help="the names, sorted")
+    listing = verbs.add_parser(
+        "list", help="the names, sorted", examples=["penstock topic list --json"]
+    )
+    add_json(listing)
     nodes.add_arguments(listing)
-    listing.add_argument("--json", action="store_true", help="for programs")
-    look_in = verbs.add_parser("peek", help="show stored messages; nothing is delivered")
+    look_in = verbs.add_parser(
+        "peek",
+        help="show stored messages; nothing is delivered",
+        examples=[
+            "penstock topic peek orders --count 3",
+            "penstock topic peek orders --time 2026-11-21T06:00:00Z --json",
+        ],
+    )
     _add_common(look_in)
     peek.add_arguments(look_in)
-    add_verbs(verbs, ACTIONS, _add_common)
+    add_verbs(verbs, ACTIONS, _add_common, "penstock topic {verb} orders", "max_depth=100000")
     return parser
 
 
 def add_verbs(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    verbs: argparse._SubParsersAction[VerbParser],
     actions: Mapping[str, str],
     add_common: Callable[[argparse.ArgumentParser], None],
+    example: str,
+    setting: str,
 ) -> None:
     """`config` and the actions; what cannot be taken back has `--yes`."""
-    show = verbs.add_parser("config", help="show its settings, or change them: NAME=VALUE ...")
+    line = example.format(verb="config")
+    show = verbs.add_parser(
+        "config",
+        help="show its settings, or change them: NAME=VALUE ...",
+        description="What lets messages go that are there now (max_age, retain_age, retain_bytes) "
+        "asks first.",
+        examples=[line, f"{line} {setting}"],
+    )
     add_common(show)
     show.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="empty value: the default")
+    add_yes(show)
     for verb, about in actions.items():
-        action = verbs.add_parser(verb, help=about)
+        yes = " --yes" if verb in DESTRUCTIVE else ""
+        action = verbs.add_parser(verb, help=about, examples=[example.format(verb=verb) + yes])
         add_common(action)
-        if verb in DESTRUCTIVE:
-            action.add_argument("--yes", action="store_true", help="do it without asking")
+        if yes:
+            add_yes(action)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_json(parser)
     nodes.add_arguments(parser)
 
 
@@ -87,23 +121,14 @@ def _list(arguments: argparse.Namespace) -> int:
     return FAILED if state.failures else DONE
 
 
-def confirm(arguments: argparse.Namespace, question: str) -> bool:
-    """Deleting and emptying cannot be taken back: a person answers, a program says --yes."""
-    if arguments.yes:
-        return True
-    if not sys.stdin.isatty():
-        raise PenstockError(f"{question}: give --yes, nobody is here to ask")
-    print(f"{question}? Type yes: ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip() == "yes"
-
-
 def act(arguments: argparse.Namespace, path: str, target: dict[str, str], name: str) -> int:
     """One POST to each node. A node that has not got the thing is told apart from one that
     failed."""
-    members = nodes.nodes(arguments)
+    members = nodes.nodes(arguments, changes=True)
     if getattr(arguments, "yes", None) is not None:
         where = ", ".join(node.address for node in members)
-        if not confirm(arguments, f"{arguments.verb} {name} on {where}"):
+        typed = target.get("channel", target["topic"])
+        if not confirm(arguments, f"{arguments.verb} {name} on {where}", typed):
             return FAILED
     results: dict[str, str] = {}
     failed = absent = 0
@@ -131,8 +156,15 @@ def configure(arguments: argparse.Namespace, path: str, target: dict[str, str]) 
         if not equals or not name:
             raise PenstockError(f"{setting!r} is not NAME=VALUE")
         changes[name.replace("-", "_")] = value
+    members = nodes.nodes(arguments, changes=bool(changes))
+    losing = sorted(LETTING_GO & changes.keys())
+    if losing:
+        typed = target.get("channel", target["topic"])
+        question = f"change {', '.join(losing)} of {typed}, which may let messages go"
+        if not confirm(arguments, question, typed):
+            return FAILED
     answers: dict[str, Any] = {}
-    for node in nodes.nodes(arguments):
+    for node in members:
         call = node.post if changes else node.get
         answers[node.address] = call(path, target | changes)
     if arguments.json:

@@ -25,7 +25,7 @@ from penstock.log.traceevents import TOPIC, Event
 from penstock.log.tracesearch import Search, bodies_of
 from penstock.tools import nodes
 from penstock.tools.peek import epoch_ms, when
-from penstock.tools.verbs import DONE, FAILED, print_json, run_verb
+from penstock.tools.verbs import DONE, FAILED, VerbParser, add_json, print_json, run_verb
 
 SEARCH_BYTES_MAX = 1 << 30  # of one node's log
 FETCH_BYTES = 4 << 20
@@ -48,8 +48,10 @@ class Found(NamedTuple):
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="penstock trace", description="What happened to a message, as a timeline."
+    parser = VerbParser(
+        prog="penstock trace",
+        description="What happened to a message, as a timeline.",
+        examples=["penstock trace 0d2c6bf1a4c02000", "penstock trace --trace-id 42 --json"],
     )
     parser.add_argument("id", nargs="?", metavar="MESSAGE_ID", help="16 hex digits")
     parser.add_argument("--trace-id", type=int, metavar="N", help="all messages with this trace id")
@@ -58,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
         "--since", metavar="TIME", help="look from then on (the id's time; a trace id: two hours)"
     )
     parser.add_argument("--data-path", metavar="PATH", help="read this directory, without a daemon")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_json(parser)
     nodes.add_arguments(parser)
     return parser
 

@@ -1,0 +1,71 @@
+"""Every help ends with examples, and every example is a command that the verb takes."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from penstock.tools.main import VERBS, main
+from tools.parsers import Found, all_parsers, daemons, examples_of, parse
+
+PARSERS = list(all_parsers())
+# Verbs that print no facts: they start something, or their output is the thing that was asked for.
+WITHOUT_JSON = {
+    ("demo",),
+    ("completion",),
+    ("pipeline", "run"),
+    ("pipeline", "example"),
+}
+
+
+def title(found: Found) -> str:
+    return " ".join(found.words)
+
+
+def test_no_verb_is_forgotten() -> None:
+    assert {found.words[0] for found in PARSERS} | set(daemons()) == set(VERBS)
+
+
+@pytest.mark.parametrize("found", PARSERS, ids=title)
+def test_the_help_ends_with_examples_of_this_verb(found: Found) -> None:
+    examples = examples_of(found.parser.format_help())
+    assert 1 <= len(examples) <= 5
+    start = " ".join(("penstock", *found.words))
+    for example in examples:
+        assert example.startswith(start)
+        parse(example)
+
+
+@pytest.mark.parametrize("verb", daemons())
+def test_the_help_of_a_daemon_does_too(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    examples = examples_of(capsys.readouterr().out)
+    assert examples
+    for example in examples:
+        assert parse(example) is None
+
+
+@pytest.mark.parametrize("found", PARSERS, ids=title)
+def test_what_prints_facts_prints_them_as_json_too(found: Found) -> None:
+    has_verbs = any(isinstance(one, argparse._SubParsersAction) for one in found.parser._actions)
+    options = {option for action in found.parser._actions for option in action.option_strings}
+    if not has_verbs:
+        assert ("--json" in options) == (found.words not in WITHOUT_JSON)
+
+
+@pytest.mark.parametrize("found", PARSERS, ids=title)
+def test_what_takes_addresses_takes_a_context(found: Found) -> None:
+    options = {option for action in found.parser._actions for option in action.option_strings}
+    addresses = {"--nsqd-http-address", "--nsqd-tcp-address", "--lookupd-http-address", "--url"}
+    if options & addresses and found.words != ("context", "save"):
+        assert "--context" in options
+
+
+def test_a_wrong_example_is_found() -> None:
+    with pytest.raises(ValueError, match="unrecognized arguments: --fly"):
+        parse("penstock topic list --fly")
+    with pytest.raises(ValueError, match="no such verb"):
+        parse("penstock fly")
+    with pytest.raises(ValueError, match="fly"):
+        parse("penstock nsqd --fly")

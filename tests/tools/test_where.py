@@ -1,0 +1,93 @@
+"""Which installation a verb works on, when several things say so."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.certificates import Certificates
+from penstock.errors import ConfigError, PenstockError
+from penstock.tools import contextfile, nodes, where
+from penstock.tools.contexts import Context, ContextTrouble
+from penstock.tools.where import Where
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in (*where.TCP, "context"):
+        monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
+    with contextfile.changed() as found:
+        found.put("one", Context(nsqd_http_address=("one:1",), tls_root_ca_file="/one.pem"))
+        found.put("two", Context(nsqd_http_address=("two:1", "two:2"), nsqd_tcp_address=("two:3",)))
+        found.put("tcp", Context(nsqd_tcp_address=("tcp:3",)))
+
+
+def found(kinds: tuple[str, ...] = where.HTTP, **given: Any) -> Where:
+    return where.find(argparse.Namespace(**given), kinds)
+
+
+def test_the_order_of_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert nodes.addresses_of(found()) == ["127.0.0.1:4151"]
+    with contextfile.changed() as contexts:
+        contexts.select("one")
+    assert found()[1:] == ("one", "selected")
+    monkeypatch.setenv("PENSTOCK_CONTEXT", "two")
+    assert found()[1:] == ("two", "PENSTOCK_CONTEXT")
+    assert nodes.addresses_of(found()) == ["two:1", "two:2"]
+    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", "env:1, env:2")
+    assert found() == Where(Context(nsqd_http_address=("env:1", "env:2")))
+    assert found(context="one")[1:] == ("one", "--context")
+    given = found(nsqd_http_address=["given:1"])
+    assert given == Where(Context(nsqd_http_address=("given:1",)))
+
+
+def test_addresses_replace_those_of_a_context_that_is_named() -> None:
+    both = found(context="one", lookupd_http_address=["l:1"])
+    wanted = Context(lookupd_http_address=("l:1",), tls_root_ca_file="/one.pem")
+    assert both == Where(wanted, "one", "--context")
+
+
+def test_addresses_take_nothing_of_a_context_that_nobody_named() -> None:
+    with contextfile.changed() as contexts:
+        contexts.select("one")
+    assert found(nsqd_http_address=["given:1"]).context.tls_root_ca_file == ""
+
+
+def test_a_damaged_file_does_not_lead_to_this_machine() -> None:
+    contextfile.path().write_text("x")
+    with pytest.raises(ContextTrouble, match="is damaged"):
+        found()
+    assert found(nsqd_http_address=["given:1"]).context.nsqd_http_address == ("given:1",)
+
+
+def test_a_context_without_such_an_address() -> None:
+    with pytest.raises(PenstockError, match="context tcp has no nsqd_http_address or lookupd"):
+        nodes.addresses_of(found(context="tcp"))
+    assert found(where.TCP, context="tcp").context.nsqd_tcp_address == ("tcp:3",)
+
+
+def test_a_secret_is_read_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret").write_text("from a file\n")
+    assert Where(Context(auth_secret_file=str(tmp_path / "secret"))).secret() == "from a file"
+    in_variable = Where(Context(auth_secret_env="THE_SECRET"))
+    with pytest.raises(PenstockError, match=r"\$THE_SECRET is not set"):
+        in_variable.secret()
+    monkeypatch.setenv("THE_SECRET", "from a variable")
+    assert in_variable.secret() == "from a variable"
+    with pytest.raises(PenstockError, match="secret cannot be read"):
+        Where(Context(auth_secret_file=str(tmp_path / "gone"))).secret()
+    assert Where(Context()).secret() == ""
+
+
+def test_files_for_tls(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path / "tls")
+    assert Where(Context()).tls() is None
+    assert Where(Context(tls_root_ca_file=str(certificates.authority))).tls() is not None
+    with pytest.raises(ConfigError, match=r"/one.pem.* cannot be used"):
+        found(context="one").tls()
+    with pytest.raises(ConfigError, match="goes together with --tls-key"):
+        found(nsqd_http_address=["a:1"], tls_cert="c").tls()
