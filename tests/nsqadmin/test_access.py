@@ -127,7 +127,7 @@ def test_who_has_no_role_is_told_why(proxied: Admin) -> None:
 
 def test_the_page_knows_the_way_out_and_the_name(proxied: Admin) -> None:
     _, body, _ = proxied.request("GET", "/nodes", headers=said("sre"))
-    assert b"auth0|7 (ann@x.example) may destroy" in body
+    assert b"auth0|7 (ann@x.example) may look, operate and destroy" in body
     assert b"/oauth2/sign_out" in body
 
 

@@ -61,6 +61,7 @@ def test_a_page_leads_to_the_log_in_and_back(page: Page, guarded: Admin) -> None
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_label("Message id, or trace:N")).to_have_value("nonsense")
+    page.get_by_role("button", name="vera").click()
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_label("Password")).to_be_visible()
     page.goto(url(guarded, "/nodes"))

@@ -40,9 +40,52 @@ def test_the_overview_counts(page: Page, installation: Installation) -> None:
 
 def test_the_bar_leads_everywhere(page: Page, installation: Installation) -> None:
     page.goto(url(installation, "/"))
+    bar = page.get_by_role("navigation", name="Main")
     for name in ("Topics", "Nodes", "Counter", "Lookup", "Overview"):
-        page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
+        if name in ("Counter", "Lookup"):
+            bar.get_by_role("button", name="More").click()
+        bar.get_by_role("link", name=name, exact=True).click()
         expect(page.locator("[aria-current=page]")).to_have_text(name)
+
+
+def test_the_menus_by_keyboard_and_on_a_phone(page: Page, installation: Installation) -> None:
+    page.goto(url(installation, "/"))
+    more, lookup = page.get_by_role("button", name="More"), page.get_by_role("link", name="Lookup")
+    more.press("Enter")
+    expect(more).to_have_attribute("aria-expanded", "true")
+    expect(lookup).to_be_visible()
+    lookup.focus()
+    page.keyboard.press("Escape")
+    expect(more).to_be_focused()
+    expect(lookup).to_be_hidden()
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(page.get_by_role("link", name="Topics")).to_be_hidden()
+    page.get_by_role("button", name="Menu").click()
+    lookup.click()
+    expect(page.locator("h1").first).to_have_text("Lookup")
+
+
+def test_quick_open(page: Page, installation: Installation) -> None:
+    page.goto(url(installation, "/"))
+    page.wait_for_function("window.did_handshake")
+    page.keyboard.press("Control+k")
+    box = page.get_by_role("combobox", name="Topic, channel")
+    expect(box).to_be_focused()
+    expect(page.get_by_role("option").filter(has_text="Lookup")).to_be_visible()
+    page.keyboard.type("ILLIN")
+    expect(page.get_by_role("option")).to_have_text([f"{TOPIC}/billingchannel"])
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("billing")
+    page.wait_for_function("window.did_handshake")
+    page.keyboard.press("/")
+    page.keyboard.type("order")
+    expect(page.get_by_role("option").first).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("option").nth(1)).to_have_attribute("aria-selected", "true")
+    box.fill("no such thing")
+    expect(page.get_by_text("Nothing has this in its name.")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(box).to_be_hidden()
 
 
 def test_topics_are_found_and_followed(page: Page, installation: Installation) -> None:

@@ -115,5 +115,6 @@ def test_roles(page: Page, installation: Installation, tmp_path: Path) -> None:
             else:
                 expect(page.get_by_label("Maximum depth")).to_be_disabled()
                 expect(button).to_have_count(0)
+            page.get_by_role("button", name=name).click()
             page.get_by_role("button", name="Log out").click()
             expect(page.get_by_label("Password")).to_be_visible()

@@ -20,8 +20,9 @@ def url(installation: Installation, path: str) -> str:
 
 
 def choose(page: Page, theme: str) -> None:
-    page.get_by_label("Dark or light").click()
-    page.get_by_role("option", name=f"{theme.capitalize()} theme").click()
+    if not page.get_by_label("Dark or light").is_visible():
+        page.get_by_role("button", name="anonymous").click()
+    page.get_by_label("Dark or light").get_by_text(theme.capitalize()).click()
 
 
 def test_chosen_by_hand_and_remembered(page: Page, installation: Installation) -> None:

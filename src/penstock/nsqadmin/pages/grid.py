@@ -19,8 +19,12 @@ from penstock.nsqadmin.snapshot import Snapshot
 
 Row = dict[str, Any]
 
-NUMBER = {"type": "rightAligned", "filter": "agNumberColumnFilter", "width": 105}
+NUMBER = {"type": "rightAligned", "filter": "agNumberColumnFilter", "flex": 1, "minWidth": 82,
+          "maxWidth": 150}  # fmt: skip
 TEXT = {"filter": "agTextColumnFilter"}
+ROW_PX, HEADER_PX = 37, 40
+_FRAME_PX = 18  # its borders, and room for a bar to scroll sideways
+_ROWS_MEASURED = 100  # more fill every screen
 
 
 def column(field: str, words: str, **more: Any) -> dict[str, Any]:
@@ -55,6 +59,37 @@ BYTES = (
 )
 
 
+FLASH = {"enableCellChangeFlash": True}  # of a column whose changes are worth a look
+
+
+def wide(width_px: int, column: dict[str, Any]) -> dict[str, Any]:
+    """A column that is there only where the table has so much room: not on a phone."""
+    return column | {"context": {"from": width_px}}
+
+
+def since(field: str, words: str, **more: Any) -> dict[str, Any]:
+    """A column of moments, in seconds since 1970: how long ago, and exactly when one points at
+    it."""
+    return {
+        "field": field,
+        "headerName": words,
+        **NUMBER,
+        "context": {"ticks": True},
+        ":valueFormatter": f"(p) => {{ const at = p.value; if (!at) return ''; {_AGO} }}",
+        ":tooltipValueGetter": (
+            "(p) => p.value ? new Date(p.value * 1000).toISOString().slice(0, 19)"
+            ".replace('T', ' ') + ' UTC' : ''"
+        ),
+        **more,
+    }
+
+
+_AGO = """const s = Math.max(0, Math.round(Date.now() / 1000 - at));
+  const [n, unit] = s < 60 ? [s, 's'] : s < 3600 ? [s / 60, 'min']
+    : s < 172800 ? [s / 3600, 'h'] : [s / 86400, 'd'];
+  return Math.floor(n) + ' ' + unit + ' ago';"""
+
+
 def linked(field: str, words: str, href: str, **more: Any) -> dict[str, Any]:
     """A column of links; `href` names the field with the address, which the server has quoted."""
     draw = ("(p) => { if (!p.value) return ''; const a = document.createElement('a');"
@@ -66,6 +101,29 @@ def linked(field: str, words: str, href: str, **more: Any) -> dict[str, Any]:
 _FOLLOW = "(p) => { if (p.event.key === 'Enter') p.event.target.querySelector('a')?.click(); }"
 
 
+# Columns that have no room go; those that stay share what there is.
+_FIT = """(p) => {
+  if (!p.clientWidth) return;
+  const show = [], hide = [];
+  for (const one of p.api.getColumns()) {
+    const from = one.getColDef().context?.from;
+    if (from && one.isVisible() !== p.clientWidth >= from)
+      (one.isVisible() ? hide : show).push(one);
+  }
+  if (show.length) p.api.setColumnsVisible(show, true);
+  if (hide.length) p.api.setColumnsVisible(hide, false);
+}"""
+# What says how long ago something was has to be drawn again and again.
+_TICK = """(p) => {
+  const ticking = p.api.getColumns().filter((one) => one.getColDef().context?.ticks);
+  if (!ticking.length) return;
+  const timer = setInterval(() => {
+    if (p.api.isDestroyed()) clearInterval(timer);
+    else p.api.refreshCells({columns: ticking, force: true, suppressFlash: true});
+  }, 5000);
+}"""
+
+
 class Grid:
     """`key` names the field that tells rows apart."""
 
@@ -73,8 +131,10 @@ class Grid:
         self, columns: Sequence[dict[str, Any]], rows: Sequence[Row], key: str, empty: str,
         label: str, height: str = "", chosen: bool = False,
     ) -> None:  # fmt: skip
-        """`chosen`: rows have a box to tick."""
+        """`chosen`: rows have a box to tick. `height`: the greatest, when there may be many rows;
+        with few it is as high as they are."""
         self._key = key
+        self._height = height
         self._shown = {row[key]: row for row in rows}
         options = {
             "columnDefs": list(columns),
@@ -82,10 +142,15 @@ class Grid:
             ":rowData": msgspec.json.encode(rows).decode(),
             ":getRowId": f"(p) => String(p.data.{key})",
             ":onCellKeyDown": _FOLLOW,
+            ":onGridSizeChanged": _FIT,
+            ":onGridReady": _TICK,
+            "rowHeight": ROW_PX,
+            "headerHeight": HEADER_PX,
+            "tooltipShowDelay": 300,
             "defaultColDef": {
                 "sortable": True,
                 "resizable": True,
-                "minWidth": 70,
+                "minWidth": 60,
                 "suppressHeaderFilterButton": True,
             },
             "overlayNoRowsTemplate": f'<span class="empty">{empty}</span>',
@@ -97,11 +162,23 @@ class Grid:
         }
         if chosen:
             options["rowSelection"] = {"mode": "multiRow", "enableClickSelection": False}
-        self.element = ui.aggrid(options, auto_size_columns=False).classes("grid")
+        self._box = ui.element("div")
+        with self._box:
+            self.element = ui.aggrid(options, auto_size_columns=False).classes("grid")
         layout.named(self.element, label)
-        self.element.style(f"height: {height or 'auto'}")
+        self._rows_drawn = -1
+        self._fit(len(rows))
         self._waiting: Sequence[Row] | None = None
         self.element.client.on_connect(self._on_connect)
+
+    def _fit(self, count: int) -> None:
+        """As high as its rows, up to a maximum: the box around it, for a changed style of the table
+        itself would draw it anew."""
+        rows = min(max(count, 2), _ROWS_MEASURED)
+        if self._height and rows != self._rows_drawn:
+            self._rows_drawn = rows
+            height_px = HEADER_PX + rows * ROW_PX + _FRAME_PX
+            self._box.style(f"height: min({self._height}, {height_px}px)")
 
     def show(self, rows: Sequence[Row]) -> None:
         """Send what has changed."""
@@ -116,6 +193,7 @@ class Grid:
         ]  # fmt: skip
         removed = [row for key, row in self._shown.items() if key not in now]
         self._shown = now
+        self._fit(len(now))
         if added or changed or removed:
             transaction = {"add": added, "update": changed, "remove": removed}
             self.element.run_grid_method("applyTransaction", transaction)

@@ -6,12 +6,9 @@ every action: a log-in may have ended meanwhile, or a role may have been taken a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from html import escape
-from typing import TypeVar
 from urllib.parse import quote, urlencode
 
 from fastapi import Request
@@ -21,11 +18,25 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import caller_of, origin
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import guard
-from penstock.nsqadmin.pages.style import COOKIE, SHEET, THEMES, first_paint, theme_of
+from penstock.nsqadmin.pages import bar, guard
+from penstock.nsqadmin.pages.parts import (
+    Badge,
+    Curve,
+    Switch,
+    Tile,
+    heading,
+    named,
+    section,
+    tabs,
+    written,
+)
+from penstock.nsqadmin.pages.style import SHEET, first_paint, theme_of
 from penstock.nsqadmin.snapshot import Snapshot
 
-E = TypeVar("E", bound=ui.element)
+__all__ = [
+    "FIRST", "PLACES", "Badge", "Curve", "Opened", "Switch", "Tile", "change", "confirm", "follow",
+    "follow_runs", "heading", "named", "opened", "page", "section", "tabs", "written",
+]  # fmt: skip
 
 # What the bar leads to: (path, words, the role that sees it).
 PLACES: list[tuple[str, str, Role]] = [
@@ -42,7 +53,8 @@ PLACES: list[tuple[str, str, Role]] = [
     ("/users", "Users", Role.DESTROY),
 ]
 
-_YEAR_S = 365 * 86400
+# Those that stand in the bar itself. The others are under More.
+FIRST = frozenset(("/", "/topics", "/nodes", "/connections", "/pipelines", "/trace"))
 
 
 @dataclass(frozen=True)
@@ -81,42 +93,16 @@ def page(here: Opened, title: str) -> Iterator[None]:
     guard.drawn_for(context.client, here.caller)
     _end_with_rights(here)
     ui.page_title(f"{title} · Penstock")
-    ui.add_head_html(f"<style>{first_paint(here.theme)}</style>")
+    ui.add_head_html(f"<style>{first_paint(here.theme)}</style><script>{bar.SCRIPT}</script>")
     ui.add_css(SHEET)
     ui.html('<a class="skip" href="#content">Skip to the content</a>', sanitize=False)
     with ui.element("header").classes("bar"):
-        with ui.element("nav").props('aria-label="Main"'):
-            ui.link("Penstock", here.link("")).classes("brand")
-            for path, words, role in PLACES:
-                if here.may(role):
-                    link = ui.link(words, here.ground.base + path)
-                    if _is_at(here.path, path):
-                        link.props('aria-current="page"')
-        ui.element("div").classes("grow")
-        _theme(here)
-        _who(here)
+        ui.link("Penstock", here.link("")).classes("brand")
+        bar.draw(here, PLACES, FIRST)
+        bar.who(here)
     with ui.element("div").classes("content").props('id="content" tabindex="-1"'):
         _banners(here)
         yield
-
-
-def _theme(here: Opened) -> None:
-    """Dark or light by hand, remembered by this browser."""
-    dark = ui.dark_mode(THEMES[here.theme])
-    path = json.dumps(here.ground.base or "/")
-
-    def choose(theme: str) -> None:
-        dark.set_value(THEMES[theme])
-        ui.run_javascript(
-            f"document.cookie = '{COOKIE}={theme}; max-age={_YEAR_S}; samesite=lax; path=' + {path}"
-        )
-
-    ui.select(
-        {name: f"{name.capitalize()} theme" for name in THEMES}, value=here.theme,
-        on_change=lambda event: choose(str(event.value)),
-    ).classes("theme").props(
-        'dense borderless options-dense aria-label="Dark or light"'
-    )  # fmt: skip
 
 
 def _end_with_rights(here: Opened) -> None:
@@ -128,21 +114,6 @@ def _end_with_rights(here: Opened) -> None:
             guard.close(client, f"{ground.base}/login?next={quote(here.path)}")
 
     client.on_delete(ground.watch.listen(on_snapshot))
-
-
-def _who(here: Opened) -> None:
-    role = here.caller.role.name.lower()
-    ui.label(f"{here.caller.shown} may {role}").classes("soft")
-    if here.caller.session:
-        with ui.element("form").props('method="post"') as form:
-            form.props["action"] = f"{here.ground.base}/logout"
-            ui.button("Log out").props("flat dense type=submit")
-    elif here.caller.how == "header" and here.ground.options.logout_url:
-        ui.link("Log out", here.ground.options.logout_url)
-
-
-def _is_at(path: str, place: str) -> bool:
-    return path == place or (place != "/" and path.startswith(f"{place}/"))
 
 
 def _banners(here: Opened) -> None:
@@ -222,44 +193,3 @@ async def confirm(words: str, name: str = "") -> bool:
             sure.bind_enabled_from(typed, "value", lambda value: value == name)
     answer = await dialog
     return bool(answer) and (typed is None or typed.value == name)
-
-
-def heading(words: str) -> ui.element:
-    """The page's name; what stands beside it goes into the returned row."""
-    row = ui.element("div").classes("heading")
-    with row:
-        ui.html(f"<h1>{escape(words)}</h1>", sanitize=False)
-    return row
-
-
-def section(words: str) -> ui.element:
-    """A panel with a name."""
-    panel = ui.element("section").classes("panel")
-    with panel:
-        ui.html(f"<h2>{escape(words)}</h2>", sanitize=False)
-    return panel
-
-
-def named(element: E, words: str) -> E:
-    """Give an element a name for screen readers. Text of others never goes through `props(...)`,
-    which reads it as a list of properties, scripts among them."""
-    element.props["aria-label"] = words
-    return element
-
-
-class Tile:
-    """One number with its name above and a word below."""
-
-    def __init__(self, label: str) -> None:
-        self._box = ui.element("div").classes("tile")
-        with self._box:
-            ui.label(label).classes("label")
-            self._number = ui.label().classes("number")
-            self._note = ui.label().classes("note")
-
-    def set_visibility(self, visible: bool) -> None:
-        self._box.set_visibility(visible)
-
-    def show(self, number: str, note: str) -> None:
-        self._number.set_text(number)
-        self._note.set_text(note)

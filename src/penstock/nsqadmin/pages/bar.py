@@ -1,0 +1,226 @@
+"""The bar of every page: where one can go, quick open, and who one is.
+
+Menus are buttons that show what stands beside them. They and the box of quick open are opened by
+the script below, so that they do so at once, whatever the socket does. What quick open finds is the
+server's answer to an event: the script puts it onto the page as text, never as HTML.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from nicegui import context, events, ui
+
+from penstock import limits
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.find import Found, find
+from penstock.nsqadmin.pages.parts import named, written
+from penstock.nsqadmin.pages.style import COOKIE, THEMES
+
+if TYPE_CHECKING:
+    from penstock.nsqadmin.pages.layout import Opened
+
+Place = tuple[str, str, Role]  # path, words, the role that sees it
+
+_YEAR_S = 365 * 86400
+_FIND = "penstock_find"  # the event of quick open
+
+SCRIPT = """(() => {
+const opened = () => [...document.querySelectorAll('.opener[aria-expanded=true]')];
+const set = (button, open) => button.setAttribute('aria-expanded', String(open));
+addEventListener('click', (event) => {
+  const button = event.target.closest?.('.opener');
+  for (const one of opened())
+    if (one !== button && !one.parentElement.contains(event.target)) set(one, false);
+  if (button) set(button, button.getAttribute('aria-expanded') !== 'true');
+  if (event.target.closest?.('.find')) openFinder();
+});
+addEventListener('focusout', (event) => {
+  if (!event.relatedTarget) return;
+  for (const one of opened())
+    if (!one.parentElement.contains(event.relatedTarget)) set(one, false);
+});
+addEventListener('keydown', (event) => {
+  if (event.key === 'Escape')
+    for (const one of opened().slice(-1)) { set(one, false); one.focus(); }
+  const typing = event.target.closest?.('input, textarea, select, [contenteditable=true]');
+  const wanted = event.key === 'k' && (event.ctrlKey || event.metaKey)
+    || event.key === '/' && !typing && !event.ctrlKey && !event.metaKey && !event.altKey;
+  if (!wanted || document.querySelector('.q-dialog, .finder[open]')) return;
+  if (!document.querySelector('.find')) return;
+  event.preventDefault();
+  openFinder();
+});
+let finder, input, list, rows = [], at = 0, answered = '', going = false;
+const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
+function openFinder() {
+  if (!finder) {
+    finder = make('dialog', {className: 'finder', ariaLabel: 'Quick open'});
+    input = make('input', {type: 'text', autocomplete: 'off', spellcheck: false, role: 'combobox',
+      ariaLabel: 'Topic, channel, node, page or message id', ariaExpanded: 'true',
+      placeholder: 'Topic, channel, node, page or message id'});
+    input.setAttribute('aria-controls', 'found');
+    list = make('ul', {id: 'found', role: 'listbox', ariaLabel: 'Found'});
+    finder.append(input, list, make('p', {className: 'soft',
+      textContent: 'Arrow keys choose, Enter opens, Escape closes.'}));
+    document.body.append(finder);
+    input.addEventListener('input', ask);
+    input.addEventListener('keydown', onKey);
+    finder.addEventListener('click', (event) => { if (event.target === finder) finder.close(); });
+  }
+  if (finder.open) return;
+  input.value = ''; rows = []; going = false;
+  draw(); finder.showModal(); input.focus(); ask();
+}
+function ask() {
+  going = false;
+  if (!window.did_handshake) { setTimeout(ask, 100); return; }
+  emitEvent('FIND', input.value);
+}
+function onKey(event) {
+  const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
+  if (step && rows.length) {
+    event.preventDefault(); at = (at + step + rows.length) % rows.length; draw();
+  } else if (event.key === 'Enter') {
+    event.preventDefault(); going = true; go();
+  }
+}
+function go() {
+  if (going && answered === input.value && rows[at]) location.href = rows[at].href;
+}
+function draw() {
+  list.replaceChildren(...rows.map((row, number) => {
+    const one = make('li', {id: 'found-' + number, role: 'option',
+      ariaSelected: String(number === at)});
+    one.append(make('span', {textContent: row.words}),
+               make('span', {className: 'soft', textContent: row.kind}));
+    one.addEventListener('click', () => { location.href = row.href; });
+    return one;
+  }));
+  if (!rows.length && answered === input.value && input.value)
+    list.append(make('li', {role: 'option', ariaDisabled: 'true', className: 'soft',
+      textContent: 'Nothing has this in its name.'}));
+  if (rows[at]) input.setAttribute('aria-activedescendant', 'found-' + at);
+  else input.removeAttribute('aria-activedescendant');
+  list.children[at]?.scrollIntoView({block: 'nearest'});
+}
+window.penstockFound = (text, found) => {
+  if (!input || text !== input.value) return;
+  rows = found; at = 0; answered = text; draw(); go();
+};
+})();""".replace("FIND", _FIND)
+
+
+def draw(here: Opened, places: Sequence[Place], first: frozenset[str]) -> None:
+    """`first`: paths that stand in the bar itself, the others are under More."""
+    may = [one for one in places if here.may(one[2])]
+    with ui.element("div").classes("drop main"):
+        _opener("Menu", "menu")
+        with ui.element("nav").props('aria-label="Main"'):
+            for path, words, _ in may:
+                if path in first:
+                    _link(here, path, words)
+            rest = [one for one in may if one[0] not in first]
+            with ui.element("div").classes("drop"):
+                opener = _opener("More")
+                if any(_is_at(here.path, path) for path, _, _ in rest):
+                    opener.classes("at")
+                with ui.element("div").classes("dropped"):
+                    for path, words, _ in rest:
+                        _link(here, path, words)
+    ui.element("div").classes("grow")
+    _finder(here, may)
+
+
+def _opener(words: str, icon: str = "") -> ui.element:
+    """A button that shows what stands beside it."""
+    button = written("button", "" if icon else words).classes("opener")
+    button.props('type=button aria-expanded="false"')
+    if icon:
+        named(button, words)
+        with button:
+            ui.icon(icon)
+    return button
+
+
+def _link(here: Opened, path: str, words: str) -> None:
+    link = ui.link(words, here.ground.base + path)
+    if _is_at(here.path, path):
+        link.props('aria-current="page"')
+
+
+def _is_at(path: str, place: str) -> bool:
+    if path.startswith("/messages/"):
+        return place == "/topics"
+    return path == place or (place != "/" and path.startswith(f"{place}/"))
+
+
+def _finder(here: Opened, places: Sequence[Place]) -> None:
+    with ui.element("button").classes("find") as button:
+        button.props('type=button aria-label="Quick open" aria-keyshortcuts="Control+K /"')
+        ui.icon("search")
+        written("span", "Search")
+        written("kbd", "Ctrl K")
+    client = context.client
+    pages = [(path, words) for path, words, _ in places]
+
+    def on_find(event: events.GenericEventArguments) -> None:
+        text = event.args[0] if isinstance(event.args, list) else event.args
+        if not isinstance(text, str):
+            raise TypeError("what is sought is a text")
+        found = find(text[: limits.ADMIN_FOUND_CHARS], here.ground.watch.latest, pages)
+        rows = [_row(here, one) for one in found]
+        client.run_javascript(f"penstockFound({json.dumps(text)}, {json.dumps(rows)})")
+
+    ui.on(_FIND, on_find)
+
+
+def _row(here: Opened, one: Found) -> dict[str, str]:
+    query = f"?{urlencode(one.query)}" if one.query else ""
+    return {"kind": one.kind, "words": one.words, "href": here.link(*one.path) + query}
+
+
+# --- who one is ---
+
+
+def who(here: Opened) -> None:
+    """Whom nsqadmin takes the caller for, light or dark, and the way out."""
+    with ui.element("div").classes("drop who"):
+        _opener(here.caller.shown)
+        with ui.element("div").classes("dropped"):
+            written("p", f"{here.caller.shown} may {_ROLES[here.caller.role]}.").classes("soft")
+            _theme(here)
+            if here.caller.session:
+                with ui.element("form").props('method="post"') as form:
+                    form.props["action"] = f"{here.ground.base}/logout"
+                    ui.button("Log out").props("flat dense type=submit")
+            elif here.caller.how == "header" and here.ground.options.logout_url:
+                ui.link("Log out", here.ground.options.logout_url)
+
+
+_ROLES = {
+    Role.NONE: "do nothing",
+    Role.VIEW: "look",
+    Role.OPERATE: "look and operate",
+    Role.DESTROY: "look, operate and destroy",
+}
+
+
+def _theme(here: Opened) -> None:
+    """Dark or light by hand, remembered by this browser."""
+    dark = ui.dark_mode(THEMES[here.theme])
+    path = json.dumps(here.ground.base or "/")
+
+    def choose(theme: str) -> None:
+        dark.set_value(THEMES[theme])
+        ui.run_javascript(
+            f"document.cookie = '{COOKIE}={theme}; max-age={_YEAR_S}; samesite=lax; path=' + {path}"
+        )
+
+    ui.toggle(
+        {name: name.capitalize() for name in THEMES}, value=here.theme,
+        on_change=lambda event: choose(str(event.value)),
+    ).props('dense unelevated no-caps aria-label="Dark or light"')  # fmt: skip

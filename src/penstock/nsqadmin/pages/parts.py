@@ -1,0 +1,148 @@
+"""Small parts that pages are made of: texts, headings with the way to them, panels, tiles, curves.
+
+Text of others goes into an element as text. Where HTML is made by hand it is escaped, and a curve
+is made of numbers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from html import escape
+from typing import TypeVar
+
+from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
+
+E = TypeVar("E", bound=ui.element)
+
+_WIDTH, _HEIGHT = 100, 24  # of a curve, in its own units
+
+
+def written(tag: str, words: str) -> TextElement:
+    """An element of any kind with a text."""
+    return TextElement(tag=tag, text=words)
+
+
+def named(element: E, words: str) -> E:
+    """Give an element a name for screen readers. Text of others never goes through `props(...)`,
+    which reads it as a list of properties, scripts among them."""
+    element.props["aria-label"] = words
+    return element
+
+
+def heading(words: str, *trail: tuple[str, str]) -> ui.element:
+    """The page's name; what stands beside it goes into the returned row. `trail`: the pages above
+    it, the highest first, as (words, address)."""
+    row = ui.element("div").classes("heading")
+    with row:
+        if trail:
+            with ui.element("nav").classes("trail").props('aria-label="Breadcrumb"'):
+                for shown, way in trail:
+                    with ui.element("span"):
+                        ui.link(shown, way)
+        ui.html(f"<h1>{escape(words)}</h1>", sanitize=False)
+    return row
+
+
+def tabs(label: str, ways: Sequence[tuple[str, str]], at: str) -> None:
+    """Pages about the same thing, as (words, address); `at` are the words of this one."""
+    with named(ui.element("nav").classes("tabs"), label):
+        for words, way in ways:
+            link = ui.link(words, way)
+            if words == at:
+                link.props('aria-current="true"')
+
+
+def section(words: str) -> ui.element:
+    """A panel with a name."""
+    panel = ui.element("section").classes("panel")
+    with panel:
+        ui.html(f"<h2>{escape(words)}</h2>", sanitize=False)
+    return panel
+
+
+class Badge:
+    """A state in a word, with a colour beside it: good, warn, bad or soft. Gone without a word."""
+
+    def __init__(self, words: str = "", level: str = "soft") -> None:
+        self._label = ui.label().classes("badge")
+        self.show(words, level)
+
+    def show(self, words: str, level: str = "soft") -> None:
+        self._label.set_text(words)
+        self._label.classes(remove="good warn bad soft", add=level)
+        self._label.set_visibility(bool(words))
+
+
+class Switch:
+    """One button for two actions of which one applies: Pause, or Unpause what is paused."""
+
+    def __init__(
+        self, off: str, on: str, act: Callable[[bool], Awaitable[None]], is_on: bool
+    ) -> None:
+        """`act` is called with what shall be."""
+        self._words = (off, on)
+        self._is_on = is_on
+        self._act = act
+        self._button = ui.button(self._words[is_on], on_click=self._press).props("flat dense")
+
+    async def _press(self) -> None:
+        await self._act(not self._is_on)
+
+    def show(self, is_on: bool) -> None:
+        self._is_on = is_on
+        self._button.set_text(self._words[is_on])
+
+
+class Tile:
+    """One number with its name above and a word below."""
+
+    def __init__(self, label: str, with_curve: bool = False) -> None:
+        self._box = ui.element("div").classes("tile")
+        with self._box:
+            ui.label(label).classes("label")
+            self._number = ui.label().classes("number")
+            self._note = ui.label().classes("note")
+            self._curve = Curve() if with_curve else None
+
+    def set_visibility(self, visible: bool) -> None:
+        self._box.set_visibility(visible)
+
+    def show(self, number: str, note: str, level: str = "") -> None:
+        """`level`: warn or bad when the number is no good one; the note has to say so in words."""
+        self._number.set_text(number)
+        self._note.set_text(note)
+        self._box.classes(remove="warn bad", add=level)
+
+    def draw(self, values: Sequence[float]) -> None:
+        if self._curve is not None:
+            self._curve.show(values)
+
+
+class Curve:
+    """A small curve without axes: how something went lately. The numbers stand beside it."""
+
+    def __init__(self, colour: str = "water") -> None:
+        self._colour = colour
+        self._html = ui.html("", sanitize=False).classes("curve")
+
+    def show(self, values: Sequence[float]) -> None:
+        self._html.set_content(curve(values, self._colour))
+
+
+def curve(values: Sequence[float], colour: str = "water") -> str:
+    """As SVG; empty when there is nothing to see."""
+    if len(values) < 2:
+        return ""
+    top = max(values) or 1.0
+    step = _WIDTH / (len(values) - 1)
+    points = [
+        f"{round(number * step, 1):g},{round(_HEIGHT - 1 - (_HEIGHT - 3) * value / top, 1):g}"
+        for number, value in enumerate(values)
+    ]
+    line = " ".join(points)
+    return (
+        f'<svg class="{colour}" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none"'
+        f' aria-hidden="true"><polygon points="0,{_HEIGHT} {line} {_WIDTH},{_HEIGHT}"/>'
+        f'<polyline points="{line}"/></svg>'
+    )
