@@ -51,6 +51,7 @@ class Finding(NamedTuple):
     why: str
     next_step: str
     path: tuple[str, ...]  # of the page to go to: ("topics", "orders", "billing")
+    state: str = ""  # the same in a word or two, for a column of a table
 
 
 def findings(snapshot: Snapshot, recent: Recent) -> list[Finding]:
@@ -128,17 +129,21 @@ def _of_topic(topic: TopicState) -> Iterator[Finding]:
     if topic.refusals:
         step = "Producers get errors: make room, or see the node's log."
         why = "; ".join(topic.refusals)
-        yield Finding(Level.BAD, f"{what} refuses publishes", why, step, path)
+        yield Finding(Level.BAD, f"{what} refuses publishes", why, step, path, "refuses publishes")
     if topic.damaged:
         why = "Part of its log can't be read."
         step = "Run penstock log verify on the node, and restore from a copy or the archive."
-        yield Finding(Level.BAD, f"{what} is damaged", why, step, path)
+        yield Finding(Level.BAD, f"{what} is damaged", why, step, path, "damaged")
     if topic.paused and topic.backlog:
         why = f"{topic.backlog:,} messages wait."
-        yield Finding(Level.NOTE, f"{what} is paused", why, "Unpause it when you are done.", path)
+        yield Finding(
+            Level.NOTE, f"{what} is paused", why, "Unpause it when you are done.", path, "paused"
+        )
     if topic.depth and not topic.channels:
         why = f"{topic.depth:,} messages are held for the first channel."
-        yield Finding(Level.NOTE, f"{what} has no channel", why, "Start its consumer.", path)
+        yield Finding(
+            Level.NOTE, f"{what} has no channel", why, "Start its consumer.", path, "no channel"
+        )
 
 
 def _of_channel(channel: ChannelState, recent: Sequence[Sample]) -> Iterator[Finding]:
@@ -150,26 +155,28 @@ def _of_channel(channel: ChannelState, recent: Sequence[Sample]) -> Iterator[Fin
         if waits:
             why = f"{waits:,} messages wait."
             step = "Unpause it when you are done."
-            yield Finding(Level.NOTE, f"{what} is paused", why, step, path)
+            yield Finding(Level.NOTE, f"{what} is paused", why, step, path, "paused")
     elif channel.clients and waits and _idle(recent):
         why = f"{channel.clients} consumers, {waits:,} messages, and none was finished."
         step = "Look at what its consumers do; their in-flight messages are on its page."
-        yield Finding(Level.BAD, f"{what} is stuck", why, step, path)
+        yield Finding(Level.BAD, f"{what} is stuck", why, step, path, "stuck")
     elif not channel.clients and grown > 0:
         why = f"It has no consumer, and {channel.depth:,} messages wait."
-        yield Finding(Level.WARN, f"nobody reads {what}", why, "Start its consumers.", path)
+        yield Finding(
+            Level.WARN, f"nobody reads {what}", why, "Start its consumers.", path, "no consumers"
+        )
     elif grown > 0 and channel.depth > limits.ADMIN_GROWING_MIN:
         why = f"{grown:,.0f} more than a few minutes ago: {channel.depth:,} wait."
         step = "Add consumers, raise their max-in-flight, or find what slows them."
-        yield Finding(Level.WARN, f"{what} falls behind", why, step, path)
+        yield Finding(Level.WARN, f"{what} falls behind", why, step, path, "falls behind")
     if channel.timeout_rate > max(limits.ADMIN_TIMEOUT_SHARE * channel.finish_rate, 0.5):
         why = f"{channel.timeout_rate:.1f} messages a second come back."
         step = "Consumers need longer than msg-timeout: let them TOUCH, or raise it."
-        yield Finding(Level.WARN, f"{what} times out", why, step, path)
+        yield Finding(Level.WARN, f"{what} times out", why, step, path, "times out")
     if channel.dead_letters:
         why = f"{channel.dead_letters:,} messages were given up after max_attempts."
         step = "Read why on its page, mend the consumer, then redrive them."
-        yield Finding(Level.WARN, f"{what} has dead letters", why, step, path)
+        yield Finding(Level.WARN, f"{what} has dead letters", why, step, path, "dead letters")
 
 
 def _window(recent: Sequence[Sample]) -> list[Sample]:

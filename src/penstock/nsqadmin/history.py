@@ -1,8 +1,9 @@
 """Charts of the last hours, kept by nsqadmin itself.
 
-A *series* is the installation (""), a topic ("t") or a channel ("t/c"). Its samples have the fields
-of `FIELDS`. The last minutes are in memory at the resolution of the watch (`recent.py`); for the
-rest one sample a minute goes into an SQLite file: rates as the minute's mean, levels as its last.
+A *series* is the installation (""), a topic ("t"), a channel ("t/c") or a node ("@host:port"). Its
+samples have the fields of `FIELDS`. The last minutes are in memory at the resolution of the watch
+(`recent.py`); for the rest one sample a minute goes into an SQLite file: rates as the minute's
+mean, levels as its last.
 
 | table   | columns                                                                   |
 |---------|---------------------------------------------------------------------------|
@@ -174,6 +175,16 @@ def series_of(snapshot: Snapshot) -> Iterator[tuple[str, Values]]:
         for channel in topic.channels.values():
             yield f"{topic.name}/{channel.name}", _of_channel(channel)
     yield "", tuple(totals)
+    for node in snapshot.nodes.values():
+        yield series_of_node(node.address), (
+            node.in_rate, node.out_rate, float(node.depth), float(node.in_flight),
+            float(node.deferred), node.timeout_rate, 0.0,
+        )  # fmt: skip
+
+
+def series_of_node(address: str) -> str:
+    """No topic has such a name."""
+    return f"@{address}"
 
 
 def _of_topic(topic: TopicState) -> Values:

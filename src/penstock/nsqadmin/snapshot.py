@@ -94,6 +94,12 @@ class NodeState:
     error: str = ""  # why the last question failed; "" when it did not
     in_rate: float = 0.0
     out_rate: float = 0.0
+    timeout_rate: float = 0.0
+    depth: int = 0
+    in_flight: int = 0
+    deferred: int = 0
+    stored_bytes: int = 0
+    unsynced_bytes: int = 0
 
     @property
     def is_up(self) -> bool:
@@ -165,7 +171,7 @@ def make(
 
 def _add_node(snapshot: Snapshot, node: NodeState, known: NodeState | None) -> None:
     rate = _Rates(node, known)
-    node.in_rate = node.out_rate = 0.0
+    node.in_rate = node.out_rate = node.timeout_rate = 0.0
     earlier = _by_name(known.document, "topics", "topic_name") if known else {}
     for row in node.document.get("topics") or ():
         name = row.get("topic_name", "")
@@ -176,12 +182,20 @@ def _add_node(snapshot: Snapshot, node: NodeState, known: NodeState | None) -> N
         topic.in_rate += in_rate
         topic.byte_rate += rate.of(row, last, "message_bytes")
         node.in_rate += in_rate
+        node.depth += _int(row, "depth")
+        node.stored_bytes += _int(row, "stored_bytes")
+        node.unsynced_bytes += _int(row, "unsynced_bytes")
         last_channels = _by_name(last, "channels", "channel_name")
         for part in row.get("channels") or ():
             key = part.get("channel_name", "")
             channel = topic.channels.setdefault(key, ChannelState(name, key))
             _add_channel(channel, node, part)
-            node.out_rate += _add_rates(channel, rate, part, last_channels.get(key, {}))
+            node.depth += _int(part, "depth")
+            node.in_flight += _int(part, "in_flight_count")
+            node.deferred += _int(part, "deferred_count")
+            last_part = last_channels.get(key, {})
+            node.timeout_rate += rate.of(part, last_part, "timeout_count")
+            node.out_rate += _add_rates(channel, rate, part, last_part)
 
 
 def _add_topic(topic: TopicState, node: NodeState, row: Mapping[str, Any]) -> None:
