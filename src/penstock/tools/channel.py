@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.tools import nodes
+from penstock.tools import channel_report, nodes
 from penstock.tools.peek import epoch_ms
 from penstock.tools.stats import as_json, look
 from penstock.tools.topic import act, add_verbs, configure
@@ -56,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     _add_common(redrive)
     redrive.add_argument("--count", type=int, default=0, metavar="N", help="so many (0: all)")
     _add_seek(verbs)
+    channel_report.add_parser(verbs)
     example = "penstock channel {verb} orders billing"
     add_verbs(verbs, ACTIONS, _add_common, example, "max_attempts=10")
     return parser
@@ -96,6 +97,8 @@ def channel_main(argv: Sequence[str]) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.verb == "list":
         return _list(arguments)
+    if arguments.verb == "report":
+        return channel_report.run(arguments)
     target = {"topic": arguments.topic, "channel": arguments.channel}
     if arguments.verb == "config":
         return configure(arguments, "/channel/config", target)

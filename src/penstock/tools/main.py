@@ -36,6 +36,9 @@ VERBS = {
     "stats": VerbEntry(
         "penstock.tools.stats", "stats_main", "what flows and what waits, once or with --watch"
     ),
+    "node": VerbEntry(
+        "penstock.tools.node_report", "node_main", "the nsqds: version, rates, disk left, syncs"
+    ),
     "topic": VerbEntry(
         "penstock.tools.topic", "topic_main", "list, make, change and remove topics"
     ),

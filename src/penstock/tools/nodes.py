@@ -56,6 +56,7 @@ class Node:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.address = address
+        self.tls = tls
         self._connection = _connection(address, timeout_seconds, tls)
 
     def get(self, path: str, parameters: dict[str, str] | None = None) -> Any:

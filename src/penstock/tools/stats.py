@@ -11,6 +11,7 @@ from typing import Any
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.tools import nodes
+from penstock.tools.looking import interval
 from penstock.tools.verbs import DONE, FAILED, VerbParser, add_json, print_json, run_verb
 
 Row = dict[str, Any]
@@ -25,6 +26,16 @@ SUMMED = (
     "timeout_count",
     "client_count",
 )
+SORTS = {
+    "depth": "depth",
+    "in-flight": "in_flight_count",
+    "delayed": "deferred_count",
+    "messages": "message_count",
+    "rate": "",  # it is no field of a row
+    "requeued": "requeue_count",
+    "timed-out": "timeout_count",
+    "connections": "client_count",
+}
 HEADS = ("", "DEPTH", "IN FLIGHT", "DELAYED", "MESSAGES", "RATE/s", "REQUEUED", "TIMED OUT", "CONN")
 
 
@@ -32,28 +43,20 @@ def parser() -> argparse.ArgumentParser:
     parser = VerbParser(
         prog="penstock stats",
         description="What flows and what waits, summed over the nodes.",
-        examples=["penstock stats orders", "penstock stats --watch --interval 1 --count 3"],
+        examples=["penstock stats orders", "penstock stats --watch --sort rate --limit 20"],
     )
     parser.add_argument("topic", nargs="?", default="", metavar="TOPIC", help="only this one")
     parser.add_argument("channel", nargs="?", default="", metavar="CHANNEL", help="only this one")
     parser.add_argument("--watch", action="store_true", help="go on, with rates")
     parser.add_argument(
-        "--interval", type=_interval, default=2.0, metavar="SECONDS", help="between looks (2)"
+        "--interval", type=interval, default=2.0, metavar="SECONDS", help="between looks (2)"
     )
     parser.add_argument("--count", type=int, default=0, metavar="N", help="stop after N looks")
     add_json(parser)
+    parser.add_argument("--sort", choices=("name", *SORTS), default="name", help="most first")
+    parser.add_argument("--limit", type=int, default=0, metavar="N", help="only the first N lines")
     nodes.add_arguments(parser)
     return parser
-
-
-def _interval(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.1 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 3600")
-    return seconds
 
 
 def stats_main(argv: Sequence[str]) -> int:
@@ -132,7 +135,7 @@ def _show(now: Look, flow: dict[Key, float], arguments: argparse.Namespace) -> N
     if arguments.json:
         print_json(as_json(now, flow), indent=None if arguments.watch else 2)
         return
-    lines = [*_node_lines(now), *_table(now, flow)]
+    lines = [*_node_lines(now), *_table(now, flow, arguments)]
     if arguments.watch and terminal.is_watched(sys.stdout):
         sys.stdout.write("\x1b[H\x1b[2J")
     print("\n".join(lines), flush=True)
@@ -166,16 +169,30 @@ def _node_lines(now: Look) -> list[str]:
     return [*lines, ""]
 
 
-def _table(now: Look, flow: dict[Key, float]) -> list[str]:
+def _table(now: Look, flow: dict[Key, float], arguments: argparse.Namespace) -> list[str]:
     if not now.rows:
         return ["no topics"]
-    rows = [_cells(key, row, flow.get(key)) for key, row in sorted(now.rows.items())]
+    keys = ordered(now, flow, arguments.sort)
+    keys = keys[: arguments.limit] if arguments.limit > 0 else keys
+    nested = arguments.sort == "name"
+    rows = [_cells(key, now.rows[key], flow.get(key), nested) for key in keys]
     return terminal.table(("TOPIC / CHANNEL", *HEADS[1:]), rows)
 
 
-def _cells(key: Key, row: Row, rate: float | None) -> list[str]:
-    topic, channel = key
-    name = f"  {channel}" if channel else topic
+def ordered(now: Look, flow: dict[Key, float], sort: str) -> list[Key]:
+    """By name, or what has most first."""
+    keys = sorted(now.rows)
+    field = SORTS.get(sort, "")
+    if field:
+        keys.sort(key=lambda key: now.rows[key][field], reverse=True)
+    elif sort != "name":
+        keys.sort(key=lambda key: flow.get(key, 0.0), reverse=True)
+    return keys
+
+
+def _cells(key: Key, row: Row, rate: float | None, nested: bool) -> list[str]:
+    channel = key[1]
+    name = f"  {channel}" if channel and nested else "/".join(filter(None, key))
     if row["paused"]:
         name += " (paused)"
     numbers = [terminal.short(row[name]) for name in SUMMED]

@@ -1,0 +1,199 @@
+"""`penstock node`, `penstock channel report` and sorted stats, against a real daemon and a gone
+one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock import __version__
+from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, make
+from penstock.nsqadmin.upstream import Producer
+from penstock.tools import looking
+from penstock.tools.channel_report import chosen, consumers, empty_s
+from penstock.tools.main import main
+from penstock.tools.stats import Look, ordered
+
+Run = Callable[..., tuple[int, str, str]]
+QUICK = ("--interval", "0.1")
+GONE = "127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("reports") / "data", "--durability=os") as running:
+        for topic, channel, count in (("few", "all", 1), ("many", "all", 3), ("many", "none", 0)):
+            running.post(f"/topic/create?topic={topic}")
+            running.post(f"/channel/create?topic={topic}&channel={channel}")
+            if count:
+                running.post(f"/mpub?topic={topic}", b"\n".join([b"x"] * count))
+        running.post("/channel/empty?topic=many&channel=none")
+        yield running
+
+
+@pytest.fixture
+def here(daemon: Daemon) -> str:
+    return f"127.0.0.1:{daemon.http_port}"
+
+
+@pytest.fixture
+def run(here: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", here)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = main(arguments)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def as_json(result: tuple[int, str, str]) -> Any:
+    code, out, err = result
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_the_nodes(run: Run, here: str) -> None:
+    found = as_json(run("node", "list", "--json", *QUICK))
+    row = found["nodes"][here]
+    assert (row["version"], row["health"], row["depth"]) == (__version__, "OK", 4)
+    assert 0 < row["disk_free_bytes"] <= row["disk_size_bytes"]
+    assert row["unsynced_bytes"] >= 0
+    assert found["lookupds"] == {}
+    assert (found["total"]["topic_count"], found["total"]["channel_count"]) == (2, 3)
+    code, out, _ = run("node", "list", *QUICK)
+    heads, line = out.splitlines()
+    assert (code, line.split()[:3]) == (0, [here, __version__, "OK"])
+    assert heads.split()[0] == "NODE"
+
+
+def test_a_node_that_is_gone_is_named_and_the_others_are_shown(run: Run, here: str) -> None:
+    both = ("--nsqd-http-address", here, "--nsqd-http-address", GONE)
+    code, out, _ = run("node", "list", "--json", *QUICK, *both)
+    rows = json.loads(out)["nodes"]
+    assert (code, rows[here]["health"]) == (1, "OK")
+    assert "refused" in rows[GONE]["error"]
+    assert "refused" in run("node", "list", *QUICK, *both)[1]
+    code, out, _ = run("channel", "report", *QUICK, *both)
+    assert (code, "refused" in out, "many/all" in out) == (1, True, True)
+    code, _, err = run("node", "show", *QUICK, *both)
+    assert (code, err) == (1, f"penstock node: name one; there are {here}, {GONE}\n")
+    code, _, err = run("node", "show", GONE, *QUICK, *both)
+    assert (code, err.startswith(f"penstock node: {GONE}: no answer")) == (1, True)
+
+
+def test_one_node(run: Run, here: str, daemon: Daemon) -> None:
+    found = as_json(run("node", "show", "--json", *QUICK))
+    assert (found["node"], found["tcp_port"]) == (here, daemon.tcp_port)
+    assert found["topics"]["many"]["message_count"] == 3
+    lines = run("node", "show", here, *QUICK)[1].splitlines()
+    assert lines[0] == here
+    assert lines[-1].split()[:3] == ["many", "3", "2"]
+
+
+def test_channels_with_the_deepest_first(run: Run) -> None:
+    code, out, err = run("channel", "report", *QUICK)
+    assert (code, err) == (0, "")
+    assert [line.split()[:2] for line in out.splitlines()[1:]] == [
+        ["many/all", "3"], ["few/all", "1"], ["many/none", "0"],
+    ]  # fmt: skip
+    limited = run("channel", "report", "--sort", "name", "--limit", "1", *QUICK)[1]
+    assert limited.splitlines()[1].startswith("few/all")
+    topics = as_json(run("channel", "report", "many", "--json", *QUICK))["topics"]
+    assert list(topics) == ["many"]
+    row = topics["many"]["channels"]["all"]
+    assert (row["depth"], row["empty_seconds"], row["oldest_age_seconds"] > 0) == (3, None, True)
+    assert topics["many"]["channels"]["none"]["empty_seconds"] == 0.0
+    assert run("channel", "report", "gone", *QUICK)[2] == (
+        "penstock channel: no such channel: gone\n"
+    )
+
+
+def test_the_consumers_of_a_channel(run: Run, daemon: Daemon) -> None:
+    with daemon.client() as client:
+        client.identify(client_id="reader", hostname="there")
+        client.sub("few", "all")
+        client.rdy(1)
+        client.message()
+        found = as_json(run("channel", "report", "few", "all", "--json", *QUICK))
+        (consumer,) = found["consumers"]
+        assert (consumer["client_id"], consumer["in_flight_count"]) == ("reader", 1)
+        out = run("channel", "report", "few", "all", *QUICK)[1]
+        assert out.splitlines()[3].split()[:1] == ["CONSUMER"]
+        assert out.splitlines()[4].split()[0] == "reader"
+
+
+def test_reports_go_on_while_they_are_watched(run: Run) -> None:
+    for report in (("channel", "report"), ("node", "list"), ("node", "show")):
+        code, out, _ = run(*report, "--watch", "--count", "2", "--json", *QUICK)
+        assert (code, len([json.loads(line) for line in out.splitlines()])) == (0, 2)
+
+
+def test_ctrl_c_ends_a_watch_in_order(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", interrupted)
+    assert run("node", "list", "--watch")[0] == 0
+    assert run("node", "list")[0] == 130
+    assert run("stats", "--watch")[0] == 0
+
+
+def test_nobody_answers(run: Run) -> None:
+    for report in (("channel", "report"), ("node", "show")):
+        code, out, err = run(*report, *QUICK, "--nsqd-http-address", GONE)
+        assert (code, out, "no answer" in err) == (1, "", True)
+    assert run("node", "list", *QUICK, "--nsqd-http-address", GONE)[0] == 1
+
+
+# --- without a daemon ---
+
+
+@pytest.mark.parametrize(
+    ("depth", "in_rate", "out_rate", "expected"),
+    [(0, 5.0, 0.0, 0.0), (10, 1.0, 3.0, 5.0), (10, 3.0, 3.0, None), (10, 3.0, 1.0, None)],
+)
+def test_when_it_will_be_empty(
+    depth: int, in_rate: float, out_rate: float, expected: float | None
+) -> None:
+    channel = ChannelState("t", "c", depth=depth, in_rate=in_rate, finish_rate=out_rate)
+    assert empty_s(channel) == expected
+
+
+def document(finished: int, messages: int) -> dict[str, Any]:
+    client = {"client_id": "c", "remote_address": "r:1", "finish_count": finished}
+    counts = {"message_count": messages, "paused": False}
+    channel = {"channel_name": "c", "depth": 10, "clients": [client], **counts}
+    topic = {"topic_name": "t", "channels": [channel], **counts}
+    return {"start_time": 1, "health": "OK", "topics": [topic]}
+
+
+def one_look(time_s: float, finished: int, messages: int) -> Snapshot:
+    node = NodeState("a", Producer("", "a", 0, 0, ""), document(finished, messages), time_s)
+    return make(time_s, {"a": node}, (), (), Snapshot())
+
+
+def test_rates_are_between_two_looks() -> None:
+    before, now = one_look(10.0, 5, 100), one_look(12.0, 25, 120)
+    rated = looking.with_rates(now, before)
+    (channel,) = rated.channels()
+    assert (channel.in_rate, channel.finish_rate) == (10.0, 10.0)
+    (client,) = consumers(rated, before)
+    assert (client["out_rate"], client["finish_count"]) == (10.0, 25)
+    arguments = argparse.Namespace(sort="in", limit=0)
+    assert chosen(rated, arguments) == [channel]
+
+
+def test_stats_by_what_has_most() -> None:
+    documents = {"a": document(0, 7)}
+    found = Look(documents, {})
+    assert ordered(found, {}, "name") == [("t", ""), ("t", "c")]
+    assert ordered(found, {}, "depth") == [("t", "c"), ("t", "")]
+    assert ordered(found, {("t", "c"): 1.0}, "rate") == [("t", "c"), ("t", "")]
