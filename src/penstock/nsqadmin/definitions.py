@@ -12,8 +12,8 @@ it. Ephemeral topics and channels, and Penstock's own topics, are left out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import settings
 from penstock.nsqadmin.settings import OF_CHANNEL, OF_TOPIC, Setting, SettingRefused
-from penstock.nsqadmin.snapshot import Snapshot
+from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import NSQD, Upstream
 from penstock.wire.names import is_ephemeral, is_valid_name
 
@@ -141,6 +141,72 @@ def summary(found: Definitions, snapshot: Snapshot) -> Summary:
         sum(one.name not in snapshot.topics for one in found.topics),
         sum(snapshot.channel(*one) is None for one in channels),
     )  # fmt: skip
+
+
+class Change(NamedTuple):
+    """What `put` would change, and where."""
+
+    kind: str  # "create", "set" or "pause"
+    topic: str
+    channel: str  # "" for the topic itself
+    setting: str
+    value: str
+    nodes: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        name = f"channel {self.topic}/{self.channel}" if self.channel else f"topic {self.topic}"
+        value = f" {self.setting}={self.value}" if self.setting else ""
+        return f"{self.kind} {name}{value} on {', '.join(self.nodes)}"
+
+
+async def changes(upstream: Upstream, snapshot: Snapshot, found: Definitions) -> list[Change]:
+    """What is there already, everywhere, is no change."""
+    together = asyncio.Semaphore(_AT_ONCE)
+
+    async def of_topic(topic: DefinedTopic) -> list[Change]:
+        async with together:
+            changed = await _changes(upstream, snapshot, {"topic": topic.name}, topic)
+            for channel in topic.channels:
+                about = {"topic": topic.name, "channel": channel.name}
+                changed += await _changes(upstream, snapshot, about, channel)
+            return changed
+
+    lists = await asyncio.gather(*map(of_topic, found.topics))
+    return [change for one in lists for change in one]
+
+
+async def _changes(
+    upstream: Upstream, snapshot: Snapshot, about: dict[str, str], one: Defined
+) -> list[Change]:
+    topic, channel = about["topic"], about.get("channel", "")
+    rows = {node: _row(state, topic, channel) for node, state in snapshot.nodes.items()}
+    having = [node for node, row in rows.items() if row is not None]
+    lacking = tuple(node for node in rows if node not in having)
+    changed = [Change("create", topic, channel, "", "", lacking)] if lacking else []
+    told = await settings.read(upstream, having, about) if one.settings and having else None
+    held = {each.setting.name: each for each in told.held} if told else {}
+    for name, value in one.settings.items():
+        same = held[name].chosen_on(value) if name in held else frozenset()
+        other = tuple(node for node in rows if node not in same)
+        if other:
+            changed.append(Change("set", topic, channel, name, value, other))
+    running = tuple(node for node, row in rows.items() if not (row or {}).get("paused"))
+    if one.paused and running:
+        changed.append(Change("pause", topic, channel, "", "", running))
+    return changed
+
+
+def _row(node: NodeState, topic: str, channel: str) -> Mapping[str, Any] | None:
+    """Of `/stats`."""
+    for row in node.document.get("topics") or ():
+        if row.get("topic_name") == topic:
+            if not channel:
+                return dict(row)
+            for below in row.get("channels") or ():
+                if below.get("channel_name") == channel:
+                    return dict(below)
+    return None
 
 
 async def put(upstream: Upstream, nodes: Sequence[str], found: Definitions) -> str:

@@ -88,6 +88,10 @@ class Held(NamedTuple):
         """What was chosen, when it is the same everywhere; "": nothing was, or they differ."""
         return self.shown if self.own and self.own == self.values.keys() else ""
 
+    def chosen_on(self, value: str) -> frozenset[str]:
+        """The nodes where this value was chosen."""
+        return frozenset(node for node in self.own if self.values[node] == value)
+
     @property
     def origin(self) -> str:
         if len(set(self.values.values())) > 1:

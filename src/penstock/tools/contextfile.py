@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.tools import wholefile
 from penstock.tools.contexts import Contexts, ContextTrouble, read, to_text
 
 VARIABLE = "PENSTOCK_CONTEXT"
@@ -48,20 +48,7 @@ def changed() -> Iterator[Contexts]:
         fcntl.flock(directory, fcntl.LOCK_EX)
         contexts = load()
         yield contexts
-        _replace(place, to_text(contexts))
+        wholefile.replace(place, to_text(contexts).encode())
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-def _replace(place: Path, text: str) -> None:
-    descriptor, temporary = tempfile.mkstemp(prefix=".contexts.", dir=place.parent)  # mode 0600
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, place)
-    except BaseException:
-        os.unlink(temporary)
-        raise

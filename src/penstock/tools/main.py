@@ -45,6 +45,11 @@ VERBS = {
     "channel": VerbEntry(
         "penstock.tools.channel", "channel_main", "list, make, change and remove channels"
     ),
+    "definitions": VerbEntry(
+        "penstock.tools.definitions",
+        "definitions_main",
+        "topics, channels and settings as one document: export, import",
+    ),
     "pub": VerbEntry("penstock.tools.pub", "pub_main", "publish a message, or lines of input"),
     "tail": VerbEntry("penstock.tools.tail", "tail_main", "watch the messages of a topic go by"),
     "id": VerbEntry("penstock.tools.ids", "id_main", "what is written in an id"),

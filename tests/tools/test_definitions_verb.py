@@ -1,0 +1,112 @@
+"""`penstock definitions`: out of one installation and into another, of real nsqds."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.tools.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    path = tmp_path_factory.mktemp("definitions")
+    with (
+        Daemon(path / "one", "--durability=os") as one,
+        Daemon(path / "two", "--durability=os") as two,
+        Daemon(path / "three", "--durability=os") as three,
+    ):
+        one.post("/topic/create?topic=orders")
+        one.post("/topic/config?topic=orders&max_depth=5")
+        one.post("/channel/create?topic=orders&channel=mail")
+        one.post("/channel/config?topic=orders&channel=mail&max_attempts=3")
+        one.post("/channel/pause?topic=orders&channel=mail")
+        one.post("/topic/create?topic=short%23ephemeral")
+        yield [f"127.0.0.1:{daemon.http_port}" for daemon in (one, two, three)]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    def call(*arguments: str, on: list[str], stdin: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", ",".join(on))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = main(["definitions", *arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def as_json(result: tuple[int, str, str]) -> Any:
+    code, out, err = result
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_out_of_one_and_into_two_others(run: Run, daemons: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "definitions.json"
+    source, others = daemons[:1], daemons[1:]
+    assert run("export", "--file", str(path), on=source)[0] == 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    exported = as_json(run("export", on=source))
+    assert exported == json.loads(path.read_text())
+    mail = {"name": "mail", "paused": True, "settings": {"max_attempts": "3"}}
+    assert exported["topics"] == [
+        {"name": "orders", "settings": {"max_depth": "5"}, "channels": [mail]}
+    ]
+    planned = as_json(run("import", str(path), "--dry-run", "--json", on=others))
+    kinds = [(change["kind"], change["channel"]) for change in planned["changes"]]
+    assert kinds == [
+        ("create", ""), ("set", ""), ("create", "mail"), ("set", "mail"), ("pause", "mail"),
+    ]  # fmt: skip
+    assert planned["done_on"] == []
+    assert as_json(run("export", on=others))["topics"] == []
+    code, _, err = run("import", str(path), on=others)
+    assert (code, "give --yes" in err) == (1, True)
+    code, out, err = run("import", str(path), "--yes", on=others)
+    assert (code, err) == (0, "")
+    assert f"set topic orders max_depth=5 on {', '.join(others)}\n" in out
+    assert out.endswith(f"5 changes\ndone on {', '.join(others)}\n")
+    assert as_json(run("export", on=others)) == exported
+    assert run("import", str(path), "--yes", on=others) == (0, "nothing to change\n", "")
+
+
+def test_what_differs_on_one_node_is_a_change_there(run: Run, daemons: list[str]) -> None:
+    text = b'{"version":1,"topics":[{"name":"some","settings":{"max_depth":"7"}}]}'
+    assert run("import", "-", "--yes", on=daemons[:1], stdin=text)[0] == 0
+    found = as_json(run("import", "-", "--dry-run", "--json", on=daemons, stdin=text))
+    rest = daemons[1:]
+    assert [(one["kind"], one["nodes"]) for one in found["changes"]] == [
+        ("create", rest), ("set", rest),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"\xff", "no definitions"),
+        (b'{"version":1,"topics":[{"name":"a b"}]}', "is no name"),
+        (b'{"version":1,"topics":[{"name":"t","settings":{"max_depth":"x"}}]}', "MAX_DEPTH"),
+    ],
+)
+def test_what_is_refused(run: Run, daemons: list[str], text: bytes, said: str) -> None:
+    code, _, err = run("import", "-", "--yes", on=daemons[:1], stdin=text)
+    assert (code, said in err) == (1, True)
+    assert err.startswith("penstock definitions: ")
+
+
+def test_half_an_installation_is_none(run: Run, daemons: list[str], tmp_path: Path) -> None:
+    code, out, err = run("export", on=[daemons[0], "127.0.0.1:1"])
+    assert (code, out) == (1, "")
+    assert err.startswith("penstock definitions: 127.0.0.1:1: no answer")
+    code, _, err = run("import", str(tmp_path / "gone"), on=daemons)
+    assert (code, "cannot be read" in err) == (1, True)
