@@ -20,7 +20,7 @@ from penstock.nsqadmin import aggregate, graphite
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import VERBS
 from penstock.nsqadmin.gate import Forbidden, LoginWanted
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.ground import Ground, Grounds
 from penstock.nsqadmin.upstream import Producer, UpstreamFailed, warnings
 from penstock.wire.names import is_valid_name
 
@@ -68,15 +68,30 @@ def caller_of(ground: Ground, request: Request) -> Caller:
     return ground.gate.caller(request.headers, request.cookies, remote)
 
 
+def viewed(grounds: Grounds, request: Request) -> Ground:
+    """The installation that a request is for, when its caller may look at it."""
+    ground = grounds.of(request)
+    ground.gate.check(caller_of(ground, request), Role.VIEW)
+    return ground
+
+
+def changed(grounds: Grounds, request: Request, role: Role) -> tuple[Ground, Caller]:
+    """The same for a request that changes something."""
+    ground = grounds.of(request)
+    caller = caller_of(ground, request)
+    ground.gate.check_change(caller, role, request.headers, request.cookies)
+    return ground, caller
+
+
 class Api:
     """The handlers. Each checks its caller first."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+    def __init__(self, grounds: Grounds) -> None:
+        self._grounds = grounds
 
     def router(self) -> APIRouter:
         router = APIRouter(
-            prefix=self._ground.base, responses=ERRORS, default_response_class=JSONResponse
+            prefix=self._grounds.base, responses=ERRORS, default_response_class=JSONResponse
         )
         add = router.add_api_route
         add("/ping", self.ping, response_class=PlainTextResponse)
@@ -94,7 +109,8 @@ class Api:
         add("/api/nodes/{node}", self.tombstone, methods=["DELETE"], openapi_extra=_body("topic"))
         add("/api/counter", self.counter, methods=["GET"])
         add("/api/graphite", self.graphite, methods=["GET"])
-        if self._ground.options.proxy_graphite and self._ground.options.graphite_url:
+        graphites = [one.options for one in self._grounds]
+        if any(one.proxy_graphite and one.graphite_url for one in graphites):
             add("/render", self.render, methods=["GET"])
         self._refuse_the_rest(router)
         return router
@@ -118,8 +134,7 @@ class Api:
 
     async def topics(self, request: Request, inactive: str = "") -> Document:
         """Topics; with inactive=true those that no nsqd has, and their channels."""
-        self._may_view(request)
-        upstream = self._ground.upstream
+        upstream = self._viewed(request).upstream
         names, warning = await upstream.topics()
         if inactive != "true":
             return {"topics": names, "message": warning}
@@ -133,14 +148,12 @@ class Api:
 
     async def topic(self, request: Request, topic: str) -> Document:
         """A topic over all nodes."""
-        self._may_view(request)
-        nodes, warning = await self._stats_of(topic)
+        nodes, warning = await _stats_of(self._viewed(request), topic)
         return {**aggregate.topic(topic, nodes), "message": warning}
 
     async def channel(self, request: Request, topic: str, channel: str) -> Document:
         """A channel over all nodes, with its clients."""
-        self._may_view(request)
-        nodes, warning = await self._stats_of(topic, channel)
+        nodes, warning = await _stats_of(self._viewed(request), topic, channel)
         found = aggregate.channel(topic, channel, nodes)
         if found is None:
             raise ApiError(404, "CHANNEL_NOT_FOUND")
@@ -148,30 +161,29 @@ class Api:
 
     async def nodes(self, request: Request) -> Document:
         """Every nsqd."""
-        self._may_view(request)
-        found, warning = await self._ground.upstream.producers()
+        found, warning = await self._viewed(request).upstream.producers()
         return {"nodes": node_rows(found), "message": warning}
 
     async def node(self, request: Request, node: str) -> Document:
         """One nsqd: its topics, channels and clients."""
-        self._may_view(request)
-        producer, warning = await self._ground.actions.find(node)
-        asked = await self._ground.upstream.stats([producer], clients=True)
+        ground = self._viewed(request)
+        producer, warning = await ground.actions.find(node)
+        asked = await ground.upstream.stats([producer], clients=True)
         stats = node_stats([producer], asked.answers)[0]
         return {**aggregate.node(stats), "message": warning}
 
     async def counter(self, request: Request) -> Document:
         """Messages by topic, channel and node."""
-        self._may_view(request)
-        found, warning = await self._ground.upstream.producers()
-        asked = await self._ground.upstream.stats(found)
+        upstream = self._viewed(request).upstream
+        found, warning = await upstream.producers()
+        asked = await upstream.stats(found)
         stats = aggregate.counter(node_stats(found, asked.answers))
         return {"stats": stats, "message": warnings(warning, asked.warning)}
 
     async def graphite(self, request: Request, metric: str = "", target: str = "") -> Document:
         """The rate of a counter, as graphite knows it."""
-        self._may_view(request)
-        options = self._ground.options
+        ground = self._viewed(request)
+        options = ground.options
         if metric != "rate":
             raise ApiError(400, "INVALID_ARG_METRIC")
         if not target:
@@ -180,16 +192,16 @@ class Api:
             raise ApiError(404, "NO_GRAPHITE")
         try:
             interval_ns = options.statsd_interval_ns
-            fetcher = self._ground.fetcher
-            found = await graphite.rate(fetcher, options.graphite_url, target, interval_ns)
+            found = await graphite.rate(ground.fetcher, options.graphite_url, target, interval_ns)
         except FetchFailed as error:
             raise ApiError(502, f"UPSTREAM_ERROR: {error.reason}") from error
         return {"rate": found}
 
     async def render(self, request: Request) -> Response:
         """Graphite's pictures."""
-        self._may_view(request)
-        ground = self._ground
+        ground = self._viewed(request)
+        if not (ground.options.proxy_graphite and ground.options.graphite_url):
+            raise ApiError(404, "NOT_FOUND")
         try:
             query = request.url.query
             found = await graphite.render(ground.fetcher, ground.options.graphite_url, query)
@@ -202,7 +214,7 @@ class Api:
 
     async def create(self, request: Request) -> Document:
         """Make a topic, and a channel of it."""
-        caller = self._may_change(request, Role.OPERATE)
+        ground, caller = self._changed(request, Role.OPERATE)
         document = await _document(request)
         topic, channel = _text(document, "topic"), _text(document, "channel")
         if not is_valid_name(topic.encode()):
@@ -210,9 +222,9 @@ class Api:
         if channel and not is_valid_name(channel.encode()):
             raise ApiError(400, "INVALID_CHANNEL")
         about = _about(topic, channel)
-        run = self._ground.actions.create(topic, channel)
+        run = ground.actions.create(topic, channel)
         actions = ("create_topic", "create_channel") if channel else ("create_topic",)
-        return await self._change(request, caller, actions, about, run)
+        return await _change(ground, request, caller, actions, about, run)
 
     async def act(self, request: Request, topic: str) -> Document:
         """Pause, unpause or empty a topic."""
@@ -223,32 +235,32 @@ class Api:
         return await self._act(request, topic, channel)
 
     async def _act(self, request: Request, topic: str, channel: str) -> Document:
-        caller = self._may_change(request, Role.OPERATE)
+        ground, caller = self._changed(request, Role.OPERATE)
         verb = _text(await _document(request), "action")
         if verb not in VERBS:
             raise ApiError(400, "INVALID_ACTION")
         if verb == "empty":
-            caller = self._may_change(request, Role.DESTROY)
+            ground, caller = self._changed(request, Role.DESTROY)
         name = f"{verb}_{'channel' if channel else 'topic'}"
-        run = self._ground.actions.act(verb, topic, channel)
-        return await self._change(request, caller, (name,), _about(topic, channel), run)
+        run = ground.actions.act(verb, topic, channel)
+        return await _change(ground, request, caller, (name,), _about(topic, channel), run)
 
     async def delete(self, request: Request, topic: str) -> Document:
         """Delete a topic everywhere."""
-        caller = self._may_change(request, Role.DESTROY)
-        run = self._ground.actions.delete(topic)
-        return await self._change(request, caller, ("delete_topic",), _about(topic), run)
+        ground, caller = self._changed(request, Role.DESTROY)
+        run = ground.actions.delete(topic)
+        return await _change(ground, request, caller, ("delete_topic",), _about(topic), run)
 
     async def delete_channel(self, request: Request, topic: str, channel: str) -> Document:
         """Delete a channel everywhere."""
-        caller = self._may_change(request, Role.DESTROY)
-        run = self._ground.actions.delete(topic, channel)
+        ground, caller = self._changed(request, Role.DESTROY)
+        run = ground.actions.delete(topic, channel)
         about = _about(topic, channel)
-        return await self._change(request, caller, ("delete_channel",), about, run)
+        return await _change(ground, request, caller, ("delete_channel",), about, run)
 
     async def tombstone(self, request: Request, node: str) -> Document:
         """Take a topic off one nsqd."""
-        caller = self._may_change(request, Role.DESTROY)
+        ground, caller = self._changed(request, Role.DESTROY)
         try:
             topic = _text(await _document(request), "topic")
         except ApiError as error:
@@ -256,44 +268,41 @@ class Api:
         if not is_valid_name(topic.encode()):
             raise ApiError(400, "INVALID_TOPIC")
         about = _about(topic) | {"node": node}
-        run = self._ground.actions.tombstone(node, topic)
-        return await self._change(request, caller, ("tombstone_topic_producer",), about, run)
+        run = ground.actions.tombstone(node, topic)
+        return await _change(ground, request, caller, ("tombstone_topic_producer",), about, run)
 
-    async def _change(
-        self, request: Request, caller: Caller, actions: tuple[str, ...], about: dict[str, str],
-        run: Awaitable[str],
-    ) -> Document:  # fmt: skip
-        """Do it, write it down, and tell about it."""
-        try:
-            warning = await run
-        except Exception as error:
-            self._ground.done(caller, actions[-1], about, f"failed: {error}")
-            raise
-        for action in actions:
-            shown = {k: v for k, v in about.items() if action != "create_topic" or k != "channel"}
-            self._ground.done(caller, action, shown, warning)
-            self._ground.notifier.tell(action, shown, origin(request))
-        return {"message": warning}
+    # --- whose ---
 
-    # --- shared ---
+    def _viewed(self, request: Request) -> Ground:
+        return viewed(self._grounds, request)
 
-    def _may_view(self, request: Request) -> Caller:
-        caller = caller_of(self._ground, request)
-        self._ground.gate.check(caller, Role.VIEW)
-        return caller
+    def _changed(self, request: Request, role: Role) -> tuple[Ground, Caller]:
+        return changed(self._grounds, request, role)
 
-    def _may_change(self, request: Request, role: Role) -> Caller:
-        caller = caller_of(self._ground, request)
-        self._ground.gate.check_change(caller, role, request.headers, request.cookies)
-        return caller
 
-    async def _stats_of(
-        self, topic: str, channel: str = ""
-    ) -> tuple[list[aggregate.NodeStats], str]:
-        upstream = self._ground.upstream
-        producers, warning = await upstream.producers_of(topic)
-        asked = await upstream.stats(producers, topic, channel, clients=bool(channel))
-        return node_stats(producers, asked.answers), warnings(warning, asked.warning)
+async def _change(
+    ground: Ground, request: Request, caller: Caller, actions: tuple[str, ...],
+    about: dict[str, str], run: Awaitable[str],
+) -> Document:  # fmt: skip
+    """Do it, write it down, and tell about it."""
+    try:
+        warning = await run
+    except Exception as error:
+        ground.done(caller, actions[-1], about, f"failed: {error}")
+        raise
+    for action in actions:
+        shown = {k: v for k, v in about.items() if action != "create_topic" or k != "channel"}
+        ground.done(caller, action, shown, warning)
+        ground.tell(action, shown, origin(request, ground))
+    return {"message": warning}
+
+
+async def _stats_of(
+    ground: Ground, topic: str, channel: str = ""
+) -> tuple[list[aggregate.NodeStats], str]:
+    producers, warning = await ground.upstream.producers_of(topic)
+    asked = await ground.upstream.stats(producers, topic, channel, clients=bool(channel))
+    return node_stats(producers, asked.answers), warnings(warning, asked.warning)
 
 
 def node_stats(
@@ -342,12 +351,15 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def origin(request: Request) -> dict[str, str]:
+def origin(request: Request, ground: Ground) -> dict[str, str]:
     """What a notification says about the request."""
+    url = request.url
+    if ground.place:
+        url = url.replace(path=ground.home + url.path.removeprefix(ground.base))
     found = {
         "remote_ip": f"{request.client.host}:{request.client.port}" if request.client else "",
         "user_agent": request.headers.get("user-agent", ""),
-        "url": str(request.url),
+        "url": str(url),
     }
     user = _basic_user(request.headers.get("authorization", ""))
     return {"user": user, **found} if user else found

@@ -1,4 +1,8 @@
-"""`/config/:opt`: reading every option, and changing two while nsqadmin runs."""
+"""`/config/:opt`: reading every option, and changing two while nsqadmin runs.
+
+An installation shows its own values. The log is that of the whole nsqadmin, so its level is changed
+at the default one's address only.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,9 @@ from penstock.command.flags import LOG_LEVELS, Kind
 from penstock.errors import ConfigError
 from penstock.net.fetch import without_password
 from penstock.net.listener import parse_address
-from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import ERRORS, ApiError, caller_of
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.ground import Ground, Grounds
 from penstock.nsqadmin.options import FLAGS
 
 _HIDDEN = frozenset(("version", "config", "verbose", "dev-static-dir"))
@@ -32,32 +36,28 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 
 
 class ConfigApi:
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
-        self._values: dict[str, Any] = {
-            flag.file_key: getattr(ground.options, flag.attribute)
-            for flag in FLAGS
-            if flag.name not in _HIDDEN
-        }
+    def __init__(self, grounds: Grounds) -> None:
+        self._grounds = grounds
+        self._values = {ground.name: _values(ground) for ground in grounds}
         self._kinds = {flag.file_key: flag.kind for flag in FLAGS}
 
     def router(self) -> APIRouter:
-        router = APIRouter(prefix=f"{self._ground.base}/config", responses=_ANSWERS)
+        router = APIRouter(prefix=f"{self._grounds.base}/config", responses=_ANSWERS)
         router.add_api_route("/{option}", self.get, methods=["GET"])
         router.add_api_route("/{option}", self.put, methods=["PUT"])
         return router
 
     async def get(self, request: Request, option: str) -> Response:
         """The value of an option."""
-        self._check(request)
-        if option not in self._values:
+        ground, _ = self._check(request)
+        if option not in self._values[ground.name]:
             raise ApiError(400, "INVALID_OPTION")
-        return self._show(option)
+        return self._show(ground, option)
 
     async def put(self, request: Request, option: str) -> Response:
         """Change nsqlookupd_http_addresses or log_level."""
-        caller = self._check(request)
-        self._ground.gate.check_change(caller, Role.DESTROY, request.headers, request.cookies)
+        ground, caller = self._check(request)
+        ground.gate.check_change(caller, Role.DESTROY, request.headers, request.cookies)
         body = b""
         async for part in request.stream():
             body += part
@@ -65,41 +65,28 @@ class ConfigApi:
                 raise ApiError(413, "INVALID_VALUE")
         if not body:
             raise ApiError(413, "INVALID_VALUE")
-        if option == "log_level":
-            self._values[option] = _set_log_level(body)
+        if option == "log_level" and ground.is_default:
+            value: Any = _set_log_level(body)
         elif option == "nsqlookupd_http_addresses":
-            self._values[option] = self._set_lookupds(body)
+            value = _set_lookupds(ground, body)
         else:
             raise ApiError(400, "INVALID_OPTION")
-        self._ground.done(caller, "config", {"option": option}, "", body.decode("utf-8", "replace"))
-        return self._show(option)
+        self._values[ground.name][option] = value
+        ground.done(caller, "config", {"option": option}, "", body.decode("utf-8", "replace"))
+        return self._show(ground, option)
 
-    def _check(self, request: Request) -> Any:
+    def _check(self, request: Request) -> tuple[Ground, Caller]:
         """The network is asked first, as official; then the caller."""
+        ground = self._grounds.of(request)
         remote = request.client.host if request.client else ""
-        if not self._ground.gate.may_configure(remote):
+        if not ground.gate.may_configure(remote):
             raise ApiError(403, "FORBIDDEN")
-        caller = caller_of(self._ground, request)
-        self._ground.gate.check(caller, Role.VIEW)
-        return caller
+        caller = caller_of(ground, request)
+        ground.gate.check(caller, Role.VIEW)
+        return ground, caller
 
-    def _set_lookupds(self, body: bytes) -> list[str]:
-        upstream = self._ground.upstream
-        if not upstream.lookupds:
-            raise ApiError(400, "INVALID_VALUE")  # it was told of nsqds
-        try:
-            found = json.loads(body)
-            if not isinstance(found, list) or not found:
-                raise ValueError
-            for one in found:
-                parse_address(one if isinstance(one, str) else "")
-        except (ValueError, RecursionError, ConfigError) as error:
-            raise ApiError(400, "INVALID_VALUE") from error
-        upstream.lookupds = tuple(found)
-        return found
-
-    def _show(self, option: str) -> Response:
-        value = self._values[option]
+    def _show(self, ground: Ground, option: str) -> Response:
+        value = self._values[ground.name][option]
         if option == "log_level":
             return JSONResponse(LOG_LEVELS.index(value) + 1)
         if isinstance(value, str):
@@ -107,6 +94,30 @@ class ConfigApi:
         if self._kinds[option] is Kind.STRINGS:
             return JSONResponse([without_password(one) for one in value])
         return JSONResponse(value)
+
+
+def _values(ground: Ground) -> dict[str, Any]:
+    return {
+        flag.file_key: getattr(ground.options, flag.attribute)
+        for flag in FLAGS
+        if flag.name not in _HIDDEN
+    }
+
+
+def _set_lookupds(ground: Ground, body: bytes) -> list[str]:
+    upstream = ground.upstream
+    if not upstream.lookupds:
+        raise ApiError(400, "INVALID_VALUE")  # it was told of nsqds
+    try:
+        found = json.loads(body)
+        if not isinstance(found, list) or not found:
+            raise ValueError
+        for one in found:
+            parse_address(one if isinstance(one, str) else "")
+    except (ValueError, RecursionError, ConfigError) as error:
+        raise ApiError(400, "INVALID_VALUE") from error
+    upstream.lookupds = tuple(found)
+    return found
 
 
 def _set_log_level(body: bytes) -> str:

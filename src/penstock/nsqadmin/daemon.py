@@ -23,7 +23,7 @@ from penstock.nsqadmin import api, config_api, paths
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.connections import Connections
 from penstock.nsqadmin.gate import Gate
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.ground import Ground, Grounds, Shared
 from penstock.nsqadmin.history import History
 from penstock.nsqadmin.notify import Notifier
 from penstock.nsqadmin.oidclogin import OidcLogin
@@ -44,18 +44,18 @@ class Daemon:
         self._options = options
         self._server: Server | None = None
         self._serving: asyncio.Task[None] | None = None
-        self._ground: Ground | None = None
+        self._grounds: Grounds | None = None
 
     async def start(self) -> None:
         options = self._options
         log.info("%s", version_line("nsqadmin"))
         address = parse_address(options.http_address, "http-address")
-        ground = self._ground = make_ground(options)
-        app = make_app(ground)
+        grounds = self._grounds = make_grounds(options)
+        app = make_app(grounds)
         self._socket = listen(address)
         log.info("HTTP: listening on %s", bound_address(self._socket))
-        ground.watch.listen(ground.history.take)
-        ground.watch.start()
+        for ground in grounds:
+            ground.start()
         self._server = Server(uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="on", server_header=False,
             proxy_headers=False, timeout_graceful_shutdown=2, ws="websockets-sansio",
@@ -76,15 +76,8 @@ class Daemon:
             self._server.should_exit = True
             await asyncio.wait([self._serving], timeout=limits.SHUTDOWN_NS / limits.SECOND)
             close_listener(self._socket)
-        if self._ground is not None:
-            await self._ground.watch.stop()
-            await self._ground.runs.stop()
-            await self._ground.notifier.close()
-            await self._ground.fetcher.close()
-            if self._ground.oidc is not None:
-                await self._ground.oidc.close()
-            self._ground.store.close()
-            self._ground.history.close()
+        if self._grounds is not None:
+            await self._grounds.stop()
         log.info("bye")
 
 
@@ -95,42 +88,63 @@ class Server(uvicorn.Server):
         return None
 
 
-def make_ground(options: Options) -> Ground:
-    fetcher = Fetcher(
+def make_grounds(options: Options) -> Grounds:
+    fetcher = _fetcher(options)
+    store = Store(Path(options.data_path))
+    address = parse_address(options.http_address, "http-address")
+    shared = Shared(
+        options=options,
+        store=store,
+        gate=Gate(options, store, address),
+        notifier=Notifier(fetcher, options.notification_http_endpoint),
+        fetcher=fetcher,
+        oidc=OidcLogin(options) if options.oidc_issuer else None,
+    )
+    return Grounds(shared, [_ground(shared, options, "default", is_default=True)])
+
+
+def _ground(shared: Shared, options: Options, name: str, is_default: bool) -> Ground:
+    """`options` are nsqadmin's with those of the installation in place."""
+    fetcher = _fetcher(options)
+    upstream = Upstream(fetcher, options.lookupd_http_address, options.nsqd_http_address)
+    watch = Watch(upstream, options.poll_interval_ns)
+    directory = Path(options.data_path)
+    if not is_default:
+        directory = directory / "installations" / name
+    return Ground(
+        name=name,
+        is_default=is_default,
+        shared=shared,
+        options=options,
+        gate=shared.gate,
+        fetcher=fetcher,
+        upstream=upstream,
+        actions=Actions(upstream),
+        watch=watch,
+        history=History(directory, options.history_retention_ns / limits.SECOND),
+        connections=Connections(upstream, watch),
+        runs=RunWatch(upstream, watch),
+    )
+
+
+def _fetcher(options: Options) -> Fetcher:
+    return Fetcher(
         options.http_client_connect_timeout_ns,
         options.http_client_request_timeout_ns,
         client_tls(options),
     )
-    upstream = Upstream(fetcher, options.lookupd_http_address, options.nsqd_http_address)
-    store = Store(Path(options.data_path))
-    address = parse_address(options.http_address, "http-address")
-    watch = Watch(upstream, options.poll_interval_ns)
-    return Ground(
-        options=options,
-        fetcher=fetcher,
-        upstream=upstream,
-        actions=Actions(upstream),
-        store=store,
-        gate=Gate(options, store, address),
-        notifier=Notifier(fetcher, options.notification_http_endpoint),
-        watch=watch,
-        history=History(Path(options.data_path), options.history_retention_ns / limits.SECOND),
-        connections=Connections(upstream, watch),
-        runs=RunWatch(upstream, watch),
-        oidc=OidcLogin(options) if options.oidc_issuer else None,
-    )
 
 
-def make_app(ground: Ground) -> FastAPI:
+def make_app(grounds: Grounds) -> FastAPI:
     app = FastAPI(
         title="nsqadmin", version=__version__, redirect_slashes=False,
-        docs_url=None, redoc_url=None, openapi_url=f"{ground.base}/api/openapi.json",
+        docs_url=None, redoc_url=None, openapi_url=f"{grounds.base}/api/openapi.json",
     )  # fmt: skip
     app.add_middleware(GZipMiddleware, minimum_size=1000)
-    proxied = ground.options.proxy_graphite and bool(ground.options.graphite_url)
-    app.add_middleware(paths.OfficialPaths, base=ground.base, is_graphite_proxied=proxied)
-    app.include_router(api.Api(ground).router())
-    app.include_router(config_api.ConfigApi(ground).router())
+    proxied = any(one.options.proxy_graphite and one.options.graphite_url for one in grounds)
+    app.add_middleware(paths.OfficialPaths, base=grounds.base, is_graphite_proxied=proxied)
+    app.include_router(api.Api(grounds).router())
+    app.include_router(config_api.ConfigApi(grounds).router())
 
     async def refuse(request: Request, error: Exception) -> Response:
         return api.error_response(error)
@@ -138,7 +152,7 @@ def make_app(ground: Ground) -> FastAPI:
     for kind in api.HANDLED:
         app.add_exception_handler(kind, refuse)
     app.add_exception_handler(HTTPException, _not_routed)
-    site.add(app, ground)
+    site.add(app, grounds)
     app.add_exception_handler(Exception, _broken)
     return app
 

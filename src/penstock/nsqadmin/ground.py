@@ -1,8 +1,18 @@
-"""What every part of nsqadmin stands on, made once at the start."""
+"""What every part of nsqadmin stands on, made once at the start.
+
+One nsqadmin may look after several installations (`installations.py`). `Shared` is there once: who
+may log in, what was done, whom to tell. A `Ground` is one installation: its daemons, what is known
+of them, its charts, and the gate that says who may do what there. `Grounds` has them all, and finds
+that of a request; the default one is at the official addresses, the others below `/i/NAME`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request
 
 from penstock.net.fetch import Fetcher
 from penstock.nsqadmin.access import Caller
@@ -18,26 +28,75 @@ from penstock.nsqadmin.store import Store
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqadmin.watch import Watch
 
+INSTALLATION = "penstock.installation"  # where a request's scope has the name of its installation
+BELOW = "/i/"  # where those that are not the default one are found
+
+Scope = MutableMapping[str, Any]
+
 
 @dataclass
-class Ground:
+class Shared:
+    """What all installations have together."""
+
     options: Options
-    fetcher: Fetcher
-    upstream: Upstream
-    actions: Actions
     store: Store
-    gate: Gate
+    gate: Gate  # log-ins, and what concerns no installation
     notifier: Notifier
-    watch: Watch
-    history: History
-    connections: Connections
-    runs: RunWatch
+    fetcher: Fetcher  # the notifier's
     oidc: OidcLogin | None
 
     @property
     def base(self) -> str:
         """What every path begins with: "" or "/some/where"."""
         return self.options.base_path.rstrip("/")
+
+    def done(self, caller: Caller, action: str, result: str) -> None:
+        """Write what concerns no installation into the audit log."""
+        self.store.record(caller.shown, caller.how, caller.remote, action, "", "", result or "ok")
+
+    async def close(self) -> None:
+        await self.notifier.close()
+        await self.fetcher.close()
+        if self.oidc is not None:
+            await self.oidc.close()
+        self.store.close()
+
+
+@dataclass
+class Ground:
+    """One installation."""
+
+    name: str
+    is_default: bool
+    shared: Shared
+    options: Options  # with what is its own in place
+    gate: Gate
+    fetcher: Fetcher
+    upstream: Upstream
+    actions: Actions
+    watch: Watch
+    history: History
+    connections: Connections
+    runs: RunWatch
+
+    @property
+    def store(self) -> Store:
+        return self.shared.store
+
+    @property
+    def base(self) -> str:
+        """What every path of nsqadmin begins with: "" or "/some/where"."""
+        return self.shared.base
+
+    @property
+    def place(self) -> str:
+        """Where below it this installation is: "" or "/i/NAME"."""
+        return "" if self.is_default else f"{BELOW}{self.name}"
+
+    @property
+    def home(self) -> str:
+        """What every path of its own begins with."""
+        return self.base + self.place
 
     def done(
         self, caller: Caller, action: str, about: dict[str, str], result: str, detail: str = ""
@@ -47,3 +106,49 @@ class Ground:
         self.store.record(
             caller.shown, caller.how, caller.remote, action, target, detail, result or "ok"
         )
+
+    def tell(self, action: str, about: dict[str, str], origin: dict[str, str]) -> None:
+        """Tell the notification's receiver; of the default installation in the official form."""
+        named = {} if self.is_default else {"installation": self.name}
+        self.shared.notifier.tell(action, about | named, origin)
+
+    def start(self) -> None:
+        self.watch.listen(self.history.take)
+        self.watch.start()
+
+    async def stop(self) -> None:
+        await self.watch.stop()
+        await self.runs.stop()
+        await self.fetcher.close()
+        self.history.close()
+
+
+class Grounds:
+    """All of them; the first is the default one."""
+
+    def __init__(self, shared: Shared, all_: Sequence[Ground]) -> None:
+        self.shared = shared
+        self.default = all_[0]
+        self._by_name = {ground.name: ground for ground in all_}
+
+    def __iter__(self) -> Iterator[Ground]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    @property
+    def base(self) -> str:
+        return self.shared.base
+
+    def of(self, request: Request) -> Ground:
+        """That which a request is for."""
+        return self.in_scope(request.scope)
+
+    def in_scope(self, scope: Scope) -> Ground:
+        return self._by_name.get(scope.get(INSTALLATION, ""), self.default)
+
+    async def stop(self) -> None:
+        for ground in self:
+            await ground.stop()
+        await self.shared.close()

@@ -147,7 +147,7 @@ def _opener(words: str, icon: str = "") -> ui.element:
 
 
 def _link(here: Opened, path: str, words: str) -> None:
-    link = ui.link(words, here.ground.base + path)
+    link = ui.link(words, here.ground.home + path)
     if _is_at(here.path, path):
         link.props('aria-current="page"')
 

@@ -11,17 +11,17 @@ from nicegui import ui
 from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_stats
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import chart, inside, layout, replay, settings, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot
 
 
-def add(ground: Ground) -> None:
+def add(grounds: Grounds) -> None:
     @ui.page("/topics/{topic}/{name}")
     def channel(request: Request, topic: str, name: str) -> None:
-        here = layout.opened(ground, request)
+        here = layout.opened(grounds, request)
         with layout.page(here, f"{topic}/{name}"):
             draw(here, topic, name)
 

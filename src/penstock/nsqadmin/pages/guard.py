@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs
@@ -50,11 +50,12 @@ HEADERS = {
 
 
 class Guard:
-    """Around the whole application: refuses sockets that another site opens, and adds HEADERS."""
+    """Around the whole application: refuses sockets that another site opens, or who may look at no
+    installation, and adds HEADERS."""
 
-    def __init__(self, app: App, gate: Gate, base: str) -> None:
+    def __init__(self, app: App, gates: Sequence[Gate], base: str) -> None:
         self._app = app
-        self._gate = gate
+        self._gates = gates
         self._sockets = f"{base}{SOCKETS}"
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -66,9 +67,9 @@ class Guard:
             await self._app(scope, receive, _with_headers(send))
 
     def _may_connect(self, scope: Scope) -> bool:
-        headers = Headers(scope=scope)
-        caller = caller_of(self._gate, scope)
-        return not access.is_foreign(headers) and caller.role >= Role.VIEW
+        if access.is_foreign(Headers(scope=scope)):
+            return False
+        return any(caller_of(gate, scope).role >= Role.VIEW for gate in self._gates)
 
 
 async def _refuse(scope: Scope, receive: Any, send: Any) -> None:
@@ -106,12 +107,13 @@ def cookies_in(header: str) -> dict[str, str]:
 
 # --- events ---
 
-_callers: dict[str, Caller] = {}  # by the page's id, as long as it may be looked at
+# By the page's id, as long as it may be looked at: for whom, and the gate of its installation.
+_callers: dict[str, tuple[Caller, Gate]] = {}
 
 
-def drawn_for(client: Client, caller: Caller) -> None:
+def drawn_for(client: Client, caller: Caller, gate: Gate) -> None:
     """A page tells whom it was drawn for."""
-    _callers[client.id] = caller
+    _callers[client.id] = (caller, gate)
     client.on_delete(lambda: _callers.pop(client.id, None))
 
 
@@ -134,32 +136,32 @@ def close(client: Client, target: str) -> None:
     background_tasks.create(end(), name="end of a page")
 
 
-def watch_events(gate: Gate) -> None:
+def watch_events() -> None:
     """Put ourselves between the sockets and NiceGUI's handlers."""
     handlers = core.sio.handlers["/"]
     for name in ("handshake", "event", "javascript_response", "ack"):
-        core.sio.on(name, _guarded(gate, handlers[name]))
-    core.sio.on("connect", _guarded_connect(gate, handlers["connect"]))
+        core.sio.on(name, _guarded(handlers[name]))
+    core.sio.on("connect", _guarded_connect(handlers["connect"]))
     core.sio.on("log", _ignore)  # what a browser says goes into no log of ours
 
 
-def _guarded_connect(gate: Gate, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+def _guarded_connect(handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
     async def handle(sid: str, environ: dict[str, Any], auth: Any = None) -> None:
         """A socket may say at once which page it is for."""
         query = parse_qs(environ.get("QUERY_STRING", ""))
         page = query.get("client_id", [""])[0]
-        if page and not _is_its(gate, environ.get("asgi.scope") or {}, page):
+        if page and not _is_its(environ.get("asgi.scope") or {}, page):
             raise ConnectionRefusedError("not a page of yours")
         await handler(sid, environ, auth)
 
     return handle
 
 
-def _guarded(gate: Gate, handler: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+def _guarded(handler: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     async def handle(sid: str, message: Any = None, *more: Any) -> Any:
         environ = core.sio.get_environ(sid) or {}
         page = message.get("client_id") if isinstance(message, dict) else None
-        if not isinstance(page, str) or not _is_its(gate, environ.get("asgi.scope") or {}, page):
+        if not isinstance(page, str) or not _is_its(environ.get("asgi.scope") or {}, page):
             return False
         try:
             result = handler(sid, message)
@@ -171,11 +173,11 @@ def _guarded(gate: Gate, handler: Callable[..., Any]) -> Callable[..., Awaitable
     return handle
 
 
-def _is_its(gate: Gate, scope: Scope, page: str) -> bool:
+def _is_its(scope: Scope, page: str) -> bool:
     """Whether the socket belongs to whom the page was drawn for, and they may still look."""
-    drawn = _callers.get(page)
-    if drawn is None or not scope:
+    if page not in _callers or not scope:
         return False
+    drawn, gate = _callers[page]
     now = caller_of(gate, scope)
     same = (now.name, now.how, now.session) == (drawn.name, drawn.how, drawn.session)
     return same and now.role >= Role.VIEW

@@ -17,7 +17,7 @@ from nicegui import context, ui
 from penstock.errors import PenstockError
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import caller_of, origin
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.ground import Ground, Grounds
 from penstock.nsqadmin.pages import bar, guard
 from penstock.nsqadmin.pages.parts import (
     Badge,
@@ -61,9 +61,9 @@ FIRST = frozenset(("/", "/topics", "/nodes", "/connections", "/pipelines", "/tra
 class Opened:
     """One page in one browser."""
 
-    ground: Ground
+    ground: Ground  # of its installation
     caller: Caller
-    path: str  # below the base path
+    path: str  # below the installation's home
     origin: dict[str, str]
     theme: str = "auto"
 
@@ -75,22 +75,23 @@ class Opened:
         return f"{self.link('connections')}?{urlencode(narrowed)}"
 
     def link(self, *parts: str) -> str:
-        """The address of another page of ours; the parts may hold any character."""
-        return self.ground.base + "/" + "/".join(quote(part, safe="") for part in parts)
+        """The address of another page of this installation; the parts may hold any character."""
+        return self.ground.home + "/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def opened(ground: Ground, request: Request) -> Opened:
-    """Who opens the page. Raises LoginWanted or Forbidden."""
+def opened(grounds: Grounds, request: Request) -> Opened:
+    """Who opens the page, and of which installation. Raises LoginWanted or Forbidden."""
+    ground = grounds.of(request)
     caller = caller_of(ground, request)
     ground.gate.check(caller, Role.VIEW)
     path = request.url.path.removeprefix(ground.base) or "/"
-    return Opened(ground, caller, path, origin(request), theme_of(request.cookies))
+    return Opened(ground, caller, path, origin(request, ground), theme_of(request.cookies))
 
 
 @contextmanager
 def page(here: Opened, title: str) -> Iterator[None]:
     """The bar and the place for everything else."""
-    guard.drawn_for(context.client, here.caller)
+    guard.drawn_for(context.client, here.caller, here.ground.gate)
     _end_with_rights(here)
     ui.page_title(f"{title} · Penstock")
     ui.add_head_html(f"<style>{first_paint(here.theme)}</style><script>{bar.SCRIPT}</script>")
@@ -111,7 +112,7 @@ def _end_with_rights(here: Opened) -> None:
 
     def on_snapshot(snapshot: Snapshot) -> None:
         if guard.is_open(client) and not ground.gate.is_still(here.caller, Role.VIEW):
-            guard.close(client, f"{ground.base}/login?next={quote(here.path)}")
+            guard.close(client, f"{ground.base}/login?next={quote(ground.place + here.path)}")
 
     client.on_delete(ground.watch.listen(on_snapshot))
 
@@ -174,7 +175,7 @@ async def change(
         ui.notify(str(error), type="negative", multi_line=True, timeout=10_000)
         return False
     ground.done(here.caller, action, about, warning, detail)
-    ground.notifier.tell(action, about, here.origin)
+    ground.tell(action, about, here.origin)
     ground.watch.hurry()
     ui.notify(warning or "Done.", type="warning" if warning else "positive")
     return True

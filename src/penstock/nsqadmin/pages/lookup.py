@@ -9,7 +9,7 @@ from nicegui import ui
 
 from penstock.errors import PenstockError
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import definitions, layout
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot
@@ -18,10 +18,10 @@ from penstock.wire.names import is_valid_name
 _RULE = "1 to 64 of . a-z A-Z 0-9 _ -"
 
 
-def add(ground: Ground) -> None:
+def add(grounds: Grounds) -> None:
     @ui.page("/lookup")
     def lookup(request: Request) -> None:
-        here = layout.opened(ground, request)
+        here = layout.opened(grounds, request)
         with layout.page(here, "Lookup"):
             draw(here)
 

@@ -17,8 +17,8 @@ from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin import messages
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.api import ApiError, caller_of
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.api import ApiError, viewed
+from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.messages import Log, Message
 from penstock.nsqadmin.pages import layout, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, numbers
@@ -27,22 +27,22 @@ from penstock.nsqadmin.pages.layout import Opened
 _COUNT = limits.ADMIN_MESSAGES_SHOWN
 
 
-def add(ground: Ground) -> None:
+def add(grounds: Grounds) -> None:
     @ui.page("/messages/{topic}")
     async def browse(
         request: Request, topic: str, node: str = "", at: str = "newest", contains: str = ""
     ) -> None:
-        here = layout.opened(ground, request)
-        await ground.watch.ready()
+        here = layout.opened(grounds, request)
+        await here.ground.watch.ready()
         with layout.page(here, f"Messages of {topic}"):
             await _Browser(here, topic, node, at, contains).draw()
 
 
-def add_download(app: FastAPI, ground: Ground) -> None:
-    @app.get(f"{ground.base}/download/{{topic}}", include_in_schema=False)
+def add_download(app: FastAPI, grounds: Grounds) -> None:
+    @app.get(f"{grounds.base}/download/{{topic}}", include_in_schema=False)
     async def download(request: Request, topic: str, node: str, offset: int) -> Response:
         """A message's body, as a file: never something that a browser would run."""
-        ground.gate.check(caller_of(ground, request), Role.VIEW)
+        ground = viewed(grounds, request)
         if node not in ground.watch.latest.nodes:
             raise ApiError(404, "NODE_NOT_FOUND")
         hidden = ground.options.mask_field

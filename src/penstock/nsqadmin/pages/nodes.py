@@ -12,23 +12,23 @@ from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_rows as official_rows
 from penstock.nsqadmin.api import node_stats
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import layout, words
 from penstock.nsqadmin.pages.grid import RATE, Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 
 
-def add(ground: Ground) -> None:
+def add(grounds: Grounds) -> None:
     @ui.page("/nodes")
     def nodes(request: Request) -> None:
-        here = layout.opened(ground, request)
+        here = layout.opened(grounds, request)
         with layout.page(here, "Nodes"):
             draw_all(here)
 
     @ui.page("/nodes/{address}")
     def node(request: Request, address: str) -> None:
-        here = layout.opened(ground, request)
+        here = layout.opened(grounds, request)
         with layout.page(here, address):
             draw(here, address)
 

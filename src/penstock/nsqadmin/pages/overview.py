@@ -8,7 +8,7 @@ from fastapi import Request
 from nicegui import ui
 
 from penstock.nsqadmin.attention import Finding, Level, findings, of_runs
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import chart, layout, pipelines, words
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot
@@ -16,10 +16,10 @@ from penstock.nsqadmin.snapshot import Snapshot
 _FINDINGS_MAX = 50  # nobody reads more
 
 
-def add(ground: Ground) -> None:
+def add(grounds: Grounds) -> None:
     @ui.page("/")
     def overview(request: Request) -> None:
-        here = layout.opened(ground, request)
+        here = layout.opened(grounds, request)
         with layout.page(here, "Overview"):
             draw(here)
 

@@ -11,7 +11,7 @@ from nicegui import ui
 from penstock.errors import ConfigError
 from penstock.nsqadmin.access import ROLE_NAMES, Role
 from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import layout, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column
 from penstock.nsqadmin.pages.layout import Opened
@@ -26,10 +26,10 @@ _ROLES = {
 }
 
 
-def add(ground: Ground) -> None:
+def add(grounds: Grounds) -> None:
     @ui.page("/users")
     def users(request: Request) -> None:
-        here = layout.opened(ground, request)
+        here = layout.opened(grounds, request)
         if not here.may(Role.DESTROY):
             raise Forbidden("this page needs the role destroy")
         with layout.page(here, "Users"):
@@ -37,7 +37,7 @@ def add(ground: Ground) -> None:
 
     @ui.page("/audit")
     def audit(request: Request) -> None:
-        here = layout.opened(ground, request)
+        here = layout.opened(grounds, request)
         if not here.may(Role.OPERATE):
             raise Forbidden("this page needs the role operate")
         with layout.page(here, "Audit log"):

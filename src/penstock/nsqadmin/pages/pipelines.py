@@ -8,7 +8,7 @@ import time
 from fastapi import Request
 from nicegui import ui
 
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import layout, words
 from penstock.nsqadmin.pages.grid import RATE, SPAN, Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
@@ -30,11 +30,11 @@ _SHARE = """(p) => {
 _PHASE = "(p) => ({'running': 'good', 'failed': 'bad', 'fell silent': 'bad'}[p.value] || '')"
 
 
-def add(ground: Ground) -> None:
+def add(grounds: Grounds) -> None:
     @ui.page("/pipelines")
     async def pipelines(request: Request, pipeline: str = "") -> None:
-        here = layout.opened(ground, request)
-        await ground.runs.ready()
+        here = layout.opened(grounds, request)
+        await here.ground.runs.ready()
         with layout.page(here, "Pipelines"):
             draw(here, pipeline)
 

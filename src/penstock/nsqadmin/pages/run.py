@@ -15,9 +15,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from nicegui import ui
 
-from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.api import ApiError, caller_of
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.api import ApiError, viewed
+from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import chart, layout, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
@@ -35,12 +34,12 @@ _HEADERS = {
 }
 
 
-def add(ground: Ground) -> None:
+def add(grounds: Grounds) -> None:
     @ui.page("/pipelines/{run}")
     async def one(request: Request, run: str) -> None:
-        here = layout.opened(ground, request)
-        await ground.runs.ready()
-        found = ground.runs.runs.find(run)
+        here = layout.opened(grounds, request)
+        await here.ground.runs.ready()
+        found = here.ground.runs.runs.find(run)
         with layout.page(here, found.state.name if found else "Run"):
             if found is None:
                 _unknown(here)
@@ -48,19 +47,18 @@ def add(ground: Ground) -> None:
                 _Page(here, found).draw()
 
 
-def add_report(app: FastAPI, ground: Ground) -> None:
+def add_report(app: FastAPI, grounds: Grounds) -> None:
     async def text_of(request: Request, run: str, form: str) -> str:
-        ground.gate.check(caller_of(ground, request), Role.VIEW)
-        text = await ground.runs.page(run, form)
+        text = await viewed(grounds, request).runs.page(run, form)
         if text is None:
             raise ApiError(404, "REPORT_NOT_FOUND")
         return text
 
-    @app.get(f"{ground.base}/pipelines/{{run}}/report", include_in_schema=False)
+    @app.get(f"{grounds.base}/pipelines/{{run}}/report", include_in_schema=False)
     async def report(request: Request, run: str) -> Response:
         return Response(await text_of(request, run, HTML), headers=_HEADERS, media_type="text/html")
 
-    @app.get(f"{ground.base}/pipelines/{{run}}/report.json", include_in_schema=False)
+    @app.get(f"{grounds.base}/pipelines/{{run}}/report.json", include_in_schema=False)
     async def document(request: Request, run: str) -> Response:
         text = await text_of(request, run, JSON)
         saved = {"Content-Disposition": 'attachment; filename="report.json"'}

@@ -13,7 +13,7 @@ from nicegui import app as app_of_pages
 from nicegui import ui
 
 from penstock.nsqadmin.gate import Forbidden, LoginWanted
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import (
     channel,
     connections,
@@ -47,61 +47,62 @@ _PARTS = (
 )  # fmt: skip
 
 
-def add(app: FastAPI, ground: Ground) -> None:
+def add(app: FastAPI, grounds: Grounds) -> None:
     for part in _PARTS:
-        part.add(ground)
-    login.add(app, ground)
-    messages.add_download(app, ground)
-    definitions.add_download(app, ground)
-    run.add_report(app, ground)
-    app_of_pages.add_exception_handler(Forbidden, _refuse(ground))
-    app_of_pages.add_exception_handler(LoginWanted, _to_login(ground))
-    app_of_pages.add_exception_handler(404, _not_found(ground))
-    app_of_pages.add_exception_handler(Exception, _broken(ground))
-    guard.watch_events(ground.gate)
+        part.add(grounds)
+    login.add(app, grounds.shared)
+    messages.add_download(app, grounds)
+    definitions.add_download(app, grounds)
+    run.add_report(app, grounds)
+    app_of_pages.add_exception_handler(Forbidden, _refuse(grounds))
+    app_of_pages.add_exception_handler(LoginWanted, _to_login(grounds))
+    app_of_pages.add_exception_handler(404, _not_found(grounds))
+    app_of_pages.add_exception_handler(Exception, _broken(grounds))
+    guard.watch_events()
     ui.run_with(
-        app, mount_path=ground.base or "/", title="Penstock", dark=None, tailwind=False,
+        app, mount_path=grounds.base or "/", title="Penstock", dark=None, tailwind=False,
         language="en-US", show_welcome_message=False, reconnect_timeout=10.0,
     )  # fmt: skip
-    if ground.base:
-        app.add_middleware(_RootOf, base=ground.base)
-    app.add_middleware(guard.Guard, gate=ground.gate, base=ground.base)
+    if grounds.base:
+        app.add_middleware(_RootOf, base=grounds.base)
+    gates = [grounds.shared.gate, *(one.gate for one in grounds)]
+    app.add_middleware(guard.Guard, gates=gates, base=grounds.base)
 
 
 Answering = Callable[[Request, Exception], Response]
 
 
-def _refuse(ground: Ground) -> Answering:
+def _refuse(grounds: Grounds) -> Answering:
     def answer(request: Request, error: Exception) -> Response:
-        return plain.instead(request, ground.base, "Not for you", f"{error}.", 403)
+        return plain.instead(request, grounds.base, "Not for you", f"{error}.", 403)
 
     return answer
 
 
-def _to_login(ground: Ground) -> Answering:
+def _to_login(grounds: Grounds) -> Answering:
     def answer(request: Request, error: Exception) -> Response:
-        path = request.url.path.removeprefix(ground.base)
+        path = grounds.of(request).place + request.url.path.removeprefix(grounds.base)
         target = f"{path}?{request.url.query}" if request.url.query else path
-        return RedirectResponse(f"{ground.base}/login?next={quote(target)}", 303)
+        return RedirectResponse(f"{grounds.base}/login?next={quote(target)}", 303)
 
     return answer
 
 
-def _not_found(ground: Ground) -> Answering:
+def _not_found(grounds: Grounds) -> Answering:
     """Plain, so that those who try addresses cost us nothing."""
 
     def answer(request: Request, error: Exception) -> Response:
         words = "There is no such page here. The bar of every page leads to all of them."
-        return plain.instead(request, ground.base, "Not found", words, 404)
+        return plain.instead(request, grounds.base, "Not found", words, 404)
 
     return answer
 
 
-def _broken(ground: Ground) -> Answering:
+def _broken(grounds: Grounds) -> Answering:
     def answer(request: Request, error: Exception) -> Response:
         log.error("%s failed", request.url.path, exc_info=error)
         words = "This page could not be made. nsqadmin's log says why; try again, and report it."
-        return plain.instead(request, ground.base, "Something broke", words, 500)
+        return plain.instead(request, grounds.base, "Something broke", words, 500)
 
     return answer
 

@@ -13,7 +13,7 @@ from penstock.nsqadmin import sandbox
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.console import Question, Reply
 from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.ground import Ground, Grounds
 from penstock.nsqadmin.pages import layout, words
 from penstock.nsqadmin.pages.grid import Grid, column
 from penstock.nsqadmin.pages.layout import Opened
@@ -22,11 +22,11 @@ _running = asyncio.Semaphore(1)  # one statement at a time, whoever asks
 _EXAMPLE = "SELECT topic, count(*) AS messages, max(timestamp) AS newest FROM orders GROUP BY topic"
 
 
-def add(ground: Ground) -> None:
+def add(grounds: Grounds) -> None:
     @ui.page("/sql")
     def console(request: Request) -> None:
-        here = layout.opened(ground, request)
-        role = _role(ground)
+        here = layout.opened(grounds, request)
+        role = _role(here.ground)
         if not here.may(role):
             raise Forbidden(f"this page needs the role {role.name.lower()}")
         with layout.page(here, "SQL"):

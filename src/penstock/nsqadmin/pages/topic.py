@@ -8,7 +8,7 @@ from fastapi import Request
 from nicegui import ui
 
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import chart, layout, settings, words
 from penstock.nsqadmin.pages.grid import BYTES, RATE, Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
@@ -16,10 +16,10 @@ from penstock.nsqadmin.pages.topics import state_of
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
 
 
-def add(ground: Ground) -> None:
+def add(grounds: Grounds) -> None:
     @ui.page("/topics/{name}")
     def topic(request: Request, name: str) -> None:
-        here = layout.opened(ground, request)
+        here = layout.opened(grounds, request)
         with layout.page(here, name):
             draw(here, name)
 

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from fastapi import Request
 from nicegui import ui
 
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import layout
 from penstock.nsqadmin.pages.grid import BYTES, RATE, Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
@@ -18,10 +18,10 @@ from penstock.nsqadmin.watch import Watch
 _HEIGHT_OF_MANY = "calc(100vh - 190px)"
 
 
-def add(ground: Ground) -> None:
+def add(grounds: Grounds) -> None:
     @ui.page("/topics")
     def topics(request: Request) -> None:
-        here = layout.opened(ground, request)
+        here = layout.opened(grounds, request)
         with layout.page(here, "Topics"):
             draw(here)
 

@@ -10,18 +10,18 @@ from nicegui import ui
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import traces
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import layout, words
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.traces import Seeker
 from penstock.nsqadmin.tracetable import Found
 
 
-def add(ground: Ground) -> None:
+def add(grounds: Grounds) -> None:
     @ui.page("/trace")
     async def trace(request: Request, id: str = "", topic: str = "", since: str = "") -> None:
-        here = layout.opened(ground, request)
-        await ground.watch.ready()
+        here = layout.opened(grounds, request)
+        await here.ground.watch.ready()
         with layout.page(here, "Trace"):
             _Lives(here, topic, since).draw(id)
 
