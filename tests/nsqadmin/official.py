@@ -38,6 +38,13 @@ class Calls:
         return [(who, at) for who, method, at in list(self.made) if method == "POST"]
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, address: Any) -> None:
+        """An nsqadmin that ends hangs up."""
+
+
 class _Stand:
     """One daemon. `fails` makes it answer everything with that status."""
 
@@ -83,8 +90,7 @@ class _Stand:
             def log_message(self, *args: Any) -> None:
                 return None
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 

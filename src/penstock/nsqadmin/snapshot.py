@@ -38,6 +38,7 @@ class ChannelState:
     dead_letters: int = 0
     paused: bool = False
     oldest_s: float = 0.0  # age of the oldest unfinished message; 0 when there is none, or unknown
+    tells_age: bool = False  # the official nsqd does not
     in_rate: float = 0.0  # messages a second
     finish_rate: float = 0.0  # messages a second that left it, finished
     requeue_rate: float = 0.0
@@ -53,6 +54,7 @@ class TopicState:
     message_bytes: int = 0
     stored_bytes: int = 0
     unsynced_bytes: int = 0
+    tells_disk: bool = False  # the official nsqd does not tell of these
     paused: bool = False
     refusals: list[str] = field(default_factory=list)  # why publishes are refused, by node
     damaged: int = 0  # ranges of the log that can't be read
@@ -203,6 +205,7 @@ def _add_topic(topic: TopicState, node: NodeState, row: Mapping[str, Any]) -> No
     topic.depth += _int(row, "depth")
     topic.messages += _int(row, "message_count")
     topic.message_bytes += _int(row, "message_bytes")
+    topic.tells_disk = topic.tells_disk or "stored_bytes" in row
     topic.stored_bytes += _int(row, "stored_bytes")
     topic.unsynced_bytes += _int(row, "unsynced_bytes")
     topic.paused = topic.paused or bool(row.get("paused"))
@@ -224,6 +227,7 @@ def _add_channel(channel: ChannelState, node: NodeState, row: Mapping[str, Any])
     channel.dead_letters += _int(row, "dead_letter_count")
     channel.paused = channel.paused or bool(row.get("paused"))
     age_s = row.get("oldest_age_seconds")
+    channel.tells_age = channel.tells_age or "oldest_age_seconds" in row
     channel.oldest_s = max(channel.oldest_s, float(age_s) if age_s else 0.0)
 
 

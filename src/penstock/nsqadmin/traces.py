@@ -19,7 +19,7 @@ from penstock.log.tracesearch import Search, bodies_of
 from penstock.nsqadmin import sandbox, tracetable
 from penstock.nsqadmin.console import Question
 from penstock.nsqadmin.tracetable import Found, Place, Wanted
-from penstock.nsqadmin.upstream import Upstream
+from penstock.nsqadmin.upstream import NotOffered, Upstream
 
 _ID_AHEAD_MS = 10_000  # an id may be ahead of the clock that wrote the event
 _TRACE_ID_MS = 2 * 3600 * 1000  # how far back a trace id is looked for in the log
@@ -112,7 +112,7 @@ class Seeker:
         try:
             offset = int((await upstream.get(node, "/log/offset", target | at))["offset"])
         except FetchFailed as error:
-            if error.status != 404:
+            if error.status != 404 or isinstance(error, NotOffered):
                 raise
             self.log_notes.append(f"{node} has not traced anything")
             return

@@ -24,6 +24,9 @@ T = TypeVar("T")
 
 LOOKUPD, NSQD = "nsqlookupd", "nsqd"
 _WARNING = "WARNING: "
+_NOT_FOUND = 404
+_OURS = ("/log/", "/message/", "/connections", "/topic/config", "/channel/config",
+         "/channel/message", "/channel/redrive", "/channel/setoffset")  # fmt: skip
 _ENVELOPE = {"status_code", "data"}  # around the answers of releases before 1.0
 _PHRASES = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 500: "Internal Server Error",
             502: "Bad Gateway", 503: "Service Unavailable"}  # fmt: skip
@@ -44,6 +47,15 @@ class DaemonRefused(FetchFailed):
     def __init__(self, address: str, reason: str, status: int, said: str) -> None:
         super().__init__(address, reason, status)
         self.said = said
+
+
+class NotOffered(DaemonRefused):
+    """The official nsqd has no such thing, nor has an older one of ours."""
+
+    def __init__(self, address: str, path: str) -> None:
+        reason = f"{address} cannot do this: it has no {path}, which is Penstock's own"
+        super().__init__(address, reason, _NOT_FOUND, "NOT_FOUND")
+        self.args = (reason,)
 
 
 class Asked(NamedTuple, Generic[T]):
@@ -147,6 +159,8 @@ class Upstream:
         phrase = _PHRASES.get(answer.status, "")
         status = f"{answer.status} {phrase}".rstrip()
         reason, said = f"got response {status} {shown}", _said(answer.body)
+        if answer.status == _NOT_FOUND and said == "NOT_FOUND" and path.startswith(_OURS):
+            raise NotOffered(address, path)
         if said:
             raise DaemonRefused(address, reason, answer.status, said)
         raise FetchFailed(address, reason, answer.status)

@@ -93,11 +93,12 @@ def tiles_of(channel: ChannelState) -> dict[str, tuple[str, str]]:
         "Depth": (words.number(channel.depth), "messages wait"),
         "In flight": (words.number(channel.in_flight), "at consumers"),
         "Deferred": (words.number(channel.deferred), "not due yet"),
-        "Oldest": (words.span(channel.oldest_s) if channel.oldest_s else "none", "unfinished"),
+        "Oldest": (words.span(channel.oldest_s) if channel.oldest_s else "none", "unfinished")
+        if channel.tells_age else words.UNKNOWN,
         "Requeued": (words.number(channel.requeues), words.rate(channel.requeue_rate)),
         "Timed out": (words.number(channel.timeouts), words.rate(channel.timeout_rate)),
         "Given up": (words.number(channel.dead_letters), "dead letters"),
-    }
+    }  # fmt: skip
 
 
 _CLIENTS = [

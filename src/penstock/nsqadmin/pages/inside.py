@@ -192,7 +192,7 @@ def _note(state: str, listed: Listed) -> str:
     parts = [_EXPLAINED[state]]
     if any(len(found) >= limits.ADMIN_LISTED for found in listed.messages.values()):
         parts.append(f"Only the first {limits.ADMIN_LISTED} of a node are shown.")
-    parts += [f"A node can't tell: {error}" for error in listed.errors]
+    parts += [f"A node can't tell: {error}." for error in listed.errors]
     return " ".join(parts)
 
 

@@ -132,14 +132,16 @@ def _tiles_of(node: NodeState | None) -> dict[str, tuple[str, str]]:
     return {
         "In": (words.rate(node.in_rate if node else 0), "published"),
         "Out": (words.rate(node.out_rate if node else 0), "finished"),
-        "On disk": (words.size(stored), f"{words.size(unsynced)} not synced"),
+        "On disk": (words.size(stored), f"{words.size(unsynced)} not synced")
+        if disk else words.UNKNOWN,
         "Disk left": (words.size(free) if free is not None else "unknown", "on its data path"),
-        "Slowest sync": (words.span(slowest_s) if slowest_s else "none", "in the last minute"),
+        "Slowest sync": (words.span(slowest_s) if slowest_s else "none", "in the last minute")
+        if disk else words.UNKNOWN,
         "Runs for": (
             words.span(max(0, int(time.time()) - node.start_s)) if node and node.start_s else "–",
             node.producer.version if node else "",
         ),
-    }
+    }  # fmt: skip
 
 
 async def _topic_rows(here: Opened, address: str) -> list[Row]:

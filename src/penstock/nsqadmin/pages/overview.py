@@ -92,12 +92,13 @@ def tiles_of(snapshot: Snapshot) -> dict[str, tuple[str, str]]:
         "In flight": (words.number(sum(one.in_flight for one in channels)), "at consumers"),
         "Deferred": (words.number(deferred), "not due yet"),
         "Timeouts": (words.rate(sum(one.timeout_rate for one in channels)), "came back"),
-        "Oldest": (words.span(oldest_s) if oldest_s else "none", "unfinished message"),
-        "Not synced": (words.size(unsynced), "not on disk yet"),
+        "Oldest": (words.span(oldest_s) if oldest_s else "none", "unfinished message")
+        if any(one.tells_age for one in channels) or not channels else words.UNKNOWN,
+        "Not synced": (words.size(unsynced), "not on disk yet") if disks else words.UNKNOWN,
         "Last sync": (
             words.span(min(last_s)) if last_s else "none",
             f"ago, slowest {words.span(slowest_s)}" if slowest_s else "in the last minute",
-        ),
+        ) if disks else words.UNKNOWN,
         "Disk left": (words.size(free) if free is not None else "unknown", "on the fullest node"),
         "Nodes": (f"{up} of {len(snapshot.nodes)}", "answer"),
         "Topics": (
@@ -105,4 +106,4 @@ def tiles_of(snapshot: Snapshot) -> dict[str, tuple[str, str]]:
             words.count(len(channels), "channel"),
         ),
         "Consumers": (words.number(clients), "connected"),
-    }
+    }  # fmt: skip

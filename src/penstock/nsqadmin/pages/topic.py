@@ -94,7 +94,8 @@ def tiles_of(topic: TopicState) -> dict[str, tuple[str, str]]:
         "Deferred": (words.number(topic.deferred), "not due yet"),
         "Messages": (words.number(topic.messages), words.size(topic.message_bytes)),
         "On disk": (words.size(topic.stored_bytes),
-                    f"{words.size(topic.unsynced_bytes)} not synced"),
+                    f"{words.size(topic.unsynced_bytes)} not synced")
+                   if topic.tells_disk else words.UNKNOWN,
     }  # fmt: skip
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 
+UNKNOWN = ("unknown", "this nsqd does not tell")  # what the official one has no number for
+
 
 def number(value: float) -> str:
     """1234 as 1,234, and 1234567 as 1.23 M: what an eye takes in at once."""
