@@ -376,3 +376,12 @@ class MessageSettled(ClientError):
     def __init__(self, message_id: bytes) -> None:
         super().__init__(f"message {message_id.decode('ascii', 'replace')} was settled before")
         self.message_id = message_id
+
+
+class BundleBroken(PenstockError):
+    """A file is no diagnostic bundle, or not the one that was written."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason

@@ -311,3 +311,27 @@ ADMIN_SQL_STATEMENT_CHARS = 100_000  # a longer statement was not written by a p
 ADMIN_SQL_S = 30.0  # a statement that takes longer is stopped
 ADMIN_SQL_DUCKDB_BYTES = 512 * MIB  # what DuckDB may use before it says so
 ADMIN_SQL_MEMORY_BYTES = 4 * 1024 * MIB  # address space of its process, libraries included
+
+# --- the diagnostic bundle ---
+BUNDLE_ANSWER_BYTES_MAX = 32 * MIB  # of one answer: the stats of 10,000 topics with their clients
+BUNDLE_BYTES_MAX = 256 * MIB  # of all files, unpacked: twenty such nodes; a zip of it can be mailed
+BUNDLE_ZIP_BYTES_MAX = 256 * MIB  # of a zip that is read: packed is never much more than unpacked
+BUNDLE_FILES_MAX = 5_000  # of a bundle: three hundred daemons with fifteen files each
+BUNDLE_DAEMONS_MAX = 200  # that are asked: the rest is written down as left out
+BUNDLE_AT_ONCE = 16  # daemons that are asked at the same time
+BUNDLE_ASK_S = 10.0  # for one answer: a daemon that needs longer is a finding
+BUNDLE_SECONDS = 5  # between the two samples, unless told otherwise
+BUNDLE_SECONDS_MAX = 60  # nobody waits longer at three in the morning
+BUNDLE_CONFIG_AT_ONCE = 4  # values of a daemon's config: many small requests
+BUNDLE_SEGMENTS_MAX = 20_000  # files of a data path that are listed: some 2 MB
+BUNDLE_SETTINGS_MAX = 1_000  # topics whose file of settings is taken along
+BUNDLE_SETTING_BYTES_MAX = 64 * KIB  # of one of them: a hundred channels
+BUNDLE_VERIFY_BYTES_MAX = 16 * 1024 * MIB  # read by the check of a data path: a minute or so
+BUNDLE_VERIFY_FINDINGS_MAX = 1_000  # that are written down: the first tell what happened
+BUNDLE_CLOCK_S = 1.0  # by which clocks may differ: due times and ages are off by as much
+BUNDLE_DESCRIPTORS_MIN = 4_096  # an open connection or segment each: less is for desktops
+BUNDLE_MEMORY_FREE_SHARE = 0.05  # of the memory of a machine or container: less is dangerous
+BUNDLE_WATERMARK_SHARE = 2  # free space below so many times min-disk-free is close to refusing
+BUNDLE_LISTED = 20  # topics, nodes or findings that one line of a report names
+BUNDLE_KEPT = 4  # of nsqadmin's, until they are fetched
+BUNDLE_KEPT_S = 3600.0  # then the file is removed

@@ -1,6 +1,8 @@
 """What needs attention: rules over a snapshot and the minutes before it.
 
-Each finding says what is wrong, why we think so, and what to do next. The worst come first.
+Each finding says what is wrong, why we think so, and what to do next. The worst come first. A
+diagnostic bundle is judged by the same rules (`bundle/judge.py`), over the seconds between its two
+samples: so short a window makes nobody "stuck" who may only be slow.
 
 | rule            | when                                                                | level |
 |-----------------|---------------------------------------------------------------------|-------|
@@ -54,7 +56,22 @@ class Finding(NamedTuple):
     state: str = ""  # the same in a word or two, for a column of a table
 
 
-def findings(snapshot: Snapshot, recent: Recent) -> list[Finding]:
+class Window(NamedTuple):
+    """What of the past a rule about movement has to see."""
+
+    span_s: float = limits.ADMIN_WINDOW_S
+    samples_min: int = 3
+    words: str = "some minutes"  # how people call it
+
+    @property
+    def is_short(self) -> bool:
+        return self.span_s < limits.ADMIN_WINDOW_S
+
+
+_MINUTE = Window()
+
+
+def findings(snapshot: Snapshot, recent: Recent, window: Window = _MINUTE) -> list[Finding]:
     found: list[Finding] = []
     for node in snapshot.nodes.values():
         found += _of_node(node)
@@ -63,7 +80,7 @@ def findings(snapshot: Snapshot, recent: Recent) -> list[Finding]:
         for channel in topic.channels.values():
             holds = channel.depth + channel.in_flight  # who holds nothing needs no past
             past = recent(f"{topic.name}/{channel.name}") if holds else ()
-            found += _of_channel(channel, past)
+            found += _of_channel(channel, past, window)
     return sorted(found, key=lambda one: (-one.level, one.what))
 
 
@@ -146,18 +163,21 @@ def _of_topic(topic: TopicState) -> Iterator[Finding]:
         )
 
 
-def _of_channel(channel: ChannelState, recent: Sequence[Sample]) -> Iterator[Finding]:
+def _of_channel(
+    channel: ChannelState, recent: Sequence[Sample], window: Window
+) -> Iterator[Finding]:
     path = ("topics", channel.topic, channel.name)
     what = f"channel {channel.topic}/{channel.name}"
     waits = channel.depth + channel.in_flight
-    grown = _grown(recent)
+    grown = _grown(recent, window)
     if channel.paused:
         if waits:
             why = f"{waits:,} messages wait."
             step = "Unpause it when you are done."
             yield Finding(Level.NOTE, f"{what} is paused", why, step, path, "paused")
-    elif channel.clients and waits and _idle(recent):
-        why = f"{channel.clients} consumers, {waits:,} messages, and none was finished."
+    elif channel.clients and waits and _idle(recent, window) and not _may_be_slow(channel, window):
+        since = f" in {window.words}" if window.is_short else ""
+        why = f"{channel.clients} consumers, {waits:,} messages, and none was finished{since}."
         step = "Look at what its consumers do; their in-flight messages are on its page."
         yield Finding(Level.BAD, f"{what} is stuck", why, step, path, "stuck")
     elif not channel.clients and grown > 0:
@@ -166,7 +186,7 @@ def _of_channel(channel: ChannelState, recent: Sequence[Sample]) -> Iterator[Fin
             Level.WARN, f"nobody reads {what}", why, "Start its consumers.", path, "no consumers"
         )
     elif grown > 0 and channel.depth > limits.ADMIN_GROWING_MIN:
-        why = f"{grown:,.0f} more than a few minutes ago: {channel.depth:,} wait."
+        why = f"{grown:,.0f} more than {window.words} ago: {channel.depth:,} wait."
         step = "Add consumers, raise their max-in-flight, or find what slows them."
         yield Finding(Level.WARN, f"{what} falls behind", why, step, path, "falls behind")
     if channel.timeout_rate > max(limits.ADMIN_TIMEOUT_SHARE * channel.finish_rate, 0.5):
@@ -179,33 +199,38 @@ def _of_channel(channel: ChannelState, recent: Sequence[Sample]) -> Iterator[Fin
         yield Finding(Level.WARN, f"{what} has dead letters", why, step, path, "dead letters")
 
 
-def _window(recent: Sequence[Sample]) -> list[Sample]:
+def _may_be_slow(channel: ChannelState, window: Window) -> bool:
+    """In a short window only what waits for longer than that is stuck."""
+    return window.is_short and 0 < channel.oldest_s < limits.ADMIN_WINDOW_S
+
+
+def _seen(recent: Sequence[Sample], window: Window) -> list[Sample]:
     """The samples of the window, or none when it is not full yet."""
-    if not recent or recent[-1].time_s - recent[0].time_s < limits.ADMIN_WINDOW_S:
+    if not recent or recent[-1].time_s - recent[0].time_s < window.span_s:
         return []
-    since_s = recent[-1].time_s - limits.ADMIN_WINDOW_S
+    since_s = recent[-1].time_s - max(window.span_s, limits.ADMIN_WINDOW_S)
     return [one for one in recent if one.time_s >= since_s and one.values is not None]
 
 
-def _idle(recent: Sequence[Sample]) -> bool:
+def _idle(recent: Sequence[Sample], window: Window) -> bool:
     """It held something through the whole window, and nothing left."""
-    window = _window(recent)
-    if not window:
+    seen = _seen(recent, window)
+    if not seen:
         return False
     in_flight = FIELDS.index("in_flight")
     return all(
         one.values is not None
         and one.values[_OUT] == 0
         and one.values[_DEPTH] + one.values[in_flight] > 0
-        for one in window
+        for one in seen
     )
 
 
-def _grown(recent: Sequence[Sample]) -> float:
+def _grown(recent: Sequence[Sample], window: Window) -> float:
     """By how much the depth has grown, when it never fell in three parts of the window."""
-    window = _window(recent)
-    if len(window) < 3:
+    seen = _seen(recent, window)
+    if len(seen) < window.samples_min:
         return 0.0
-    picked = [window[0], window[len(window) // 2], window[-1]]
+    picked = [seen[0], seen[len(seen) // 2], seen[-1]]
     depths = [one.values[_DEPTH] for one in picked if one.values is not None]
     return depths[-1] - depths[0] if depths == sorted(depths) else 0.0

@@ -59,6 +59,11 @@ VERBS = {
     "check": VerbEntry(
         "penstock.tools.check", "check_main", "is all well? one line and an exit code"
     ),
+    "bundle": VerbEntry(
+        "penstock.tools.bundle",
+        "bundle_main",
+        "gather what a report needs into one file; say what is wrong in one",
+    ),
     "trace": VerbEntry(
         "penstock.tools.trace", "trace_main", "what happened to one message, as a timeline"
     ),

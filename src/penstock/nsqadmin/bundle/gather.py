@@ -1,0 +1,272 @@
+"""Asking every daemon of an installation for all that it says of itself.
+
+nsqlookupds come first, because they say which nsqds there are; nsqds may be named, too. A daemon
+that does not answer is written down as such, and the others are asked on. Everything is bounded:
+the time of an answer, its size, the size of all, and the number of daemons.
+
+Two samples of each nsqd's stats are taken some seconds apart, for rates; its profile is taken
+meanwhile. How far a daemon's clock is from ours is told by the Date of its answers, which has whole
+seconds: every answer narrows the bounds.
+
+Paths that a daemon does not have (the official nsqd has no /connections) are no failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from penstock import limits
+from penstock.errors import FetchFailed
+from penstock.net.fetch import Fetched, Fetcher
+from penstock.nsqadmin.bundle.form import LOOKUPD, NSQD, Kind, Member
+from penstock.nsqadmin.bundle.writing import Spool
+from penstock.nsqd.options import FLAGS
+
+Tell = Callable[[float, str], None]  # how much is done, 0 to 1, and what is being done
+
+_DATE_S = 1.0  # the Date of an answer may be so old
+
+
+class Ask(NamedTuple):
+    name: str
+    kind: Kind
+    path: str
+    query: Mapping[str, str] = MappingProxyType({})
+    is_everywhere: bool = True  # False: the official daemon does not have it
+
+
+_INSIDE = (
+    Ask("cmdline.txt", Kind.WORDS, "/debug/pprof/cmdline"),
+    Ask("stacks.txt", Kind.TEXT, "/debug/pprof/goroutine", {"debug": "2"}),
+    Ask("heap.txt", Kind.TEXT, "/debug/pprof/heap", {"debug": "1"}),
+)
+_STATS = {"format": "json"}
+_NSQD = (
+    Ask("info.json", Kind.JSON, "/info"),
+    Ask("stats-1.json", Kind.JSON, "/stats", _STATS),
+    Ask("connections.json", Kind.JSON, "/connections", is_everywhere=False),
+    Ask("metrics.txt", Kind.METRICS, "/metrics", is_everywhere=False),
+    *_INSIDE,
+)
+_LOOKUPD = (
+    Ask("info.json", Kind.JSON, "/info"),
+    Ask("topics.json", Kind.JSON, "/topics"),
+    Ask("nodes.json", Kind.JSON, "/nodes"),
+    Ask("registrations.json", Kind.JSON, "/debug"),
+    Ask("metrics.txt", Kind.METRICS, "/metrics", is_everywhere=False),
+    *_INSIDE,
+)
+_STEPS = {NSQD: len(_NSQD) + 4, LOOKUPD: len(_LOOKUPD) + 1}
+_CONFIG_KEYS = tuple(sorted({
+    flag.file_key for flag in FLAGS if flag.name not in ("version", "config", "verbose")
+}))  # fmt: skip
+
+
+def make_fetcher(seconds: int, tls: Any = None, connect_timeout_ns: int = 0) -> Fetcher:
+    """One that waits for a profile, and takes no longer answers than a bundle may hold."""
+    timeout_ns = int((seconds + limits.BUNDLE_ASK_S) * limits.SECOND)
+    return Fetcher(
+        connect_timeout_ns or limits.FETCH_CONNECT_NS, timeout_ns, tls,
+        limits.BUNDLE_ANSWER_BYTES_MAX,
+    )  # fmt: skip
+
+
+@dataclass
+class _Facts:
+    """What we notice about a daemon while it answers."""
+
+    clock_low_s: float = float("-inf")  # the daemon's clock less ours is between these
+    clock_high_s: float = float("inf")
+    sample_times_s: list[float] = field(default_factory=list)
+
+    def note(self, answer: Fetched, begun_s: float, ended_s: float) -> None:
+        try:
+            said_s = parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return
+        self.clock_low_s = max(self.clock_low_s, said_s - ended_s)
+        self.clock_high_s = min(self.clock_high_s, said_s + 1 + _DATE_S - begun_s)
+
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"sample_times_s": self.sample_times_s}
+        if self.clock_low_s <= self.clock_high_s < float("inf"):
+            found["clock_offset_s"] = [round(self.clock_low_s, 3), round(self.clock_high_s, 3)]
+        return found
+
+
+class Gatherer:
+    def __init__(
+        self, fetcher: Fetcher, spool: Spool, seconds: int, tell: Tell = lambda share, words: None
+    ) -> None:
+        self._fetcher = fetcher
+        self._spool = spool
+        self._seconds = seconds
+        self._tell = tell
+        self._steps = self._done = 0
+        self._at_once = asyncio.Semaphore(limits.BUNDLE_AT_ONCE)
+
+    async def run(self, nsqds: Iterable[str], lookupds: Iterable[str]) -> None:
+        asked = self._members(LOOKUPD, lookupds)
+        known = await asyncio.gather(*(self._lookupd(one) for one in asked))
+        addresses = [*nsqds, *(address for one in known for address in one)]
+        members = self._members(NSQD, addresses)
+        await asyncio.gather(*(self._nsqd(one) for one in members))
+
+    def _members(self, kind: str, addresses: Iterable[str]) -> list[Member]:
+        found = [Member(f"{kind}/{number}", kind, address)
+                 for number, address in enumerate(dict.fromkeys(addresses), 1)]  # fmt: skip
+        for one in found[limits.BUNDLE_DAEMONS_MAX :]:
+            self._spool.fail(one.place, "all", "not asked: there are too many daemons")
+        del found[limits.BUNDLE_DAEMONS_MAX :]
+        self._spool.members += found
+        self._steps += _STEPS[kind] * len(found)
+        return found
+
+    # --- one daemon ---
+
+    async def _lookupd(self, member: Member) -> list[str]:
+        """The nsqds that it knows."""
+        async with self._at_once:
+            facts = _Facts()
+            if not await self._ping(member, facts):
+                self._step(member, "does not answer", len(_LOOKUPD))
+                return []
+            answers = {one.name: await self._ask(member, one, facts) for one in _LOOKUPD}
+            self._spool.add_json(f"{member.place}/facts.json", facts.document())
+            return _nsqds_of(answers["nodes.json"])
+
+    async def _nsqd(self, member: Member) -> None:
+        async with self._at_once:
+            facts = _Facts()
+            if not await self._ping(member, facts):
+                self._step(member, "does not answer", _STEPS[NSQD] - 1)
+                return
+            begun_s = 0.0
+            for one in _NSQD:
+                if one.name == "stats-1.json":
+                    begun_s = time.monotonic()
+                await self._ask(member, one, facts)
+            await self._config(member, facts)
+            if self._seconds:
+                await self._profile(member, facts)
+                await asyncio.sleep(max(0.0, begun_s + self._seconds - time.monotonic()))
+            await self._ask(member, Ask("stats-2.json", Kind.JSON, "/stats", _STATS), facts)
+            self._spool.add_json(f"{member.place}/facts.json", facts.document())
+
+    async def _profile(self, member: Member, facts: _Facts) -> None:
+        query = {"seconds": str(self._seconds)}
+        ask = Ask("profile.txt", Kind.TEXT, "/debug/pprof/profile", query)
+        await self._ask(member, ask, facts, self._seconds + limits.BUNDLE_ASK_S)
+
+    async def _ping(self, member: Member, facts: _Facts) -> bool:
+        """Whether it is there at all. One that says what ails it is."""
+        try:
+            answer = await self._get(member, "/ping", {}, facts)
+        except FetchFailed as error:
+            self._spool.fail(member.place, "/ping", error.reason)
+            return False
+        name = f"{member.place}/ping.txt"
+        self._spool.add(name, Kind.TEXT, b"%d " % answer.status + answer.body, "/ping")
+        self._step(member, "/ping")
+        return True
+
+    async def _ask(
+        self, member: Member, ask: Ask, facts: _Facts, timeout_s: float = limits.BUNDLE_ASK_S
+    ) -> bytes:
+        """The answer, b"" when there was none."""
+        begun_s = time.monotonic()
+        shown = f"{ask.path}?{urlencode(ask.query)}" if ask.query else ask.path
+        try:
+            answer = await self._get(member, ask.path, ask.query, facts, timeout_s)
+        except FetchFailed as error:
+            self._spool.fail(member.place, shown, error.reason)
+            return b""
+        finally:
+            self._step(member, ask.path)
+        if answer.status != 200:
+            if ask.is_everywhere or answer.status != 404:
+                self._spool.fail(member.place, shown, f"got response {answer.status}")
+            return b""
+        ended_s = time.monotonic()
+        if ask.path == "/stats":
+            facts.sample_times_s.append(ended_s)
+        name, took_ms = f"{member.place}/{ask.name}", round((ended_s - begun_s) * 1000)
+        self._spool.add(name, _kind(ask, answer), answer.body, shown, took_ms)
+        return answer.body
+
+    async def _get(
+        self, member: Member, path: str, query: Mapping[str, str], facts: _Facts,
+        timeout_s: float = limits.BUNDLE_ASK_S,
+    ) -> Fetched:  # fmt: skip
+        base = member.address if "://" in member.address else f"http://{member.address}"
+        url = f"{base.rstrip('/')}{path}" + (f"?{urlencode(query)}" if query else "")
+        begun_s = time.time()
+        try:
+            answer = await asyncio.wait_for(self._fetcher.request("GET", url), timeout_s)
+        except TimeoutError as error:
+            raise FetchFailed(member.address, f"no answer in {timeout_s:g} s") from error
+        facts.note(answer, begun_s, time.time())
+        return answer
+
+    async def _config(self, member: Member, facts: _Facts) -> None:
+        """Every value of nsqd's own config."""
+        found: dict[str, Any] = {}
+        at_once = asyncio.Semaphore(limits.BUNDLE_CONFIG_AT_ONCE)
+
+        async def ask(key: str) -> str:
+            async with at_once:
+                answer = await self._get(member, f"/config/{key}", {}, facts)
+            if answer.status == 200:
+                found[key] = _config_value(answer)
+            return "" if answer.status in (200, 400, 404) else f"got response {answer.status}"
+
+        reasons = await asyncio.gather(*map(ask, _CONFIG_KEYS), return_exceptions=True)
+        for reason in reasons:
+            if isinstance(reason, BaseException) and not isinstance(reason, FetchFailed):
+                raise reason
+        said = [one.reason if isinstance(one, FetchFailed) else one for one in reasons if one]
+        if said:
+            self._spool.fail(member.place, "/config", str(said[0]))
+        if found:
+            self._spool.add_json(f"{member.place}/config.json", dict(sorted(found.items())))
+        self._step(member, "/config")
+
+    def _step(self, member: Member, words: str, count: int = 1) -> None:
+        self._done += count
+        self._tell(min(1.0, self._done / max(1, self._steps)), f"{member.address} {words}")
+
+
+def _config_value(answer: Fetched) -> Any:
+    text = answer.body.decode("utf-8", "replace")
+    if answer.headers.get("content-type", "").startswith("text/plain"):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _kind(ask: Ask, answer: Fetched) -> Kind:
+    """Go's profiles are no text."""
+    if ask.kind is Kind.TEXT and answer.headers.get("content-type", "").endswith("octet-stream"):
+        return Kind.BINARY
+    return ask.kind
+
+
+def _nsqds_of(nodes: bytes) -> list[str]:
+    """The HTTP addresses in an answer of nsqlookupd."""
+    try:
+        rows = json.loads(nodes)["producers"]
+        found = [(str(row["broadcast_address"]), int(row["http_port"])) for row in rows]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return []
+    return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            for host, port in found if port > 0]  # fmt: skip

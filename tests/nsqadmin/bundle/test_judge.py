@@ -1,0 +1,191 @@
+"""Each planted fault is found, by name and weight, and a healthy installation has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.nsqadmin.attention import Level
+from penstock.nsqadmin.bundle.judge import judge, rows_of
+
+from .made import Made
+
+Hurt = Callable[[Made], Any]
+
+
+def found(made: Made) -> list[tuple[Level, str]]:
+    return [(one.level, one.what) for one in judge(made.bundle())]
+
+
+def test_a_healthy_installation() -> None:
+    assert found(Made()) == []
+
+
+def config(key: str, value: Any, node: int = 2) -> Hurt:
+    return lambda made: made.files[f"nsqd/{node}/config.json"].update({key: value})
+
+
+def put(name: str, **values: Any) -> Hurt:
+    return lambda made: made.files[name].update(values)
+
+
+def down(place: str) -> Hurt:
+    """A daemon that did not answer has said nothing."""
+
+    def hurt(made: Made) -> None:
+        for name in [one for one in made.files if one.startswith(f"{place}/")]:
+            del made.files[name]
+        made.failures.append((place, "/ping", "connection refused"))
+
+    return hurt
+
+
+def channels(first: dict[str, Any], last: dict[str, Any]) -> Hurt:
+    """What the two samples of one node say."""
+
+    def hurt(made: Made) -> None:
+        made.channel(1).update(first)
+        made.channel(2).update(last)
+
+    return hurt
+
+
+def no_consumers(depth: int) -> Hurt:
+    def hurt(made: Made) -> None:
+        for node in (1, 2, 3):
+            for sample in (1, 2):
+                held = {"depth": depth, "in_flight_count": 0, "client_count": 0, "clients": []}
+                made.channel(sample, node).update(held)
+
+    return hurt
+
+
+def stuck(made: Made) -> None:
+    for node in (1, 2, 3):
+        for sample in (1, 2):
+            made.channel(sample, node).update(message_count=1000, oldest_age_seconds=900.0)
+
+
+BAD, WARN, NOTE = Level.BAD, Level.WARN, Level.NOTE
+_SECOND_DISK = {"free_bytes": 10**8, "size_bytes": 10**9}
+_CASES: list[tuple[Hurt, Level, str]] = [
+    (down("nsqd/3"), BAD, "node 10.0.0.3:4151 does not answer"),
+    (down("nsqlookupd/2"), BAD, "nsqlookupd 10.0.1.2:4161 does not answer"),
+    (lambda made: made.files.update({"nsqd/1/ping.txt": "500 NOK - disk"}),
+     BAD, "node 10.0.0.1:4151 is not healthy"),
+    (put("nsqd/2/stats-2.json", start_time=9), BAD, "node 10.0.0.2:4151 has just started anew"),
+    (put("nsqd/2/info.json", version="0.2.0"), WARN, "nsqds have different versions"),
+    (put("nsqlookupd/2/info.json", version="0.2.0"), WARN, "nsqlookupds have different versions"),
+    (put("nsqd/2/facts.json", clock_offset_s=[4.0, 5.0]), WARN, "clocks are apart"),
+    (put("nsqd/2/facts.json", clock_offset_s=[-9.0, -8.0]), WARN, "clocks are apart"),
+    (config("durability", "os"), WARN, "nsqds differ in durability"),
+    (config("msg_timeout", 1), WARN, "nsqds differ in msg_timeout"),
+    (config("max_msg_size", 1), WARN, "nsqds differ in max_msg_size"),
+    (config("segment_bytes", 1), NOTE, ""),
+    (config("id", 1), WARN, "nsqds share the node id 1"),
+    (put("nsqlookupd/2/topics.json", topics=[]), WARN, "nsqlookupd 10.0.1.2:4161 misses topics"),
+    (lambda made: made.files["nsqlookupd/2/nodes.json"]["producers"].pop(),
+     WARN, "nsqlookupd 10.0.1.2:4161 misses nodes"),
+    (lambda made: [made.files[f"nsqlookupd/{n}/nodes.json"]["producers"].pop() for n in (1, 2)],
+     WARN, "node 10.0.0.3:4151 is not registered"),
+    (lambda made: made.files["nsqlookupd/1/nodes.json"]["producers"][0].update(tombstones=[True]),
+     NOTE, "node 10.0.0.1:4151 has tombstones"),
+    (put("nsqd/1/stats-2.json", disk={"free_bytes": 10**8, "size_bytes": 10**9}),
+     BAD, "node 10.0.0.1:4151 is below its disk watermark"),
+    (put("nsqd/1/stats-2.json", disk={"free_bytes": 4 * 10**8, "size_bytes": 10**9}),
+     WARN, "node 10.0.0.1:4151 is near its disk watermark"),
+    (lambda made: made.files.update({"nsqd/1/metrics.txt": 'nsqd_info{kernel="pure"} 1\n'}),
+     WARN, "node 10.0.0.1:4151 runs on the pure kernel"),
+    (lambda made: made.files["data/1/facts.json"]["lock"]["process"].update(
+        ulimits={"open_files": [1024, 4096]}),
+     WARN, "the nsqd of /var/lib/nsqd may open few files"),
+    (lambda made: made.files["data/1/facts.json"]["lock"]["process"].update(descriptors=60_000),
+     WARN, "the nsqd of /var/lib/nsqd runs out of descriptors"),
+    (put("data/1/verify.json", findings_count=2, findings=[{"topic": "orders", "reason": "crc"}]),
+     BAD, "data path /var/lib/nsqd is damaged"),
+    (put("data/1/verify.json", not_checked=[{"topic": "orders", "partition": 0}]),
+     NOTE, "data path /var/lib/nsqd is not checked whole"),
+    (lambda made: made.failures.append(("data/1", "data", "permission denied")),
+     BAD, "data path /var/lib/nsqd can't be read"),
+    (lambda made: made.files["data/1/facts.json"]["disk"].update(inodes_free=3),
+     WARN, "the disk of /var/lib/nsqd runs out of inodes"),
+    (lambda made: made.files["machine/limits.json"]["memory"].update(MemAvailable=10**6),
+     WARN, "this machine runs out of memory"),
+    (put("machine/limits.json", cgroup={"memory.max": "1000", "memory.current": "990"}),
+     WARN, "this container runs out of memory"),
+    (no_consumers(50), WARN, "nobody reads channel orders/billing"),
+    (no_consumers(0), NOTE, "channels have no consumer"),
+    (channels({"depth": 2000}, {"depth": 9000}), WARN, "channel orders/billing falls behind"),
+    (stuck, BAD, "channel orders/billing is stuck"),
+    (channels({}, {"dead_letter_count": 4}), WARN, "channel orders/billing has dead letters"),
+    (lambda made: made.failures.append(("nsqd/1", "/debug/pprof/heap", "no answer in 10 s")),
+     NOTE, "the bundle lacks answers of 10.0.0.1:4151"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("hurt", "level", "what"), _CASES, ids=[one[2] or "x" for one in _CASES])
+def test_each_fault(hurt: Hurt, level: Level, what: str) -> None:
+    made = Made()
+    hurt(made)
+    said = found(made)
+    if not what:  # a value that only one node has told is no difference
+        assert said == []
+        return
+    assert (level, what) in said
+    assert max(said)[0] == level, said
+
+
+def test_a_slow_consumer_is_not_stuck() -> None:
+    """Five seconds without a finished message: the oldest of them is young."""
+    made = Made()
+    stuck(made)
+    for node in (1, 2, 3):
+        made.channel(2, node)["oldest_age_seconds"] = 8.0
+    assert found(made) == []
+
+
+def test_what_nsqadmin_has_found_over_its_minutes() -> None:
+    made = Made()
+    row = {"level": 2, "what": "pipeline lake failed", "why": "w", "next_step": "n", "path": ["a"]}
+    made.files["nsqadmin/attention.json"] = {"findings": [row, {"level": 7}, "nonsense"]}
+    assert found(made) == [(BAD, "pipeline lake failed")]
+
+
+def test_nobody_there() -> None:
+    made = Made()
+    made.files, made.members = {}, []
+    assert found(made) == [(BAD, "no nsqd was found")]
+
+
+def test_names_that_are_replaced_change_no_finding(tmp_path: Path) -> None:
+    for hurt, level, what in _CASES:
+        made = Made()
+        hurt(made)
+        plain = sorted(one[0] for one in found(made))
+        hidden = sorted(one.level for one in judge(made.anonymous(tmp_path)))
+        assert plain == hidden, (level, what)
+
+
+def test_rows_say_where_why_and_what_to_do() -> None:
+    made = Made()
+    down("nsqd/3")(made)
+    rows = rows_of(judge(made.bundle()))
+    assert rows[0] == {
+        "level": "CRITICAL",
+        "what": "node 10.0.0.3:4151 does not answer",
+        "where": "nodes/10.0.0.3:4151",
+        "why": "connection refused",
+        "next_step": "See whether the process runs and its port can be reached.",
+    }
+
+
+@pytest.mark.parametrize("wrong", [None, 7, "x", [], [7], {}, {"topics": 7}, {"topics": [{}, 7]}])
+def test_a_daemon_that_says_anything(wrong: Any) -> None:
+    """What is not of the right form counts as not said; nothing breaks."""
+    for name in Made().files:
+        made = Made()
+        made.files[name] = wrong
+        judge(made.bundle())

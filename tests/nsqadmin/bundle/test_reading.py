@@ -1,0 +1,180 @@
+"""A bundle is read back; what is no bundle, damaged, or made to hurt gets a clear error."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import stat
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock import limits
+from penstock.errors import BundleBroken
+from penstock.nsqadmin.bundle.form import Kind
+from penstock.nsqadmin.bundle.reading import read
+from penstock.nsqadmin.bundle.writing import Spool
+
+from .made import Made
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    made = Made()
+    path = made.write(tmp_path / "b.zip")
+    held = read(str(path))
+    assert held.names() == sorted(made.files)
+    assert held.document("nsqd/1/stats-2.json") == made.files["nsqd/1/stats-2.json"]
+    assert held.manifest["who"] == "ann"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["b.zip"]
+
+
+def test_a_file_that_is_there_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "b.zip"
+    path.write_bytes(b"old")
+    path.chmod(0o644)
+    Made().write(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    read(str(path))
+
+
+def test_nothing_is_left_when_writing_fails(tmp_path: Path) -> None:
+    folder = tmp_path / "taken"
+    folder.mkdir()
+    with pytest.raises(IsADirectoryError):
+        Made().write(folder)
+    assert os.listdir(tmp_path) == ["taken"]
+
+
+def test_a_full_bundle_says_what_it_lacks() -> None:
+    spool = Spool(bytes_max=100)
+    assert spool.add("nsqd/1/a.txt", Kind.TEXT, b"x" * 60, "/a")
+    assert not spool.add("nsqd/1/b.txt", Kind.TEXT, b"x" * 60, "/b")
+    assert spool.add("nsqd/1/c.txt", Kind.TEXT, b"x" * 40, "/c")
+    assert [(one.place, one.asked) for one in spool.failures] == [("nsqd/1", "/b")]
+    assert "full" in spool.failures[0].reason
+    spool.close()
+
+
+# --- what is refused ---
+
+
+def rebuilt(path: Path, change: Callable[[dict[str, bytes]], object]) -> str:
+    """A bundle with other members."""
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    change(files)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name), data)
+    return str(path)
+
+
+def manifest(**values: object) -> Callable[[dict[str, bytes]], object]:
+    def change(files: dict[str, bytes]) -> None:
+        held = json.loads(files["manifest.json"]) | values
+        files["manifest.json"] = json.dumps(held).encode()
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda files: files.pop("manifest.json"), "no diagnostic bundle"),
+        (lambda files: files.update({"manifest.json": b"{"}), "manifest.json is damaged"),
+        (lambda files: files.update({"manifest.json": b"[" * 100_000}), "manifest.json is damaged"),
+        (lambda files: files.update({"manifest.json": b"[]"}), "another form"),
+        (manifest(form="other"), "another form"),
+        (manifest(version=99), "version 99"),
+        (manifest(files=7), "is not in its manifest"),
+        (lambda files: files.pop("nsqd/1/info.json"), "'nsqd/1/info.json' is missing"),
+        (lambda files: files.update({"more.txt": b""}), "'more.txt' is not in its manifest"),
+        (lambda files: files.update({"nsqd/1/info.json": b"{}"}), "another checksum"),
+        (lambda files: files.update({"../up": b""}), "no plain path"),
+        (lambda files: files.update({"a/../../up": b""}), "no plain path"),
+        (lambda files: files.update({"/etc/passwd": b""}), "no relative path"),
+        (lambda files: files.update({"c:/x": b""}), "no relative path"),
+        (lambda files: files.update({"a//b": b""}), "no plain path"),
+    ],
+)
+def test_zips_that_are_no_bundle(
+    change: Callable[[dict[str, bytes]], object], reason: str, tmp_path: Path
+) -> None:
+    path = rebuilt(Made().write(tmp_path / "b.zip"), change)
+    with pytest.raises(BundleBroken, match=reason):
+        read(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"text", b"PK\x03\x04", b"PK\x05\x06" + b"\0" * 18])
+def test_files_that_are_no_zip(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "b.zip"
+    path.write_bytes(data)
+    with pytest.raises(BundleBroken):
+        read(str(path))
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BUNDLE_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(limits, "BUNDLE_ANSWER_BYTES_MAX", 1 << 20)
+    path = tmp_path / "b.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("manifest.json", b"{}")
+        archive.writestr("bomb", bytes(8 << 20))
+    with pytest.raises(BundleBroken, match="too large unpacked"):
+        read(str(path))
+    data = bytearray(path.read_bytes())  # and one that lies about its size
+    at = data.rindex(b"bomb") - 46 + 24
+    data[at : at + 4] = (100).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(BundleBroken):
+        read(str(path))
+
+
+def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BUNDLE_FILES_MAX", 5)
+    path = Path(tmp_path / "b.zip")
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(9):
+            archive.writestr(str(number), b"")
+    with pytest.raises(BundleBroken, match="9 files are too many"):
+        read(str(path))
+
+
+def test_links_encryption_and_twins(tmp_path: Path) -> None:
+    link = zipfile.ZipInfo("link")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    path = tmp_path / "b.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(link, b"/etc/passwd")
+    with pytest.raises(BundleBroken, match="is a link"):
+        read(str(path))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a", b"1")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("a", b"2")
+    with pytest.raises(BundleBroken, match="same name"):
+        read(str(path))
+
+
+def test_damage_anywhere_is_an_error_or_nothing(tmp_path: Path) -> None:
+    """A flipped byte or a cut end: never another answer, never another exception."""
+    path = Made().write(tmp_path / "b.zip")
+    whole = path.read_bytes()
+    expected = read(str(path)).manifest
+    dice = random.Random(8)
+    for number in range(300):
+        data = bytearray(whole)
+        if number % 3:
+            data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+        else:
+            del data[dice.randrange(len(data)) :]
+        path.write_bytes(data)
+        try:
+            held = read(str(path))
+        except BundleBroken:
+            continue
+        assert held.manifest == expected, number
