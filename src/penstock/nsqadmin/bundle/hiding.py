@@ -125,7 +125,7 @@ _PATH_KEYS = ("path", "file", "cert", "key", "directory", "mount")
 # Words that a value may be without telling anything about those who chose it.
 _PLAIN = frozenset((
     "OK", "disk", "os", "", "true", "false", "none", "null", "text", "json", "get", "post", "auto",
-    "required", "off", "fast", "pure", "debug", "info", "warn", "error", "fatal", "max", MASK,
+    "required", "off", "compiled", "pure", "debug", "info", "warn", "error", "fatal", "max", MASK,
 ))  # fmt: skip
 _RUN = re.compile(r"[\w.#-]+")
 _PIECES = re.compile(r"([.#-])")

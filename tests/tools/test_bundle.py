@@ -1,0 +1,247 @@
+"""`penstock bundle` over real daemons: what is gathered, what is wrong, and what never is in it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from e2e.certificates import Certificates
+from e2e.daemon import Daemon
+from e2e.lookupd import Lookupd, eventually
+from penstock.tools.bundle import bundle_main
+
+USER, PASSWORD, PATH, QUERY = "auth-user", "s3cr3t-Passwort", "geheimer-Pfad", "t0ken-Wert"
+# What says more about the machine that runs the tests than about us.
+OF_THE_MACHINE = ("disk", "memory", "syncs slowly", "descriptors", "inodes", "open few files")
+
+
+class Cluster(NamedTuple):
+    lookupds: list[Lookupd]
+    nsqds: list[Daemon]
+    certificates: Certificates
+    flags: list[str]
+
+    @property
+    def asked(self) -> list[str]:
+        return [f"--lookupd-http-address=127.0.0.1:{one.http_port}" for one in self.lookupds]
+
+    def wait_for(self, topic: str, *nsqds: Daemon) -> None:
+        eventually(lambda: all(one.knows(topic, *nsqds) for one in self.lookupds))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    path = tmp_path_factory.mktemp("bundle")
+    certificates = Certificates(path / "certificates")
+    with ExitStack() as stack:
+        lookupds = [stack.enter_context(Lookupd(path / f"lookupd_{one}")) for one in range(2)]
+        auth = f"http://{USER}:{PASSWORD}@127.0.0.1:9/{PATH}?access={QUERY}"
+        flags = [*certificates.flags, "--tls-required=tcp-https", f"--auth-http-address={auth}",
+                 "--broadcast-address=127.0.0.1"]  # fmt: skip
+        told = [f"--lookupd-tcp-address={one.address}" for one in lookupds]
+        nsqds = [stack.enter_context(Daemon(path / f"nsqd_{one}", *flags, *told,
+                                            f"--node-id={one}")) for one in range(2)]  # fmt: skip
+        for one in nsqds:
+            one.post("/topic/create?topic=orders")
+        found = Cluster(lookupds, nsqds, certificates, flags)
+        found.wait_for("orders", *nsqds)
+        yield found
+
+
+def gather(path: Path, *arguments: str) -> dict[str, bytes]:
+    """The files of a new bundle."""
+    assert bundle_main(["gather", "-o", str(path), *arguments]) == 0
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def analyze(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, str]]:
+    """The exit code, and the level of each finding."""
+    capsys.readouterr()
+    code = bundle_main(["analyze", str(path), "--json"])
+    said = json.loads(capsys.readouterr().out)
+    levels = {one["what"]: one["level"] for one in said["findings"]}
+    assert said["status"] == ("OK", "WARNING", "CRITICAL")[code]
+    return code, {what: level for what, level in levels.items()
+                  if not any(word in what for word in OF_THE_MACHINE)}  # fmt: skip
+
+
+def test_a_healthy_installation(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "b.zip"
+    files = gather(path, *cluster.asked, "--seconds=1", f"--data-path={cluster.nsqds[0].data_path}")
+    assert "penstock bundle analyze" in capsys.readouterr().out
+    _, levels = analyze(path, capsys)
+    assert {one for one in levels.values() if one != "NOTE"} == set(), levels
+    manifest = json.loads(files["manifest.json"])
+    assert len(manifest["daemons"]) == 4
+    assert manifest["failures"] == []
+    for place in ("nsqd/1", "nsqd/2"):
+        wanted = ("ping.txt", "info.json", "stats-1.json", "stats-2.json", "metrics.txt",
+                  "config.json", "stacks.txt", "heap.txt", "profile.txt", "facts.json")  # fmt: skip
+        assert [one for one in wanted if f"{place}/{one}" not in files] == []
+        assert json.loads(files[f"{place}/config.json"])["durability"] == "disk"
+        low, high = json.loads(files[f"{place}/facts.json"])["clock_offset_s"]
+        assert low <= 0 <= high
+    assert json.loads(files["nsqlookupd/1/topics.json"]) == {"topics": ["orders"]}
+    held = json.loads(files["data/1/facts.json"])
+    assert held["lock"]["pid"] == cluster.nsqds[0].pid
+    assert "open_files" in held["lock"]["process"]["ulimits"]
+    assert json.loads(files["data/1/verify.json"])["sound"]
+    versions = json.loads(files["machine/versions.json"])
+    assert versions["kernel"] in ("compiled", "pure")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_no_secret_is_in_any_byte(cluster: Cluster, tmp_path: Path) -> None:
+    path = tmp_path / "b.zip"
+    files = gather(path, *cluster.asked, "--seconds=0", f"--data-path={cluster.nsqds[0].data_path}")
+    files["the zip itself"] = path.read_bytes()
+    key = cluster.certificates.key.read_bytes().splitlines()[1]
+    secrets = [one.encode() for one in (USER, PASSWORD, PATH, QUERY)] + [key]
+    secrets += [base64.b64encode(PASSWORD.encode()).rstrip(b"=")]
+    found = [(name, one) for name, data in files.items() for one in secrets if one in data]
+    assert found == []
+    config = json.loads(files["nsqd/1/config.json"])
+    assert config["auth_http_addresses"] == ["http://127.0.0.1:9/***"]
+    assert b"--auth-http-address=http://127.0.0.1:9/***" in files["nsqd/1/cmdline.txt"]
+
+
+def test_planted_faults(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A third nsqd that differs, that one nsqlookupd does not know, and that dies."""
+    path = tmp_path / "b.zip"
+    told = f"--lookupd-tcp-address={cluster.lookupds[0].address}"
+    third = Daemon(tmp_path / "third", *cluster.flags, told, "--node-id=1", "--msg-timeout=5s",
+                   "--durability=os", kernel="pure")  # fmt: skip
+    with third:
+        third.post("/topic/create?topic=odd")
+        third.post("/channel/create?topic=odd&channel=forgotten")
+        third.post("/pub?topic=odd", b"x")
+        eventually(lambda: cluster.lookupds[0].knows("odd", third))
+        address = f"127.0.0.1:{third.http_port}"
+        gather(path, *cluster.asked, "--seconds=0")
+        code, levels = analyze(path, capsys)
+        assert code >= 1
+        other = f"127.0.0.1:{cluster.lookupds[1].http_port}"
+        wanted = {
+            "nsqds differ in msg_timeout": "WARNING",
+            "nsqds differ in durability": "WARNING",
+            "nsqds share the node id 1": "WARNING",
+            f"node {address} runs on the pure kernel": "WARNING",
+            f"nsqlookupd {other} misses nodes": "WARNING",
+            f"nsqlookupd {other} misses topics": "WARNING",
+            "nobody reads channel odd/forgotten": "WARNING",
+        }
+        assert {what: level for what, level in levels.items() if what in wanted} == wanted
+        alive = f"127.0.0.1:{cluster.nsqds[0].http_port}"
+    files = gather(path, f"--nsqd-http-address={address}", f"--nsqd-http-address={alive}",
+                   "--seconds=0")  # fmt: skip
+    code, levels = analyze(path, capsys)
+    assert code == 2
+    assert levels[f"node {address} does not answer"] == "CRITICAL"
+    assert "nsqd/2/stats-2.json" in files
+    assert bundle_main(["analyze", str(path)]) == 2
+    out = capsys.readouterr().out
+    assert out.startswith("PENSTOCK CRITICAL")
+    assert f"node {address} does not answer" in out
+
+
+def test_names_are_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, names = tmp_path / "b.zip", ("zaubertopic", "zauberkanal", "zauberkunde", "zauberzone")
+    flags = [f"--topology-zone={names[3]}", "--broadcast-address=zauberrechner"]
+    with Daemon(tmp_path / "zauberpfad", *flags) as nsqd, nsqd.client() as client:
+        nsqd.post(f"/topic/create?topic={names[0]}")
+        client.identify(client_id=names[2], hostname="zauberhost")
+        client.sub(names[0], names[1])
+        files = gather(path, f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}", "--seconds=0",
+                       "--anonymous", f"--data-path={nsqd.data_path}")  # fmt: skip
+    hidden = [b"zauber", socket.gethostname().encode(), os.fsencode(tmp_path)]
+    assert [(name, one) for name, data in files.items() for one in hidden if one in data] == []
+    shown = json.loads(files["nsqd/1/stats-1.json"])["topics"][0]
+    assert shown["topic_name"] == "topic-1"
+    assert b'topic="topic-1"' in files["nsqd/1/metrics.txt"]
+    settings = json.loads(files["data/1/settings.json"])["settings"]
+    assert [one["topic"] for one in settings if "topic" in one] == ["topic-1"]
+    manifest = json.loads(files["manifest.json"])
+    assert manifest["anonymous"]
+    _, levels = analyze(path, capsys)
+    assert {one for one in levels.values() if one != "NOTE"} == set()
+
+
+def test_a_node_that_wants_tls(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, authority = tmp_path / "b.zip", cluster.certificates.authority
+    with Daemon(tmp_path / "nsqd", *cluster.certificates.flags, "--tls-required=true") as nsqd:
+        address = f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}"
+        trusted = f"--http-client-tls-root-ca-file={authority}"
+        files = gather(path, address, "--seconds=0", trusted)
+        assert json.loads(files["nsqd/1/info.json"])["version"]
+        assert json.loads(gather(path, address, "--seconds=0")["manifest.json"])["failures"]
+    code, levels = analyze(path, capsys)
+    assert code == 2
+    assert any("does not answer" in what for what in levels)
+
+
+def test_a_data_path_without_its_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Daemon(tmp_path / "nsqd") as nsqd:
+        for number in range(20):
+            nsqd.post("/pub?topic=orders", b"body-that-is-secret %d" % number)
+        assert nsqd.stop() == 0
+    address = f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}"
+    path, data = tmp_path / "b.zip", f"--data-path={nsqd.data_path}"
+    files = gather(path, address, data, "--seconds=0")
+    assert json.loads(files["data/1/verify.json"])["sound"]
+    assert not json.loads(files["data/1/facts.json"])["lock"]["held"]
+    assert [name for name, held in files.items() if b"body-that-is-secret" in held] == []
+    segment = next(nsqd.data_path.rglob("*.log"))
+    whole = bytearray(segment.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    segment.write_bytes(whole)
+    gather(path, address, data, "--seconds=0")
+    code, levels = analyze(path, capsys)
+    assert code == 2
+    assert levels[f"data path {nsqd.data_path} is damaged"] == "CRITICAL"
+    files = gather(path, address, data, "--seconds=0", "--no-verify")
+    assert "data/1/verify.json" not in files
+    gather(path, address, f"--data-path={tmp_path / 'nowhere'}", "--seconds=0")
+    assert f"data path {tmp_path / 'nowhere'} can't be read" in analyze(path, capsys)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["gather", "--nsqd-http-address=http://a:b@h:1"], 1, "a user and a password"),
+        (["gather", "--nsqd-http-address=/run/nsqd.sock"], 1, "no socket"),
+        (["gather", "--seconds=999"], 2, "0 to 60"),
+        (["gather", "--http-client-tls-root-ca-file=/nowhere"], 1, "http-client-tls-root-ca-file"),
+        (["analyze", "/nowhere.zip"], 3, "No such file"),
+        (["analyze", __file__], 3, "no zip"),
+        (["analyze"], 3, "FILE"),
+        (["fly"], 2, "fly"),
+        (["analyze", "--help"], 0, ""),
+    ],
+)
+def test_wrong_use(
+    arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bundle_main(arguments) == code
+    assert words in capsys.readouterr().err
+
+
+def test_an_unwritable_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted: Any = ["gather", "-o", str(tmp_path / "no" / "b.zip"), "--seconds=0"]
+    assert bundle_main([*wanted, "--nsqd-http-address=127.0.0.1:9"]) == 1
+    assert "No such file" in capsys.readouterr().err
