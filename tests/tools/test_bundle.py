@@ -186,7 +186,7 @@ def test_a_node_that_wants_tls(
     path, authority = tmp_path / "b.zip", cluster.certificates.authority
     with Daemon(tmp_path / "nsqd", *cluster.certificates.flags, "--tls-required=true") as nsqd:
         address = f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}"
-        trusted = f"--http-client-tls-root-ca-file={authority}"
+        trusted = f"--tls-root-ca-file={authority}"
         files = gather(path, address, "--seconds=0", trusted)
         assert json.loads(files["nsqd/1/info.json"])["version"]
         assert json.loads(gather(path, address, "--seconds=0")["manifest.json"])["failures"]
@@ -226,7 +226,7 @@ def test_a_data_path_without_its_daemon(tmp_path: Path, capsys: pytest.CaptureFi
         (["gather", "--nsqd-http-address=http://a:b@h:1"], 1, "a user and a password"),
         (["gather", "--nsqd-http-address=/run/nsqd.sock"], 1, "no socket"),
         (["gather", "--seconds=999"], 2, "0 to 60"),
-        (["gather", "--http-client-tls-root-ca-file=/nowhere"], 1, "http-client-tls-root-ca-file"),
+        (["gather", "--tls-root-ca-file=/nowhere"], 1, "cannot be used"),
         (["analyze", "/nowhere.zip"], 3, "No such file"),
         (["analyze", __file__], 3, "no zip"),
         (["analyze"], 3, "FILE"),

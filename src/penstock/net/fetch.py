@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from penstock import limits
-from penstock.errors import ConfigError, FetchFailed
+from penstock.errors import FetchFailed
 
 if TYPE_CHECKING:
     import aiohttp
@@ -154,31 +154,6 @@ class Fetcher:
                 ),
             )
         return self._session
-
-
-def asking_context(
-    authorities: str, certificate: str, key: str, skips_verify: bool
-) -> ssl.SSLContext | None:
-    """For https to daemons, from the files that the http-client-tls flags name; None when there
-    are none: the system's authorities. Raises ConfigError."""
-    if not (certificate or authorities or skips_verify):
-        return None
-    name, value = "http-client-tls-root-ca-file", authorities
-    try:
-        context = ssl.create_default_context(cafile=authorities or None)
-        name, value = "http-client-tls-cert", certificate
-        if certificate:
-            context.load_cert_chain(certificate, key or None, _no_password)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(name, value, str(error)) from error
-    if skips_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _no_password() -> str:
-    raise ssl.SSLError("the key has a password: nobody is here to type it")
 
 
 _PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]*@")

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import ssl
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -15,7 +16,8 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from penstock import __version__, limits
 from penstock.command.program import version_line
-from penstock.net.fetch import Fetcher, asking_context
+from penstock.errors import ConfigError
+from penstock.net.fetch import Fetcher
 from penstock.net.listener import bound_address, close_listener, listen, parse_address
 from penstock.nsqadmin import api, config_api, paths
 from penstock.nsqadmin.actions import Actions
@@ -170,9 +172,23 @@ async def _broken(request: Request, error: Exception) -> Response:
 
 def client_tls(options: Options) -> ssl.SSLContext | None:
     """For https to nsqds and nsqlookupds; None: the system's authorities."""
-    return asking_context(
-        options.http_client_tls_root_ca_file,
-        options.http_client_tls_cert,
-        options.http_client_tls_key,
-        options.http_client_tls_insecure_skip_verify,
-    )
+    certificate, authorities = options.http_client_tls_cert, options.http_client_tls_root_ca_file
+    if not (certificate or authorities or options.http_client_tls_insecure_skip_verify):
+        return None
+    name: Any = "http-client-tls-root-ca-file"
+    try:
+        context = ssl.create_default_context(cafile=authorities or None)
+        name = "http-client-tls-cert"
+        if certificate:
+            context.load_cert_chain(certificate, options.http_client_tls_key, _no_password)
+    except (OSError, ssl.SSLError) as error:
+        value = authorities if name.endswith("file") else certificate
+        raise ConfigError(name, value, str(error)) from error
+    if options.http_client_tls_insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _no_password() -> str:
+    raise ssl.SSLError("the key has a password: nobody is here to type it")

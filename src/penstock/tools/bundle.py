@@ -19,40 +19,59 @@ from pathlib import Path
 
 from penstock import limits
 from penstock.errors import BundleBroken, PenstockError
-from penstock.net.fetch import asking_context
 from penstock.nsqadmin.attention import Finding, Level
 from penstock.nsqadmin.bundle import reading
+from penstock.nsqadmin.bundle.form import Failure
 from penstock.nsqadmin.bundle.gather import make_fetcher
 from penstock.nsqadmin.bundle.judge import judge, rows_of
 from penstock.nsqadmin.bundle.making import Wish, file_name, make
 from penstock.nsqadmin.bundle.reading import Bundle
-from penstock.tools import nodes
+from penstock.tools import nodes, where
 from penstock.tools.check import CRITICAL, OK, UNKNOWN, WARNING, WORDS
-from penstock.tools.verbs import DONE, print_json, run_verb
+from penstock.tools.verbs import DONE, VerbParser, add_json, print_json, run_verb
+from penstock.tools.where import Where
 
+_BOTH = (where.LOOKUPD_HTTP, where.NSQD_HTTP)
 _CODES = {Level.NOTE: OK, Level.WARN: WARNING, Level.BAD: CRITICAL}
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="penstock bundle",
         description="One file for a report: what every nsqd and nsqlookupd says of itself, and what"
         " is wrong. Bodies of messages and secrets are never in it.",
+        examples=[
+            "penstock bundle gather --lookupd-http-address lookup1:4161",
+            "penstock bundle analyze penstock-bundle-20260102-030405.zip",
+        ],
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    _add_gather(verbs.add_parser("gather", help="ask all daemons, and write FILE.zip"))
+    _add_gather(
+        verbs.add_parser(
+            "gather",
+            help="ask all daemons, and write FILE.zip",
+            examples=[
+                "penstock bundle gather",
+                "penstock bundle gather -o report.zip --data-path /var/lib/penstock --seconds 10",
+                "penstock bundle gather --anonymous --lookupd-http-address lookup1:4161",
+            ],
+        )
+    )
     read = verbs.add_parser(
         "analyze",
-        help="say what is wrong. Exit code 0: nothing, 1: warnings, 2: faults, 3: no bundle",
+        help="say what is wrong; exit code 0: nothing, 1: warnings, 2: faults",
+        examples=[
+            "penstock bundle analyze report.zip",
+            "penstock bundle analyze report.zip --json",
+        ],
     )
     read.add_argument("file", metavar="FILE")
-    read.add_argument("--json", action="store_true", help="for programs")
+    add_json(read)
     return parser
 
 
 def _add_gather(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE.zip", help="by default it is named by time")
-    nodes.add_arguments(parser)
     parser.add_argument("--data-path", action="append", default=[], metavar="DIR",
                         help="also a data path of this machine (may be repeated)")  # fmt: skip
     parser.add_argument("--no-verify", action="store_true",
@@ -62,14 +81,8 @@ def _add_gather(parser: argparse.ArgumentParser) -> None:
                         " (default %(default)s)")  # fmt: skip
     parser.add_argument("--anonymous", action="store_true",
                         help="replace names and addresses, the same by the same")  # fmt: skip
-    for option, words in (
-        ("root-ca-file", "authorities for certificates of daemons"),
-        ("cert", "certificate to show to them"),
-        ("key", "key of that certificate"),
-    ):
-        parser.add_argument(f"--http-client-tls-{option}", default="", metavar="FILE", help=words)
-    parser.add_argument("--http-client-tls-insecure-skip-verify", action="store_true",
-                        help="accept any certificate")  # fmt: skip
+    add_json(parser)
+    nodes.add_arguments(parser)
 
 
 def _seconds(text: str) -> int:
@@ -92,44 +105,44 @@ def bundle_main(argv: Sequence[str]) -> int:
 
 def _gather(arguments: argparse.Namespace, command: str) -> int:
     path = Path(arguments.output or file_name(time.time()))
-    nsqds, lookupds = _addresses(arguments)
+    found = where.find(arguments, _BOTH)
+    nsqds, lookupds = _addresses(found)
     wish = Wish(
         _user(), command, nsqds, lookupds, tuple(arguments.data_path), arguments.seconds,
         arguments.anonymous, not arguments.no_verify,
     )  # fmt: skip
-    tls = asking_context(
-        arguments.http_client_tls_root_ca_file,
-        arguments.http_client_tls_cert,
-        arguments.http_client_tls_key,
-        arguments.http_client_tls_insecure_skip_verify,
-    )
-    progress = _Progress()
+    tls, progress = found.tls(), _Progress()
 
-    async def run() -> int:
+    async def run() -> list[Failure]:
         fetcher = make_fetcher(wish.seconds, tls)
         try:
-            return len(await make(path, wish, fetcher, progress.tell))
+            return await make(path, wish, fetcher, progress.tell)
         finally:
             await fetcher.close()
 
-    failed = asyncio.run(run())
-    progress.end()
-    print(f"{path}: {path.stat().st_size:,} bytes")
-    if failed:
-        print(f"{failed} questions had no answer; the file says which and why")
+    try:
+        failures = asyncio.run(run())
+    finally:
+        progress.end()
+    size = path.stat().st_size
+    if arguments.json:
+        rows = [one._asdict() for one in failures]
+        print_json({"file": str(path), "bytes": size, "failures": rows})
+        return DONE
+    print(f"{path}: {size:,} bytes")
+    if failures:
+        print(f"{len(failures)} questions had no answer; the file says which and why")
     print(f"What is wrong: penstock bundle analyze {shlex.quote(str(path))}")
     return DONE
 
 
-def _addresses(arguments: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Unlike other verbs this one takes nsqds and nsqlookupds together, and asks both."""
-    nsqds = arguments.nsqd_http_address or []
-    lookupds = arguments.lookupd_http_address or []
+def _addresses(found: Where) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of nsqds and of nsqlookupds. Unlike other verbs this one asks both."""
+    nsqds, lookupds = found.context.nsqd_http_address, found.context.lookupd_http_address
     if not nsqds and not lookupds:
-        nsqds = nodes.from_environment("PENSTOCK_NSQD_HTTP_ADDRESS")
-        lookupds = nodes.from_environment("PENSTOCK_LOOKUPD_HTTP_ADDRESS")
-    if not nsqds and not lookupds:
-        nsqds = [nodes.DEFAULT_ADDRESS]
+        if found.name:
+            raise found.lacks(*where.HTTP)
+        nsqds = (where.DEFAULT_ADDRESS,)
     for one in (*nsqds, *lookupds):
         if "@" in one:
             host = one.rpartition("@")[2]
