@@ -27,7 +27,8 @@ from penstock.bench.dialect import HOST, DaemonFailed
 from penstock.bench.figures import Figure
 from penstock.bench.passes import fill
 from penstock.bench.scenarios import BATCH, Plan
-from penstock.pipelines import archive, audit, replay, trace_table
+from penstock.pipelines import archive, replay, trace_table
+from penstock.pipelines.audit import program as audit
 from penstock.pipelines.frame import Pipeline
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PIPELINES: dict[str, str] = {
     "archive": "penstock.pipelines.archive",
     "replay": "penstock.pipelines.replay",
-    "audit": "penstock.pipelines.audit",
+    "audit": "penstock.pipelines.audit.program",
     "trace": "penstock.pipelines.trace",
 }
 

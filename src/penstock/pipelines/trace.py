@@ -5,7 +5,7 @@ its workers, and commits each batch in one transaction of the table (`lake`). A 
 read stops the pipeline: what is left out here would look like a fault of the broker in an audit.
 
 With `--lifecycles` a second table is kept level with it, a row for each message and channel: also
-each event once (`lifekeeper`). With `--report` it becomes latencies by topic, channel and hour, and
+each event once (`lifecycles`). With `--report` it becomes latencies by topic, channel and hour, and
 a list of the slowest messages: on the terminal, and as the tables TABLE_latency and TABLE_slow,
 made anew each time.
 """
@@ -27,15 +27,14 @@ from penstock.errors import ConfigError
 from penstock.log.traceevents import TOPIC
 from penstock.pipelines import archivestate, trace_table
 from penstock.pipelines.archivestate import Identity, State
-from penstock.pipelines.audit_report import duration
-from penstock.pipelines.audittimes import read_moment
 from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lake import Place, Shape, check_fits
 from penstock.pipelines.lakecare import Care, care_settings, configuration
 from penstock.pipelines.lakeread import Condition, Span, local_path, read_table
 from penstock.pipelines.lakesink import FORMAT, LakeSink
-from penstock.pipelines.lifecycles import latencies, slowest
-from penstock.pipelines.lifekeeper import LifeKeeper, LifeTable
+from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
+from penstock.pipelines.lifecycles.latencies import latencies, slowest
+from penstock.pipelines.moments import duration, read_moment
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.streams import follow

@@ -1,4 +1,4 @@
-"""Times as people give them to the audit: a moment, milliseconds since 1970, or so long ago."""
+"""Times as people give them (a moment, milliseconds since 1970, or so long ago) and read them."""
 
 from __future__ import annotations
 
@@ -28,3 +28,17 @@ def read_moment(name: str, text: str, now: datetime) -> datetime | None:
     except ValueError as error:
         raise ConfigError(name, text, RULE) from error
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def moment(time: datetime | None) -> str:
+    return "" if time is None else f"{time:%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
+def duration(us: float) -> str:
+    """`850 us`, `2.1 ms`, `3.4 s`, `12m30s`."""
+    if us < 1000:
+        return f"{us:.0f} us"
+    if us < 1_000_000:
+        return f"{us / 1000:.3g} ms"
+    seconds = us / 1_000_000
+    return f"{seconds:.3g} s" if seconds < 120 else f"{seconds // 60:.0f}m{seconds % 60:02.0f}s"

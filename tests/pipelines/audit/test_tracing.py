@@ -6,7 +6,7 @@ import numpy as np
 
 from penstock.kernel.pure.trace import in_sample
 from penstock.log.traceevents import RATE_ALL
-from penstock.pipelines.audit_tracing import Switch, Tracing, tracing
+from penstock.pipelines.audit.tracing import Switch, Tracing, tracing
 
 HALF = RATE_ALL // 2
 TIMES = np.array([0, 15, 25, 35])

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.pipelines.eventrows import Names, Numbers, coded, ids_of, numbers_of
-from penstock.pipelines.judging import FATES, fates
 from penstock.pipelines.lake import Shape
-from penstock.pipelines.lives import (
+from penstock.pipelines.lifecycles.events import Names, Numbers, coded, ids_of, numbers_of
+from penstock.pipelines.lifecycles.fates import FATES, fates
+from penstock.pipelines.lifecycles.lives import (
     COUNTS,
     LEASTS,
     LIFE,
@@ -32,7 +32,7 @@ from penstock.pipelines.lives import (
     merged,
     message_numbers,
 )
-from penstock.pipelines.marks import within
+from penstock.pipelines.lifecycles.ranges import within
 from penstock.pipelines.trace_table import hex_ids
 
 _TIME = pa.timestamp("us", tz="UTC")

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from html import escape
 
-from penstock.pipelines import audit_charts
-from penstock.pipelines.audit_report import (
+from penstock.pipelines.audit import charts
+from penstock.pipelines.audit.report import (
     CHANNEL_HEADS,
     KINDS,
     ChannelReport,
@@ -19,11 +19,10 @@ from penstock.pipelines.audit_report import (
     Report,
     channel_row,
     coverage_line,
-    duration,
-    moment,
     verdict,
 )
-from penstock.pipelines.judging import SLOTS
+from penstock.pipelines.audit.rules import SLOTS
+from penstock.pipelines.moments import duration, moment
 
 _STYLE = """
 :root { color-scheme: light dark; --back: #fff; --ink: #1b1f24; --faint: #6a737d; --rule: #d8dee4;
@@ -123,7 +122,7 @@ def _channels(report: Report) -> Iterable[str]:
     if not report.channels:
         return
     yield "<h2>Channels</h2>"
-    yield audit_charts.fates(report.channels)
+    yield charts.fates(report.channels)
     rows = [[escape(cell) for cell in channel_row(channel)] for channel in report.channels]
     yield from _table(CHANNEL_HEADS, rows)
     names = slot_names(report)
@@ -131,12 +130,12 @@ def _channels(report: Report) -> Iterable[str]:
         yield f"<h2>Channel {escape(channel.name)}</h2>"
         yield from _latencies(channel)
         yield "<h3>Published over time; lost (red) and stuck (yellow) above</h3>"
-        yield audit_charts.over_time(channel, names)
+        yield charts.over_time(channel, names)
         if channel.histogram:
             yield "<h3>From publish to finish</h3>"
-            yield audit_charts.histogram(channel)
+            yield charts.histogram(channel)
             yield "<h3>The same over time: half of the messages (blue), 99 of 100 (yellow)</h3>"
-            yield audit_charts.latency_over_time(channel, names)
+            yield charts.latency_over_time(channel, names)
 
 
 _WAIT_NAMES = {

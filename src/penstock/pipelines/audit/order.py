@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.pipelines.eventrows import Numbers
+from penstock.pipelines.lifecycles.events import Numbers
 
 ROW = np.dtype(
     [

@@ -1,22 +1,13 @@
 """The rules of the audit, over lives of one topic.
 
 **Who is judged.** Only a message whose `published` is in the trace, and in a channel only from the
-channel's floor on (`marks`). Where tracing was switched, `audit_tracing` says of which messages a
+channel's floor on (`marks`). Where tracing was switched, `tracing` says of which messages a
 silence means something (`seen`), and of which all is known (`whole`).
 
 **Lost**: below the channel's position, older than the settle time, no delivery, no end. **Stuck**:
 first delivered so long ago, and neither finished nor ended nor in a wait that somebody asked for.
 **Doubled**: delivered again without having been given back, or after it was finished; finished
 twice. **Out of order**: first deliveries in another order than the log's.
-
-`fate` says what became of a message in a channel:
-
-    finished    a consumer has done it
-    ended       dead-lettered, skipped, filtered, emptied: it will not be sent any more
-    delayed     it waits until its time comes
-    out         a consumer has it
-    back        it was given back, and waits to be sent again
-    unsent      it was not sent yet
 """
 
 from __future__ import annotations
@@ -28,20 +19,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.pipelines import lives as lives_
-from penstock.pipelines.audit_tracing import Tracing
-from penstock.pipelines.eventrows import RANGE, Numbers
-from penstock.pipelines.lives import NEVER
-from penstock.pipelines.marks import around_dtype, marked, within
+from penstock.pipelines.audit.marks import around_dtype, marked
+from penstock.pipelines.audit.tracing import Tracing
+from penstock.pipelines.lifecycles import lives as lives_
+from penstock.pipelines.lifecycles.events import RANGE, Numbers
+from penstock.pipelines.lifecycles.fates import (
+    BACK,
+    ENDED,
+    FATES,
+    FINISHED,
+    OUT,
+    UNSENT,
+    WAITS,
+    fates,
+)
+from penstock.pipelines.lifecycles.lives import NEVER
+from penstock.pipelines.lifecycles.ranges import within
 
-FATES = ("finished", "ended", "delayed", "out", "back", "unsent")
-FINISHED, ENDED, DELAYED, OUT, BACK, UNSENT = range(len(FATES))
-_OF_STATE = np.array([UNSENT, OUT, DELAYED, BACK])  # by what the last step left it in
-WAITS = {
-    "first_sent": ("published", "first_sent"),
-    "handling": ("first_sent", "finished"),
-    "total": ("published", "finished"),
-}
 SLOTS = 60  # of the span, for what is shown over time
 
 
@@ -147,13 +141,6 @@ def seen_of(lives: Numbers) -> Numbers:
     found["fate"] = fates(lives, np.zeros(len(lives), bool))
     found["finishes"] = np.minimum(lives["finishes"], 2)
     found["delays"] = np.minimum(lives["delays"], 1)
-    return found
-
-
-def fates(lives: Numbers, in_range: Numbers) -> Numbers:
-    found = _OF_STATE[lives_.last_state(lives["last_step"])]
-    found[(lives["endings"] > 0) | in_range] = ENDED
-    found[lives["finishes"] > 0] = FINISHED
     return found
 
 

@@ -1,4 +1,4 @@
-"""One audit: the two passes of `audit_flow`, put together into a report.
+"""One audit: what the two passes (`passes`) bring back, put together into a report.
 
 What is rare is asked for only when something points to it: who was the consumer of a delivery too
 many, and ids that stand twice, which can't be while ids rise along the log.
@@ -18,10 +18,12 @@ import numpy as np
 
 from penstock import limits
 from penstock.log.traceevents import Kind
-from penstock.pipelines import audit_flow as flow
-from penstock.pipelines.audit_asking import Answer, Ask
-from penstock.pipelines.audit_flow import Source
-from penstock.pipelines.audit_report import (
+from penstock.pipelines.audit import passes
+from penstock.pipelines.audit.asking import Answer, Ask
+from penstock.pipelines.audit.marks import around_dtype, merged_marks
+from penstock.pipelines.audit.order import PAIR, ROW, Broken, Order, across, kinds_of
+from penstock.pipelines.audit.passes import Source
+from penstock.pipelines.audit.report import (
     ARCHIVE,
     LOG,
     TRACE,
@@ -31,14 +33,13 @@ from penstock.pipelines.audit_report import (
     Finding,
     Report,
     Waits,
-    duration,
     in_order,
-    moment,
 )
-from penstock.pipelines.eventrows import INDEX_BITS, RANGE, Names, Wanted, joined
-from penstock.pipelines.judging import FATES, Known, Rules, fine_us, micros
-from penstock.pipelines.marks import around_dtype, islands, merged_marks
-from penstock.pipelines.placecheck import PAIR, ROW, Broken, Order, across, kinds_of
+from penstock.pipelines.audit.rules import Known, Rules, fine_us, micros
+from penstock.pipelines.lifecycles.events import INDEX_BITS, RANGE, Names, Wanted, joined
+from penstock.pipelines.lifecycles.fates import FATES
+from penstock.pipelines.lifecycles.ranges import islands
+from penstock.pipelines.moments import duration, moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -129,28 +130,27 @@ class Audit:
 
     def _check_trace(self, source: Source, at: Callable[[str], None]) -> list[ChannelReport]:
         rules, shown = self._rules, self._kept
-        buckets = flow.bucket_count(source.rows)
-        tasks = flow.task_count(source.rows, self._spark.sparkContext.defaultParallelism)
+        buckets = passes.bucket_count(source.rows)
+        tasks = passes.task_count(source.rows, self._spark.sparkContext.defaultParallelism)
         at("grouping by message")
         packed = source.packed(self._spark, self._tables.wanted, buckets)
         gathered = packed.repartitionById(tasks, "bucket")
-        lives = gathered.mapInArrow(flow.gathering(rules, buckets, shown), flow.BLOB_SQL).persist()
+        gathering = passes.gathering(rules, buckets, shown)
+        lives = gathered.mapInArrow(gathering, passes.BLOB_SQL).persist()
         try:
-            few = lives.where(lives.tag.isin(flow.BODIES, flow.RANGES, flow.MARKS, flow.PUBLISHES,
-                                             flow.EDGES))  # fmt: skip
-            summary = _by_tag(few)
-            self._check_bodies(summary[flow.BODIES])
+            summary = _by_tag(lives.where(lives.tag.isin(*passes.SUMMARY)))
+            self._check_bodies(summary[passes.BODIES])
             self._check_publishes(summary)
             at("judging")
             known = self._known(summary)
-            sends = lives.where(lives.tag == flow.SENDS).repartitionById(tasks, "bucket")
-            order = sends.mapInArrow(flow.ordering(shown), flow.BLOB_SQL)
-            judged = lives.where(lives.tag.isin(flow.LIVES, flow.STEPS))
-            judged = judged.mapInArrow(flow.judging(known, rules, shown), flow.BLOB_SQL)
+            sends = lives.where(lives.tag == passes.SENDS).repartitionById(tasks, "bucket")
+            order = sends.mapInArrow(passes.ordering(shown), passes.BLOB_SQL)
+            judged = lives.where(lives.tag.isin(passes.LIVES, passes.STEPS))
+            judged = judged.mapInArrow(passes.judging(known, rules, shown), passes.BLOB_SQL)
             found = _by_tag(judged.union(order))
         finally:
             lives.unpersist()
-        self._check_deliveries(found[flow.EDGES])
+        self._check_deliveries(found[passes.EDGES])
         return self._channels(found, known)
 
     @property
@@ -159,7 +159,7 @@ class Audit:
         return self._examples if self._ask is None else limits.AUDIT_ASKED_MAX
 
     def _check_bodies(self, blobs: list[_Found]) -> None:
-        held = np.concatenate([np.frombuffer(one.data, flow.HELD) for one in blobs])
+        held = np.concatenate([np.frombuffer(one.data, passes.HELD) for one in blobs])
         for partition in np.unique(held["partition"]):
             mine = held[held["partition"] == partition]
             self._events += int(mine["rows"].sum())
@@ -174,7 +174,7 @@ class Audit:
                 self._add("trace_doubled", None, TRACE, doubled, [_about(partition, name, note)])
 
     def _check_publishes(self, summary: dict[int, list[_Found]]) -> None:
-        for one in summary[flow.PUBLISHES]:
+        for one in summary[passes.PUBLISHES]:
             for partition, least, most, count in one.head["publishes"]:
                 before = self._traced.get(partition, (least, most, 0))
                 self._traced[partition] = (
@@ -182,10 +182,10 @@ class Audit:
                     max(most, before[1]),
                     count + before[2],
                 )
-        self._check_log_order(summary[flow.EDGES], TRACE, flow.PUBLISH_ORDER)
+        self._check_log_order(summary[passes.EDGES], TRACE, passes.PUBLISH_ORDER)
 
     def _known(self, summary: dict[int, list[_Found]]) -> Known:
-        marks, ranges = summary[flow.MARKS], summary[flow.RANGES]
+        marks, ranges = summary[passes.MARKS], summary[passes.RANGES]
         names = Names(sorted({name for one in marks for name in one.head["names"]}))
         starts = len(self._rules.tracing.starts)
         spans = [(one.head["names"], np.frombuffer(one.data, RANGE)) for one in ranges]
@@ -211,7 +211,7 @@ class Audit:
         reports = {name: ChannelReport(name) for name in known.names}
         waits: dict[tuple[str, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
         repeats: dict[tuple[str, str], int] = defaultdict(int)
-        for one in found[flow.TALLIES]:
+        for one in found[passes.TALLIES]:
             tally = one.head["tally"]
             name = tally["channel"]
             _add_tally(reports[name], tally)
@@ -223,7 +223,7 @@ class Audit:
         for (name, wait), bars in waits.items():
             if bars:
                 reports[name].waits[wait] = percentiles(bars)
-        shown = self._shown(found[flow.SHOWN])
+        shown = self._shown(found[passes.SHOWN])
         for report in reports.values():
             for kind in ("lost", "stuck"):
                 examples = self._asked(report, kind, shown.get((kind, report.name), []))
@@ -239,7 +239,7 @@ class Audit:
         """By kind and channel, in the order of the log."""
         cases: dict[tuple[str, str], list[Any]] = defaultdict(list)
         for one in blobs:
-            for case in np.frombuffer(one.data, flow.CASE):
+            for case in np.frombuffer(one.data, passes.CASE):
                 cases[_kind_of(case), one.head["channel"]].append(case)
         for found in cases.values():
             found.sort(key=lambda case: (case["partition"], case["offset"], case["place"]))
@@ -284,9 +284,9 @@ class Audit:
 
     def _example(self, case: Any, clients: dict[int, str | None]) -> Example:
         time_us = int(case["time_us"])
-        if case["kind"] == flow.LOST:
+        if case["kind"] == passes.LOST:
             note = "published, never delivered"
-        elif case["kind"] == flow.STUCK:
+        elif case["kind"] == passes.STUCK:
             age = duration(micros(self._rules.as_of) - time_us)
             out = FATES[case["fate"]] == "out"
             held = "a consumer has it" if out else "it waits to be sent again"
@@ -300,7 +300,7 @@ class Audit:
 
     def _check_deliveries(self, blobs: list[_Found]) -> None:
         names = Names()
-        found = across(_broken(blobs, names), flow.SEND_ORDER, self._examples)
+        found = across(_broken(blobs, names), passes.SEND_ORDER, self._examples)
         channels = names.names
         for (channel, kind), count in found.counts.items():
             pairs = found.pairs[found.pairs["channel"] == channel]
@@ -322,12 +322,12 @@ class Audit:
     def _check_rows(self, rows: DataFrame, place: str) -> int:
         """How many there are."""
         buckets = self._spark.sparkContext.defaultParallelism
-        packed = rows.mapInArrow(flow.packing_rows(buckets), flow.BLOB_SQL)
+        packed = rows.mapInArrow(passes.packing_rows(buckets), passes.BLOB_SQL)
         checked = packed.repartitionById(buckets, "bucket").mapInArrow(
-            flow.checking_rows(self._examples), flow.BLOB_SQL
+            passes.checking_rows(self._examples), passes.BLOB_SQL
         )
-        found = _by_tag(checked)[flow.EDGES]
-        self._check_log_order(found, place, flow.LOG_ORDER, rows)
+        found = _by_tag(checked)[passes.EDGES]
+        self._check_log_order(found, place, passes.LOG_ORDER, rows)
         return sum(one.head["rows"] for one in found)
 
     def _check_log_order(
@@ -458,8 +458,8 @@ def _example(row: Any, time_us: int, note: str) -> Example:
 
 
 def _kind_of(case: Any) -> str:
-    if case["kind"] in (flow.LOST, flow.STUCK):
-        return "lost" if case["kind"] == flow.LOST else "stuck"
+    if case["kind"] in (passes.LOST, passes.STUCK):
+        return "lost" if case["kind"] == passes.LOST else "stuck"
     return _REPEATS[int(case["kind"]), int(case["before"])]
 
 

@@ -33,14 +33,27 @@ from deltalake.exceptions import DeltaError
 
 from penstock import limits
 from penstock.errors import ConfigError, LakeFailed, PenstockError, TableUnreadable
-from penstock.pipelines import eventrows, lifetable
-from penstock.pipelines.eventrows import EVENT, RANGE, Names, Numbers, Wanted, joined
 from penstock.pipelines.lake import Place, Replaced, Staged, commit
 from penstock.pipelines.lakecare import vacuum
 from penstock.pipelines.lakefiles import Stager
 from penstock.pipelines.lakeread import Among, LakeFile, LakeTable
-from penstock.pipelines.lives import LIFE, lives_of, sorted_events
-from penstock.pipelines.marks import islands
+from penstock.pipelines.lifecycles.events import (
+    COLUMNS,
+    EVENT,
+    RANGE,
+    TEXTS,
+    Names,
+    Numbers,
+    Packed,
+    Wanted,
+    coded,
+    joined,
+    numbers_of,
+    pack,
+)
+from penstock.pipelines.lifecycles.lives import LIFE, lives_of, sorted_events
+from penstock.pipelines.lifecycles.ranges import islands
+from penstock.pipelines.lifecycles.table import SHAPE, brought_up, by_offset, cut, lives_in, rows_of
 from penstock.pipelines.progress import Progress
 
 _EVER = 1 << 62
@@ -66,7 +79,7 @@ class LifeTable:
         """All that the trace table has and this one has not. How many events came in."""
         trace = LakeTable(self._trace)
         app = f"penstock-lives-{trace.identity}"
-        self._place.create(lifetable.SHAPE, {})
+        self._place.create(SHAPE, {})
         self._check_is_ours(app)
         events = 0
         while True:
@@ -98,7 +111,7 @@ class LifeTable:
             added += parts
             removed += [_replaced(file, topic) for file in gone]
         self._note(end, state)
-        if commit(self._place, lifetable.SHAPE, app, end, added, removed, follows=version):
+        if commit(self._place, SHAPE, app, end, added, removed, follows=version):
             self._forget(end)
             return count
         return 0  # somebody else was faster
@@ -123,15 +136,15 @@ class LifeTable:
             parts = [np.empty(0, LIFE)]
             if number < len(files):
                 with pq.ParquetFile(files[number].uri, read_dictionary=["channel"]) as file:
-                    parts += [lifetable.lives_in(batch, names) for batch in file.iter_batches()]
-            lives = lifetable.brought_up(np.concatenate(parts), new[owner == number], firsts)
-            for part in lifetable.cut(lifetable.by_offset(lives), limits.LIVES_FILE_ROWS):
+                    parts += [lives_in(batch, names) for batch in file.iter_batches()]
+            lives = brought_up(np.concatenate(parts), new[owner == number], firsts)
+            for part in cut(by_offset(lives), limits.LIVES_FILE_ROWS):
                 spans = _ranges_of(state.ranges[topic], names)
-                added += self._write(lifetable.rows_of(topic, names.names, part, spans))
+                added += self._write(rows_of(topic, names.names, part, spans))
         return added, [files[number] for number in sorted(touched) if number < len(files)]
 
     def _write(self, rows: pa.RecordBatch) -> list[Staged]:
-        stager = Stager(self._place, lifetable.SHAPE)
+        stager = Stager(self._place, SHAPE)
         try:
             stager.add(rows)
             return stager.finish()
@@ -196,30 +209,26 @@ Topic = tuple[Names, Numbers, Numbers]
 
 def _read(files: list[LakeFile], version: int, end: int) -> dict[str, Topic]:
     """Events and ranges, by topic."""
-    found: dict[str, list[eventrows.Packed]] = {}
+    found: dict[str, list[Packed]] = {}
     for file in files:
-        with pq.ParquetFile(file.uri, read_dictionary=list(eventrows.TEXTS)) as opened:
-            for batch in opened.iter_batches(
-                limits.AUDIT_READ_ROWS, columns=list(eventrows.COLUMNS)
-            ):
+        with pq.ParquetFile(file.uri, read_dictionary=list(TEXTS)) as opened:
+            for batch in opened.iter_batches(limits.AUDIT_READ_ROWS, columns=list(COLUMNS)):
                 for topic, packed in _packed(batch, version, end):
                     found.setdefault(topic, []).append(packed)
     return {topic: _joined(parts) for topic, parts in found.items()}
 
 
-def _packed(
-    batch: pa.RecordBatch, version: int, end: int
-) -> Iterator[tuple[str, eventrows.Packed]]:
-    offset = eventrows.numbers_of(batch.column("trace_offset"))
+def _packed(batch: pa.RecordBatch, version: int, end: int) -> Iterator[tuple[str, Packed]]:
+    offset = numbers_of(batch.column("trace_offset"))
     batch = batch.filter(pa.array((offset >= version) & (offset < end)))
-    topics, _ = eventrows.coded(batch.column("topic"))
+    topics, _ = coded(batch.column("topic"))
     for topic in topics:
-        packed = eventrows.pack(batch, Wanted(topic, -_EVER, _EVER))
+        packed = pack(batch, Wanted(topic, -_EVER, _EVER))
         if len(packed.events) or len(packed.ranges):
             yield topic, packed
 
 
-def _joined(parts: list[eventrows.Packed]) -> Topic:
+def _joined(parts: list[Packed]) -> Topic:
     names = Names()
     events = joined(EVENT, [(part.names, part.events) for part in parts], names)
     return names, events, joined(RANGE, [(part.names, part.ranges) for part in parts], names)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.log.traceevents import RATE_ALL
-from penstock.pipelines.eventrows import Numbers
+from penstock.pipelines.lifecycles.events import Numbers
 
 _EVER_US = 1 << 62
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from penstock.log.traceevents import Kind
-from penstock.pipelines.eventrows import ENDED, GIVEN_BACK, Numbers
+from penstock.pipelines.lifecycles.events import ENDED, GIVEN_BACK, Numbers
 
 NEVER = np.iinfo(np.int64).max  # of what is a least: it has not happened
 NO_ATTEMPT = np.iinfo(np.int32).max

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
-from penstock.pipelines.audit_asking import Asker
-from penstock.pipelines.audit_checks import Audit, Tables
-from penstock.pipelines.audit_flow import Source, pieces_of
-from penstock.pipelines.audit_html import page
-from penstock.pipelines.audit_report import Report, lines, verdict
-from penstock.pipelines.audit_tracing import Switch, Tracing, tracing
-from penstock.pipelines.audittimes import read_moment
-from penstock.pipelines.eventrows import INDEX_BITS, Wanted
+from penstock.pipelines.audit.asking import Asker
+from penstock.pipelines.audit.findings import Audit, Tables
+from penstock.pipelines.audit.html import page
+from penstock.pipelines.audit.passes import Source, pieces_of
+from penstock.pipelines.audit.report import Report, lines, verdict
+from penstock.pipelines.audit.rules import Rules, micros
+from penstock.pipelines.audit.tracing import Switch, Tracing, tracing
 from penstock.pipelines.frame import DONE, Pipeline
-from penstock.pipelines.judging import Rules, micros
 from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, is_delta, read_table
+from penstock.pipelines.lifecycles.events import INDEX_BITS, Wanted
+from penstock.pipelines.moments import read_moment
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
 from penstock.spark.brokerapi import BrokerApi

@@ -13,11 +13,11 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.errors import ConfigError, DataLost
-from penstock.pipelines import audit
+from penstock.pipelines.audit import program as audit
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
 
-from .tracetable import T0_US, Events, healthy, write
+from ..tracetable import T0_US, Events, healthy, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

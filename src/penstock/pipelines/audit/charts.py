@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from penstock.command.terminal import short
-from penstock.pipelines.audit_report import ChannelReport, duration
-from penstock.pipelines.judging import SLOTS, bar_us
+from penstock.pipelines.audit.report import ChannelReport
+from penstock.pipelines.audit.rules import SLOTS, bar_us
+from penstock.pipelines.moments import duration
 
 _WIDTH, _LEFT, _RIGHT = 760, 60, 10
 _INNER = _WIDTH - _LEFT - _RIGHT

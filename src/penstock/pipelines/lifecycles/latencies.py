@@ -1,10 +1,10 @@
-"""Latencies and slow messages, out of the table of lifecycles (`lifetable`)."""
+"""Latencies and slow messages, out of the table of lifecycles (`table`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.pipelines.judging import WAITS
+from penstock.pipelines.lifecycles.fates import WAITS
 from penstock.pipelines.views import Views
 
 if TYPE_CHECKING:

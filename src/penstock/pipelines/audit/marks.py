@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.pipelines.eventrows import RANGE, Names, Numbers, joined
-from penstock.pipelines.lives import NEVER
+from penstock.pipelines.lifecycles.events import Names, Numbers, joined
+from penstock.pipelines.lifecycles.lives import NEVER
 
 NONE = -1  # no offset
 MARKS = np.dtype(
@@ -117,30 +117,4 @@ def marked(marks: Numbers, channel: int, partition: Numbers) -> dict[str, Number
         if len(mine):
             column[there] = mine[name][at[there]]
         found[name] = column
-    return found
-
-
-# --- ranges ---
-
-
-def islands(ranges: Numbers) -> Numbers:
-    """Ranges that touch or overlap as one; sorted by channel, partition and offset."""
-    ranges = ranges[np.lexsort((ranges["first"], ranges["partition"], ranges["channel"]))]
-    found: list[tuple[int, int, int, int]] = []
-    for channel, partition, first, end in ranges.tolist():
-        if found and found[-1][:2] == (channel, partition) and first <= found[-1][3]:
-            found[-1] = (*found[-1][:3], max(end, found[-1][3]))
-        else:
-            found.append((channel, partition, first, end))
-    return np.array(found, RANGE)
-
-
-def within(ranges: Numbers, channel: int, partition: Numbers, offset: Numbers) -> Numbers:
-    """Which messages are in one of the `islands` of a channel."""
-    found = np.zeros(len(offset), bool)
-    mine = ranges[ranges["channel"] == channel]
-    for number in np.unique(mine["partition"]):
-        spans, rows = mine[mine["partition"] == number], np.flatnonzero(partition == number)
-        at = np.searchsorted(spans["first"], offset[rows], "right") - 1
-        found[rows] = (at >= 0) & (offset[rows] < spans["end"][np.maximum(at, 0)])
     return found

@@ -7,10 +7,8 @@ from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from typing import Any
 
-import pytest
-
-from penstock.pipelines.audit_html import page
-from penstock.pipelines.audit_report import (
+from penstock.pipelines.audit.html import page
+from penstock.pipelines.audit.report import (
     KINDS,
     ChannelReport,
     Coverage,
@@ -20,7 +18,6 @@ from penstock.pipelines.audit_report import (
     Waits,
     lines,
 )
-from penstock.pipelines.audittimes import read_moment
 
 
 class Seen(HTMLParser):
@@ -85,18 +82,3 @@ def test_the_terminal_says_the_same() -> None:
     assert "9 of 10 messages are in the trace (90.0%" in said
     assert said.splitlines()[-1].startswith("26 findings of 13 kinds and places")
     assert "\nclean (" in "\n".join(lines(a_report(findings=())))
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("1790000000000", datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)),
-        ("2026-09-21T16:13:20+02:00", datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)),
-        ("2026-09-21", datetime(2026, 9, 21, tzinfo=UTC)),
-        ("90m", datetime(2026, 9, 21, 22, 30, tzinfo=UTC)),
-        ("now", datetime(2026, 9, 22, tzinfo=UTC)),
-        ("", None),
-    ],
-)
-def test_times(text: str, found: datetime | None) -> None:
-    assert read_moment("to", text, datetime(2026, 9, 22, tzinfo=UTC)) == found

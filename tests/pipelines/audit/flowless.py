@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.pipelines import audit_flow as flow
-from penstock.pipelines.audit_checks import Audit, Tables
-from penstock.pipelines.audit_flow import Source
-from penstock.pipelines.audit_report import Report
-from penstock.pipelines.eventrows import COLUMNS, Wanted
-from penstock.pipelines.judging import Rules
+from penstock.pipelines.audit import passes
+from penstock.pipelines.audit.findings import Audit, Tables
+from penstock.pipelines.audit.passes import Source
+from penstock.pipelines.audit.report import Report
+from penstock.pipelines.audit.rules import Rules
+from penstock.pipelines.lifecycles.events import COLUMNS, Wanted
 
 Part = list[dict[str, Any]]
 EVER = 1 << 62
@@ -47,7 +47,7 @@ class Frame:
     def _batches(self, part: Part) -> Iterator[pa.RecordBatch]:
         while part:
             count = self._dice.randrange(1, 5)
-            yield pa.RecordBatch.from_pylist(part[:count], schema=flow.BLOB)
+            yield pa.RecordBatch.from_pylist(part[:count], schema=passes.BLOB)
             part = part[count:]
 
     def repartitionById(self, count: int, column: str) -> Frame:
@@ -89,7 +89,7 @@ class Rows(Source):
             pieces.append(table.slice(0, count))
             table = table.slice(count)
         self.dice.shuffle(pieces)
-        act: Callable[..., Any] = flow.packing(flow.as_they_come, wanted, buckets)
+        act: Callable[..., Any] = passes.packing(passes.as_they_come, wanted, buckets)
         made = [act(iter(piece.to_batches())) for piece in pieces]
         parts = [[row for b in part for row in b.to_pylist()] for part in made]
         return Frame(parts, self.dice)

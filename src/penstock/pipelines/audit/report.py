@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from penstock.command.terminal import BOLD, DIM, GREEN, RED, YELLOW, painted, short, table
+from penstock.pipelines.moments import duration, moment
 
 
 class Kind(NamedTuple):
@@ -196,20 +197,6 @@ def _plain(value: Any) -> Any:
 
 
 # --- words ---
-
-
-def moment(time: datetime | None) -> str:
-    return "" if time is None else f"{time:%Y-%m-%dT%H:%M:%S.%f}Z"
-
-
-def duration(us: float) -> str:
-    """`850 us`, `2.1 ms`, `3.4 s`, `12m30s`."""
-    if us < 1000:
-        return f"{us:.0f} us"
-    if us < 1_000_000:
-        return f"{us / 1000:.3g} ms"
-    seconds = us / 1_000_000
-    return f"{seconds:.3g} s" if seconds < 120 else f"{seconds // 60:.0f}m{seconds % 60:02.0f}s"
 
 
 def coverage_line(coverage: Coverage) -> str:

@@ -13,14 +13,14 @@ import pytest
 from penstock.kernel.pure.trace import in_sample
 from penstock.log.traceevents import RATE_ALL, Event, Kind, encode
 from penstock.pipelines import trace_table
-from penstock.pipelines.audit_report import Report
-from penstock.pipelines.audit_tracing import Switch, tracing
-from penstock.pipelines.eventrows import INDEX_BITS
-from penstock.pipelines.judging import Rules
+from penstock.pipelines.audit.report import Report
+from penstock.pipelines.audit.rules import Rules
+from penstock.pipelines.audit.tracing import Switch, tracing
+from penstock.pipelines.lifecycles.events import INDEX_BITS
 
-from .auditoracle import ENDED, GIVEN_BACK, Oracle, Placed
+from ..tracetable import healthy
 from .flowless import audited
-from .tracetable import healthy
+from .oracle import ENDED, GIVEN_BACK, Oracle, Placed
 
 T0_US = 1_790_000_000_000_000
 STRIDE = 3000  # offsets that are traced, so that histories reach over several stripes

@@ -14,13 +14,14 @@ from deltalake import DeltaTable
 from penstock import limits
 from penstock.errors import ConfigError, LakeFailed
 from penstock.log.traceevents import Event, Kind, encode
-from penstock.pipelines import lifekeeper, trace, trace_table
+from penstock.pipelines import trace, trace_table
 from penstock.pipelines.lake import Place, commit
 from penstock.pipelines.lakefiles import Stager
-from penstock.pipelines.lifekeeper import LifeKeeper, LifeTable
+from penstock.pipelines.lifecycles import keeper
+from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
 from penstock.pipelines.progress import Progress
 
-from .test_audit_rules import History
+from ..audit.test_rules import History
 
 Row = dict[str, Any]
 S_NS = 1_000_000_000
@@ -175,7 +176,7 @@ def test_who_dies_at_any_step_has_counted_nothing_twice(
         raise LakeFailed("here", "killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(*((lifekeeper, where) if where == "commit" else (LifeTable, where)), die)
+        patch.setattr(*((keeper, where) if where == "commit" else (LifeTable, where)), die)
         with pytest.raises(LakeFailed):
             lives.update()
     traced.events(event(Kind.SENT, 3, 0, "mail"))

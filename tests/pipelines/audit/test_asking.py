@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from e2e.daemon import Daemon
-from penstock.pipelines.audit_asking import Answer, Asker
+from penstock.pipelines.audit.asking import Answer, Asker
 from penstock.spark.brokerapi import BrokerApi, Move
 
-from .node import Node, numbered
+from ..node import Node, numbered
 
 
 class Moving:

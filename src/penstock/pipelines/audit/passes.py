@@ -3,7 +3,7 @@
     files -> pack, cut by message -> lives of a bucket -> summary -> judge with the summary
                                               \\-> first deliveries, cut by place -> order
 
-Tasks read the table's Parquet files themselves and keep the texts as numbers (`eventrows`). What
+Tasks read the table's Parquet files themselves and keep the texts as numbers (`events`). What
 Spark moves are blobs: a row of it is thousands of events of one bucket. So Spark does what it is
 good at (tasks, retries, the shuffle, memory and disk), and the counting is numpy's. Where the files
 are not on a disk that the workers see, Spark reads the rows and hands them over; that is slower.
@@ -29,8 +29,11 @@ import pyarrow.parquet as pq
 
 from penstock import limits
 from penstock.log.traceevents import Kind
-from penstock.pipelines import lives as lives_
-from penstock.pipelines.eventrows import (
+from penstock.pipelines.audit.marks import first_deliveries, marks_of
+from penstock.pipelines.audit.order import ROW, Broken, Order, check
+from penstock.pipelines.audit.rules import SEEN, Judged, Known, Rules, judge, seen_of, tally
+from penstock.pipelines.lifecycles import lives as lives_
+from penstock.pipelines.lifecycles.events import (
     BODY,
     COLUMNS,
     EVENT,
@@ -45,16 +48,15 @@ from penstock.pipelines.eventrows import (
     pack,
     times_of,
 )
-from penstock.pipelines.judging import SEEN, Judged, Known, Rules, judge, seen_of, tally
-from penstock.pipelines.lives import STEP
-from penstock.pipelines.marks import first_deliveries, islands, marks_of
-from penstock.pipelines.placecheck import ROW, Broken, Order, check
+from penstock.pipelines.lifecycles.lives import STEP
+from penstock.pipelines.lifecycles.ranges import islands
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # Of what a blob holds.
 EVENTS, RANGES, BODIES, LIVES, STEPS, MARKS, PUBLISHES, SENDS, EDGES, TALLIES, SHOWN = range(11)
+SUMMARY = (BODIES, RANGES, MARKS, PUBLISHES, EDGES)  # what the driver needs before the second pass
 BLOB = pa.schema(
     [
         ("bucket", pa.int32()),
