@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -132,8 +133,8 @@ class Daemon:
         }
         words = []
         for word in self.contender.command:
-            for placeholder, value in values.items():
-                word = word.replace(placeholder, value)
+            for mark, value in values.items():
+                word = word.replace(mark, value)
             words.append(word)
         return words
 
@@ -219,6 +220,22 @@ class Daemon:
             if state == "R":
                 return True
         return False
+
+    @contextmanager
+    def placed(self, pinned_apart: bool) -> Iterator[None]:
+        """The daemon on its core and this process elsewhere, or both where the system likes."""
+        whole = set(range(os.cpu_count() or 1))
+        own, others = cores()[:2] if pinned_apart else (whole, whole)
+        self._move(own)
+        try:
+            with pinned(others):
+                yield
+        finally:
+            self._move(cores()[0])
+
+    def _move(self, to: set[int]) -> None:
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            os.sched_setaffinity(int(task.name), to)
 
     def memory(self) -> Memory:
         found = {}

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.bench import admin_figures, beside, machine, tracing
+from penstock.bench import admin_figures, machine, reader_cost, tracing
 from penstock.bench.daemon import Daemon, penstock
 from penstock.bench.dialect import HOST, DaemonFailed
 from penstock.bench.web_load import Load, exchange, request
@@ -55,16 +55,16 @@ class Sizes(NamedTuple):
     client_messages: int
     topics: int
     idle: int
-    beside: beside.Windows
+    beside: reader_cost.Windows
     tracing: tracing.Rounds
     admin: admin_figures.Plan
 
 
 FULL = Sizes(
-    100_000, 2_000, 300_000, STATS_TOPICS, IDLE_CONNECTIONS, beside.FULL, tracing.FULL,
+    100_000, 2_000, 300_000, STATS_TOPICS, IDLE_CONNECTIONS, reader_cost.FULL, tracing.FULL,
     admin_figures.FULL,
 )  # fmt: skip
-QUICK = Sizes(2_000, 50, 5_000, 20, 200, beside.QUICK, tracing.QUICK, admin_figures.QUICK)
+QUICK = Sizes(2_000, 50, 5_000, 20, 200, reader_cost.QUICK, tracing.QUICK, admin_figures.QUICK)
 
 
 @contextmanager
@@ -260,17 +260,17 @@ def reader(sizes: Sizes) -> Iterator[Figure]:
     windows = sizes.beside
     for pinned in (True, False):
         where = "pinned" if pinned else "free"
-        with daemon() as running, beside.placed(running, pinned):
-            beside.prepare(running, windows)
-            found = beside.cost(running, windows, lambda: beside.publish_ms(running, windows))
+        with daemon() as running, running.placed(pinned):
+            reader_cost.prepare(running, windows)
+            found = reader_cost.cost(running, windows, reader_cost.publish_ms)
             name = f"/pub beside a reader, {where}: {found.alone:.3f} to {found.beside:.3f} ms"
             yield _cost(name, found, "<= 1.1")
-            found = beside.cost(running, windows, lambda: beside.publish_rate(running, windows))
+            found = reader_cost.cost(running, windows, reader_cost.publish_rate)
             name = f"mpub beside a reader, {where}: {found.alone:,.0f} to {found.beside:,.0f}/s"
             yield _cost(name, found, ">= 0.9")
 
 
-def _cost(name: str, found: beside.Cost, target: str) -> Figure:
+def _cost(name: str, found: reader_cost.Cost, target: str) -> Figure:
     name = f"{name}, read {found.read_mb:,.0f} MB/s, half of the pairs {found.spread}"
     return Figure(name, found.ratios[1], "x", target)
 

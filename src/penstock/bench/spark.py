@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.bench import beside, figures, machine, steady
+from penstock.bench import figures, machine, steady
 from penstock.bench.dialect import DaemonFailed
 from penstock.bench.figures import Figure, line
 from penstock.bench.spark_figures import FIGURES, FULL, QUICK, Bench, Sizes
@@ -82,7 +82,7 @@ def bench_on(spark: SparkSession, sizes: Sizes, parent: Path | None) -> Iterator
     with ExitStack() as stack:
         path = stack.enter_context(tempfile.TemporaryDirectory("-bench-spark", dir=parent))
         running = stack.enter_context(figures.daemon(directory=Path(path)))
-        stack.enter_context(beside.placed(running, pinned=False))
+        stack.enter_context(running.placed(pinned_apart=False))
         bench = Bench(spark, running, Path(path), sizes)
         bench.prepare()
         yield bench
@@ -102,7 +102,7 @@ def steady_figures(options: argparse.Namespace) -> Iterator[Figure]:
     with ExitStack() as stack:
         path = stack.enter_context(tempfile.TemporaryDirectory("-steady", dir=options.data_dir))
         running = stack.enter_context(figures.daemon(directory=Path(path)))
-        stack.enter_context(beside.placed(running, pinned=False))
+        stack.enter_context(running.placed(pinned_apart=False))
         yield from steady.steady(running, Path(path), 60 * options.steady, show)
 
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from penstock.bench import family
+from penstock.bench import footprint
 from penstock.bench.daemon import Daemon
 from penstock.bench.dialect import HOST, DaemonFailed
 from penstock.bench.figures import Figure
@@ -193,18 +193,18 @@ class Run:
         self.published.add(history.count, now_s)
 
     def memory_mb(self) -> dict[str, float]:
-        nsqd = family.memory_mb(self.daemon.process.pid)
-        return {"nsqd": nsqd, **family.parts_mb(self.process.pid)}
+        nsqd = footprint.memory_mb(self.daemon.process.pid)
+        return {"nsqd": nsqd, **footprint.parts_mb(self.process.pid)}
 
     def counts(self) -> dict[str, int]:
         """Of what a leak would show in."""
-        jvm = family.jvm(self.process.pid)
+        jvm = footprint.jvm(self.process.pid)
         return {
-            "processes of the archive": len(family.descendants(self.process.pid)),
-            "open files of nsqd": family.open_files(self.daemon.process.pid),
-            "open files of the JVM": family.open_files(jvm),
-            "files of the checkpoint": family.files(self.table / "_penstock"),
-            "files of the table's log": family.files(self.table / "_delta_log"),
+            "processes of the archive": len(footprint.descendants(self.process.pid)),
+            "open files of nsqd": footprint.open_files(self.daemon.process.pid),
+            "open files of the JVM": footprint.open_files(jvm),
+            "files of the checkpoint": footprint.files(self.table / "_penstock"),
+            "files of the table's log": footprint.files(self.table / "_delta_log"),
             "files of the table": self.looked.files,
         }
 

@@ -456,7 +456,7 @@ class Topic:
         return settled
 
     def rest(self) -> None:
-        """Nothing to do for now: hold no descriptors, so that ten thousand topics fit a node."""
+        """While nothing is to do, hold no descriptors: so ten thousand topics fit a node."""
         self.partition.log.rest()
         if self._cursors is not None:
             self._cursors.rest()

@@ -12,18 +12,15 @@ everything where the system puts it.
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
 
-from penstock.bench import machine
 from penstock.bench.daemon import Daemon
 from penstock.bench.dialect import HOST, DaemonFailed
 from penstock.bench.passes import Publishers, fill
@@ -60,33 +57,12 @@ class Cost(NamedTuple):
         return f"{self.ratios[0]:.2f} to {self.ratios[2]:.2f}"
 
 
-@contextmanager
-def placed(daemon: Daemon, pinned: bool) -> Iterator[None]:
-    """The daemon on its core and this process elsewhere, or both where the system likes."""
-    whole = machine.cores()[0] | machine.cores()[1] | _all_cores()
-    _move(daemon, machine.cores()[0] if pinned else whole)
-    try:
-        with machine.pinned(machine.cores()[1] if pinned else whole):
-            yield
-    finally:
-        _move(daemon, machine.cores()[0])
-
-
-def _all_cores() -> set[int]:
-    return set(range(os.cpu_count() or 1))
-
-
-def _move(daemon: Daemon, cores: set[int]) -> None:
-    for task in Path(f"/proc/{daemon.process.pid}/task").iterdir():
-        os.sched_setaffinity(int(task.name), cores)
-
-
 class Reader:
     """A process that reads while it is told to. Use as a context manager."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.rates: list[float] = []  # MB a second, of each time
-        command = [sys.executable, "-m", "penstock.bench.looper", str(daemon.ports.http), TOPIC]
+        command = [sys.executable, "-m", "penstock.bench.log_reader", str(daemon.ports.http), TOPIC]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -121,7 +97,10 @@ class Reader:
         return line
 
 
-def cost(daemon: Daemon, windows: Windows, measure: Callable[[], float]) -> Cost:
+def cost(daemon: Daemon, windows: Windows, measure_in: Callable[[Daemon, float], float]) -> Cost:
+    def measure() -> float:
+        return measure_in(daemon, windows.seconds)
+
     alone: list[float] = []
     beside: list[float] = []
     with Reader(daemon) as reader:
@@ -149,13 +128,13 @@ def prepare(daemon: Daemon, windows: Windows) -> None:
     fill(Plan(BODY_BYTES, False, 0), daemon, windows.backlog // BATCH * BATCH, TOPIC, [])
 
 
-def publish_ms(daemon: Daemon, windows: Windows) -> float:
+def publish_ms(daemon: Daemon, seconds: float) -> float:
     """The median time of one `/pub` on a kept connection, in milliseconds."""
     data = request("POST", f"/pub?topic={PUBLISHED}", b"x" * BODY_BYTES)
     taken = []
     with socket.create_connection((HOST, daemon.ports.http)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        end_s = time.perf_counter() + windows.seconds
+        end_s = time.perf_counter() + seconds
         began_s = time.perf_counter()
         while began_s < end_s:
             sock.sendall(data)
@@ -167,7 +146,7 @@ def publish_ms(daemon: Daemon, windows: Windows) -> float:
     return 1000 * median(taken)
 
 
-def publish_rate(daemon: Daemon, windows: Windows) -> float:
+def publish_rate(daemon: Daemon, seconds: float) -> float:
     """Messages a second by MPUB of 200, eight unanswered."""
     from penstock.bench.load import Load
 
@@ -175,5 +154,5 @@ def publish_rate(daemon: Daemon, windows: Windows) -> float:
         load = Load(samples_max=1)
         endless = Publishers(PUBLISHED, COUNT_MAX, BATCH, WINDOW)
         endless.join(load, stack, daemon.dialect, BODY_BYTES)
-        seconds = load.go(windows.seconds)
-        return load.acked / seconds
+        taken_s = load.go(seconds)
+        return load.acked / taken_s

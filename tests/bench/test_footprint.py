@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.bench import family
+from penstock.bench import footprint
 
 DRIVER = "import subprocess, sys; subprocess.run([sys.argv[1], '-c', sys.argv[2]])"
 HOLDS = "import sys; held = bytearray(b'x' * 50_000_000); print(flush=True); sys.stdin.read()"
@@ -28,23 +28,23 @@ def driver_of(program: str | Path) -> Iterator[int]:
 
 def test_memory_by_part() -> None:
     with driver_of(sys.executable) as driver:
-        found = family.parts_mb(driver)
+        found = footprint.parts_mb(driver)
         assert found["workers"] > 50
         assert 0 < found["driver"] < 50
-        assert found["JVM"] == family.jvm(driver) == 0
-        assert family.descendants(driver) < family.descendants(os.getpid())
-        assert len(family.descendants(driver)) == 2
-        assert family.open_files(driver) >= 3
-    assert family.memory_mb(driver) == 0
-    assert family.open_files(driver) == 0
+        assert found["JVM"] == footprint.jvm(driver) == 0
+        assert footprint.descendants(driver) < footprint.descendants(os.getpid())
+        assert len(footprint.descendants(driver)) == 2
+        assert footprint.open_files(driver) >= 3
+    assert footprint.memory_mb(driver) == 0
+    assert footprint.open_files(driver) == 0
 
 
 def test_a_jvm_is_known_by_its_name(tmp_path: Path) -> None:
     java = tmp_path / "java"
     java.symlink_to(sys.executable)
     with driver_of(java) as driver:
-        assert family.descendants(driver) == {driver, family.jvm(driver)}
-        found = family.parts_mb(driver)
+        assert footprint.descendants(driver) == {driver, footprint.jvm(driver)}
+        found = footprint.parts_mb(driver)
         assert found["JVM"] > 50
         assert found["workers"] == 0
 
@@ -53,6 +53,6 @@ def test_files_are_counted_at_any_depth(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     for path in (tmp_path / "deep" / "one", tmp_path / "two"):
         path.touch()
-    assert family.files(tmp_path) == 2
-    assert family.files(tmp_path, "*") == 1
-    assert family.files(tmp_path / "nothing") == 0
+    assert footprint.files(tmp_path) == 2
+    assert footprint.files(tmp_path, "*") == 1
+    assert footprint.files(tmp_path / "nothing") == 0
