@@ -7,34 +7,10 @@ from collections.abc import Callable
 from penstock import limits
 from penstock.broker.stats import rows
 
+from .officialkeys import CHANNEL_KEYS, TOPIC_KEYS
 from .world import World
 
 Start = Callable[..., World]
-
-TOPIC_KEYS = [
-    "topic_name",
-    "channels",
-    "depth",
-    "backend_depth",
-    "message_count",
-    "message_bytes",
-    "paused",
-    "e2e_processing_latency",
-]
-CHANNEL_KEYS = [
-    "channel_name",
-    "depth",
-    "backend_depth",
-    "in_flight_count",
-    "deferred_count",
-    "message_count",
-    "requeue_count",
-    "timeout_count",
-    "client_count",
-    "clients",
-    "paused",
-    "e2e_processing_latency",
-]
 
 
 def test_the_keys_stand_in_the_order_of_nsq(start: Start) -> None:

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.log.olddata import joined, record, records, write_file, write_old_path, write_queue
 
+from log.olddata import joined, record, records, write_file, write_old_path, write_queue
 from penstock.broker import sorter
 from penstock.broker.takeover import Takeover, count
 from penstock.broker.topicbuild import BuildSettings, Progress

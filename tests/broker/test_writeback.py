@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.log.olddata import records, write_old_path
 
+from log.olddata import records, write_old_path
 from penstock import limits
 from penstock.broker.takeover import Takeover
 from penstock.broker.topicbuild import BuildSettings

@@ -8,7 +8,6 @@ import json
 import ssl
 import struct
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
@@ -174,12 +173,7 @@ class FakeNsqd:
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._server.close()
         for peer in self.peers:
             peer.transport.abort()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from types import TracebackType
 from typing import Any, Self
 
 
@@ -36,12 +35,7 @@ class Server:
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._server.close()
         for task in self._tasks:
             task.cancel()

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.daemon import Daemon
 
+from e2e.daemon import Daemon
 from penstock.client import BlockingConsumer, BlockingIdempotentProducer, BlockingProducer
 from penstock.errors import (
     ClientClosed,

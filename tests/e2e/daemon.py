@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from .v2client import V2Client
@@ -153,12 +152,7 @@ class Daemon:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: object, _trace: object) -> None:
         if error is not None:
             error.add_note(f"the daemon said:\n{self.stderr()[-8000:]}")
         self.kill()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.log.olddata import record, records, write_old_path
-
+from log.olddata import record, records, write_old_path
 from penstock.log.disk import OsDisk
 from penstock.log.diskqueue import Record
 from penstock.tools.main import main

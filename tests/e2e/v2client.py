@@ -11,7 +11,6 @@ import socket
 import struct
 import time
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
@@ -95,12 +94,7 @@ class V2Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- bytes and frames ---

@@ -3,12 +3,15 @@ half of what these tests are for is that the two agree."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 
 from penstock.kernel import Form, load
+
+from .turns import Side
 
 
 @pytest.fixture(scope="session", params=get_args(Form))
@@ -24,3 +27,12 @@ def compiled() -> SimpleNamespace:
 @pytest.fixture(scope="session")
 def pure() -> SimpleNamespace:
     return load("pure")
+
+
+@pytest.fixture
+def side(kernel: SimpleNamespace) -> Iterator[Side]:
+    """A module whose tests are about other limits has a fixture of its own."""
+    side = Side(kernel, rdy_count_max=200_000)
+    yield side
+    side.validate()
+    side.close()

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from penstock.kernel import Held, Stray, StrayRecord
 
 from .turns import SECOND, Side, entries, gone
 
 NOW, DONE = 0, -1
-
-
-@pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
-    side = Side(kernel)
-    yield side
-    side.validate()
-    side.close()
 
 
 def delayed(side: Side, count: int) -> tuple[Any, Any, int]:

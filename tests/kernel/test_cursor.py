@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
-
-import pytest
 
 from penstock.kernel import Held, Stray, StrayRecord
 
@@ -26,14 +23,6 @@ from .turns import (
 )
 
 TIMEOUT_NS = 60 * SECOND
-
-
-@pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
-    side = Side(kernel, rdy_count_max=200_000)
-    yield side
-    side.validate()
-    side.close()
 
 
 # --- empty, seek, skip, lose ---

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -22,14 +21,6 @@ from .turns import (
 )
 
 TIMEOUT_NS = 60 * SECOND
-
-
-@pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
-    side = Side(kernel, rdy_count_max=200_000)
-    yield side
-    side.validate()
-    side.close()
 
 
 # --- delayed messages ---

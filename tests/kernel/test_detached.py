@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,14 +12,6 @@ import pytest
 from penstock.kernel import Event, Verb
 
 from .turns import MAGIC, MS, OK, SECOND, Side, bodies, fin, frames, mpub, pub, size
-
-
-@pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
-    side = Side(kernel)
-    yield side
-    side.validate()
-    side.close()
 
 
 @pytest.fixture

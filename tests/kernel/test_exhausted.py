@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,14 +11,6 @@ from penstock.kernel import Section, Stray, StrayRecord
 from .turns import MS, SECOND, Side, fin, gone, stray
 
 TIMEOUT_NS = 60 * SECOND
-
-
-@pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
-    side = Side(kernel)
-    yield side
-    side.validate()
-    side.close()
 
 
 def exhausted(offset: int, id: int, attempts: int) -> StrayRecord:

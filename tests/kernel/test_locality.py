@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from penstock.kernel import Locality
 
 from .turns import SECOND, Side, bodies
-
-
-@pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
-    side = Side(kernel)
-    yield side
-    side.validate()
-    side.close()
 
 
 def consumer(side: Side, window: Any, locality: Locality, rdy: int) -> Any:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import SimpleNamespace
-
 import pytest
 
 from penstock.kernel import Held, Stray, StrayRecord
@@ -12,14 +9,6 @@ from penstock.kernel import Held, Stray, StrayRecord
 from .turns import SECOND, Side, bodies, cursor, finished, gone
 
 TIMEOUT_NS = 60 * SECOND
-
-
-@pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
-    side = Side(kernel)
-    yield side
-    side.validate()
-    side.close()
 
 
 def test_what_was_not_delivered_is_stepped_over(side: Side) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -36,13 +35,6 @@ BROKEN = [
     (Pack.FRAMED, u32(1) + u32(11) + b"a" * 11, BAD_MESSAGE),
     (Pack.LINES, b"a\n" + b"b" * 11, BAD_MESSAGE),
 ]
-
-
-@pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
-    side = Side(kernel)
-    yield side
-    side.close()
 
 
 @pytest.mark.parametrize(("pack", "body", "bodies"), PACKS)

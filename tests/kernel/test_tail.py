@@ -16,13 +16,6 @@ from .turns import WALL_NS, Side
 LARGE = 5_000  # beyond what the compiled form writes as one buffer
 
 
-@pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
-    side = Side(kernel)
-    yield side
-    side.close()
-
-
 def test_a_new_tail_stands_at_its_start(side: Side) -> None:
     tail = side.engine.tail(b"t", 7, 1000)
     ends = (tail.handed_end, tail.committed_end, tail.written_end, tail.memory_start)

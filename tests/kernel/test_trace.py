@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,14 +15,6 @@ from penstock.log.traceevents import ABOUT_NO_MESSAGE, Kind
 from .turns import SECOND, Side, TraceEvent, fin, mpub, pub
 
 TIMEOUT_NS = 60 * SECOND
-
-
-@pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
-    side = Side(kernel)
-    yield side
-    side.validate()
-    side.close()
 
 
 def traced_tail(side: Side, below: int = TRACE_ALL) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 
@@ -24,14 +22,6 @@ from .turns import (
 )
 
 TIMEOUT_NS = 60 * SECOND
-
-
-@pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
-    side = Side(kernel, rdy_count_max=200_000)
-    yield side
-    side.validate()
-    side.close()
 
 
 # --- first delivery ---

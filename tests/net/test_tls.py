@@ -6,8 +6,7 @@ import ssl
 from contextlib import suppress
 from pathlib import Path
 
-from tests.e2e.certificates import Certificates
-
+from e2e.certificates import Certificates
 from penstock.net.tls import Tls
 
 

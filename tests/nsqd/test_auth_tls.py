@@ -6,9 +6,9 @@ import ssl
 from pathlib import Path
 
 import pytest
-from tests.e2e.certificates import Certificates
-from tests.e2e.v2upgraded import Upgraded
 
+from e2e.certificates import Certificates
+from e2e.v2upgraded import Upgraded
 from penstock.errors import ConfigError
 from penstock.nsqd.options import read_options
 from penstock.nsqd.tls import client_context

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.e2e.certificates import Certificates
 
+from e2e.certificates import Certificates
 from penstock import limits
 from penstock.kernel import decode_columns
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from broker.officialkeys import CHANNEL_KEYS, TOPIC_KEYS
 from penstock import __version__, limits
 from penstock.nsqd.stats import Query, View
 from penstock.nsqd.stats_json import json_parts
@@ -40,30 +41,6 @@ CLIENT_KEYS = [
     "tls_version",
     "tls_negotiated_protocol",
     "tls_negotiated_protocol_is_mutual",
-]
-TOPIC_KEYS = [
-    "topic_name",
-    "channels",
-    "depth",
-    "backend_depth",
-    "message_count",
-    "message_bytes",
-    "paused",
-    "e2e_processing_latency",
-]
-CHANNEL_KEYS = [
-    "channel_name",
-    "depth",
-    "backend_depth",
-    "in_flight_count",
-    "deferred_count",
-    "message_count",
-    "requeue_count",
-    "timeout_count",
-    "client_count",
-    "clients",
-    "paused",
-    "e2e_processing_latency",
 ]
 
 

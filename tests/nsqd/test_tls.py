@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.e2e.certificates import Certificates
-from tests.e2e.v2client import Closed, V2Client, mpub_bytes, pub_bytes
-from tests.e2e.v2upgraded import Upgraded
 
+from e2e.certificates import Certificates
+from e2e.v2client import Closed, V2Client, mpub_bytes, pub_bytes
+from e2e.v2upgraded import Upgraded
 from penstock.errors import ConfigError
 from penstock.net import anycert
 from penstock.nsqd.options import Options, read_options

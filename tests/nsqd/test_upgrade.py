@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.certificates import Certificates
-from tests.e2e.v2client import Closed, V2Client, mpub_bytes, pub_bytes
-from tests.e2e.v2upgraded import Upgraded
 
+from e2e.certificates import Certificates
+from e2e.v2client import Closed, V2Client, mpub_bytes, pub_bytes
+from e2e.v2upgraded import Upgraded
 from penstock.nsqd.upgrade import Upgrades
 
 from .world import Running

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import http.client
 import json
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +16,7 @@ from penstock.nsqd.options import read_options
 from penstock.wire import frames
 from penstock.wire.frames import Frame, FrameType, Message
 
-TIMEOUT_SECONDS = 40.0  # for a loaded machine: nothing here takes a second on a quiet one
+from .inthread import TIMEOUT_SECONDS, InThread
 
 
 def ok(data: bytes = b"OK") -> Frame:
@@ -33,7 +30,7 @@ def error(data: bytes) -> Frame:
 HEARTBEAT = ok(frames.HEARTBEAT)
 
 
-class Running:
+class Running(InThread):
     """`with Running(path, "--max-rdy-count=5") as nsqd:`"""
 
     def __init__(self, data_path: Path, *flags: str) -> None:
@@ -45,56 +42,10 @@ class Running:
             *flags,
         ]
         self.options = read_options(arguments, {})
-        self.loop: asyncio.AbstractEventLoop
-        self.daemon: Daemon
-        self._ready = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run)
+        super().__init__()
 
-    def __enter__(self) -> Running:
-        self._thread.start()
-        self._ready.wait()
-        if self._failure is not None:
-            self._thread.join()
-            raise self._failure
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        if self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):  # it has ended by itself in this moment
-                self.loop.call_soon_threadsafe(self._end)
-        self._thread.join()
-
-    def _end(self) -> None:
-        if not self.daemon.ended.done():
-            self.daemon.ended.set_result(0)
-
-    def _run(self) -> None:
-        asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.daemon = Daemon(self.options)
-        try:
-            await self.daemon.start()
-        except BaseException as failure:
-            self._failure = failure
-            return
-        finally:
-            self._ready.set()
-        await self.daemon.ended
-        await self.daemon.stop()
-
-    def call(self, function: Callable[[], Any]) -> Any:
-        """Run something in the daemon's thread."""
-
-        async def run() -> Any:
-            return function()
-
-        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(TIMEOUT_SECONDS)
+    def make(self) -> Daemon:
+        return Daemon(self.options)
 
     def client(self, **identify: Any) -> V2:
         return V2(self.daemon.tcp_address, **identify)

@@ -2,56 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import socket
 import struct
-import threading
 from typing import Any
 
+from nsqd.inthread import TIMEOUT_SECONDS, InThread
 from penstock.nsqlookupd.daemon import Daemon
 from penstock.nsqlookupd.options import read_options
 
 from .world import NSQD, identify
 
-TIMEOUT_SECONDS = 40.0
 
-
-class Running:
+class Running(InThread):
     def __init__(self, *flags: str) -> None:
         self.options = read_options(
             ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", *flags], {}
         )
-        self.daemon: Daemon
-        self._failure: BaseException | None = None
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        super().__init__()
 
-    def __enter__(self) -> Running:
-        self._thread.start()
-        self._ready.wait()
-        if self._failure is not None:
-            self._thread.join()
-            raise self._failure
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self.daemon.ended.set_result, 0)
-        self._thread.join()
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.daemon = Daemon(self.options)
-        try:
-            await self.daemon.start()
-        except BaseException as failure:
-            self._failure = failure
-            return
-        finally:
-            self._ready.set()
-        await self.daemon.ended
-        await self.daemon.stop()
+    def make(self) -> Daemon:
+        return Daemon(self.options)
 
     def request(self, method: str, target: str) -> tuple[int, bytes, dict[str, str]]:
         address = self.daemon.http_address

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.log.olddata import records, write_file, write_old_path
 
+from log.olddata import records, write_file, write_old_path
 from penstock.log.disk import OsDisk, lock_directory
 from penstock.log.diskqueue import list_old_files
 from penstock.log.diskrecords import Tally, read_queue

@@ -7,10 +7,10 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.streams import decode_in_steps, read_all
 
 from penstock.errors import StreamBroken
 from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
+from wire.streams import decode_in_steps, read_all
 
 TEXT = b'{"id": 17, "user": "u17", "ok": true}\n' * 6000
 

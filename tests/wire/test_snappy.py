@@ -6,10 +6,10 @@ import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.streams import decode_in_steps, read_all, read_all_into
 
 from penstock.errors import StreamBroken
 from penstock.wire.snappy import IDENTIFIER, SnappyDecoder, SnappyEncoder, masked_crc32c
+from wire.streams import decode_in_steps, read_all, read_all_into
 
 PLAIN_A = b"\x01\x05\x00\x00" + masked_crc32c(b"a").to_bytes(4, "little") + b"a"
 TEXT = b'{"id": 17, "user": "u17", "ok": true}\n' * 6000

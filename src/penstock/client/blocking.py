@@ -21,7 +21,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
 import uvloop
@@ -84,12 +83,7 @@ class _BlockingPublishing(Generic[Where]):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def start(self) -> None:
@@ -247,12 +241,7 @@ class BlockingConsumer:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: object, _trace: object) -> None:
         self.close(None if error is None else 0)
 
     def start(self) -> None:

@@ -28,7 +28,6 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from penstock import limits
@@ -166,12 +165,7 @@ class Consumer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: object, _trace: object) -> None:
         await self.close(None if error is None else 0)
 
     # --- messages ---

@@ -7,7 +7,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Protocol, Self
 
 from penstock.errors import ProducerFull
@@ -48,12 +47,7 @@ class Publisher(ABC):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def publish_nowait(self, topic: str, body: bytes) -> asyncio.Future[None]:
