@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import NamedTuple
 
 from penstock.command.flags import UsageError, resolve
+from penstock.errors import ConfigError
+from penstock.pipelines import registry, settings
 from penstock.tools.main import VERBS
 
 
@@ -62,6 +64,10 @@ def parse(command: str) -> argparse.Namespace | None:
             return None
         with contextlib.redirect_stderr(said):
             namespace: argparse.Namespace = module.parser().parse_args(words)
-    except (SystemExit, UsageError) as error:
+        if verb == "pipeline" and namespace.verb == "run":
+            given = [word for word in namespace.settings if word not in ("--context", "prod")]
+            table = registry.load(namespace.name).settings
+            settings.resolve(namespace.name, table, given, {}, {})
+    except (SystemExit, UsageError, ConfigError) as error:
         raise ValueError(f"{command}: {said.getvalue() or error}") from error
     return namespace

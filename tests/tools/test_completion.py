@@ -1,54 +1,139 @@
+"""Completion as the shells run it: their scripts, and `penstock` beside them."""
+
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from e2e.daemon import Daemon
+from e2e.lookupd import Lookupd, eventually, nsqd
+from penstock.tools import completing, contextfile, where
+from penstock.tools.completing import complete, joined
 from penstock.tools.completion import all_words, bash, zsh
+from penstock.tools.contexts import Context
 from penstock.tools.main import VERBS
+
+Offers = Callable[..., list[str]]
+needs_zsh = pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
 
 
 @pytest.fixture(scope="module")
-def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("completion") / "penstock"
-    path.write_text(bash(all_words()))
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("completion")
+    (path / "bash").write_text(bash(all_words()))
+    (path / "zsh").write_text(zsh(all_words()))
     return path
 
 
-def completed(script: Path, *words: str, topics: str = "") -> list[str]:
-    """What bash offers at the end of these words; `penstock topic list` says `topics`."""
-    quoted = " ".join(f"'{word}'" for word in words)
-    program = (
-        f"penstock() {{ echo '{topics}'; }}; source '{script}'; COMP_WORDS=({quoted}); "
-        f"COMP_CWORD={len(words) - 1}; _penstock; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    )
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    path = tmp_path_factory.mktemp("names")
+    with Lookupd(path / "lookupd") as lookupd, nsqd(path / "data", lookupd.address) as running:
+        for topic in ("orders", "pay"):
+            running.post(f"/topic/create?topic={topic}")
+        for channel in ("billing", "tmp%23ephemeral"):
+            running.post(f"/channel/create?topic=orders&channel={channel}")
+        eventually(lambda: lookupd.knows("orders", running) and lookupd.knows("pay", running))
+        running.flags.append(f"127.0.0.1:{lookupd.http_port}")  # for the tests, it runs already
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def configurations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv(completing.VARIABLE, "90")  # the machine may be busy
+    for name in (*where.TCP, "context"):
+        monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
+
+
+@pytest.fixture
+def here(daemon: Daemon) -> str:
+    address = f"127.0.0.1:{daemon.http_port}"
+    with contextfile.changed() as found:
+        found.put("prod", Context(nsqd_http_address=(address,)))
+        found.put("looked-up", Context(lookupd_http_address=(daemon.flags[-1],)))
+        found.put("away", Context(nsqd_http_address=("127.0.0.1:1",)))
+        found.select("prod")
+    return address
+
+
+def run_shell(program: list[str], script: str) -> list[str]:
+    environment = {**os.environ, "PYTHON": sys.executable}
     done = subprocess.run(
-        ["bash", "--norc", "-c", program], capture_output=True, text=True, check=True
+        [*program, "-c", script], capture_output=True, text=True, check=True, env=environment
     )
     assert done.stderr == ""
     return done.stdout.split()
 
 
-def test_verbs(script: Path) -> None:
-    assert completed(script, "penstock", "") == list(VERBS)
-    assert completed(script, "penstock", "cha") == ["channel"]
+PENSTOCK = 'penstock() { "$PYTHON" -m penstock.tools.main "$@"; }'
 
 
-def test_verbs_below_and_their_options(script: Path) -> None:
-    assert completed(script, "penstock", "topic", "un") == ["unpause"]
-    assert "--yes" in completed(script, "penstock", "channel", "delete", "--")
-    assert "--yes" not in completed(script, "penstock", "channel", "pause", "--")
-    assert completed(script, "penstock", "completion", "z") == ["zsh"]
+@pytest.fixture
+def in_bash(scripts: Path) -> Offers:
+    def offers(*words: str) -> list[str]:
+        """What bash offers at the end of these words."""
+        quoted = " ".join(f"'{word}'" for word in words)
+        return run_shell(["bash", "--norc"], f"""
+            {PENSTOCK}
+            source '{scripts / "bash"}'; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}
+            _penstock; printf '%s\\n' "${{COMPREPLY[@]}}" """)  # fmt: skip
+
+    return offers
 
 
-def test_the_flags_of_a_daemon(script: Path) -> None:
-    assert "--data-path" in completed(script, "penstock", "nsqd", "--data")
+@pytest.fixture
+def in_zsh(scripts: Path) -> Offers:
+    def offers(*words: str) -> list[str]:
+        """What zsh is told, before it picks what fits."""
+        quoted = " ".join(f"'{word}'" for word in words)
+        return run_shell(["zsh", "-f"], f"""
+            {PENSTOCK}
+            compdef() {{ : }}; _files() {{ : }}; compadd() {{ shift; print -rl -- "$@" }}
+            source '{scripts / "zsh"}'; words=({quoted}); CURRENT={len(words)}
+            _penstock""")  # fmt: skip
+
+    return offers
 
 
-def test_names_come_from_the_daemon(script: Path) -> None:
-    assert completed(script, "penstock", "pub", "o", topics="orders pay") == ["orders"]
-    assert completed(script, "penstock", "topic", "pause", "p", topics="orders pay") == ["pay"]
+def test_verbs(in_bash: Offers) -> None:
+    assert in_bash("penstock", "") == list(VERBS)
+    assert in_bash("penstock", "cha") == ["channel"]
+
+
+def test_verbs_below_and_their_options(in_bash: Offers) -> None:
+    assert in_bash("penstock", "topic", "un") == ["unpause"]
+    assert "--yes" in in_bash("penstock", "channel", "delete", "--")
+    assert "--yes" not in in_bash("penstock", "channel", "pause", "--")
+    assert in_bash("penstock", "completion", "z") == ["zsh"]
+
+
+def test_the_flags_of_a_daemon(in_bash: Offers) -> None:
+    assert "--data-path" in in_bash("penstock", "nsqd", "--data")
+
+
+def test_names_in_bash(in_bash: Offers, here: str) -> None:
+    assert in_bash("penstock", "pub", "o") == ["orders"]
+    assert in_bash("penstock", "context", "select", "pr") == ["prod"]
+    # bash has cut the words at = and :
+    assert in_bash("penstock", "stats", "--context", "=", "pr") == ["prod"]
+    host, port = here.split(":")
+    assert in_bash("penstock", "node", "show", host, ":", port[:2]) == [port]
+
+
+@needs_zsh
+def test_names_in_zsh(in_zsh: Offers, here: str) -> None:
+    assert in_zsh("penstock", "") == list(VERBS)
+    assert "unpause" in in_zsh("penstock", "topic", "un")
+    assert in_zsh("penstock", "pub", "o") == ["orders"]
+    assert in_zsh("penstock", "stats", "--context=pr") == ["--context=prod"]
+    assert "--yes" in in_zsh("penstock", "channel", "delete", "--")
 
 
 def test_zsh_names_every_verb() -> None:
@@ -56,3 +141,63 @@ def test_zsh_names_every_verb() -> None:
     assert text.startswith("#compdef penstock\n")
     for verb in VERBS:
         assert f"    {verb}/*) found=" in text
+
+
+# --- what belongs where, without a shell ---
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("pub ", ["orders", "pay"]),
+        ("topic pause p", ["pay"]),
+        ("topic --json", []),
+        ("channel delete --yes orders ", ["billing", "tmp#ephemeral"]),
+        ("channel report --context away orders ", []),
+        ("channel report --sort ", ["delayed", "depth", "in", "in-flight", "name", "oldest",
+                                    "out"]),
+        ("stats orders b", ["billing"]),
+        ("stats --context looked-up ", ["orders", "pay"]),
+        ("channel list --context=looked-up pa", ["pay"]),
+        ("check orders --context looked-up b", ["billing"]),
+        ("stats --context ", ["away", "looked-up", "prod"]),
+        ("context remove a", ["away"]),
+        ("trace --topic o", ["orders"]),
+        ("tail --nsqd-tcp-address 127.0.0.1:1 ", []),
+        ("cheat rep", ["replay"]),
+        ("admin put-user ann --role v", ["view"]),
+        ("pub orders ", []),
+        ("fly ", []),
+        ("nsqd ", []),
+    ],
+)  # fmt: skip
+def test_what_belongs_there(words: str, offered: list[str], here: str) -> None:
+    assert complete(words.split(" ")) == offered
+
+
+def test_nodes(daemon: Daemon, here: str) -> None:
+    assert complete(["node", "show", ""]) == [here]
+    assert complete(["node", "show", "--context", "looked-up", ""]) == [here]
+
+
+def test_words_as_they_were_typed() -> None:
+    assert joined(["stats", "--context", "=", "p"]) == ["stats", "--context=p"]
+    assert joined(["stats", "--x", "=", "h", ":", "1", "t"]) == ["stats", "--x=h:1", "t"]
+    assert joined(["node", "show", "h", ":"]) == ["node", "show", "h:"]
+
+
+def test_nothing_is_said_when_the_file_is_damaged(here: str) -> None:
+    contextfile.path().write_text("][")
+    assert complete(["stats", "--context", ""]) == []
+    assert complete(["pub", ""]) == []
+
+
+def test_what_a_shell_would_run_does_not_pass(here: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["fine", "$(reboot)", "`reboot`", "a b", "a;b", "~", "*"]
+    monkeypatch.setattr(completing, "_together", lambda *_: names)
+    assert complete(["pub", ""]) == ["fine"]
+
+
+def test_who_is_late_is_left_out(here: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(completing.VARIABLE, "0")
+    assert complete(["pub", ""]) == []

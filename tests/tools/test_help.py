@@ -10,7 +10,7 @@ from penstock.tools.main import VERBS, main
 from tools.parsers import Found, all_parsers, daemons, examples_of, parse
 
 PARSERS = list(all_parsers())
-# Verbs that print no facts: they start something, or their output is the thing that was asked for.
+# They print no facts: they start something, or print a file; a pipeline has a -json of its own.
 WITHOUT_JSON = {
     ("demo",),
     ("completion",),

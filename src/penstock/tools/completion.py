@@ -1,7 +1,8 @@
 """`penstock completion bash|zsh`: a script that completes verbs, their verbs and their options.
 
-The words come from the parsers themselves, so they are never out of date. Names of topics and
-channels are asked from the daemon while the user types; when it does not answer there are none.
+The words come from the parsers themselves, so they are never out of date. Verbs and options stand
+in the script; for a value it runs `penstock completion names WORD ...`, which knows what belongs
+there and asks the daemons (`completing`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
+from penstock.tools.completing import complete
 from penstock.tools.verbs import DONE, VerbParser, run_verb
 
 
@@ -34,6 +36,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def completion_main(argv: Sequence[str]) -> int:
+    if argv[:1] == ["names"]:
+        print("\n".join(complete(argv[1:])))
+        return DONE
     return run_verb(parser(), argv, _run)
 
 
@@ -84,8 +89,9 @@ def _cases(words: dict[str, Words]) -> list[str]:
 
 _BASH = """# bash completion of penstock
 _penstock() {{
-  local current=${{COMP_WORDS[COMP_CWORD]}} words=''
+  local current=${{COMP_WORDS[COMP_CWORD]}} words='' names=''
   local verb=${{COMP_WORDS[1]}} below=${{COMP_WORDS[2]}}
+  case "$current" in =|:) current='' ;; esac
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W '{verbs}' -- "$current")); return
   fi
@@ -95,21 +101,19 @@ _penstock() {{
   esac
   case "$current" in
     -*) ;;
-    *) case "$verb/$COMP_CWORD" in
-         pub/2|tail/2|stats/2|topic/3|channel/3)
-           words="$words $(penstock topic list 2>/dev/null)" ;;
-         channel/4) words="$words $(penstock channel list "${{COMP_WORDS[3]}}" 2>/dev/null)" ;;
-         stats/3) words="$words $(penstock channel list "${{COMP_WORDS[2]}}" 2>/dev/null)" ;;
+    *) case "$verb/$below" in
+         {static}) ;;
+         *) names=$(penstock completion names "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null) ;;
        esac ;;
   esac
-  COMPREPLY=($(compgen -W "$words" -- "$current"))
+  COMPREPLY=($(compgen -W "${{names:-$words}}" -- "$current"))
 }}
 complete -o default -F _penstock penstock"""
 
 _ZSH = """#compdef penstock
 # zsh completion of penstock
 _penstock() {{
-  local verb=${{words[2]}} below=${{words[3]}} found=''
+  local current=${{words[CURRENT]}} verb=${{words[2]}} below=${{words[3]}} found='' names=''
   if (( CURRENT == 2 )); then
     compadd -- {verbs}; return
   fi
@@ -117,24 +121,27 @@ _penstock() {{
   case "$verb/$below" in
 {cases}
   esac
-  if [[ "${{words[CURRENT]}}" != -* ]]; then
-    case "$verb/$CURRENT" in
-      pub/3|tail/3|stats/3|topic/4|channel/4)
-        found="$found $(penstock topic list 2>/dev/null)" ;;
-      channel/5) found="$found $(penstock channel list "${{words[4]}}" 2>/dev/null)" ;;
-      stats/4) found="$found $(penstock channel list "${{words[3]}}" 2>/dev/null)" ;;
+  if [[ "$current" != -* || "$current" == *=* ]]; then
+    case "$verb/$below" in
+      {static}) ;;
+      *) names=$(penstock completion names "${{(@)words[2,CURRENT]}}" 2>/dev/null) ;;
     esac
   fi
-  compadd -- ${{(z)found}}
+  compadd -- ${{=${{names:-$found}}}}
   _files
 }}
 compdef _penstock penstock"""
 
 
 def bash(words: dict[str, Words]) -> str:
-    return _BASH.format(verbs=" ".join(words), cases="\n".join(_cases(words)))
+    return _filled(_BASH, words, "\n".join(_cases(words)))
 
 
 def zsh(words: dict[str, Words]) -> str:
-    cases = "\n".join(_cases(words)).replace(") words=", ") found=")
-    return _ZSH.format(verbs=" ".join(words), cases=cases)
+    return _filled(_ZSH, words, "\n".join(_cases(words)).replace(") words=", ") found="))
+
+
+def _filled(script: str, words: dict[str, Words], cases: str) -> str:
+    """`static`: what follows is a verb below, which stands in the script."""
+    static = "|".join(f"{verb}/" for verb, own in words.items() if own.below)
+    return script.format(verbs=" ".join(words), cases=cases, static=static)

@@ -92,6 +92,9 @@ VERBS = {
     "bench-spark": VerbEntry(
         "penstock.bench.spark", "bench_spark_main", "measure the data pipeline on an embedded Spark"
     ),
+    "cheat": VerbEntry(
+        "penstock.tools.cheat", "cheat_main", "short recipes: publish, replay, disk-full ..."
+    ),
     "completion": VerbEntry(
         "penstock.tools.completion", "completion_main", "print a completion script: bash or zsh"
     ),

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Sequence
 
-from penstock.pipelines import example, registry
-from penstock.pipelines.frame import run_by_name
+from penstock.command.flags import HelpWanted, UsageError
+from penstock.errors import PenstockError
+from penstock.pipelines import example, registry, settings
+from penstock.pipelines.frame import Pipeline, run_by_name
+from penstock.tools import nodes, where
+from penstock.tools.contexts import ContextTrouble
 from penstock.tools.verbs import DONE, VerbParser, add_json, print_json, run_verb
 
 
@@ -14,13 +20,16 @@ def parser() -> argparse.ArgumentParser:
     parser = VerbParser(
         prog="penstock pipeline",
         description="Work on the log with Spark.",
-        examples=["penstock pipeline list", "penstock pipeline run archive --table /data/archive"],
+        examples=[
+            "penstock pipeline list",
+            "penstock pipeline run archive --topics orders --table /data/archive",
+        ],
     )
     below = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     run = below.add_parser(
         "run",
-        help="run one: run NAME --help says what it takes",
-        examples=["penstock pipeline run audit --topic orders --url http://127.0.0.1:4151"],
+        help="run one: run NAME --help says what it takes, and --context says where",
+        examples=["penstock pipeline run audit --topic orders --trace /data/trace --context prod"],
     )
     run.add_argument("name", help="a pipeline, or a table of the file that --config names")
     run.add_argument("settings", nargs=argparse.REMAINDER, help="settings of that pipeline")
@@ -40,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 def pipeline_main(argv: Sequence[str]) -> int:
     words = list(argv)
     if words[:1] == ["run"] and len(words) > 1 and not words[1].startswith("-"):
-        return run_by_name(words[1], words[2:])  # its flags are its own
+        return run_verb(parser(), words[:2], lambda _: _run(words[1], words[2:]))
     return run_verb(parser(), words, _act)
 
 
@@ -50,7 +59,60 @@ def _act(arguments: argparse.Namespace) -> int:
     if arguments.verb == "example":
         print(example.example(arguments.names or list(registry.PIPELINES)), end="")
         return DONE
-    return run_by_name(arguments.name, arguments.settings)
+    return _run(arguments.name, arguments.settings)
+
+
+def _run(name: str, words: Sequence[str]) -> int:
+    """Its flags are its own, but for `--context`, which says where it reads."""
+    context, rest = _without_context(words)
+    understood = _understood(name, rest)
+    if understood is None:
+        return run_by_name(name, rest)  # which says what is wrong, or prints the help
+    pipeline, explicit = understood
+    try:
+        place = [] if "url" in explicit and not context else _place(context)
+    except (PenstockError, OSError) as error:
+        print(f"penstock pipeline {name}: {error}", file=sys.stderr)
+        return pipeline.failed
+    return run_by_name(name, [*place, *rest])
+
+
+def _without_context(words: Sequence[str]) -> tuple[str, list[str]]:
+    context, rest, left = "", list[str](), iter(words)
+    for word in left:
+        flag, equals, text = word.lstrip("-").partition("=")
+        if word.startswith("-") and flag == "context":
+            context = text if equals else next(left, "")
+            if not context:
+                raise ContextTrouble("--context needs a name")
+        else:
+            rest.append(word)
+    return context, rest
+
+
+def _understood(name: str, words: Sequence[str]) -> tuple[Pipeline, frozenset[str]] | None:
+    """The pipeline, and which of its settings somebody has set."""
+    try:
+        document = settings.read_document(settings.config_path(name, words, os.environ))
+        chosen = settings.choose(name, document, registry.PIPELINES)
+        pipeline = registry.load(chosen.pipeline)
+        found = settings.resolve(name, pipeline.settings, words, os.environ, chosen.document)
+    except (HelpWanted, UsageError, PenstockError, OSError):
+        return None
+    return pipeline, found.explicit
+
+
+def _place(context: str) -> list[str]:
+    """Flags from a context, or from addresses in the environment; none when nothing is said."""
+    found = where.find(argparse.Namespace(context=context))
+    if not found.name and not any(getattr(found.context, kind) for kind in where.HTTP):
+        return []
+    members = nodes.addresses_of(found, found.tls())
+    if len(members) > 1:
+        raise PenstockError(f"it reads from one nsqd, give --url: {', '.join(members)}")
+    url = members[0] if "://" in members[0] else f"http://{members[0]}"
+    ca_file = found.context.tls_root_ca_file
+    return [f"--url={url}", *([f"--ca-file={ca_file}"] if ca_file else [])]
 
 
 def _list(as_json: bool) -> int:
