@@ -1,29 +1,128 @@
-"""What an installation copies: the units parse, and name what is there."""
+"""What an installation copies: units of systemd, the image, and what tells whether it is well."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
+import sys
+import threading
+import tomllib
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
+from penstock.nsqadmin.options import FLAGS as NSQADMIN
+from penstock.nsqd.options import FLAGS as NSQD
+from penstock.nsqlookupd.options import FLAGS as NSQLOOKUPD
+
 ROOT = Path(__file__).resolve().parent.parent
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
+DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
+PING = ROOT / "deploy" / "ping.py"
+
+# What our units may say, by section, and how a value looks (systemd.unit(5), .service(5), .exec(5),
+# .resource-control(5)). systemd ignores a line that it does not know: one slip of a finger, and a
+# daemon runs without what should hold it.
+YES = "yes|no"
+SECONDS = r"\d+"
+TEXT = r".+"
+KNOWN: dict[str, dict[str, str]] = {
+    "Unit": {
+        "Description": TEXT,
+        "Documentation": r"(man|https?|file|info):\S+",
+        "After": r"\S+\.target",
+        "Wants": r"\S+\.target",
+        "StartLimitIntervalSec": SECONDS,
+        "StartLimitBurst": r"\d+",
+    },
+    "Service": {
+        "Type": "exec|simple|notify",
+        "User": r"[a-z]+",
+        "Group": r"[a-z]+",
+        "ExecStart": r"/\S+( --[a-z-]+=\S+)*",
+        "StateDirectory": r"[a-z/]+",
+        "StateDirectoryMode": r"0[0-7]{3}",
+        "KillSignal": r"SIG[A-Z]+",
+        "KillMode": "mixed|process|control-group",
+        "TimeoutStopSec": SECONDS,
+        "Restart": "on-failure|always",
+        "RestartSec": SECONDS,
+        "LimitNOFILE": r"\d+",
+        "OOMScoreAdjust": r"-?\d{1,4}",
+        "NoNewPrivileges": YES,
+        "ProtectSystem": "strict|full",
+        "ProtectHome": YES,
+        "PrivateTmp": YES,
+        "PrivateDevices": YES,
+        "ProtectKernelTunables": YES,
+        "ProtectKernelModules": YES,
+        "ProtectKernelLogs": YES,
+        "ProtectControlGroups": YES,
+        "ProtectClock": YES,
+        "ProtectHostname": YES,
+        "RestrictAddressFamilies": r"AF_\w+( AF_\w+)*",
+        "RestrictNamespaces": YES,
+        "RestrictRealtime": YES,
+        "RestrictSUIDSGID": YES,
+        "LockPersonality": YES,
+        "MemoryDenyWriteExecute": YES,
+        "SystemCallArchitectures": "native",
+        "SystemCallFilter": r"@[a-z-]+",
+        "CapabilityBoundingSet": "",
+        "UMask": r"0[0-7]{3}",
+    },
+    "Install": {"WantedBy": r"\S+\.target"},
+}
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")
+def unknown_lines(text: str) -> list[str]:
+    wrong, known, seen = [], dict[str, str](), set[str]()
+    for line in text.splitlines():
+        key, is_setting, value = line.partition("=")
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith("["):
+            known, seen = KNOWN.get(line.strip("[]"), {}), set()
+        elif not is_setting or key in seen or not re.fullmatch(known.get(key, r"(?!)"), value):
+            wrong.append(line)
+        seen.add(key)
+    return wrong
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_systemd_knows_every_line(unit: Path, tmp_path: Path) -> None:
-    """`verify` wants the executable to be there: one that is stands in for ours."""
+def test_every_line_of_a_unit_is_known(unit: Path, tmp_path: Path) -> None:
+    assert unknown_lines(unit.read_text()) == []
+    if shutil.which("systemd-analyze") is None:
+        return
+    # and where there is a systemd, it has to agree. It wants the executable to be there
     copy = tmp_path / unit.name
     copy.write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text()))
     done = subprocess.run(
         ["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False
     )
-    ours = [line for line in done.stderr.splitlines() if unit.name in line]
-    assert ours == []
+    assert [line for line in done.stderr.splitlines() if unit.name in line] == []
+
+
+def test_a_slip_in_a_unit_is_found() -> None:
+    slips = ["[Service]", "NoNewPriviliges=yes", "PrivateTmp=on", "UMask=77", "After=x.target"]
+    assert unknown_lines("\n".join(slips)) == slips[1:]
+    assert unknown_lines("[Service]\nUser=a\nUser=b") == ["User=b"]
+    assert unknown_lines("User=a\n[Instal]\nWantedBy=x.target") == ["User=a", "WantedBy=x.target"]
+
+
+def test_every_unit_is_as_closed_as_the_others() -> None:
+    """What one daemon may not do, none may."""
+    closed = {
+        unit.name: re.findall(
+            r"(?m)^(?:No|Protect|Private|Restrict|Lock|Memory|Sys|Cap|UM)\S*", text
+        )
+        for unit in UNITS
+        if (text := unit.read_text())
+    }
+    assert len(closed) == 3
+    assert len({tuple(lines) for lines in closed.values()}) == 1
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
@@ -33,10 +132,79 @@ def test_the_configuration_it_names_has_an_example(unit: Path) -> None:
     assert (ROOT / "docs" / name[1]).is_file()
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_it_starts_a_program_that_we_install(unit: Path) -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    program = re.search(r"(?m)^ExecStart=/opt/penstock/bin/(\S+)", unit.read_text())
+    assert program is not None
+    assert program[1] in scripts
+
+
+# --- the image ---
+
+
 def test_the_image_copies_what_is_there() -> None:
-    text = (ROOT / "deploy" / "Dockerfile").read_text()
-    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
     assert copied
+    ignored = (ROOT / ".dockerignore").read_text().split()
     for words in copied:
         for name in words.split():
             assert (ROOT / name).exists(), name
+            assert name.split("/")[0] not in ignored
+
+
+def test_the_image_has_extras_that_there_are() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    asked = re.findall(r"(?m)^ARG EXTRAS=(\w+)$", DOCKERFILE)
+    assert len(asked) == DOCKERFILE.count("\nFROM ") == 2
+    assert set(asked) <= extras.keys()
+
+
+def test_the_image_asks_the_port_of_every_daemon() -> None:
+    defaults = [flag.default for flags in (NSQD, NSQLOOKUPD, NSQADMIN) for flag in flags
+                if flag.name == "http-address"]  # fmt: skip
+    asked = re.search(r'ping\.py", (.*)\]', DOCKERFILE)
+    assert asked is not None
+    ports = re.findall(r"\d+", asked[1])
+    assert ports == [str(address).rpartition(":")[2] for address in defaults]
+    exposed = re.search(r"(?m)^EXPOSE (.*)$", DOCKERFILE)
+    assert exposed is not None
+    assert set(ports) <= set(exposed[1].split())
+
+
+@pytest.mark.parametrize(("status", "code"), [(200, 0), (500, 1)])
+def test_ping_says_what_the_first_daemon_says(status: int, code: int) -> None:
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    here = ("127.0.0.1", 0)
+    with HTTPServer(here, Handler) as server, HTTPServer(here, Handler) as gone:
+        gone.server_close()  # nobody listens at its port
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            ports = [str(gone.server_port), str(server.server_port)]
+            done = subprocess.run([sys.executable, str(PING), *ports], check=False)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert (done.returncode, asked) == (code, ["/ping"])
+
+
+def test_ping_where_nobody_listens() -> None:
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as gone:
+        port = gone.server_port
+    done = subprocess.run(
+        [sys.executable, str(PING), str(port)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, f"nobody listens at {port}\n")

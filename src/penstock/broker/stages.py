@@ -109,7 +109,6 @@ class Stages:
         self.path = os.path.join(data_path, STAGES)
         self.bytes = 0
         self._context = context
-        self._data_path = data_path
         self._found: dict[_Key, Stage] = {}
         self._numbers: dict[str, Stage] = {}  # by file name
         self._writing: dict[_Key, list[Callable[[], None]]] = {}  # and who waits for the outcome

@@ -66,7 +66,6 @@ class Tally(msgspec.Struct):
 
     messages: int = 0
     body_bytes: int = 0
-    file_bytes: int = 0
     passed_bytes: int = 0  # in front of the read position: nsqd was done with them
     bad_bytes: int = 0
     bad_spans: int = 0
@@ -243,7 +242,6 @@ def read_queue(
         file = disk.open(os.path.join(directory, name))
         try:
             size = file.size()
-            tally.file_bytes += size
             if is_bad:
                 yield from _read_given_up(file, name, tally, all_bad)
                 continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from penstock.log.disk import Disk, File
-from penstock.log.names import spare_name, spare_number
+from penstock.log.names import spare_name
 from penstock.log.segment import Segment
 
 
@@ -25,11 +25,6 @@ class Spares:
 
     def __len__(self) -> int:
         return len(self._numbers)
-
-    def drop_found(self, names: list[str]) -> None:
-        for name in names:
-            if spare_number(name) is not None:
-                self._disk.unlink(os.path.join(self._directory, name))
 
     def remove(self, segment: Segment) -> int | None:
         """Take a segment's file out of the log: the number of the spare it became, None when it was

@@ -96,8 +96,6 @@ class Fault(Enum):
 
 NOT_IN_FLIGHT = b"ID not in flight"
 NOT_OWNER = b"client does not own message"
-EXITING = b"exiting"
-DELETED = b"to deleted topic/channel"
 
 
 def reason_of(error: PenstockError) -> bytes:
