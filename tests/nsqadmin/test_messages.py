@@ -7,6 +7,8 @@ import pytest
 from penstock.nsqadmin import messages
 from penstock.nsqadmin.messages import MASK, Message
 
+NOW_MS = 1_795_248_000_000  # 2026-11-21 08:00 UTC
+
 
 @pytest.mark.parametrize(
     ("body", "shown"),
@@ -48,7 +50,23 @@ def test_what_is_not_json_and_names_a_masked_field_is_not_shown() -> None:
     assert messages.masked(message(b"a=b"), ["pin"]).body == b"a=b"
 
 
-@pytest.mark.parametrize("text", ["ell", "0" * 16, "kv", ""])
-def test_text_is_found_in_body_id_and_headers(text: str) -> None:
-    assert messages.matches(message(b"hello", k="v"), text)
-    assert not messages.matches(message(b"hello", k="v"), "nowhere")
+@pytest.mark.parametrize(
+    ("text", "at_ms"),
+    [
+        ("-10m", NOW_MS - 600_000),
+        ("2 h ago", NOW_MS - 7_200_000),
+        ("1d", NOW_MS - 86_400_000),
+        ("06:30", NOW_MS - 5_400_000),
+        ("6:30:01", NOW_MS - 5_399_000),
+        ("2026-11-21T07:00", NOW_MS - 3_600_000),
+        ("2026-11-21T09:00+02:00", NOW_MS - 3_600_000),
+    ],
+)
+def test_times_as_people_type_them(text: str, at_ms: int) -> None:
+    assert messages.moment_ms(text, NOW_MS / 1000) == at_ms
+
+
+@pytest.mark.parametrize("text", ["nonsense", "-10x", "25:00", "10 minutes of fame", "m"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(messages.PlaceInvalid, match="is not an offset"):
+        messages.moment_ms(text, NOW_MS / 1000)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import array
 import json
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -20,16 +21,41 @@ from penstock.kernel import Section, decode_columns, decode_header, decode_secti
 from penstock.nsqadmin.upstream import Upstream
 
 MASK = "•••"
+NEWEST = ("", "newest", "latest")
 _HEX_ID = re.compile(r"[0-9a-fA-F]{16}")
+_AGO = re.compile(r"-?\s*(\d{1,9})\s*(s|sec|min|m|h|d)[a-z]*(\s+ago)?")
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(:\d{2})?")
+_UNITS_S = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 class PlaceInvalid(PenstockError):
     """What somebody has typed is no place in a log."""
 
-    def __init__(self, text: str) -> None:
-        rule = "an offset, an id of 16 hex digits, a time such as 2026-11-21T06:00:00Z, or newest"
-        super().__init__(f"{text!r} is not {rule}")
+    def __init__(self, text: str, rule: str = "") -> None:
+        rule = rule or (
+            "is not an offset, an id of 16 hex digits, a time such as 2026-11-21T06:00:00Z or"
+            " 06:00, a while such as -10m, newest or oldest"
+        )
+        super().__init__(f"{text!r} {rule}")
         self.text = text
+
+
+def moment_ms(text: str, now_s: float) -> int:
+    """A time as people type it: a date and a time, a time of today (UTC), or so long ago.
+    Raises PlaceInvalid."""
+    text = text.strip()
+    ago = _AGO.fullmatch(text.lower())
+    if ago is not None:
+        return max(0, int((now_s - int(ago[1]) * _UNITS_S[ago[2]]) * 1000))
+    if _CLOCK.fullmatch(text):
+        today = datetime.fromtimestamp(now_s, UTC).date().isoformat()
+        text = f"{today} {text.zfill(8 if text.count(':') == 2 else 5)}"
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return max(0, int(moment.timestamp() * 1000))
+    except (ValueError, OverflowError) as error:
+        raise PlaceInvalid(text) from error
 
 
 class Extent(NamedTuple):
@@ -79,7 +105,7 @@ class Log:
         """The offset that a place means, as people type it."""
         text = text.strip()
         extent = await self.extent()
-        if text in ("", "newest", "latest"):
+        if text in NEWEST:
             return max(extent.earliest, extent.end - limits.ADMIN_MESSAGES_SHOWN)
         if text in ("oldest", "earliest"):
             return extent.earliest
@@ -96,35 +122,22 @@ class Log:
         return int((await self._upstream.get(self.node, "/message/get", target))["offset"])
 
     async def _offset_at(self, text: str) -> int:
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError as error:
-            raise PlaceInvalid(text) from error
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        at_ms = moment_ms(text, time.time())
         target = {"topic": self.topic, "partition": str(self.partition),
-                  "timestamp_ms": str(max(0, int(moment.timestamp() * 1000)))}  # fmt: skip
+                  "timestamp_ms": str(at_ms)}  # fmt: skip
         return int((await self._upstream.get(self.node, "/log/offset", target))["offset"])
 
-    async def read(
-        self, from_offset: int, count: int, contains: str = ""
-    ) -> tuple[list[Message], int]:
-        """Up to `count` messages from there on that contain a text (in the body, the key, a header
-        or the id), and the offset to go on from. A search gives up after a bounded stretch."""
-        extent = await self.extent()
-        position = max(from_offset, extent.earliest)
-        stop = min(extent.end, position + (limits.ADMIN_SEARCHED_MAX if contains else count))
-        found: list[Message] = []
-        while position < stop and len(found) < count:
+    async def walk(
+        self, extent: Extent, from_offset: int, to_offset: int
+    ) -> AsyncIterator[list[Message]]:
+        """All messages in [from_offset, to_offset), masked, some at a time."""
+        position, stop = max(from_offset, extent.earliest), min(extent.end, to_offset)
+        while position < stop:
             data, following = await self._fetch(extent, position, stop)
-            for message in decoded(data):
-                if position <= message.offset < stop and len(found) < count:
-                    position = message.offset + 1
-                    shown = masked(message, self._hidden)
-                    if matches(shown, contains):
-                        found.append(shown)
-            if len(found) < count:
-                position = max(position, following)
-        return found, position
+            yield [
+                masked(one, self._hidden) for one in decoded(data) if position <= one.offset < stop
+            ]
+            position = following
 
     async def _fetch(self, extent: Extent, position: int, stop: int) -> tuple[bytes, int]:
         query = {
@@ -140,8 +153,20 @@ class Log:
         return answer.body, max(following, position + 1)
 
     async def message(self, offset: int) -> Message | None:
-        found, _ = await self.read(offset, 1)
-        return found[0] if found and found[0].offset == offset else None
+        async for found in self.walk(await self.extent(), offset, offset + 1):
+            return found[0] if found else None
+        return None
+
+    async def raw_body(self, offset: int) -> bytes | None:
+        """As it is stored, nothing masked: for nobody's eyes, but to be published again."""
+        extent = await self.extent()
+        if not extent.earliest <= offset < extent.end:
+            return None
+        data, _ = await self._fetch(extent, offset, offset + 1)
+        return next((one.body for one in decoded(data) if one.offset == offset), None)
+
+    def is_masked(self, message: Message, raw: bytes) -> bool:
+        return bool(self._hidden) and message.body != raw
 
 
 def decoded(data: bytes) -> Iterable[Message]:
@@ -185,18 +210,6 @@ def _headers(text: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {"(not JSON)": text.decode("utf-8", "replace")}
     return found if isinstance(found, dict) else {"(no object)": found}
-
-
-def matches(message: Message, text: str) -> bool:
-    if not text:
-        return True
-    raw = text.encode()
-    return (
-        raw in message.body
-        or raw in (message.key or b"")
-        or text.lower() == message.id
-        or any(text in f"{name}{value}" for name, value in message.headers.items())
-    )
 
 
 # --- what is not shown ---

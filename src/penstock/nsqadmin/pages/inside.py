@@ -119,7 +119,7 @@ class _Messages:
 
     def _row(self, node: str, state: str, message: Mapping[str, Any]) -> Row:
         topic = message.get("dead_letter_topic", self._topic)
-        query = urlencode({"node": node, "at": message["offset"]})
+        query = urlencode({"node": node, "at": message["offset"], "open": message["offset"]})
         return {
             "key": f"{node} {message['id']}",
             "id": message["id"],

@@ -1,296 +1,469 @@
-"""The messages of a topic, as they are stored: browse, find, read, publish one, download.
+"""The messages of a topic, as they are stored: browse, search, follow, read, publish, download.
 
-Deep link: /messages/TOPIC?node=HOST:PORT&at=PLACE&contains=TEXT.
+Deep link: /messages/TOPIC?node=HOST:PORT&at=PLACE&contains=TEXT&where=TERMS&open=OFFSET&on=NODE.
+Without a node, all that have the topic are shown, merged by time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+import time
+from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import urlencode
 
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
+from fastapi import Request
 from nicegui import ui
 
 from penstock import limits
-from penstock.errors import FetchFailed, PenstockError
-from penstock.nsqadmin import messages
+from penstock.errors import PenstockError
+from penstock.nsqadmin import criteria, messages
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.api import ApiError, viewed
+from penstock.nsqadmin.browse import Hunt, Line, Page, Shelf, Span
 from penstock.nsqadmin.ground import Grounds
-from penstock.nsqadmin.messages import Log, Message
-from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.messages import NEWEST
+from penstock.nsqadmin.pages import downloads, layout, message, publish, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, numbers
 from penstock.nsqadmin.pages.layout import Opened
 
-_COUNT = limits.ADMIN_MESSAGES_SHOWN
+_ALL = ""
+_PRESETS = {
+    "newest": "Newest first",
+    "oldest": "From the oldest on",
+    "-1m": "From 1 minute ago on",
+    "-10m": "From 10 minutes ago on",
+    "-1h": "From 1 hour ago on",
+    "-1d": "From 1 day ago on",
+}
+_NARROW = "window.innerWidth < 640"
+_COLUMNS: list[dict[str, Any]] = [
+    {"field": "order", "hide": True},
+    column("time", "Stored (UTC)", width=205),
+    numbers("offset", "Offset", "value", width=115, **{":hide": _NARROW}),
+    column("preview", "Body", flex=1, minWidth=260, cellClass="mono"),
+    column("key", "Key", width=110, **{":hide": _NARROW}),
+    numbers("size", "Bytes", width=90),
+    numbers("attempts", "Attempts", width=100, **{":hide": _NARROW}),
+    column("id", "Id", width=170, cellClass="mono", **{":hide": _NARROW}),
+]
+_NODE_COLUMN = column("node", "Node", width=150, **{":hide": _NARROW})
+# The message of the cell that has the focus is the one that is open; keys may run over many.
+_FOCUSED = """(p) => { const row = p.api.getDisplayedRowAtIndex(p.rowIndex);
+  clearTimeout(window.penstockOpening);
+  if (row) window.penstockOpening = setTimeout(() => emitEvent('message-open', row.data.at), 120);
+}"""
+_WATCH_TAB = (
+    "document.addEventListener('visibilitychange', () => emitEvent('message-tab', document.hidden))"
+)
 
 
 def add(grounds: Grounds) -> None:
     @ui.page("/messages/{topic}")
     async def browse(
-        request: Request, topic: str, node: str = "", at: str = "newest", contains: str = ""
-    ) -> None:
+        request: Request, topic: str, node: str = "", at: str = "newest", contains: str = "",
+        where: str = "", open: str = "", on: str = "",
+    ) -> None:  # fmt: skip
         here = layout.opened(grounds, request)
         await here.ground.watch.ready()
         with layout.page(here, f"Messages of {topic}"):
-            await _Browser(here, topic, node, at, contains).draw()
+            asked = _Asked(node, at, contains, where)
+            await _Browser(here, topic, asked).draw((on or node, open))
 
 
-def add_download(app: FastAPI, grounds: Grounds) -> None:
-    @app.get(f"{grounds.base}/download/{{topic}}", include_in_schema=False)
-    async def download(request: Request, topic: str, node: str, offset: int) -> Response:
-        """A message's body, as a file: never something that a browser would run."""
-        ground = viewed(grounds, request)
-        if node not in ground.watch.latest.nodes:
-            raise ApiError(404, "NODE_NOT_FOUND")
-        hidden = ground.options.mask_field
-        try:
-            message = await Log(ground.upstream, node, topic, hidden).message(offset)
-        except FetchFailed as error:
-            if error.status == 404:
-                raise ApiError(404, "MESSAGE_NOT_FOUND") from error
-            raise ApiError(502, f"UPSTREAM_ERROR: {error.reason}") from error
-        if message is None:
-            raise ApiError(404, "MESSAGE_NOT_FOUND")
-        headers = {
-            "Content-Disposition": f'attachment; filename="{topic}-{offset}.bin"',
-            "X-Content-Type-Options": "nosniff",
-        }
-        return Response(message.body, media_type="application/octet-stream", headers=headers)
+@dataclass(frozen=True)
+class _Asked:
+    """What the address asks for."""
 
-
-_COLUMNS = [
-    numbers("offset", "Offset", "value", width=120),
-    column("time", "Stored", width=220),
-    column("id", "Id", width=170, cellClass="mono"),
-    numbers("attempts", "Attempts", width=90),
-    numbers("size", "Bytes", width=90),
-    column("key", "Key", width=110),
-    column("preview", "Body", flex=1, minWidth=260, cellClass="mono"),
-]
-
-
-@dataclass
-class _Shown:
-    """What the page shows now."""
-
-    first: int = 0
-    following: int = 0
-    messages: tuple[Message, ...] = ()
+    node: str
+    at: str
+    contains: str
+    where: str
 
 
 class _Browser:
-    def __init__(self, here: Opened, topic: str, node: str, at: str, contains: str) -> None:
+    def __init__(self, here: Opened, topic: str, asked: _Asked) -> None:
         self._here = here
         self._topic = topic
-        self._shown = _Shown()
         state = here.ground.watch.latest.topics.get(topic)
         self._nodes = list(state.nodes) if state else []
-        self._node_first = node if node in self._nodes else (self._nodes or [""])[0]
-        self._at_first = at
-        self._contains_first = contains
+        self._asked = asked
+        self._page = Page()
+        self._lines: list[Line] = []  # those shown, the oldest first
+        self._is_newest_first = True
+        self._is_back = True  # the direction of the last look
+        self._hunt = Hunt()
+        self._open = ("", -1)
+        self._form: list[str] = []  # of bodies, chosen last
+        self._followed_until_s = 0.0  # of the monotonic clock; 0: nothing is followed
+        self._skipped = 0
+        self._is_hidden = False
 
-    async def draw(self) -> None:
+    async def draw(self, opened: tuple[str, str]) -> None:
         here, topic = self._here, self._topic
         if not self._nodes:
-            self._nodes = await self._asked()  # it may be younger than the last look
-            self._node_first = (self._nodes or [""])[0]
+            self._nodes = await self._asked_nodes()  # it may be younger than the last look
+        ui.add_css(message.SHEET)
         with layout.heading(f"Messages of {topic}"):
             ui.link("the topic", here.link("topics", topic))
             ui.element("div").classes("grow")
             if here.may(Role.OPERATE) and self._nodes:
-                ui.button("Publish one", on_click=self._publish).props("flat dense")
+                button = ui.button("Publish one", on_click=self._publish)
+                button.props("flat dense no-caps")
         if not self._nodes:
             ui.label("No nsqd has this topic, so there is nothing to show.").classes("empty")
             return
         self._controls()
-        self._note = ui.label().classes("soft").props('role="status"')
-        self._grid = Grid(_COLUMNS, [], "offset", "No message here.", "Messages", "46vh")
-        self._grid.element.on("cellClicked", lambda event: self._open(event.args["data"]["offset"]))
-        self._grid.element.on("cellKeyDown", self._on_key)
-        self._detail = ui.element("div")
-        await self._go(self._at_first)
+        self._below()
+        with ui.element("div").classes("browser") as self._panes:
+            self._draw_grid()
+            self._detail = ui.element("div").classes("pane")
+        ui.on("message-open", lambda event: self._open_key(event.args))
+        ui.on("message-tab", lambda event: self._on_tab(bool(event.args)))
+        self._timer = ui.timer(1.0, self._follow, active=False)
+        await self._go(self._asked.at)
+        node, offset = opened[0] or self._nodes[0], opened[1]
+        if offset.isascii() and offset.isdigit() and node in self._shelf().logs:
+            await self._show_message(node, int(offset))
 
-    async def _asked(self) -> list[str]:
+    async def _asked_nodes(self) -> list[str]:
         try:
             found, _ = await self._here.ground.upstream.producers_of(self._topic)
         except PenstockError:
             return []  # the banner says who does not answer
         return [one.address for one in found]
 
-    def _controls(self) -> None:
-        with ui.element("div").classes("heading"):
-            self._node = ui.select(self._nodes, value=self._node_first, label="Node").props(
-                "dense outlined"
-            )
-            self._at = ui.input(
-                "Offset, time, id, trace:N, newest, oldest", value=self._at_first
-            ).props("dense outlined")
-            self._at.style("min-width: 20rem").on("keydown.enter", lambda: self._go(self._at.value))
-            self._contains = ui.input("Contains", value=self._contains_first).props(
-                "dense outlined clearable"
-            )
-            self._contains.on("keydown.enter", lambda: self._go(self._at.value))
-            ui.button("Show", on_click=lambda: self._go(self._at.value)).props("unelevated")
-            ui.button("Earlier", on_click=self._earlier).props("flat dense")
-            ui.button("Later", on_click=self._later).props("flat dense")
-        self._node.on_value_change(lambda: self._go(self._at.value))
+    # --- what is on the page ---
 
-    def _log(self) -> Log:
+    def _controls(self) -> None:
+        asked = self._asked
+        with ui.element("div").classes("heading"):
+            nodes = {_ALL: "All nodes"} | {node: node for node in self._nodes}
+            chosen = asked.node if asked.node in self._nodes else _ALL
+            self._node = ui.select(nodes, value=chosen, label="Node").props("dense outlined")
+            self._node.set_visibility(len(self._nodes) > 1)
+            self._place()
+            self._contains = ui.input("Contains", value=asked.contains)
+            self._where = ui.input("Where, such as status=paid price>10", value=asked.where)
+            self._where.style("min-width: 17rem; flex: 1")
+            for field in (self._contains, self._where):
+                field.props("dense outlined clearable").on("keydown.enter", self._again)
+            ui.button("Show", on_click=self._again).props("unelevated no-caps")
+            self._follow_button = ui.button("Follow", on_click=self._turn_follow)
+            self._follow_button.props("outline no-caps")
+        self._node.on_value_change(self._again)
+
+    def _place(self) -> None:
+        self._at = ui.input("From: newest, time, -10m, offset, id, trace:N", value=self._asked.at)
+        self._at.props("dense outlined").style("min-width: 21rem")
+        self._at.on("keydown.enter", self._again)
+        with self._at.add_slot("append"):
+            more = ui.button(icon="schedule").props("flat dense round")
+            layout.named(more, "Choose where to begin")
+            with more, ui.menu() as menu:
+                for text, said in _PRESETS.items():
+                    ui.menu_item(said, lambda text=text: self._begin(text))
+                with ui.element("div").classes("moment"):
+                    moment = ui.input("A time (UTC)").props("type=datetime-local step=1 dense")
+                    layout.named(moment, "A time, in UTC")
+                    button = ui.button("Go there").props("flat dense no-caps")
+
+                    async def go() -> None:
+                        menu.close()
+                        if moment.value:
+                            await self._begin(str(moment.value))
+
+                    button.on_click(go)
+
+    def _below(self) -> None:
+        with ui.element("div").classes("heading"):
+            self._note = ui.label().classes("soft").props('role="status"')
+            self._stop_button = ui.button("Stop searching", on_click=self._stop)
+            self._on_button = ui.button("Go on searching", on_click=self._go_on)
+            ui.element("div").classes("grow")
+            earlier = ui.button("Earlier", on_click=self._earlier)
+            later = ui.button("Later", on_click=self._later)
+            self._save_button = ui.button("Download …", on_click=self._save)
+            buttons = (self._stop_button, self._on_button, earlier, later, self._save_button)
+            for button in buttons:
+                button.props("flat dense no-caps")
+            self._stop_button.set_visibility(False)
+            self._on_button.set_visibility(False)
+
+    def _draw_grid(self) -> None:
+        columns = [*_COLUMNS[:2], _NODE_COLUMN, *_COLUMNS[2:]] if len(self._nodes) > 1 else _COLUMNS
+        self._grid = Grid(columns, [], "at", "No message here.", "Messages", "var(--browser)")
+        options = {":onCellFocused": _FOCUSED, "rowHeight": 32, "headerHeight": 36}
+        self._grid.element.options.update(options)
+        self._grid.element.on("cellClicked", lambda event: self._open_key(event.args["data"]["at"]))
+
+    def _shelf(self) -> Shelf:
         ground = self._here.ground
-        return Log(ground.upstream, str(self._node.value), self._topic, ground.options.mask_field)
+        nodes = [str(self._node.value)] if self._node.value else self._nodes
+        return Shelf(ground.upstream, nodes, self._topic, ground.options.mask_field)
 
     # --- going places ---
 
-    async def _go(self, place: str | None) -> None:
+    async def _begin(self, place: str) -> None:
+        self._at.set_value(place)
+        await self._go(place)
+
+    async def _again(self) -> None:
+        await self._go(str(self._at.value or ""))
+
+    async def _go(self, place: str) -> None:
+        """From a place on, or back from the end."""
+        self._end_follow()
+        self._is_newest_first = self._is_back = place.strip() in NEWEST
+        self._open = ("", -1)
+        self._close()
+        shelf = self._shelf()
+        if await self._look(lambda hunt: shelf.page(place, hunt)):
+            self._remember()
+
+    async def _look(self, ask: Any) -> bool:
+        """One look at a time: the last one counts."""
+        self._hunt.is_stopped = True
         try:
-            await self._show(await self._log().find(place or ""))
+            found = criteria.read(str(self._contains.value or ""), str(self._where.value or ""))
+            mine = self._hunt = Hunt(found, on_progress=self._on_progress)
+            self._stop_button.set_visibility(bool(found))
+            page = await ask(mine)
         except PenstockError as error:
-            self._say(error)
-            return
-        if (place or "newest") == "newest":
-            self._grid.show_end()
-        query = urlencode({"node": self._node.value, "at": place or "", "contains": self._text})
-        address = f"{self._here.link('messages', self._topic)}?{query}"
-        ui.navigate.history.replace(address)
+            self._fail(error)
+            return False
+        finally:
+            self._stop_button.set_visibility(False)
+        if mine is self._hunt:
+            self._page = page
+            self._show(list(page.lines))
+        return mine is self._hunt
 
-    @property
-    def _text(self) -> str:
-        return str(self._contains.value or "")
+    def _on_progress(self, hunt: Hunt) -> None:
+        if hunt is self._hunt and hunt.criteria:
+            self._note.set_text(f"Searching … {self._searched()}")
 
-    async def _show(self, offset: int) -> None:
-        found, following = await self._log().read(offset, _COUNT, self._text)
-        self._shown = _Shown(offset, following, tuple(found))
-        self._grid.show([_row(one) for one in found])
-        searched = f", searched up to offset {following:,}" if self._text else ""
-        self._note.set_text(
-            f"{words.count(len(found), 'message')} from offset {offset:,}{searched}"
-        )
-        self._detail.clear()
+    def _stop(self) -> None:
+        self._hunt.is_stopped = True
+
+    async def _go_on(self) -> None:
+        """The same search from where it ended; what was found stays."""
+        before, spans, shelf = self._lines, self._page.spans, self._shelf()
+        searched = self._hunt.searched
+        if self._is_back:
+            ends = {node: span.first for node, span in spans.items()}
+            done = await self._look(lambda hunt: shelf.back(ends, _counted(hunt, searched)))
+        else:
+            firsts = {node: span.following for node, span in spans.items()}
+            done = await self._look(lambda hunt: shelf.onward(firsts, _counted(hunt, searched)))
+        if done:
+            found = self._page.spans
+            joined = {node: _joined(span, found.get(node, span)) for node, span in spans.items()}
+            self._page = replace(self._page, spans=joined)
+            more = list(self._page.lines)
+            self._show(more + before if self._is_back else before + more)
 
     async def _earlier(self) -> None:
-        await self._move(max(0, self._shown.first - _COUNT))
+        ends = {node: span.first for node, span in self._page.spans.items()}
+        await self._move(True, ends)
 
     async def _later(self) -> None:
-        await self._move(self._shown.following)
+        firsts = {node: span.following for node, span in self._page.spans.items()}
+        await self._move(False, firsts)
 
-    async def _move(self, offset: int) -> None:
-        try:
-            extent = await self._log().extent()
-            await self._show(min(max(offset, extent.earliest), extent.end))
-        except PenstockError as error:
-            self._say(error)
+    async def _move(self, is_back: bool, offsets: dict[str, int]) -> None:
+        self._end_follow()
+        shelf, before = self._shelf(), self._page
+        self._is_back = is_back
+        ask = shelf.back if is_back else shelf.onward
+        done = await self._look(lambda hunt: ask(offsets, hunt))
+        if done and not self._lines and self._page.is_end:
+            self._page = before
+            self._show(list(before.lines))
+            ui.notify("There is nothing earlier." if is_back else "There is nothing later yet.")
 
-    def _say(self, error: PenstockError) -> None:
-        self._note.set_text(str(error))
+    def _show(self, lines: list[Line]) -> None:
+        self._lines = lines
+        self._grid.show([self._row(one) for one in lines])
+        sort = "desc" if self._is_newest_first else "asc"
+        state = {"state": [{"colId": "order", "sort": sort}], "defaultState": {"sort": None}}
+        self._grid.element.run_grid_method("applyColumnState", state)
+        self._say()
+
+    def _say(self) -> None:
+        parts = [_said(self._lines)]
+        if self._hunt.criteria:
+            parts.append(self._searched())
+        if self._page.is_end and self._hunt.criteria:
+            parts.append("that is all" if self._is_back else "that is all so far")
+        parts += [f"can't tell: {error}" for error in self._page.errors]
+        self._note.set_text("; ".join(part for part in parts if part))
+        is_more = bool(self._hunt.criteria) and not self._page.is_end
+        self._on_button.set_visibility(is_more and not self._followed_until_s)
+
+    def _searched(self) -> str:
+        hunt = self._hunt
+        where = "back to" if self._is_back else "up to"
+        at = f" {where} {words.moment(hunt.reached_ns)}" if hunt.reached_ns else ""
+        return f"searched {words.count(hunt.searched, 'message')}{at}"
+
+    def _fail(self, error: PenstockError) -> None:
+        self._page, self._lines = Page(), []
         self._grid.show([])
+        self._on_button.set_visibility(False)
+        self._note.set_text(str(error))
+
+    def _remember(self) -> None:
+        """The address leads to what is shown."""
+        node, offset = self._open
+        given = {
+            "node": self._node.value, "at": self._at.value, "contains": self._contains.value,
+            "where": self._where.value, "open": str(offset) if offset >= 0 else "",
+            "on": node if node != self._node.value else "",
+        }  # fmt: skip
+        query = urlencode({name: str(value) for name, value in given.items() if value})
+        ui.navigate.history.replace(f"{self._here.link('messages', self._topic)}?{query}")
+
+    def _row(self, line: Line) -> Row:
+        one = line.message
+        by_time = f"{one.timestamp_ns:020d}" if len(self._page.spans) > 1 else ""
+        return {
+            "at": f"{line.node} {one.offset}",
+            "order": f"{by_time}{one.offset:020d}",
+            "node": line.node,
+            "offset": one.offset,
+            "time": words.moment(one.timestamp_ns).removesuffix(" UTC"),
+            "id": one.id,
+            "attempts": one.attempts,
+            "size": line.body_bytes,
+            "key": messages.preview(one.key) if one.key is not None else "",
+            "preview": messages.preview(one.body),
+        }
+
+    # --- following ---
+
+    async def _turn_follow(self) -> None:
+        if self._followed_until_s:
+            self._end_follow()
+            self._say()
+            return
+        await self._begin("newest")
+        self._followed_until_s = time.monotonic() + limits.ADMIN_FOLLOW_S
+        self._skipped = 0
+        self._follow_button.set_text("Stop following")
+        ui.run_javascript(_WATCH_TAB)
+        self._timer.activate()
+        self._say_followed()
+
+    def _end_follow(self) -> None:
+        self._followed_until_s = 0.0
+        self._timer.deactivate()
+        self._follow_button.set_text("Follow")
+
+    def _on_tab(self, is_hidden: bool) -> None:
+        self._is_hidden = is_hidden
+        if self._followed_until_s:
+            self._timer.active = not is_hidden
+            self._say_followed()
+
+    async def _follow(self) -> None:
+        """What has come since. Of more than somebody could read, the newest."""
+        if time.monotonic() > self._followed_until_s:
+            self._end_follow()
+            self._note.set_text("Following has ended after a while: Follow goes on.")
+            return
+        shelf, most = self._shelf(), limits.ADMIN_FOLLOWED_AT_ONCE
+        try:
+            ends = await shelf.ends()
+            firsts = {node: span.following for node, span in self._page.spans.items()}
+            starts = {node: max(firsts.get(node, end), end - most) for node, end in ends.items()}
+            hunt = replace(self._hunt, count=most * len(ends), searched=0)
+            page = await shelf.onward(starts, hunt)
+        except PenstockError as error:
+            self._note.set_text(f"Following: {error}")
+            return
+        if not self._followed_until_s:
+            return  # it was stopped meanwhile
+        self._skipped += sum(starts[node] - firsts.get(node, starts[node]) for node in starts)
+        spans = {node: Span(firsts.get(node, span.first), span.following)
+                 for node, span in page.spans.items()}  # fmt: skip
+        self._page = replace(self._page, spans={**self._page.spans, **spans})
+        if page.lines:
+            self._lines = [*self._lines, *page.lines][-limits.ADMIN_FOLLOWED_SHOWN :]
+            self._grid.show([self._row(one) for one in self._lines])
+        self._say_followed()
+
+    def _say_followed(self) -> None:
+        skipped = f"; {self._skipped:,} came too quickly to be shown" if self._skipped else ""
+        paused = "Paused while the tab is hidden" if self._is_hidden else "Following"
+        at_most = limits.ADMIN_FOLLOWED_SHOWN
+        self._note.set_text(
+            f"{paused}: {words.count(len(self._lines), 'message')} of the newest"
+            f" {at_most:,}{skipped}"
+        )
+        self._on_button.set_visibility(False)
 
     # --- one message ---
 
-    def _on_key(self, event: object) -> None:
-        arguments = getattr(event, "args", {})
-        if arguments.get("event", {}).get("key") == "Enter":
-            self._open(arguments["data"]["offset"])
-
-    def _open(self, offset: int) -> None:
-        message = next((one for one in self._shown.messages if one.offset == offset), None)
-        if message is None:
+    async def _open_key(self, key: object) -> None:
+        node, _, offset = str(key).rpartition(" ")
+        if not any((one.node, str(one.message.offset)) == (node, offset) for one in self._lines):
             return
-        self._detail.clear()
-        with self._detail, layout.section(f"Offset {message.offset:,}"):
-            _facts(message)
-            _body(message)
-            query = urlencode({"node": self._node.value, "offset": offset})
-            with ui.element("div").classes("heading"):
-                link = self._here.link("download", self._topic)
-                ui.link("Download the body", f"{link}?{query}")
-                at = urlencode({"topic": self._topic, "id": message.id})
-                ui.link("Its life", f"{self._here.link('trace')}?{at}")
+        if (node, int(offset)) != self._open:
+            await self._show_message(node, int(offset))
 
-    # --- publishing ---
+    async def _show_message(self, node: str, offset: int) -> None:
+        self._open = (node, offset)
+        try:
+            found = await self._shelf().logs[node].message(offset)
+        except (KeyError, PenstockError) as error:
+            ui.notify(str(error), type="negative")
+            return
+        if self._open != (node, offset):
+            return  # somebody has gone on meanwhile
+        if found is None:
+            ui.notify("This message is not stored any more.", type="warning")
+            return
+        self._panes.classes(add="open")
+        self._detail.clear()
+        with self._detail:
+            message.panel(self._here, self._topic, node, found, self._form, self._shut)
+        self._remember()
+
+    def _shut(self) -> None:
+        self._open = ("", -1)
+        self._close()
+        self._remember()
+
+    def _close(self) -> None:
+        self._panes.classes(remove="open")
+        self._detail.clear()
+
+    # --- publishing, downloads ---
 
     async def _publish(self) -> None:
-        question = f"Publish one message to {self._topic} on {self._node.value}"
-        window = layout.named(ui.dialog(), question)
-        with window as dialog, ui.card().style("min-width: min(34rem, 92vw)"):
-            ui.label(question)
-            body = ui.textarea("Body").props("outlined autogrow")
-            defer = ui.number("Deferred by, ms", value=0, min=0, precision=0).props("outlined")
-            with ui.row():
-                ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat")
-                ui.button("Publish", on_click=lambda: dialog.submit(True))
-        if not await dialog:
-            return
-        data = str(body.value or "").encode()
-        query = {"topic": self._topic}
-        if defer.value:
-            query["defer"] = str(int(defer.value))
-        node = str(self._node.value)
+        node = str(self._node.value or self._nodes[0])
+        if await publish.one(self._here, self._topic, self._nodes, node):
+            await self._begin("newest")
 
-        async def run() -> str:
-            await self._here.ground.upstream.post(node, "/pub", query, data)
-            return ""
-
-        about = {"topic": self._topic, "node": node}
-        detail = words.count(len(data), "byte")
-        if await layout.change(self._here, Role.OPERATE, "publish", about, run, detail):
-            await self._go("newest")
+    async def _save(self) -> None:
+        spans = dict(self._page.spans)
+        asked = (str(self._contains.value or ""), str(self._where.value or ""))
+        await downloads.ask(self._here, self._topic, self._shelf(), spans, asked)
 
 
-def _row(message: Message) -> Row:
-    return {
-        "offset": message.offset,
-        "time": words.moment(message.timestamp_ns),
-        "id": message.id,
-        "attempts": message.attempts,
-        "size": len(message.body),
-        "key": messages.preview(message.key) if message.key is not None else "",
-        "preview": messages.preview(message.body),
-    }
+def _counted(hunt: Hunt, searched: int) -> Hunt:
+    """Goes on counting from there."""
+    hunt.searched = searched
+    return hunt
 
 
-def _facts(message: Message) -> None:
-    facts = {
-        "Id": message.id,
-        "Stored": words.moment(message.timestamp_ns),
-        "Due": words.moment(message.due_ns) if message.due_ns else "",
-        "Trace id": str(message.trace_id) if message.trace_id else "",
-        "Attempts before": str(message.attempts) if message.attempts else "",
-        "Key": messages.preview(message.key) if message.key is not None else "",
-    }
-    facts |= {f"Header {name}": str(value) for name, value in message.headers.items()}
-    with ui.element("dl").classes("facts"):
-        for name, value in facts.items():
-            if value:
-                with ui.element("dt"):
-                    ui.label(name)
-                with ui.element("dd"):
-                    ui.label(value).classes("mono")
+def _joined(one: Span, other: Span) -> Span:
+    return Span(min(one.first, other.first), max(one.following, other.following))
 
 
-def _body(message: Message) -> None:
-    body = message.body[: limits.ADMIN_BODY_SHOWN_BYTES]
-    forms = {
-        "JSON": messages.as_json(message.body) if len(body) == len(message.body) else None,
-        "Text": messages.as_text(body),
-        "Hex": messages.as_hex(body[: limits.ADMIN_HEX_SHOWN_BYTES]),
-    }
-    there = {name: text for name, text in forms.items() if text is not None}
-    choice = ui.toggle(list(there), value=next(iter(there))).props(
-        'dense unelevated aria-label="How the body is shown"'
-    )
-    place = ui.element("pre").classes("mono body")
-    with place:
-        label = ui.label()
-    choice.on_value_change(partial(_show_form, label, there, choice))
-    _show_form(label, there, choice)
-    if len(body) < len(message.body):
-        ui.label(f"The first {words.size(len(body))} of {words.size(len(message.body))}.").classes(
-            "soft"
-        )
-
-
-def _show_form(label: ui.label, forms: dict[str, str], choice: ui.toggle) -> None:
-    label.set_text(forms[str(choice.value)])
+def _said(lines: list[Line]) -> str:
+    """ "100 messages, offsets 17 to 116"."""
+    count = words.count(len(lines), "message")
+    if not lines or len({one.node for one in lines}) > 1:
+        return count
+    first, last = lines[0].message.offset, lines[-1].message.offset
+    return f"{count}, offset {first:,}" + (f" to {last:,}" if last != first else "")

@@ -19,6 +19,7 @@ from penstock.nsqadmin.pages import (
     connections,
     counter,
     definitions,
+    downloads,
     guard,
     login,
     lookup,
@@ -51,7 +52,7 @@ def add(app: FastAPI, grounds: Grounds) -> None:
     for part in _PARTS:
         part.add(grounds)
     login.add(app, grounds.shared)
-    messages.add_download(app, grounds)
+    downloads.add(app, grounds)
     definitions.add_download(app, grounds)
     run.add_report(app, grounds)
     app_of_pages.add_exception_handler(Forbidden, _refuse(grounds))

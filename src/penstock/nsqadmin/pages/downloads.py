@@ -1,0 +1,196 @@
+"""Stored messages as files: one body as it is, or a range of a topic as JSON lines or raw bodies.
+
+They are never something that a browser would run, hold what the pages may show (masked fields are
+masked), and end at a bound.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator, Iterable
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import FastAPI, Query, Request
+from fastapi.responses import Response, StreamingResponse
+from nicegui import ui
+
+from penstock import limits
+from penstock.errors import FetchFailed, PenstockError
+from penstock.nsqadmin import criteria
+from penstock.nsqadmin.api import ApiError, viewed
+from penstock.nsqadmin.browse import Shelf, Span
+from penstock.nsqadmin.criteria import Criteria
+from penstock.nsqadmin.ground import Ground, Grounds
+from penstock.nsqadmin.messages import NEWEST, Log, Message
+from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages.layout import Opened
+
+_FORMS = {"lines": "JSON lines, with all there is of each", "bodies": "Bodies alone, one a line"}
+_KINDS = {"lines": ("application/x-ndjson", "jsonl"), "bodies": ("application/octet-stream", "txt")}
+
+
+def add(app: FastAPI, grounds: Grounds) -> None:
+    @app.get(f"{grounds.base}/download/{{topic}}", include_in_schema=False)
+    async def body(request: Request, topic: str, node: str, offset: int) -> Response:
+        """A message's body."""
+        ground = viewed(grounds, request)
+        try:
+            message = await _log(ground, node, topic).message(offset)
+        except FetchFailed as error:
+            raise _failed(error) from error
+        if message is None:
+            raise ApiError(404, "MESSAGE_NOT_FOUND")
+        kind = "application/octet-stream"
+        return Response(message.body, headers=_saved(f"{topic}-{offset}.bin"), media_type=kind)
+
+    @app.get(f"{grounds.base}/download/{{topic}}/messages", include_in_schema=False)
+    async def many(
+        request: Request, topic: str, span: Annotated[list[str], Query()], form: str = "lines",
+        contains: str = "", where: str = "",
+    ) -> Response:  # fmt: skip
+        """Each span is NODE,FROM,TO."""
+        ground = viewed(grounds, request)
+        if form not in _FORMS:
+            raise ApiError(400, "INVALID_ARG_FORM")
+        try:
+            wanted = criteria.read(contains, where)
+        except PenstockError as error:
+            raise ApiError(400, "INVALID_ARG_WHERE") from error
+        spans = [_span(ground, topic, text) for text in span]
+        kind, ending = _KINDS[form]
+        lines = _written(spans, wanted, form)
+        try:
+            first = await anext(lines, b"")  # what fails at once can still be said
+        except FetchFailed as error:
+            raise _failed(error) from error
+        headers = _saved(f"{topic}.{ending}")
+        return StreamingResponse(_after(first, lines), headers=headers, media_type=kind)
+
+
+def _saved(name: str) -> dict[str, str]:
+    return {
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "X-Content-Type-Options": "nosniff",
+    }
+
+
+def _failed(error: FetchFailed) -> ApiError:
+    if error.status == 404:
+        return ApiError(404, "MESSAGE_NOT_FOUND")
+    return ApiError(502, f"UPSTREAM_ERROR: {error.reason}")
+
+
+def _log(ground: Ground, node: str, topic: str) -> Log:
+    if node not in ground.watch.latest.nodes:
+        raise ApiError(404, "NODE_NOT_FOUND")
+    return Log(ground.upstream, node, topic, ground.options.mask_field)
+
+
+def _span(ground: Ground, topic: str, text: str) -> tuple[Log, Span]:
+    node, _, rest = text.partition(",")
+    first, _, following = rest.partition(",")
+    numbers = [one for one in (first, following) if one.isascii() and one.isdigit()]
+    if len(numbers) != 2 or max(map(len, numbers)) > 18:
+        raise ApiError(400, "INVALID_ARG_SPAN")
+    return _log(ground, node, topic), Span(int(first), int(following))
+
+
+async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for data in rest:
+        yield data
+
+
+async def _written(
+    spans: Iterable[tuple[Log, Span]], wanted: Criteria, form: str
+) -> AsyncIterator[bytes]:
+    """Node by node; until there are enough of them."""
+    left, bytes_left = limits.ADMIN_EXPORT_MESSAGES, limits.ADMIN_EXPORT_BYTES
+    for log, span in spans:
+        async for some in log.walk(await log.extent(), *span):
+            held = [one for one in some if wanted.hold(one)][:left]
+            left -= len(held)
+            bytes_left -= sum(len(one.body) for one in held)
+            write = _as_line if form == "lines" else _as_body
+            yield b"".join(write(log.node, one) for one in held)
+            if left <= 0 or bytes_left <= 0:
+                return
+
+
+def _as_body(node: str, message: Message) -> bytes:
+    return message.body + b"\n"
+
+
+def _as_line(node: str, message: Message) -> bytes:
+    document = {
+        "node": node,
+        "offset": message.offset,
+        "id": message.id,
+        "timestamp_ns": message.timestamp_ns,
+        "attempts": message.attempts,
+    }
+    more = {
+        "trace_id": message.trace_id,
+        "due_ns": message.due_ns,
+        "key": message.key and message.key.decode("utf-8", "backslashreplace"),
+        "headers": dict(message.headers),
+    }
+    document |= {name: value for name, value in more.items() if value}
+    try:
+        document["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        document["body_base64"] = base64.b64encode(message.body).decode()
+    return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+
+
+# --- asking for it ---
+
+
+async def ask(
+    here: Opened, topic: str, shelf: Shelf, shown: dict[str, Span], asked: tuple[str, str]
+) -> None:
+    """What is shown, or from one place to another."""
+    question = f"Download messages of {topic}"
+    with layout.named(ui.dialog(), question) as dialog, ui.card():
+        ui.label(question)
+        which = ui.radio({"shown": "Those shown", "range": "A range"}, value="shown")
+        with ui.element("div") as places:
+            first = ui.input("From: oldest, a time, -10m, an offset", value="-10m")
+            last = ui.input("To: newest, a time, -5m, an offset", value="newest")
+            for field in (first, last):
+                field.props("outlined dense").style("margin-top: .5rem")
+        places.bind_visibility_from(which, "value", value="range")
+        form = ui.select(_FORMS, value="lines", label="As").props("outlined dense")
+        held = " ".join(one for one in asked if one)
+        if held:
+            ui.label(f"Only those that hold: {held}").classes("soft")
+        ui.label(f"At most {limits.ADMIN_EXPORT_MESSAGES:,} messages.").classes("soft")
+        with ui.row():
+            ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat no-caps")
+            ui.button("Download", on_click=lambda: dialog.submit(True)).props("no-caps")
+    if not await dialog:
+        return
+    try:
+        spans = shown if which.value == "shown" else await _range(
+            shelf, str(first.value or "oldest"), str(last.value or "newest")
+        )  # fmt: skip
+    except PenstockError as error:
+        ui.notify(str(error), type="negative")
+        return
+    if not any(span.following > span.first for span in spans.values()):
+        ui.notify("There is no message between these.", type="warning")
+        return
+    query = [("span", f"{node},{span.first},{span.following}") for node, span in spans.items()]
+    query += [("form", str(form.value)), ("contains", asked[0]), ("where", asked[1])]
+    ui.navigate.to(f"{here.link('download', topic, 'messages')}?{urlencode(query)}")
+
+
+async def _range(shelf: Shelf, first: str, last: str) -> dict[str, Span]:
+    firsts = await shelf.ends() if first.strip() in NEWEST else await shelf.find(first)
+    lasts = await shelf.ends() if last.strip() in NEWEST else await shelf.find(last)
+    return {
+        node: Span(start, max(start, lasts[node])) for node, start in firsts.items()
+        if node in lasts
+    }  # fmt: skip

@@ -1,0 +1,220 @@
+"""One stored message in full: its body in every form, what stands beside it, where it stands in
+each channel, and what can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+from nicegui import ui
+
+from penstock import limits
+from penstock.errors import PenstockError
+from penstock.nsqadmin import jsonview, messages, standing
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.messages import Message
+from penstock.nsqadmin.pages import layout, publish, words
+from penstock.nsqadmin.pages.layout import Opened
+
+SHEET = """
+.browser { display: grid; gap: 1rem; grid-template-columns: minmax(0, 1fr); align-items: start;
+  --browser: max(22rem, calc(100vh - 265px)); }
+.browser > .pane { display: none; } .browser.open > .pane { display: block; min-width: 0; }
+.pane .panel { max-height: var(--browser); overflow: auto; }
+.pane .panel > * { flex-shrink: 0; }
+.pane .body { max-height: max(14rem, 45vh); }
+.pane .hex { white-space: pre; font-size: .8rem; overflow-wrap: normal; }
+.pane .q-btn-group .q-btn { padding: .1rem .6rem; }
+@media (min-width: 1100px) {
+  .browser.open { grid-template-columns: minmax(0, 3fr) minmax(0, 2fr); } }
+@media (max-width: 1099px) {
+  .browser.open { --browser: 38vh; } .browser.open .panel { max-height: none; } }
+.moment { display: flex; gap: .5rem; align-items: center; padding: .3rem 1rem .6rem; }
+.folding { padding-left: 1.3rem; white-space: pre-wrap; overflow-wrap: anywhere; }
+.folding summary { list-style: none; cursor: pointer; position: relative; }
+.folding summary::-webkit-details-marker { display: none; }
+.folding summary::before { content: '▾'; position: absolute; left: -1.1rem; color: var(--soft); }
+.folding details:not([open]) > summary::before { content: '▸'; }
+.folding details:not([open]) > summary::after { content: ' … ' attr(data-count);
+  color: var(--soft); }
+.folding .line-end { display: none; }
+.json-name { color: var(--water); } .json-text { color: var(--good); }
+.json-number { color: var(--warn); } .json-word { color: var(--bad); }
+table.pairs { border-collapse: collapse; width: 100%; }
+.pairs th, .pairs td { text-align: left; padding: .2rem .8rem .2rem 0; vertical-align: top;
+  border-bottom: 1px solid var(--line); overflow-wrap: anywhere; font-weight: 400; }
+.pairs th { color: var(--soft); }
+h3 { font-size: .95rem; line-height: 1.3; font-weight: 650; margin: .4rem 0 0; }
+"""
+# Copies what the browser already shows. Without the clipboard (no https) it is selected and copied.
+_COPY = """async () => {
+  const shown = document.querySelector('.shown-body');
+  if (navigator.clipboard) await navigator.clipboard.writeText(shown.textContent);
+  else { getSelection().selectAllChildren(shown); document.execCommand('copy'); }
+  emit(); }"""
+_COPY_LINK = """async () => {
+  if (navigator.clipboard) { await navigator.clipboard.writeText(location.href); emit(true); }
+  else emit(false); }"""
+
+
+def panel(
+    here: Opened, topic: str, node: str, message: Message, prefer: list[str],
+    close: Callable[[], None],
+) -> None:  # fmt: skip
+    """`prefer` keeps the form that was chosen last for the next message."""
+    with layout.section(f"Offset {message.offset:,}"):
+        with ui.element("div").classes("heading"):
+            ui.label(f"{words.moment(message.timestamp_ns)} on {node}").classes("soft")
+            ui.element("div").classes("grow")
+            ui.button("Close", on_click=close).props("flat dense no-caps")
+        _body(message, prefer)
+        _actions(here, topic, node, message)
+        _facts(message)
+        _headers(message.headers)
+        _standing(here, topic, node, message)
+
+
+def _actions(here: Opened, topic: str, node: str, message: Message) -> None:
+    with ui.element("div").classes("heading"):
+        copy = ui.button("Copy body").props("outline dense no-caps padding='0 .6rem'")
+        copy.on("click", lambda: ui.notify("Copied as it is shown."), js_handler=_COPY)
+        address = ui.button("Copy link").props("outline dense no-caps padding='0 .6rem'")
+        address.on("click", _copied_link, js_handler=_COPY_LINK)
+        query = urlencode({"node": node, "offset": message.offset})
+        ui.link("Download the body", f"{here.link('download', topic)}?{query}")
+        at = urlencode({"topic": topic, "id": message.id})
+        ui.link("Its life", f"{here.link('trace')}?{at}")
+        if here.may(Role.OPERATE):
+            again = partial(publish.again, here, topic, node, message)
+            ui.button("Publish again", on_click=again).props("flat dense no-caps")
+
+
+def _copied_link(event: Any) -> None:
+    if event.args:
+        ui.notify("The address of this message is copied.")
+    else:
+        ui.notify("The address of this page leads to this message: copy it from the browser's bar.")
+
+
+# --- its body ---
+
+
+def _body(message: Message, prefer: list[str]) -> None:
+    body = message.body[: limits.ADMIN_BODY_SHOWN_BYTES]
+    is_whole = len(body) == len(message.body)
+    folded = jsonview.as_html(message.body) if is_whole else None
+    forms: dict[str, str | None] = {
+        "JSON": folded or (messages.as_json(message.body) if is_whole else None),
+        "Text": messages.as_text(body),
+        "Hex": messages.as_hex(body[: limits.ADMIN_HEX_SHOWN_BYTES]),
+    }
+    there = {name: text for name, text in forms.items() if text is not None}
+    first = next((one for one in prefer if one in there), next(iter(there)))
+    with ui.element("div").classes("heading"):
+        choice = ui.toggle(list(there), value=first).props(
+            'dense unelevated no-caps aria-label="How the body is shown"'
+        )
+        ui.label(words.size(len(message.body))).classes("soft")
+    place = ui.element("pre").classes("mono body").props('tabindex="0" aria-label="Body"')
+
+    def show() -> None:
+        place.clear()
+        with place:
+            if choice.value == "JSON" and folded is not None:
+                ui.html(folded, sanitize=False).classes("folding shown-body")
+            else:
+                shown = ui.label(there[str(choice.value)]).classes("shown-body")
+                shown.classes("hex" if choice.value == "Hex" else "")
+
+    def choose() -> None:
+        prefer[:] = [str(choice.value)]
+        show()
+
+    choice.on_value_change(choose)
+    show()
+    if not is_whole:
+        all_of = words.size(len(message.body))
+        ui.label(f"The first {words.size(len(body))} of {all_of}.").classes("soft")
+
+
+# --- beside it ---
+
+
+def _facts(message: Message) -> None:
+    facts = {
+        "Id": message.id,
+        "Due": words.moment(message.due_ns) if message.due_ns else "",
+        "Trace id": str(message.trace_id) if message.trace_id else "",
+        "Attempts before": str(message.attempts) if message.attempts else "",
+        "Key": messages.preview(message.key) if message.key is not None else "",
+    }
+    with ui.element("dl").classes("facts"):
+        for name, value in facts.items():
+            if value:
+                with ui.element("dt"):
+                    ui.label(name)
+                with ui.element("dd"):
+                    ui.label(value).classes("mono")
+
+
+def _headers(headers: Mapping[str, Any]) -> None:
+    if headers:
+        ui.html("<h3>Headers</h3>", sanitize=False)
+        _table(("Name", "Value"), [(name, str(value)) for name, value in headers.items()])
+
+
+def _table(names: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    with ui.element("table").classes("pairs"):
+        with ui.element("thead"), ui.element("tr"):
+            for name in names:
+                with ui.element("th").props('scope="col"'):
+                    ui.label(name)
+        with ui.element("tbody"):
+            for row in rows:
+                with ui.element("tr"):
+                    for value in row:
+                        with ui.element("td"):
+                            ui.label(value).classes("mono")
+
+
+# --- in the channels ---
+
+_COLOURS = {standing.FINISHED: "good", standing.DEAD: "bad", standing.IN_FLIGHT: "warn",
+            standing.REQUEUED: "warn"}  # fmt: skip
+
+
+def _standing(here: Opened, topic: str, node: str, message: Message) -> None:
+    with ui.element("div").classes("heading"):
+        ui.html("<h3>In the channels</h3>", sanitize=False)
+        look_again = ui.button("Look again").props("flat dense no-caps")
+    place = ui.element("div").props('role="status"')
+
+    async def show() -> None:
+        try:
+            found = await standing.of_message(
+                here.ground.upstream, node, topic, message.offset, message.id
+            )
+        except PenstockError as error:
+            found = []
+            said = f"The node can't tell: {error}"
+        else:
+            said = "" if found else "The topic has no channel."
+        place.clear()
+        with place:
+            if said:
+                ui.label(said).classes("soft")
+            for one in found:
+                _channel(here, topic, one)
+
+    look_again.on_click(show)
+    ui.timer(0.05, show, once=True)
+
+
+def _channel(here: Opened, topic: str, one: standing.Standing) -> None:
+    with ui.element("div").classes("heading"):
+        ui.link(one.channel, here.link("topics", topic, one.channel))
+        ui.label(one.state).classes(f"badge {_COLOURS.get(one.state, 'soft')}")
+        if one.detail:
+            ui.label(one.detail).classes("soft")
