@@ -168,8 +168,8 @@ async def ask(
             ui.label(f"Only those that hold: {held}").classes("soft")
         ui.label(f"At most {limits.ADMIN_EXPORT_MESSAGES:,} messages.").classes("soft")
         with ui.row():
-            ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat no-caps")
-            ui.button("Download", on_click=lambda: dialog.submit(True)).props("no-caps")
+            ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat")
+            ui.button("Download", on_click=lambda: dialog.submit(True))
     if not await dialog:
         return
     try:

@@ -26,7 +26,6 @@ SHEET = """
 .pane .panel > * { flex-shrink: 0; }
 .pane .body { max-height: max(14rem, 45vh); }
 .pane .hex { white-space: pre; font-size: .8rem; overflow-wrap: normal; }
-.pane .q-btn-group .q-btn { padding: .1rem .6rem; }
 @media (min-width: 1100px) {
   .browser.open { grid-template-columns: minmax(0, 3fr) minmax(0, 2fr); } }
 @media (max-width: 1099px) {
@@ -68,7 +67,7 @@ def panel(
         with ui.element("div").classes("heading"):
             ui.label(f"{words.moment(message.timestamp_ns)} on {node}").classes("soft")
             ui.element("div").classes("grow")
-            ui.button("Close", on_click=close).props("flat dense no-caps")
+            ui.button("Close", on_click=close).props("flat dense")
         _body(message, prefer)
         _actions(here, topic, node, message)
         _facts(message)
@@ -78,9 +77,9 @@ def panel(
 
 def _actions(here: Opened, topic: str, node: str, message: Message) -> None:
     with ui.element("div").classes("heading"):
-        copy = ui.button("Copy body").props("outline dense no-caps padding='0 .6rem'")
+        copy = ui.button("Copy body").props("flat dense")
         copy.on("click", lambda: ui.notify("Copied as it is shown."), js_handler=_COPY)
-        address = ui.button("Copy link").props("outline dense no-caps padding='0 .6rem'")
+        address = ui.button("Copy link").props("flat dense")
         address.on("click", _copied_link, js_handler=_COPY_LINK)
         query = urlencode({"node": node, "offset": message.offset})
         ui.link("Download the body", f"{here.link('download', topic)}?{query}")
@@ -88,7 +87,7 @@ def _actions(here: Opened, topic: str, node: str, message: Message) -> None:
         ui.link("Its life", f"{here.link('trace')}?{at}")
         if here.may(Role.OPERATE):
             again = partial(publish.again, here, topic, node, message)
-            ui.button("Publish again", on_click=again).props("flat dense no-caps")
+            ui.button("Publish again", on_click=again).props("flat dense")
 
 
 def _copied_link(event: Any) -> None:
@@ -114,7 +113,7 @@ def _body(message: Message, prefer: list[str]) -> None:
     first = next((one for one in prefer if one in there), next(iter(there)))
     with ui.element("div").classes("heading"):
         choice = ui.toggle(list(there), value=first).props(
-            'dense unelevated no-caps aria-label="How the body is shown"'
+            'dense unelevated aria-label="How the body is shown"'
         )
         ui.label(words.size(len(message.body))).classes("soft")
     place = ui.element("pre").classes("mono body").props('tabindex="0" aria-label="Body"')
@@ -188,7 +187,7 @@ _COLOURS = {standing.FINISHED: "good", standing.DEAD: "bad", standing.IN_FLIGHT:
 def _standing(here: Opened, topic: str, node: str, message: Message) -> None:
     with ui.element("div").classes("heading"):
         ui.html("<h3>In the channels</h3>", sanitize=False)
-        look_again = ui.button("Look again").props("flat dense no-caps")
+        look_again = ui.button("Look again").props("flat dense")
     place = ui.element("div").props('role="status"')
 
     async def show() -> None:

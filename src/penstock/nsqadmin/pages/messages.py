@@ -22,7 +22,7 @@ from penstock.nsqadmin.browse import Hunt, Line, Page, Shelf, Span
 from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.messages import NEWEST
 from penstock.nsqadmin.pages import downloads, layout, message, publish, words
-from penstock.nsqadmin.pages.grid import Grid, Row, column, numbers
+from penstock.nsqadmin.pages.grid import Grid, Row, column, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
 
 _ALL = ""
@@ -34,18 +34,17 @@ _PRESETS = {
     "-1h": "From 1 hour ago on",
     "-1d": "From 1 day ago on",
 }
-_NARROW = "window.innerWidth < 640"
 _COLUMNS: list[dict[str, Any]] = [
     {"field": "order", "hide": True},
     column("time", "Stored (UTC)", width=205),
-    numbers("offset", "Offset", "value", width=115, **{":hide": _NARROW}),
-    column("preview", "Body", flex=1, minWidth=260, cellClass="mono"),
-    column("key", "Key", width=110, **{":hide": _NARROW}),
-    numbers("size", "Bytes", width=90),
-    numbers("attempts", "Attempts", width=100, **{":hide": _NARROW}),
-    column("id", "Id", width=170, cellClass="mono", **{":hide": _NARROW}),
+    wide(560, numbers("offset", "Offset", "value", width=110, flex=0)),
+    column("preview", "Body", flex=1, minWidth=160, cellClass="mono"),
+    wide(1100, column("key", "Key", width=110)),
+    wide(700, numbers("size", "Bytes", width=90, flex=0)),
+    wide(1000, numbers("attempts", "Attempts", width=100, flex=0)),
+    wide(900, column("id", "Id", width=170, cellClass="mono")),
 ]
-_NODE_COLUMN = column("node", "Node", width=150, **{":hide": _NARROW})
+_NODE_COLUMN = wide(900, column("node", "Node", width=150))
 # The message of the cell that has the focus is the one that is open; keys may run over many.
 _FOCUSED = """(p) => { const row = p.api.getDisplayedRowAtIndex(p.rowIndex);
   clearTimeout(window.penstockOpening);
@@ -102,12 +101,12 @@ class _Browser:
         if not self._nodes:
             self._nodes = await self._asked_nodes()  # it may be younger than the last look
         ui.add_css(message.SHEET)
-        with layout.heading(f"Messages of {topic}"):
-            ui.link("the topic", here.link("topics", topic))
+        trail = (("Topics", here.link("topics")), (topic, here.link("topics", topic)))
+        with layout.heading(f"Messages of {topic}", *trail):
             ui.element("div").classes("grow")
             if here.may(Role.OPERATE) and self._nodes:
                 button = ui.button("Publish one", on_click=self._publish)
-                button.props("flat dense no-caps")
+                button.props("flat dense")
         if not self._nodes:
             ui.label("No nsqd has this topic, so there is nothing to show.").classes("empty")
             return
@@ -146,9 +145,9 @@ class _Browser:
             self._where.style("min-width: 17rem; flex: 1")
             for field in (self._contains, self._where):
                 field.props("dense outlined clearable").on("keydown.enter", self._again)
-            ui.button("Show", on_click=self._again).props("unelevated no-caps")
+            ui.button("Show", on_click=self._again).props("unelevated")
             self._follow_button = ui.button("Follow", on_click=self._turn_follow)
-            self._follow_button.props("outline no-caps")
+            self._follow_button.props("outline")
         self._node.on_value_change(self._again)
 
     def _place(self) -> None:
@@ -164,7 +163,7 @@ class _Browser:
                 with ui.element("div").classes("moment"):
                     moment = ui.input("A time (UTC)").props("type=datetime-local step=1 dense")
                     layout.named(moment, "A time, in UTC")
-                    button = ui.button("Go there").props("flat dense no-caps")
+                    button = ui.button("Go there").props("flat dense")
 
                     async def go() -> None:
                         menu.close()
@@ -184,15 +183,14 @@ class _Browser:
             self._save_button = ui.button("Download …", on_click=self._save)
             buttons = (self._stop_button, self._on_button, earlier, later, self._save_button)
             for button in buttons:
-                button.props("flat dense no-caps")
+                button.props("flat dense")
             self._stop_button.set_visibility(False)
             self._on_button.set_visibility(False)
 
     def _draw_grid(self) -> None:
         columns = [*_COLUMNS[:2], _NODE_COLUMN, *_COLUMNS[2:]] if len(self._nodes) > 1 else _COLUMNS
         self._grid = Grid(columns, [], "at", "No message here.", "Messages", "var(--browser)")
-        options = {":onCellFocused": _FOCUSED, "rowHeight": 32, "headerHeight": 36}
-        self._grid.element.options.update(options)
+        self._grid.element.options[":onCellFocused"] = _FOCUSED
         self._grid.element.on("cellClicked", lambda event: self._open_key(event.args["data"]["at"]))
 
     def _shelf(self) -> Shelf:

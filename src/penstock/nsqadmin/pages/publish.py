@@ -68,8 +68,8 @@ async def again(here: Opened, topic: str, node: str, message: Message) -> None:
 
 def _buttons(dialog: ui.dialog) -> None:
     with ui.row():
-        ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat no-caps")
-        ui.button("Publish", on_click=lambda: dialog.submit(True)).props("no-caps")
+        ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat")
+        ui.button("Publish", on_click=lambda: dialog.submit(True))
 
 
 async def _publish(
