@@ -38,6 +38,17 @@ def test_topics_and_tables_are_views(installation: Installation, tmp_path: Path)
     installation.nsqd.post("/topic/delete?topic=asked.about")
 
 
+def test_a_lake_that_is_not_there_yet_hides_no_topic(
+    installation: Installation, tmp_path: Path
+) -> None:
+    installation.nsqd.post("/pub?topic=early", b"x")
+    reply = asked("SELECT body FROM early", installation, tmp_path / "none")
+    assert (reply.rows, reply.types) == ([["x"]], ["BLOB"])
+    with pytest.raises(QueryRefused, match="has to be a directory that holds tables"):
+        asked("SELECT * FROM no_such_topic", installation, tmp_path / "none")
+    installation.nsqd.post("/topic/delete?topic=early")
+
+
 @pytest.mark.parametrize(
     "sql",
     [

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock import limits
-from penstock.errors import PenstockError, QueryRefused
+from penstock.errors import ConfigError, PenstockError, QueryRefused
 from penstock.pipelines.lakeread import LakeTable, local_path, tables_below
 from penstock.spark.brokerapi import BrokerApi
 
@@ -46,6 +46,7 @@ class Question(msgspec.Struct, forbid_unknown_fields=True):
 
 class Reply(msgspec.Struct):
     columns: list[str] = []
+    types: list[str] = []  # of the columns, as DuckDB names them
     rows: list[list[Any]] = []
     is_cut: bool = False  # there are more rows
     notes: list[str] = []
@@ -79,6 +80,7 @@ def answer(question: Question) -> Reply:
             _make_view(connection, name, question, reply)
         result = connection.execute(question.sql)
         reply.columns = [column[0][:_NAME_MAX] for column in result.description or ()]
+        reply.types = [str(column[1])[:_NAME_MAX] for column in result.description or ()]
         _fetch(result, question.rows_max, reply)
     except duckdb.Error as error:
         raise QueryRefused(_short(str(error))) from error
@@ -127,8 +129,12 @@ def _make_view(
 ) -> None:
     """Of the table or the topic with this name; DuckDB's own views are left to it."""
     tables: dict[str, str] = {}
+    missing = ""
     for lake in question.lakes:
-        tables |= tables_below(lake)
+        try:
+            tables |= tables_below(lake)
+        except ConfigError as error:
+            missing = f"; {error}"  # it may not be there yet, and topics are
     if name in question.tables:
         tables = {name: local_path(LakeTable(question.tables[name]).path)}
     if name in tables:
@@ -144,7 +150,9 @@ def _make_view(
         return
     if not name.startswith(("duckdb_", "pragma_")):
         there = ", ".join(sorted(tables)) or "none"
-        raise QueryRefused(f"{name} is neither a topic with messages nor a table (tables: {there})")
+        raise QueryRefused(
+            f"{name} is neither a topic with messages nor a table (tables: {there}{missing})"
+        )
 
 
 def _topic(node: str, name: str, question: Question, reply: Reply) -> Iterator[pa.RecordBatch]:

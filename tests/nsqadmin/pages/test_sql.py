@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
+import pytest
 from playwright.sync_api import Page, expect
+
+from penstock.nsqadmin.console import Question, answer
+from penstock.nsqadmin.pages import statements
 
 from ..conftest import Installation
 
@@ -22,6 +30,45 @@ def test_a_statement_and_a_refusal(page: Page, installation: Installation) -> No
     page.goto(f"http://127.0.0.1:{installation.admin.http_port}/audit")
     expect(page.get_by_role("gridcell", name="sql", exact=True).first).to_be_visible()
     installation.nsqd.post("/topic/delete?topic=console")
+
+
+def test_writing_with_help_and_keeping_what_came(page: Page, installation: Installation) -> None:
+    topic = "helped.by"
+    installation.nsqd.post(f"/pub?topic={topic}", b"seen here")
+    installation.wait_for_topic(topic)
+    page.goto(f"http://127.0.0.1:{installation.admin.http_port}/sql?topic={topic}")
+    field = page.get_by_label("Statement")
+    expect(field).to_have_value(re.compile(f'FROM "{topic}"'))
+    field.press("Control+Enter")
+    expect(page.get_by_text("messages (bigint)")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"1 row; [\d.]+ s"))).to_be_visible()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download as CSV").click()
+    assert Path(waiting.value.path()).read_text().startswith("messages,oldest,newest\n1,")
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download as JSON").click()
+    assert json.loads(Path(waiting.value.path()).read_bytes())[0]["messages"] == 1
+    field.fill("SELECT nowhere FROM ")
+    page.locator(".things summary", has_text=topic).get_by_role("button").click()
+    expect(field).to_have_value(f'SELECT nowhere FROM "{topic}"')
+    page.get_by_role("button", name="Run").click()
+    expect(page.locator(".fault")).to_contain_text("^^^^")
+    page.get_by_role("button", name="Recent").click()
+    page.get_by_text("SELECT count(*)").last.click()
+    expect(field).to_have_value(re.compile("count"))
+    installation.nsqd.post(f"/topic/delete?topic={topic}")
+
+
+@pytest.mark.parametrize("number", range(len(statements.examples("t"))))
+def test_examples_run_as_they_stand(installation: Installation, number: int) -> None:
+    """Also where bodies are neither JSON nor text."""
+    nsqd = installation.nsqd
+    for body in (b'{"status":"paid"}', b"\xff\x00", b"text"):
+        nsqd.post("/pub?topic=order-lines", body)
+    sql = statements.examples("order-lines")[number].sql
+    reply = answer(Question(sql, [f"127.0.0.1:{nsqd.http_port}"], []))
+    assert reply.rows or "HAVING" in sql
+    nsqd.post("/topic/delete?topic=order-lines")
 
 
 def test_a_statement_that_takes_too_much_is_stopped(page: Page, installation: Installation) -> None:

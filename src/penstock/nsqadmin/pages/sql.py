@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
+import json
+import time
+from functools import partial
 from typing import Any
 
 from fastapi import Request
@@ -14,23 +19,60 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.console import Question, Reply
 from penstock.nsqadmin.gate import Forbidden
 from penstock.nsqadmin.ground import Ground, Grounds
-from penstock.nsqadmin.pages import layout, words
-from penstock.nsqadmin.pages.grid import Grid, column
+from penstock.nsqadmin.pages import layout, statements, words
+from penstock.nsqadmin.pages.grid import Grid, column, numbers
 from penstock.nsqadmin.pages.layout import Opened
 
 _running = asyncio.Semaphore(1)  # one statement at a time, whoever asks
-_EXAMPLE = "SELECT topic, count(*) AS messages, max(timestamp) AS newest FROM orders GROUP BY topic"
+_SHEET = """
+.console { display: grid; grid-template-columns: 17rem minmax(0, 1fr); gap: 1rem;
+  align-items: start; }
+.console > * { min-width: 0; }
+.things { max-height: calc(100vh - 200px); overflow: auto; }
+.panel.things { gap: 0; }
+.things summary { cursor: pointer; padding: .15rem 0; display: list-item; }
+.things button { font: inherit; background: none; border: 0; padding: .1rem .2rem; cursor: pointer;
+  color: var(--water); text-align: left; overflow-wrap: anywhere; }
+.things button:hover { text-decoration: underline; }
+.things li { list-style: none; display: flex; gap: .4rem; align-items: baseline; }
+.things ul { margin: 0; padding-left: 1.2rem; }
+.things h3 { font-size: .9rem; line-height: 1.4; margin: .5rem 0 .2rem; font-weight: 600; }
+.writing { display: flex; flex-direction: column; gap: .8rem; }
+.writing .fault { color: var(--bad); white-space: pre; overflow-x: auto; padding: .7rem;
+  background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
+@media (max-width: 800px) { .console { grid-template-columns: minmax(0, 1fr); }
+  .console .things { order: 2; max-height: none; } }
+"""
+_INSERT = """(e) => {
+  const field = document.querySelector('.statement textarea');
+  field.setRangeText(e.currentTarget.dataset.name, field.selectionStart, field.selectionEnd, 'end');
+  field.dispatchEvent(new Event('input', {bubbles: true}));
+  field.focus(); }"""
+_KINDS = {"TIMESTAMP WITH TIME ZONE": "timestamptz"}
+_KEY, _KEPT = "penstock.sql", 20
+# This browser's statements, the last first; a browser that keeps nothing has none.
+_RECENT = f"""(() => {{ try {{
+  const found = JSON.parse(localStorage.getItem('{_KEY}') || '[]');
+  return found.filter((one) => typeof one === 'string').slice(0, {_KEPT});
+}} catch {{ return []; }} }})()"""
+_REMEMBER = f"""(() => {{ try {{
+  const text = document.querySelector('.statement textarea').value.trim();
+  const before = JSON.parse(localStorage.getItem('{_KEY}') || '[]').filter((one) => one !== text);
+  localStorage.setItem('{_KEY}', JSON.stringify([text, ...before].slice(0, {_KEPT})));
+}} catch {{ }} }})()"""
+_FORGET = f"try {{ localStorage.removeItem('{_KEY}'); }} catch {{ }}"
 
 
 def add(grounds: Grounds) -> None:
     @ui.page("/sql")
-    def console(request: Request) -> None:
+    async def console(request: Request, topic: str = "") -> None:
         here = layout.opened(grounds, request)
         role = _role(here.ground)
         if not here.may(role):
             raise Forbidden(f"this page needs the role {role.name.lower()}")
+        await here.ground.watch.ready()
         with layout.page(here, "SQL"):
-            _Console(here).draw()
+            _Console(here, topic).draw()
 
 
 def _role(ground: Ground) -> Role:
@@ -39,26 +81,124 @@ def _role(ground: Ground) -> Role:
 
 
 class _Console:
-    def __init__(self, here: Opened) -> None:
+    def __init__(self, here: Opened, topic: str) -> None:
         self._here = here
+        self._topics = statements.topics(here.ground)
+        if topic and topic not in self._topics:
+            self._topics.insert(0, topic)  # it may be younger than the last look
+        self._topic = topic or (self._topics[0] if self._topics else "")
+        self._reply = Reply()
 
     def draw(self) -> None:
+        ui.add_css(_SHEET)
         layout.heading("SQL over topics and tables")
-        lakes = self._here.ground.options.lake
-        where = f"tables are those in {', '.join(lakes)}" if lakes else "-lake names no tables"
         count = limits.ADMIN_SQL_MESSAGES
         ui.label(
-            f"A topic is a view of its newest {count:,} messages; {where}."
-            f" One SELECT of DuckDB's SQL, {limits.ADMIN_SQL_S:.0f} seconds at most."
+            f"One SELECT of DuckDB's SQL, {limits.ADMIN_SQL_S:.0f} seconds at most. A topic is a"
+            f" table of its newest {count:,} messages; decode(body) is a body as text."
         ).classes("soft")
-        self._sql = (
-            ui.textarea("Statement", value=_EXAMPLE).props("outlined autogrow").classes("mono")
-        )
+        with ui.element("div").classes("console"):
+            self._things()
+            with ui.element("div").classes("writing"):
+                self._writing()
+
+    # --- what there is ---
+
+    def _things(self) -> None:
+        with ui.element("section").classes("panel things"):
+            layout.written("h3", "Topics")
+            shown = self._topics[: statements.LISTED_MAX]
+            for name in shown:
+                self._thing(name, statements.TOPIC_COLUMNS)
+            if not shown:
+                ui.label("No topic yet.").classes("soft")
+            if len(shown) < len(self._topics):
+                ui.label(f"and {len(self._topics) - len(shown):,} more").classes("soft")
+            layout.written("h3", "Tables")
+            self._tables = ui.element("div")
+        ui.timer(0.05, self._show_tables, once=True)
+
+    def _thing(self, name: str, columns: tuple[tuple[str, str], ...] | None) -> None:
+        with ui.element("details") as box:
+            with ui.element("summary"):
+                self._insert(name)
+            place = ui.element("ul")
+        if columns is not None:
+            self._list(place, columns)
+            return
+
+        async def ask() -> None:
+            if place.default_slot.children:
+                return
+            found = await statements.columns(self._here.ground, name)
+            self._list(place, found or (("can't be read", ""),))
+
+        box.on("toggle", ask)
+
+    def _list(self, place: ui.element, columns: tuple[tuple[str, str], ...]) -> None:
+        place.clear()
+        with place:
+            for name, kind in columns:
+                with ui.element("li"):
+                    self._insert(name)
+                    ui.label(_KINDS.get(kind, kind.lower())).classes("soft small")
+
+    def _insert(self, name: str) -> None:
+        """A click puts the name where the statement's cursor is."""
+        button = layout.written("button", name)
+        button.props["data-name"] = statements.quoted(name)
+        button.props["type"] = "button"
+        button.on("click", js_handler=_INSERT)
+
+    async def _show_tables(self) -> None:
+        found = await statements.tables(self._here.ground)
+        with self._tables:
+            for name in found:
+                self._thing(name, None)
+            if not found:
+                lakes = ", ".join(self._here.ground.options.lake)
+                said = f"None below {lakes} yet." if lakes else "-lake names no tables."
+                ui.label(said).classes("soft")
+
+    # --- writing and running ---
+
+    def _writing(self) -> None:
+        first = statements.first_example(self._topic)
+        self._sql = ui.textarea("Statement", value=first).classes("mono statement")
+        self._sql.props('outlined autogrow input-style="min-height: 7rem" spellcheck=false')
         self._sql.on("keydown.ctrl.enter", self._run)
+        self._sql.on("keydown.meta.enter", self._run)
         with ui.element("div").classes("heading"):
             self._button = ui.button("Run (Ctrl+Enter)", on_click=self._run).props("unelevated")
-            self._note = ui.label().classes("soft").props('role="status"')
+            with ui.button("Examples").props("flat dense icon-right=expand_more"), ui.menu():
+                for one in statements.examples(self._topic):
+                    ui.menu_item(one.words, partial(self._sql.set_value, one.sql))
+            recent = ui.button("Recent").props("flat dense icon-right=expand_more")
+            with recent:
+                self._recent = ui.menu()
+            recent.on("click", self._show_recent)
+            ui.element("div").classes("grow")
+            self._saves = [ui.button("CSV", on_click=self._save_csv),
+                           ui.button("JSON", on_click=self._save_json)]  # fmt: skip
+            for button, said in zip(self._saves, ("CSV", "JSON"), strict=True):
+                layout.named(button.props("flat dense icon=download"), f"Download as {said}")
+                button.set_visibility(False)
+        self._note = ui.label().classes("soft").props('role="status"')
         self._place = ui.element("div")
+
+    async def _show_recent(self) -> None:
+        found = await ui.run_javascript(f"return {_RECENT}", timeout=10.0)
+        self._recent.clear()
+        with self._recent:
+            for text in found if isinstance(found, list) else []:
+                shown = " ".join(str(text).split())
+                item = ui.menu_item(shown[:90] + ("…" if len(shown) > 90 else ""))
+                item.on_click(partial(self._sql.set_value, str(text)))
+            if not found:
+                ui.label("No statement has run in this browser yet.").classes("empty")
+            else:
+                ui.separator()
+                ui.menu_item("Forget these", lambda: ui.run_javascript(_FORGET))
 
     async def _run(self) -> None:
         here, text = self._here, str(self._sql.value or "")
@@ -68,35 +208,80 @@ class _Console:
         if len(text) > limits.ADMIN_SQL_STATEMENT_CHARS:
             self._note.set_text(f"At most {limits.ADMIN_SQL_STATEMENT_CHARS:,} characters, please.")
             return
+        if not self._button.enabled:
+            return  # the one before still runs
         self._button.disable()
+        ui.run_javascript(_REMEMBER)
         self._note.set_text("Running …")
         try:
             async with _running:
+                began_s = time.monotonic()
                 reply = await _ask(here.ground, text)
+                took_s = time.monotonic() - began_s
         finally:
             self._button.enable()
         here.ground.done(here.caller, "sql", {}, reply.error and f"failed: {reply.error}", text)
-        self._show(reply)
+        self._show(reply, took_s)
 
-    def _show(self, reply: Reply) -> None:
+    # --- what came of it ---
+
+    def _show(self, reply: Reply, took_s: float) -> None:
         self._place.clear()
+        self._reply = reply
+        for button in self._saves:
+            button.set_visibility(not reply.error)
         if reply.error:
-            self._note.set_text(reply.error)
+            self._note.set_text("The statement was not answered:")
+            with self._place, ui.element("pre").classes("mono fault").props("tabindex=0"):
+                ui.label(reply.error)
             return
-        more = " (there are more)" if reply.is_cut else ""
-        notes = "".join(f"; {note}" for note in reply.notes)
-        self._note.set_text(f"{words.count(len(reply.rows), 'row')}{more}{notes}")
+        notes = [words.count(len(reply.rows), "row") + (", and more" if reply.is_cut else "")]
+        notes += [f"{took_s:.2f} s"]
+        notes += [statements.ROWS_NOTE] if reply.is_cut else []
+        self._note.set_text("; ".join((*notes, *reply.notes)))
         names = [f"c{number}" for number in range(len(reply.columns))]
         columns = [
-            column(name, shown, flex=1, minWidth=120)
-            for name, shown in zip(names, reply.columns, strict=True)
+            _column(name, shown, kind)
+            for name, shown, kind in zip(names, reply.columns, reply.types, strict=True)
         ]
         rows = [
             {"row": number, **dict(zip(names, map(_exact, row), strict=True))}
             for number, row in enumerate(reply.rows)
         ]
         with self._place:
-            Grid(columns, rows, "row", "No row.", "Rows", "55vh")
+            Grid(columns, rows, "row", "No row.", "Rows", "max(18rem, calc(100vh - 430px))")
+
+    def _save_csv(self) -> None:
+        text = io.StringIO()
+        writer = csv.writer(text)
+        writer.writerow(self._reply.columns)
+        writer.writerows(self._reply.rows)
+        ui.download.content(text.getvalue(), "rows.csv", "text/csv")
+
+    def _save_json(self) -> None:
+        names = _distinct(self._reply.columns)
+        found = [dict(zip(names, row, strict=True)) for row in self._reply.rows]
+        text = json.dumps(found, indent=1, ensure_ascii=False)
+        ui.download.content(text, "rows.json", "application/json")
+
+
+def _column(name: str, shown: str, kind: str) -> dict[str, Any]:
+    words = f"{shown} ({_KINDS.get(kind, kind.lower())})" if kind else shown
+    if kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UBIGINT", "HUGEINT", "DOUBLE"):
+        return numbers(name, words, "value", flex=1, minWidth=110, maxWidth=None, filter=False)
+    return column(name, words, flex=2, minWidth=130, tooltipField=name)
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Two columns of one name are two members of a JSON object."""
+    found: list[str] = []
+    for name in names:
+        number, mine = 1, name
+        while mine in found:
+            number += 1
+            mine = f"{name}_{number}"
+        found.append(mine)
+    return found
 
 
 async def _ask(ground: Ground, text: str) -> Reply:
