@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from penstock.command import run as command_run
 from penstock.command.program import Program, run_program
 from penstock.errors import PenstockError
+from penstock.nsqadmin import memory
 from penstock.nsqadmin.options import FLAGS, Options, read_options
 
 log = logging.getLogger("penstock.nsqadmin")
@@ -26,6 +27,7 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    memory.give_back_large()
     return run_program(Program("nsqadmin", FLAGS, _HELP_NOTE), read_options, _serve, argv)
 
 
@@ -43,6 +45,7 @@ async def _serve(options: Options) -> int:
         except (PenstockError, OSError) as error:
             log.critical("failed to start nsqadmin - %s", error)
             return False
+        memory.settle()
         return True
 
     return await command_run.serve(daemon, start)
