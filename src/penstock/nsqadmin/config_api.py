@@ -91,7 +91,7 @@ class ConfigApi:
             return JSONResponse(LOG_LEVELS.index(value) + 1)
         if isinstance(value, str):
             return PlainTextResponse(without_password(value))
-        if self._kinds[option] is Kind.STRINGS:
+        if self._kinds[option] in (Kind.STRINGS, Kind.REPEATED):
             return JSONResponse([without_password(one) for one in value])
         return JSONResponse(value)
 

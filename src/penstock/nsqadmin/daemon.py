@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,17 @@ from penstock import __version__, limits
 from penstock.command.program import version_line
 from penstock.errors import ConfigError
 from penstock.net.fetch import Fetcher
-from penstock.net.listener import bound_address, close_listener, listen, parse_address
+from penstock.net.listener import Address, bound_address, close_listener, listen, parse_address
 from penstock.nsqadmin import api, config_api, paths
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.connections import Connections
 from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.ground import Ground, Grounds, Shared
 from penstock.nsqadmin.history import History
+from penstock.nsqadmin.installations import Installation, naming
 from penstock.nsqadmin.notify import Notifier
 from penstock.nsqadmin.oidclogin import OidcLogin
-from penstock.nsqadmin.options import Options
+from penstock.nsqadmin.options import Options, read_installations
 from penstock.nsqadmin.pages import site
 from penstock.nsqadmin.runwatch import RunWatch
 from penstock.nsqadmin.store import Store
@@ -92,20 +94,29 @@ def make_grounds(options: Options) -> Grounds:
     fetcher = _fetcher(options)
     store = Store(Path(options.data_path))
     address = parse_address(options.http_address, "http-address")
+    gate = Gate(options, store, address)
     shared = Shared(
         options=options,
         store=store,
-        gate=Gate(options, store, address),
+        gate=gate,
         notifier=Notifier(fetcher, options.notification_http_endpoint),
         fetcher=fetcher,
         oidc=OidcLogin(options) if options.oidc_issuer else None,
+        gates=[gate],
     )
-    return Grounds(shared, [_ground(shared, options, "default", is_default=True)])
+    found = read_installations(options)
+    return Grounds(shared, [_ground(shared, one, one is found[0], address) for one in found])
 
 
-def _ground(shared: Shared, options: Options, name: str, is_default: bool) -> Ground:
-    """`options` are nsqadmin's with those of the installation in place."""
-    fetcher = _fetcher(options)
+def _ground(
+    shared: Shared, installation: Installation, is_default: bool, address: Address
+) -> Ground:
+    name, options, gate = installation.name, installation.options, shared.gate
+    with naming(name) if options is not shared.options else nullcontext():
+        fetcher = _fetcher(options)
+        if installation.has_own_rules or options.read_only != shared.options.read_only:
+            gate = Gate(options, shared.store, address)
+            shared.gates.append(gate)
     upstream = Upstream(fetcher, options.lookupd_http_address, options.nsqd_http_address)
     watch = Watch(upstream, options.poll_interval_ns)
     directory = Path(options.data_path)
@@ -116,7 +127,7 @@ def _ground(shared: Shared, options: Options, name: str, is_default: bool) -> Gr
         is_default=is_default,
         shared=shared,
         options=options,
-        gate=shared.gate,
+        gate=gate,
         fetcher=fetcher,
         upstream=upstream,
         actions=Actions(upstream),

@@ -142,23 +142,26 @@ class Gate:
 
     def is_still(self, caller: Caller, role: Role) -> bool:
         """Whether the caller of a page that was opened some time ago may do this now."""
+        return self.held(caller) >= role
+
+    def held(self, caller: Caller, despite_read_only: bool = False) -> Role:
+        """What such a caller may do now; also one that another installation's gate has found."""
+        rules = self.rules()
+        if despite_read_only:
+            rules = rules._replace(read_only=False)
+        if caller.session and not self._store.has_session(caller.session, self._lifetime_s):
+            return Role.NONE
         if caller.how == "oidc" and caller.claimed is not None:
             known = self._known(caller.claimed)
-            present = self.rules().by_provider(caller.claimed, known, caller.remote, "")
-            alive = self._store.has_session(caller.session, self._lifetime_s)
-            return alive and present.role >= role
+            return rules.by_provider(caller.claimed, known, caller.remote, "").role
         if caller.how == "session":
             user = self._store.user(caller.name)
-            alive = self._store.has_session(caller.session, self._lifetime_s)
-            return alive and user is not None and self.rules().limit(user.role) >= role
+            return rules.limit(user.role) if user is not None else Role.NONE
         if caller.claimed is not None:
-            rules = self.rules()
             if rules.login_wanted and not self._is_trust_given:
-                return False
-            known = self._known(caller.claimed)
-            present = rules.by_header(caller.claimed, known, caller.remote)
-            return present.role >= role
-        return min(caller.role, self.rules().anonymous(caller.remote).role) >= role
+                return Role.NONE
+            return rules.by_header(caller.claimed, self._known(caller.claimed), caller.remote).role
+        return min(caller.role, rules.anonymous(caller.remote).role)
 
     # --- what ---
 
@@ -217,6 +220,11 @@ class Gate:
             raise LoginRefused
         self._tries.forget(keys)
         return self._store.begin_session(name)
+
+    def welcomes(self, claimed: Claimed, remote: str) -> bool:
+        """Whether a provider's user may look here."""
+        known = self._known(claimed)
+        return self.rules().by_provider(claimed, known, remote, "").role >= Role.VIEW
 
     def login_by_provider(self, claimed: Claimed, remote: str) -> str:
         """The token of a new session. Forbidden when the provider's user may do nothing here."""

@@ -15,7 +15,7 @@ from typing import Any
 from fastapi import Request
 
 from penstock.net.fetch import Fetcher
-from penstock.nsqadmin.access import Caller
+from penstock.nsqadmin.access import Caller, Claimed, Role
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.connections import Connections
 from penstock.nsqadmin.gate import Gate
@@ -31,7 +31,15 @@ from penstock.nsqadmin.watch import Watch
 INSTALLATION = "penstock.installation"  # where a request's scope has the name of its installation
 BELOW = "/i/"  # where those that are not the default one are found
 
+_OF_ALL = frozenset(("put_user", "remove_user"))  # actions that concern all installations
+
 Scope = MutableMapping[str, Any]
+
+
+def place_in(scope: Scope) -> str:
+    """What a request had in front of the path below the base: "" or "/i/NAME"."""
+    name = scope.get(INSTALLATION, "")
+    return f"{BELOW}{name}" if name else ""
 
 
 @dataclass
@@ -44,6 +52,7 @@ class Shared:
     notifier: Notifier
     fetcher: Fetcher  # the notifier's
     oidc: OidcLogin | None
+    gates: list[Gate]  # that, and those of installations with rules of their own
 
     @property
     def base(self) -> str:
@@ -53,6 +62,18 @@ class Shared:
     def done(self, caller: Caller, action: str, result: str) -> None:
         """Write what concerns no installation into the audit log."""
         self.store.record(caller.shown, caller.how, caller.remote, action, "", "", result or "ok")
+
+    def may_make_users(self, caller: Caller) -> bool:
+        """A user has their role in all installations: who makes one has to have the highest in
+        all. In one that nobody may change it counts what they could do otherwise."""
+        return self.gate.held(caller) >= Role.DESTROY and all(
+            gate.held(caller, despite_read_only=True) >= Role.DESTROY for gate in self.gates
+        )
+
+    def login_by_provider(self, claimed: Claimed, remote: str) -> str:
+        """The token of a new session, for who may look at any installation. Forbidden."""
+        welcoming = (one for one in self.gates if one.welcomes(claimed, remote))
+        return next(welcoming, self.gate).login_by_provider(claimed, remote)
 
     async def close(self) -> None:
         await self.notifier.close()
@@ -103,13 +124,15 @@ class Ground:
     ) -> None:
         """Write an action into the audit log. `about` names topic, channel, node."""
         target = "/".join(value for value in about.values() if value)
+        name = "" if action in _OF_ALL else self.name
         self.store.record(
-            caller.shown, caller.how, caller.remote, action, target, detail, result or "ok"
+            caller.shown, caller.how, caller.remote, action, target, detail, result or "ok", name
         )
 
     def tell(self, action: str, about: dict[str, str], origin: dict[str, str]) -> None:
         """Tell the notification's receiver; of the default installation in the official form."""
-        named = {} if self.is_default else {"installation": self.name}
+        is_named = not self.is_default and action not in _OF_ALL
+        named = {"installation": self.name} if is_named else {}
         self.shared.notifier.tell(action, about | named, origin)
 
     def start(self) -> None:
@@ -130,6 +153,18 @@ class Grounds:
         self.shared = shared
         self.default = all_[0]
         self._by_name = {ground.name: ground for ground in all_}
+
+    def seen_by(self, request: Request) -> list[Ground]:
+        """Those that the sender of a request may look at."""
+        remote = request.client.host if request.client else ""
+        return [
+            ground for ground in self
+            if ground.gate.caller(request.headers, request.cookies, remote).role >= Role.VIEW
+        ]  # fmt: skip
+
+    def held_by(self, caller: Caller, role: Role) -> list[Ground]:
+        """Those in which the caller of a page may do this now."""
+        return [ground for ground in self if ground.gate.is_still(caller, role)]
 
     def __iter__(self) -> Iterator[Ground]:
         return iter(self._by_name.values())

@@ -4,10 +4,14 @@
 |----------|---------------------------------------------------------------------|
 | users    | name (key), password (scrypt: salt and hash), role, created_s       |
 | sessions | token (SHA-256 of it; key), user, csrf, created_s, used_s, claimed  |
-| audit    | id, time_s, who, how, remote, action, target, detail, result        |
+| audit    | id, time_s, who, how, remote, action, target, detail, result,       |
+|          | installation                                                        |
 
 `claimed` is "" for a local user, else what an OIDC provider has said of one (JSON). Such a session
 ends so long after its log-in, used or not: only at the next one the provider is asked again.
+
+`installation` is "" for what concerns all of them (log-ins, users), and for what was written before
+there could be several.
 
 The file and its directory are private. Tokens and passwords are kept as hashes only: who reads the
 file can't log in with it. Calls are short and made in the event loop, but for hashing a password,
@@ -23,7 +27,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,6 +76,7 @@ class Entry(NamedTuple):
     target: str
     detail: str
     result: str  # "ok", or what was said instead
+    installation: str = ""
 
 
 class Store:
@@ -86,6 +91,8 @@ class Store:
         self._db.executescript(_SCHEMA)
         if "claimed" not in {row[1] for row in self._db.execute("PRAGMA table_info(sessions)")}:
             self._db.execute("ALTER TABLE sessions ADD COLUMN claimed TEXT NOT NULL DEFAULT ''")
+        if "installation" not in {row[1] for row in self._db.execute("PRAGMA table_info(audit)")}:
+            self._db.execute("ALTER TABLE audit ADD COLUMN installation TEXT NOT NULL DEFAULT ''")
 
     def close(self) -> None:
         self._db.close()
@@ -169,20 +176,33 @@ class Store:
     # --- the audit log ---
 
     def record(
-        self, who: str, how: str, remote: str, action: str, target: str, detail: str, result: str
-    ) -> None:
+        self, who: str, how: str, remote: str, action: str, target: str, detail: str, result: str,
+        installation: str = "",
+    ) -> None:  # fmt: skip
         values = (self._clock_s(), who, how, remote, action, target, detail[:2000], result[:500])
-        self._db.execute("INSERT INTO audit (time_s, who, how, remote, action, target, detail,"
-                         " result) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)  # fmt: skip
+        marks = ", ".join("?" * (len(values) + 1))
+        columns = ", ".join(Entry._fields[1:])
+        query = f"INSERT INTO audit ({columns}) VALUES ({marks})"
+        self._db.execute(query, (*values, installation))
 
-    def audit(self, search: str = "", before_id: int = 0, count: int = 100) -> list[Entry]:
-        """The newest first; `search` is looked for in every column of text."""
-        query = "SELECT * FROM audit WHERE (? = 0 OR id < ?)"
+    def audit(
+        self, search: str = "", before_id: int = 0, count: int = 100, *,
+        only: str | None = None, without: Collection[str] = (),
+    ) -> list[Entry]:  # fmt: skip
+        """The newest first; `search` is looked for in every column of text, `only` is the
+        installation that is asked for, `without` are those that are not to be seen."""
+        query = f"SELECT {', '.join(Entry._fields)} FROM audit WHERE (? = 0 OR id < ?)"
         values: list[object] = [before_id, before_id]
+        if only is not None:
+            query += " AND installation = ?"
+            values.append(only)
+        if without:
+            query += f" AND installation NOT IN ({', '.join('?' * len(without))})"
+            values += without
         if search:
             escaped = search.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
             query += (" AND (who || ' ' || remote || ' ' || action || ' ' || target || ' ' ||"
-                      " detail || ' ' || result) LIKE ? ESCAPE '\\'")  # fmt: skip
+                      " detail || ' ' || result || ' ' || installation) LIKE ? ESCAPE '\\'")  # fmt: skip
             values.append(f"%{escaped}%")
         rows = self._db.execute(f"{query} ORDER BY id DESC LIMIT ?", [*values, count])
         return [Entry(*row) for row in rows]

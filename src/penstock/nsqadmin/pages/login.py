@@ -84,7 +84,7 @@ def _add_provider(app: FastAPI, shared: Shared, oidc: OidcLogin) -> None:
             cookie = request.cookies.get(_BEGUN, "")
             claimed, target = await oidc.finish(request.query_params, cookie)
             name = claimed.name
-            token = shared.gate.login_by_provider(claimed, remote)
+            token = shared.login_by_provider(claimed, remote)
         except (OidcFailed, Forbidden) as error:
             caller = Caller(name, Role.NONE, "oidc", remote)
             shared.done(caller, "login", f"failed: {error}")

@@ -8,12 +8,13 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import JSONResponse, RedirectResponse, Response
 from nicegui import app as app_of_pages
 from nicegui import ui
 
+from penstock.nsqadmin import ways
 from penstock.nsqadmin.gate import Forbidden, LoginWanted
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Grounds, place_in
 from penstock.nsqadmin.pages import (
     channel,
     connections,
@@ -68,6 +69,9 @@ def add(app: FastAPI, grounds: Grounds) -> None:
         app.add_middleware(_RootOf, base=grounds.base)
     gates = [grounds.shared.gate, *(one.gate for one in grounds)]
     app.add_middleware(guard.Guard, gates=gates, base=grounds.base)
+    if grounds.shared.options.installation:
+        names = [ground.name for ground in grounds]
+        app.add_middleware(ways.Ways, names=names, base=grounds.base)
 
 
 Answering = Callable[[Request, Exception], Response]
@@ -75,14 +79,15 @@ Answering = Callable[[Request, Exception], Response]
 
 def _refuse(grounds: Grounds) -> Answering:
     def answer(request: Request, error: Exception) -> Response:
-        return plain.instead(request, grounds.base, "Not for you", f"{error}.", 403)
+        others = _others(grounds, request)
+        return plain.instead(request, grounds.base, "Not for you", f"{error}.", 403, others)
 
     return answer
 
 
 def _to_login(grounds: Grounds) -> Answering:
     def answer(request: Request, error: Exception) -> Response:
-        path = grounds.of(request).place + request.url.path.removeprefix(grounds.base)
+        path = place_in(request.scope) + request.url.path.removeprefix(grounds.base)
         target = f"{path}?{request.url.query}" if request.url.query else path
         return RedirectResponse(f"{grounds.base}/login?next={quote(target)}", 303)
 
@@ -93,17 +98,31 @@ def _not_found(grounds: Grounds) -> Answering:
     """Plain, so that those who try addresses cost us nothing."""
 
     def answer(request: Request, error: Exception) -> Response:
-        words = "There is no such page here. The bar of every page leads to all of them."
-        return plain.instead(request, grounds.base, "Not found", words, 404)
+        found = ways.asked(request.scope, grounds.base) if len(grounds) > 1 else None
+        if found is None:
+            words = "There is no such page here. The bar of every page leads to all of them."
+            return plain.instead(request, grounds.of(request).home, "Not found", words, 404)
+        if ways.is_api(found):
+            return JSONResponse({"message": "INSTALLATION_NOT_FOUND"}, 404)
+        words = "There is no such installation here, or no such page of one."
+        others = _others(grounds, request)
+        return plain.instead(request, grounds.base, "Not found", words, 404, others)
 
     return answer
+
+
+def _others(grounds: Grounds, request: Request) -> list[tuple[str, str]]:
+    """Where the caller may go on, if there are several installations: (words, address)."""
+    if len(grounds) == 1:
+        return []
+    return [(ground.name, f"{ground.home}/") for ground in grounds.seen_by(request)]
 
 
 def _broken(grounds: Grounds) -> Answering:
     def answer(request: Request, error: Exception) -> Response:
         log.error("%s failed", request.url.path, exc_info=error)
         words = "This page could not be made. nsqadmin's log says why; try again, and report it."
-        return plain.instead(request, grounds.base, "Something broke", words, 500)
+        return plain.instead(request, grounds.of(request).home, "Something broke", words, 500)
 
     return answer
 
