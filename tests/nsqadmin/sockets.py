@@ -58,7 +58,7 @@ def query(page: Drawn | None) -> str:
 
 @asynccontextmanager
 async def socket(
-    admin: Admin, page: Drawn | None, headers: Mapping[str, str] | None = None
+    admin: Admin, page: Drawn | None, headers: Mapping[str, str] | None = None, base: str = ""
 ) -> AsyncIterator[socketio.AsyncClient]:
     """Opened for a page, or for none. socketio's ConnectionError when it is refused."""
     client = socketio.AsyncClient(reconnection=False)
@@ -66,7 +66,7 @@ async def socket(
         await client.connect(
             f"http://127.0.0.1:{admin.http_port}?{query(page)}",
             headers=dict(headers or {}),
-            socketio_path="/_nicegui_ws/socket.io",
+            socketio_path=f"{base}/_nicegui_ws/socket.io",
             transports=["websocket"],
             wait_timeout=60,
         )

@@ -6,6 +6,7 @@ has the rule for daemons that fail.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Awaitable
@@ -16,7 +17,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from penstock import limits
 from penstock.errors import FetchFailed, NotFound
-from penstock.nsqadmin import aggregate, graphite
+from penstock.nsqadmin import aggregate, glance, graphite
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import VERBS
 from penstock.nsqadmin.gate import Forbidden, LoginWanted
@@ -109,6 +110,7 @@ class Api:
         add("/api/nodes/{node}", self.tombstone, methods=["DELETE"], openapi_extra=_body("topic"))
         add("/api/counter", self.counter, methods=["GET"])
         add("/api/graphite", self.graphite, methods=["GET"])
+        add("/api/installations", self.installations, methods=["GET"])
         graphites = [one.options for one in self._grounds]
         if any(one.proxy_graphite and one.graphite_url for one in graphites):
             add("/render", self.render, methods=["GET"])
@@ -196,6 +198,18 @@ class Api:
         except FetchFailed as error:
             raise ApiError(502, f"UPSTREAM_ERROR: {error.reason}") from error
         return {"rate": found}
+
+    async def installations(self, request: Request) -> Document:
+        """Every installation that the caller may look at, the one that needs it most first."""
+        seen = {ground.name: ground for ground in self._grounds.seen_by(request)}
+        if not seen:
+            self._viewed(request)  # says why
+        await asyncio.gather(*(ground.watch.ready() for ground in seen.values()))
+        rows = [
+            glance.document(one, seen[one.name].home or "/", seen[one.name].is_default)
+            for one in glance.glances(seen.values())
+        ]
+        return {"installations": rows, "message": ""}
 
     async def render(self, request: Request) -> Response:
         """Graphite's pictures."""

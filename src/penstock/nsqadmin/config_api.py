@@ -23,7 +23,10 @@ from penstock.nsqadmin.api import ERRORS, ApiError, caller_of
 from penstock.nsqadmin.ground import Ground, Grounds
 from penstock.nsqadmin.options import FLAGS
 
-_HIDDEN = frozenset(("version", "config", "verbose", "dev-static-dir"))
+_HIDDEN = frozenset((
+    "version", "config", "verbose", "dev-static-dir",
+    "installation",  # who may look at one of them need not know where the others are
+))  # fmt: skip
 
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
@@ -91,7 +94,7 @@ class ConfigApi:
             return JSONResponse(LOG_LEVELS.index(value) + 1)
         if isinstance(value, str):
             return PlainTextResponse(without_password(value))
-        if self._kinds[option] in (Kind.STRINGS, Kind.REPEATED):
+        if self._kinds[option] is Kind.STRINGS:
             return JSONResponse([without_password(one) for one in value])
         return JSONResponse(value)
 

@@ -124,7 +124,8 @@ def _of_file(options: Options, flags: tuple[Flag, ...], name: str, path: str) ->
         if key not in known:
             rule = f"no key of an installation; there are {', '.join(sorted(known))}"
             raise ConfigError(f"{FLAG} {name}: {path}", key, rule)
-    given = read_file(own, path)
+    with naming(name):
+        given = read_file(own, path)
     attributes = {flag.name: flag.attribute for flag in own}
     return _made(options, name, {attributes[key]: value for key, value in given.items()})
 

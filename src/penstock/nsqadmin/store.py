@@ -202,7 +202,8 @@ class Store:
         if search:
             escaped = search.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
             query += (" AND (who || ' ' || remote || ' ' || action || ' ' || target || ' ' ||"
-                      " detail || ' ' || result || ' ' || installation) LIKE ? ESCAPE '\\'")  # fmt: skip
+                      " detail || ' ' || result || ' ' || installation) LIKE ?"
+                      " ESCAPE '\\'")  # fmt: skip
             values.append(f"%{escaped}%")
         rows = self._db.execute(f"{query} ORDER BY id DESC LIMIT ?", [*values, count])
         return [Entry(*row) for row in rows]

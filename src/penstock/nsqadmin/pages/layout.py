@@ -65,6 +65,7 @@ class Opened:
     caller: Caller
     path: str  # below the installation's home
     origin: dict[str, str]
+    grounds: Grounds
     theme: str = "auto"
 
     def may(self, role: Role) -> bool:
@@ -85,7 +86,8 @@ def opened(grounds: Grounds, request: Request) -> Opened:
     caller = caller_of(ground, request)
     ground.gate.check(caller, Role.VIEW)
     path = request.url.path.removeprefix(ground.base) or "/"
-    return Opened(ground, caller, path, origin(request, ground), theme_of(request.cookies))
+    theme = theme_of(request.cookies)
+    return Opened(ground, caller, path, origin(request, ground), grounds, theme)
 
 
 @contextmanager

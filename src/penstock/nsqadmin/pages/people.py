@@ -32,6 +32,8 @@ def add(grounds: Grounds) -> None:
         here = layout.opened(grounds, request)
         if not here.may(Role.DESTROY):
             raise Forbidden("this page needs the role destroy")
+        if not grounds.shared.may_make_users(here.caller):
+            raise Forbidden("this page needs the role destroy in every installation")
         with layout.page(here, "Users"):
             _Users(here).draw()
 
@@ -81,11 +83,16 @@ class _Users:
             return
 
         async def run() -> str:
+            self._check()
             self._here.ground.store.remove_user(name)
             return ""
 
         await layout.change(self._here, Role.DESTROY, "remove_user", {"user": name}, run)
         self._show()
+
+    def _check(self) -> None:
+        if not self._here.grounds.shared.may_make_users(self._here.caller):
+            raise Forbidden("users need the role destroy in every installation")
 
     def _form(self) -> None:
         with ui.element("div").classes("heading"):
@@ -105,6 +112,7 @@ class _Users:
         store = self._here.ground.store
 
         async def run() -> str:
+            self._check()
             if role != "destroy" and not any(
                 one.role is Role.DESTROY and one.name != name for one in store.users()
             ):
@@ -131,19 +139,33 @@ _ENTRIES = [
 ]
 
 
+_WHERE = column("installation", "Installation", width=130)
+_ALL = "All installations"
+
+
 def draw_audit(here: Opened) -> None:
-    store = here.ground.store
+    several = len(here.grounds) > 1
     with layout.heading("Audit log"):
         ui.element("div").classes("grow")
+        names = [one.name for one in here.grounds.held_by(here.caller, Role.OPERATE)]
+        only = ui.select([_ALL, *names], value=_ALL).props("dense outlined options-dense")
+        layout.named(only, "Installation").set_visibility(several)
         search = ui.input("Search").props('clearable dense outlined aria-label="Search the log"')
         older = ui.button("Older").props("flat dense")
         newest = ui.button("Newest").props("flat dense")
     empty = "Nothing has been done yet."
-    grid = Grid(_ENTRIES, [], "id", empty, "Audit log", "calc(100vh - 190px)")
+    columns = [_ENTRIES[0], _WHERE, *_ENTRIES[1:]] if several else _ENTRIES
+    grid = Grid(columns, [], "id", empty, "Audit log", "calc(100vh - 190px)")
     before = {"id": 0}  # 0: the newest, which move by themselves
 
+    def found_before(id: int) -> list[Entry]:
+        chosen = None if only.value == _ALL else str(only.value)
+        return here.ground.store.audit(
+            str(search.value or ""), id, _PAGE, only=chosen, without=_not_to_be_seen(here)
+        )
+
     def show() -> None:
-        found = store.audit(str(search.value or ""), before["id"], _PAGE)
+        found = found_before(before["id"])
         grid.show([_entry_row(one) for one in found])
         older.set_enabled(len(found) == _PAGE)
         newest.set_enabled(before["id"] > 0)
@@ -153,20 +175,30 @@ def draw_audit(here: Opened) -> None:
         show()
 
     def go_back() -> None:
-        found = store.audit(str(search.value or ""), before["id"], _PAGE)
+        found = found_before(before["id"])
         go(found[-1].id if found else 0)
 
     search.on_value_change(lambda: go(0))
+    only.on_value_change(lambda: go(0))
     older.on_click(go_back)
     newest.on_click(lambda: go(0))
     ui.timer(2.0, lambda: None if before["id"] else show())
     show()
 
 
+def _not_to_be_seen(here: Opened) -> list[str]:
+    """Installations in which the caller may not operate: what is done there is not theirs to read.
+    What belongs to none, log-ins among it, is for who may operate in the default one."""
+    open_ = here.grounds.held_by(here.caller, Role.OPERATE)
+    hidden = [one.name for one in here.grounds if one not in open_]
+    return hidden if here.grounds.default in open_ else [*hidden, ""]
+
+
 def _entry_row(one: Entry) -> Row:
     return {
         "id": one.id,
         "time": words.clock(one.time_s),
+        "installation": one.installation,
         "who": one.who,
         "how": one.how,
         "remote": one.remote,

@@ -74,11 +74,11 @@ def add(app: FastAPI, grounds: Grounds) -> None:
         app.add_middleware(ways.Ways, names=names, base=grounds.base)
 
 
-Answering = Callable[[Request, Exception], Response]
+Answering = Callable[[Request, Exception], Awaitable[Response]]  # in the event loop
 
 
 def _refuse(grounds: Grounds) -> Answering:
-    def answer(request: Request, error: Exception) -> Response:
+    async def answer(request: Request, error: Exception) -> Response:
         others = _others(grounds, request)
         return plain.instead(request, grounds.base, "Not for you", f"{error}.", 403, others)
 
@@ -86,7 +86,7 @@ def _refuse(grounds: Grounds) -> Answering:
 
 
 def _to_login(grounds: Grounds) -> Answering:
-    def answer(request: Request, error: Exception) -> Response:
+    async def answer(request: Request, error: Exception) -> Response:
         path = place_in(request.scope) + request.url.path.removeprefix(grounds.base)
         target = f"{path}?{request.url.query}" if request.url.query else path
         return RedirectResponse(f"{grounds.base}/login?next={quote(target)}", 303)
@@ -97,7 +97,7 @@ def _to_login(grounds: Grounds) -> Answering:
 def _not_found(grounds: Grounds) -> Answering:
     """Plain, so that those who try addresses cost us nothing."""
 
-    def answer(request: Request, error: Exception) -> Response:
+    async def answer(request: Request, error: Exception) -> Response:
         found = ways.asked(request.scope, grounds.base) if len(grounds) > 1 else None
         if found is None:
             words = "There is no such page here. The bar of every page leads to all of them."
@@ -119,7 +119,7 @@ def _others(grounds: Grounds, request: Request) -> list[tuple[str, str]]:
 
 
 def _broken(grounds: Grounds) -> Answering:
-    def answer(request: Request, error: Exception) -> Response:
+    async def answer(request: Request, error: Exception) -> Response:
         log.error("%s failed", request.url.path, exc_info=error)
         words = "This page could not be made. nsqadmin's log says why; try again, and report it."
         return plain.instead(request, grounds.of(request).home, "Something broke", words, 500)
