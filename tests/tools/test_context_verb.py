@@ -12,7 +12,9 @@ import pytest
 from e2e.certificates import Certificates
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd, eventually, nsqd
-from penstock.tools import contextfile, where
+from penstock.errors import PenstockError
+from penstock.tools import contextfile, tail, where
+from penstock.tools.contexts import Context
 from penstock.tools.main import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -73,6 +75,9 @@ def test_making_changing_and_forgetting(run: Run) -> None:
         "description": "money",
         "lookupd_http_address": ["l:1"],
     }
+    other = as_json(run(*save, "--nsqd-http-address", "n:1"))  # one kind replaces the other
+    assert (other["nsqd_http_address"], "lookupd_http_address" in other) == (["n:1"], False)
+    assert as_json(run(*save, "--lookupd-http-address", "l:1")) == changed
     code, _, err = run("context", "save", "prod", "--lookupd-http-address=")
     assert (code, err) == (1, "penstock context: context prod: it needs an address\n")
     assert as_json(run("context", "show", "prod", "--json")) == changed
@@ -114,11 +119,20 @@ def test_a_verb_works_on_the_one_that_is_meant(run: Run, place: Place) -> None:
     assert (code, err) == (1, "penstock topic: there is no context 'gone'; there are away, here\n")
     assert run("pub", "orders", "x", "--context", "here")[2].startswith("context here (--context)")
     run("channel", "create", "orders", "all")
-    # tail reads over TCP: the nsqd that a context names by HTTP tells its port itself
-    run("context", "save", "http", "--nsqd-http-address", place.http)
     assert run("tail", "nothing", "--context", "away", "--count", "1")[0] == 1
     run("topic", "pause", "orders", "--nsqd-http-address", place.http)
     assert run("topic", "unpause", "orders", "--nsqd-http-address", place.http)[2] == ""
+
+
+def test_tail_reads_over_tcp_and_the_context_may_know_http_only(place: Place) -> None:
+    for address in (place.http, f"http://{place.http}"):
+        found = where.Where(Context(nsqd_http_address=(address,)), "x", "selected")
+        assert tail.addresses_of(found, None) == ([place.tcp], [])
+    both = where.Where(Context(nsqd_http_address=(place.http,), nsqd_tcp_address=("t:1",)), "x")
+    assert tail.addresses_of(both, None) == (["t:1"], [])
+    with pytest.raises(PenstockError, match="context x has no nsqd_tcp_address or"):
+        tail.addresses_of(where.Where(Context(admin="http://a"), "x"), None)
+    assert tail.addresses_of(where.Where(Context()), None) == (["127.0.0.1:4150"], [])
 
 
 def test_https_with_the_authorities_of_the_context(run: Run, place: Place) -> None:

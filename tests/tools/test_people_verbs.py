@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from e2e.daemon import Daemon
+from penstock.tools import nodes
 from penstock.tools.main import main
 from penstock.tools.verbs import confirm
 
@@ -53,9 +54,9 @@ def test_the_life_of_a_topic(run: Run) -> None:
     assert run("channel", "create", "life", "two")[0] == 0
     assert run("channel", "list", "life")[1] == "one\ntwo\n"
     assert run("channel", "pause", "life", "one")[0] == 0
-    assert as_json(run("channel", "list", "life", "--json"))["one"]["paused"] is True
+    assert as_json(run("channel", "list", "life", "--json"))["channels"]["one"]["paused"] is True
     assert run("channel", "unpause", "life", "one")[0] == 0
-    assert as_json(run("channel", "list", "life", "--json"))["one"]["paused"] is False
+    assert as_json(run("channel", "list", "life", "--json"))["channels"]["one"]["paused"] is False
     assert "life" in run("topic", "list")[1].split()
     assert run("channel", "delete", "life", "one", "--yes")[0] == 0
     assert run("channel", "list", "life")[1] == "two\n"
@@ -96,6 +97,46 @@ def test_destroying_asks_first(run: Run) -> None:
     assert code == 1
     assert "give --yes" in err
     assert "dear" in run("topic", "list")[1].split()
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("topic", "peek", "halves"),
+        ("topic", "config", "halves", "max_depth=7"),
+        ("channel", "config", "halves", "all"),
+        ("channel", "redrive", "halves", "all"),
+        ("channel", "seek", "halves", "all", "earliest"),
+    ],
+    ids=" ".join,
+)
+def test_a_node_that_is_away_hides_no_answer_of_the_others(
+    run: Run, daemon: Daemon, verb: tuple[str, ...]
+) -> None:
+    run("topic", "create", "halves")
+    run("channel", "create", "halves", "all")
+    run("pub", "halves", "x")
+    here = f"127.0.0.1:{daemon.http_port}"
+    both = ("--nsqd-http-address", "127.0.0.1:1", "--nsqd-http-address", here)
+    code, out, err = run(*verb, *both)
+    assert (code, bool(out), err.startswith("127.0.0.1:1: no answer")) == (1, True, True)
+    code, out, err = run(*verb, *both, "--json")
+    found = json.loads(out)["nodes"]
+    assert (code, err, found["127.0.0.1:1"]["error"][:9]) == (1, "", "no answer")
+    assert "error" not in found[here]
+
+
+@pytest.mark.parametrize(("status", "code"), [(404, 0), (500, 1), (0, 1)])
+def test_a_node_without_the_topic_is_no_failure_when_others_have_it(status: int, code: int) -> None:
+    def ask(node: nodes.Node) -> str:
+        if node.address == "bad:1":
+            raise nodes.NodeFailed(node.address, "it says no", status)
+        return "good"
+
+    answers = nodes.ask_each([nodes.Node("bad:1"), nodes.Node("good:1")], ask)
+    assert (answers.code, answers.good) == (code, {"good:1": "good"})
+    with pytest.raises(nodes.NodeFailed):
+        nodes.ask_each([nodes.Node("bad:1")], ask)
 
 
 @pytest.mark.parametrize(("typed", "done"), [("dear\n", True), ("yes\n", False), ("", False)])
@@ -168,6 +209,10 @@ def test_a_wrong_command_line(run: Run, arguments: list[str]) -> None:
     assert "usage: penstock" in err
 
 
+def _at(node: str, result: tuple[int, str, str]) -> Any:
+    return as_json(result)["nodes"][node]
+
+
 def published(run: Run, topic: str) -> None:
     run("topic", "create", topic)
     run("channel", "create", topic, "all")
@@ -182,14 +227,14 @@ def test_a_channel_goes_back(run: Run, daemon: Daemon) -> None:
     shown = f"{here}: offset 1, 2 would come again\n"
     assert run(*seek, "offset:1", "--dry-run") == (0, shown, "")
     assert run(*seek, "back:1") == (0, f"{here}: offset 2, 1 come again\n", "")
-    assert as_json(run(*seek, "2001-01-01T00:00:00Z", "--json"))[here]["offset"] == 0
+    assert _at(here, run(*seek, "2001-01-01T00:00:00Z", "--json"))["offset"] == 0
     code, _, err = run(*seek, "latest")
     assert (code, "skip 3 messages and give up 0 unfinished ones of all: give --yes" in err) == (
         1, True,
     )  # fmt: skip
     skipped = f"{here}: offset 3, 0 come again, 3 skipped\n"
     assert run(*seek, "latest", "--yes") == (0, skipped, "")
-    assert as_json(run(*seek, "earliest", "--json"))[here]["messages_again"] == 3
+    assert _at(here, run(*seek, "earliest", "--json"))["messages_again"] == 3
     row = as_json(run("stats", "replayed", "--json"))["topics"]["replayed"]["channels"]["all"]
     assert row["depth"] == 3
 
@@ -221,7 +266,7 @@ def test_peeking(run: Run) -> None:
     assert run("topic", "peek", "peeked", "--id", rows[1][2], "--count=9")[1].split()[7] == "two"
     assert run("topic", "peek", "peeked", "--time", "2001-01-01")[1] == out
     assert run("topic", "peek", "peeked", "--time", "2080-01-01T00:00:00Z") == (0, "", "")
-    (messages,) = as_json(run("topic", "peek", "peeked", "--json")).values()
+    (messages,) = as_json(run("topic", "peek", "peeked", "--json"))["nodes"].values()
     assert [message["body"] for message in messages] == ["zero", "one", "two"]
 
 

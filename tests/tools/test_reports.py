@@ -7,6 +7,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,6 +129,47 @@ def test_the_consumers_of_a_channel(run: Run, daemon: Daemon) -> None:
         out = run("channel", "report", "few", "all", *QUICK)[1]
         assert out.splitlines()[3].split()[:1] == ["CONSUMER"]
         assert out.splitlines()[4].split()[0] == "reader"
+
+
+NAMES = {"topics", "channels", "nodes"}  # whose keys are names
+
+
+def keys_of(document: Any, above: str = "") -> Iterator[str]:
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield from [] if above in NAMES else [key]
+            yield from keys_of(value, "" if above in NAMES else key)
+    elif isinstance(document, list):
+        for value in document:
+            yield from keys_of(value)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("stats",),
+        ("topic", "list"),
+        ("channel", "list", "many"),
+        ("channel", "report", "few", "all", *QUICK),
+        ("node", "list", *QUICK),
+        ("node", "show", *QUICK),
+        ("check",),
+        ("cheat",),
+        ("context", "list"),
+        ("topic", "create", "few"),
+        ("pub", "few", "x"),
+        ("pipeline", "list"),
+    ],
+    ids=lambda verb: " ".join(verb[:2]),
+)
+def test_the_keys_are_documented(run: Run, daemon: Daemon, verb: tuple[str, ...]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
+    with daemon.client() as client:
+        client.identify()
+        client.sub("few", "all")
+        found = set(keys_of(as_json(run(*verb, "--json"))))
+    assert found
+    assert {key for key in found if f"`{key}`" not in text} == set()
 
 
 def test_reports_go_on_while_they_are_watched(run: Run) -> None:

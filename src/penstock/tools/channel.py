@@ -116,7 +116,9 @@ def _list(arguments: argparse.Namespace) -> int:
         reasons = [f"{address}: {why}" for address, why in state.failures.items()]
         raise PenstockError("; ".join(reasons) or f"no such topic: {arguments.topic}")
     if arguments.json:
-        print_json(as_json(state, {})["topics"][arguments.topic]["channels"])
+        found = as_json(state, {})
+        channels = found["topics"][arguments.topic]["channels"]
+        print_json({"nodes": found["nodes"], "topic": arguments.topic, "channels": channels})
     else:
         for _, channel in sorted(state.rows):
             if channel:
@@ -129,16 +131,15 @@ def _redrive(arguments: argparse.Namespace, target: dict[str, str]) -> int:
         raise PenstockError(f"--count {arguments.count}: must be 0 (all) or more")
     if arguments.count:
         target["count"] = str(arguments.count)
-    answers = {
-        node.address: node.post("/channel/redrive", target)
-        for node in nodes.nodes(arguments, changes=True)
-    }
+    members = nodes.nodes(arguments, changes=True)
+    answers = nodes.ask_each(members, lambda node: node.post("/channel/redrive", target))
     if arguments.json:
-        print_json(answers)
-    else:
-        for address, answer in answers.items():
-            print(f"{address}: {answer['redriven']} redriven")
-    return DONE
+        print_json(answers.as_json())
+        return answers.code
+    for address, answer in answers.good.items():
+        print(f"{address}: {answer['redriven']} redriven")
+    answers.tell_errors()
+    return answers.code
 
 
 def _seek(arguments: argparse.Namespace, target: dict[str, str]) -> int:
@@ -152,19 +153,20 @@ def _seek(arguments: argparse.Namespace, target: dict[str, str]) -> int:
     target |= {"position": position}
     answers = _moves(members, target, "true")
     if not arguments.dry_run:
-        if not _may_lose(arguments, answers):
+        if not _may_lose(arguments, answers.good):
             return FAILED
         answers = _moves(members, target, "false")
     if arguments.json:
-        print_json(answers)
-        return DONE
-    _tell_moves(arguments, answers)
-    return DONE
+        print_json(answers.as_json())
+        return answers.code
+    _tell_moves(arguments, answers.good)
+    answers.tell_errors()
+    return answers.code
 
 
-def _moves(members: Sequence[nodes.Node], target: Target, dry_run: str) -> Moves:
+def _moves(members: Sequence[nodes.Node], target: Target, dry_run: str) -> nodes.Answers:
     wanted = target | {"dry_run": dry_run}
-    return {node.address: node.post("/channel/setoffset", wanted) for node in members}
+    return nodes.ask_each(members, lambda node: node.post("/channel/setoffset", wanted))
 
 
 def _may_lose(arguments: argparse.Namespace, moves: Moves) -> bool:

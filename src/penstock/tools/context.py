@@ -197,6 +197,9 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
             found[name] = tuple(filter(None, value)) if name in _LISTS else value
         if value and name in _PATHS:  # the context is used from any directory
             found[name] = os.path.abspath(os.path.expanduser(value))
+    for one, other in (where.HTTP, where.HTTP[::-1]):  # it has one of the two kinds
+        if found.get(one):
+            found.setdefault(other, ())
     return found
 
 

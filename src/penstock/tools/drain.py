@@ -57,9 +57,9 @@ def _run(arguments: argparse.Namespace) -> int:
         raise nodes.NodeFailed(found, "name one node: a drain ends its daemon")
     node = members[0]
     if arguments.status:
-        return _tell(node.get("/drain"), arguments)
+        return _tell(node, node.get("/drain"), arguments)
     if arguments.cancel:
-        return _tell(node.post("/drain/cancel"), arguments)
+        return _tell(node, node.post("/drain/cancel"), arguments)
     if not confirm(arguments, f"drain {node.address}, which then stops", node.address):
         return FAILED
     parameters = {
@@ -67,7 +67,7 @@ def _run(arguments: argparse.Namespace) -> int:
         "topics": "true" if arguments.topics else "false",
     }
     report = node.post("/drain", parameters)
-    _tell(report, arguments)
+    _tell(node, report, arguments)
     return _watch(node, report["left"], arguments) if arguments.watch else DONE
 
 
@@ -85,23 +85,23 @@ def _watch(node: nodes.Node, total: int, arguments: argparse.Namespace) -> int:
             if error.status:
                 raise
             gone = {"state": "stopped", "left": 0}
-            return _end(DONE, gone, f"{node.address} has stopped", arguments)
+            return _end(DONE, {"node": node.address, **gone}, "has stopped", arguments)
     progress.end()
-    text = f"{node.address}: the drain was called off, {report['left']} are left"
-    return _end(FAILED, report, text, arguments)
+    text = f"goes on: the drain was called off, {report['left']} are left"
+    return _end(FAILED, {"node": node.address, **report}, text, arguments)
 
 
 def _end(code: int, report: dict[str, Any], text: str, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(report, indent=None)
     else:
-        print(text)
+        print(f"{report['node']} {text}")
     return code
 
 
-def _tell(report: dict[str, Any], arguments: argparse.Namespace) -> int:
+def _tell(node: nodes.Node, report: dict[str, Any], arguments: argparse.Namespace) -> int:
     if arguments.json:
-        print_json(report, indent=None if arguments.watch else 2)
+        print_json({"node": node.address, **report}, indent=None if arguments.watch else 2)
         return DONE
     print(f"{report['state']}: {report['left']} left")
     rows = [

@@ -13,16 +13,19 @@ import http.client
 import json
 import socket
 import ssl
-from collections.abc import Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 from penstock.errors import PenstockError
 from penstock.tools import where
+from penstock.tools.verbs import DONE, FAILED
 from penstock.tools.where import DEFAULT_ADDRESS, Where
 
 REQUEST_SECONDS_MAX = 10.0
 PORT_MAX = 65535
+_NOT_FOUND = 404
 
 
 class NodeFailed(PenstockError):
@@ -128,6 +131,39 @@ def _message(status: int, answer: bytes) -> str:
     except (ValueError, KeyError, TypeError):
         code = answer.decode("utf-8", "replace").strip() or http.client.responses.get(status, "")
     return f"{status} {code}"
+
+
+class Answers(NamedTuple):
+    """Of several nodes: a question to some of them may fail, and the others have been asked."""
+
+    good: dict[str, Any]
+    bad: dict[str, NodeFailed]
+
+    @property
+    def code(self) -> int:
+        """A node that has not got the thing is no failure when others have."""
+        return FAILED if any(error.status != _NOT_FOUND for error in self.bad.values()) else DONE
+
+    def as_json(self) -> dict[str, Any]:
+        errors = {address: {"error": error.reason} for address, error in self.bad.items()}
+        return {"nodes": {**self.good, **errors}}
+
+    def tell_errors(self) -> None:
+        for error in self.bad.values():
+            print(error, file=sys.stderr)
+
+
+def ask_each(members: Sequence[Node], ask: Callable[[Node], Any]) -> Answers:
+    """Raises NodeFailed when none has an answer."""
+    answers = Answers({}, {})
+    for node in members:
+        try:
+            answers.good[node.address] = ask(node)
+        except NodeFailed as error:
+            answers.bad[node.address] = error
+    if not answers.good and answers.bad:
+        raise next(iter(answers.bad.values()))
+    return answers
 
 
 # --- which ones ---

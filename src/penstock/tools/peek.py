@@ -13,10 +13,11 @@ from typing import Any
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.tools import nodes
-from penstock.tools.verbs import DONE, print_json
+from penstock.tools.verbs import print_json
 
 COUNT_MAX = 1000
 _BEYOND_END = 416
+_NOT_FOUND = 404
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,16 +37,17 @@ def run(arguments: argparse.Namespace) -> int:
     if not 1 <= count <= COUNT_MAX:
         raise PenstockError(f"--count {count}: must be between 1 and {COUNT_MAX}")
     members = nodes.nodes(arguments)
-    found = {node.address: list(_messages(node, arguments, count)) for node in members}
+    found = nodes.ask_each(members, lambda node: list(_messages(node, arguments, count)))
     if arguments.json:
-        print_json(found)
-        return DONE
-    for address, messages in found.items():
+        print_json(found.as_json())
+        return found.code
+    for address, messages in found.good.items():
         if len(members) > 1:
             print(f"{address}:")
         for message in messages:
             print(_line(message))
-    return DONE
+    found.tell_errors()
+    return found.code
 
 
 def epoch_ms(text: str) -> int:
@@ -96,7 +98,7 @@ def _start(node: nodes.Node, arguments: argparse.Namespace, count: int) -> int:
         return found
     topics = node.get("/log/positions", target)["topics"]
     if arguments.topic not in topics:
-        raise PenstockError(f"{node.address}: no such topic: {arguments.topic}")
+        raise nodes.NodeFailed(node.address, f"no such topic: {arguments.topic}", _NOT_FOUND)
     partition = topics[arguments.topic]["partitions"]["0"]
     start: int = max(partition["earliest"], partition["committed"] - count)
     return start

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.tools import nodes, peek
@@ -111,7 +110,7 @@ def _list(arguments: argparse.Namespace) -> int:
     if not state.documents:
         raise PenstockError("; ".join(f"{a}: {why}" for a, why in state.failures.items()))
     if arguments.json:
-        print_json(as_json(state, {})["topics"])
+        print_json(as_json(state, {}))
     else:
         for topic, channel in sorted(state.rows):
             if not channel:
@@ -141,7 +140,7 @@ def act(arguments: argparse.Namespace, path: str, target: dict[str, str], name: 
             absent += error.status == 404
             failed += error.status != 404
     if arguments.json:
-        print_json(results)
+        print_json({"nodes": results})
     else:
         for address, result in results.items():
             print(f"{address}: {arguments.verb} {name}: {result}")
@@ -163,18 +162,18 @@ def configure(arguments: argparse.Namespace, path: str, target: dict[str, str]) 
         question = f"change {', '.join(losing)} of {typed}, which may let messages go"
         if not confirm(arguments, question, typed):
             return FAILED
-    answers: dict[str, Any] = {}
-    for node in members:
-        call = node.post if changes else node.get
-        answers[node.address] = call(path, target | changes)
+    answers = nodes.ask_each(
+        members, lambda node: (node.post if changes else node.get)(path, target | changes)
+    )
     if arguments.json:
-        print_json(answers)
-        return DONE
-    for address, settings in answers.items():
+        print_json(answers.as_json())
+        return answers.code
+    for address, settings in answers.good.items():
         print(address)
         for name, value in settings.items():
             print(f"  {name} = {_shown(value)}")
-    return DONE
+    answers.tell_errors()
+    return answers.code
 
 
 def _shown(value: object) -> str:

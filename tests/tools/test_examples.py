@@ -1,0 +1,85 @@
+"""The examples of the help texts do what they say: run against a real daemon, each from the same
+beginning. Left out is what measures, starts or stops daemons, needs Spark, or waits for messages.
+"""
+
+from __future__ import annotations
+
+import io
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.tools import contextfile, where
+from penstock.tools.contexts import Context
+from penstock.tools.main import main
+from tools.parsers import all_parsers, examples_of
+
+VERBS = {"admin", "channel", "check", "cheat", "completion", "context", "definitions", "drain",
+         "id", "node", "pub", "stats", "topic"}  # fmt: skip
+
+
+def runs_to_an_end(example: str) -> bool:
+    goes_on = "--watch" in example and "--count" not in example
+    return not goes_on and "drain --nsqd" not in example
+
+
+EXAMPLES = [
+    example
+    for found in all_parsers()
+    if found.words[0] in VERBS
+    for example in examples_of(found.parser.format_help())
+    if runs_to_an_end(example)
+]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("examples") / "data", "--durability=os") as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def beginning(daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic with a channel that has dead letters, contexts, a file with definitions, a user."""
+    daemon.http("POST", "/topic/delete?topic=orders")
+    daemon.post("/topic/create?topic=orders")
+    daemon.post("/channel/create?topic=orders&channel=billing")
+    daemon.post(
+        "/channel/config?topic=orders&channel=billing&max_attempts=3&dead_letter_topic=dead"
+    )
+    daemon.post("/pub?topic=orders", b"x")
+    here = f"127.0.0.1:{daemon.http_port}"
+    for name in (*where.TCP, "context"):
+        monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", here)
+    with contextfile.changed() as found:
+        for name in ("prod", "test"):
+            found.put(name, Context(nsqd_http_address=(here,)))
+            found.select(name)
+    monkeypatch.chdir(tmp_path)
+    Path("definitions.json").write_text('{"version":1,"topics":[{"name":"orders"}]}')
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: sleep(min(seconds, 0.01)))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"long enough for a password\n")))
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_it_runs(example: str, daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(example.replace("127.0.0.1:4151", f"127.0.0.1:{daemon.http_port}"))
+    if words[1:3] == ["admin", "remove-user"]:
+        assert main(["admin", "put-user", words[3], "--password-stdin"]) == 0
+    code = main(words[1:])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    assert out or err
+
+
+def test_most_verbs_are_tried() -> None:
+    assert len(EXAMPLES) > 50
+    assert {example.split()[1] for example in EXAMPLES} == VERBS
