@@ -286,6 +286,7 @@ ADMIN_OLD_S = 300.0  # an unfinished message: most work is done in minutes, so s
 ADMIN_TREND_S = 10.0  # of samples that say whether a depth grows: fewer are chance
 ADMIN_KEEPS_UP_S = 3.0  # of messages that wait are no backlog: they come in batches
 ADMIN_STEADY_SHARE = 0.05  # of a rate: a depth that changes by less stays
+ADMIN_CURVES = 100  # small curves in the table of topics: of the deepest, each costs a read
 ADMIN_FOUND_MAX = 12  # places that quick open offers: what is seen without scrolling
 ADMIN_FOUND_CHARS = 200  # of what is sought: a topic, a slash and a channel have 129
 ADMIN_LISTED = 200  # messages inside a channel, of one node: what people work through by hand

@@ -53,15 +53,24 @@ class World:
     async def press(self, name: str, label: str) -> None:
         """What the rightful owner does; it is done, and written down, when this returns."""
         before = len(self.done())
-        page, headers = self.page(name)
-        button = page.button(label)
-        assert button is not None
+        page, headers, button = await self._drawn_with(name, label)
         deadline_s = time.monotonic() + WAIT_S
         async with socket(self.admin, page, headers) as own:
             await own.emit("event", page.press(button))
             while f"{label.lower()}_topic" not in self.done()[before:]:
                 assert time.monotonic() < deadline_s
                 await asyncio.sleep(0.02)
+        await self._drawn_with(name, "Unpause" if label == "Pause" else "Pause")
+
+    async def _drawn_with(self, name: str, label: str) -> tuple[Drawn, dict[str, str], Button]:
+        """The page when it has this button: one is for both, and pages learn of a change later."""
+        deadline_s = time.monotonic() + WAIT_S
+        while True:
+            page, headers = self.page(name)
+            if (button := page.button(label)) is not None:
+                return page, headers, button
+            assert time.monotonic() < deadline_s
+            await asyncio.sleep(0.05)
 
     async def prove_it_did_nothing(self, before: list[str]) -> None:
         """An action of somebody who may, after the attack's, which would be done by then."""

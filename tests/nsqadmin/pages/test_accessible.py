@@ -129,7 +129,7 @@ def test_the_keyboard_alone_is_enough(page: Page, installation: Installation) ->
     tab_to(page, "Pause")
     page.keyboard.press("Enter")
     expect(page.locator(".badge", has_text="paused")).to_be_visible()
-    tab_to(page, "Unpause")
+    expect(page.get_by_role("button", name="Unpause")).to_be_focused()
     page.keyboard.press("Space")
     expect(page.locator(".badge", has_text="paused")).to_be_hidden()
     tab_to(page, "Delete")

@@ -119,7 +119,7 @@ def test_a_node_that_dies_and_returns(page: Page, cluster: Cluster) -> None:
     cluster.wait_for_nodes("steady", 3)
     expect(tile.locator(".number")).to_have_text("3")
     page.goto(cluster.url("/nodes"))
-    expect(page.get_by_text("OK", exact=True).first).to_be_visible()
+    expect(page.get_by_text("up", exact=True).first).to_be_visible()
 
 
 def test_one_nsqlookupd_less_is_a_warning(page: Page, cluster: Cluster) -> None:

@@ -93,7 +93,7 @@ def test_topics_are_found_and_followed(page: Page, installation: Installation) -
     page.get_by_label("Search topics").fill(TOPIC)
     page.get_by_role("link", name=TOPIC, exact=True).click()
     expect(page.get_by_role("heading", name=TOPIC)).to_be_visible()
-    page.get_by_role("link", name="billing").click()
+    page.get_by_role("link", name="billing", exact=True).click()
     expect(page.get_by_text("till-7")).to_be_visible()
     expect(page.get_by_text("a test/1.0")).to_be_visible()
 
@@ -148,10 +148,60 @@ def test_a_node(page: Page, installation: Installation) -> None:
     address = f"127.0.0.1:{installation.nsqd.http_port}"
     page.goto(url(installation, "/nodes"))
     page.get_by_role("link", name=address).click()
-    expect(page.locator(".badge", has_text="OK")).to_be_visible()
+    expect(page.locator(".badge", has_text="up")).to_be_visible()
     expect(page.get_by_role("link", name=TOPIC, exact=True)).to_be_visible()
 
 
 def test_the_counter_counts(page: Page, installation: Installation) -> None:
     page.goto(url(installation, "/counter"))
     expect(page.locator(".counter")).not_to_have_text("0")
+
+
+def test_topics_are_narrowed_by_state_and_internal_ones_hidden(
+    page: Page, installation: Installation
+) -> None:
+    nsqd = installation.nsqd
+    for name in ("_pipelines", "halted"):
+        nsqd.post(f"/topic/create?topic={name}")
+    nsqd.post("/topic/pause?topic=halted")
+    installation.wait_for_topic("halted")
+    page.goto(url(installation, "/topics"))
+    halted = page.get_by_role("link", name="halted", exact=True)
+    own = page.get_by_role("link", name="_pipelines", exact=True)
+    orders = page.get_by_role("link", name=TOPIC, exact=True)
+    expect(halted).to_be_visible()
+    expect(page.get_by_role("row").filter(has=halted)).to_contain_text("paused")
+    expect(own).to_have_count(0)
+    page.get_by_role("switch", name="Internal topics").click()
+    expect(own).to_be_visible()
+    page.wait_for_function("document.cookie.includes('penstock_internal=1')")
+    page.goto(url(installation, "/topics?state=paused"))
+    expect(halted).to_be_visible()
+    expect(orders).to_have_count(0)
+    page.get_by_label("State", exact=True).click()
+    page.get_by_role("option", name="All states").click()
+    expect(orders).to_be_visible()
+    expect(own).to_be_visible()
+    page.wait_for_url("**/topics")
+    nsqd.post("/topic/delete?topic=halted")
+
+
+def test_the_overview_leads_to_what_is_deep_and_tells_of_nodes(
+    page: Page, installation: Installation
+) -> None:
+    nsqd = installation.nsqd
+    nsqd.post("/mpub?topic=deepest_of_all", b"x\n" * 900)
+    page.goto(url(installation, "/"))
+    deepest = page.locator("section.panel").filter(
+        has=page.get_by_role("heading", name="Deepest topics")
+    )
+    expect(deepest.get_by_role("link", name="deepest_of_all")).to_be_visible()
+    card = page.locator(".node", has_text=f"127.0.0.1:{nsqd.http_port}")
+    expect(card).to_contain_text("up")
+    expect(card.get_by_label("Disk of")).to_be_visible()
+    finding = page.get_by_role("link", name="Topic deepest_of_all has no channel")
+    finding.click()
+    expect(page.locator("h1")).to_have_text("deepest_of_all")
+    expect(page.locator(".saying")).to_contain_text("900 messages are held for the first one")
+    expect(page.locator(".badge", has_text="no channel")).to_be_visible()
+    nsqd.post("/topic/delete?topic=deepest_of_all")

@@ -209,16 +209,19 @@ _ROLES = {
 }
 
 
+def remember(here: Opened, name: str, value: str) -> None:
+    """In a cookie of this browser: what the next page has to know before it is drawn."""
+    cookie = f"{name}={value}; max-age={_YEAR_S}; samesite=lax; path={here.ground.base or '/'}"
+    ui.run_javascript(f"document.cookie = {json.dumps(cookie)}")
+
+
 def _theme(here: Opened) -> None:
     """Dark or light by hand, remembered by this browser."""
     dark = ui.dark_mode(THEMES[here.theme])
-    path = json.dumps(here.ground.base or "/")
 
     def choose(theme: str) -> None:
         dark.set_value(THEMES[theme])
-        ui.run_javascript(
-            f"document.cookie = '{COOKIE}={theme}; max-age={_YEAR_S}; samesite=lax; path=' + {path}"
-        )
+        remember(here, COOKIE, theme)
 
     ui.toggle(
         {name: name.capitalize() for name in THEMES}, value=here.theme,

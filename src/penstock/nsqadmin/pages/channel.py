@@ -1,20 +1,23 @@
-"""One channel: its nodes, its clients, its history, and what can be done to it."""
+"""One channel: how it does, its clients, the messages inside, its nodes, its history, and what can
+be done to it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from fastapi import Request
 from nicegui import ui
 
-from penstock.nsqadmin import aggregate
+from penstock.nsqadmin import aggregate, lag
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_stats
 from penstock.nsqadmin.ground import Grounds
-from penstock.nsqadmin.pages import chart, inside, layout, replay, settings, words
-from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers
+from penstock.nsqadmin.pages import chart, inside, layout, replay, settings, states, telling, words
+from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, since, wide
 from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.topic import oldest_of
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot
 
 
@@ -27,20 +30,22 @@ def add(grounds: Grounds) -> None:
 
 
 def draw(here: Opened, topic: str, name: str) -> None:
-    with layout.heading(name):
-        layout.named(ui.link(topic, here.link("topics", topic)), f"Topic {topic}")
-        ui.link("Connections", here.connections(topic=topic, channel=name))
-        paused = ui.label("paused").classes("badge warn")
+    latest = here.ground.watch.latest
+    trail = (("Topics", here.link("topics")), (topic, here.link("topics", topic)))
+    with layout.heading(name, *trail):
+        state = layout.Badge()
         ui.element("div").classes("grow")
-        _buttons(here, topic, name)
+        known = latest.channel(topic, name)
+        turn = _buttons(here, topic, name, bool(known and known.paused))
+    layout.tabs("This channel", tabs_of(here, topic, name), "Channel")
     gone = ui.label("No nsqd has this channel.").classes("empty")
-    with ui.element("div").classes("tiles"):
+    saying = ui.label().classes("saying")
+    with ui.element("div").classes("tiles row"):
         tiles = {label: layout.Tile(label) for label in tiles_of(ChannelState(topic, name))}
     with layout.section("Clients"):
         clients = Grid(_CLIENTS, [], "key", "Nobody is connected.", "Clients")
         clients.follow(here, lambda: _client_rows(here, topic, name))
     inside.panel(here, topic, name)
-    latest = here.ground.watch.latest
     with layout.section("Nodes"):
         rows = node_rows(here, topic, name, latest)
         nodes = Grid(_NODES, rows, "node", "On no node.", "Nodes")
@@ -51,19 +56,45 @@ def draw(here: Opened, topic: str, name: str) -> None:
     def show(snapshot: Snapshot) -> None:
         found = snapshot.channel(topic, name)
         gone.set_visibility(found is None)
-        paused.set_visibility(bool(found and found.paused))
-        for label, (number, note) in tiles_of(found or ChannelState(topic, name)).items():
-            tiles[label].show(number, note)
+        turn(bool(found and found.paused))
+        state.show(*_state(here, snapshot, found))
+        saying.set_text(_saying(here, found) if found else "")
+        for label, shown in tiles_of(found or ChannelState(topic, name)).items():
+            tiles[label].show(*shown)
         nodes.show(node_rows(here, topic, name, snapshot))
 
     layout.follow(here, show)
 
 
-def _buttons(here: Opened, topic: str, name: str) -> None:
+def tabs_of(here: Opened, topic: str, name: str) -> list[tuple[str, str]]:
+    return [
+        ("Channel", here.link("topics", topic, name)),
+        ("Messages", here.link("messages", topic)),
+        ("Connections", here.connections(topic=topic, channel=name)),
+    ]
+
+
+def _state(here: Opened, snapshot: Snapshot, found: ChannelState | None) -> tuple[str, str]:
+    if found is not None and found.paused:
+        return "paused", "warn"
+    if found is None:
+        return "", ""
+    path = ("topics", found.topic, found.name)
+    return states.of_channel(states.found(here, snapshot), path)
+
+
+def _saying(here: Opened, found: ChannelState) -> str:
+    recent = here.ground.history.window(f"{found.topic}/{found.name}")
+    return telling.of_channel(found, lag.of_channel(found, recent))
+
+
+def _buttons(here: Opened, topic: str, name: str, paused: bool) -> Callable[[bool], None]:
+    """Returns what is told whether the channel is paused now."""
     actions = here.ground.actions
     about = {"topic": topic, "channel": name}
 
-    async def act(verb: str) -> None:
+    async def turn(pause: bool) -> None:
+        verb = "pause" if pause else "unpause"
         run = partial(actions.act, verb, topic, name)
         await layout.change(here, Role.OPERATE, f"{verb}_channel", about, run)
 
@@ -78,40 +109,38 @@ def _buttons(here: Opened, topic: str, name: str) -> None:
             if await layout.change(here, Role.DESTROY, "delete_channel", about, run):
                 ui.navigate.to(here.link("topics", topic))
 
-    if here.may(Role.OPERATE):
-        ui.button("Pause", on_click=partial(act, "pause")).props("flat dense")
-        ui.button("Unpause", on_click=partial(act, "unpause")).props("flat dense")
+    switch = layout.Switch("Pause", "Unpause", turn, paused) if here.may(Role.OPERATE) else None
     if here.may(Role.DESTROY):
         ui.button("Empty", on_click=empty).props("flat dense color=negative")
         ui.button("Delete", on_click=delete).props("flat dense color=negative")
+    return switch.show if switch else lambda paused: None
 
 
-def tiles_of(channel: ChannelState) -> dict[str, tuple[str, str]]:
-    return {
+def tiles_of(channel: ChannelState) -> dict[str, tuple[str, str, str]]:
+    plain = {
         "In": (words.rate(channel.in_rate), "published"),
         "Out": (words.rate(channel.finish_rate), "finished"),
         "Depth": (words.number(channel.depth), "messages wait"),
         "In flight": (words.number(channel.in_flight), "at consumers"),
         "Deferred": (words.number(channel.deferred), "not due yet"),
-        "Oldest": (words.span(channel.oldest_s) if channel.oldest_s else "none", "unfinished")
-        if channel.tells_age else words.UNKNOWN,
         "Requeued": (words.number(channel.requeues), words.rate(channel.requeue_rate)),
         "Timed out": (words.number(channel.timeouts), words.rate(channel.timeout_rate)),
         "Given up": (words.number(channel.dead_letters), "dead letters"),
-    }  # fmt: skip
+    }
+    return {name: (*pair, "") for name, pair in plain.items()} | {"Oldest": oldest_of(channel, "")}
 
 
 _CLIENTS = [
     column("client", "Client", flex=2, minWidth=150),
-    column("agent", "User agent", flex=1, minWidth=120),
-    column("attributes", "Attributes", flex=1, minWidth=120),
-    linked("node", "Node", "link", minWidth=130),
+    wide(700, column("agent", "User agent", flex=1, minWidth=120)),
+    wide(900, column("attributes", "Attributes", flex=1, minWidth=100)),
+    wide(500, linked("node", "Node", "link", flex=1, minWidth=125)),
     numbers("in_flight", "In flight"),
-    numbers("ready", "Ready"),
+    wide(500, numbers("ready", "Ready")),
     numbers("finished", "Finished"),
-    numbers("requeued", "Requeued"),
-    numbers("messages", "Messages"),
-    column("connected", "Connected", width=130),
+    wide(700, numbers("requeued", "Requeued")),
+    wide(1100, numbers("messages", "Messages")),
+    wide(700, since("connected", "Connected", minWidth=110)),
 ]
 
 
@@ -149,23 +178,23 @@ def _client_row(here: Opened, one: dict[str, Any]) -> Row:
         "finished": one["finish_count"],
         "requeued": one["requeue_count"],
         "messages": one["message_count"],
-        "connected": words.span(one["connected"] // 10**9) if one["connected"] else "",
+        "connected": one["connect_ts"],
     }
 
 
 _NODES = [
-    linked("node", "Node", "link", flex=2, minWidth=150),
+    linked("node", "Node", "link", flex=2, minWidth=125),
     numbers("depth", "Depth"),
-    numbers("memory", "In memory"),
-    numbers("disk", "Behind"),
-    numbers("in_flight", "In flight"),
-    numbers("deferred", "Deferred"),
-    numbers("requeued", "Requeued"),
-    numbers("timed_out", "Timed out"),
-    numbers("messages", "Messages"),
+    wide(1300, numbers("memory", "In memory", minWidth=105)),
+    wide(900, numbers("disk", "Behind")),
+    wide(500, numbers("in_flight", "In flight")),
+    wide(700, numbers("deferred", "Deferred")),
+    wide(700, numbers("requeued", "Requeued", minWidth=98)),
+    wide(700, numbers("timed_out", "Timed out", minWidth=98)),
+    wide(900, numbers("messages", "Messages", minWidth=98)),
     numbers("clients", "Clients"),
-    numbers("near", "Same zone"),
-    column("latency", "End to end", flex=1, minWidth=130),
+    wide(1300, numbers("near", "Same zone", minWidth=105)),
+    wide(1000, column("latency", "End to end", flex=1, minWidth=110)),
     column("state", "State", width=100),
 ]
 

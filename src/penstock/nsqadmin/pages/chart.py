@@ -11,7 +11,7 @@ from nicegui import ui
 from penstock.nsqadmin.history import FIELDS
 from penstock.nsqadmin.pages import layout
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.pages.style import CURVES
+from penstock.nsqadmin.pages.style import CURVES, FONT
 from penstock.nsqadmin.recent import Sample
 from penstock.nsqadmin.snapshot import Snapshot
 
@@ -23,10 +23,12 @@ _LEVELS = (("depth", "depth"), ("in_flight", "in flight"), ("deferred", "deferre
 
 def pair(here: Opened, series: str) -> None:
     """Rates and levels of a series side by side, with the choice of how far back."""
-    with layout.section("History"):
-        choice = ui.toggle(list(SPANS), value="5 min").props(
-            'dense unelevated aria-label="How far back"'
-        )
+    with layout.section("History") as panel:
+        with ui.element("div").classes("heading split") as row:
+            choice = ui.toggle(list(SPANS), value="5 min").props(
+                'dense unelevated aria-label="How far back"'
+            )
+        panel.default_slot.children[0].move(row, 0)
         with ui.element("div").classes("two"):
             charts = [(lines("Messages a second", [name for _, name in _RATES]), _RATES),
                       (lines("Messages held", [name for _, name in _LEVELS]), _LEVELS)]  # fmt: skip
@@ -59,12 +61,14 @@ def _samples(here: Opened, series: str, span_s: float) -> Sequence[Sample]:
 def lines(title: str, names: Sequence[str]) -> ui.echart:
     """A chart of levels over time that has no data yet."""
     options: dict[str, Any] = {
-        "title": {"text": title, "left": 0, "textStyle": {"fontSize": 13, "color": "#7a8a96"}},
+        "title": {"text": title, "left": 0,
+                  "textStyle": {"fontSize": 13, "fontWeight": 500, "color": "#7a8a96"}},
         "legend": {"top": 0, "right": 0, "icon": "roundRect", "itemHeight": 4, "itemWidth": 16,
                    "textStyle": {"color": "#7a8a96"}},
-        "grid": {"left": 8, "right": 12, "top": 36, "bottom": 8, "containLabel": True},
+        "grid": {"left": 8, "right": 12, "top": 44, "bottom": 8, "containLabel": True},
         "tooltip": {"trigger": "axis", "className": "tip"},
         "animation": False,
+        "textStyle": {"fontFamily": FONT},
         "aria": {"enabled": True, "label": {"description": title}},
         "xAxis": {"type": "time", "axisLabel": {"hideOverlap": True},
                   "axisLine": {"lineStyle": {"color": "#7a8a96"}}},

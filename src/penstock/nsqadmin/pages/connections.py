@@ -15,11 +15,10 @@ from nicegui import context, ui
 from penstock.nsqadmin.connections import KINDS, Row
 from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import layout, words
-from penstock.nsqadmin.pages.grid import RATE, Grid, column, linked, numbers
+from penstock.nsqadmin.pages.grid import RATE, Grid, column, linked, numbers, since, wide
 from penstock.nsqadmin.pages.layout import Opened
 
-_HEIGHT = "max(24rem, calc(100vh - 220px))"
-_UTC = "value ? new Date(value * 1000).toISOString().slice(0, 19).replace('T', ' ') + ' UTC' : ''"
+_HEIGHT = "max(24rem, calc(100vh - 150px))"
 _WORDS = {"": "All kinds", "consumer": "Consumers", "producer": "Producers",
           "both": "Both at once", "idle": "Idle"}  # fmt: skip
 _NARROWED = ("topic", "channel", "node")
@@ -99,7 +98,7 @@ class _Page:
     async def _on_sort(self) -> None:
         if self._grid is None:
             return
-        states = await self._grid.element.run_grid_method("getColumnState")
+        states = await self._grid.ask("getColumnState")
         sorted_ = [one for one in states or () if one.get("sort")]
         first = min(sorted_, key=lambda one: one.get("sortIndex") or 0, default=None)
         mark = "-" if first and first["sort"] == "desc" else ""
@@ -149,21 +148,21 @@ _EMPTY = "No client is connected, or none that you look for."
 
 def _columns(sort: str) -> list[dict[str, Any]]:
     columns = [
-        column("client", "Client", flex=2, minWidth=170),
-        column("remote", "Address", minWidth=145, flex=1),
-        column("agent", "User agent", minWidth=120, flex=1),
-        linked("reads", "Reads", "topic_link", minWidth=130, flex=1),
-        column("writes", "Publishes to", minWidth=120, flex=1),
-        linked("node", "Node", "node_link", width=150),
-        numbers("rate", "Rate", RATE, width=90),
-        numbers("in_flight", "In flight", width=90),
-        numbers("ready", "RDY", width=80),
-        numbers("received", "Received", width=100),
-        numbers("finished", "Finished", width=100),
-        numbers("requeued", "Requeued", width=100),
-        numbers("published", "Published", width=100),
-        column("transport", "Transport", width=130),
-        numbers("since", "Connected since", _UTC, width=190),
+        column("client", "Client", flex=2, minWidth=85),
+        wide(1000, column("remote", "Address", minWidth=135, flex=1)),
+        wide(1250, column("agent", "User agent", minWidth=110, flex=1)),
+        linked("reads", "Reads", "topic_link", minWidth=105, flex=2),
+        column("writes", "Publishes to", minWidth=100, flex=1),
+        wide(700, linked("node", "Node", "node_link", minWidth=125, flex=1)),
+        numbers("rate", "Rate", RATE, minWidth=70),
+        wide(700, numbers("in_flight", "In flight", minWidth=78)),
+        wide(1150, numbers("ready", "RDY", minWidth=60)),
+        wide(1550, numbers("received", "Received", minWidth=90)),
+        wide(900, numbers("finished", "Finished", minWidth=90)),
+        wide(1400, numbers("requeued", "Requeued", minWidth=95)),
+        wide(900, numbers("published", "Published", minWidth=92)),
+        wide(1500, column("transport", "Transport", width=120)),
+        wide(900, since("since", "Connected", minWidth=105)),
     ]
     field = sort.removeprefix("-")
     for one in columns:

@@ -20,9 +20,11 @@ def add(grounds: Grounds) -> None:
 
 
 def draw(here: Opened) -> None:
-    layout.heading("Messages that came to channels since their nodes started")
-    total = ui.label().classes("counter").props('aria-live="off"')
-    rate = ui.label().classes("soft")
+    layout.heading("Counter")
+    with ui.element("div").classes("panel"):
+        ui.label("Messages that came to channels since their nodes started").classes("soft")
+        total = ui.label().classes("counter").props('aria-live="off"')
+        rate = ui.label().classes("soft")
 
     def show(snapshot: Snapshot) -> None:
         channels = list(snapshot.channels())

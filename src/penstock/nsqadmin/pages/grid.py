@@ -20,9 +20,10 @@ from penstock.nsqadmin.snapshot import Snapshot
 Row = dict[str, Any]
 
 NUMBER = {"type": "rightAligned", "filter": "agNumberColumnFilter", "flex": 1, "minWidth": 82,
-          "maxWidth": 150}  # fmt: skip
+          "maxWidth": 150, "cellClassRules": {"zero": "!x"}}  # fmt: skip
 TEXT = {"filter": "agTextColumnFilter"}
 ROW_PX, HEADER_PX = 37, 40
+_ANSWER_S = 15.0
 _FRAME_PX = 18  # its borders, and room for a bar to scroll sideways
 _ROWS_MEASURED = 100  # more fill every screen
 
@@ -53,13 +54,19 @@ SPAN = (
     " : value < 3600 ? Math.floor(value / 60) + ' min ' + value % 60 + ' s'"
     " : Math.floor(value / 3600) + ' h ' + Math.floor(value % 3600 / 60) + ' min'"
 )
+SPAN_OR_NONE = (  # in its largest unit, for a column that has little room
+    "value < 1 ? '' : value < 60 ? value + ' s' : value < 3600 ? Math.floor(value / 60) + ' min'"
+    " : value < 172800 ? (value / 3600).toFixed(1) + ' h' : (value / 86400).toFixed(1) + ' d'"
+)
+PERCENT = "value ? value + ' %' : ''"
 BYTES = (
     "value < 1000 ? value + ' B' : value < 1e6 ? (value / 1e3).toFixed(1) + ' KB'"
     " : value < 1e9 ? (value / 1e6).toFixed(1) + ' MB' : (value / 1e9).toFixed(2) + ' GB'"
 )
 
 
-FLASH = {"enableCellChangeFlash": True}  # of a column whose changes are worth a look
+# Of a column whose changes are worth a look.
+FLASH: dict[str, Any] = {"enableCellChangeFlash": True}
 
 
 def wide(width_px: int, column: dict[str, Any]) -> dict[str, Any]:
@@ -94,6 +101,44 @@ def linked(field: str, words: str, href: str, **more: Any) -> dict[str, Any]:
     """A column of links; `href` names the field with the address, which the server has quoted."""
     draw = ("(p) => { if (!p.value) return ''; const a = document.createElement('a');"
             f" a.href = p.data.{href}; a.textContent = p.value; return a; }}")  # fmt: skip
+    return {"field": field, "headerName": words, **TEXT, ":cellRenderer": draw, **more}
+
+
+# A curve from hexadecimal digits, one for each point.
+_CURVE = """(p) => {
+  if (!p.value || p.value.length < 2) return '';
+  const values = [...p.value].map((one) => parseInt(one, 16)), last = values.length - 1;
+  const points = values.map((one, at) => 100 * at / last + ',' + (22 - 1.3 * one)).join(' ');
+  const make = (tag, of) => {
+    const one = document.createElementNS('http://www.w3.org/2000/svg', tag);
+    for (const [name, value] of Object.entries(of)) one.setAttribute(name, value);
+    return one; };
+  const svg = make('svg', {viewBox: '0 0 100 24', preserveAspectRatio: 'none'});
+  svg.append(make('polygon', {points: '0,24 ' + points + ' 100,24'}), make('polyline', {points}));
+  const box = document.createElement('div');
+  box.className = 'curve'; box.setAttribute('aria-hidden', 'true'); box.append(svg);
+  return box; }"""
+
+
+def curves(field: str, words: str, **more: Any) -> dict[str, Any]:
+    """A column of small curves. Their numbers have to be in other columns, too."""
+    return {"field": field, "headerName": words, "sortable": False,
+            ":getQuickFilterText": "() => ''", ":cellRenderer": _CURVE, **more}  # fmt: skip
+
+
+# A word with its colour, which the row has as its level: good, warn, bad, soft, or plain.
+_STATED = """(p) => {
+  if (!p.value) return '';
+  const level = p.data.LEVEL || 'soft';
+  if (level === 'plain') return p.value;
+  const badge = document.createElement('span');
+  badge.className = 'badge ' + level; badge.textContent = p.value;
+  return badge; }"""
+
+
+def stated(field: str, words: str, level: str = "level", **more: Any) -> dict[str, Any]:
+    """A column of states; `level` names the field with the colour."""
+    draw = _STATED.replace("LEVEL", level)
     return {"field": field, "headerName": words, **TEXT, ":cellRenderer": draw, **more}
 
 
@@ -227,9 +272,13 @@ class Grid:
 
     async def chosen(self) -> list[Row]:
         """The rows that are ticked: ours, whatever the browser says that is in them."""
-        told = await self.element.get_selected_rows()
+        told = await self.ask("getSelectedRows") or []
         keys = [row.get(self._key) for row in told]
         return [self._shown[key] for key in keys if key in self._shown]
+
+    async def ask(self, method: str) -> Any:
+        """What the table in the browser says; a browser that is busy has time to."""
+        return await self.element.run_grid_method(method, timeout=_ANSWER_S)
 
     def show_end(self) -> None:
         """Scroll to the last row."""

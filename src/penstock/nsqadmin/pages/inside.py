@@ -17,7 +17,7 @@ from penstock import limits
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.inside import Held, Inside, Listed
 from penstock.nsqadmin.pages import layout, words
-from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, numbers
+from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
 
 IN_FLIGHT, DEFERRED, REQUEUED, DEAD = "in_flight", "deferred", "requeued", "dead"
@@ -35,11 +35,11 @@ _EXPLAINED = {
 }
 _COLUMNS = [
     linked("id", "Id", "link", width=190, cellClass="mono"),
-    numbers("offset", "Offset", "value", width=110),
+    wide(600, numbers("offset", "Offset", "value", width=110)),
     numbers("attempts", "Attempts", width=100),
     numbers("left", "Time left", SPAN, width=120, sort="asc"),
     column("about", "About", flex=2, minWidth=220),
-    column("node", "Node", flex=1, minWidth=150),
+    wide(800, column("node", "Node", flex=1, minWidth=130)),
 ]
 
 

@@ -19,8 +19,10 @@ from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import caller_of, origin
 from penstock.nsqadmin.ground import Ground, Grounds
 from penstock.nsqadmin.pages import bar, guard
+from penstock.nsqadmin.pages.bar import remember
 from penstock.nsqadmin.pages.parts import (
     Badge,
+    Bar,
     Curve,
     Switch,
     Tile,
@@ -34,8 +36,9 @@ from penstock.nsqadmin.pages.style import SHEET, first_paint, theme_of
 from penstock.nsqadmin.snapshot import Snapshot
 
 __all__ = [
-    "FIRST", "PLACES", "Badge", "Curve", "Opened", "Switch", "Tile", "change", "confirm", "follow",
-    "follow_runs", "heading", "named", "opened", "page", "section", "tabs", "written",
+    "FIRST", "PLACES", "Badge", "Bar", "Curve", "Opened", "Switch", "Tile", "change", "confirm",
+    "follow", "follow_runs", "heading", "named", "opened", "page", "remember", "section", "tabs",
+    "written",
 ]  # fmt: skip
 
 # What the bar leads to: (path, words, the role that sees it).

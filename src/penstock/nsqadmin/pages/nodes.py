@@ -8,15 +8,33 @@ from functools import partial
 from fastapi import Request
 from nicegui import ui
 
+from penstock import limits
 from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_rows as official_rows
 from penstock.nsqadmin.api import node_stats
 from penstock.nsqadmin.ground import Grounds
-from penstock.nsqadmin.pages import layout, words
-from penstock.nsqadmin.pages.grid import RATE, Grid, Row, column, linked, numbers
+from penstock.nsqadmin.history import series_of_node
+from penstock.nsqadmin.pages import chart, layout, process, words
+from penstock.nsqadmin.pages.grid import (
+    BYTES,
+    RATE,
+    SPAN_OR_NONE,
+    Grid,
+    Row,
+    column,
+    linked,
+    numbers,
+    stated,
+    wide,
+)
 from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.nodestrip import disk_of, state_of
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
+from penstock.nsqadmin.upstream import Producer
+
+_HEIGHT = "calc(100vh - 150px)"
+_SYNC = "(value < 1 ? Math.round(value * 1000) + ' ms' : value.toFixed(1) + ' s') + ' ago'"
 
 
 def add(grounds: Grounds) -> None:
@@ -33,32 +51,61 @@ def add(grounds: Grounds) -> None:
             draw(here, address)
 
 
+# How full a disk is, and what it has left.
+_DISK = """(p) => {
+  if (p.value == null) return '';
+  const box = document.createElement('div'), bar = document.createElement('progress');
+  const said = document.createElement('span');
+  box.className = 'share'; bar.max = 100; bar.value = p.value; said.textContent = p.data.left;
+  if (p.value > 90) bar.className = 'full';
+  bar.setAttribute('aria-label', 'Disk used'); box.append(bar, said);
+  return box; }"""
 _ALL = [
-    linked("address", "Node", "link", flex=2, minWidth=150),
-    column("hostname", "Host", flex=1, minWidth=100),
+    linked("address", "Node", "link", flex=2, minWidth=130),
+    wide(1350, column("hostname", "Host", flex=1, minWidth=80)),
+    stated("state", "State", width=112),
     numbers("in_rate", "In", RATE),
-    numbers("out_rate", "Out", RATE),
-    numbers("topics", "Topics"),
-    numbers("tcp", "TCP port", "value"),
-    column("version", "Version", width=150),
-    column("place", "Zone", width=120),
-    column("lookupds", "nsqlookupds", flex=1, minWidth=130),
-    column("since", "Runs for", width=120),
-    column("state", "State", width=150),
+    wide(500, numbers("out_rate", "Out", RATE)),
+    wide(500, numbers("depth", "Depth")),
+    wide(800, numbers("topics", "Topics")),
+    wide(700, {"field": "disk", "headerName": "Disk", "width": 165, ":cellRenderer": _DISK}),
+    wide(900, numbers("unsynced", "Not synced", BYTES, minWidth=98)),
+    wide(1000, numbers("sync", "Last sync", _SYNC, minWidth=92)),
+    wide(600, stated("version", "Version", "version_level", flex=1, minWidth=90)),
+    wide(1000, column("place", "Zone", width=90)),
+    wide(1400, column("lookupds", "nsqlookupds", flex=1, minWidth=130)),
+    wide(700, numbers("since", "Runs for", SPAN_OR_NONE, minWidth=88)),
 ]
 
 
 def draw_all(here: Opened) -> None:
     with layout.heading("Nodes"):
         count = ui.label().classes("soft")
-    grid = Grid(_ALL, all_rows(here, here.ground.watch.latest), "address",
-                "No nsqd is registered.", "Nodes")  # fmt: skip
+    said = ui.label().classes("saying")
+    empty = "No nsqd is known: start one with -lookupd-tcp-address, or name it to nsqadmin."
+    latest = here.ground.watch.latest
+    grid = Grid(_ALL, all_rows(here, latest), "address", empty, "Nodes", _HEIGHT)
 
     def show(snapshot: Snapshot) -> None:
         count.set_text(f"{len(snapshot.nodes):,}")
+        said.set_text(_all_told(snapshot))
+        said.set_visibility(bool(said.text))
         grid.show(all_rows(here, snapshot))
 
     layout.follow(here, show)
+
+
+def _all_told(snapshot: Snapshot) -> str:
+    """What stands out among them."""
+    nodes = snapshot.nodes.values()
+    told = []
+    down = [one.address for one in nodes if one.error]
+    if down:
+        told.append(f"{', '.join(down[:3])}{' and others' if len(down) > 3 else ''} down.")
+    versions = sorted({one.producer.version for one in nodes if one.producer.version})
+    if len(versions) > 1:
+        told.append(f"Versions differ: {', '.join(versions)}.")
+    return " ".join(told)
 
 
 def all_rows(here: Opened, snapshot: Snapshot) -> list[Row]:
@@ -71,76 +118,117 @@ def all_rows(here: Opened, snapshot: Snapshot) -> list[Row]:
 def _all_row(here: Opened, node: NodeState, old: set[str]) -> Row:
     producer = node.producer
     is_old = producer.broadcast_address + str(producer.http_port) in old
+    disk = node.document.get("disk") or {}
+    used, left = disk_of(node)
+    state, level = state_of(node)
     return {
         "address": node.address,
         "link": here.link("nodes", node.address),
         "hostname": producer.hostname,
         "in_rate": round(node.in_rate, 1),
         "out_rate": round(node.out_rate, 1),
+        "depth": node.depth,
         "topics": len(node.document.get("topics") or ()),
-        "tcp": producer.tcp_port,
+        "disk": None if used is None else round(used, 1),
+        "left": left,
+        "unsynced": node.unsynced_bytes,
+        "sync": disk.get("last_sync_seconds_ago"),
         "version": f"{producer.version} (out of date)" if is_old else producer.version,
+        "version_level": "warn" if is_old else "plain",
         "place": "/".join(one for one in (producer.topology_region, producer.topology_zone) if one),
         "lookupds": ", ".join(one.partition("/")[0] for one in producer.remote_addresses),
-        "since": words.span(max(0, int(time.time()) - node.start_s)) if node.start_s else "",
-        "state": f"down: {node.error}" if node.error else node.health,
+        "since": max(0, int(time.time()) - node.start_s) // 60 * 60 if node.start_s else 0,
+        "state": state,
+        "level": level,
     }
 
 
 _TOPICS = [
     linked("topic", "Topic", "link", flex=2, minWidth=150),
-    numbers("depth", "Depth"),
-    numbers("memory", "In memory"),
-    numbers("disk", "Behind"),
-    numbers("messages", "Messages"),
-    numbers("channels", "Channels"),
-    numbers("clients", "Clients"),
-    column("tombstoned", "", width=120),
+    numbers(
+        "waits",
+        "In channels",
+        minWidth=105,
+        headerTooltip="Messages that wait in the channels of the topic",
+    ),
+    wide(500, numbers("depth", "Depth", headerTooltip="Those that wait for the first channel")),
+    wide(700, numbers("memory", "In memory", minWidth=100)),
+    wide(700, numbers("disk", "Behind")),
+    wide(400, numbers("messages", "Messages", minWidth=95)),
+    wide(500, numbers("channels", "Channels", minWidth=90)),
+    wide(500, numbers("clients", "Clients")),
+    wide(500, column("tombstoned", "State", width=120)),
 ]
 
 
 def draw(here: Opened, address: str) -> None:
-    with layout.heading(address):
-        state = ui.label().classes("badge")
-        ui.link("Connections", here.connections(node=address))
-    with ui.element("div").classes("tiles"):
+    with layout.heading(address, ("Nodes", here.link("nodes"))):
+        state = layout.Badge()
+    ways = [("Node", here.link("nodes", address)),
+            ("Connections", here.connections(node=address))]  # fmt: skip
+    layout.tabs("This node", ways, "Node")
+    error = ui.label().classes("bad")
+    with ui.element("div").classes("tiles row"):
         tiles = {name: layout.Tile(name) for name in _tiles_of(None)}
     with layout.section("Topics"):
-        grid = Grid(_TOPICS, [], "topic", "It has no topic.", "Topics of this node")
+        grid = Grid(_TOPICS, [], "topic", "It has no topic.", "Topics of this node", "24rem")
         grid.follow(here, partial(_topic_rows, here, address))
+    chart.pair(here, series_of_node(address))
+    process.panel(here, address)
     if here.may(Role.DESTROY):
         _tombstone(here, address)
 
     def show(snapshot: Snapshot) -> None:
         node = snapshot.nodes.get(address)
-        text = "unknown" if node is None else "down" if node.error else node.health
-        state.set_text(text)
-        state.classes(remove="good bad", add="good" if text == "OK" else "bad")
-        for name, (number, note) in _tiles_of(node).items():
-            tiles[name].show(number, note)
+        if node is None:
+            state.show("unknown", "bad")
+        else:
+            state.show(*state_of(node))
+        error.set_text(_why(node))
+        error.set_visibility(bool(error.text))
+        for name, shown in _tiles_of(node).items():
+            tiles[name].show(*shown)
 
     layout.follow(here, show)
 
 
-def _tiles_of(node: NodeState | None) -> dict[str, tuple[str, str]]:
-    document = node.document if node else {}
-    topics = document.get("topics") or ()
-    unsynced = sum(row.get("unsynced_bytes", 0) for row in topics)
-    stored = sum(row.get("stored_bytes", 0) for row in topics)
-    disk = document.get("disk") or {}
-    free, slowest_s = disk.get("free_bytes"), disk.get("sync_slowest_seconds")
+def _why(node: NodeState | None) -> str:
+    """It is not as it should be."""
+    if node is None:
+        return "No nsqlookupd knows this node: it has stopped, or never was."
+    if node.error:
+        return f"It does not answer: {node.error}. What is shown is what it said last."
+    return "" if node.health in ("OK", "") else node.health
+
+
+def _tiles_of(node: NodeState | None) -> dict[str, tuple[str, str, str]]:
+    found = node or NodeState("", Producer("", "", 0, 0, ""))
+    disk = found.document.get("disk") or {}
+    free, size = disk.get("free_bytes"), disk.get("size_bytes")
+    slowest_s, last_s = disk.get("sync_slowest_seconds"), disk.get("last_sync_seconds_ago")
+    is_full = (free or 0) < (size or 0) * limits.ADMIN_DISK_FREE_SHARE
+    is_slow = (slowest_s or 0) > limits.ADMIN_SYNC_SLOW_S
+    unknown = (*words.UNKNOWN, "") if node else ("–", "", "")
+    runs_s = max(0, int(time.time()) - found.start_s) if found.start_s else 0
     return {
-        "In": (words.rate(node.in_rate if node else 0), "published"),
-        "Out": (words.rate(node.out_rate if node else 0), "finished"),
-        "On disk": (words.size(stored), f"{words.size(unsynced)} not synced")
-        if disk else words.UNKNOWN,
-        "Disk left": (words.size(free) if free is not None else "unknown", "on its data path"),
-        "Slowest sync": (words.span(slowest_s) if slowest_s else "none", "in the last minute")
-        if disk else words.UNKNOWN,
-        "Runs for": (
-            words.span(max(0, int(time.time()) - node.start_s)) if node and node.start_s else "–",
-            node.producer.version if node else "",
+        "In": (words.rate(found.in_rate), "published", ""),
+        "Out": (words.rate(found.out_rate), "finished", ""),
+        "Depth": (words.number(found.depth), "messages wait", ""),
+        "On disk": (words.size(found.stored_bytes),
+                    f"{words.size(found.unsynced_bytes)} not synced", "") if disk else unknown,
+        "Disk left": (
+            words.size(free) if free is not None else "unknown",
+            ("nearly full: " if is_full else "") + (f"of {words.size(size)}" if size else ""),
+            "bad" if is_full else "",
         ),
+        "Last sync": (words.span(last_s) if last_s is not None else "none", "ago", "")
+        if disk else unknown,
+        "Slowest sync": (
+            words.span(slowest_s) if slowest_s else "none",
+            "slow, last minute" if is_slow else "in the last minute",
+            "warn" if is_slow else "",
+        ) if disk else unknown,
+        "Runs for": (words.span(runs_s) if runs_s else "–", found.producer.version, ""),
     }  # fmt: skip
 
 
@@ -155,6 +243,7 @@ async def _topic_rows(here: Opened, address: str) -> list[Row]:
         {
             "topic": one["topic_name"],
             "link": here.link("topics", one["topic_name"]),
+            "waits": sum(part["depth"] for part in one["channels"]),
             "depth": one["depth"],
             "memory": one["memory_depth"],
             "disk": one["backend_depth"],

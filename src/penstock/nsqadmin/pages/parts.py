@@ -15,6 +15,7 @@ from nicegui.elements.mixins.text_element import TextElement
 
 E = TypeVar("E", bound=ui.element)
 
+_FULL = 90  # percent: a bar that is fuller warns
 _WIDTH, _HEIGHT = 100, 24  # of a curve, in its own units
 
 
@@ -124,10 +125,28 @@ class Curve:
 
     def __init__(self, colour: str = "water") -> None:
         self._colour = colour
-        self._html = ui.html("", sanitize=False).classes("curve")
+        self.element = ui.html("", sanitize=False).classes("curve")
 
     def show(self, values: Sequence[float]) -> None:
-        self._html.set_content(curve(values, self._colour))
+        self.element.set_content(curve(values, self._colour))
+
+
+class Bar:
+    """A share as a bar, with words beside it."""
+
+    def __init__(self, label: str) -> None:
+        with ui.element("div").classes("share") as self._box:
+            self._bar = named(ui.element("progress").props("max=100"), label)
+            self._words = ui.label().classes("soft small")
+
+    def show(self, percent: float | None, words: str) -> None:
+        """None: it is not known, and nothing is shown."""
+        self._box.set_visibility(percent is not None)
+        self._words.set_text(words)
+        if percent is not None and self._bar.props.get("value") != round(percent, 1):
+            self._bar.props["value"] = round(percent, 1)
+            self._bar.classes(remove="full", add="full" if percent > _FULL else "")
+            self._bar.update()
 
 
 def curve(values: Sequence[float], colour: str = "water") -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+FONT = 'Roboto, system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif'
 THEMES = {"auto": None, "dark": True, "light": False}  # by its name: whether it is dark
 COOKIE = "penstock_theme"
 
 _LIGHT = """--ink: #16212b; --soft: #5a6b78; --line: #d9e1e7; --paper: #f5f7f9; --card: #ffffff;
   --water: #0b6fa4; --good: #1b7f4b; --warn: #9a5b00; --bad: #b3261e; --amber: #c77700;
-  --hover: #f2f6f9; --flash: #d7ecf8;"""
+  --hover: #f2f6f9; --flash: #e3f1fa;"""
 _DARK = """--ink: #e6edf3; --soft: #9fb0bd; --line: #2c3a45; --paper: #10181f; --card: #18232c;
   --water: #5ab8e8; --good: #58c98c; --warn: #f0b35b; --bad: #ff8a80; --amber: #f0b35b;
   --hover: #1e2b35; --flash: #1d4257;"""
@@ -81,7 +82,7 @@ body.body--dark .q-btn.text-white .q-btn__content { color: #10181f; }
 .bar a:hover, .opener:hover { background: var(--paper); text-decoration: none; }
 .bar a[aria-current], .opener.at { color: var(--water); font-weight: 600; }
 .bar .brand { font-weight: 700; letter-spacing: .02em; margin-left: -.6rem; }
-.grow { flex: 1; }
+.grow { flex: 1; } .split { justify-content: space-between; }
 .bar nav { display: flex; align-items: center; gap: .1rem; }
 .opener, .find { font: inherit; background: none; border: 0; cursor: pointer; }
 .opener::after { content: ""; display: inline-block; margin-left: .4rem; vertical-align: .15em;
@@ -139,6 +140,9 @@ kbd { font: inherit; font-size: .75rem; border: 1px solid var(--line); border-ra
   font-variant-numeric: tabular-nums; }
 .tile .note { color: var(--soft); font-size: .8rem; min-height: 1.1em; overflow-wrap: anywhere; }
 .tile.warn, .tile.bad { border-color: currentColor; box-shadow: inset 3px 0 currentColor; }
+@media (min-width: 1200px) { .tiles.row { grid-auto-flow: column; grid-auto-columns: 1fr;
+  grid-template-columns: none; gap: .6rem; } .tiles.row .tile { padding: .65rem .75rem; }
+  .tiles.row .number { font-size: 1.22rem; } }
 .tile .curve { position: absolute; right: .6rem; top: .7rem; width: 38%; max-width: 5.5rem; }
 .tiles.facts-row { gap: 0; background: var(--card); border: 1px solid var(--line);
   border-radius: 10px; overflow: hidden;
@@ -182,10 +186,11 @@ kbd { font: inherit; font-size: .75rem; border: 1px solid var(--line); border-ra
 .ag-header-cell-text { font-weight: 500; }
 .ag-right-aligned-cell { font-variant-numeric: tabular-nums; }
 .ag-layout-auto-height .ag-center-cols-viewport { min-height: 3rem !important; }
-.ag-cell .curve { height: 100%; display: flex; align-items: center; }
+.ag-cell .curve { height: 35px; display: flex; align-items: center; } .zero { color: var(--soft); }
 .ag-cell .curve svg { height: 22px; }
 .share { display: flex; gap: .5rem; align-items: center; height: 100%; }
 .share progress { flex: 1; min-width: 2rem; } .share span { min-width: 3em; text-align: right; }
+progress.full { accent-color: var(--bad); }
 progress { width: 100%; height: .55rem; accent-color: var(--water); }
 .chart text { fill: var(--soft); }
 .tip { background: var(--card) !important; border-color: var(--line) !important; }
@@ -197,11 +202,11 @@ progress { width: 100%; height: .55rem; accent-color: var(--water); }
 .ranks a { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .ranks .amount { text-align: right; font-variant-numeric: tabular-nums; }
 .nodes { display: grid; gap: .8rem;
-  grid-template-columns: repeat(auto-fill, minmax(min(270px, 100%), 1fr)); }
+  grid-template-columns: repeat(auto-fit, minmax(min(270px, 100%), 1fr)); }
 .node { border: 1px solid var(--line); border-radius: 8px; padding: .6rem .8rem; display: flex;
   flex-direction: column; gap: .3rem; min-width: 0; }
 .node .heading { gap: .3rem .6rem; } .node a { overflow-wrap: anywhere; }
-.saying { margin: 0; max-width: 75ch; }
+.saying { margin: 0; max-width: 110ch; }
 .settings { display: grid; gap: .5rem 1rem; align-items: center;
   grid-template-columns: minmax(9rem, 16rem) 1fr; } .settings .note { font-size: .8rem; }
 .facts { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: 0; }

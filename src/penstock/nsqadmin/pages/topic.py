@@ -1,18 +1,35 @@
-"""One topic: its nodes, its channels, its history, and what can be done to it."""
+"""One topic: how it does, its channels, who reads and writes, its nodes, its history, and what can
+be done to it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from fastapi import Request
-from nicegui import ui
+from nicegui import context, ui
 
+from penstock import limits
+from penstock.nsqadmin import lag
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.ground import Grounds
-from penstock.nsqadmin.pages import chart, layout, settings, words
-from penstock.nsqadmin.pages.grid import BYTES, RATE, Grid, Row, column, linked, numbers
+from penstock.nsqadmin.pages import chart, layout, settings, states, telling, words
+from penstock.nsqadmin.pages.grid import (
+    BYTES,
+    FLASH,
+    PERCENT,
+    RATE,
+    SPAN_OR_NONE,
+    Grid,
+    Row,
+    column,
+    linked,
+    numbers,
+    since,
+    stated,
+    wide,
+)  # fmt: skip
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.pages.topics import state_of
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
 
 
@@ -25,20 +42,21 @@ def add(grounds: Grounds) -> None:
 
 
 def draw(here: Opened, name: str) -> None:
-    with layout.heading(name):
-        state = ui.label().classes("badge warn")
-        ui.link("Messages", here.link("messages", name))
-        ui.link("Connections", here.connections(topic=name))
-        ui.element("div").classes("grow")
-        _buttons(here, name)
-    gone = ui.label("No nsqd and no nsqlookupd knows this topic.").classes("empty")
-    with ui.element("div").classes("tiles"):
-        tiles = {label: layout.Tile(label) for label in tiles_of(TopicState(name))}
     latest = here.ground.watch.latest
+    with layout.heading(name, ("Topics", here.link("topics"))):
+        state = layout.Badge()
+        ui.element("div").classes("grow")
+        turn = _buttons(here, name, bool(latest.topics.get(name, TopicState(name)).paused))
+    layout.tabs("This topic", tabs_of(here, name), "Topic")
+    gone = ui.label("No nsqd and no nsqlookupd knows this topic.").classes("empty")
+    saying = ui.label().classes("saying")
+    with ui.element("div").classes("tiles row"):
+        tiles = {label: layout.Tile(label) for label in tiles_of(TopicState(name))}
     with layout.section("Channels"):
         empty = "No channel: what is published waits for the first one."
         rows = channel_rows(here, name, latest)
         channels = Grid(_CHANNELS, rows, "name", empty, "Channels")
+    clients = _Clients(here, name)
     with layout.section("Nodes"):
         nodes = Grid(_NODES, node_rows(here, name, latest), "node", "On no node.", "Nodes")
     chart.pair(here, name)
@@ -47,21 +65,35 @@ def draw(here: Opened, name: str) -> None:
     def show(snapshot: Snapshot) -> None:
         topic = snapshot.topics.get(name)
         gone.set_visibility(topic is None)
-        state.set_text(state_of(topic) if topic else "")
-        state.set_visibility(bool(topic and state_of(topic)))
-        for label, (number, note) in tiles_of(topic or TopicState(name)).items():
-            tiles[label].show(number, note)
+        found = states.by_topic(states.found(here, snapshot))
+        state.show(*(states.of_topic(topic, found) if topic else ("", "")))
+        turn(bool(topic and topic.paused))
+        saying.set_text(telling.of_topic(topic, telling.lags(here, topic)) if topic else "")
+        for label, shown in tiles_of(topic or TopicState(name)).items():
+            tiles[label].show(*shown)
         channels.show(channel_rows(here, name, snapshot))
         nodes.show(node_rows(here, name, snapshot))
 
     layout.follow(here, show)
+    clients.follow()
 
 
-def _buttons(here: Opened, name: str) -> None:
+def tabs_of(here: Opened, name: str) -> list[tuple[str, str]]:
+    """The pages about a topic."""
+    return [
+        ("Topic", here.link("topics", name)),
+        ("Messages", here.link("messages", name)),
+        ("Connections", here.connections(topic=name)),
+    ]
+
+
+def _buttons(here: Opened, name: str, paused: bool) -> Callable[[bool], None]:
+    """Returns what is told whether the topic is paused now."""
     actions = here.ground.actions
     about = {"topic": name}
 
-    async def act(verb: str) -> None:
+    async def turn(pause: bool) -> None:
+        verb = "pause" if pause else "unpause"
         await layout.change(here, Role.OPERATE, f"{verb}_topic", about,
                             partial(actions.act, verb, name))  # fmt: skip
 
@@ -78,17 +110,21 @@ def _buttons(here: Opened, name: str) -> None:
             if done:
                 ui.navigate.to(here.link("topics"))
 
-    if here.may(Role.OPERATE):
-        ui.button("Pause", on_click=partial(act, "pause")).props("flat dense")
-        ui.button("Unpause", on_click=partial(act, "unpause")).props("flat dense")
+    switch = layout.Switch("Pause", "Unpause", turn, paused) if here.may(Role.OPERATE) else None
     if here.may(Role.DESTROY):
         ui.button("Empty", on_click=empty).props("flat dense color=negative")
         ui.button("Delete", on_click=delete).props("flat dense color=negative")
+    return switch.show if switch else lambda paused: None
 
 
-def tiles_of(topic: TopicState) -> dict[str, tuple[str, str]]:
-    return {
+def tiles_of(topic: TopicState) -> dict[str, tuple[str, str, str]]:
+    oldest = max(
+        topic.channels.values(), key=lambda one: (one.oldest_s, one.tells_age), default=None
+    )
+    finished = sum(one.finish_rate for one in topic.channels.values())
+    plain = {
         "In": (words.rate(topic.in_rate), f"{words.size(topic.byte_rate)}/s"),
+        "Out": (words.rate(finished), "finished"),
         "Depth": (words.number(topic.backlog), "messages wait"),
         "In flight": (words.number(topic.in_flight), "at consumers"),
         "Deferred": (words.number(topic.deferred), "not due yet"),
@@ -97,55 +133,127 @@ def tiles_of(topic: TopicState) -> dict[str, tuple[str, str]]:
                     f"{words.size(topic.unsynced_bytes)} not synced")
                    if topic.tells_disk else words.UNKNOWN,
     }  # fmt: skip
+    shown = {name: (*pair, "") for name, pair in plain.items()}
+    return shown | {"Oldest": oldest_of(oldest, oldest.name if oldest else "")}
+
+
+def oldest_of(channel: ChannelState | None, where: str) -> tuple[str, str, str]:
+    """The tile of the oldest unfinished message, which stands out when it is old."""
+    if channel is not None and not channel.tells_age:
+        return (*words.UNKNOWN, "")
+    if channel is None or not channel.oldest_s:
+        return "none", "unfinished", ""
+    is_old = channel.oldest_s > limits.ADMIN_OLD_S
+    note = f"old: in {where}" if is_old and where else "old" if is_old else "unfinished"
+    return words.span(channel.oldest_s), note, "warn" if is_old else ""
 
 
 _CHANNELS = [
-    linked("name", "Channel", "link", flex=2, minWidth=160),
-    numbers("depth", "Depth"),
-    numbers("in_flight", "In flight"),
-    numbers("deferred", "Deferred"),
-    numbers("in_rate", "In", RATE),
-    numbers("finish_rate", "Finished", RATE),
-    numbers("requeues", "Requeued"),
-    numbers("timeouts", "Timed out"),
-    numbers("messages", "Messages"),
-    numbers("clients", "Clients"),
-    column("state", "State", width=100),
-]
+    linked("name", "Channel", "link", flex=2, minWidth=110),
+    numbers("depth", "Depth", **FLASH),
+    wide(700, numbers("share", "Of it", PERCENT, maxWidth=90,
+                      headerTooltip="The share of all that waits in this topic")),
+    wide(450, numbers("oldest", "Oldest", SPAN_OR_NONE, minWidth=95)),
+    wide(600, column("empty", "Empty in", width=105,
+                     headerTooltip="When none waits any more, if it goes on like this")),
+    wide(500, numbers("in_rate", "In", RATE)),
+    wide(500, numbers("finish_rate", "Out", RATE)),
+    wide(700, numbers("in_flight", "In flight")),
+    wide(900, numbers("deferred", "Deferred")),
+    wide(1000, numbers("requeues", "Requeued", minWidth=95)),
+    wide(1000, numbers("timeouts", "Timed out", minWidth=95)),
+    wide(600, numbers("clients", "Clients", **FLASH)),
+    stated("state", "State", width=125, **FLASH),
+]  # fmt: skip
 
 
 def channel_rows(here: Opened, name: str, snapshot: Snapshot) -> list[Row]:
     topic = snapshot.topics.get(name)
-    return [_channel_row(here, one) for one in topic.channels.values()] if topic else []
+    if topic is None:
+        return []
+    lags, found = telling.lags(here, topic), states.found(here, snapshot)
+    waits = sum(one.depth for one in topic.channels.values())
+    return [
+        _channel_row(here, one, waits)
+        | {"empty": telling.until_empty(lags[one.name])}
+        | dict(zip(("state", "level"), states.of_channel(found, ("topics", name, one.name)),
+                   strict=True))
+        for one in topic.channels.values()
+    ]  # fmt: skip
 
 
-def _channel_row(here: Opened, one: ChannelState) -> Row:
+def _channel_row(here: Opened, one: ChannelState, waits: int) -> Row:
     return {
         "name": one.name,
         "link": here.link("topics", one.topic, one.name),
         "depth": one.depth,
+        "share": round(lag.share(one, waits)),
+        "oldest": round(one.oldest_s),
         "in_flight": one.in_flight,
         "deferred": one.deferred,
         "in_rate": round(one.in_rate, 1),
         "finish_rate": round(one.finish_rate, 1),
         "requeues": one.requeues,
         "timeouts": one.timeouts,
-        "messages": one.messages,
         "clients": one.clients,
-        "state": "paused" if one.paused else "",
     }
 
 
+_CLIENTS = [
+    column("client", "Client", flex=2, minWidth=120),
+    linked("reads", "Reads", "reads_link", flex=1, minWidth=120),
+    wide(600, column("writes", "Publishes to", flex=1, minWidth=120)),
+    wide(500, linked("node", "Node", "node_link", flex=1, minWidth=130)),
+    numbers("rate", "Rate", RATE),
+    wide(800, numbers("in_flight", "In flight")),
+    wide(800, numbers("ready", "Ready")),
+    wide(900, numbers("requeued", "Requeued")),
+    wide(1000, since("since", "Connected", minWidth=115)),
+]
+
+
+class _Clients:
+    """Who reads the topic, and who has published to it."""
+
+    def __init__(self, here: Opened, name: str) -> None:
+        self._here = here
+        self._name = name
+        self._client = context.client
+        with layout.section("Consumers and producers"):
+            empty = "Nobody is connected: a consumer of one of its channels shows here."
+            label = "Consumers and producers"
+            self._grid = Grid(_CLIENTS, [], "key", empty, label, "22rem")
+
+    def follow(self) -> None:
+        connections = self._here.ground.connections
+        self._client.on_delete(connections.listen(self._show))
+        if connections.latest:
+            self._show(connections.latest)
+
+    def _show(self, rows: Sequence[Row]) -> None:
+        link = self._here.link
+        with self._client:
+            self._grid.show([
+                row | {"reads_link": link("topics", row["topic"], row["channel"]),
+                       "node_link": link("nodes", row["node"])}
+                for row in rows
+                if row["topic"] == self._name or self._name in row["writes"].split(", ")
+            ])  # fmt: skip
+
+
 _NODES = [
-    linked("node", "Node", "link", flex=2, minWidth=160),
-    numbers("depth", "Depth"),
-    numbers("memory", "In memory"),
-    numbers("disk", "Behind"),
-    numbers("messages", "Messages"),
-    numbers("stored", "On disk", BYTES),
-    numbers("channels", "Channels"),
-    column("durability", "Durability", width=110),
-    column("state", "State", width=130),
+    linked("node", "Node", "link", flex=2, minWidth=130),
+    numbers(
+        "waits", "In channels", minWidth=105, headerTooltip="Messages that wait in the channels"
+    ),
+    wide(500, numbers("depth", "Depth", headerTooltip="Those that wait for the first channel")),
+    wide(700, numbers("memory", "In memory")),
+    wide(700, numbers("disk", "Behind")),
+    wide(500, numbers("messages", "Messages", minWidth=95)),
+    wide(500, numbers("stored", "On disk", BYTES)),
+    wide(700, numbers("channels", "Channels")),
+    wide(600, column("durability", "Durability", width=110)),
+    column("state", "State", width=125),
 ]
 
 
@@ -163,6 +271,7 @@ def node_rows(here: Opened, name: str, snapshot: Snapshot) -> list[Row]:
         rows.append({
             "node": node.address,
             "link": here.link("nodes", node.address),
+            "waits": sum(part.get("depth", 0) for part in row.get("channels") or ()),
             "depth": depth,
             "memory": depth - backend,
             "disk": backend,

@@ -1,64 +1,163 @@
-"""Every topic: what comes in, what waits, who reads."""
+"""Every topic: what comes in and goes out, what waits and for how long, who reads.
+
+/topics?q=…&state=…: what the page is narrowed to stands in its address. Topics of Penstock's own
+are hidden until somebody asks for them, which this browser remembers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
 from fastapi import Request
-from nicegui import ui
+from nicegui import context, ui
 
+from penstock import limits
+from penstock.nsqadmin.attention import Finding
 from penstock.nsqadmin.ground import Grounds
-from penstock.nsqadmin.pages import layout
-from penstock.nsqadmin.pages.grid import BYTES, RATE, Grid, Row, column, linked, numbers
+from penstock.nsqadmin.history import FIELDS
+from penstock.nsqadmin.pages import layout, states
+from penstock.nsqadmin.pages.grid import (
+    BYTES,
+    FLASH,
+    RATE,
+    SPAN_OR_NONE,
+    Grid,
+    Row,
+    curves,
+    linked,
+    numbers,
+    stated,
+    wide,
+)
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot, TopicState
 from penstock.nsqadmin.watch import Watch
 
-_HEIGHT_OF_MANY = "calc(100vh - 190px)"
+_HEIGHT_OF_MANY = "calc(100vh - 150px)"
+_COOKIE = "penstock_internal"  # "1": topics of Penstock's own are shown
+_CURVE_EVERY_S = 5.0
+_CURVE_POINTS = 24
+_DEPTH = FIELDS.index("depth")
+
+Told = Mapping[str, Sequence[Finding]]
+_STATES: dict[str, tuple[str, Callable[[TopicState, Told], bool]]] = {
+    "": ("All states", lambda topic, told: True),
+    "attention": ("Need attention", lambda topic, told: topic.name in told),
+    "paused": (
+        "Paused",
+        lambda topic, told: topic.paused or any(one.paused for one in topic.channels.values()),
+    ),
+    "stuck": (
+        "Stuck",
+        lambda topic, told: any(one.state == "stuck" for one in told.get(topic.name, ())),
+    ),
+    "unread": (
+        "No consumers",
+        lambda topic, told: (
+            not all(one.clients for one in topic.channels.values()) or not topic.channels
+        ),
+    ),
+    "waiting": ("Messages wait", lambda topic, told: topic.backlog > 0),
+}
 
 
 def add(grounds: Grounds) -> None:
     @ui.page("/topics")
-    def topics(request: Request) -> None:
+    def topics(request: Request, q: str = "", state: str = "") -> None:
         here = layout.opened(grounds, request)
         with layout.page(here, "Topics"):
-            draw(here)
+            with_internal = request.cookies.get(_COOKIE) == "1"
+            _Page(here, q, state if state in _STATES else "", with_internal).draw()
 
 
-def draw(here: Opened) -> None:
-    with layout.heading("Topics"):
-        count = ui.label().classes("soft")
-        ui.element("div").classes("grow")
-        search = ui.input("Search").props('clearable dense outlined aria-label="Search topics"')
-    latest = here.ground.watch.latest
-    grid = Grid(
-        [
-            linked("name", "Topic", "link", flex=2, minWidth=180),
-            numbers("in_rate", "In", RATE),
-            numbers("backlog", "Depth"),
-            numbers("in_flight", "In flight"),
-            numbers("deferred", "Deferred"),
-            numbers("channels", "Channels"),
-            numbers("clients", "Clients"),
-            numbers("messages", "Messages"),
-            numbers("stored", "On disk", BYTES),
-            numbers("nodes", "Nodes"),
-            column("state", "State"),
-        ],
-        rows_of(here, latest),
-        "name",
-        "No topic yet. Publish a message, or make one under Lookup.",
-        "Topics",
-        _HEIGHT_OF_MANY,
-    )
-    search.on_value_change(lambda event: grid.search(event.value or ""))
+class _Page:
+    def __init__(self, here: Opened, sought: str, state: str, with_internal: bool) -> None:
+        self._here = here
+        self._sought = sought
+        self._state = state
+        self._with_internal = with_internal
+        self._client = context.client
 
-    def show(snapshot: Snapshot) -> None:
-        count.set_text(f"{len(snapshot.topics):,}")
-        grid.show(rows_of(here, snapshot))
+    def draw(self) -> None:
+        with layout.heading("Topics"):
+            self._count = ui.label().classes("soft").props('role="status"')
+            ui.element("div").classes("grow")
+            internal = ui.switch("Internal topics", value=self._with_internal).props("dense")
+            state = ui.select({name: words for name, (words, _) in _STATES.items()},
+                              value=self._state)  # fmt: skip
+            state.props('dense outlined options-dense aria-label="State"')
+            search = ui.input("Search", value=self._sought).props(
+                'clearable dense outlined debounce=150 aria-label="Search topics"'
+            )
+        latest = self._here.ground.watch.latest
+        empty = "No topic, or none that you look for. Publish a message, or make one under Lookup."
+        self._grid = Grid(_COLUMNS, self._wanted(latest), "name", empty, "Topics", _HEIGHT_OF_MANY)
+        self._grid.element.options["quickFilterText"] = self._sought
+        internal.on_value_change(lambda event: self._show_internal(bool(event.value)))
+        state.on_value_change(lambda event: self._choose(str(event.value or "")))
+        search.on_value_change(lambda event: self._search(str(event.value or "")))
+        layout.follow(self._here, self._show)
 
-    layout.follow(here, show)
+    def _show(self, snapshot: Snapshot) -> None:
+        rows = self._wanted(snapshot)
+        all_ = len(snapshot.topics)
+        self._count.set_text(f"{all_:,}" if len(rows) == all_ else f"{len(rows):,} of {all_:,}")
+        self._grid.show(rows)
+
+    def _wanted(self, snapshot: Snapshot) -> list[Row]:
+        here, rows = self._here, rows_of(self._here, snapshot)
+        told = states.by_topic(states.found(here, snapshot)) if self._state else {}
+        fits = _STATES[self._state][1]
+        return [
+            row for row, topic in rows
+            if (self._with_internal or not topic.is_internal) and fits(topic, told)
+        ]  # fmt: skip
+
+    # --- what is chosen ---
+
+    def _show_internal(self, shown: bool) -> None:
+        self._with_internal = shown
+        layout.remember(self._here, _COOKIE, str(int(shown)))
+        self._show(self._here.ground.watch.latest)
+
+    def _choose(self, state: str) -> None:
+        self._state = state if state in _STATES else ""
+        self._remember()
+        self._show(self._here.ground.watch.latest)
+
+    def _search(self, text: str) -> None:
+        self._sought = text
+        self._remember()
+        self._grid.search(text)
+
+    def _remember(self) -> None:
+        given = {"q": self._sought, "state": self._state}
+        query = urlencode({name: value for name, value in given.items() if value})
+        with self._client:
+            way = self._here.link("topics")
+            ui.navigate.history.replace(f"{way}?{query}" if query else way)
+
+
+_COLUMNS = [
+    linked("name", "Topic", "link", flex=3, minWidth=130),
+    numbers("in_rate", "In", RATE),
+    wide(500, numbers("out_rate", "Out", RATE)),
+    numbers("backlog", "Depth", **FLASH),
+    wide(800, curves("curve", "Lately", width=100, headerTooltip="Depth in the last minutes")),
+    wide(500, numbers("oldest", "Oldest", SPAN_OR_NONE,
+                      headerTooltip="Age of the oldest unfinished message")),
+    wide(700, numbers("in_flight", "In flight")),
+    wide(1000, numbers("deferred", "Deferred", minWidth=88)),
+    wide(900, numbers("channels", "Channels", minWidth=90)),
+    wide(700, numbers("clients", "Clients", **FLASH)),
+    wide(1200, numbers("messages", "Messages", minWidth=100)),
+    wide(1000, numbers("stored", "On disk", BYTES, minWidth=88)),
+    wide(1400, numbers("nodes", "Nodes")),
+    wide(500, stated("state", "State", width=135, **FLASH)),
+]  # fmt: skip
 
 
 @dataclass
@@ -67,46 +166,74 @@ class _Drawn:
 
     snapshot: Snapshot | None = None
     rows: dict[str, Row] = field(default_factory=dict)
+    curves: dict[str, str] = field(default_factory=dict)
+    curves_s: float = 0.0  # when they were made
 
 
 _drawn: WeakKeyDictionary[Watch, _Drawn] = WeakKeyDictionary()
 
 
-def rows_of(here: Opened, snapshot: Snapshot) -> list[Row]:
+def rows_of(here: Opened, snapshot: Snapshot) -> list[tuple[Row, TopicState]]:
     """Made once for all browsers; a row that did not change is the one of the snapshot before."""
     drawn = _drawn.setdefault(here.ground.watch, _Drawn())
     if drawn.snapshot is not snapshot:
-        rows = {name: row_of(here, snapshot.topics[name]) for name in sorted(snapshot.topics)}
+        if snapshot.time_s - drawn.curves_s >= _CURVE_EVERY_S:
+            drawn.curves, drawn.curves_s = _curves(here, snapshot), snapshot.time_s
+        told = states.by_topic(states.found(here, snapshot))
+        rows = {
+            name: _row_of(here, snapshot.topics[name], told, drawn)
+            for name in sorted(snapshot.topics)
+        }
         for name, row in rows.items():
             if drawn.rows.get(name) == row:
                 rows[name] = drawn.rows[name]
         drawn.snapshot, drawn.rows = snapshot, rows
-    return list(drawn.rows.values())
+    return [(row, snapshot.topics[name]) for name, row in drawn.rows.items()]
 
 
-def row_of(here: Opened, topic: TopicState) -> Row:
+def _row_of(here: Opened, topic: TopicState, told: Told, drawn: _Drawn) -> Row:
+    known = drawn.rows.get(topic.name)
+    channels = topic.channels.values()
+    state, level = states.of_topic(topic, told)
     return {
         "name": topic.name,
-        "link": here.link("topics", topic.name),
+        "link": known["link"] if known else here.link("topics", topic.name),
         "in_rate": round(topic.in_rate, 1),
+        "out_rate": round(sum(one.finish_rate for one in channels), 1),
         "backlog": topic.backlog,
+        "curve": drawn.curves.get(topic.name, ""),
+        "oldest": _rounded(max((one.oldest_s for one in channels), default=0.0)),
         "in_flight": topic.in_flight,
         "deferred": topic.deferred,
-        "channels": len(topic.channels),
+        "channels": len(channels),
         "clients": topic.clients,
         "messages": topic.messages,
         "stored": topic.stored_bytes,
         "nodes": len(topic.nodes),
-        "state": state_of(topic),
+        "state": state,
+        "level": level,
     }
 
 
-def state_of(topic: TopicState) -> str:
-    """The worst that is true of it, in a word or two."""
-    if topic.refusals:
-        return "refuses publishes"
-    if topic.damaged:
-        return "damaged"
-    if topic.paused:
-        return "paused"
-    return "" if topic.nodes else "on no node"
+def _rounded(age_s: float) -> int:
+    """As finely as it is shown: a row that looks the same is not sent again."""
+    step_s = 1 if age_s < 60 else 60 if age_s < 3600 else 360
+    return int(age_s // step_s) * step_s
+
+
+def _curves(here: Opened, snapshot: Snapshot) -> dict[str, str]:
+    """How the depths of those topics went where most waits, as short texts: a digit for each point.
+    A curve of thousands would cost more than it shows."""
+    waiting = sorted((one for one in snapshot.topics.values() if one.backlog),
+                     key=lambda one: -one.backlog)  # fmt: skip
+    return {
+        one.name: _curve([sample.values[_DEPTH] for sample in here.ground.history.recent(one.name)
+                          if sample.values is not None])
+        for one in waiting[: limits.ADMIN_CURVES]
+    }  # fmt: skip
+
+
+def _curve(values: Sequence[float]) -> str:
+    picked = values[:: max(1, len(values) // _CURVE_POINTS)]
+    top = max(picked, default=0.0)
+    return "".join(f"{round(15 * value / top):x}" for value in picked) if top else ""

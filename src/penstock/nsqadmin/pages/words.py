@@ -46,6 +46,14 @@ def span(seconds: float) -> str:
     return " ".join(parts)
 
 
+def fine(seconds: float) -> str:
+    """A short time, down to microseconds."""
+    for unit, length in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds * 1e6:.1g} µs" if seconds else "0 s"
+
+
 def clock(time_s: float) -> str:
     """A moment, in UTC as the logs have it."""
     found = datetime.datetime.fromtimestamp(time_s, datetime.UTC)
