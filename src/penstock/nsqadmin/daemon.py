@@ -20,7 +20,7 @@ from penstock.command.program import version_line
 from penstock.errors import ConfigError
 from penstock.net.fetch import Fetcher
 from penstock.net.listener import Address, bound_address, close_listener, listen, parse_address
-from penstock.nsqadmin import api, config_api, paths
+from penstock.nsqadmin import api, config_api, diagnostics_api, paths
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.connections import Connections
 from penstock.nsqadmin.gate import Gate
@@ -154,6 +154,7 @@ def make_app(grounds: Grounds) -> FastAPI:
     app.add_middleware(GZipMiddleware, minimum_size=1000)
     proxied = any(one.options.proxy_graphite and one.options.graphite_url for one in grounds)
     app.add_middleware(paths.OfficialPaths, base=grounds.base, is_graphite_proxied=proxied)
+    app.include_router(diagnostics_api.DiagnosticsApi(grounds).router())
     app.include_router(api.Api(grounds).router())
     app.include_router(config_api.ConfigApi(grounds).router())
 

@@ -9,7 +9,7 @@ that of a request; the default one is at the official addresses, the others belo
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import Request
@@ -18,6 +18,7 @@ from penstock.net.fetch import Fetcher
 from penstock.nsqadmin.access import Caller, Claimed, Role
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.connections import Connections
+from penstock.nsqadmin.diagnostics import Diagnostics
 from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.history import History
 from penstock.nsqadmin.notify import Notifier
@@ -99,6 +100,7 @@ class Ground:
     history: History
     connections: Connections
     runs: RunWatch
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
 
     @property
     def store(self) -> Store:
@@ -143,6 +145,7 @@ class Ground:
         await self.watch.stop()
         await self.runs.stop()
         await self.fetcher.close()
+        self.diagnostics.close()
         self.history.close()
 
 

@@ -235,7 +235,9 @@ def _consumers(nodes: list[Node]) -> Iterator[Finding]:
         if clients or is_internal(name):
             continue
         if depth + in_flight:
-            why = f"It has no consumer, and {depth + in_flight:,} messages wait."
+            count = depth + in_flight
+            wait = "message waits" if count == 1 else "messages wait"
+            why = f"It has no consumer, and {count:,} {wait}."
             step = (
                 "Start its consumers; delete it if nobody wants its messages: they fill the disk."
             )

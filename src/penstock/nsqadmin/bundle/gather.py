@@ -156,6 +156,7 @@ class Gatherer:
                 await self._ask(member, one, facts)
             await self._config(member, facts)
             if self._seconds:
+                self._step(member, f"second sample in {self._seconds} s", 0)
                 await self._profile(member, facts)
                 await asyncio.sleep(max(0.0, begun_s + self._seconds - time.monotonic()))
             await self._ask(member, Ask("stats-2.json", Kind.JSON, "/stats", _STATS), facts)

@@ -78,7 +78,7 @@ def _by_nsqadmin(bundle: Bundle) -> Iterator[Finding]:
     rows = bundle.document("nsqadmin/attention.json").get("findings")
     for row in rows if isinstance(rows, list) else ():
         try:
-            path = tuple(str(one) for one in row["path"])
+            path = tuple(str(one) for one in row["place"])
             level, what = Level(row["level"]), str(row["what"])
             why, step = str(row["why"]), str(row["next_step"])
         except (KeyError, TypeError, ValueError):

@@ -52,6 +52,7 @@ PLACES: list[tuple[str, str, Role]] = [
     ("/trace", "Trace", Role.VIEW),
     ("/pipelines", "Pipelines", Role.VIEW),
     ("/sql", "SQL", Role.OPERATE),
+    ("/diagnostics", "Diagnostics", Role.OPERATE),
     ("/audit", "Audit", Role.OPERATE),
     ("/users", "Users", Role.DESTROY),
 ]

@@ -20,6 +20,7 @@ from penstock.nsqadmin.pages import (
     connections,
     counter,
     definitions,
+    diagnostics,
     downloads,
     guard,
     login,
@@ -45,7 +46,7 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 _PARTS = (
     overview, topics, topic, channel, nodes, connections, counter, lookup, messages, people, trace,
-    pipelines, run, sql,
+    pipelines, run, sql, diagnostics,
 )  # fmt: skip
 
 

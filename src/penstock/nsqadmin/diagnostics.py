@@ -1,0 +1,209 @@
+"""Diagnostic bundles that nsqadmin gathers: one at a time for an installation, the last few kept.
+
+A bundle is judged when it is made. Its file loses its name at once and stays open, so nothing is
+left behind whatever becomes of the process. nsqadmin adds what it knows itself: its options, stores
+and polling, and what its rules have found over the last minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from penstock import limits
+from penstock.errors import PenstockError
+from penstock.nsqadmin.attention import Finding, findings, of_runs
+from penstock.nsqadmin.bundle import reading
+from penstock.nsqadmin.bundle.form import Failure
+from penstock.nsqadmin.bundle.gather import Tell, make_fetcher
+from penstock.nsqadmin.bundle.judge import judge
+from penstock.nsqadmin.bundle.making import Wish, file_name, make
+from penstock.nsqadmin.bundle.writing import Spool
+from penstock.nsqadmin.options import FLAGS
+from penstock.nsqadmin.watch import pause_s
+
+if TYPE_CHECKING:
+    from penstock.nsqadmin.ground import Ground
+
+_READ_BYTES = 1 << 16
+_HIDDEN = frozenset(("version", "config", "verbose", "dev-static-dir"))
+
+
+class DiagnosticsBusy(PenstockError):
+    """One bundle is being gathered; another would only ask the same daemons the same things."""
+
+    def __init__(self) -> None:
+        super().__init__("a bundle is being gathered already: wait for it")
+
+
+@dataclass
+class Kept:
+    """One bundle. `file` has no name any more."""
+
+    id: str
+    name: str  # to be saved as
+    file: IO[bytes]
+    size: int  # in bytes
+    made_s: float
+    who: str
+    anonymous: bool
+    findings: list[Finding]
+    failures: list[Failure]
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """Its bytes. Several may read at once: nobody moves the file's position."""
+        position = 0
+        while position < self.size:
+            part = await asyncio.to_thread(self._read, position)
+            if not part:
+                return
+            yield part
+            position += len(part)
+
+    def _read(self, position: int) -> bytes:
+        return os.pread(self.file.fileno(), _READ_BYTES, position)
+
+
+class Diagnostics:
+    """Those of one installation, the newest last."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.time) -> None:
+        self._clock_s = clock_s
+        self._kept: list[Kept] = []
+        self._is_busy = False
+
+    @property
+    def kept(self) -> list[Kept]:
+        self._forget_old()
+        return list(self._kept)
+
+    def find(self, id_: str) -> Kept | None:
+        return next((one for one in self.kept if one.id == id_), None)
+
+    async def make(
+        self, ground: Ground, who: str, seconds: int, anonymous: bool, tell: Tell
+    ) -> Kept:
+        """Raises DiagnosticsBusy, and OSError when there is no room for the file."""
+        if self._is_busy:
+            raise DiagnosticsBusy
+        self._is_busy = True
+        try:
+            kept = await self._make(ground, who, seconds, anonymous, tell)
+        finally:
+            self._is_busy = False
+        self.keep(kept)
+        return kept
+
+    def keep(self, kept: Kept) -> None:
+        self._kept.append(kept)
+        self._forget_old()
+
+    async def _make(
+        self, ground: Ground, who: str, seconds: int, anonymous: bool, tell: Tell
+    ) -> Kept:
+        await ground.watch.ready()
+        wish = Wish(
+            who, "nsqadmin", tuple(ground.watch.latest.nodes), ground.upstream.lookupds,
+            seconds=seconds, anonymous=anonymous,
+        )  # fmt: skip
+        now_s = self._clock_s()
+        folder = Path(tempfile.mkdtemp(prefix="penstock-diagnostics-"))
+        fetcher = make_fetcher(
+            seconds, ground.fetcher.tls, ground.options.http_client_connect_timeout_ns
+        )
+        try:
+            path = folder / file_name(now_s)
+            failures = await make(path, wish, fetcher, tell, lambda spool: add_facts(spool, ground))
+            found = await asyncio.to_thread(lambda: judge(reading.read(str(path))))
+            file = path.open("rb")
+            return Kept(
+                secrets.token_urlsafe(12), path.name, file, path.stat().st_size, now_s, who,
+                anonymous, found, failures,
+            )  # fmt: skip
+        finally:
+            await fetcher.close()
+            await asyncio.to_thread(shutil.rmtree, folder, True)
+
+    def _forget_old(self) -> None:
+        since_s = self._clock_s() - limits.BUNDLE_KEPT_S
+        while self._kept and (
+            len(self._kept) > limits.BUNDLE_KEPT or self._kept[0].made_s < since_s
+        ):
+            self._kept.pop(0).file.close()
+
+    def close(self) -> None:
+        while self._kept:
+            self._kept.pop().file.close()
+
+
+# --- what nsqadmin itself knows ---
+
+
+def add_facts(spool: Spool, ground: Ground) -> None:
+    spool.add_json("nsqadmin/config.json", _options(ground))
+    spool.add_json("nsqadmin/stores.json", _stores(ground))
+    spool.add_json("nsqadmin/polling.json", _polling(ground))
+    spool.add_json("nsqadmin/attention.json", _attention(ground))
+
+
+def _options(ground: Ground) -> dict[str, Any]:
+    found = {}
+    for flag in FLAGS:
+        if flag.name not in _HIDDEN:
+            value = getattr(ground.options, flag.attribute)
+            found[flag.file_key] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def _stores(ground: Ground) -> dict[str, Any]:
+    """How large they are, not what is in them."""
+    sizes = {}
+    for path in sorted(Path(ground.options.data_path).glob("*.db*")):
+        try:
+            sizes[path.name] = path.stat().st_size
+        except OSError:
+            continue  # a journal that has just gone
+    return {"bytes": sizes, "user_count": len(ground.store.users())}
+
+
+def _polling(ground: Ground) -> dict[str, Any]:
+    latest = ground.watch.latest
+    interval_s = ground.options.poll_interval_ns / limits.SECOND
+    return {
+        "interval_s": interval_s,
+        "pause_s": round(pause_s(interval_s, latest.nodes.values()), 3),
+        "errors": list(latest.errors),
+        "nodes": [
+            {
+                "address": node.address,
+                "answers_s": [round(one, 4) for one in node.took_s],
+                "error": node.error,
+            }
+            for node in latest.nodes.values()
+        ],
+    }
+
+
+def _attention(ground: Ground) -> dict[str, Any]:
+    found = findings(ground.watch.latest, ground.history.window)
+    found += of_runs(ground.runs.runs, time.time())
+    return {
+        "findings": [
+            {
+                "level": int(one.level),
+                "what": one.what,
+                "why": one.why,
+                "next_step": one.next_step,
+                "place": list(one.path),
+            }
+            for one in found
+        ]
+    }

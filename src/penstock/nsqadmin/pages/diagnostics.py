@@ -1,0 +1,152 @@
+"""One click for everything that a report needs: gather it, see what is wrong in it, download it."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from nicegui import context, ui
+
+from penstock import limits
+from penstock.errors import PenstockError
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.attention import Finding, Level
+from penstock.nsqadmin.diagnostics import Kept
+from penstock.nsqadmin.diagnostics_api import ACTION, detail_of
+from penstock.nsqadmin.gate import Forbidden
+from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.pages import guard, layout, words
+from penstock.nsqadmin.pages.layout import Opened
+
+_WORDS = {
+    Level.BAD: ("bad", "Fault"),
+    Level.WARN: ("warn", "Warning"),
+    Level.NOTE: ("soft", "Note"),
+}
+_SHOWN = 100  # findings: nobody reads more
+
+
+def add(grounds: Grounds) -> None:
+    @ui.page("/diagnostics")
+    def diagnostics(request: Request) -> None:
+        here = layout.opened(grounds, request)
+        if not here.may(Role.OPERATE):
+            raise Forbidden("this page needs the role operate")
+        with layout.page(here, "Diagnostics"):
+            _Page(here).draw()
+
+
+class _Page:
+    def __init__(self, here: Opened) -> None:
+        self._here = here
+
+    def draw(self) -> None:
+        layout.heading("Diagnostics")
+        with layout.section("Gather"):
+            ui.label(
+                "Asks every nsqd and nsqlookupd for all that it says of itself, twice some seconds"
+                " apart, and makes one file of it to attach to a report. Bodies of messages and"
+                " secrets are never in it; names of topics, channels, clients and hosts are."
+            ).classes("soft")
+            with ui.element("div").classes("heading"):
+                self._seconds = ui.number(
+                    "Seconds between samples", value=limits.BUNDLE_SECONDS, min=1,
+                    max=limits.BUNDLE_SECONDS_MAX, precision=0,
+                ).props("dense outlined").style("width: 13rem")  # fmt: skip
+                self._anonymous = ui.checkbox("Replace names and addresses")
+                self._button = ui.button("Gather", on_click=self._gather).props("unelevated")
+            self._bar = layout.written("progress", "").props("max=1 value=0")
+            layout.named(self._bar, "How much is gathered")
+            self._bar.set_visibility(False)
+            self._note = ui.label().classes("soft").props('role="status"')
+        with layout.section("What is wrong"):
+            self._when = ui.label().classes("soft")
+            self._found = ui.element("div")
+        with layout.section("Files"):
+            ui.label(
+                f"The last {limits.BUNDLE_KEPT} are here for an hour, then they are gone. What is"
+                " wrong in one is also told by: penstock bundle analyze FILE"
+            ).classes("soft")
+            self._files = ui.element("div")
+        self._show()
+
+    async def _gather(self) -> None:
+        here, client = self._here, context.client
+        ground = here.ground
+        if not ground.gate.is_still(here.caller, Role.OPERATE):
+            self._note.set_text("You may not do this any more: open the page again.")
+            return
+        seconds = min(max(int(self._seconds.value or 1), 1), limits.BUNDLE_SECONDS_MAX)
+        anonymous = bool(self._anonymous.value)
+
+        def tell(share: float, doing: str) -> None:
+            if guard.is_open(client):
+                self._bar.props["value"] = round(share, 3)
+                self._bar.update()
+                self._note.set_text(f"{share:.0%}: {doing}")
+
+        self._button.disable()
+        self._bar.set_visibility(True)
+        tell(0.0, "asking")
+        detail = detail_of(seconds, anonymous)
+        try:
+            who = here.caller.shown
+            made = await ground.diagnostics.make(ground, who, seconds, anonymous, tell)
+        except (PenstockError, OSError) as error:
+            ground.done(here.caller, ACTION, {}, f"failed: {error}", detail)
+            self._end(f"It could not be gathered: {error}")
+            return
+        ground.done(here.caller, ACTION, {}, "", detail)
+        self._end(f"Gathered: {words.count(len(made.findings), 'finding')}.")
+        self._show()
+
+    def _end(self, said: str) -> None:
+        self._button.enable()
+        self._bar.set_visibility(False)
+        self._note.set_text(said)
+
+    # --- what there is ---
+
+    def _show(self) -> None:
+        """The newest one's findings, and all files."""
+        kept = self._here.ground.diagnostics.kept
+        none = "Nothing is gathered yet. Gather, and it is judged here."
+        self._when.set_text(f"As of {words.clock(kept[-1].made_s)}." if kept else none)
+        self._found.clear()
+        with self._found:
+            if kept:
+                self._draw_found(kept[-1])
+        self._files.clear()
+        with self._files:
+            for one in reversed(kept):
+                self._file(one)
+
+    def _draw_found(self, kept: Kept) -> None:
+        if not kept.findings:
+            ui.label("Nothing. All daemons answer and agree, and every channel moves.")
+        for one in kept.findings[:_SHOWN]:
+            self._finding(one, with_link=not kept.anonymous)
+        if len(kept.findings) > _SHOWN:
+            ui.label(f"{len(kept.findings) - _SHOWN:,} more are in the file.").classes("soft")
+
+    def _finding(self, one: Finding, with_link: bool) -> None:
+        level, kind = _WORDS[one.level]
+        with ui.element("div").classes("finding"):
+            layout.Badge(kind, level)
+            with ui.element("div"):
+                if with_link and one.path:
+                    ui.link(one.what, self._here.link(*one.path))
+                else:
+                    ui.label(one.what)
+                ui.label(f"{one.why} {one.next_step}").classes("soft")
+
+    def _file(self, kept: Kept) -> None:
+        with ui.element("div").classes("heading"):
+            way = self._here.link("api", "diagnostics", f"{kept.id}.zip")
+            link = ui.link(f"Download {kept.name}", way).props("download")
+            link.props["download"] = kept.name
+            about = f"{words.size(kept.size)}, {words.clock(kept.made_s)}, by {kept.who}"
+            hidden = ", names replaced" if kept.anonymous else ""
+            ui.label(f"{about}{hidden}").classes("soft")
+        if kept.failures:
+            count = words.count(len(kept.failures), "question")
+            shown = "; ".join(f"{one.place} {one.asked}: {one.reason}" for one in kept.failures[:5])
+            ui.label(f"{count} had no answer: {shown}").classes("soft")
