@@ -14,7 +14,7 @@ from penstock import limits
 from penstock.errors import FetchFailed, PenstockError, QueryRefused
 from penstock.ids.guid import parse
 from penstock.kernel import hex_to_id
-from penstock.log.traceevents import TOPIC, Event
+from penstock.log.traceevents import TOPIC, Event, decode
 from penstock.log.tracesearch import Search, bodies_of
 from penstock.nsqadmin import sandbox, tracetable
 from penstock.nsqadmin.console import Question
@@ -31,6 +31,46 @@ _asking = asyncio.Semaphore(1)  # one process for tables at a time, whoever look
 class Life(NamedTuple):
     found: list[Found]
     notes: list[str]  # what is missing, or may be
+
+
+class Traced(NamedTuple):
+    """A message that was traced lately: its last event, and how many the look saw."""
+
+    last: Event
+    events: int
+
+
+async def recent(upstream: Upstream, nodes: Iterable[str]) -> list[Traced]:
+    """The messages of the newest events of all nodes, the last first. A node that can't tell has
+    none; a search says why."""
+    found = await asyncio.gather(*(_recent(upstream, node) for node in nodes))
+    messages: dict[int, Traced] = {}
+    for event in sorted((one for events in found for one in events), key=lambda one: one.time_ns):
+        before = messages.pop(event.message_id, None)
+        messages[event.message_id] = Traced(event, before.events + 1 if before else 1)
+    return list(messages.values())[: -limits.ADMIN_TRACED_SHOWN - 1 : -1]
+
+
+async def _recent(upstream: Upstream, node: str) -> list[Event]:
+    try:
+        topics = (await upstream.get(node, "/log/positions", {"topic": TOPIC}))["topics"]
+        if TOPIC not in topics:
+            return []
+        span = topics[TOPIC]["partitions"]["0"]
+        first = max(span["earliest"], span["end"] - limits.ADMIN_TRACED_SHOWN)
+        if first >= span["end"]:
+            return []
+        query = {"topic": TOPIC, "from": str(first), "bytes_max": str(limits.ADMIN_FETCH_BYTES)}
+        data = (await upstream.fetch(node, "/log/fetch", query)).body
+    except FetchFailed:
+        return []
+    return [
+        event
+        for base_offset, bodies in bodies_of(data)
+        for body in bodies[max(first - base_offset, 0) :]
+        for event in decode(body)
+        if event.message_id
+    ]
 
 
 class IdInvalid(PenstockError):

@@ -53,7 +53,15 @@ def test_a_timeline(page: Page, installation: Installation) -> None:
         assert time.monotonic() < deadline_s
     for kind in ("published", "sent", "finished"):
         expect(page.locator(".life .badge", has_text=kind)).to_be_visible()
+        expect(page.locator(f".track .dot[aria-label^={kind}]")).to_have_count(1)
     expect(page.get_by_role("link", name=f"{TOPIC}/post").first).to_be_visible()
+    expect(page.locator(".told")).to_contain_text("sent to post once, finished after")
+    page.get_by_role("link", name="The message itself").click()
+    expect(page.locator("pre.body")).to_have_text("dear")
+    wait_for_log(installation)
+    page.goto(url(installation, "/trace"))
+    page.get_by_role("link", name=message.id.decode()).click()
+    expect(page.locator(".told")).to_be_visible()
 
 
 def shown(page: Page, admin: Admin, message_id: str) -> str:

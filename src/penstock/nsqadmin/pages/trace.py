@@ -9,11 +9,13 @@ from nicegui import ui
 
 from penstock import limits
 from penstock.errors import PenstockError
-from penstock.nsqadmin import traces
+from penstock.log.traceevents import Event
+from penstock.nsqadmin import lifeline, traces
 from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.traces import Seeker
+from penstock.nsqadmin.traces import Seeker, Traced
 from penstock.nsqadmin.tracetable import Found
 
 
@@ -34,19 +36,56 @@ class _Lives:
         self._search_count = 0
 
     def draw(self, text: str) -> None:
+        ui.add_css(_SHEET)
         layout.heading("One message's life")
         with ui.element("div").classes("heading"):
             self._id = ui.input("Message id, or trace:N", value=text).props("dense outlined")
             self._id.style("min-width: 16rem").on("keydown.enter", self._search)
             self._only = ui.input("Only in topic", value=self._topic).props("dense outlined")
+            self._only.on("keydown.enter", self._search)
             self._day = ui.input("Trace id: since day", value=self._since).props(
                 'dense outlined placeholder="2026-05-01"'
             )
+            self._day.on("keydown.enter", self._search)
             ui.button("Show", on_click=self._search).props("unelevated")
         self._note = ui.label().classes("soft").props('role="status"')
         self._place = ui.element("div").classes("lives")
         if text:
             ui.timer(0.05, self._search, once=True)  # the page is there at once
+        else:
+            self._note.set_text(
+                "Such as 18a338925ce69000, the id of a message: it stands on the page of messages"
+                " and in its consumer's log. trace:42 is all that its publisher gave the trace id"
+                " 42."
+            )
+            with self._place:
+                _run_line(self._here)
+                ui.timer(0.05, self._show_recent, once=True)
+
+    async def _show_recent(self) -> None:
+        """Something to click on, where there is anything."""
+        ground, mine = self._here.ground, self._search_count
+        nodes = [one.address for one in ground.watch.latest.nodes.values() if one.is_up]
+        found = await traces.recent(ground.upstream, nodes)
+        if mine != self._search_count:
+            return
+        with self._place, layout.section("Traced last"):
+            if not found:
+                ui.label(
+                    "Nothing is traced. Switch it on for a topic or a channel, all of it or a"
+                    " share: on its page, under Settings."
+                )
+                ui.link("Topics", self._here.link("topics"))
+                return
+            columns = [
+                linked("id", "Message", "link", width=190, cellClass="mono"),
+                column("topic", "Topic", flex=1, minWidth=110),
+                column("last", "Last event", flex=1, minWidth=130),
+                wide(700, column("time", "At (UTC)", width=215)),
+                wide(700, numbers("trace_id", "Trace id", "value")),
+            ]
+            rows = [_recent_row(self._here, one) for one in found]
+            Grid(columns, rows, "id", "None.", "Traced last", "calc(100vh - 330px)")
 
     async def _search(self) -> None:
         """The log's part is shown as soon as it is there, then the table's with it."""
@@ -91,7 +130,14 @@ class _Lives:
     def _life(self, message_id: int, found: list[Found]) -> None:
         trace_id = max(one.event.trace_id for one in found)
         name = f"Message {message_id:016x}" + (f", trace id {trace_id}" if trace_id else "")
-        with layout.section(name), ui.element("ol").classes("life"):
+        events = [one.event for one in found]
+        with layout.section(name):
+            ui.label(lifeline.told(events)).classes("told")
+            with ui.element("div").classes("heading"):
+                _links(self._here, found, message_id)
+            _drawing(self._here, events)
+            box = ui.expansion(f"{words.count(len(found), 'event')}, one by one", value=True)
+        with box.props("dense"), ui.element("ol").classes("life"):
             before_ns = found[0].event.time_ns
             for one in found:
                 passed_ns, before_ns = one.event.time_ns - before_ns, one.event.time_ns
@@ -102,7 +148,7 @@ class _Lives:
 def _event(here: Opened, found: Found, passed_ns: int) -> None:
     event = found.event
     ui.label(words.moment(event.time_ns)).classes("mono soft")
-    ui.label(f"+{words.span(passed_ns / limits.SECOND)}").classes("soft")
+    ui.label(f"+{lifeline.length(passed_ns)}").classes("soft")
     ui.label(event.kind.label.replace("_", " ")).classes(
         f"badge {_COLOURS.get(event.kind.label, 'soft')}"
     )
@@ -123,3 +169,114 @@ _COLOURS = {
     "published": "good", "finished": "good", "timed_out": "warn", "requeued": "warn",
     "dead_lettered": "bad", "skipped": "bad", "emptied": "warn", "disconnected": "warn",
 }  # fmt: skip
+
+
+def _recent_row(here: Opened, one: Traced) -> Row:
+    event = one.last
+    id_ = f"{event.message_id:016x}"
+    where = f" in {event.channel}" if event.channel else ""
+    return {
+        "id": id_,
+        "link": f"{here.link('trace')}?{urlencode({'id': id_})}",
+        "topic": event.topic,
+        "last": f"{event.kind.label.replace('_', ' ')}{where}",
+        "time": words.moment(event.time_ns).removesuffix(" UTC"),
+        "trace_id": str(event.trace_id) if event.trace_id else "",
+    }
+
+
+def _run_line(here: Opened) -> None:
+    """The newest run of the pipeline that keeps traces for long."""
+    runs = here.ground.runs.runs
+    mine = [run for run in runs.all() if run.state.pipeline == "trace"]
+    if mine:
+        newest = max(mine, key=lambda run: run.state.started_s)
+        with ui.element("div").classes("heading"):
+            ui.label("Kept for long by the pipeline")
+            ui.link(newest.state.name or "trace", here.link("pipelines", newest.id))
+            ui.label(runs.phase(newest)).classes("badge soft")
+
+
+def _links(here: Opened, found: list[Found], message_id: int) -> None:
+    event = next((one.event for one in found if one.event.message_id == message_id), None)
+    if event is None:
+        return
+    node = next((one.node for one in found if one.node), "")
+    query = {"node": node, "at": event.offset, "open": event.offset} if node else {
+        "at": f"{message_id:016x}"}  # fmt: skip
+    ui.link("The message itself", f"{here.link('messages', event.topic)}?{urlencode(query)}")
+
+
+def _drawing(here: Opened, events: list[Event]) -> None:
+    """A lane for the topic and each channel. Its points are in the list below, too."""
+    shown = events[: limits.ADMIN_TRACE_DRAWN]
+    drawing = lifeline.drawn(shown)
+    first, last = lifeline.clock(shown[0].time_ns), lifeline.clock(shown[-1].time_ns)
+    with layout.named(ui.element("div").classes("lanes").props('role="group"'), "Timeline"):
+        for lane in drawing.lanes:
+            place = (lane.topic, lane.channel) if lane.channel else (lane.topic,)
+            ui.link(lane.channel or lane.topic, here.link("topics", *place))
+            with ui.element("div").classes("track"):
+                _track(lane, drawing)
+        ui.element("span")
+        with ui.element("div").classes("axis soft small"):
+            ui.label(first)
+            ui.label(f"{lifeline.length(shown[-1].time_ns - shown[0].time_ns)} in all")
+            ui.label(last)
+    kinds = {event.kind for event in shown}
+    with ui.element("div").classes("legend small"):
+        for kind in sorted(kinds):
+            with ui.element("span"):
+                ui.element("i").classes(f"dot {lifeline.LEVELS.get(kind, 'soft')}")
+                ui.label(kind.label.replace("_", " "))
+    if len(shown) < len(events):
+        ui.label(f"The first {len(shown):,} events are drawn.").classes("soft")
+
+
+def _track(lane: lifeline.Lane, drawing: lifeline.Drawing) -> None:
+    for cut in drawing.cuts:
+        mark = ui.element("div").classes("cut small")
+        mark.style(f"left: {cut.start:.2f}%; width: {cut.end - cut.start:.2f}%")
+        with mark:
+            ui.label(lifeline.length(cut.length_ns))
+    for bar in lane.bars:
+        drawn = ui.element("div").classes(f"span {bar.level}")
+        drawn.style(f"left: {bar.start:.2f}%; width: {max(bar.end - bar.start, 0.2):.2f}%")
+    for point in lane.points:
+        event = point.event
+        said = f"{event.kind.label.replace('_', ' ')} at {lifeline.clock(event.time_ns)}"
+        if event.attempts:
+            said += f", attempt {event.attempts}"
+        if event.client:
+            said += f", {event.client}"
+        dot = ui.element("i").classes(f"dot {lifeline.LEVELS.get(event.kind, 'soft')}")
+        dot.style(f"left: {point.at:.2f}%").props('role="img"')
+        dot.props["title"] = said
+        layout.named(dot, said)
+
+
+_SHEET = """
+.told { font-size: 1.05rem; }
+.lanes { display: grid; grid-template-columns: minmax(5rem, max-content) minmax(0, 1fr);
+  gap: .35rem 1rem; align-items: center; padding-right: .6rem; }
+.lanes > a { overflow-wrap: anywhere; max-width: 14rem; }
+.track { position: relative; height: 2rem; background: linear-gradient(var(--line), var(--line))
+  center / 100% 1px no-repeat; }
+.track .dot { position: absolute; top: 50%; transform: translate(-50%, -50%); }
+.dot { display: inline-block; width: 13px; height: 13px; border-radius: 50%;
+  background: var(--soft); border: 2px solid var(--card); box-sizing: border-box; }
+.dot.ink { background: var(--ink); }
+.dot.good { background: var(--good); } .dot.warn { background: var(--warn); border-radius: 2px; }
+.dot.bad { background: var(--bad); border-radius: 2px; } .dot.water { background: var(--water); }
+.track .span { position: absolute; top: 50%; height: 6px; transform: translateY(-50%);
+  border-radius: 3px; background: var(--line); }
+.track .span.water { background: var(--water); opacity: .45; }
+.track .cut { position: absolute; top: 0; bottom: 0; display: flex; align-items: flex-start;
+  justify-content: center; color: var(--soft); border: dashed var(--line); border-width: 0 1px;
+  white-space: nowrap; overflow: hidden; }
+.axis { display: flex; justify-content: space-between; gap: .5rem; }
+.legend { display: flex; flex-wrap: wrap; gap: .3rem 1rem; }
+.legend span { display: flex; align-items: center; gap: .35rem; }
+@media (max-width: 640px) { .lanes { grid-template-columns: minmax(0, 1fr); padding: 0 .4rem; }
+  .lanes > span { display: none; } }
+"""

@@ -1,0 +1,188 @@
+"""One message's life as a drawing and in words: a lane for the topic and for each channel, events
+as points, what lies between them as bars, and one sentence.
+
+The axis is linear but for long silences. A silence that would press everything else into a corner
+is cut out: it has a fixed width and says how long it is. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import NamedTuple
+
+from penstock.log.traceevents import Event, Kind
+
+_CUT_SHARE = 4  # a silence so many times as long as all the rest together is cut out
+_CUT_NS_MIN = 500_000_000  # a shorter one is none
+_CUT_WIDTH = 14.0  # percent of the axis that it has then
+_CUTS_MAX = 4
+
+LEVELS = {
+    Kind.PUBLISHED: "ink", Kind.FINISHED: "good", Kind.SENT: "water", Kind.TIMED_OUT: "warn",
+    Kind.REQUEUED: "warn", Kind.DISCONNECTED: "warn", Kind.DEAD_LETTERED: "bad",
+    Kind.SKIPPED: "bad", Kind.EMPTIED: "bad",
+}  # fmt: skip
+_ENDS = {
+    Kind.FINISHED: "finished", Kind.DEAD_LETTERED: "given up to the dead letters",
+    Kind.SKIPPED: "skipped", Kind.FILTERED: "left out by its sample rate",
+    Kind.EMPTIED: "emptied by hand",
+}  # fmt: skip
+_AGAIN = {Kind.TIMED_OUT: "timed out", Kind.REQUEUED: "requeued", Kind.DISCONNECTED: "dropped"}
+_RETURNED = frozenset((*_ENDS, *_AGAIN, Kind.STARTED))
+
+
+class Point(NamedTuple):
+    at: float  # percent of the axis
+    event: Event
+
+
+class Bar(NamedTuple):
+    """Between being sent and coming back ("water"), or waiting until it is due ("soft")."""
+
+    start: float
+    end: float
+    level: str
+
+
+class Cut(NamedTuple):
+    start: float
+    end: float
+    length_ns: int
+
+
+class Lane(NamedTuple):
+    topic: str
+    channel: str  # "": the topic itself
+    points: tuple[Point, ...]
+    bars: tuple[Bar, ...]
+
+
+class Drawing(NamedTuple):
+    lanes: tuple[Lane, ...]
+    cuts: tuple[Cut, ...]
+
+
+def drawn(events: Iterable[Event]) -> Drawing:
+    """`events` in the order of time; at least one."""
+    ordered = list(events)
+    axis = _Axis(sorted({one.time_ns for one in ordered}))
+    lanes: dict[tuple[str, str], list[Event]] = {}
+    for event in ordered:
+        lanes.setdefault((event.topic, event.channel or ""), []).append(event)
+    return Drawing(
+        tuple(
+            Lane(
+                topic,
+                channel,
+                tuple(Point(axis.at(one.time_ns), one) for one in mine),
+                tuple(_bars(mine, axis)),
+            )
+            for (topic, channel), mine in lanes.items()
+        ),
+        axis.cuts,
+    )
+
+
+class _Axis:
+    def __init__(self, times_ns: Sequence[int]) -> None:
+        steps = [(after - before, number) for number, (before, after) in
+                 enumerate(pairwise(times_ns))]  # fmt: skip
+        left = sum(length for length, _ in steps)
+        cut: set[int] = set()
+        for length, number in sorted(steps, reverse=True):
+            rest = left - length
+            if len(cut) == _CUTS_MAX or rest <= 0:
+                break
+            if length < max(_CUT_SHARE * rest, _CUT_NS_MIN):
+                break
+            cut.add(number)
+            left = rest
+        linear = 100.0 - _CUT_WIDTH * len(cut)
+        position, cuts = 0.0, []
+        self._at = {times_ns[0]: 0.0}
+        for length, number in steps:
+            width = _CUT_WIDTH if number in cut else linear * length / left
+            if number in cut:
+                cuts.append(Cut(position, position + width, length))
+            position += width
+            self._at[times_ns[number + 1]] = position
+        self.cuts = tuple(cuts)
+
+    def at(self, time_ns: int) -> float:
+        return round(self._at[time_ns], 2)
+
+
+def _bars(events: Sequence[Event], axis: _Axis) -> Iterable[Bar]:
+    sent: Event | None = None
+    delayed: Event | None = None
+    for event in events:
+        if event.kind is Kind.SENT:
+            sent = event
+        elif event.kind in _RETURNED and sent is not None:
+            yield Bar(axis.at(sent.time_ns), axis.at(event.time_ns), "water")
+            sent = None
+        if event.kind is Kind.DELAYED:
+            delayed = event
+        elif event.kind is Kind.RELEASED and delayed is not None:
+            yield Bar(axis.at(delayed.time_ns), axis.at(event.time_ns), "soft")
+            delayed = None
+
+
+def told(events: Iterable[Event]) -> str:
+    """What happened, in a sentence: what the events say and no more."""
+    ordered = list(events)
+    first = next((one for one in ordered if one.kind is Kind.PUBLISHED), None)
+    if first is not None:
+        parts = [f"Published at {clock(first.time_ns)} in {first.topic}"]
+    else:
+        parts = ["Its publishing was not traced"]
+    since_ns = (first or ordered[0]).time_ns
+    channels: dict[str, list[Event]] = {}
+    for event in ordered:
+        if event.channel and event.kind is not Kind.SWITCHED:
+            channels.setdefault(event.channel, []).append(event)
+    parts += [_of_channel(name, mine, since_ns) for name, mine in channels.items()]
+    if not channels:
+        parts.append("no channel was traced")
+    return "; ".join(parts) + "."
+
+
+def _of_channel(name: str, events: Sequence[Event], since_ns: int) -> str:
+    sent = sum(one.kind is Kind.SENT for one in events)
+    parts = [f"sent to {name} {times(sent)}" if sent else f"not sent to {name}"]
+    for kind, words in _AGAIN.items():
+        count = sum(one.kind is kind for one in events)
+        if count:
+            parts.append(f"{words} {times(count)}")
+    last = next((one for one in reversed(events) if one.kind in _ENDS), None)
+    if last is not None:
+        parts.append(f"{_ENDS[last.kind]} after {length(last.time_ns - since_ns)}")
+    elif events[-1].kind is Kind.SENT:
+        parts.append("not answered yet")
+    return ", ".join(parts)
+
+
+def times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def clock(time_ns: int) -> str:
+    found = datetime.fromtimestamp(time_ns // 10**9, UTC)
+    return f"{found:%H:%M:%S}.{time_ns // 10**6 % 1000:03d}"
+
+
+def length(span_ns: int) -> str:
+    """As exact as it matters."""
+    if span_ns < 1_000_000:
+        return f"{span_ns / 1000:.0f} µs"
+    if span_ns < 1_000_000_000:
+        return f"{span_ns / 1_000_000:.1f} ms"
+    if span_ns < 60 * 10**9:
+        return f"{span_ns / 10**9:.1f} s"
+    minutes, seconds = divmod(span_ns // 10**9, 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"

@@ -1,0 +1,68 @@
+"""A message's life in words and as a drawing."""
+
+from __future__ import annotations
+
+from penstock.log.traceevents import Event, Kind
+from penstock.nsqadmin import lifeline
+
+S = 10**9
+T = 1_795_248_000 * S
+
+
+def event(kind: Kind, after_ns: int, channel: str | None = None) -> Event:
+    return Event(kind, T + after_ns, "orders", channel, 0, 7, 255)
+
+
+TWICE = [
+    event(Kind.PUBLISHED, 0),
+    event(Kind.SENT, 1000, "mail"),
+    event(Kind.SENT, 2000, "store"),
+    event(Kind.FINISHED, 3_000_000, "store"),
+    event(Kind.TIMED_OUT, 60 * S, "mail"),
+    event(Kind.SENT, 60 * S + 1000, "mail"),
+    event(Kind.FINISHED, 62 * S + S // 2, "mail"),
+]
+
+
+def test_a_life_in_a_sentence() -> None:
+    assert lifeline.told(TWICE) == (
+        "Published at 08:00:00.000 in orders; sent to mail twice, timed out once, finished after"
+        " 1 min 2 s; sent to store once, finished after 3.0 ms."
+    )
+
+
+def test_nothing_is_told_that_is_not_known() -> None:
+    assert lifeline.told([event(Kind.SENT, 0, "mail")]) == (
+        "Its publishing was not traced; sent to mail once, not answered yet."
+    )
+    assert lifeline.told(TWICE[:1]).endswith("; no channel was traced.")
+    dead = [event(Kind.SENT, 0, "mail"), event(Kind.DEAD_LETTERED, S, "mail")]
+    assert "given up to the dead letters after 1.0 s" in lifeline.told(dead)
+
+
+def test_lanes_have_points_and_bars_in_order() -> None:
+    drawing = lifeline.drawn(TWICE)
+    assert [(one.topic, one.channel) for one in drawing.lanes] == [
+        ("orders", ""), ("orders", "mail"), ("orders", "store"),
+    ]  # fmt: skip
+    mail = drawing.lanes[1]
+    assert len(mail.bars) == 2
+    assert [point.at for point in mail.points] == sorted(point.at for point in mail.points)
+    assert drawing.lanes[0].points[0].at == 0
+    assert max(point.at for lane in drawing.lanes for point in lane.points) == 100
+
+
+def test_a_long_silence_is_cut_and_says_how_long_it_was() -> None:
+    drawing = lifeline.drawn(TWICE)
+    assert [lifeline.length(one.length_ns) for one in drawing.cuts] == ["60.0 s", "2.5 s"]
+    store, mail = drawing.lanes[2], drawing.lanes[1]
+    assert store.points[1].at > 70  # three milliseconds are the rest, to scale
+    assert mail.points[-1].at == 100
+
+
+def test_one_event_alone_and_two_at_once() -> None:
+    assert lifeline.drawn(TWICE[:1]).lanes[0].points[0].at == 0
+    same = [event(Kind.SENT, 0, "a"), event(Kind.FINISHED, 0, "a")]
+    assert lifeline.drawn(same).cuts == ()  # and nothing is divided by nought
+    two = [event(Kind.SENT, 0, "a"), event(Kind.FINISHED, 3600 * S, "a")]
+    assert lifeline.drawn(two).cuts == ()
