@@ -79,7 +79,7 @@ def test_a_failing_daemon_fails_the_command(
 
 @pytest.mark.parametrize("peer", ["nonsense", "x="])
 def test_a_peer_needs_a_command(peer: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench_main(["--no-penstock", "--peer", peer]) == 2
+    assert bench_main(["--no-penstock", "--peer", peer]) == 1
     assert "NAME=COMMAND" in capsys.readouterr().err
 
 

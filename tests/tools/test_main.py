@@ -34,6 +34,29 @@ def test_an_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no such verb: fly" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("topics", "is it topic"),
+        ("chanel", "is it channel"),
+        ("dlq", "see penstock cheat dead-letters"),
+        ("top", "see penstock cheat watch"),
+        ("xyzzy", "usage: penstock"),
+    ],
+)
+def test_what_may_be_meant(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_ctrl_c_within_any_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(argv: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.bench.figures.figures_main", interrupted)
+    assert main(["figures"]) == 130
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_leads_somewhere(verb: str) -> None:
     entry = VERBS[verb]

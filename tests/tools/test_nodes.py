@@ -19,6 +19,8 @@ ANSWERS = {
     "/ping": (200, b"OK"),
     "/topic/delete?topic=a%26b": (404, b'{"message":"TOPIC_NOT_FOUND"}'),
     "/broken": (500, b"oh no"),
+    "/half": (200, b'{"topics": ['),
+    "/page": (200, b"<html>"),
     "/nodes": (
         200,
         json.dumps(
@@ -102,6 +104,16 @@ def test_a_refusal_carries_the_status_and_the_code(address: str) -> None:
     assert caught.value.status == 404
     with pytest.raises(NodeFailed, match="500 oh no"):
         node.get("/broken")
+
+
+def test_who_answers_and_is_no_daemon_of_nsq(address: str) -> None:
+    node = Node(address)
+    with pytest.raises(NodeFailed, match="its answer is no JSON"):
+        node.get("/half")
+    for path in ("/page", "/stats?format=json"):
+        with pytest.raises(NodeFailed, match="and it is no daemon of NSQ"):
+            node.document(path, None, "health")
+    assert node.document("/stats?format=json", None, "topics") == {"topics": []}
 
 
 def test_a_unix_socket(tmp_path: Path) -> None:

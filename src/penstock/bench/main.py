@@ -177,12 +177,12 @@ def bench_main(argv: Sequence[str]) -> int:
         import penstock.bench.load  # noqa: F401
     except ImportError:
         say("the benchmark needs its compiled load generator: install a C compiler, `make build`")
-        return 2
+        return 1
     try:
         return run(options)
     except DaemonFailed as error:
         say(f"error: {error}")
-        return 2
+        return 1
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def look(
     def ask(node: Node) -> NodeState:
         state = NodeState(node.address, Producer("", node.address, 0, 0, ""))
         try:
-            state.document = node.get("/stats", query)
+            state.document = node.document("/stats", query, "topics", "health")
             state.answered_s = time.monotonic()
         except NodeFailed as error:
             state.error = error.reason

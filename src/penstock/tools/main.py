@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
 from penstock import __version__
+from penstock.tools.recipes import RECIPES
+from penstock.tools.verbs import INTERRUPTED
 
 
 class VerbEntry(NamedTuple):
@@ -103,8 +106,12 @@ VERBS = {
 
 def help_text() -> str:
     lines = ["usage: penstock <verb> [arguments]", "", "verbs:"]
-    lines += [f"  {verb:<11} {entry.help}" for verb, entry in VERBS.items()]
-    lines += ["", "penstock <verb> --help says more; penstock --version prints the version"]
+    width = max(map(len, VERBS))
+    lines += [f"  {verb:<{width}}  {entry.help}" for verb, entry in VERBS.items()]
+    lines += [
+        "",
+        "penstock <verb> --help says more, penstock cheat has recipes; penstock --version",
+    ]
     return "\n".join(lines)
 
 
@@ -118,10 +125,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     entry = VERBS.get(arguments[0])
     if entry is None:
-        print(f"penstock: no such verb: {arguments[0]}\n\n{help_text()}", file=sys.stderr)
+        print(f"penstock: no such verb: {arguments[0]}{_meant(arguments[0])}", file=sys.stderr)
         return 2
     run: Callable[[Sequence[str]], int] = getattr(import_module(entry.module), entry.function)
-    return run(arguments[1:])
+    try:
+        return run(arguments[1:])
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _meant(word: str) -> str:
+    """A recipe for it, or verbs that are spelled nearly so, or all verbs."""
+    for recipe in RECIPES:
+        if word in (recipe.theme, *recipe.words):
+            return f"; see penstock cheat {recipe.theme}"
+    near = difflib.get_close_matches(word, VERBS)
+    return f"; is it {' or '.join(near)}?" if near else f"\n\n{help_text()}"
 
 
 if __name__ == "__main__":

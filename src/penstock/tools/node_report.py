@@ -156,8 +156,8 @@ def _cells(address: str, row: Row) -> list[str]:
 def _lookupd(address: str, found: Where) -> Row:
     try:
         node = Node(address, tls=found.tls())
-        version = node.get("/info")["version"]
-        count = len(Node(address, tls=found.tls()).get("/nodes")["producers"])
+        version = node.document("/info", None, "version")["version"]
+        count = len(node.document("/nodes", None, "producers")["producers"])
     except NodeFailed as error:
         return {"error": error.reason}
     return {"version": version, "node_count": count}
@@ -180,7 +180,7 @@ def _show_one(arguments: argparse.Namespace, member: Node, now: Snapshot, before
     state = now.nodes[member.address]
     if state.error:
         raise PenstockError(f"{member.address}: {state.error}")
-    info = Node(member.address, tls=member.tls).get("/info")
+    info = member.document("/info")
     own = ("hostname", "broadcast_address", "tcp_port", "http_port")
     row = {name: info.get(name) for name in own} | node_row(now, state)
     topics = {name: _topic_row(now, name) for name in sorted(now.topics)}

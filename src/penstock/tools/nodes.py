@@ -65,6 +65,13 @@ class Node:
     def get(self, path: str, parameters: dict[str, str] | None = None) -> Any:
         return self._json("GET", path, parameters)
 
+    def document(self, path: str, parameters: dict[str, str] | None = None, *keys: str) -> Any:
+        """An object with these keys. Whoever listens there may be no daemon of NSQ at all."""
+        found = self.get(path, parameters)
+        if not isinstance(found, dict) or not found.keys() >= set(keys):
+            raise NodeFailed(self.address, f"something answers {path}, and it is no daemon of NSQ")
+        return found
+
     def post(self, path: str, parameters: dict[str, str] | None = None, body: bytes = b"") -> Any:
         return self._json("POST", path, parameters, body)
 
@@ -74,7 +81,10 @@ class Node:
         answer = self.request(method, path, parameters, body)
         if answer[:1] not in (b"{", b"["):
             return answer.decode("utf-8", "replace")
-        return json.loads(answer)
+        try:
+            return json.loads(answer)
+        except (ValueError, RecursionError) as error:
+            raise NodeFailed(self.address, f"its answer is no JSON: {error}") from error
 
     def request(
         self, method: str, path: str, parameters: dict[str, str] | None = None, body: bytes = b""
@@ -217,7 +227,9 @@ def _known_to(lookupds: Sequence[str], tls: ssl.SSLContext | None) -> list[str]:
     failed: NodeFailed | None = None
     for lookupd in lookupds:
         try:
-            for producer in Node(lookupd, tls=tls).get("/nodes")["producers"]:
+            for producer in Node(lookupd, tls=tls).document("/nodes", None, "producers")[
+                "producers"
+            ]:
                 address = address_of(producer)
                 if address:
                     found[address] = None

@@ -96,7 +96,7 @@ def _start(node: nodes.Node, arguments: argparse.Namespace, count: int) -> int:
         at = {"timestamp_ms": str(epoch_ms(arguments.time)), "committed": "true"}
         found: int = node.get("/log/offset", target | at)["offset"]
         return found
-    topics = node.get("/log/positions", target)["topics"]
+    topics = node.document("/log/positions", target, "topics")["topics"]
     if arguments.topic not in topics:
         raise nodes.NodeFailed(node.address, f"no such topic: {arguments.topic}", _NOT_FOUND)
     partition = topics[arguments.topic]["partitions"]["0"]

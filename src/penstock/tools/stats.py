@@ -94,7 +94,7 @@ def look(members: Sequence[nodes.Node], topic: str, channel: str) -> Look:
         query["channel"] = channel
     for node in members:
         try:
-            documents[node.address] = node.get("/stats", query)
+            documents[node.address] = node.document("/stats", query, "topics", "health")
         except nodes.NodeFailed as error:
             failures[node.address] = error.reason
     return Look(documents, failures)

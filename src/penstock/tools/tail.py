@@ -82,7 +82,7 @@ def addresses_of(found: Where, tls: ssl.SSLContext | None) -> tuple[list[str], l
 
 
 def tcp_address(http_address: str, tls: ssl.SSLContext | None) -> str:
-    port = Node(http_address, tls=tls).get("/info")["tcp_port"]
+    port = Node(http_address, tls=tls).document("/info", None, "tcp_port")["tcp_port"]
     if "://" in http_address:
         host = urlsplit(http_address).hostname or ""
     else:
