@@ -22,6 +22,7 @@ from starlette.responses import PlainTextResponse
 from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.gate import Gate
+from penstock.nsqadmin.pages import crowd
 
 log = logging.getLogger("penstock.nsqadmin.guard")
 
@@ -64,6 +65,7 @@ class Guard:
         elif str(scope["path"]).startswith(self._sockets) and not self._may_connect(scope):
             await _refuse(scope, receive, send)
         else:
+            crowd.trim()
             await self._app(scope, receive, _with_headers(send))
 
     def _may_connect(self, scope: Scope) -> bool:

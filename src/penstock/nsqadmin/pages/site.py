@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from nicegui import app as app_of_pages
 from nicegui import ui
 
+from penstock import limits
 from penstock.nsqadmin import ways
 from penstock.nsqadmin.gate import Forbidden, LoginWanted
 from penstock.nsqadmin.ground import Grounds, place_in
@@ -19,6 +20,7 @@ from penstock.nsqadmin.pages import (
     channel,
     connections,
     counter,
+    crowd,
     definitions,
     diagnostics,
     downloads,
@@ -62,9 +64,11 @@ def add(app: FastAPI, grounds: Grounds) -> None:
     app_of_pages.add_exception_handler(404, _not_found(grounds))
     app_of_pages.add_exception_handler(Exception, _broken(grounds))
     guard.watch_events()
+    app_of_pages.on_delete(crowd.Sweeper().on_page_left)
     ui.run_with(
         app, mount_path=grounds.base or "/", title="Penstock", dark=None, tailwind=False,
-        language="en-US", show_welcome_message=False, reconnect_timeout=10.0,
+        language="en-US", show_welcome_message=False,
+        reconnect_timeout=limits.ADMIN_RECONNECT_S,
     )  # fmt: skip
     if grounds.base:
         app.add_middleware(_RootOf, base=grounds.base)
