@@ -28,9 +28,11 @@ class Drawn:
         self.id = found[1]
 
     def button(self, label: str) -> Button | None:
-        pattern = r'"(\d+)":\{"tag":"q-btn","props":\{[^{}]*"label":"LABEL"[^{}]*\},'
+        """Also one that is hidden for now."""
+        pattern = r'"(\d+)":\{"tag":"q-btn",(?:"class":\[[^\]]*\],)?'
+        pattern += r'"props":\{[^{}]*"label":"LABEL"[^{}]*\},'
         pattern += r'"events":\[\{"listener_id":"([^"]+)"'
-        found = re.search(pattern.replace("LABEL", label), self._html)
+        found = re.search(pattern.replace("LABEL", re.escape(label)), self._html)
         return Button(int(found[1]), found[2]) if found else None
 
     def press(self, button: Button) -> dict[str, Any]:

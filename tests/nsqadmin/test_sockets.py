@@ -15,7 +15,7 @@ from socketio.exceptions import ConnectionError as SocketRefused
 
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.gate import COOKIE
-from penstock.nsqadmin.store import Store, hash_password
+from penstock.nsqadmin.store import BEGUN, Store, hash_password
 
 from .conftest import Installation
 from .running import Admin
@@ -47,8 +47,9 @@ class World:
         return bool(self.nsqd.topic_stats(TOPIC)["paused"])
 
     def done(self) -> list[str]:
-        """Every action so far, the first one first."""
-        return [one.action for one in self.store.audit(count=1000)][::-1]
+        """Every action that has ended, the first one first."""
+        found = [one for one in self.store.audit(count=1000) if one.result != BEGUN]
+        return [one.action for one in found][::-1]
 
     async def press(self, name: str, label: str) -> None:
         """What the rightful owner does; it is done, and written down, when this returns."""

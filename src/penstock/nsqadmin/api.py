@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -22,6 +23,7 @@ from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import VERBS
 from penstock.nsqadmin.gate import Forbidden, LoginWanted
 from penstock.nsqadmin.ground import Ground, Grounds
+from penstock.nsqadmin.store import StoreFailed
 from penstock.nsqadmin.upstream import Producer, UpstreamFailed, warnings
 from penstock.wire.names import is_valid_name
 
@@ -34,6 +36,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     404: {"description": "there is no such thing"},
     413: {"description": "the body is empty or too large"},
     502: {"description": "no daemon gave an answer"},
+    503: {"description": "nothing was done, because the audit log can't be written"},
 }
 
 
@@ -56,12 +59,14 @@ def error_response(error: Exception) -> JSONResponse:
         status, message = 403, "FORBIDDEN"
     elif isinstance(error, NotFound):
         status, message = 404, f"{error.kind.upper()}_NOT_FOUND"
+    elif isinstance(error, StoreFailed):
+        status, message = 503, f"STORE_FAILED: {error}"
     else:
         raise error
     return JSONResponse({"message": message}, status)
 
 
-HANDLED = (ApiError, UpstreamFailed, Forbidden, NotFound)
+HANDLED = (ApiError, UpstreamFailed, Forbidden, NotFound, StoreFailed)
 
 
 def caller_of(ground: Ground, request: Request) -> Caller:
@@ -236,7 +241,7 @@ class Api:
         if channel and not is_valid_name(channel.encode()):
             raise ApiError(400, "INVALID_CHANNEL")
         about = _about(topic, channel)
-        run = ground.actions.create(topic, channel)
+        run = partial(ground.actions.create, topic, channel)
         actions = ("create_topic", "create_channel") if channel else ("create_topic",)
         return await _change(ground, request, caller, actions, about, run)
 
@@ -256,19 +261,19 @@ class Api:
         if verb == "empty":
             ground, caller = self._changed(request, Role.DESTROY)
         name = f"{verb}_{'channel' if channel else 'topic'}"
-        run = ground.actions.act(verb, topic, channel)
+        run = partial(ground.actions.act, verb, topic, channel)
         return await _change(ground, request, caller, (name,), _about(topic, channel), run)
 
     async def delete(self, request: Request, topic: str) -> Document:
         """Delete a topic everywhere."""
         ground, caller = self._changed(request, Role.DESTROY)
-        run = ground.actions.delete(topic)
+        run = partial(ground.actions.delete, topic)
         return await _change(ground, request, caller, ("delete_topic",), _about(topic), run)
 
     async def delete_channel(self, request: Request, topic: str, channel: str) -> Document:
         """Delete a channel everywhere."""
         ground, caller = self._changed(request, Role.DESTROY)
-        run = ground.actions.delete(topic, channel)
+        run = partial(ground.actions.delete, topic, channel)
         about = _about(topic, channel)
         return await _change(ground, request, caller, ("delete_channel",), about, run)
 
@@ -282,7 +287,7 @@ class Api:
         if not is_valid_name(topic.encode()):
             raise ApiError(400, "INVALID_TOPIC")
         about = _about(topic) | {"node": node}
-        run = ground.actions.tombstone(node, topic)
+        run = partial(ground.actions.tombstone, node, topic)
         return await _change(ground, request, caller, ("tombstone_topic_producer",), about, run)
 
     # --- whose ---
@@ -296,19 +301,10 @@ class Api:
 
 async def _change(
     ground: Ground, request: Request, caller: Caller, actions: tuple[str, ...],
-    about: dict[str, str], run: Awaitable[str],
+    about: dict[str, str], run: Callable[[], Awaitable[str]],
 ) -> Document:  # fmt: skip
-    """Do it, write it down, and tell about it."""
-    try:
-        warning = await run
-    except Exception as error:
-        ground.done(caller, actions[-1], about, f"failed: {error}")
-        raise
-    for action in actions:
-        shown = {k: v for k, v in about.items() if action != "create_topic" or k != "channel"}
-        ground.done(caller, action, shown, warning)
-        ground.tell(action, shown, origin(request, ground))
-    return {"message": warning}
+    came = origin(request, ground)
+    return {"message": await ground.perform(caller, actions, about, run, came)}
 
 
 async def _stats_of(

@@ -23,6 +23,7 @@ from penstock.nsqadmin.api import ERRORS, ApiError, caller_of
 from penstock.nsqadmin.ground import Ground, Grounds
 from penstock.nsqadmin.options import FLAGS
 
+_WRITABLE = ("log_level", "nsqlookupd_http_addresses")
 _HIDDEN = frozenset((
     "version", "config", "verbose", "dev-static-dir",
     "installation",  # who may look at one of them need not know where the others are
@@ -68,15 +69,20 @@ class ConfigApi:
                 raise ApiError(413, "INVALID_VALUE")
         if not body:
             raise ApiError(413, "INVALID_VALUE")
-        if option == "log_level" and ground.is_default:
-            value: Any = _set_log_level(body)
-        elif option == "nsqlookupd_http_addresses":
-            value = _set_lookupds(ground, body)
-        else:
+        if option not in _WRITABLE or (option == "log_level" and not ground.is_default):
             raise ApiError(400, "INVALID_OPTION")
-        self._values[ground.name][option] = value
-        ground.done(caller, "config", {"option": option}, "", body.decode("utf-8", "replace"))
+
+        async def run() -> str:
+            self._set(ground, option, body)
+            return ""
+
+        about, text = {"option": option}, body.decode("utf-8", "replace")
+        await ground.audit.perform(caller, ("config",), about, run, text)
         return self._show(ground, option)
+
+    def _set(self, ground: Ground, option: str, body: bytes) -> None:
+        value: Any = _set_log_level(body) if option == "log_level" else _set_lookupds(ground, body)
+        self._values[ground.name][option] = value
 
     def _check(self, request: Request) -> tuple[Ground, Caller]:
         """The network is asked first, as official; then the caller."""

@@ -32,7 +32,7 @@ from penstock.nsqadmin.oidclogin import OidcLogin
 from penstock.nsqadmin.options import Options, read_installations
 from penstock.nsqadmin.pages import site
 from penstock.nsqadmin.runwatch import RunWatch
-from penstock.nsqadmin.store import Store
+from penstock.nsqadmin.store import DataPathLock, Store
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqadmin.watch import Watch
 
@@ -47,11 +47,13 @@ class Daemon:
         self._server: Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self._grounds: Grounds | None = None
+        self._lock: DataPathLock | None = None
 
     async def start(self) -> None:
         options = self._options
         log.info("%s", version_line("nsqadmin"))
         address = parse_address(options.http_address, "http-address")
+        self._lock = DataPathLock(Path(options.data_path))
         grounds = self._grounds = make_grounds(options)
         app = make_app(grounds)
         self._socket = listen(address)
@@ -80,6 +82,8 @@ class Daemon:
             close_listener(self._socket)
         if self._grounds is not None:
             await self._grounds.stop()
+        if self._lock is not None:
+            self._lock.close()
         log.info("bye")
 
 

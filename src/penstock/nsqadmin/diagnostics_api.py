@@ -38,16 +38,21 @@ class DiagnosticsApi:
         count = _seconds(seconds)
         is_anonymous = anonymous in _YES
         detail = detail_of(count, is_anonymous)
+        entries = ground.audit.begin(caller, (ACTION,), {}, detail)
+        result = "interrupted"
         try:
             made = await ground.diagnostics.make(
                 ground, caller.shown, count, is_anonymous, lambda share, words: None
             )
+            result = ""
         except DiagnosticsBusy as error:
+            result = f"failed: {error}"
             raise ApiError(409, "DIAGNOSTICS_BUSY") from error
         except OSError as error:
-            ground.done(caller, ACTION, {}, f"failed: {error}", detail)
+            result = f"failed: {error}"
             raise ApiError(507, "NO_ROOM") from error
-        ground.done(caller, ACTION, {}, "", detail)
+        finally:
+            ground.audit.end(entries, result)
         return _download(made)
 
     async def fetch(self, request: Request, id_: str) -> StreamingResponse:

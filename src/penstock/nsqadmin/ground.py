@@ -8,7 +8,7 @@ that of a request; the default one is at the official addresses, the others belo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from fastapi import Request
 from penstock.net.fetch import Fetcher
 from penstock.nsqadmin.access import Caller, Claimed, Role
 from penstock.nsqadmin.actions import Actions
+from penstock.nsqadmin.audit import OF_ALL, About, Audit, of
 from penstock.nsqadmin.connections import Connections
 from penstock.nsqadmin.diagnostics import Diagnostics
 from penstock.nsqadmin.gate import Gate
@@ -32,7 +33,6 @@ from penstock.nsqadmin.watch import Watch
 INSTALLATION = "penstock.installation"  # where a request's scope has the name of its installation
 BELOW = "/i/"  # where those that are not the default one are found
 
-_OF_ALL = frozenset(("put_user", "remove_user"))  # actions that concern all installations
 
 Scope = MutableMapping[str, Any]
 
@@ -60,9 +60,13 @@ class Shared:
         """What every path begins with: "" or "/some/where"."""
         return self.options.base_path.rstrip("/")
 
-    def done(self, caller: Caller, action: str, result: str) -> None:
-        """Write what concerns no installation into the audit log."""
-        self.store.record(caller.shown, caller.how, caller.remote, action, "", "", result or "ok")
+    @property
+    def audit(self) -> Audit:
+        return Audit(self.store)
+
+    def done(self, caller: Caller, action: str) -> None:
+        """Write what concerns no installation into the audit log. StoreFailed."""
+        self.store.record(caller.shown, caller.how, caller.remote, action, "", "", "ok")
 
     def may_make_users(self, caller: Caller) -> bool:
         """A user has their role in all installations: who makes one has to have the highest in
@@ -124,16 +128,32 @@ class Ground:
     def done(
         self, caller: Caller, action: str, about: dict[str, str], result: str, detail: str = ""
     ) -> None:
-        """Write an action into the audit log. `about` names topic, channel, node."""
+        """Write an action into the audit log. `about` names topic, channel, node. StoreFailed."""
         target = "/".join(value for value in about.values() if value)
-        name = "" if action in _OF_ALL else self.name
+        name = "" if action in OF_ALL else self.name
         self.store.record(
             caller.shown, caller.how, caller.remote, action, target, detail, result or "ok", name
         )
 
+    @property
+    def audit(self) -> Audit:
+        return Audit(self.store, self.name)
+
+    async def perform(
+        self, caller: Caller, actions: Sequence[str], about: About,
+        run: Callable[[], Awaitable[str]], origin: dict[str, str], detail: str = "",
+    ) -> str:  # fmt: skip
+        """Do what changes something, write it down, and tell about it. `run` returns a warning or
+        "". NotDone, when it can't be written down."""
+        warning = await self.audit.perform(caller, actions, about, run, detail)
+        who = {"user": caller.name} if caller.session else {}  # the official one knows no log-in
+        for action in actions:
+            self.tell(action, of(action, about), who | origin)
+        return warning
+
     def tell(self, action: str, about: dict[str, str], origin: dict[str, str]) -> None:
         """Tell the notification's receiver; of the default installation in the official form."""
-        is_named = not self.is_default and action not in _OF_ALL
+        is_named = not self.is_default and action not in OF_ALL
         named = {"installation": self.name} if is_named else {}
         self.shared.notifier.tell(action, about | named, origin)
 

@@ -18,6 +18,7 @@ sample any more goes, so that topics that come and go leave nothing behind.
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,9 @@ from pathlib import Path
 from penstock import limits
 from penstock.nsqadmin.recent import Recent, Sample, Values
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
+from penstock.nsqadmin.store import FileDamaged
+
+log = logging.getLogger("penstock.nsqadmin.history")
 
 FIELDS = ("in_rate", "out_rate", "depth", "in_flight", "deferred", "timeout_rate", "oldest_s")
 _RATES = frozenset(("in_rate", "out_rate", "timeout_rate"))
@@ -48,12 +52,18 @@ class History:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = directory / "history.db"
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self._path = path
         self._db = sqlite3.connect(path, timeout=10, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")  # charts may lose their last minute
-        self._db.executescript(_SCHEMA)
+        try:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")  # charts may lose their last minute
+            self._db.executescript(_SCHEMA)
+            self._ids: dict[str, int] = dict(self._db.execute("SELECT name, id FROM series"))
+        except sqlite3.Error as error:
+            self._db.close()
+            raise FileDamaged(path, error, "charts then begin anew") from error
+        self.troubles: list[str] = []  # why nothing is kept, for the pages
         self._retention_minutes = max(1, int(retention_s // _MINUTE_S))
-        self._ids: dict[str, int] = dict(self._db.execute("SELECT name, id FROM series"))
         self._recent = Recent(len(FIELDS))
         self._minute = 0
         self._purged = 0  # the minute in which old samples were last removed
@@ -80,10 +90,33 @@ class History:
             self._sums[name] = (sums, count + 1)
 
     def flush(self) -> None:
-        """Write the minute so far, and forget what is too old."""
+        """Write the minute so far, and forget what is too old. A minute that can't be written, as
+        when the disk is full, is lost; the next one is tried again."""
         if not self._sums:
             return
+        try:
+            self._flush()
+        except sqlite3.Error as error:
+            if not self.troubles:
+                log.error("charts are not kept: %s can't be written: %s", self._path, error)
+            self.troubles[:] = [f"Charts are not kept: {self._path} can't be written ({error})."]
+            self._start_over()
+        else:
+            self.troubles.clear()
+
+    def _start_over(self) -> None:
+        """Nothing counts as written that is not."""
+        self._written.clear()
+        try:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            self._ids = dict(self._db.execute("SELECT name, id FROM series"))
+        except sqlite3.Error as error:
+            log.debug("%s can't be read either: %s", self._path, error)
+
+    def _flush(self) -> None:
         minute, self._sums, sums = self._minute, {}, self._sums
+        self._db.execute("BEGIN")
         rows = []
         for name, (totals, count) in sums.items():
             values = tuple(
@@ -98,7 +131,6 @@ class History:
             rows.append((series, minute, *values))
         marks = ", ".join("?" * (len(FIELDS) + 2))
         oldest = minute - self._retention_minutes
-        self._db.execute("BEGIN")
         self._db.executemany(f"INSERT OR REPLACE INTO samples VALUES ({marks})", rows)
         self._db.execute("INSERT OR IGNORE INTO alive VALUES (?)", (minute,))
         self._db.execute("DELETE FROM alive WHERE minute < ?", (oldest,))

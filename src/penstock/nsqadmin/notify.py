@@ -30,15 +30,17 @@ class Notifier:
         self._task: asyncio.Task[None] | None = None
 
     def tell(self, action: str, about: dict[str, str], origin: dict[str, str]) -> None:
-        """`about` names topic, channel and node where the action has them, `origin` the request."""
+        """`about` names topic, channel and node where the action has them, `origin` the request.
+        `user` is who did it; the user that it was done to is the `account`."""
         if not self._endpoint:
             return
         if len(self._queue) >= limits.ADMIN_NOTIFICATIONS_MAX:
             dropped = self._queue.popleft()
             log.warning("notification of %s dropped: the receiver is too slow", dropped["action"])
         self._queue.append({
-            "action": action, **about, "timestamp": int(time.time()), **origin,
-            "via": socket.gethostname(),
+            "action": action,
+            **{"account" if key == "user" else key: value for key, value in about.items()},
+            "timestamp": int(time.time()), **origin, "via": socket.gethostname(),
         })  # fmt: skip
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._send())

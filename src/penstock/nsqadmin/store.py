@@ -7,6 +7,10 @@
 | audit    | id, time_s, who, how, remote, action, target, detail, result,       |
 |          | installation                                                        |
 
+An action is in the log before it is done: with the result "begun", which is then replaced. What
+can't be written down is not done (`StoreFailed`), as when the disk is full. Ending a session always
+works: what can't be written is remembered until nsqadmin ends.
+
 `claimed` is "" for a local user, else what an OIDC provider has said of one (JSON). Such a session
 ends so long after its log-in, used or not: only at the next one the provider is asked again.
 
@@ -20,20 +24,24 @@ which takes a tenth of a second on purpose and belongs into a thread.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
 import json
+import logging
 import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock import limits
-from penstock.errors import ConfigError, NotFound
+from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.nsqadmin.access import ROLE_NAMES, Claimed, Role
+
+log = logging.getLogger("penstock.nsqadmin.store")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS users (
@@ -47,7 +55,48 @@ CREATE TABLE IF NOT EXISTS audit (
     result TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS audit_time ON audit (time_s);
 """
+_END_OF_USER = "DELETE FROM sessions WHERE user = ? AND claimed = ''"
 _SCRYPT = {"n": 1 << 15, "r": 8, "p": 1, "maxmem": 64 << 20}  # 32 MiB, some 0.1 s
+
+
+BEGUN = "begun"  # also what stays of an action in whose midst nsqadmin was killed
+
+
+class StoreFailed(PenstockError):
+    """The file can't be written, or read: the disk is full, or fails, or the file is damaged."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} can't be written ({reason})")
+        self.path = path
+        self.reason = reason
+
+
+class FileDamaged(PenstockError):
+    """A file that nsqadmin can't start with; `loss` says what is gone with it."""
+
+    def __init__(self, path: Path, error: object, loss: str) -> None:
+        todo = (
+            "make room when its disk is full; when it is damaged, put back a copy of it, or move it"
+            f" and its -wal and -shm away: {loss}"
+        )
+        super().__init__(f"{path} can't be used ({error}); {todo}")
+
+
+class DataPathLock:
+    """One nsqadmin at a time writes the charts and keeps the sessions of a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._fd)
+            rule = "another nsqadmin runs with it: give each a -data-path of its own"
+            raise ConfigError("data-path", str(directory), rule) from error
+
+    def close(self) -> None:
+        os.close(self._fd)
 
 
 class User(NamedTuple):
@@ -82,10 +131,19 @@ class Entry(NamedTuple):
 class Store:
     def __init__(self, directory: Path, clock_s: Callable[[], float] = time.time) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = directory / "admin.db"
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self._path = directory / "admin.db"
+        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
         self._clock_s = clock_s
-        self._db = sqlite3.connect(path, timeout=10, isolation_level=None)
+        self._ended: set[str] = set()  # sessions that could not be taken out of the file
+        self._db = sqlite3.connect(self._path, timeout=10, isolation_level=None)
+        try:
+            self._open()
+        except sqlite3.Error as error:
+            self._db.close()
+            loss = "users and the audit log then begin anew"
+            raise FileDamaged(self._path, error, loss) from error
+
+    def _open(self) -> None:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")  # an action that is not in the log has not been
         self._db.executescript(_SCHEMA)
@@ -93,6 +151,24 @@ class Store:
             self._db.execute("ALTER TABLE sessions ADD COLUMN claimed TEXT NOT NULL DEFAULT ''")
         if "installation" not in {row[1] for row in self._db.execute("PRAGMA table_info(audit)")}:
             self._db.execute("ALTER TABLE audit ADD COLUMN installation TEXT NOT NULL DEFAULT ''")
+        for table in ("users", "sessions"):
+            found = self._db.execute(f"PRAGMA quick_check('{table}')").fetchone()[0]
+            if found != "ok":
+                raise sqlite3.DatabaseError(found)
+
+    def _write(self, *statements: tuple[str, Sequence[object]]) -> sqlite3.Cursor:
+        """All of them or none. StoreFailed."""
+        cursor = self._db.cursor()
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+            for query, values in statements:
+                cursor.execute(query, values)
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise StoreFailed(self._path, str(error)) from error
+        return cursor
 
     def close(self) -> None:
         self._db.close()
@@ -119,13 +195,12 @@ class Store:
             "INSERT INTO users VALUES (?, ?, ?, ?) ON CONFLICT (name) DO"
             " UPDATE SET password = excluded.password, role = excluded.role"
         )
-        self._db.execute(query, values)
-        self._db.execute("DELETE FROM sessions WHERE user = ? AND claimed = ''", (name,))
+        self._write((query, values), (_END_OF_USER, (name,)))
 
     def remove_user(self, name: str) -> None:
-        if not self._db.execute("DELETE FROM users WHERE name = ?", (name,)).rowcount:
+        if self.user(name) is None:
             raise NotFound("user", name)
-        self._db.execute("DELETE FROM sessions WHERE user = ? AND claimed = ''", (name,))
+        self._write(("DELETE FROM users WHERE name = ?", (name,)), (_END_OF_USER, (name,)))
 
     def password_hash(self, name: str) -> str:
         """Of a user, or one that no password has: both take the same time to compare."""
@@ -141,7 +216,7 @@ class Store:
         said = json.dumps(claimed) if claimed is not None else ""
         values = (_digest(token), user, secrets.token_urlsafe(24), now_s, now_s, said)
         columns = "token, user, csrf, created_s, used_s, claimed"
-        self._db.execute(f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?)", values)
+        self._write((f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?)", values))
         return token
 
     def session(self, token: str, lifetime_s: float) -> Session | None:
@@ -151,7 +226,7 @@ class Store:
             "SELECT s.csrf, s.used_s, s.claimed, s.user, u.role, u.created_s FROM sessions s"
             " LEFT JOIN users u ON u.name = s.user AND s.claimed = '' WHERE s.token = ?", (key,)
         ).fetchone()  # fmt: skip
-        if row is None or not (row[2] or row[4]):
+        if row is None or not (row[2] or row[4]) or key in self._ended:
             return None
         now_s = self._clock_s()
         if not 0 <= now_s - row[1] < lifetime_s:
@@ -162,16 +237,29 @@ class Store:
             claimed = Claimed(name, email, tuple(groups))
             return Session(key, User(name, Role.NONE, row[1]), row[0], row[1], claimed)
         if now_s - row[1] > limits.ADMIN_SESSION_TOUCH_S:
-            self._db.execute("UPDATE sessions SET used_s = ? WHERE token = ?", (now_s, key))
+            self._touch(key, now_s)
         return Session(key, _user(row[3:]), row[0], row[1])
+
+    def _touch(self, key: str, now_s: float) -> None:
+        try:
+            self._write(("UPDATE sessions SET used_s = ? WHERE token = ?", (now_s, key)))
+        except StoreFailed as error:  # it ends earlier then; no reason to refuse a page
+            log.debug("the use of a session could not be noted: %s", error)
 
     def has_session(self, key: str, lifetime_s: float) -> bool:
         query = "SELECT used_s FROM sessions WHERE token = ?"
         row = self._db.execute(query, (key,)).fetchone()
-        return row is not None and 0 <= self._clock_s() - row[0] < lifetime_s
+        is_there = row is not None and key not in self._ended
+        return is_there and 0 <= self._clock_s() - row[0] < lifetime_s
 
     def end_session(self, key: str) -> None:
-        self._db.execute("DELETE FROM sessions WHERE token = ?", (key,))
+        try:
+            self._write(("DELETE FROM sessions WHERE token = ?", (key,)))
+        except StoreFailed as error:
+            self._ended.add(key)
+            log.error(
+                "a session has ended until nsqadmin is started again, not for good: %s", error
+            )
 
     # --- the audit log ---
 
@@ -179,11 +267,25 @@ class Store:
         self, who: str, how: str, remote: str, action: str, target: str, detail: str, result: str,
         installation: str = "",
     ) -> None:  # fmt: skip
-        values = (self._clock_s(), who, how, remote, action, target, detail[:2000], result[:500])
-        marks = ", ".join("?" * (len(values) + 1))
-        columns = ", ".join(Entry._fields[1:])
-        query = f"INSERT INTO audit ({columns}) VALUES ({marks})"
-        self._db.execute(query, (*values, installation))
+        self.begin(who, how, remote, [(action, target)], detail, result, installation)
+
+    def begin(
+        self, who: str, how: str, remote: str, actions: Sequence[tuple[str, str]], detail: str = "",
+        result: str = BEGUN, installation: str = "",
+    ) -> list[int]:  # fmt: skip
+        """Write down what is going to be done, as (action, target). The ids for `end`."""
+        now_s, columns = self._clock_s(), Entry._fields[1:]
+        marks = ", ".join("?" * len(columns))
+        query = f"INSERT INTO audit ({', '.join(columns)}) VALUES ({marks})"
+        rows = [(now_s, who, how, remote, action, target, detail[:2000], result[:500], installation)
+                for action, target in actions]  # fmt: skip
+        last = self._write(*((query, row) for row in rows)).lastrowid or 0
+        return list(range(last - len(rows) + 1, last + 1))
+
+    def end(self, ids: Sequence[int], result: str) -> None:
+        """What came of it."""
+        query = "UPDATE audit SET result = ? WHERE id = ?"
+        self._write(*((query, (result[:500], one)) for one in ids))
 
     def audit(
         self, search: str = "", before_id: int = 0, count: int = 100, *,

@@ -104,7 +104,10 @@ class Watch:
         self.latest = snapshot.make(time.time(), nodes, self._names, self._errors, before)
         self._looked.set()
         for listener in tuple(self._listeners):
-            listener(self.latest)
+            try:
+                listener(self.latest)
+            except Exception:
+                log.exception("a page or chart did not take the last look")
         return self.latest
 
     async def _discover(self) -> None:

@@ -83,18 +83,23 @@ class _Page:
                 self._bar.update()
                 self._note.set_text(f"{share:.0%}: {doing}")
 
+        try:
+            detail = detail_of(seconds, anonymous)
+            entries = ground.audit.begin(here.caller, (ACTION,), {}, detail)
+        except PenstockError as error:
+            self._note.set_text(str(error))
+            return
         self._button.disable()
         self._bar.set_visibility(True)
         tell(0.0, "asking")
-        detail = detail_of(seconds, anonymous)
         try:
             who = here.caller.shown
             made = await ground.diagnostics.make(ground, who, seconds, anonymous, tell)
         except (PenstockError, OSError) as error:
-            ground.done(here.caller, ACTION, {}, f"failed: {error}", detail)
+            ground.audit.end(entries, f"failed: {error}")
             self._end(f"It could not be gathered: {error}")
             return
-        ground.done(here.caller, ACTION, {}, "", detail)
+        ground.audit.end(entries, "")
         self._end(f"Gathered: {words.count(len(made.findings), 'finding')}.")
         self._show()
 

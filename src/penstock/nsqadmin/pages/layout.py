@@ -6,7 +6,7 @@ every action: a log-in may have ended meanwhile, or a role may have been taken a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
@@ -128,7 +128,7 @@ def _banners(here: Opened) -> None:
     banner = ui.label().classes("banner").props('role="status"')
 
     def show(snapshot: Snapshot) -> None:
-        lines = list(snapshot.errors)
+        lines = [*here.ground.history.troubles, *snapshot.errors]
         lines += [f"{one.address} does not answer: {one.error}"
                   for one in snapshot.nodes.values() if one.error]  # fmt: skip
         banner.set_text("\n".join(lines[:8]))
@@ -168,20 +168,25 @@ async def change(
     here: Opened, role: Role, action: str, about: dict[str, str],
     run: Callable[[], Awaitable[str]], detail: str = "",
 ) -> bool:  # fmt: skip
-    """Do something that changes the installation: ask the gate, do it, write it down, tell about
+    """Do something that changes the installation: ask the gate, write it down, do it, tell about
     it, and show what came of it. `run` returns a warning or "". Returns whether it was done."""
+    return await change_all(here, role, (action,), about, run, detail)
+
+
+async def change_all(
+    here: Opened, role: Role, actions: Sequence[str], about: dict[str, str],
+    run: Callable[[], Awaitable[str]], detail: str = "",
+) -> bool:  # fmt: skip
+    """The same for what the official one tells of as several actions."""
     ground = here.ground
     if not ground.gate.is_still(here.caller, role):
         ui.notify("You may not do this any more: open the page again.", type="negative")
         return False
     try:
-        warning = await run()
+        warning = await ground.perform(here.caller, actions, about, run, here.origin, detail)
     except PenstockError as error:
-        ground.done(here.caller, action, about, f"failed: {error}", detail)
         ui.notify(str(error), type="negative", multi_line=True, timeout=10_000)
         return False
-    ground.done(here.caller, action, about, warning, detail)
-    ground.tell(action, about, here.origin)
     ground.watch.hurry()
     ui.notify(warning or "Done.", type="warning" if warning else "positive")
     return True

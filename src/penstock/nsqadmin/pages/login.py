@@ -20,6 +20,7 @@ from penstock.nsqadmin.ground import Shared
 from penstock.nsqadmin.oidc import OidcFailed, to_cookie
 from penstock.nsqadmin.oidclogin import CALLBACK, OidcLogin
 from penstock.nsqadmin.pages import plain
+from penstock.nsqadmin.store import StoreFailed
 
 _BEGUN = "penstock_oidc"  # the cookie of a log-in by a provider that is on its way
 _ERROR = """<p class="bad" role="alert">{error}</p>
@@ -85,13 +86,13 @@ def _add_provider(app: FastAPI, shared: Shared, oidc: OidcLogin) -> None:
             claimed, target = await oidc.finish(request.query_params, cookie)
             name = claimed.name
             token = shared.login_by_provider(claimed, remote)
-        except (OidcFailed, Forbidden) as error:
+            shared.done(Caller(name, Role.NONE, "oidc", remote), "login")
+        except (OidcFailed, Forbidden, StoreFailed) as error:
             caller = Caller(name, Role.NONE, "oidc", remote)
-            shared.done(caller, "login", f"failed: {error}")
-            status = 403 if isinstance(error, Forbidden) else 401
+            shared.audit.note(caller, "login", f"failed: {error}")
+            status = {Forbidden: 403, StoreFailed: 503}.get(type(error), 401)
             response: Response = _page(shared, request, "", f"{error}.", status=status)
         else:
-            shared.done(Caller(name, Role.NONE, "oidc", remote), "login", "")
             response = _with_session(shared, _own(shared, target), token, secure)
         response.delete_cookie(_BEGUN, path=path)
         return response
@@ -116,11 +117,13 @@ async def _login(shared: Shared, request: Request) -> Response:
     caller = Caller(name, Role.NONE, "login", remote)
     try:
         token = await shared.gate.login(name, fields.get("password", ""), remote)
+        shared.done(caller, "login")
     except LoginRefused as error:
-        shared.done(caller, "login", f"failed: {error}")
+        shared.audit.note(caller, "login", f"failed: {error}")
         status = 429 if error.wait_s else 401
         return _page(shared, request, target, f"{error}".capitalize() + ".", name, status)
-    shared.done(caller, "login", "")
+    except StoreFailed as error:
+        return _page(shared, request, target, f"You can't log in now: {error}.", name, 503)
     return _with_session(shared, _own(shared, target), token, secure=False)
 
 

@@ -83,9 +83,9 @@ def _creation(here: Opened) -> None:
         if not topic.validate() or not channel.validate():
             return
         about = {"topic": name, "channel": part} if part else {"topic": name}
-        action = "create_channel" if part else "create_topic"
+        actions = ("create_topic", "create_channel") if part else ("create_topic",)
         run = partial(here.ground.actions.create, name, part)
-        if await layout.change(here, Role.OPERATE, action, about, run):
+        if await layout.change_all(here, Role.OPERATE, actions, about, run):
             topic.set_value("")
             channel.set_value("")
 

@@ -14,6 +14,7 @@ from fastapi import Request
 from nicegui import ui
 
 from penstock import limits
+from penstock.errors import PenstockError
 from penstock.nsqadmin import sandbox
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.console import Question, Reply
@@ -210,9 +211,16 @@ class _Console:
             return
         if not self._button.enabled:
             return  # the one before still runs
+        audit = here.ground.audit
+        try:
+            entries = audit.begin(here.caller, ("sql",), {}, text)
+        except PenstockError as error:
+            self._note.set_text(str(error))
+            return
         self._button.disable()
         ui.run_javascript(_REMEMBER)
         self._note.set_text("Running …")
+        reply = Reply(error="interrupted")
         try:
             async with _running:
                 began_s = time.monotonic()
@@ -220,7 +228,7 @@ class _Console:
                 took_s = time.monotonic() - began_s
         finally:
             self._button.enable()
-        here.ground.done(here.caller, "sql", {}, reply.error and f"failed: {reply.error}", text)
+            audit.end(entries, reply.error and f"failed: {reply.error}")
         self._show(reply, took_s)
 
     # --- what came of it ---

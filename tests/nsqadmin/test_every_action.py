@@ -1,0 +1,242 @@
+"""Everything in nsqadmin that changes something: found in its source, each with the test that
+clicks it, the button that others are not shown, and the request that is refused."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import penstock.nsqadmin
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.gate import COOKIE, CSRF_HEADER
+from penstock.nsqadmin.store import Store, hash_password
+
+from .conftest import Installation
+from .running import Admin
+from .sockets import drawn
+
+SOURCE = Path(penstock.nsqadmin.__file__).parent
+TESTS = Path(__file__).parent
+DOERS = ("change", "change_all", "perform", "begin", "done", "_change")
+MAKERS = {"layout.change", "layout.change_all", "ground.Ground.perform", "audit.Audit.perform",
+          "audit.Audit.note", "store.Store.record",
+          "pages.layout.change", "pages.layout.change_all", "api._change",
+          "pages.inside._Messages._change"}  # fmt: skip
+TOPIC = "guarded"
+PAGE, CHANNEL, NODE = f"/topics/{TOPIC}", f"/topics/{TOPIC}/c", "/nodes/{node}"
+VIEW, OPERATE, DESTROY = Role.VIEW, Role.OPERATE, Role.DESTROY
+
+
+class Click(NamedTuple):
+    """`label` "": the button comes when something is there; the test looks for it."""
+
+    test: str
+    page: str
+    label: str
+    role: Role
+
+
+HOOK = "pages/test_webhook.py::test_actions_on_a_topic_and_a_channel"
+MADE = "pages/test_webhook.py::test_making_tombstoning_and_publishing"
+INSIDE = "pages/test_channel.py::"
+CLICKS = {
+    "pages.topic._buttons.act": Click(HOOK, PAGE, "Pause", OPERATE),
+    "pages.topic._buttons.empty": Click(HOOK, PAGE, "Empty", DESTROY),
+    "pages.topic._buttons.delete": Click(HOOK, PAGE, "Delete", DESTROY),
+    "pages.channel._buttons.act": Click(HOOK, CHANNEL, "Unpause", OPERATE),
+    "pages.channel._buttons.empty": Click(HOOK, CHANNEL, "Empty", DESTROY),
+    "pages.channel._buttons.delete": Click(HOOK, CHANNEL, "Delete", DESTROY),
+    "pages.nodes._tombstone.go": Click(MADE, NODE, "Delete there", DESTROY),
+    "pages.lookup._creation.create": Click(MADE, "/lookup", "Make", OPERATE),
+    "pages.lookup._idle.delete": Click(
+        "pages/test_pages.py::test_making_and_deleting_a_topic", "/lookup", "", DESTROY),
+    "pages.definitions._form.put": Click(
+        "pages/test_definitions.py::test_out_and_in_again", "/lookup", "Put in", DESTROY),
+    "pages.messages._Browser._publish": Click(
+        "pages/test_messages.py::test_publishing_one", f"/messages/{TOPIC}", "Publish one",
+        OPERATE),
+    "pages.inside._Messages._finish": Click(
+        f"{INSIDE}test_a_message_in_flight_has_an_owner_and_is_finished", CHANNEL, "Finish",
+        DESTROY),
+    "pages.inside._Messages._requeue": Click(
+        f"{INSIDE}test_a_deferred_message_is_sent_now", CHANNEL, "Requeue", OPERATE),
+    "pages.inside._Messages._redrive": Click(
+        f"{INSIDE}test_dead_letters_are_looked_at_and_sent_back", CHANNEL, "Redrive", OPERATE),
+    "pages.inside._Messages._redrive_all": Click(
+        f"{INSIDE}test_dead_letters_are_looked_at_and_sent_back", CHANNEL, "Redrive all", OPERATE),
+    "pages.replay._Replay._move": Click(
+        f"{INSIDE}test_replay_shows_first_and_moves_then", CHANNEL, "Preview", OPERATE),
+    "pages.settings._Panel._save": Click("pages/test_settings.py::test_roles", PAGE, "", OPERATE),
+    "pages.people._Users._save": Click(
+        "pages/test_login.py::test_a_user_is_made_and_removed_and_it_is_written_down", "/users",
+        "Save", DESTROY),
+    "pages.people._Users._remove": Click(
+        "pages/test_login.py::test_a_user_is_made_and_removed_and_it_is_written_down", "/users",
+        "Remove", DESTROY),
+    "pages.sql._Console._run": Click(
+        "pages/test_sql.py::test_a_statement_and_a_refusal", "/sql", "Run (Ctrl+Enter)", OPERATE),
+}  # fmt: skip
+# What is asked for over HTTP: the role, and a document that would change nothing if it were done.
+ROUTES: dict[str, tuple[str, str, Role, Any]] = {
+    "api.Api.create": ("POST", "/api/topics", OPERATE, {"topic": "not a name"}),
+    "api.Api._act": ("POST", f"/api/topics/{TOPIC}/c", DESTROY, {"action": "empty"}),
+    "api.Api.delete": ("DELETE", "/api/topics/nowhere", DESTROY, None),
+    "api.Api.delete_channel": ("DELETE", f"/api/topics/{TOPIC}/nowhere", DESTROY, None),
+    "api.Api.tombstone": ("DELETE", "/api/nodes/127.0.0.1:1", DESTROY, {"topic": TOPIC}),
+    "config_api.ConfigApi.put": ("PUT", "/config/log_level", DESTROY, b"no level"),
+}
+MORE_ROUTES = {
+    "pause": ("POST", f"/api/topics/{TOPIC}/c", OPERATE, {"action": "unpause"}),
+    "pause a topic": ("POST", f"/api/topics/{TOPIC}", OPERATE, {"action": "unpause"}),
+    "empty a topic": ("POST", f"/api/topics/{TOPIC}", DESTROY, {"action": "empty"}),
+}
+# Written down, and not asked for by somebody who is known yet.
+LOG_INS = {"pages.login._add_provider.come_back", "pages.login._login"}
+
+
+class _Finder(ast.NodeVisitor):
+    """Functions that call one of DOERS on what does things, by their names."""
+
+    def __init__(self, module: str) -> None:
+        self._path = [module]
+        self.found: set[str] = set()
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._inside(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._inside(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self._inside(node)
+
+    def _inside(self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._path.append(node.name)
+        self.generic_visit(node)
+        self._path.pop()
+
+    def visit_Call(self, node: ast.Call) -> None:
+        words = ast.unparse(node.func).split(".")
+        owner = words[-2] if len(words) > 1 else ""
+        owned = owner in ("layout", "ground", "shared", "audit", "self") or "_change" in words
+        if words[-1] in DOERS and owned:
+            self.found.add(".".join(self._path))
+        self.generic_visit(node)
+
+
+@cache
+def sites() -> frozenset[str]:
+    found: set[str] = set()
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        finder = _Finder(name)
+        finder.visit(ast.parse(path.read_text()))
+        found |= finder.found
+    return frozenset(found - MAKERS)
+
+
+def test_every_change_is_in_the_tables() -> None:
+    """Whoever adds one says here which test clicks it, and who may."""
+    known = CLICKS.keys() | ROUTES.keys() | LOG_INS
+    assert sorted(sites() - known) == []
+    assert sorted(known - sites()) == []
+
+
+def test_every_route_that_changes_is_in_the_tables() -> None:
+    """Also one that would write nothing down."""
+    handlers = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and _changes(node):
+                handlers.add(ast.unparse(node.args[1] if len(node.args) > 1 else node.args[0]))
+    wanted = {"self.create", "self.act", "self.delete", "self.act_channel", "self.delete_channel",
+              "self.tombstone", "self.put", "f'{shared.base}/login'",
+              "f'{shared.base}/logout'"}  # fmt: skip
+    assert handlers == wanted | {"refuse"}
+
+
+def _changes(call: ast.Call) -> bool:
+    name = ast.unparse(call.func).rpartition(".")[2]
+    if name in ("post", "put", "delete", "patch"):
+        return ast.unparse(call.func).startswith("app.")
+    given = {one.arg: one.value for one in call.keywords}
+    if name not in ("add", "add_api_route", "api_route", "add_route") or "methods" not in given:
+        return False
+    return ast.unparse(given["methods"]) != "['GET']"
+
+
+@pytest.mark.parametrize("site", CLICKS)
+def test_the_test_that_is_named_is_there(site: str) -> None:
+    file, _, name = CLICKS[site].test.partition("::")
+    text = (TESTS / file).read_text()
+    assert name in {node.name for node in ast.walk(ast.parse(text))
+                    if isinstance(node, ast.FunctionDef)}  # fmt: skip
+    assert CLICKS[site].label.partition(" (")[0] in text
+
+
+class Guarded(NamedTuple):
+    admin: Admin
+    node: str
+    headers: dict[Role, dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    installation: Installation, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Guarded]:
+    path, nsqd = tmp_path_factory.mktemp("every") / "admin", installation.nsqd
+    nsqd.post(f"/topic/create?topic={TOPIC}")
+    nsqd.post(f"/channel/create?topic={TOPIC}&channel=c")
+    nsqd.post(f"/pub?topic={TOPIC}", b"kept")
+    installation.wait_for_topic(TOPIC)
+    store, headers = Store(path), {}
+    hashed = hash_password("correct horse")
+    for role in (VIEW, OPERATE, DESTROY):
+        store.put_user(role.name, hashed, role)
+        token = store.begin_session(role.name)
+        session = store.session(token, 1000.0)
+        assert session is not None
+        headers[role] = {"Cookie": f"{COOKIE}={token}", CSRF_HEADER: session.csrf}
+    store.close()
+    asked = f"-lookupd-http-address=127.0.0.1:{installation.lookupd.http_port}"
+    with Admin(path, asked) as admin:
+        yield Guarded(admin, f"127.0.0.1:{nsqd.http_port}", headers)
+    nsqd.post(f"/topic/delete?topic={TOPIC}")
+
+
+@pytest.mark.parametrize("site", [site for site, click in CLICKS.items() if click.label])
+def test_a_button_is_shown_to_those_who_may(guarded: Guarded, site: str) -> None:
+    """And is not in the page of others at all: there is nothing that an event could name."""
+    click = CLICKS[site]
+    path = click.page.format(node=guarded.node)
+    for role, headers in guarded.headers.items():
+        if path in ("/users", "/sql") and role < click.role:
+            assert guarded.admin.request("GET", path, headers=headers)[0] == 403
+            continue
+        page = drawn(guarded.admin, path, headers)
+        assert (page.button(click.label) is not None) is (role >= click.role), role
+
+
+@pytest.mark.parametrize("name", [*ROUTES, *MORE_ROUTES])
+def test_a_request_by_hand_needs_the_role(
+    guarded: Guarded, installation: Installation, name: str
+) -> None:
+    method, path, wanted, document = (ROUTES | MORE_ROUTES)[name]
+    for role, headers in guarded.headers.items():
+        if role >= wanted and document == {"action": "empty"}:
+            continue  # it would be
+        status, body, _ = guarded.admin.request(method, path, document, headers)
+        assert (status == 403) is (role < wanted), (role, status, body)
+        if status == 403:
+            assert json.loads(body) == {"message": "FORBIDDEN"}
+        without = {"Cookie": headers["Cookie"]}
+        assert guarded.admin.request(method, path, document, without)[0] == 403
+        wrong = headers | {CSRF_HEADER: headers[CSRF_HEADER][::-1]}
+        assert guarded.admin.request(method, path, document, wrong)[0] == 403
+    assert installation.nsqd.channel_stats(TOPIC, "c")["depth"] == 1

@@ -1,0 +1,210 @@
+"""nsqadmin that can't write: what can't be written down is not done, pages stay up, and it goes on
+by itself; files that are damaged; two on one directory."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from e2e.daemon import DaemonFailed
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.gate import COOKIE
+from penstock.nsqadmin.history import History
+from penstock.nsqadmin.snapshot import Snapshot, TopicState
+from penstock.nsqadmin.store import Store, StoreFailed, hash_password
+
+from .conftest import Installation
+from .running import Admin
+
+DAY_S = 86_400.0
+
+
+@contextmanager
+def full_disk(pid: int = 0) -> Iterator[None]:
+    """No file of this process may become longer than nothing: a write fails, as on a full disk."""
+    _, hard = before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path)
+    store.put_user("ann", hash_password("correct horse"), Role.DESTROY)
+    yield store
+    store.close()
+
+
+def test_nothing_is_half_written(store: Store) -> None:
+    token = store.begin_session("ann")
+    with full_disk():
+        for write in (
+            lambda: store.record("ann", "session", "", "pause_topic", "t", "", "ok"),
+            lambda: store.begin("ann", "session", "", [("a", "t"), ("b", "t")]),
+            lambda: store.put_user("ann", "0:0", Role.VIEW),
+            lambda: store.remove_user("ann"),
+            lambda: store.begin_session("ann"),
+        ):
+            with pytest.raises(StoreFailed, match=r"admin\.db can't be written"):
+                write()
+        user = store.user("ann")
+        assert user is not None
+        assert user.role is Role.DESTROY
+        assert store.session(token, DAY_S) is not None
+    assert store.audit() == []
+    ids = store.begin("ann", "session", "", [("create_topic", "t"), ("create_channel", "t/c")])
+    assert [one.result for one in store.audit()] == ["begun", "begun"]
+    store.end(ids, "ok")
+    found = [(one.id, one.action, one.result) for one in store.audit()][::-1]
+    assert found == [(ids[0], "create_topic", "ok"), (ids[1], "create_channel", "ok")]
+
+
+def test_a_session_ends_also_without_a_disk(store: Store) -> None:
+    session = store.session(store.begin_session("ann"), DAY_S)
+    assert session is not None
+    with full_disk():
+        store.end_session(session.key)
+        assert not store.has_session(session.key, DAY_S)
+    assert not store.has_session(session.key, DAY_S)
+
+
+def test_the_use_of_a_session_need_not_be_noted(tmp_path: Path) -> None:
+    now_s = [1000.0]
+    store = Store(tmp_path, lambda: now_s[0])
+    store.put_user("ann", hash_password("correct horse"), Role.VIEW)
+    token = store.begin_session("ann")
+    now_s[0] += DAY_S / 2
+    with full_disk():
+        assert store.session(token, DAY_S) is not None
+    store.close()
+
+
+def test_charts_lose_only_what_the_disk_did_not_take(tmp_path: Path) -> None:
+    """Also a series that was new then, and values that do not move are written again."""
+    history = History(tmp_path, DAY_S)
+
+    def minute(number: int, *names: str) -> None:
+        topics = {name: TopicState(name, in_rate=5.0) for name in names}
+        history.take(Snapshot(60.0 * (1_000_000 + number), topics=topics))
+
+    minute(0, "old")
+    minute(1, "old")
+    assert history.troubles == []
+    with full_disk():
+        minute(2, "old", "new")
+        minute(3, "old", "new")
+        minute(4, "old", "new")
+        assert "history.db can't be written" in history.troubles[0]
+    for number in (5, 6, 7):
+        minute(number, "old", "new")
+    assert history.troubles == []
+    begin_s = 60.0 * 1_000_000
+    samples = {name: history.minutes(name, begin_s, begin_s + 60 * 6) for name in ("old", "new")}
+    known = {name: [one.values is not None for one in found] for name, found in samples.items()}
+    assert known["old"] == [True, False, False, False, True, True, True]
+    assert known["new"] == [True, True, True]
+    history.close()
+
+
+def test_an_action_is_refused_and_done_when_there_is_room_again(
+    installation: Installation, tmp_path: Path
+) -> None:
+    path = tmp_path / "admin"
+    with _users(path) as (cookie, csrf):
+        asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+        with Admin(path, asked) as admin:
+            headers = {"Cookie": cookie, "X-CSRF-Token": csrf}
+            made = {"topic": "room"}
+            assert admin.request("GET", "/ping")[0] == 200  # it is up
+            with full_disk(admin.pid):
+                status, body, _ = admin.request("POST", "/api/topics", made, headers)
+                assert status == 503
+                assert json.loads(body)["message"].startswith("STORE_FAILED: not done, because the")
+                assert "room" not in admin_topics(admin, headers)
+                assert admin.request("PUT", "/config/log_level", b"debug", headers)[0] == 503
+                for page in ("/", "/topics", "/audit", "/users"):
+                    assert admin.request("GET", page, headers=headers)[0] == 200
+                assert _log_in(admin, "wrong") == 401
+                assert _log_in(admin, "correct horse") == 503
+            assert admin.request("POST", "/api/topics", made, headers)[0] == 200
+            assert "room" in admin_topics(admin, headers)
+            assert _log_in(admin, "correct horse") == 303
+            assert admin.request("DELETE", "/api/topics/room", None, headers)[0] == 200
+    store = Store(path)
+    done = [(one.action, one.result) for one in store.audit()][::-1]
+    store.close()
+    assert done == [("create_topic", "ok"), ("login", "ok"), ("delete_topic", "ok")]
+
+
+@contextmanager
+def _users(path: Path) -> Iterator[tuple[str, str]]:
+    store = Store(path)
+    store.put_user("dora", hash_password("correct horse"), Role.DESTROY)
+    token = store.begin_session("dora")
+    session = store.session(token, DAY_S)
+    store.close()
+    assert session is not None
+    yield f"{COOKIE}={token}", session.csrf
+
+
+def admin_topics(admin: Admin, headers: dict[str, str]) -> list[str]:
+    found: list[str] = json.loads(admin.request("GET", "/api/topics", headers=headers)[1])["topics"]
+    return found
+
+
+def _log_in(admin: Admin, password: str) -> int:
+    form = f"name=dora&password={password.replace(' ', '+')}".encode()
+    return admin.request("POST", "/login", form)[0]
+
+
+@pytest.mark.parametrize(("name", "loss"), [("admin.db", "users and the audit log"),
+                                            ("history.db", "charts")])  # fmt: skip
+def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path, name: str, loss: str) -> None:
+    path = tmp_path / "admin"
+    path.mkdir()
+    (path / name).write_bytes(b"this is no database, " * 500)
+    with pytest.raises(DaemonFailed) as raised:
+        Admin(path, "-nsqd-http-address=127.0.0.1:1").start()
+    said = str(raised.value)
+    assert f"FATAL: failed to start nsqadmin - {path / name} can't be used" in said
+    assert f"move it and its -wal and -shm away: {loss}" in said
+    assert "Traceback" not in said
+
+
+def test_a_page_that_was_overwritten_is_found(tmp_path: Path) -> None:
+    """Not only a head that says what it is."""
+    store = Store(tmp_path)
+    store.put_user("ann", hash_password("correct horse"), Role.DESTROY)
+    store.close()
+    database = sqlite3.connect(tmp_path / "admin.db")
+    query = "SELECT rootpage FROM sqlite_master WHERE name = 'users'"
+    (page,) = database.execute(query).fetchone()
+    (size,) = database.execute("PRAGMA page_size").fetchone()
+    database.close()
+    with (tmp_path / "admin.db").open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    with pytest.raises(Exception, match=r"admin\.db can't be used"):
+        Store(tmp_path)
+
+
+def test_two_on_one_directory(installation: Installation, tmp_path: Path) -> None:
+    """The second is told so; tools may still make users there."""
+    path, asked = tmp_path / "admin", f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+    with Admin(path, asked) as first:
+        second = Admin(path, asked, stderr=tmp_path / "second.stderr")
+        with pytest.raises(DaemonFailed, match="give each a -data-path of its own"):
+            second.start()
+        with _users(path):
+            assert first.request("GET", "/api/topics")[0] == 401
+        first.kill()
+        first.start()
