@@ -58,7 +58,7 @@ CLICKS = {
         "pages/test_pages.py::test_making_and_deleting_a_topic", "/lookup", "", DESTROY),
     "pages.definitions._form.put": Click(
         "pages/test_definitions.py::test_out_and_in_again", "/lookup", "Put in", DESTROY),
-    "pages.messages._Browser._publish": Click(
+    "pages.publish._publish": Click(
         "pages/test_messages.py::test_publishing_one", f"/messages/{TOPIC}", "Publish one",
         OPERATE),
     "pages.inside._Messages._finish": Click(
