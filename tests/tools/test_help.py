@@ -37,6 +37,11 @@ def test_the_help_ends_with_examples_of_this_verb(found: Found) -> None:
         parse(example)
 
 
+@pytest.mark.parametrize("found", PARSERS, ids=title)
+def test_the_help_says_what_it_does(found: Found) -> None:
+    assert found.parser.description
+
+
 @pytest.mark.parametrize("verb", daemons())
 def test_the_help_of_a_daemon_does_too(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "--help"]) == 0

@@ -270,6 +270,14 @@ def test_peeking(run: Run) -> None:
     assert [message["body"] for message in messages] == ["zero", "one", "two"]
 
 
+def test_a_message_does_not_command_the_terminal(run: Run) -> None:
+    run("topic", "create", "hostile")
+    run("pub", "hostile", "a\x1b[2Jb")
+    assert run("topic", "peek", "hostile")[1].endswith(" a\\x1b[2Jb\n")
+    (messages,) = as_json(run("topic", "peek", "hostile", "--json"))["nodes"].values()
+    assert messages[0]["body"] == "a\x1b[2Jb"
+
+
 def test_peeking_at_what_is_not_there(run: Run) -> None:
     published(run, "short")
     for flags, text in [

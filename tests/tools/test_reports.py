@@ -119,16 +119,16 @@ def test_channels_with_the_deepest_first(run: Run) -> None:
 
 def test_the_consumers_of_a_channel(run: Run, daemon: Daemon) -> None:
     with daemon.client() as client:
-        client.identify(client_id="reader", hostname="there")
+        client.identify(client_id="reader\x1b[2J", hostname="there")
         client.sub("few", "all")
         client.rdy(1)
         client.message()
         found = as_json(run("channel", "report", "few", "all", "--json", *QUICK))
         (consumer,) = found["consumers"]
-        assert (consumer["client_id"], consumer["in_flight_count"]) == ("reader", 1)
+        assert (consumer["client_id"], consumer["in_flight_count"]) == ("reader\x1b[2J", 1)
         out = run("channel", "report", "few", "all", *QUICK)[1]
         assert out.splitlines()[3].split()[:1] == ["CONSUMER"]
-        assert out.splitlines()[4].split()[0] == "reader"
+        assert out.splitlines()[4].split()[0] == "reader\\x1b[2J"
 
 
 NAMES = {"topics", "channels", "nodes"}  # whose keys are names

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import PenstockError
 from penstock.pipelines.sqlrows import Result
-from penstock.tools import sql_output
-from penstock.tools.sql import parser, sql_main
+from penstock.tools import contextfile, sql_output, where
+from penstock.tools.contexts import Context
+from penstock.tools.sql import parser, place, sql_main
 from pipelines.test_lakeread import append, rows
 
 RUN_S_MAX = 250
@@ -77,9 +79,26 @@ def test_wrong_use_is_said_before_spark_starts(
     assert said in capsys.readouterr().err
 
 
-def test_the_address_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_is_given_or_of_the_environment_or_a_context(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def found(*argv: str) -> tuple[str, str | None]:
+        return place(parser().parse_args(["select 1", *argv]))
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in (*where.HTTP, "context"):
+        monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
+    assert found() == ("127.0.0.1:4151", None)
+    with contextfile.changed() as contexts:
+        contexts.put("one", Context(nsqd_http_address=("one:1",)))
+        contexts.put("two", Context(nsqd_http_address=("two:1", "two:2")))
+        contexts.select("one")
+    assert found("--ca-file", "ca.pem") == ("one:1", "ca.pem")
+    with pytest.raises(PenstockError, match="several nsqds, give --url: two:1, two:2"):
+        found("--context", "two")
     monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", "10.0.0.1:4151,10.0.0.2:4151")
-    assert parser().parse_args(["select 1"]).url == "10.0.0.1:4151"
+    assert found() == ("10.0.0.1:4151", None)
+    assert found("--url", "u:1") == ("u:1", None)
 
 
 @pytest.mark.spark

@@ -30,6 +30,17 @@ def painted(text: str, style: str, stream: TextIO | None = None) -> str:
     return f"\x1b[{style}m{text}\x1b[0m" if has_colours(stream or sys.stdout) else text
 
 
+def printable(text: str) -> str:
+    """One line without control characters: what others have written must not command the
+    terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
 def short(number: float) -> str:
     """`950`, `1.2k`, `34M`: three digits at most."""
     size = abs(number)

@@ -182,8 +182,8 @@ def _client_row(address: str, row: Mapping[str, Any]) -> Row:
 
 def _client_cells(row: Row) -> list[str]:
     return [
-        row["client_id"] or row["hostname"],
-        row["remote_address"],
+        terminal.printable(row["client_id"] or row["hostname"]),
+        terminal.printable(row["remote_address"]),
         row["node"],
         terminal.short(row["in_flight_count"]),
         terminal.short(row["ready_count"]),

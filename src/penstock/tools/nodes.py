@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlencode, urlsplit
 
+from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.tools import where
 from penstock.tools.verbs import DONE, FAILED
@@ -140,7 +141,7 @@ def _message(status: int, answer: bytes) -> str:
         code = str(json.loads(answer)["message"])
     except (ValueError, KeyError, TypeError):
         code = answer.decode("utf-8", "replace").strip() or http.client.responses.get(status, "")
-    return f"{status} {code}"
+    return f"{status} {terminal.printable(code)}"
 
 
 class Answers(NamedTuple):

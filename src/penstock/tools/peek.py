@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock import limits
+from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.tools import nodes
 from penstock.tools.verbs import print_json
@@ -108,5 +109,5 @@ def _line(message: dict[str, Any]) -> str:
     moment = datetime.fromtimestamp(message["timestamp_ns"] / limits.SECOND, UTC)
     when = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     body = message["body"]
-    shown = f"base64 {message['body_base64']}" if body is None else body
+    shown = f"base64 {message['body_base64']}" if body is None else terminal.printable(body)
     return f"{message['offset']} {when} {message['id']} {shown}"

@@ -133,7 +133,7 @@ def _catalogue(arguments: argparse.Namespace) -> Catalogue:
         tables |= lakeread.tables_below(directory)
     tables |= read_pairs("table", arguments.table, "archive=/data/lake/archive")
     topics = read_pairs("topic", arguments.topic, "shouted=ORDERS")
-    url, ca_file = _where(arguments)
+    url, ca_file = place(arguments)
     options = {"minPartitions": str(os.cpu_count() or 1)}
     if ca_file:
         options["caFile"] = ca_file
@@ -141,7 +141,7 @@ def _catalogue(arguments: argparse.Namespace) -> Catalogue:
     return Catalogue(url, tables, topics, named, options)
 
 
-def _where(arguments: argparse.Namespace) -> tuple[str, str | None]:
+def place(arguments: argparse.Namespace) -> tuple[str, str | None]:
     """(nsqd's address, authorities). Of several in the environment it is the first."""
     given = argparse.Namespace(
         nsqd_http_address=[arguments.url] if arguments.url else None, context=arguments.context

@@ -7,6 +7,7 @@ import decimal
 import json
 from typing import Any, TextIO
 
+from penstock.command.terminal import printable
 from penstock.pipelines.sqlrows import Result
 
 CELL_CHARS_MAX = 80  # of a table on a terminal: a body must not push everything else away
@@ -68,13 +69,3 @@ def _text(value: Any) -> str:
 def _cell(value: Any, chars_max: int) -> str:
     text = _NULL if value is None else printable(_text(value))
     return text if not chars_max or len(text) <= chars_max else text[: chars_max - 1] + "…"
-
-
-def printable(text: str) -> str:
-    """One line without control characters: a message must not command the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )

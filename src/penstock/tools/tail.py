@@ -149,6 +149,4 @@ def as_json(message: Message) -> dict[str, Any]:
 
 
 def text_of(body: bytes) -> str:
-    """What may be shown on a terminal: a body must not move the cursor or change colours."""
-    text = body.decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return terminal.printable(body.decode("utf-8", "backslashreplace"))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from penstock import limits
+from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.ids.guid import parse
 from penstock.kernel import hex_to_id
@@ -191,7 +192,7 @@ def _line(event: Event, passed_ns: int) -> str:
     if event.attempts:
         parts.append(f"attempt {event.attempts}")
     if event.client:
-        parts.append(event.client)
+        parts.append(terminal.printable(event.client))
     return "  ".join(parts)
 
 

@@ -13,12 +13,28 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 
 DONE, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130  # as shells say it: 128 and the number of SIGINT
+
+
+if TYPE_CHECKING:
+    _SubParsers = argparse._SubParsersAction["VerbParser"]
+else:
+    _SubParsers = argparse._SubParsersAction
+
+
+class _Verbs(_SubParsers):
+    """What the list of verbs says of one stands in its own help too."""
+
+    def add_parser(self, name: str, **keywords: Any) -> VerbParser:
+        about = str(keywords.get("help", ""))
+        if about:
+            keywords.setdefault("description", f"{about[0].upper()}{about[1:]}.")
+        return super().add_parser(name, **keywords)
 
 
 class VerbParser(argparse.ArgumentParser):
@@ -30,6 +46,7 @@ class VerbParser(argparse.ArgumentParser):
             keywords["epilog"] = "\n".join(["examples:", *lines])
         keywords["formatter_class"] = _HelpFormatter
         super().__init__(*arguments, **keywords)
+        self.register("action", "parsers", _Verbs)
 
 
 class _HelpFormatter(argparse.HelpFormatter):
