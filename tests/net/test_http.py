@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.net import http
-from penstock.net.http import BodyRule, HttpConnection, Request, Response
+from penstock.net.exchange import BodyRule, Request, Response
+from penstock.net.http import HttpConnection
 
 BODY_MAX = 100
 PATIENCE_S = 40  # for a loaded machine

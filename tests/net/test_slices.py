@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Generator
 
 from penstock.net.api import Answer
-from penstock.net.http import Request, Response
+from penstock.net.exchange import Request, Response
 from penstock.net.slices import in_turns
 
 REQUEST = Request("GET", "/", b"", b"", "", "1.1", True, False)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from penstock import limits
 from penstock.command.durations import format_duration
 from penstock.errors import PenstockError
-from penstock.net.http import BodyRule, Request, Response
+from penstock.net.exchange import BodyRule, Request, Response
 from penstock.net.query import QueryInvalid, parse_query
 
 JSON = "application/json; charset=utf-8"

@@ -44,8 +44,8 @@ from penstock.net.api import (
     at_once,
     text_response,
 )
+from penstock.net.exchange import Request, Response
 from penstock.net.fetch import without_password
-from penstock.net.http import Request, Response
 from penstock.net.query import parse_query
 
 _INDEX = """/debug/pprof/

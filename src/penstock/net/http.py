@@ -20,17 +20,23 @@ plain heads are remembered: HTTP/1.1, no `Expect`, no transfer encoding, no offe
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable
-from email.utils import formatdate
-from http import HTTPStatus
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import httptools
 
 from penstock import limits
+from penstock.net.exchange import (
+    Application,
+    BodyRule,
+    Request,
+    Response,
+    encode,
+    encode_head,
+    encode_response,
+)
 from penstock.net.sending import Body, Sending
 
 BAD_REQUEST = (
@@ -42,51 +48,6 @@ HEADERS_TOO_LARGE = (
     b"Connection: close\r\n\r\n431 Request Header Fields Too Large"
 )
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-_STATUS_LINES = {
-    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
-}
-
-
-class Request(NamedTuple):
-    method: str
-    path: str  # without the query, percent escapes as sent
-    query: bytes
-    body: bytes
-    remote: str
-    version: str
-    keep_alive: bool
-    together: bool  # with earlier requests that are too
-
-    @property
-    def target(self) -> str:
-        """Path and query, for the log."""
-        return f"{self.path}?{self.query.decode('latin-1')}" if self.query else self.path
-
-
-class Response(NamedTuple):
-    status: int
-    body: bytes = b""
-    content_type: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
-    closes: bool = False
-    file: Body | None = None  # in place of `body`
-
-
-class BodyRule(NamedTuple):
-    """How many bytes of body a request may have, and the answer to one that has more."""
-
-    bytes_max: int
-    refusal: Response
-    together: bool = False  # such a request need not wait for the answers of others like it
-
-
-class Application(Protocol):
-    def body_rule(self, method: str, path: str) -> BodyRule: ...
-
-    def serve(self, request: Request, answer: Callable[[Response], None]) -> None:
-        """Call `answer` exactly once, now or later, in the loop's thread."""
-        ...
 
 
 class _Refused(NamedTuple):
@@ -122,64 +83,6 @@ class _Head(NamedTuple):
     query: bytes
     body_bytes: int
     together: bool
-
-
-class _Dated:
-    """The Date header, made once a second, and small answers with it."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._header = b""
-        self._small: dict[Response, bytes] = {}
-
-    def header(self) -> bytes:
-        self._turn()
-        return self._header
-
-    def _turn(self) -> None:
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._header = f"Date: {formatdate(second, usegmt=True)}\r\n".encode()
-            self._small.clear()
-
-    def encoded(self, response: Response, request: Request, closes: bool) -> bytes:
-        if closes or len(response.body) > _SMALL_BYTES or request.version != "1.1":
-            return encode_response(response, request, closes)
-        self._turn()
-        found = self._small.get(response)
-        if found is None or request.method == "HEAD":
-            found = encode_response(response, request, closes)
-            if request.method != "HEAD" and len(self._small) < _SMALL_COUNT:
-                self._small[response] = found
-        return found
-
-
-_SMALL_BYTES = 64  # answers of many requests are that short: OK, or an error's code
-_SMALL_COUNT = 64
-
-
-_dated = _Dated()
-
-
-def encode_response(response: Response, request: Request, closes: bool) -> bytes:
-    head = encode_head(response, request, closes, len(response.body))
-    return head + response.body if request.method != "HEAD" else head
-
-
-def encode_head(response: Response, request: Request, closes: bool, body_bytes: int) -> bytes:
-    parts = [_STATUS_LINES[response.status]]
-    parts += [f"{name}: {value}\r\n".encode() for name, value in response.headers]
-    if response.content_type:
-        parts.append(f"Content-Type: {response.content_type}\r\n".encode())
-    parts.append(_dated.header())
-    parts.append(b"Content-Length: %d\r\n" % body_bytes)
-    if closes:
-        parts.append(b"Connection: close\r\n")
-    elif request.version == "1.0":
-        parts.append(b"Connection: keep-alive\r\n")
-    parts.append(b"\r\n")
-    return b"".join(parts)
 
 
 class HttpConnection(asyncio.Protocol):
@@ -468,7 +371,7 @@ class HttpConnection(asyncio.Protocol):
             if self._transport is None:  # the client did not wait
                 continue
             closes = response.closes or not request.keep_alive or (self._exiting and not slots)
-            out.append(_dated.encoded(response, request, closes))
+            out.append(encode(response, request, closes))
             if closes:
                 self._flush()
                 self._half_close(unread=response.closes)

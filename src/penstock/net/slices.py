@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from penstock import limits
 from penstock.net.api import Answer, Guard
-from penstock.net.http import Request
+from penstock.net.exchange import Request
 
 _Result = TypeVar("_Result")
 

@@ -25,7 +25,7 @@ from penstock.broker.channel import Channel
 from penstock.broker.deadletters import REDRIVE_CHANNEL
 from penstock.broker.topic import Topic
 from penstock.net.api import GET_POST, POST, Answer, HttpError, Parameters, Route, json_response
-from penstock.net.http import Request
+from penstock.net.exchange import Request
 from penstock.net.query import parse_query
 
 log = logging.getLogger("penstock.nsqd")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.broker.topic import Topic
 from penstock.errors import NameInvalid, PenstockError, Refused
 from penstock.net.api import Answer, Guard, HttpError, Parameters
-from penstock.net.http import Request, Response
+from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
 from penstock.wire.names import is_valid_name
 

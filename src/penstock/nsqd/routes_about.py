@@ -15,7 +15,7 @@ from penstock.net.api import (
     Route,
     json_response,
 )
-from penstock.net.http import Request, Response
+from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
 from penstock.net.slices import in_slices
 from penstock.nsqd.ground import FALSE, Ground

@@ -26,7 +26,7 @@ from penstock.net.api import (
     error_response,
     json_response,
 )
-from penstock.net.http import Request, Response
+from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
 from penstock.nsqd.routes_log import message_id
 from penstock.nsqd.routes_topics import read_rate

@@ -15,8 +15,8 @@ from penstock.command import logs
 from penstock.command.flags import LOG_LEVELS
 from penstock.errors import ConfigError
 from penstock.net.api import GET_PUT, Answer, HttpError, Route, json_response, text_response
+from penstock.net.exchange import Request, Response
 from penstock.net.fetch import without_password
-from penstock.net.http import Request, Response
 from penstock.net.listener import parse_address
 from penstock.nsqd.ground import Ground
 from penstock.nsqd.options import FLAGS

@@ -15,7 +15,7 @@ from penstock.broker.channel import Channel
 from penstock.errors import NotFound, StorageError
 from penstock.kernel import Stray, StrayRecord
 from penstock.net.api import EMPTY, GET, POST, Answer, HttpError, Parameters, Route, json_response
-from penstock.net.http import Request, Response
+from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
 from penstock.nsqd.ground import Ground, changing
 from penstock.nsqd.routes_channels import find_channel, read_number

@@ -43,7 +43,7 @@ from penstock.net.api import (
     json_response,
 )
 from penstock.net.bulk import FileBody
-from penstock.net.http import Request, Response
+from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_pairs, parse_query
 from penstock.net.slices import in_slices, in_turns
 from penstock.nsqd.ground import TRUE, Ground

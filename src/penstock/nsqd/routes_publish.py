@@ -17,7 +17,7 @@ from penstock.broker.traced import Stored, Traced
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
 from penstock.kernel import BAD_COUNT, Pack
 from penstock.net.api import OK, POST, Answer, Guard, HttpError, Parameters, Route, error_response
-from penstock.net.http import Request, Response
+from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
 from penstock.nsqd import traced
 from penstock.nsqd.ground import FALSE, TRUE, Ground, unavailable, with_topic

@@ -11,7 +11,7 @@ from penstock.broker.channel import Channel
 from penstock.broker.positions import Position, move_of, parse_position, resolve
 from penstock.errors import NotFound
 from penstock.net.api import POST, Answer, Guard, HttpError, Parameters, Route, json_response
-from penstock.net.http import Request
+from penstock.net.exchange import Request
 from penstock.net.query import parse_query
 from penstock.net.slices import in_turns
 from penstock.nsqd.ground import FALSE, TRUE, Ground

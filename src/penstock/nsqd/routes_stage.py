@@ -36,7 +36,7 @@ from penstock.net.api import (
     error_response,
     json_response,
 )
-from penstock.net.http import Request
+from penstock.net.exchange import Request
 from penstock.net.query import parse_query
 from penstock.net.slices import in_turns
 from penstock.nsqd.ground import Ground, unavailable, with_topic

@@ -22,7 +22,7 @@ from penstock.net.api import (
     Route,
     json_response,
 )
-from penstock.net.http import Request, Response
+from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
 
 COUNT_MAX = (1 << 63) - 1

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from penstock.broker.broker import Broker
 from penstock.errors import NotFound
 from penstock.net.api import EMPTY, POST, Answer, HttpError, Parameters, Route
-from penstock.net.http import Request
+from penstock.net.exchange import Request
 from penstock.net.query import parse_query
 from penstock.nsqd.routes_topics import read_rate
 

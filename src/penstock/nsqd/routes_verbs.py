@@ -6,7 +6,7 @@ from penstock.broker.channel import Channel
 from penstock.broker.topic import Topic
 from penstock.errors import NotFound
 from penstock.net.api import EMPTY, POST, Answer, Guard, HttpError, Parameters, Route
-from penstock.net.http import Request, Response
+from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
 from penstock.nsqd.ground import Ground, changing, is_valid, with_topic
 

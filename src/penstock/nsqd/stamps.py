@@ -14,7 +14,7 @@ from penstock.broker.producers import SEQUENCE_END_MAX, Stamp
 from penstock.errors import ProducerFenced, SequenceGap
 from penstock.kernel import Pack
 from penstock.net.api import OK, HttpError, Parameters, error_response
-from penstock.net.http import Response
+from penstock.net.exchange import Response
 
 _NAMES = frozenset(("producer_id", "producer_epoch", "sequence"))
 _DIGITS_MAX = 20  # of 2^64 - 1

@@ -13,7 +13,7 @@ from penstock.broker.topic import Topic
 from penstock.broker.traced import Stored, Traced
 from penstock.errors import PenstockError, Refused
 from penstock.net.api import Answer, HttpError, Parameters, error_response, json_response
-from penstock.net.http import Response
+from penstock.net.exchange import Response
 from penstock.nsqd.ground import Ground, unavailable
 from penstock.nsqd.session import Session
 from penstock.wire import traced

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from penstock import limits
 from penstock.net.api import JSON, NSQ_HEADER
-from penstock.net.http import Application, BodyRule, HttpConnection, Request, Response
+from penstock.net.exchange import Application, BodyRule, Request, Response
+from penstock.net.http import HttpConnection
 from penstock.net.listener import bound_address
 
 

@@ -24,7 +24,7 @@ from penstock.net.api import (
     at_once,
     json_response,
 )
-from penstock.net.http import Response
+from penstock.net.exchange import Response
 from penstock.nsqlookupd.registry import Entries, Peer, Producer, Registration, Registry
 from penstock.wire.names import is_valid_name
 
