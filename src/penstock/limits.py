@@ -233,6 +233,7 @@ AUDIT_PIECE_EVENTS = 500_000  # for one task to read; more than one row group, e
 AUDIT_BUCKET_EVENTS = 128_000  # sorted together: some 10 MB, which the memory's caches like
 AUDIT_TASK_EVENTS = 1_000_000  # of one task, bucket by bucket: 60 MB of them are held
 AUDIT_ASKED_MAX = 1000  # messages of a finding that nsqd is asked about: four requests each
+REPLAY_TASK_MESSAGES = 10_000  # at least, of a chunk: less is staged sooner than a task has begun
 LIVES_CHUNK_EVENTS = 1_000_000  # that one transaction brings into the lifecycles: 300 MB of memory
 LIVES_FILE_ROWS = 500_000  # of a file of theirs, which is written again as a whole: a second or two
 LIVES_RETAIN_S = 24 * 3600  # replaced files stay so long, for those who still read them

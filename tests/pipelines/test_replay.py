@@ -102,6 +102,24 @@ def replays(spark: SparkSession, node: Node, tmp_path: Path) -> Replay:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("table", [True, False])
+def test_several_tasks_write_a_partition_in_order(
+    replays: Replay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: bool
+) -> None:
+    monkeypatch.setattr(replay, "_task_count", lambda *_: 5)
+    where = {"table": str(tmp_path / "archive")} if table else {"topics": ("orders", "bills")}
+    for topic, count in (("orders", 90), ("bills", 7)):
+        if table:
+            archived(tmp_path / "archive", topic, count)
+        else:
+            bodies = [f"{topic} {n}".encode() for n in range(count)]
+            replays.node.publish(topic, bodies)
+    assert "97 of 97" in replays.run(**where, chunk=60)
+    wanted = [f"bills {n}" for n in range(7)] + [f"orders {n}" for n in range(90)]
+    assert replays.bodies() == wanted
+
+
+@pytest.mark.spark
 def test_a_table_comes_back_in_order_and_once(replays: Replay, tmp_path: Path) -> None:
     """Stopped in its middle, started again, and again when all is done; the table has grown."""
     table = str(tmp_path / "archive")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.pipelines.replayplan import Bucket, Kept, Plan, Wish, chunks_of
+from penstock.pipelines.replayplan import Bucket, Cut, Kept, Plan, Wish, chunks_of, cuts_of
 
 WISH = Wish("topics", "http://n:1", ("orders",), "again", "", "", -1, -1, (), "", "keep")
 
@@ -41,6 +41,28 @@ def test_offsets_rise_and_nothing_is_lost_through_the_chunks() -> None:
     assert (spans[0][0], spans[-1][1]) == (0, 1000)
     assert sum(b.messages for chunk in chunks for b in chunk) == 550
     assert max(sum(b.messages for b in chunk) for chunk in chunks) <= 10
+
+
+def test_cuts_divide_a_chunk_evenly() -> None:
+    one = (Bucket("a", 0, 100, 200, 100),)
+    assert cuts_of(one, 1) == ()
+    assert cuts_of(one, 4) == (Cut("a", 0, 125), Cut("a", 0, 150), Cut("a", 0, 175))
+    several = (Bucket("a", 0, 0, 30, 30), Bucket("a", 1, 0, 1000, 10), Bucket("b", 0, 5, 65, 60))
+    assert cuts_of(several, 2) == (Cut("b", 0, 15),)
+    assert cuts_of(several, 3) == (Cut("a", 1, 300), Cut("b", 0, 31))
+    assert cuts_of((), 3) == ()
+
+
+@pytest.mark.parametrize("parts", range(1, 9))
+def test_every_message_lies_in_one_part_and_parts_follow_each_other(parts: int) -> None:
+    chunk = (Bucket("a", 0, 3, 17, 6), Bucket("a", 2, 0, 2, 2), Bucket("b", 0, 40, 41, 1))
+    places = [(b.topic, b.partition, n) for b in chunk for n in range(b.start, b.end)]
+    cuts = cuts_of(chunk, parts)
+    assert list(cuts) == sorted(cuts)
+    assert len(cuts) == parts - 1
+    numbers = [sum(place >= cut for cut in cuts) for place in places]
+    assert numbers == sorted(numbers)
+    assert set(numbers) <= set(range(parts))
 
 
 def test_a_plan_is_kept(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ the sink under (name, number of the chunk), which nsqd does once; a replay that 
 under its name goes on behind the last chunk that nsqd has.
 
 Inside a partition the order of the offsets is kept. Messages of several topics or partitions come
-one partition after the other within a chunk, and topic after topic.
+one partition after the other within a chunk, and topic after topic. Several tasks write a chunk,
+each a part of that order, and the commit names what they have staged in the order of the parts: so
+it costs nothing of the promise, and a partition is no slower than many.
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ from datetime import UTC, datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from penstock import limits
 from penstock.command import terminal
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
 from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, local_path
 from penstock.pipelines.progress import Progress, Report
-from penstock.pipelines.replayplan import Bucket, Kept, Plan, Wish, chunks_of
+from penstock.pipelines.replayplan import Bucket, Cut, Kept, Plan, Wish, chunks_of, cuts_of
 from penstock.pipelines.settings import Setting, Settings
 from penstock.spark.brokerapi import BrokerApi
 from penstock.wire.names import is_valid_name
@@ -338,12 +341,14 @@ def _write(source: _Source, plan: Plan, first: int, kept: Kept, progress: Progre
 
 
 def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int) -> None:
-    """The rows of a partition lie in one task, in the order of their offsets."""
+    """Each task has the rows between two cuts, in order. The sink commits what they have staged in
+    the order of the tasks."""
     from pyspark.sql import functions as F
 
     settings = source.settings
     frame = source.wanted(chunk)
-    apart = frame.repartition(len({b[:2] for b in chunk}), "topic", "partition")
+    cuts = cuts_of(chunk, _task_count(source, chunk))
+    apart = frame.repartitionById(len(cuts) + 1, _part(cuts))
     ordered = apart.sortWithinPartitions("topic", "partition", "offset")
     writer = (
         ordered.select("body", *source.columns(frame), F.lit(settings.text("to")).alias("topic"))
@@ -356,6 +361,26 @@ def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int) -> No
     if settings.text("ca-file"):
         writer = writer.option("caFile", settings.text("ca-file"))
     writer.save()
+
+
+def _task_count(source: _Source, chunk: tuple[Bucket, ...]) -> int:
+    messages = sum(bucket.messages for bucket in chunk)
+    at_once = source.session.sparkContext.defaultParallelism
+    return max(1, min(at_once, messages // limits.REPLAY_TASK_MESSAGES))
+
+
+def _part(cuts: tuple[Cut, ...]) -> Column:
+    """How many of the cuts a row lies behind: the number of its part."""
+    from pyspark.sql import functions as F
+
+    topic, partition, offset = F.col("topic"), F.col("partition"), F.col("offset")
+    behind = [
+        (topic > cut.topic)
+        | (topic == cut.topic)
+        & ((partition > cut.partition) | (partition == cut.partition) & (offset >= cut.offset))
+        for cut in cuts
+    ]
+    return reduce(lambda one, other: one + other, (b.cast("int") for b in behind), F.lit(0))
 
 
 def _report(plan: Plan, rows: int, done: int, seconds: float) -> Report:

@@ -7,7 +7,8 @@ grow and retention deletes, so a plan made again would cut other versions.
 
 A chunk is made of whole buckets: spans of offsets, as wide as a chunk may have messages. Only
 buckets that hold a wanted message are in the plan, so a replay of ten messages out of a billion has
-one small chunk. Offsets rise through the chunks of a partition, which keeps its order.
+one small chunk. Offsets rise through the chunks of a partition, which keeps its order. Tasks that
+write a chunk together divide it by `cuts_of`; nsqd puts what they staged together in that order.
 """
 
 from __future__ import annotations
@@ -83,6 +84,30 @@ def chunks_of(buckets: Iterable[Bucket], messages_max: int) -> tuple[tuple[Bucke
         else:
             chunk.append(bucket)
     return (*found, tuple(chunk)) if chunk else tuple(found)
+
+
+class Cut(NamedTuple):
+    """A part of a chunk begins here, in the order of topic, partition and offset."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def cuts_of(chunk: Sequence[Bucket], parts: int) -> tuple[Cut, ...]:
+    """Where to cut a chunk into so many parts, of about as many messages if these lie evenly."""
+    total = sum(bucket.messages for bucket in chunk)
+    cuts: list[Cut] = []
+    before = 0
+    for bucket in chunk:
+        while len(cuts) + 1 < parts:
+            wanted = total * (len(cuts) + 1) // parts - before
+            if wanted >= bucket.messages:
+                break
+            offset = bucket.start + (bucket.end - bucket.start) * wanted // bucket.messages
+            cuts.append(Cut(bucket.topic, bucket.partition, offset))
+        before += bucket.messages
+    return tuple(cuts)
 
 
 class Kept:
