@@ -338,6 +338,7 @@ BUNDLE_FILES_MAX = 5_000  # of a bundle: three hundred daemons with fifteen file
 BUNDLE_DAEMONS_MAX = 200  # that are asked: the rest is written down as left out
 BUNDLE_AT_ONCE = 16  # daemons that are asked at the same time
 BUNDLE_ASK_S = 10.0  # for one answer: a daemon that needs longer is a finding
+BUNDLE_DAEMON_S = 60.0  # for all answers of a daemon, the time between samples aside
 BUNDLE_SECONDS = 5  # between the two samples, unless told otherwise
 BUNDLE_SECONDS_MAX = 60  # nobody waits longer at three in the morning
 BUNDLE_CONFIG_AT_ONCE = 4  # values of a daemon's config: many small requests

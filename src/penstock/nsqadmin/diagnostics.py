@@ -178,6 +178,7 @@ def _polling(ground: Ground) -> dict[str, Any]:
     latest = ground.watch.latest
     interval_s = ground.options.poll_interval_ns / limits.SECOND
     return {
+        "installation": ground.name,
         "interval_s": interval_s,
         "pause_s": round(pause_s(interval_s, latest.nodes.values()), 3),
         "errors": list(latest.errors),

@@ -203,7 +203,8 @@ def _tell(arguments: argparse.Namespace, held: Bundle, found: list[Finding], cod
         return
     daemons = held.manifest.get("daemons")
     count = len(daemons) if isinstance(daemons, list) else 0
-    print(f"PENSTOCK {WORDS[code]} - {count} daemons, gathered {held.manifest.get('made', '?')}")
+    daemons_shown = f"{count} daemon{'' if count == 1 else 's'}"
+    print(f"PENSTOCK {WORDS[code]} - {daemons_shown}, gathered {held.manifest.get('made', '?')}")
     for row in rows_of(found):
         print(f"\n{row['level']:<8} {_plain(row['what'])}")
         print(f"         {_plain(row['why'])}\n         {_plain(row['next_step'])}")

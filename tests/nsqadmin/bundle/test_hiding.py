@@ -30,6 +30,8 @@ SECRET = "hunter2-Geheim"
         f'"client_token": "{SECRET}"',
         f"API-Key={SECRET}, more",
         f"Authorization={SECRET}",
+        f"Authorization: Bearer {SECRET}",
+        f"access_key={SECRET}",
     ],
 )
 def test_secrets_in_text(text: str) -> None:
@@ -52,6 +54,17 @@ def test_secrets_in_a_command_line(words: list[str]) -> None:
     assert said.startswith("nsqd\n")
 
 
+def test_long_nonsense_keeps_nobody_busy() -> None:
+    """A bad pattern needs hours for it."""
+    names = Names()
+    names.of("topic", "a-b")
+    for piece in ("a", "a-", "a.", "token", "token ", "a:", "a@", "/a", "1:", "x://", '"', "="):
+        text = piece * ((1 << 15) // len(piece))
+        clean_text(text)
+        names.text(text)
+        without_secrets(Kind.METRICS, text.encode())
+
+
 def test_a_flag_without_a_secret_stays() -> None:
     words = ["nsqd", "--data-path=/d", "--tls-key=/etc/key.pem", "--http-address", "h:1"]
     assert clean_words(words).split("\n") == words
@@ -59,7 +72,8 @@ def test_a_flag_without_a_secret_stays() -> None:
 
 def test_secrets_in_a_document() -> None:
     document = {"auth_secret": SECRET, "tokens": [SECRET], "url": f"http://x/{SECRET}",
-                "deep": [{"my_password": SECRET}], "tls_key": "/etc/key.pem"}  # fmt: skip
+                "deep": [{"my_password": SECRET}], "tls_key": "/etc/key.pem",
+                "health": f"NOK - token={SECRET}"}  # fmt: skip
     said = clean(document)
     assert SECRET not in json.dumps(said)
     assert said["tls_key"] == "/etc/key.pem"
@@ -70,6 +84,19 @@ def test_a_topic_that_is_called_like_a_secret_is_none() -> None:
     assert clean(document) == document
     metrics = 'nsqd_topic_depth{topic="secret",channel="token"} 5\n'
     assert without_secrets(Kind.METRICS, metrics.encode()).decode() == metrics
+
+
+def test_what_calls_itself_metrics_and_is_none() -> None:
+    text = f"# HELP x y\npassword={SECRET}\nup 1\n# token: {SECRET}\n"
+    said = without_secrets(Kind.METRICS, text.encode()).decode()
+    assert SECRET not in said
+    assert said.startswith("# HELP x y\n")
+    assert "\nup 1\n" in said
+    names = Names()
+    names.of("topic", "orders")
+    assert names.metrics('up 1\nx{topic="orders",le="+Inf"} 5\norders are late') == (
+        'up 1\nx{topic="topic-1",le="+Inf"} 5\ntopic-1 are late'
+    )
 
 
 def test_an_answer_that_is_no_json_is_searched_as_text() -> None:
@@ -151,6 +178,19 @@ def test_addresses_and_directories_that_nobody_has_named() -> None:
     text = names.text("10.1.2.3:4150 and fe80::1 at /home/ann/venv/lib/x.py, 127.0.0.1:1 ::1 12:30")
     assert text == "host-2:4150 and host-1 at /.../x.py, 127.0.0.1:1 ::1 12:30"
     assert names.address("10.1.2.3:99") == "host-2:99"
+
+
+def test_hosts_of_urls_and_names_of_clients() -> None:
+    names = Names()
+    assert (
+        names.text("see https://auth.acme.example:80/*** twice")
+        == "see https://host-1:80/*** twice"
+    )
+    config = {"auth_http_addresses": ["http://auth.acme.example:80", "http://[fe80::1]:1"]}
+    assert names.config(config) == {"auth_http_addresses": ["http://host-1:80", "http://host-2:1"]}
+    agents = [{"user_agent": one} for one in ("go-nsq/1.1.0", "acme-billing/2", "acme-billing/2")]
+    shown = [one["user_agent"] for one in names.document(agents)]
+    assert shown == ["go-nsq/1.1.0", "agent-1", "agent-1"]
 
 
 def test_registrations_of_nsqlookupd() -> None:

@@ -23,6 +23,7 @@ from penstock.nsqadmin.bundle import machine
 from penstock.nsqadmin.bundle.writing import Spool
 
 _LOCK = "penstock.lock"
+_OPTIONS = ("data=", "errors=", "commit=", "barrier=", "compress=", "size=")  # of a mount
 
 
 def take(spool: Spool, place: str, path: str, verifies: bool = True) -> None:
@@ -94,9 +95,14 @@ def _mount(path: str) -> tuple[str, str, str, str]:
         device, mount, kind, options = line.split()[:4]
         inside = real == mount or real.startswith(mount.rstrip("/") + "/")
         if inside and len(mount) >= len(best[1]):
-            shown = options if kind != "overlay" else options.partition(",")[0]
-            best = (device, mount, kind, shown)
+            best = (device, mount, kind, _harmless(options))
     return best
+
+
+def _harmless(options: str) -> str:
+    """Without those that name other places and people."""
+    kept = [one for one in options.split(",") if "=" not in one or one.startswith(_OPTIONS)]
+    return ",".join(kept)
 
 
 # --- what is in it ---

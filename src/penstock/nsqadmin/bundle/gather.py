@@ -32,6 +32,7 @@ from penstock.nsqd.options import FLAGS
 
 Tell = Callable[[float, str], None]  # how much is done, 0 to 1, and what is being done
 
+_WHERE = ("broadcast_address", "http_port")
 _DATE_S = 1.0  # the Date of an answer may be so old
 
 
@@ -86,6 +87,7 @@ class _Facts:
     clock_low_s: float = float("-inf")  # the daemon's clock less ours is between these
     clock_high_s: float = float("inf")
     sample_times_s: list[float] = field(default_factory=list)
+    deadline_s: float = float("inf")  # nothing more is asked then
 
     def note(self, answer: Fetched, begun_s: float, ended_s: float) -> None:
         try:
@@ -135,7 +137,7 @@ class Gatherer:
     async def _lookupd(self, member: Member) -> list[str]:
         """The nsqds that it knows."""
         async with self._at_once:
-            facts = _Facts()
+            facts = self._facts()
             if not await self._ping(member, facts):
                 self._step(member, "does not answer", len(_LOOKUPD))
                 return []
@@ -145,7 +147,7 @@ class Gatherer:
 
     async def _nsqd(self, member: Member) -> None:
         async with self._at_once:
-            facts = _Facts()
+            facts = self._facts()
             if not await self._ping(member, facts):
                 self._step(member, "does not answer", _STEPS[NSQD] - 1)
                 return
@@ -161,6 +163,10 @@ class Gatherer:
                 await asyncio.sleep(max(0.0, begun_s + self._seconds - time.monotonic()))
             await self._ask(member, Ask("stats-2.json", Kind.JSON, "/stats", _STATS), facts)
             self._spool.add_json(f"{member.place}/facts.json", facts.document())
+
+    def _facts(self) -> _Facts:
+        seconds = limits.BUNDLE_DAEMON_S + 2 * self._seconds
+        return _Facts(deadline_s=time.monotonic() + seconds)
 
     async def _profile(self, member: Member, facts: _Facts) -> None:
         query = {"seconds": str(self._seconds)}
@@ -199,8 +205,9 @@ class Gatherer:
         ended_s = time.monotonic()
         if ask.path == "/stats":
             facts.sample_times_s.append(ended_s)
-        name, took_ms = f"{member.place}/{ask.name}", round((ended_s - begun_s) * 1000)
-        self._spool.add(name, _kind(ask, answer), answer.body, shown, took_ms)
+        kind, took_ms = _kind(ask, answer), round((ended_s - begun_s) * 1000)
+        name = ask.name.replace(".txt", ".pprof") if kind is Kind.BINARY else ask.name
+        self._spool.add(f"{member.place}/{name}", kind, answer.body, shown, took_ms)
         return answer.body
 
     async def _get(
@@ -210,6 +217,9 @@ class Gatherer:
         base = member.address if "://" in member.address else f"http://{member.address}"
         url = f"{base.rstrip('/')}{path}" + (f"?{urlencode(query)}" if query else "")
         begun_s = time.time()
+        timeout_s = min(timeout_s, facts.deadline_s - time.monotonic())
+        if timeout_s <= 0:
+            raise FetchFailed(member.address, "not asked: its other answers took too long")
         try:
             answer = await asyncio.wait_for(self._fetcher.request("GET", url), timeout_s)
         except TimeoutError as error:
@@ -222,20 +232,26 @@ class Gatherer:
         found: dict[str, Any] = {}
         at_once = asyncio.Semaphore(limits.BUNDLE_CONFIG_AT_ONCE)
 
-        async def ask(key: str) -> str:
+        failed = ""
+
+        async def ask(key: str) -> None:
+            nonlocal failed
             async with at_once:
-                answer = await self._get(member, f"/config/{key}", {}, facts)
+                if failed:
+                    return  # one failure says enough
+                try:
+                    answer = await self._get(member, f"/config/{key}", {}, facts)
+                except FetchFailed as error:
+                    failed = error.reason
+                    return
             if answer.status == 200:
                 found[key] = _config_value(answer)
-            return "" if answer.status in (200, 400, 404) else f"got response {answer.status}"
+            elif answer.status not in (400, 404):
+                failed = f"got response {answer.status}"
 
-        reasons = await asyncio.gather(*map(ask, _CONFIG_KEYS), return_exceptions=True)
-        for reason in reasons:
-            if isinstance(reason, BaseException) and not isinstance(reason, FetchFailed):
-                raise reason
-        said = [one.reason if isinstance(one, FetchFailed) else one for one in reasons if one]
-        if said:
-            self._spool.fail(member.place, "/config", str(said[0]))
+        await asyncio.gather(*map(ask, _CONFIG_KEYS))
+        if failed:
+            self._spool.fail(member.place, "/config", failed)
         if found:
             self._spool.add_json(f"{member.place}/config.json", dict(sorted(found.items())))
         self._step(member, "/config")
@@ -266,8 +282,15 @@ def _nsqds_of(nodes: bytes) -> list[str]:
     """The HTTP addresses in an answer of nsqlookupd."""
     try:
         rows = json.loads(nodes)["producers"]
-        found = [(str(row["broadcast_address"]), int(row["http_port"])) for row in rows]
     except (ValueError, TypeError, KeyError, RecursionError):
         return []
-    return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            for host, port in found if port > 0]  # fmt: skip
+    found = map(_address, rows) if isinstance(rows, list) else ()
+    return [one for one in found if one]
+
+
+def _address(row: Any) -> str:
+    """ "" for one that serves HTTP on a unix socket, or not at all."""
+    host, port = (row.get(key) for key in _WHERE) if isinstance(row, dict) else ("", 0)
+    if not isinstance(host, str) or not isinstance(port, int) or port <= 0 or not host:
+        return ""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

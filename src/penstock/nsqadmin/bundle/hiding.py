@@ -24,13 +24,19 @@ from penstock.nsqadmin.bundle.form import Kind
 
 MASK = "***"
 
+# Every repetition has a bound: what a daemon of others sends must not keep us busy.
 _WORD = (
-    r"[\w.-]*(?:secret|passw(?:or)?d|passphrase|token|credential|api[-_]?key|authorization)[\w.-]*"
+    r"(?:secret|passw(?:or)?d|passphrase|token|credential|api[-_]?key|access[-_]?key"
+    r"|authorization|bearer)[\w.-]{0,64}"
 )
 _SECRET_KEY = re.compile(_WORD, re.IGNORECASE)
-_SECRET_TEXT = re.compile(rf"({_WORD})(\"?\s*[=:, ]\s*\"?)([^\s\"',;\x00]+)", re.IGNORECASE)
-_URL = re.compile(r"\b([a-zA-Z][a-zA-Z0-9+.-]*)://([^\s\"'<>\\\x00]*)")
-_LOGIN = re.compile(r"[^\s/@:\"']+:[^\s/@\"']+@")  # without a scheme in front
+_SECRET_TEXT = re.compile(
+    rf"({_WORD})(\"?\s{{0,8}}[=:, ]\s{{0,8}}\"?(?:(?:bearer|basic|digest) )?)([^\s\"',;\x00]+)",
+    re.IGNORECASE,
+)
+_URL = re.compile(r"\b([a-zA-Z][a-zA-Z0-9+.-]{0,20})://([^\s\"'<>\\\x00]*)")
+_LOGIN = re.compile(r"[^\s/:\"']+:[^\s/\"']+$")  # "user:password", before an @
+_LOGIN_CHARS = 256
 
 
 # --- secrets ---
@@ -40,7 +46,15 @@ def public_urls(text: str) -> str:
     """Every URL in it as scheme, host and port."""
     if "://" in text:
         text = _URL.sub(_public_url, text)
-    return _LOGIN.sub(f"{MASK}@", text) if "@" in text else text
+    if "@" in text:
+        *befores, last = text.split("@")
+        text = "@".join([*map(_without_login, befores), last])
+    return text
+
+
+def _without_login(before: str) -> str:
+    found = _LOGIN.search(before[-_LOGIN_CHARS:])
+    return before[: -len(found[0])] + MASK if found else before
 
 
 def _public_url(found: re.Match[str]) -> str:
@@ -52,7 +66,7 @@ def _public_url(found: re.Match[str]) -> str:
 
 def without_secrets(kind: Kind, data: bytes) -> bytes:
     """A file as it may be written down."""
-    if kind in (Kind.BINARY, Kind.METRICS):
+    if kind is Kind.BINARY:
         return data
     if kind is Kind.JSON:
         try:
@@ -60,6 +74,8 @@ def without_secrets(kind: Kind, data: bytes) -> bytes:
         except (ValueError, RecursionError):
             kind = Kind.TEXT  # a daemon that answers something else: still nothing gets out
     text = data.decode("utf-8", "replace")
+    if kind is Kind.METRICS:
+        return "\n".join(map(_clean_metric, text.split("\n"))).encode()
     if kind is Kind.WORDS:
         return clean_words(text.split("\0")).encode()
     return clean_text(text).encode()
@@ -67,6 +83,11 @@ def without_secrets(kind: Kind, data: bytes) -> bytes:
 
 def clean_text(text: str) -> str:
     return _SECRET_TEXT.sub(rf"\1\2{MASK}", public_urls(text))
+
+
+def _clean_metric(line: str) -> str:
+    """A sample holds names and a number; a daemon of others may say anything instead."""
+    return line if _SAMPLE.fullmatch(line) else clean_text(line)
 
 
 def clean_words(words: list[str]) -> str:
@@ -92,7 +113,7 @@ def clean(value: Any) -> Any:
         return {key: _clean_member(str(key), one) for key, one in value.items()}
     if isinstance(value, list):
         return [clean(one) for one in value]
-    return public_urls(value) if isinstance(value, str) else value
+    return clean_text(value) if isinstance(value, str) else value
 
 
 def _clean_member(key: str, value: Any) -> Any:
@@ -119,6 +140,7 @@ _KEYS = {
     **dict.fromkeys(("who", "user", "users"), "user"),
     **dict.fromkeys(("topology_zone", "zone"), "zone"),
     **dict.fromkeys(("topology_region", "region"), "region"),
+    "installation": "installation",
 }  # fmt: skip
 _ADDRESS_KEYS = ("address", "addresses", "addr")
 _PATH_KEYS = ("path", "file", "cert", "key", "directory", "mount")
@@ -127,11 +149,18 @@ _PLAIN = frozenset((
     "OK", "disk", "os", "", "true", "false", "none", "null", "text", "json", "get", "post", "auto",
     "required", "off", "compiled", "pure", "debug", "info", "warn", "error", "fatal", "max", MASK,
 ))  # fmt: skip
+# What clients call themselves, up to the slash: libraries, not those who use them.
+_LIBRARIES = frozenset((
+    "go-nsq", "pynsq", "nsqjs", "ansq", "gnsq", "nsqd", "nsqadmin", "nsqlookupd", "nsq_to_file",
+    "nsq_to_http", "nsq_to_nsq", "nsq_tail", "nsq_stat", "to_nsq", "penstock",
+))  # fmt: skip
+_URL_HOST = re.compile(r"(?<=://)(\[[^\]\s]*\]|[^\s/:?#\"'<>\[\]]+)")
 _RUN = re.compile(r"[\w.#-]+")
 _PIECES = re.compile(r"([.#-])")
 _IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _IPV6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?![\w:])")
 _DIRECTORIES = re.compile(r"(?<![\w/.:*])/(?:[^\s/\"'():=,]+/)+")
+_SAMPLE = re.compile(r'[A-Za-z_:][\w:]*(?:\{(?:\w+="(?:[^"\\]|\\.)*",?)*\})? [\w.+-]+( \d+)?')
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _IRREGULAR_MIN = 3  # characters of a name with blanks or slashes that is looked for in text
 _PASSED = frozenset(("localhost",))
@@ -145,6 +174,7 @@ class Names:
         self._counts: dict[str, int] = {}
         self._known: dict[str, str] = {}  # names that can be a run of text
         self._irregular: dict[str, str] = {}
+        self._pieces_max = 7  # of a known name; an IPv4 address has seven
 
     def of(self, kind: str, name: str) -> str:
         """What stands for it."""
@@ -161,6 +191,7 @@ class Names:
     def _learn(self, name: str, shown: str) -> None:
         if _RUN.fullmatch(name):
             self._known.setdefault(name, shown)
+            self._pieces_max = max(self._pieces_max, len(_PIECES.split(name)))
         elif len(name) >= _IRREGULAR_MIN:
             self._irregular.setdefault(name, shown)
 
@@ -190,7 +221,11 @@ class Names:
         return (self.metrics(text) if kind is Kind.METRICS else self.text(text)).encode()
 
     def metrics(self, text: str) -> str:
-        return _LABEL.sub(self._label, text)
+        return "\n".join(map(self._metric, text.split("\n")))
+
+    def _metric(self, line: str) -> str:
+        is_ours = _SAMPLE.fullmatch(line) or line.startswith(("# HELP ", "# TYPE "))
+        return _LABEL.sub(self._label, line) if is_ours else self.text(line)
 
     def _label(self, found: re.Match[str]) -> str:
         kind = _KEYS.get(found[1])
@@ -217,6 +252,8 @@ class Names:
             return self.of(_KEYS[key], value)
         if value in _PLAIN:
             return value
+        if key == "user_agent":
+            return value if value.partition("/")[0] in _LIBRARIES else self.of("agent", value)
         if last in _ADDRESS_KEYS:
             return self.text(value) if "://" in value or " " in value else self.address(value)
         if last in _PATH_KEYS:
@@ -241,6 +278,7 @@ class Names:
     def text(self, text: str) -> str:
         for name in sorted(self._irregular, key=len, reverse=True):
             text = text.replace(name, self._irregular[name])
+        text = _URL_HOST.sub(lambda found: self.of("host", found[0].strip("[]")), text)
         text = _DIRECTORIES.sub("/.../", text)
         text = _IPV6.sub(self._ipv6, text)
         return _RUN.sub(self._run, text)
@@ -260,7 +298,7 @@ class Names:
         shown: list[str] = []
         at = 0
         while at < len(pieces):
-            for end in range(len(pieces), at, -1):
+            for end in range(min(len(pieces), at + self._pieces_max), at, -1):
                 found = self._piece("".join(pieces[at:end]))
                 if found is not None:
                     shown.append(found)
