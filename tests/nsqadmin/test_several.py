@@ -4,9 +4,11 @@ do something in one may not do it in another for that."""
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import sqlite3
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -168,6 +170,22 @@ def test_all_at_a_glance(several: Several) -> None:
     assert named["prod"]["default"]
     assert named["staging"]["nodes"] == named["staging"]["nodes_up"] == 1
     assert several.admin.json("GET", "/i/staging/api/installations")["message"] == ""
+
+
+def test_a_bundle_is_of_one_installation(several: Several) -> None:
+    """And says nothing of the others."""
+    path = "/i/staging/api/diagnostics?seconds=0"
+    _until(lambda: several.admin.json("GET", "/i/staging/api/nodes")["nodes"])
+    status, body, _ = several.admin.request("GET", path)
+    assert status == 200
+    with zipfile.ZipFile(io.BytesIO(body)) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    members = json.loads(files["manifest.json"])["daemons"]
+    assert [one["address"] for one in members] == [f"127.0.0.1:{several.staging.http_port}"]
+    other = f":{several.default.lookupd.http_port}".encode()
+    assert [name for name, data in files.items() if other in data] == []
+    assert json.loads(files["nsqadmin/polling.json"])["installation"] == "staging"
+    assert several.audit()[-1][:2] == ("staging", "gather_diagnostics")
 
 
 # --- who may do what ---

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from penstock.nsqadmin.ground import Ground
 
 _READ_BYTES = 1 << 16
-_HIDDEN = frozenset(("version", "config", "verbose", "dev-static-dir"))
+# The last one tells of other installations, which who gathers may not be allowed to see.
+_HIDDEN = frozenset(("version", "config", "verbose", "dev-static-dir", "installation"))
 
 
 class DiagnosticsBusy(PenstockError):
@@ -166,7 +167,9 @@ def _options(ground: Ground) -> dict[str, Any]:
 def _stores(ground: Ground) -> dict[str, Any]:
     """How large they are, not what is in them."""
     sizes = {}
-    for path in sorted(Path(ground.options.data_path).glob("*.db*")):
+    shared = Path(ground.options.data_path)
+    own = shared if ground.is_default else shared / "installations" / ground.name
+    for path in sorted({*shared.glob("admin.db*"), *own.glob("history.db*")}):
         try:
             sizes[path.name] = path.stat().st_size
         except OSError:
