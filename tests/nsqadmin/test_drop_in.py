@@ -393,6 +393,15 @@ def test_somebody_else_s_server_is_no_daemon(site: Site) -> None:
     assert said == f"WARNING: {other.address}/topics does not answer as NSQ does"
 
 
+def test_half_a_character_in_a_name_breaks_nothing(site: Site) -> None:
+    """JSON can hold one; no answer can."""
+    held = site.nsqds[0].topics["orders"]["channels"]["billing"]
+    held["clients"] = [client(hostname="a\ud83d", user_agent="\udfff\u20ac\U0001f600")]
+    shown = site.admin.json("GET", "/api/topics/orders/billing")
+    found = [(one["hostname"], one["user_agent"]) for one in shown["clients"]]
+    assert ("a?", "?\u20ac\U0001f600") in found
+
+
 def test_below_a_base_path(site: Site, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("base") / "admin"
     with Admin(path, f"-nsqd-http-address={site.nsqds[0].address}", "-base-path=/a/b") as admin:

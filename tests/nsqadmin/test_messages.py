@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.nsqadmin import messages
+from penstock.nsqadmin import jsonview, messages
 from penstock.nsqadmin.messages import MASK, Message
 
 NOW_MS = 1_795_248_000_000  # 2026-11-21 08:00 UTC
@@ -38,6 +38,41 @@ def test_masks_reach_every_depth_and_headers() -> None:
     found = messages.masked(message(b'{"a":[{"pin":1}],"b":2}', pin="x", other="y"), ["pin"])
     assert found.body.decode() == f'{{"a": [{{"pin": "{MASK}"}}], "b": 2}}'
     assert found.headers == {"pin": MASK, "other": "y"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a": {"pin": "7777"}, "a": 1}',  # readers take the last, and the first is in the bytes
+        b'{"pin": "7777", "pin": 1}',
+        b'[{"pin": "7777"}]',
+        b'{"p\\u0069n": "7777"}',
+        b'{"text": "{\\"pin\\": \\"7777\\"}"}',
+        b'["[{\\"a\\": {\\"pin\\": \\"7777\\"}}]"]',
+        b'{"text": "{\\"more\\": \\"{\\\\\\"pin\\\\\\": 7777}\\"}"}',
+        b'{"pin": "7777", "half": "\\ud83d"}',
+        '{"pin": "7777"}'.encode("utf-16"),
+        b'{"pin": "7777"}\n{"pin": "7777"}',
+        b'{"pin":' * 20_000 + b'"7777"' + b"}" * 20_000,
+        b'{"a":' * 20_000 + b'{"pin":"7777"}' + b"}" * 20_000,
+    ],
+)
+def test_no_form_of_a_body_gets_around_a_mask(body: bytes) -> None:
+    found = messages.masked(message(body), ["pin"]).body
+    assert b"7777" not in found
+    assert b"7777" not in found.replace(b"\0", b"")
+
+
+def test_words_about_a_masked_field_are_words() -> None:
+    body = b'{"text": "your pin is secret", "json": "{\\"a\\": \\"pin\\"}"}'
+    assert messages.masked(message(body), ["pin"]).body == body
+
+
+def test_half_a_character_is_shown_as_none() -> None:
+    for shown in (messages.as_json(b'["\\ud83d"]'), jsonview.as_html(b'["\\ud83d"]')):
+        assert shown is not None
+        assert "?" in shown
+        shown.encode()
 
 
 def test_a_body_without_masked_fields_is_as_it_was() -> None:

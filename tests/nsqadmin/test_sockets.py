@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from socketio.exceptions import ConnectionError as SocketRefused
 
+from e2e.lookupd import eventually
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.gate import COOKIE
 from penstock.nsqadmin.store import BEGUN, Store, hash_password
@@ -252,3 +253,41 @@ def test_the_file_of_users_is_not_the_last_word(world: World, tmp_path: Path) ->
     headers = {"Cookie": f"{COOKIE}={other.begin_session('dora')}"}
     other.close()
     assert world.admin.request("GET", "/api/nodes", headers=headers)[0] == 401
+
+
+def test_a_role_that_was_taken_away_counts_at_once(
+    installation: Installation, tmp_path: Path
+) -> None:
+    """The page is still open, and still its caller's, who may look on; its button does nothing."""
+    path, at = tmp_path / "admin", "/topics/demoted"
+    store, hashed = Store(path), hash_password("correct horse")
+    flags = (f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}", "-login=off",
+             "-admin-user=nobody")  # fmt: skip
+    headers = {"X-Forwarded-User": "mara"}
+    installation.nsqd.post("/topic/create?topic=demoted")
+
+    async def press(page: Drawn, label: str) -> None:
+        button = page.button(label)
+        assert button is not None
+        async with socket(admin, page, headers) as own:
+            await own.emit("event", page.press(button))
+            await settle(own, page)
+
+    def ended() -> list[str]:
+        return [one.action for one in store.audit() if one.result != BEGUN][::-1]
+
+    store.put_user("mara", hashed, Role.OPERATE)
+    with Admin(path, *flags) as admin:
+        eventually(lambda: drawn(admin, at, headers).button("Pause") is not None)
+        page, later = drawn(admin, at, headers), drawn(admin, at, headers)
+        asyncio.run(press(page, "Pause"))
+        eventually(lambda: ended() == ["pause_topic"])
+        store.put_user("mara", hashed, Role.VIEW)
+        asyncio.run(press(later, "Pause"))
+        store.put_user("mara", hashed, Role.OPERATE)
+        eventually(lambda: drawn(admin, at, headers).button("Unpause") is not None)
+        asyncio.run(press(drawn(admin, at, headers), "Unpause"))
+        eventually(lambda: "unpause_topic" in ended())
+        assert ended() == ["pause_topic", "unpause_topic"]
+    store.close()
+    installation.nsqd.post("/topic/delete?topic=demoted")

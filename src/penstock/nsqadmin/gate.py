@@ -191,7 +191,7 @@ class Gate:
         if caller.session:
             session = self.session(cookies)
             given = headers.get(CSRF_HEADER, "")
-            if session is None or not hmac.compare_digest(session.csrf, given):
+            if session is None or not hmac.compare_digest(session.csrf.encode(), given.encode()):
                 raise Forbidden(f"the header {CSRF_HEADER} with the session's token is missing")
 
     def is_own_host(self, headers: Mapping[str, str], remote: str) -> bool:

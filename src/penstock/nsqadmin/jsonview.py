@@ -13,6 +13,7 @@ from html import escape
 from typing import Any
 
 from penstock import limits
+from penstock.nsqadmin.messages import sendable
 
 _INDENT = "  "
 
@@ -66,7 +67,7 @@ def _leaf(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return escape(json.dumps(value, ensure_ascii=False))
+    return escape(sendable(json.dumps(value, ensure_ascii=False)))
 
 
 def _coloured(kind: str, text: str) -> str:

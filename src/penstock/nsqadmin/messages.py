@@ -226,23 +226,49 @@ def masked(message: Message, fields: Iterable[str]) -> Message:
 
 def _masked_body(body: bytes, hidden: frozenset[str]) -> bytes:
     try:
-        document = json.loads(body)
+        changed = _Masked(hidden).of(body)
     except (ValueError, RecursionError):
         # Not JSON: where a name of a masked field stands in it, nothing of it is shown.
         named = any(name.encode() in body for name in hidden)
         return MASK.encode() if named else body
-    changed = _masked_value(document, hidden)
-    if changed == document:
-        return body
-    return json.dumps(changed, ensure_ascii=False).encode()
+    return body if changed is None else changed.encode("utf-8", "replace")
 
 
-def _masked_value(value: Any, hidden: frozenset[str]) -> Any:
-    if isinstance(value, dict):
-        return {k: MASK if k in hidden else _masked_value(v, hidden) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_masked_value(one, hidden) for one in value]
-    return value
+class _Masked:
+    """Reads a document, and puts MASK for the values of hidden fields while it does: also of those
+    that stand in it twice, of which only the last would be left, and of JSON inside a string."""
+
+    def __init__(self, hidden: frozenset[str]) -> None:
+        self._hidden = hidden
+        self._is_changed = False
+
+    def of(self, text: str | bytes) -> str | None:
+        """None: there is nothing to hide. ValueError, RecursionError: it is no JSON."""
+        document = json.loads(text, object_pairs_hook=self._object)
+        if isinstance(document, list):
+            document = self._value(document)
+        return json.dumps(document, ensure_ascii=False) if self._is_changed else None
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = {}
+        for name, value in pairs:
+            self._is_changed = self._is_changed or name in self._hidden or name in found
+            found[name] = MASK if name in self._hidden else self._value(value)
+        return found
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._value(one) for one in value]
+        if not isinstance(value, str) or not any(name in value for name in self._hidden):
+            return value
+        try:
+            inside = _Masked(self._hidden).of(value)
+        except (ValueError, RecursionError):
+            return value  # words, which may name what they like
+        if inside is None:
+            return value
+        self._is_changed = True
+        return inside
 
 
 # --- how it is shown ---
@@ -260,10 +286,15 @@ def as_text(body: bytes) -> str | None:
     return _text(body)
 
 
+def sendable(text: str) -> str:
+    """JSON can name halves of characters, which no text can be sent with."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def as_json(body: bytes) -> str | None:
     """Indented, or None when it is no JSON."""
     try:
-        return json.dumps(json.loads(body), indent=2, ensure_ascii=False)
+        return sendable(json.dumps(json.loads(body), indent=2, ensure_ascii=False))
     except (ValueError, RecursionError):
         return None
 

@@ -27,6 +27,7 @@ _WARNING = "WARNING: "
 _NOT_FOUND = 404
 _OURS = ("/log/", "/message/", "/connections", "/topic/config", "/channel/config",
          "/channel/message", "/channel/redrive", "/channel/setoffset")  # fmt: skip
+_HALF = b"\\ud"  # how JSON writes one
 _ENVELOPE = {"status_code", "data"}  # around the answers of releases before 1.0
 _PHRASES = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 500: "Internal Server Error",
             502: "Bad Gateway", 503: "Service Unavailable"}  # fmt: skip
@@ -130,7 +131,7 @@ class Upstream:
         if not answer.body:
             return None
         try:
-            found = json.loads(answer.body)
+            found = json.loads(_sendable(answer.body))
         except (ValueError, RecursionError):
             return answer.body.decode("utf-8", "replace")
         if "x-nsq-content-type" not in answer.headers and isinstance(found, dict):
@@ -267,6 +268,14 @@ def _said(body: bytes) -> str:
         return ""
     said = found.get("message") if isinstance(found, dict) else None
     return said[:1000] if isinstance(said, str) else ""
+
+
+def _sendable(body: bytes) -> bytes:
+    """What a client calls itself may be half a character, which no answer of ours could hold."""
+    if _HALF not in body and _HALF.upper() not in body:
+        return body
+    text = json.dumps(json.loads(body), ensure_ascii=False)
+    return text.encode("utf-8", "replace")
 
 
 def _names(stats: Mapping[str, Any]) -> list[str]:
