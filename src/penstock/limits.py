@@ -293,6 +293,7 @@ ADMIN_STEADY_SHARE = 0.05  # of a rate: a depth that changes by less stays
 ADMIN_CURVES = 100  # small curves in the table of topics: of the deepest, each costs a read
 ADMIN_FOUND_MAX = 12  # places that quick open offers: what is seen without scrolling
 ADMIN_FOUND_CHARS = 200  # of what is sought: a topic, a slash and a channel have 129
+ADMIN_AUDIT_SAVED = 10_000  # entries of the audit log in one download
 ADMIN_LISTED = 200  # messages inside a channel, of one node: what people work through by hand
 ADMIN_IDS_NOTED = 20  # of them in one entry of the audit log
 ADMIN_MESSAGES_SHOWN = 100  # of a topic on one page: more is an export

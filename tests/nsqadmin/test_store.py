@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import NotFound
 from penstock.nsqadmin.access import Claimed, Role
-from penstock.nsqadmin.store import Store, hash_password
+from penstock.nsqadmin.store import Narrowed, Store, hash_password
 
 HOUR_S = 3600.0
 ANN = Claimed("ann@x", "ann@x", ("ops", "sre"))
@@ -95,3 +96,68 @@ def test_the_audit_log_from_before_there_could_be_several_installations(tmp_path
         assert {one.who for one in store.audit(without=["staging", ""])} == set()
         assert store.audit("%") == []
         store.close()
+
+
+def test_sessions_and_log_ins_are_told_without_their_tokens(tmp_path: Path, hashed: str) -> None:
+    clock = _Clock()
+    store = Store(tmp_path, clock)
+    store.put_user("bo", hashed, Role.VIEW)
+    token = store.begin_session("bo")
+    store.begin_session("ann@x", ANN)
+    store.record("bo", "login", "::1", "login", "", "", "ok")
+    clock.now_s += 10
+    store.record("bo", "login", "::1", "login", "", "", "failed: wrong")
+    assert store.last_logins() == {"bo": 1000.0}
+    told = store.sessions(HOUR_S)
+    assert sorted((one.user, one.is_by_provider) for one in told) == [
+        ("ann@x", True),
+        ("bo", False),
+    ]
+    assert token not in str(told)
+    clock.now_s += HOUR_S
+    assert store.sessions(HOUR_S) == []
+    store.close()
+
+
+def test_another_password_ends_the_other_sessions(tmp_path: Path, hashed: str) -> None:
+    store = Store(tmp_path)
+    store.put_user("bo", hashed, Role.OPERATE)
+    tokens = [store.begin_session("bo") for _ in range(2)]
+    kept = store.session(tokens[0], HOUR_S)
+    assert kept is not None
+    store.set_password("bo", "00:11", keep=kept.key)
+    assert store.password_hash("bo") == "00:11"
+    assert [bool(store.session(token, HOUR_S)) for token in tokens] == [True, False]
+    user = store.user("bo")
+    assert user is not None
+    assert user.role is Role.OPERATE
+    with pytest.raises(NotFound):
+        store.set_password("nobody", "00:11", keep="")
+    store.close()
+
+
+def test_the_audit_log_is_narrowed(tmp_path: Path) -> None:
+    clock = _Clock()
+    store = Store(tmp_path, clock)
+    for who, action, result in (
+        ("ann", "pause_topic", "ok"),
+        ("bo", "pause_topic", "failed: gone"),
+        ("bo", "delete%topic", "WARNING: one"),
+    ):
+        clock.now_s += 1
+        store.record(who, "local", "::1", action, "orders", "", result)
+    asked = {
+        Narrowed(): 3,
+        Narrowed(who="B"): 2,
+        Narrowed(action="pause"): 2,
+        Narrowed(action="%"): 1,
+        Narrowed(target="order", result="ok"): 1,
+        Narrowed(result="failed"): 1,
+        Narrowed(result="warning"): 1,
+        Narrowed(since_s=1002.0): 2,
+        Narrowed(until_s=1002.0): 2,
+        Narrowed(who="' OR 1=1 --"): 0,
+    }
+    for narrowed, count in asked.items():
+        assert len(store.audit(narrowed=narrowed)) == count, narrowed
+    store.close()

@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from penstock import limits
 from penstock.errors import FetchFailed, NotFound
-from penstock.nsqadmin import aggregate, glance, graphite
+from penstock.nsqadmin import aggregate, glance, graphite, runs_api
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import VERBS
 from penstock.nsqadmin.gate import Forbidden, LoginWanted
@@ -115,6 +115,8 @@ class Api:
         add("/api/nodes/{node}", self.tombstone, methods=["DELETE"], openapi_extra=_body("topic"))
         add("/api/counter", self.counter, methods=["GET"])
         add("/api/graphite", self.graphite, methods=["GET"])
+        add("/api/pipelines", self.pipelines, methods=["GET"])
+        add("/api/pipelines/{run}", self.pipeline, methods=["GET"])
         add("/api/installations", self.installations, methods=["GET"])
         graphites = [one.options for one in self._grounds]
         if any(one.proxy_graphite and one.graphite_url for one in graphites):
@@ -203,6 +205,24 @@ class Api:
         except FetchFailed as error:
             raise ApiError(502, f"UPSTREAM_ERROR: {error.reason}") from error
         return {"rate": found}
+
+    async def pipelines(self, request: Request, pipeline: str = "") -> Document:
+        """Runs of pipelines, or of one pipeline, that were heard of in the last days."""
+        ground = viewed(self._grounds, request)
+        await ground.runs.ready()
+        runs = ground.runs.runs
+        found = [run for run in runs.all() if pipeline in ("", run.state.pipeline)]
+        return {"runs": [runs_api.document(runs, run) for run in found], "message": ""}
+
+    async def pipeline(self, request: Request, run: str) -> Document:
+        """One run, with its chart and the command that starts it again."""
+        ground = viewed(self._grounds, request)
+        await ground.runs.ready()
+        runs = ground.runs.runs
+        found = runs.find(run)
+        if found is None:
+            raise ApiError(404, "RUN_NOT_FOUND")
+        return {**runs_api.whole(runs, found), "message": ""}
 
     async def installations(self, request: Request) -> Document:
         """Every installation that the caller may look at, the one that needs it most first."""

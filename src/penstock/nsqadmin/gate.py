@@ -86,6 +86,11 @@ class Gate:
         self._tries = Tries(clock_s)
         self._lifetime_s = options.session_lifetime_ns / limits.SECOND
 
+    @property
+    def lifetime_s(self) -> float:
+        """Of a session that is not used."""
+        return self._lifetime_s
+
     # --- who ---
 
     def rules(self) -> Rules:
@@ -208,6 +213,12 @@ class Gate:
 
     async def login(self, name: str, password: str, remote: str) -> str:
         """The token of a new session. LoginRefused."""
+        await self.prove(name, password, remote)
+        return self._store.begin_session(name)
+
+    async def prove(self, name: str, password: str, remote: str) -> None:
+        """Raises LoginRefused when that is not the password of this user, and when somebody has
+        tried too often."""
         keys = (f"name {name}", f"address {remote}")
         self._tries.check(keys)
         self._tries.failed(keys)  # counted before, so that many at once are counted too
@@ -219,7 +230,6 @@ class Gate:
         if self._store.user(name) is None:
             raise LoginRefused
         self._tries.forget(keys)
-        return self._store.begin_session(name)
 
     def welcomes(self, claimed: Claimed, remote: str) -> bool:
         """Whether a provider's user may look here."""

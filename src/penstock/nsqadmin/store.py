@@ -113,6 +113,27 @@ class Session(NamedTuple):
     claimed: Claimed | None = None
 
 
+class LoggedIn(NamedTuple):
+    """An open session, for people: nothing of it lets anybody in."""
+
+    key: str  # the hash of its token
+    user: str
+    is_by_provider: bool
+    created_s: float
+    used_s: float
+
+
+class Narrowed(NamedTuple):
+    """Which entries of the audit log are asked for; "" and 0 are any."""
+
+    who: str = ""
+    action: str = ""
+    target: str = ""
+    result: str = ""  # "ok", "failed", "warning"
+    since_s: float = 0.0
+    until_s: float = 0.0
+
+
 class Entry(NamedTuple):
     """One line of the audit log."""
 
@@ -197,6 +218,22 @@ class Store:
         )
         self._write((query, values), (_END_OF_USER, (name,)))
 
+    def set_password(self, name: str, password_hash: str, keep: str) -> None:
+        """Another password for a user; their sessions end, but for the one with the key `keep`."""
+        query = "UPDATE users SET password = ? WHERE name = ?"
+        if not self._db.execute(query, (password_hash, name)).rowcount:
+            raise NotFound("user", name)
+        query = "DELETE FROM sessions WHERE user = ? AND claimed = '' AND token != ?"
+        self._db.execute(query, (name, keep))
+
+    def last_logins(self) -> dict[str, float]:
+        """By user, as the audit log has it."""
+        query = (
+            "SELECT who, max(time_s) FROM audit WHERE action = 'login' AND result = 'ok'"
+            " GROUP BY who"
+        )
+        return dict(self._db.execute(query).fetchall())
+
     def remove_user(self, name: str) -> None:
         if self.user(name) is None:
             raise NotFound("user", name)
@@ -252,6 +289,15 @@ class Store:
         is_there = row is not None and key not in self._ended
         return is_there and 0 <= self._clock_s() - row[0] < lifetime_s
 
+    def sessions(self, lifetime_s: float) -> list[LoggedIn]:
+        """Those that are alive, the last used first."""
+        query = (
+            "SELECT token, user, claimed != '', created_s, used_s FROM sessions"
+            " WHERE used_s > ? ORDER BY used_s DESC"
+        )
+        rows = self._db.execute(query, (self._clock_s() - lifetime_s,))
+        return [LoggedIn(key, user, bool(by), begun, used) for key, user, by, begun, used in rows]
+
     def end_session(self, key: str) -> None:
         try:
             self._write(("DELETE FROM sessions WHERE token = ?", (key,)))
@@ -289,7 +335,7 @@ class Store:
 
     def audit(
         self, search: str = "", before_id: int = 0, count: int = 100, *,
-        only: str | None = None, without: Collection[str] = (),
+        only: str | None = None, without: Collection[str] = (), narrowed: Narrowed | None = None,
     ) -> list[Entry]:  # fmt: skip
         """The newest first; `search` is looked for in every column of text, `only` is the
         installation that is asked for, `without` are those that are not to be seen."""
@@ -301,14 +347,45 @@ class Store:
         if without:
             query += f" AND installation NOT IN ({', '.join('?' * len(without))})"
             values += without
+        for condition, value in _conditions(narrowed or Narrowed()):
+            query += f" AND {condition}"
+            values.append(value)
         if search:
-            escaped = search.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
             query += (" AND (who || ' ' || remote || ' ' || action || ' ' || target || ' ' ||"
                       " detail || ' ' || result || ' ' || installation) LIKE ?"
                       " ESCAPE '\\'")  # fmt: skip
-            values.append(f"%{escaped}%")
+            values.append(f"%{_escaped(search)}%")
         rows = self._db.execute(f"{query} ORDER BY id DESC LIMIT ?", [*values, count])
         return [Entry(*row) for row in rows]
+
+
+def _conditions(narrowed: Narrowed) -> list[tuple[str, object]]:
+    """What SQL has to hold, and the value in it. Texts may be parts, cases don't matter."""
+    found: list[tuple[str, object]] = [
+        (f"{column} LIKE ? ESCAPE '\\'", f"%{_escaped(text)}%")
+        for column, text in (
+            ("who", narrowed.who),
+            ("action", narrowed.action),
+            ("target", narrowed.target),
+        )
+        if text
+    ]
+    if narrowed.result == "ok":
+        found.append(("result = ?", "ok"))
+    elif narrowed.result == "failed":
+        found.append(("result LIKE ?", "failed%"))
+    elif narrowed.result:
+        found.append(("result != ? AND result NOT LIKE 'failed%'", "ok"))
+    if narrowed.since_s:
+        found.append(("time_s >= ?", narrowed.since_s))
+    if narrowed.until_s:
+        found.append(("time_s <= ?", narrowed.until_s))
+    return found
+
+
+def _escaped(text: str) -> str:
+    """For LIKE."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def check_user_name(name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
@@ -11,7 +12,7 @@ from ..conftest import Installation
 TOPIC = "defined"
 
 
-def test_out_and_in_again(page: Page, installation: Installation) -> None:
+def test_out_and_in_again(page: Page, installation: Installation, tmp_path: Path) -> None:
     nsqd, admin = installation.nsqd, installation.admin
     nsqd.post(f"/topic/create?topic={TOPIC}")
     nsqd.post(f"/channel/create?topic={TOPIC}&channel=ch")
@@ -27,7 +28,12 @@ def test_out_and_in_again(page: Page, installation: Installation) -> None:
     text.fill("nonsense")
     page.get_by_role("button", name="Put in").click()
     expect(page.get_by_text("these are no definitions")).to_be_visible()
-    text.fill(json.dumps({"version": 1, "topics": found}))
+    saved = tmp_path / "definitions.json"
+    saved.write_text(json.dumps({"version": 1, "topics": found}))
+    page.get_by_label("Take them from a file").set_input_files(saved)
+    expect(text).to_have_value(saved.read_text())
+    page.get_by_role("button", name="Show what would change").click()
+    expect(page.get_by_text(f"set topic {TOPIC} max_depth=77 on")).to_be_visible()
     page.get_by_role("button", name="Put in").click()
     page.get_by_label("Type definitions to confirm").fill("definitions")
     page.get_by_role("button", name="Go on").click()

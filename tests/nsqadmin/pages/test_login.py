@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -85,7 +86,7 @@ def test_a_user_is_made_and_removed_and_it_is_written_down(page: Page, guarded: 
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("new", exact=True)).to_be_visible()
     assert session_of(guarded, "new")[0] == 303
-    page.locator(".heading", has_text="new").get_by_role("button", name="Remove").click()
+    page.get_by_role("button", name="Remove new").click()
     page.get_by_label("Type new to confirm").fill("new")
     page.get_by_role("button", name="Go on").click()
     expect(page.get_by_text("new", exact=True)).to_have_count(0)
@@ -95,6 +96,63 @@ def test_a_user_is_made_and_removed_and_it_is_written_down(page: Page, guarded: 
     page.get_by_label("Search the log").fill("remove_user")
     expect(page.get_by_role("gridcell", name="put_user")).to_have_count(0)
     expect(page.get_by_role("gridcell", name="remove_user").first).to_be_visible()
+    expect(page).to_have_url(re.compile(r"\?q=remove_user"))
+
+
+def test_one_changes_ones_own_password_and_other_sessions_end(page: Page, guarded: Admin) -> None:
+    log_in(page, guarded, "dora")
+    page.goto(url(guarded, "/users"))
+    page.get_by_label("Name").fill("carla")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("carla", exact=True)).to_be_visible()
+    page.context.clear_cookies()
+    _, elsewhere = session_of(guarded, "carla")
+    log_in(page, guarded, "carla")
+    page.get_by_role("button", name="carla").click()
+    page.get_by_role("link", name="Your account").click()
+    for old, said in (("wrong", "wrong name or password"), (PASSWORD, "Done.")):
+        page.get_by_label("Password so far").fill(old)
+        page.get_by_label("New password", exact=True).fill("another horse")
+        page.get_by_label("New password again").fill("another horse")
+        page.get_by_role("button", name="Change").click()
+        expect(page.get_by_text(said)).to_be_visible()
+    assert session_of(guarded, "carla")[0] == 401
+    assert session_of(guarded, "carla", "another horse")[0] == 303
+    assert guarded.request("GET", "/api/topics", headers={"Cookie": elsewhere})[0] == 401
+    page.goto(url(guarded, "/topics"))
+    expect(page.get_by_role("heading", name="Topics")).to_be_visible()
+
+
+def test_a_session_is_ended_by_hand(page: Page, guarded: Admin) -> None:
+    _, cookie = session_of(guarded, "otto")
+    assert guarded.request("GET", "/api/topics", headers={"Cookie": cookie})[0] == 200
+    log_in(page, guarded, "dora")
+    page.goto(url(guarded, "/users"))
+    expect(page.get_by_text("this browser").first).to_be_visible()
+    ends = page.get_by_role("button", name="End the session of otto")
+    while ends.count():
+        count = ends.count()
+        ends.first.click()
+        expect(ends).to_have_count(count - 1)
+    assert guarded.request("GET", "/api/topics", headers={"Cookie": cookie})[0] == 401
+
+
+def test_the_audit_log_is_narrowed_by_its_address_and_saved(page: Page, guarded: Admin) -> None:
+    session_of(guarded, "otto", "not this one")
+    log_in(page, guarded, "dora")
+    page.goto(url(guarded, "/audit?action=login&who=otto&result=failed&since=-1d"))
+    expect(page.get_by_role("gridcell", name="failed: wrong name").first).to_be_visible()
+    expect(page.get_by_role("gridcell", name="dora")).to_have_count(0)
+    for form in ("CSV", "JSON lines"):
+        with page.expect_download() as waiting:
+            page.get_by_role("link", name=f"Download as {form}").click()
+        lines = Path(waiting.value.path()).read_text().splitlines()
+        assert any("failed: wrong name" in line and "otto" in line for line in lines)
+        assert not any("dora" in line for line in lines)
+    _, cookie = session_of(guarded, "vera")
+    assert guarded.request("GET", "/audit/download", headers={"Cookie": cookie})[0] == 403
+    assert guarded.request("GET", "/audit/download")[0] == 401
 
 
 @pytest.mark.parametrize(

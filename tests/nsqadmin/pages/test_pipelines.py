@@ -78,6 +78,15 @@ def test_a_run_is_followed_from_its_start_to_its_failure(
         expect(found).to_contain_text("25/s")
         page.get_by_role("link", name="nightly", exact=True).click()
         expect(page.locator(".badge")).to_have_text("running")
+        listed = installation.admin.json("GET", "/api/pipelines?pipeline=archive")["runs"]
+        (told,) = [one for one in listed if one["name"] == "nightly"]
+        assert (told["phase"], told["lag_rows"], told["done_share"]) == ("running", 100, 0.75)
+        assert told["logs"] == [{"topic": "orders", "partition": 0, "at": 300, "end": 400}]
+        whole = installation.admin.json("GET", f"/api/pipelines/{told['run']}")
+        assert whole["points"][-1]["lag_rows"] == 100
+        assert "--table=/lake/nightly" in whole["command"]
+        assert "hunter22" not in json.dumps(whole)
+        assert installation.admin.request("GET", "/api/pipelines/no-such-run")[0] == 404
         expect(page.locator(".tile", has_text="Behind")).to_contain_text("100")
         expect(page.locator(".tile", has_text="Last commit")).to_contain_text("batch 3")
         expect(page.get_by_text("/lake/nightly (version 12)")).to_be_visible()

@@ -41,6 +41,15 @@ def save(page: Page) -> None:
     page.get_by_role("button", name="Save settings").click()
 
 
+def test_one_click_reverts_what_was_chosen(page: Page, installation: Installation) -> None:
+    installation.nsqd.post(f"/topic/config?topic={TOPIC}&max_depth=9")
+    page.goto(url(installation.admin))
+    page.get_by_role("button", name="Revert max_depth").click()
+    expect(page.get_by_text("Done.")).to_be_visible()
+    expect(page.get_by_text("chosen here")).to_have_count(0)
+    assert config(installation)["own"] == []
+
+
 def test_a_topic(page: Page, installation: Installation) -> None:
     page.goto(url(installation.admin))
     depth = page.get_by_label("Maximum depth")

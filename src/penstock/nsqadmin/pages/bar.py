@@ -193,6 +193,8 @@ def who(here: Opened) -> None:
         with ui.element("div").classes("dropped"):
             written("p", f"{here.caller.shown} may {_ROLES[here.caller.role]}.").classes("soft")
             _theme(here)
+            if here.caller.how == "session":
+                ui.link("Your account", here.link("account"))
             if here.caller.session:
                 with ui.element("form").props('method="post"') as form:
                     form.props["action"] = f"{here.ground.base}/logout"

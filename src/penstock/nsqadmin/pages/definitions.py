@@ -13,6 +13,7 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin import definitions
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import viewed
+from penstock.nsqadmin.definitions import Definitions
 from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import layout, words
 from penstock.nsqadmin.pages.layout import Opened
@@ -41,15 +42,72 @@ def panel(here: Opened) -> None:
             _form(here)
 
 
+# A chosen file is read by the browser, into the field: nothing else is sent anywhere.
+_READ = """async (e) => {
+  const file = e.target.files[0];
+  if (!file) return;
+  const field = document.querySelector('.definitions textarea');
+  field.value = await file.text();
+  field.dispatchEvent(new Event('input', {bubbles: true}));
+  e.target.value = ''; }"""
+_SHOWN_MAX = 200  # changes of a preview
+
+
 def _form(here: Opened) -> None:
-    async def put() -> None:
-        latest = here.ground.watch.latest
+    _Form(here).draw()
+
+
+class _Form:
+    def __init__(self, here: Opened) -> None:
+        self._here = here
+
+    def draw(self) -> None:
+        self._text = ui.textarea("Definitions to put in").props("outlined")
+        self._text.classes("mono definitions")
+        with ui.element("div").classes("heading"):
+            chosen = ui.element("input").props('type=file accept=".json,application/json"')
+            layout.named(chosen, "Take them from a file").on("change", js_handler=_READ)
+            ui.element("div").classes("grow")
+            ui.button("Show what would change", on_click=self._preview).props("outline")
+            ui.button("Put in", on_click=self._put).props("unelevated")
+        self._note = ui.label().classes("bad").props('role="status"')
+        self._changes = ui.element("div")
+
+    def _read(self) -> Definitions | None:
+        self._changes.clear()
+        self._note.set_text("")
         try:
-            found = definitions.read(str(text.value or ""))
+            return definitions.read(str(self._text.value or ""))
         except PenstockError as error:
-            note.set_text(str(error))
+            self._note.set_text(str(error))
+            return None
+
+    async def _preview(self) -> None:
+        """Nothing is changed."""
+        found = self._read()
+        if found is None:
             return
-        note.set_text("")
+        ground = self._here.ground
+        try:
+            changes = await definitions.changes(ground.upstream, ground.watch.latest, found)
+        except PenstockError as error:
+            self._note.set_text(str(error))
+            return
+        self._changes.clear()
+        with self._changes:
+            said = words.count(len(changes), "change") if changes else "Nothing would change"
+            ui.label(f"{said}.").props('role="status"')
+            with ui.element("ul").classes("mono small"):
+                for one in changes[:_SHOWN_MAX]:
+                    layout.written("li", one.text)
+            if len(changes) > _SHOWN_MAX:
+                ui.label(f"and {len(changes) - _SHOWN_MAX:,} more").classes("soft")
+
+    async def _put(self) -> None:
+        found = self._read()
+        if found is None:
+            return
+        latest = self._here.ground.watch.latest
         nodes = [one.address for one in latest.nodes.values() if one.is_up]
         told = definitions.summary(found, latest)
         question = (
@@ -59,12 +117,7 @@ def _form(here: Opened) -> None:
             " Nothing is deleted."
         )
         if await layout.confirm(question, "definitions"):
-            run = partial(definitions.put, here.ground.upstream, nodes, found)
+            run = partial(definitions.put, self._here.ground.upstream, nodes, found)
             detail = ", ".join(one.name for one in found.topics)
-            if await layout.change(here, Role.DESTROY, "put_definitions", {}, run, detail):
-                text.set_value("")
-
-    text = ui.textarea("Definitions to put in").props("outlined").classes("mono")
-    with ui.element("div").classes("heading"):
-        ui.button("Put in", on_click=put).props("unelevated")
-        note = ui.label().classes("bad").props('role="status"')
+            if await layout.change(self._here, Role.DESTROY, "put_definitions", {}, run, detail):
+                self._text.set_value("")

@@ -89,7 +89,10 @@ def _creation(here: Opened) -> None:
             topic.set_value("")
             channel.set_value("")
 
-    with layout.section("Make a topic or channel"), ui.element("div").classes("heading"):
+    with (
+        layout.section("Make a topic or channel"),
+        ui.element("div").classes("heading").style("align-items: flex-start"),
+    ):
         topic = ui.input(
             "Topic", validation={_RULE: lambda text: is_valid_name((text or "").encode())}
         ).props("dense outlined")
@@ -97,4 +100,4 @@ def _creation(here: Opened) -> None:
             "Channel (optional)",
             validation={_RULE: lambda text: not text or is_valid_name(text.encode())},
         ).props("dense outlined")
-        ui.button("Make", on_click=create).props("unelevated")
+        ui.button("Make", on_click=create).props("unelevated").style("height: 40px")

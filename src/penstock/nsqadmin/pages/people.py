@@ -1,8 +1,9 @@
-"""Users and the audit log: who may do what, and who has done what."""
+"""Users and their sessions: who may do what, who is logged in, and one's own password."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 
 from fastapi import Request
@@ -13,11 +14,8 @@ from penstock.nsqadmin.access import ROLE_NAMES, Role
 from penstock.nsqadmin.gate import Forbidden
 from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import layout, words
-from penstock.nsqadmin.pages.grid import Grid, Row, column
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.store import Entry, User, hash_password
-
-_PAGE = 200  # entries of the log at once
+from penstock.nsqadmin.store import LoggedIn, User, hash_password
 
 _ROLES = {
     "view": "may look",
@@ -37,13 +35,11 @@ def add(grounds: Grounds) -> None:
         with layout.page(here, "Users"):
             _Users(here).draw()
 
-    @ui.page("/audit")
-    def audit(request: Request) -> None:
+    @ui.page("/account")
+    def account(request: Request) -> None:
         here = layout.opened(grounds, request)
-        if not here.may(Role.OPERATE):
-            raise Forbidden("this page needs the role operate")
-        with layout.page(here, "Audit log"):
-            draw_audit(here)
+        with layout.page(here, "Your account"):
+            _draw_account(here)
 
 
 class _Users:
@@ -61,22 +57,54 @@ class _Users:
             self._place = ui.element("div")
         with layout.section("Make a user, or give one another password and role"):
             self._form()
+        with layout.section("Who is logged in"):
+            self._logged_in = ui.element("div")
         self._show()
 
     def _show(self) -> None:
+        store = self._here.ground.store
+        users, logins = store.users(), store.last_logins()
         self._place.clear()
         with self._place:
-            for user in self._here.ground.store.users():
-                self._row(user)
+            for user in users:
+                self._row(user, logins.get(user.name, 0.0))
+            if not users:
+                ui.label("Nobody yet.").classes("soft")
+        sessions = store.sessions(self._here.ground.gate.lifetime_s)
+        self._logged_in.clear()
+        with self._logged_in:
+            for one in sessions:
+                self._session(one)
+            if not sessions:
+                ui.label("Nobody.").classes("soft")
 
-    def _row(self, user: User) -> None:
+    def _row(self, user: User, login_s: float) -> None:
         with ui.element("div").classes("heading"):
             ui.label(user.name)
             ui.label(user.role.name.lower()).classes("badge soft")
-            ui.label(f"since {words.clock(user.created_s)}").classes("soft")
-            ui.button("Remove", on_click=partial(self._remove, user.name)).props(
-                "flat dense color=negative"
-            )
+            last = f"last log-in {_ago(login_s)}" if login_s else "never logged in"
+            ui.label(f"since {words.clock(user.created_s)}, {last}").classes("soft")
+            remove = ui.button("Remove", on_click=partial(self._remove, user.name))
+            layout.named(remove.props("flat dense color=negative"), f"Remove {user.name}")
+
+    def _session(self, one: LoggedIn) -> None:
+        with ui.element("div").classes("heading"):
+            ui.label(one.user)
+            if one.key == self._here.caller.session:
+                ui.label("this browser").classes("badge good")
+            how = "by the provider" if one.is_by_provider else "by password"
+            ui.label(f"{how} {_ago(one.created_s)}, used {_ago(one.used_s)}").classes("soft")
+            end = ui.button("End", on_click=partial(self._end, one)).props("flat dense")
+            layout.named(end, f"End the session of {one.user}")
+
+    async def _end(self, one: LoggedIn) -> None:
+        async def run() -> str:
+            self._check()
+            self._here.ground.store.end_session(one.key)
+            return ""
+
+        await layout.change(self._here, Role.DESTROY, "end_session", {"user": one.user}, run)
+        self._show()
 
     async def _remove(self, name: str) -> None:
         if not await layout.confirm("Remove this user? Their sessions end now.", name):
@@ -95,8 +123,10 @@ class _Users:
             raise Forbidden("users need the role destroy in every installation")
 
     def _form(self) -> None:
-        with ui.element("div").classes("heading"):
-            self._name = ui.input("Name").props("dense outlined autocomplete=off")
+        """A form of its own, so that password managers know what is asked for."""
+        form = ui.element("form").classes("heading").on("submit.prevent", self._save)
+        with form:
+            self._name = ui.input("Name").props("dense outlined autocomplete=username")
             self._password = ui.input("Password", password=True).props(
                 "dense outlined autocomplete=new-password"
             )
@@ -104,7 +134,7 @@ class _Users:
                 {name: f"{name}: {what}" for name, what in _ROLES.items()}, value="view",
                 label="Role",
             ).props("dense outlined")  # fmt: skip
-            ui.button("Save", on_click=self._save).props("unelevated")
+            ui.button("Save").props("unelevated type=submit")
 
     async def _save(self) -> None:
         name, password = str(self._name.value or ""), str(self._password.value or "")
@@ -127,83 +157,57 @@ class _Users:
         self._show()
 
 
-_ENTRIES = [
-    column("time", "Time", width=200),
-    column("who", "Who", width=140),
-    column("how", "How", width=110),
-    column("remote", "From", width=140),
-    column("action", "Action", width=180),
-    column("target", "On", flex=1, minWidth=140),
-    column("detail", "Detail", flex=1, minWidth=120),
-    column("result", "Result", flex=1, minWidth=120),
-]
+def _ago(time_s: float) -> str:
+    return f"{words.span(max(0.0, time.time() - time_s))} ago"
 
 
-_WHERE = column("installation", "Installation", width=130)
-_ALL = "All installations"
+# --- one's own ---
 
 
-def draw_audit(here: Opened) -> None:
-    several = len(here.grounds) > 1
-    with layout.heading("Audit log"):
-        ui.element("div").classes("grow")
-        names = [one.name for one in here.grounds.held_by(here.caller, Role.OPERATE)]
-        only = ui.select([_ALL, *names], value=_ALL).props("dense outlined options-dense")
-        layout.named(only, "Installation").set_visibility(several)
-        search = ui.input("Search").props('clearable dense outlined aria-label="Search the log"')
-        older = ui.button("Older").props("flat dense")
-        newest = ui.button("Newest").props("flat dense")
-    empty = "Nothing has been done yet."
-    columns = [_ENTRIES[0], _WHERE, *_ENTRIES[1:]] if several else _ENTRIES
-    grid = Grid(columns, [], "id", empty, "Audit log", "calc(100vh - 190px)")
-    before = {"id": 0}  # 0: the newest, which move by themselves
-
-    def found_before(id: int) -> list[Entry]:
-        chosen = None if only.value == _ALL else str(only.value)
-        return here.ground.store.audit(
-            str(search.value or ""), id, _PAGE, only=chosen, without=_not_to_be_seen(here)
-        )
-
-    def show() -> None:
-        found = found_before(before["id"])
-        grid.show([_entry_row(one) for one in found])
-        older.set_enabled(len(found) == _PAGE)
-        newest.set_enabled(before["id"] > 0)
-
-    def go(older_than: int) -> None:
-        before["id"] = older_than
-        show()
-
-    def go_back() -> None:
-        found = found_before(before["id"])
-        go(found[-1].id if found else 0)
-
-    search.on_value_change(lambda: go(0))
-    only.on_value_change(lambda: go(0))
-    older.on_click(go_back)
-    newest.on_click(lambda: go(0))
-    ui.timer(2.0, lambda: None if before["id"] else show())
-    show()
+def _draw_account(here: Opened) -> None:
+    layout.heading("Your account")
+    role = here.caller.role.name.lower()
+    ui.label(f"You are {here.caller.shown}: {_ROLES.get(role, 'may do nothing')}.")
+    if here.caller.how != "session":
+        ui.label(
+            "Your password, if you have one, is not kept here: change it where you log in."
+        ).classes("soft")
+        return
+    with layout.section("Change your password"):
+        _Password(here).draw()
 
 
-def _not_to_be_seen(here: Opened) -> list[str]:
-    """Installations in which the caller may not operate: what is done there is not theirs to read.
-    What belongs to none, log-ins among it, is for who may operate in the default one."""
-    open_ = here.grounds.held_by(here.caller, Role.OPERATE)
-    hidden = [one.name for one in here.grounds if one not in open_]
-    return hidden if here.grounds.default in open_ else [*hidden, ""]
+class _Password:
+    def __init__(self, here: Opened) -> None:
+        self._here = here
 
+    def draw(self) -> None:
+        ui.label("Your other sessions end then.").classes("soft")
+        form = ui.element("form").classes("heading").on("submit.prevent", self._save)
+        with form:
+            name = ui.input("Name", value=self._here.caller.name)
+            name.props("dense outlined readonly autocomplete=username")
+            self._old = ui.input("Password so far", password=True)
+            self._old.props("dense outlined autocomplete=current-password")
+            self._new = ui.input("New password", password=True)
+            self._again = ui.input("New password again", password=True)
+            for field in (self._new, self._again):
+                field.props("dense outlined autocomplete=new-password")
+            ui.button("Change").props("unelevated type=submit")
 
-def _entry_row(one: Entry) -> Row:
-    return {
-        "id": one.id,
-        "time": words.clock(one.time_s),
-        "installation": one.installation,
-        "who": one.who,
-        "how": one.how,
-        "remote": one.remote,
-        "action": one.action,
-        "target": one.target,
-        "detail": one.detail,
-        "result": one.result,
-    }
+    async def _save(self) -> None:
+        here, name = self._here, self._here.caller.name
+        old, new = str(self._old.value or ""), str(self._new.value or "")
+        if new != str(self._again.value or ""):
+            ui.notify("The new passwords differ.", type="negative")
+            return
+
+        async def run() -> str:
+            await here.ground.gate.prove(name, old, here.caller.remote)
+            hashed = await asyncio.to_thread(hash_password, new)
+            here.ground.store.set_password(name, hashed, keep=here.caller.session)
+            return ""
+
+        if await layout.change(here, Role.VIEW, "change_password", {"user": name}, run):
+            for field in (self._old, self._new, self._again):
+                field.set_value("")

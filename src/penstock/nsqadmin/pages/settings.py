@@ -15,6 +15,10 @@ from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.settings import Held, Setting
 
 Field = ui.input | ui.select
+_SHEET = """
+.changed { border-left: 3px solid var(--water); padding-left: .5rem; border-radius: 3px; }
+.changed-word { color: var(--water); font-weight: 600; }
+"""  # what was chosen here stands out from what is as everywhere
 
 
 def panel(here: Opened, topic: str, channel: str = "") -> None:
@@ -31,6 +35,7 @@ class _Panel:
         with layout.section("Settings"):
             self._note = ui.label("Asking …").classes("soft").props('role="status"')
             self._place = ui.element("div").classes("settings")
+            ui.add_css(_SHEET)
             with ui.element("div").classes("heading"):
                 self._save_button = ui.button("Save settings", on_click=self._save)
                 self._save_button.props("unelevated").set_visibility(False)
@@ -67,8 +72,14 @@ class _Panel:
         field = _field(setting, held)
         field.set_enabled(self._here.may(setting.role))
         self._fields[setting.name] = (field, held)
+        if held.own:
+            field.classes("changed")
         with ui.element("div"):
-            ui.label(held.origin).classes("" if held.own else "soft")
+            with ui.element("div").classes("heading"):
+                ui.label(held.origin).classes("changed-word" if held.own else "soft")
+                if held.own and self._here.may(setting.role):
+                    back = ui.button("Revert", on_click=partial(self._revert, setting.name))
+                    layout.named(back.props("flat dense"), f"Revert {setting.name}")
             ui.label(setting.note).classes("soft note")
 
     # --- changing ---
@@ -83,10 +94,18 @@ class _Panel:
         return found
 
     async def _save(self) -> None:
-        here, about, changes = self._here, self._about, self._changes()
+        changes = self._changes()
         if not changes:
             ui.notify("Nothing is changed.")
             return
+        await self._change(changes)
+
+    async def _revert(self, name: str) -> None:
+        """Back to nsqd's default, at once."""
+        await self._change({name: ""})
+
+    async def _change(self, changes: dict[str, str]) -> None:
+        here, about = self._here, self._about
         role = settings.roles_of(about, changes)
         if role >= Role.DESTROY:
             name = about.get("channel") or about["topic"]

@@ -17,6 +17,7 @@ from penstock.nsqadmin import ways
 from penstock.nsqadmin.gate import Forbidden, LoginWanted
 from penstock.nsqadmin.ground import Grounds, place_in
 from penstock.nsqadmin.pages import (
+    audit,
     channel,
     connections,
     counter,
@@ -47,8 +48,8 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 _PARTS = (
-    overview, topics, topic, channel, nodes, connections, counter, lookup, messages, people, trace,
-    pipelines, run, sql, diagnostics,
+    overview, topics, topic, channel, nodes, connections, counter, lookup, messages, people, audit,
+    trace, pipelines, run, sql, diagnostics,
 )  # fmt: skip
 
 
@@ -57,6 +58,7 @@ def add(app: FastAPI, grounds: Grounds) -> None:
         part.add(grounds)
     login.add(app, grounds.shared)
     downloads.add(app, grounds)
+    audit.add_download(app, grounds)
     definitions.add_download(app, grounds)
     run.add_report(app, grounds)
     app_of_pages.add_exception_handler(Forbidden, _refuse(grounds))
