@@ -35,11 +35,11 @@ _RESULTS = {"": "Any result", "ok": "Done", "failed": "Failed", "warning": "With
 _SPANS = {"": "Any time", "-1h": "The last hour", "-1d": "The last day", "-7d": "The last week",
           "-30d": "The last month"}  # fmt: skip
 _ENTRIES = [
-    column("time", "Time", width=200),
-    column("who", "Who", width=140),
+    column("time", "Time (UTC)", width=160),
+    column("who", "Who", width=120),
     wide(1200, column("how", "How", width=110)),
     wide(1000, column("remote", "From", width=140)),
-    column("action", "Action", width=180),
+    column("action", "Action", flex=1, minWidth=110),
     wide(560, column("target", "On", flex=1, minWidth=140)),
     wide(800, column("detail", "Detail", flex=1, minWidth=120, tooltipField="detail")),
     wide(560, column("result", "Result", flex=1, minWidth=120, tooltipField="result")),
@@ -230,7 +230,7 @@ def _not_to_be_seen(here: Opened) -> list[str]:
 def _entry_row(one: Entry) -> Row:
     return {
         "id": one.id,
-        "time": words.clock(one.time_s),
+        "time": words.clock(one.time_s).removesuffix(" UTC"),
         "installation": one.installation,
         "who": one.who,
         "how": one.how,
