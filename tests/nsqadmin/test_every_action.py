@@ -56,7 +56,7 @@ CLICKS = {
     "pages.lookup._creation.create": Click(MADE, "/lookup", "Make", OPERATE),
     "pages.lookup._idle.delete": Click(
         "pages/test_pages.py::test_making_and_deleting_a_topic", "/lookup", "", DESTROY),
-    "pages.definitions._form.put": Click(
+    "pages.definitions._Form._put": Click(
         "pages/test_definitions.py::test_out_and_in_again", "/lookup", "Put in", DESTROY),
     "pages.publish._publish": Click(
         "pages/test_messages.py::test_publishing_one", f"/messages/{TOPIC}", "Publish one",
@@ -72,13 +72,18 @@ CLICKS = {
         f"{INSIDE}test_dead_letters_are_looked_at_and_sent_back", CHANNEL, "Redrive all", OPERATE),
     "pages.replay._Replay._move": Click(
         f"{INSIDE}test_replay_shows_first_and_moves_then", CHANNEL, "Preview", OPERATE),
-    "pages.settings._Panel._save": Click("pages/test_settings.py::test_roles", PAGE, "", OPERATE),
+    "pages.settings._Panel._apply": Click("pages/test_settings.py::test_roles", PAGE, "", OPERATE),
     "pages.people._Users._save": Click(
         "pages/test_login.py::test_a_user_is_made_and_removed_and_it_is_written_down", "/users",
         "Save", DESTROY),
     "pages.people._Users._remove": Click(
         "pages/test_login.py::test_a_user_is_made_and_removed_and_it_is_written_down", "/users",
         "Remove", DESTROY),
+    "pages.people._Users._end": Click(
+        "pages/test_login.py::test_a_session_is_ended_by_hand", "/users", "", DESTROY),
+    "pages.people._Password._save": Click(
+        "pages/test_login.py::test_one_changes_ones_own_password_and_other_sessions_end",
+        "/account", "Change", VIEW),
     "pages.diagnostics._Page._gather": Click(
         "pages/test_diagnostics.py::test_gather_see_and_download", "/diagnostics", "Gather",
         OPERATE),

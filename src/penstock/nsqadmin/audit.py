@@ -18,7 +18,8 @@ log = logging.getLogger("penstock.nsqadmin.audit")
 About = Mapping[str, str]  # names topic, channel, node
 
 
-OF_ALL = frozenset(("put_user", "remove_user"))  # actions that concern all installations
+# Actions that concern all installations.
+OF_ALL = frozenset(("put_user", "remove_user", "end_session", "change_password"))
 
 
 class NotDone(StoreFailed):

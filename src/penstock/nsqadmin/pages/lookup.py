@@ -89,9 +89,11 @@ def _creation(here: Opened) -> None:
             topic.set_value("")
             channel.set_value("")
 
+    # The fields keep room for a fault below them.
+    ui.add_css(".making { align-items: flex-start; } .making .q-btn { height: 40px; }")
     with (
         layout.section("Make a topic or channel"),
-        ui.element("div").classes("heading").style("align-items: flex-start"),
+        ui.element("div").classes("heading making"),
     ):
         topic = ui.input(
             "Topic", validation={_RULE: lambda text: is_valid_name((text or "").encode())}
@@ -100,4 +102,4 @@ def _creation(here: Opened) -> None:
             "Channel (optional)",
             validation={_RULE: lambda text: not text or is_valid_name(text.encode())},
         ).props("dense outlined")
-        ui.button("Make", on_click=create).props("unelevated").style("height: 40px")
+        ui.button("Make", on_click=create).props("unelevated")

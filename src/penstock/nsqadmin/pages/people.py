@@ -124,8 +124,7 @@ class _Users:
 
     def _form(self) -> None:
         """A form of its own, so that password managers know what is asked for."""
-        form = ui.element("form").classes("heading").on("submit.prevent", self._save)
-        with form:
+        with _form():
             self._name = ui.input("Name").props("dense outlined autocomplete=username")
             self._password = ui.input("Password", password=True).props(
                 "dense outlined autocomplete=new-password"
@@ -134,7 +133,7 @@ class _Users:
                 {name: f"{name}: {what}" for name, what in _ROLES.items()}, value="view",
                 label="Role",
             ).props("dense outlined")  # fmt: skip
-            ui.button("Save").props("unelevated type=submit")
+            ui.button("Save", on_click=self._save).props("unelevated type=submit")
 
     async def _save(self) -> None:
         name, password = str(self._name.value or ""), str(self._password.value or "")
@@ -155,6 +154,12 @@ class _Users:
             self._name.set_value("")
             self._password.set_value("")
         self._show()
+
+
+def _form() -> ui.element:
+    """Enter presses its button; the browser itself sends nothing."""
+    form = ui.element("form").classes("heading")
+    return form.on("submit.prevent", js_handler="() => {}")
 
 
 def _ago(time_s: float) -> str:
@@ -183,8 +188,7 @@ class _Password:
 
     def draw(self) -> None:
         ui.label("Your other sessions end then.").classes("soft")
-        form = ui.element("form").classes("heading").on("submit.prevent", self._save)
-        with form:
+        with _form():
             name = ui.input("Name", value=self._here.caller.name)
             name.props("dense outlined readonly autocomplete=username")
             self._old = ui.input("Password so far", password=True)
@@ -193,7 +197,7 @@ class _Password:
             self._again = ui.input("New password again", password=True)
             for field in (self._new, self._again):
                 field.props("dense outlined autocomplete=new-password")
-            ui.button("Change").props("unelevated type=submit")
+            ui.button("Change", on_click=self._save).props("unelevated type=submit")
 
     async def _save(self) -> None:
         here, name = self._here, self._here.caller.name

@@ -98,13 +98,13 @@ class _Panel:
         if not changes:
             ui.notify("Nothing is changed.")
             return
-        await self._change(changes)
+        await self._apply(changes)
 
     async def _revert(self, name: str) -> None:
         """Back to nsqd's default, at once."""
-        await self._change({name: ""})
+        await self._apply({name: ""})
 
-    async def _change(self, changes: dict[str, str]) -> None:
+    async def _apply(self, changes: dict[str, str]) -> None:
         here, about = self._here, self._about
         role = settings.roles_of(about, changes)
         if role >= Role.DESTROY:

@@ -31,6 +31,9 @@ _SHEET = """
 .console > * { min-width: 0; }
 .things { max-height: calc(100vh - 200px); overflow: auto; }
 .panel.things { gap: 0; }
+.thing { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 .5rem;
+  align-items: baseline; }
+.thing details[open] { flex-basis: 100%; }
 .things summary { cursor: pointer; padding: .15rem 0; display: list-item; }
 .things button { font: inherit; background: none; border: 0; padding: .1rem .2rem; cursor: pointer;
   color: var(--water); text-align: left; overflow-wrap: anywhere; }
@@ -120,10 +123,12 @@ class _Console:
         ui.timer(0.05, self._show_tables, once=True)
 
     def _thing(self, name: str, columns: tuple[tuple[str, str], ...] | None) -> None:
-        with ui.element("details") as box:
-            with ui.element("summary"):
-                self._insert(name)
-            place = ui.element("ul")
+        with ui.element("div").classes("thing"):
+            self._insert(name)
+            with ui.element("details") as box:
+                summary = layout.written("summary", "columns")
+                layout.named(summary.classes("soft small"), f"Columns of {name}")
+                place = ui.element("ul")
         if columns is not None:
             self._list(place, columns)
             return
