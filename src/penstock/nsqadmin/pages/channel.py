@@ -38,24 +38,27 @@ def draw(here: Opened, topic: str, name: str) -> None:
         known = latest.channel(topic, name)
         turn = _buttons(here, topic, name, bool(known and known.paused))
     layout.tabs("This channel", tabs_of(here, topic, name), "Channel")
-    gone = ui.label("No nsqd has this channel.").classes("empty")
-    saying = ui.label().classes("saying")
-    with ui.element("div").classes("tiles row"):
-        tiles = {label: layout.Tile(label) for label in tiles_of(ChannelState(topic, name))}
-    with layout.section("Clients"):
-        clients = Grid(_CLIENTS, [], "key", "Nobody is connected.", "Clients")
-        clients.follow(here, lambda: _client_rows(here, topic, name))
-    inside.panel(here, topic, name)
-    with layout.section("Nodes"):
-        rows = node_rows(here, topic, name, latest)
-        nodes = Grid(_NODES, rows, "node", "On no node.", "Nodes")
-    replay.panel(here, topic, name)
-    chart.pair(here, f"{topic}/{name}")
-    settings.panel(here, topic, name)
+    gone = ui.label("No nsqd has this channel: its first consumer makes it.")
+    gone.classes("panel empty")
+    with ui.element("div").classes("below") as below:
+        saying = ui.label().classes("saying")
+        with ui.element("div").classes("tiles row"):
+            tiles = {label: layout.Tile(label) for label in tiles_of(ChannelState(topic, name))}
+        with layout.section("Clients"):
+            clients = Grid(_CLIENTS, [], "key", "Nobody is connected.", "Clients")
+            clients.follow(here, lambda: _client_rows(here, topic, name))
+        inside.panel(here, topic, name)
+        with layout.section("Nodes"):
+            rows = node_rows(here, topic, name, latest)
+            nodes = Grid(_NODES, rows, "node", "On no node.", "Nodes")
+        replay.panel(here, topic, name)
+        chart.pair(here, f"{topic}/{name}")
+        settings.panel(here, topic, name)
 
     def show(snapshot: Snapshot) -> None:
         found = snapshot.channel(topic, name)
         gone.set_visibility(found is None)
+        below.set_visibility(found is not None)
         turn(bool(found and found.paused))
         state.show(*_state(here, snapshot, found))
         saying.set_text(_saying(here, found) if found else "")

@@ -71,8 +71,8 @@ _ALL = [
     wide(700, {"field": "disk", "headerName": "Disk", "width": 165, ":cellRenderer": _DISK}),
     wide(900, numbers("unsynced", "Not synced", BYTES, minWidth=98)),
     wide(1000, numbers("sync", "Last sync", _SYNC, minWidth=92)),
-    wide(600, stated("version", "Version", "version_level", flex=1, minWidth=90)),
-    wide(1000, column("place", "Zone", width=90)),
+    wide(600, stated("version", "Version", "version_level", width=155)),
+    wide(1300, column("place", "Zone", width=90)),
     wide(1400, column("lookupds", "nsqlookupds", flex=1, minWidth=130)),
     wide(700, numbers("since", "Runs for", SPAN_OR_NONE, minWidth=88)),
 ]
@@ -97,15 +97,8 @@ def draw_all(here: Opened) -> None:
 
 def _all_told(snapshot: Snapshot) -> str:
     """What stands out among them."""
-    nodes = snapshot.nodes.values()
-    told = []
-    down = [one.address for one in nodes if one.error]
-    if down:
-        told.append(f"{', '.join(down[:3])}{' and others' if len(down) > 3 else ''} down.")
-    versions = sorted({one.producer.version for one in nodes if one.producer.version})
-    if len(versions) > 1:
-        told.append(f"Versions differ: {', '.join(versions)}.")
-    return " ".join(told)
+    versions = {one.producer.version for one in snapshot.nodes.values()} - {""}
+    return f"Versions differ: {', '.join(sorted(versions))}." if len(versions) > 1 else ""
 
 
 def all_rows(here: Opened, snapshot: Snapshot) -> list[Row]:
@@ -117,7 +110,7 @@ def all_rows(here: Opened, snapshot: Snapshot) -> list[Row]:
 
 def _all_row(here: Opened, node: NodeState, old: set[str]) -> Row:
     producer = node.producer
-    is_old = producer.broadcast_address + str(producer.http_port) in old
+    is_old = bool(producer.version) and f"{producer.broadcast_address}{producer.http_port}" in old
     disk = node.document.get("disk") or {}
     used, left = disk_of(node)
     state, level = state_of(node)
@@ -208,7 +201,7 @@ def _tiles_of(node: NodeState | None) -> dict[str, tuple[str, str, str]]:
     slowest_s, last_s = disk.get("sync_slowest_seconds"), disk.get("last_sync_seconds_ago")
     is_full = (free or 0) < (size or 0) * limits.ADMIN_DISK_FREE_SHARE
     is_slow = (slowest_s or 0) > limits.ADMIN_SYNC_SLOW_S
-    unknown = (*words.UNKNOWN, "") if node else ("–", "", "")
+    unknown = (*words.UNKNOWN, "") if found.document else ("–", "", "")
     runs_s = max(0, int(time.time()) - found.start_s) if found.start_s else 0
     return {
         "In": (words.rate(found.in_rate), "published", ""),

@@ -151,9 +151,9 @@ class Bar:
 
 def curve(values: Sequence[float], colour: str = "water") -> str:
     """As SVG; empty when there is nothing to see."""
-    if len(values) < 2:
+    top = max(values, default=0.0)
+    if len(values) < 2 or not top:
         return ""
-    top = max(values) or 1.0
     step = _WIDTH / (len(values) - 1)
     points = [
         f"{round(number * step, 1):g},{round(_HEIGHT - 1 - (_HEIGHT - 3) * value / top, 1):g}"

@@ -119,6 +119,7 @@ kbd { font: inherit; font-size: .75rem; border: 1px solid var(--line); border-ra
 .nicegui-content { padding: 0; gap: 0; align-items: stretch; width: 100%; }
 .content { width: 100%; max-width: 1500px; margin: 0 auto; padding: 1rem; gap: 1rem;
   display: flex; flex-direction: column; align-items: stretch; outline: 0; }
+.below { display: flex; flex-direction: column; gap: 1rem; align-items: stretch; min-width: 0; }
 .heading { display: flex; flex-wrap: wrap; align-items: center; gap: .5rem .8rem; }
 .trail { display: flex; flex-wrap: wrap; gap: .5rem; margin-right: -.3rem; }
 .trail span::after { content: "/" / ""; color: var(--soft); margin-left: .5rem; }

@@ -48,23 +48,25 @@ def draw(here: Opened, name: str) -> None:
         ui.element("div").classes("grow")
         turn = _buttons(here, name, bool(latest.topics.get(name, TopicState(name)).paused))
     layout.tabs("This topic", tabs_of(here, name), "Topic")
-    gone = ui.label("No nsqd and no nsqlookupd knows this topic.").classes("empty")
-    saying = ui.label().classes("saying")
-    with ui.element("div").classes("tiles row"):
-        tiles = {label: layout.Tile(label) for label in tiles_of(TopicState(name))}
-    with layout.section("Channels"):
-        empty = "No channel: what is published waits for the first one."
-        rows = channel_rows(here, name, latest)
-        channels = Grid(_CHANNELS, rows, "name", empty, "Channels")
-    clients = _Clients(here, name)
-    with layout.section("Nodes"):
-        nodes = Grid(_NODES, node_rows(here, name, latest), "node", "On no node.", "Nodes")
-    chart.pair(here, name)
-    settings.panel(here, name)
+    gone = _gone(here)
+    with ui.element("div").classes("below") as below:
+        saying = ui.label().classes("saying")
+        with ui.element("div").classes("tiles row"):
+            tiles = {label: layout.Tile(label) for label in tiles_of(TopicState(name))}
+        with layout.section("Channels"):
+            empty = "No channel: what is published waits for the first one."
+            rows = channel_rows(here, name, latest)
+            channels = Grid(_CHANNELS, rows, "name", empty, "Channels")
+        clients = _Clients(here, name)
+        with layout.section("Nodes"):
+            nodes = Grid(_NODES, node_rows(here, name, latest), "node", "On no node.", "Nodes")
+        chart.pair(here, name)
+        settings.panel(here, name)
 
     def show(snapshot: Snapshot) -> None:
         topic = snapshot.topics.get(name)
         gone.set_visibility(topic is None)
+        below.set_visibility(topic is not None)
         found = states.by_topic(states.found(here, snapshot))
         state.show(*(states.of_topic(topic, found) if topic else ("", "")))
         turn(bool(topic and topic.paused))
@@ -76,6 +78,16 @@ def draw(here: Opened, name: str) -> None:
 
     layout.follow(here, show)
     clients.follow()
+
+
+def _gone(here: Opened) -> ui.element:
+    with ui.element("div").classes("panel empty") as gone:
+        ui.label("No nsqd and no nsqlookupd knows this topic.")
+        with ui.element("div"):
+            layout.written("span", "It is made by the first message that is published to it, or ")
+            ui.link("under Lookup", here.link("lookup"))
+            layout.written("span", ".")
+    return gone
 
 
 def tabs_of(here: Opened, name: str) -> list[tuple[str, str]]:
