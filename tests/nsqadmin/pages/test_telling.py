@@ -53,6 +53,11 @@ def test_the_worst_is_the_state() -> None:
     assert list(told) == ["orders"]
     assert states.of_topic(topic("archive"), told) == ("stuck", "bad")
     assert states.of_topic(topic("archive"), {"orders": [note]}) == ("paused", "soft")
+    halted = topic("archive")
+    halted.channels["archive"].paused = True
+    assert states.of_topic(halted, {"orders": [note]}) == ("channel paused", "soft")
+    halted.paused = True
+    assert states.of_topic(halted, {}) == ("paused", "warn")
     assert states.of_topic(topic("archive"), {}) == ("", "")
     assert states.of_channel([note, fault], path) == ("stuck", "bad")
 

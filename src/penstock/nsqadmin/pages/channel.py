@@ -33,7 +33,7 @@ def draw(here: Opened, topic: str, name: str) -> None:
     latest = here.ground.watch.latest
     trail = (("Topics", here.link("topics")), (topic, here.link("topics", topic)))
     with layout.heading(name, *trail):
-        state = layout.Badge()
+        paused, state = layout.Badge(states.PAUSED, "warn"), layout.Badge()
         ui.element("div").classes("grow")
         known = latest.channel(topic, name)
         turn = _buttons(here, topic, name, bool(known and known.paused))
@@ -60,6 +60,7 @@ def draw(here: Opened, topic: str, name: str) -> None:
         gone.set_visibility(found is None)
         below.set_visibility(found is not None)
         turn(bool(found and found.paused))
+        paused.set_visibility(bool(found and found.paused))
         state.show(*_state(here, snapshot, found))
         saying.set_text(_saying(here, found) if found else "")
         for label, shown in tiles_of(found or ChannelState(topic, name)).items():
@@ -78,12 +79,12 @@ def tabs_of(here: Opened, topic: str, name: str) -> list[tuple[str, str]]:
 
 
 def _state(here: Opened, snapshot: Snapshot, found: ChannelState | None) -> tuple[str, str]:
-    if found is not None and found.paused:
-        return "paused", "warn"
+    """Besides that it is paused."""
     if found is None:
         return "", ""
     path = ("topics", found.topic, found.name)
-    return states.of_channel(states.found(here, snapshot), path)
+    word, level = states.of_channel(states.found(here, snapshot), path)
+    return "" if word == states.PAUSED else word, level
 
 
 def _saying(here: Opened, found: ChannelState) -> str:

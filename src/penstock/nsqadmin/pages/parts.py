@@ -74,6 +74,9 @@ class Badge:
         self._label.classes(remove="good warn bad soft", add=level)
         self._label.set_visibility(bool(words))
 
+    def set_visibility(self, visible: bool) -> None:
+        self._label.set_visibility(visible)
+
 
 class Switch:
     """One button for two actions of which one applies: Pause, or Unpause what is paused."""

@@ -13,6 +13,7 @@ from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot, TopicState
 from penstock.nsqadmin.watch import Watch
 
+PAUSED = "paused"
 LEVELS = {Level.BAD: "bad", Level.WARN: "warn", Level.NOTE: "soft"}
 
 _found: WeakKeyDictionary[Watch, tuple[Snapshot, list[Finding]]] = WeakKeyDictionary()
@@ -41,11 +42,11 @@ def of_topic(topic: TopicState, found: Mapping[str, Sequence[Finding]]) -> tuple
     if told and told[0].level > Level.NOTE:
         return told[0].state, LEVELS[told[0].level]
     if topic.paused:
-        return "paused", "warn"
+        return PAUSED, "warn"
+    if any(one.paused for one in topic.channels.values()):
+        return f"channel {PAUSED}", "soft"
     if told:
         return told[0].state, "soft"
-    if any(one.paused for one in topic.channels.values()):
-        return "paused", "soft"
     return ("", "") if topic.nodes else ("on no node", "soft")
 
 

@@ -122,7 +122,7 @@ kbd { font: inherit; font-size: .75rem; border: 1px solid var(--line); border-ra
 .below { display: flex; flex-direction: column; gap: 1rem; align-items: stretch; min-width: 0; }
 .heading { display: flex; flex-wrap: wrap; align-items: center; gap: .5rem .8rem; }
 .trail { display: flex; flex-wrap: wrap; gap: .5rem; margin-right: -.3rem; }
-.trail span::after { content: "/" / ""; color: var(--soft); margin-left: .5rem; }
+.trail span::after { content: "/"; content: "/" / ""; color: var(--soft); margin-left: .5rem; }
 .trail a { color: var(--soft); overflow-wrap: anywhere; }
 .tabs { display: flex; flex-wrap: wrap; gap: 0 1.2rem; border-bottom: 1px solid var(--line);
   margin-top: -.5rem; }

@@ -44,7 +44,7 @@ def add(grounds: Grounds) -> None:
 def draw(here: Opened, name: str) -> None:
     latest = here.ground.watch.latest
     with layout.heading(name, ("Topics", here.link("topics"))):
-        state = layout.Badge()
+        paused, state = layout.Badge(states.PAUSED, "warn"), layout.Badge()
         ui.element("div").classes("grow")
         turn = _buttons(here, name, bool(latest.topics.get(name, TopicState(name)).paused))
     layout.tabs("This topic", tabs_of(here, name), "Topic")
@@ -68,8 +68,10 @@ def draw(here: Opened, name: str) -> None:
         gone.set_visibility(topic is None)
         below.set_visibility(topic is not None)
         found = states.by_topic(states.found(here, snapshot))
-        state.show(*(states.of_topic(topic, found) if topic else ("", "")))
+        word, level = states.of_topic(topic, found) if topic else ("", "")
+        state.show("" if word == states.PAUSED else word, level)
         turn(bool(topic and topic.paused))
+        paused.set_visibility(bool(topic and topic.paused))
         saying.set_text(telling.of_topic(topic, telling.lags(here, topic)) if topic else "")
         for label, shown in tiles_of(topic or TopicState(name)).items():
             tiles[label].show(*shown)
