@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock import limits
+from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.history import FIELDS, History
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
 
@@ -119,3 +121,20 @@ def test_series_that_are_gone_leave_nothing_behind(tmp_path: Path) -> None:
     last = BEGIN_S + 6 * 3600 + 60
     assert len(history.minutes("only_0", last, last)) == 1
     history.close()
+
+
+def test_the_window_is_full_however_far_apart_the_looks_are(tmp_path: Path) -> None:
+    """A rule about the last minute has to see a whole one."""
+    for every_s in (0.9, 1.0, 1.07, 7.3):
+        history = History(tmp_path / str(every_s), DAY_S)
+        for number in range(int(120 / every_s)):
+            taken = snapshot(BEGIN_S + every_s * number, depth=1000 + number)
+            taken.topics["t"].channels["c"].finish_rate = 0.0
+            history.take(taken)
+        window = history.window("t/c")
+        assert window[-1].time_s - window[0].time_s >= limits.ADMIN_WINDOW_S
+        assert window[-1].time_s - window[0].time_s < 2 * limits.ADMIN_WINDOW_S
+        assert [one.state for one in findings(taken, history.window)] == ["no consumers"]
+        taken.topics["t"].channels["c"].clients = 1
+        assert [one.state for one in findings(taken, history.window)] == ["stuck"]
+        history.close()

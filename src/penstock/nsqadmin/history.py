@@ -162,8 +162,9 @@ class History:
         return self._recent.samples(name)
 
     def window(self, name: str) -> list[Sample]:
-        """The part of it that decides whether a channel needs attention."""
-        return self._recent.samples(name, limits.ADMIN_WINDOW_S)
+        """The part of it that decides whether a channel needs attention: the window and the look
+        before it, for looks are never exactly so far apart."""
+        return self._recent.samples(name, limits.ADMIN_WINDOW_S + limits.ADMIN_POLL_S_MAX)
 
     def minutes(self, name: str, from_s: float, to_s: float) -> list[Sample]:
         """One sample a minute, in order; None where nsqadmin did not run."""

@@ -45,7 +45,9 @@ def draw(here: Opened, topic: str, name: str) -> None:
         with ui.element("div").classes("tiles row"):
             tiles = {label: layout.Tile(label) for label in tiles_of(ChannelState(topic, name))}
         with layout.section("Clients"):
-            clients = Grid(_CLIENTS, [], "key", "Nobody is connected.", "Clients")
+            clients = Grid(
+                _CLIENTS, [], "key", "Nobody is connected: start its consumers.", "Clients"
+            )
             clients.follow(here, lambda: _client_rows(here, topic, name))
         inside.panel(here, topic, name)
         with layout.section("Nodes"):

@@ -70,7 +70,7 @@ _ALL = [
     wide(800, numbers("topics", "Topics")),
     wide(700, {"field": "disk", "headerName": "Disk", "width": 165, ":cellRenderer": _DISK}),
     wide(900, numbers("unsynced", "Not synced", BYTES, minWidth=98)),
-    wide(1000, numbers("sync", "Last sync", _SYNC, minWidth=92)),
+    wide(1000, numbers("sync", "Last sync", _SYNC, minWidth=112)),
     wide(600, stated("version", "Version", "version_level", width=155)),
     wide(1300, column("place", "Zone", width=90)),
     wide(1400, column("lookupds", "nsqlookupds", flex=1, minWidth=130)),

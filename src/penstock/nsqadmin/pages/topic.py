@@ -164,7 +164,7 @@ def oldest_of(channel: ChannelState | None, where: str) -> tuple[str, str, str]:
 
 _CHANNELS = [
     linked("name", "Channel", "link", flex=2, minWidth=110),
-    numbers("depth", "Depth", **FLASH),
+    numbers("depth", "Depth"),
     wide(700, numbers("share", "Of it", PERCENT, maxWidth=90,
                       headerTooltip="The share of all that waits in this topic")),
     wide(450, numbers("oldest", "Oldest", SPAN_OR_NONE, minWidth=95)),
@@ -215,7 +215,7 @@ def _channel_row(here: Opened, one: ChannelState, waits: int) -> Row:
 
 _CLIENTS = [
     column("client", "Client", flex=2, minWidth=120),
-    linked("reads", "Reads", "reads_link", flex=1, minWidth=120),
+    linked("reads", "Reads", "reads_link", flex=2, minWidth=120),
     wide(600, column("writes", "Publishes to", flex=1, minWidth=120)),
     wide(500, linked("node", "Node", "node_link", flex=1, minWidth=130)),
     numbers("rate", "Rate", RATE),

@@ -145,7 +145,7 @@ _COLUMNS = [
     linked("name", "Topic", "link", flex=3, minWidth=130),
     numbers("in_rate", "In", RATE),
     wide(500, numbers("out_rate", "Out", RATE)),
-    numbers("backlog", "Depth", **FLASH),
+    numbers("backlog", "Depth"),
     wide(800, curves("curve", "Lately", width=100, headerTooltip="Depth in the last minutes")),
     wide(500, numbers("oldest", "Oldest", SPAN_OR_NONE,
                       headerTooltip="Age of the oldest unfinished message")),
