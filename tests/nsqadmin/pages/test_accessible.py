@@ -30,7 +30,7 @@ def topic(installation: Installation) -> Iterator[None]:
         nsqd.post(f"/pub?topic={TOPIC}", b'{"number": %d}' % number)
     installation.wait_for_topic(TOPIC)
     with nsqd.client() as client:
-        client.identify(client_id="me", hostname="till-7")
+        client.identify(client_id="me", hostname="till-7", heartbeat_interval=-1)
         client.sub(TOPIC, "c")
         client.rdy(1)
         assert client.message() is not None

@@ -21,7 +21,8 @@ def orders(installation: Installation) -> Iterator[None]:
     nsqd.post(f"/pub?topic={TOPIC}", b"hello")
     installation.wait_for_topic(TOPIC)
     with nsqd.client() as client:
-        client.identify(client_id="me", hostname="till-7", user_agent="a test/1.0")
+        client.identify(client_id="me", hostname="till-7", user_agent="a test/1.0",
+                        heartbeat_interval=-1)  # fmt: skip
         client.sub(TOPIC, "billing")
         yield
     nsqd.post(f"/topic/delete?topic={TOPIC}")
