@@ -13,6 +13,8 @@ from e2e.lookupd import Lookupd
 
 from .running import Admin
 
+HOUR_MS = 3_600_000  # a client of a test that answers no heartbeat lives as long as the test
+
 
 class Installation(NamedTuple):
     lookupd: Lookupd
@@ -32,7 +34,8 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     path = tmp_path_factory.mktemp("admin")
     with Lookupd(path / "lookupd") as lookupd:
         told = (f"-lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
-                "-broadcast-address=127.0.0.1")  # fmt: skip
+                "-broadcast-address=127.0.0.1",
+                f"-max-heartbeat-interval={HOUR_MS}ms")  # fmt: skip
         asked = f"-lookupd-http-address=127.0.0.1:{lookupd.http_port}"
         with Daemon(path / "nsqd", *told) as nsqd, Admin(path / "nsqadmin", asked) as admin:
             yield Installation(lookupd, nsqd, admin)

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from penstock.nsqadmin.pages import layout
 
-from ..conftest import Installation
+from ..conftest import HOUR_MS, Installation
 
 TOPIC = "reachable"
 PHONE: Any = {"width": 390, "height": 844}
@@ -30,7 +30,7 @@ def topic(installation: Installation) -> Iterator[None]:
         nsqd.post(f"/pub?topic={TOPIC}", b'{"number": %d}' % number)
     installation.wait_for_topic(TOPIC)
     with nsqd.client() as client:
-        client.identify(client_id="me", hostname="till-7", heartbeat_interval=-1)
+        client.identify(client_id="me", hostname="till-7", heartbeat_interval=HOUR_MS)
         client.sub(TOPIC, "c")
         client.rdy(1)
         assert client.message() is not None

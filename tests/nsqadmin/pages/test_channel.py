@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from e2e.v2client import V2Client
 
-from ..conftest import Installation
+from ..conftest import HOUR_MS, Installation
 from ..running import Admin
 
 _NUMBERS = itertools.count()
@@ -76,7 +76,7 @@ def work(installation: Installation, page: Page) -> Iterator[Work]:
     nsqd.post(f"/channel/create?topic={topic}&channel=work")
     installation.wait_for_topic(topic)
     with nsqd.client() as client:
-        client.identify(client_id="me", hostname="till-7", heartbeat_interval=-1)
+        client.identify(client_id="me", hostname="till-7", heartbeat_interval=HOUR_MS)
         client.sub(topic, "work")
         yield Work(installation, page, topic, client)
     nsqd.post(f"/topic/delete?topic={topic}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from ..conftest import Installation
+from ..conftest import HOUR_MS, Installation
 
 TOPIC = "orders"
 
@@ -22,7 +22,7 @@ def orders(installation: Installation) -> Iterator[None]:
     installation.wait_for_topic(TOPIC)
     with nsqd.client() as client:
         client.identify(client_id="me", hostname="till-7", user_agent="a test/1.0",
-                        heartbeat_interval=-1)  # fmt: skip
+                        heartbeat_interval=HOUR_MS)  # fmt: skip
         client.sub(TOPIC, "billing")
         yield
     nsqd.post(f"/topic/delete?topic={TOPIC}")
