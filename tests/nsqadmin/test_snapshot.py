@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.nsqadmin.snapshot import NodeState, Snapshot, make
+from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
 from penstock.nsqadmin.upstream import Producer
 
 
@@ -57,3 +57,37 @@ def test_what_waits_is_summed_over_channels() -> None:
     topic = after.topics["t"]
     assert (topic.backlog, topic.in_flight, topic.deferred) == (6, 2, 3)
     assert after.backlog == 6
+
+
+def test_what_says_nothing_is_not_kept_and_changes_nothing() -> None:
+    channel: dict[str, Any] = {
+        "channel_name": "c", "depth": 0, "in_flight_count": 2, "oldest_age_seconds": 0.0,
+        "clients": None, "paused": False,
+    }  # fmt: skip
+    row: dict[str, Any] = {
+        "topic_name": "t", "channels": [channel], "depth": 0, "message_count": 7,
+        "stored_bytes": 0, "refusal": "", "damaged": [],
+        "e2e_processing_latency": {"count": 0, "percentiles": None},
+    }  # fmt: skip
+    document = {"health": "OK", "disk": {"free_bytes": 0}, "topics": [row]}
+    kept = lean(document)
+    assert kept == {
+        "health": "OK",
+        "disk": {"free_bytes": 0},
+        "topics": [{
+            "topic_name": "t", "message_count": 7, "stored_bytes": 0,
+            "channels": [{"channel_name": "c", "in_flight_count": 2, "oldest_age_seconds": 0.0}],
+        }],
+    }  # fmt: skip
+    made = [
+        make(
+            1.0, {"n": NodeState("n", Producer("h", "n", 1, 2, "1"), one)}, (), (), Snapshot()
+        ).topics
+        for one in (document, kept)
+    ]
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("topics", [None, "many", [1, None], [{"channels": "none"}]])
+def test_an_answer_that_is_no_nsqds_is_left_as_it_is(topics: Any) -> None:
+    assert lean({"topics": topics}) == {"topics": topics}

@@ -142,7 +142,7 @@ class Watch:
             state.took_s = known.took_s
         begun_s = time.monotonic()
         try:
-            state.document = await self._upstream.light_stats(producer.address)
+            state.document = snapshot.lean(await self._upstream.light_stats(producer.address))
         except FetchFailed as error:
             state.error = error.reason
         else:
