@@ -79,6 +79,16 @@ def test_secrets_in_a_document() -> None:
     assert said["tls_key"] == "/etc/key.pem"
 
 
+def test_documents_that_no_fast_encoder_takes() -> None:
+    for text in (
+        '{"n": 123456789012345678901234567890, "token": "x"}',
+        '{"h": "\\ud800", "token": "x"}',
+    ):
+        said = json.loads(without_secrets(Kind.JSON, text.encode()))
+        assert said["token"] == "***"
+    assert len(json.loads(without_secrets(Kind.JSON, b'{"n": 1e5, "x": NaN}'))) == 2
+
+
 def test_a_topic_that_is_called_like_a_secret_is_none() -> None:
     document = {"topics": [{"topic_name": "tokens", "depth": 3}], "token": {"depth": 3}}
     assert clean(document) == document

@@ -207,7 +207,8 @@ class Gatherer:
             facts.sample_times_s.append(ended_s)
         kind, took_ms = _kind(ask, answer), round((ended_s - begun_s) * 1000)
         name = ask.name.replace(".txt", ".pprof") if kind is Kind.BINARY else ask.name
-        self._spool.add(f"{member.place}/{name}", kind, answer.body, shown, took_ms)
+        name = f"{member.place}/{name}"
+        await self._spool.add_answer(name, kind, answer.body, shown, took_ms)
         return answer.body
 
     async def _get(

@@ -19,6 +19,8 @@ import json
 import re
 from typing import Any
 
+import msgspec
+
 from penstock.broker.internal import is_internal
 from penstock.nsqadmin.bundle.form import Kind
 
@@ -126,8 +128,12 @@ def _clean_member(key: str, value: Any) -> Any:
 
 
 def to_bytes(document: Any) -> bytes:
-    text = json.dumps(document, indent=1, ensure_ascii=False)
-    return text.encode("utf-8", "replace")
+    """For people to read, too."""
+    try:
+        return msgspec.json.format(msgspec.json.encode(document), indent=1)
+    except (ValueError, OverflowError):  # half a surrogate pair, or a number of many digits
+        text = json.dumps(document, indent=1, ensure_ascii=False)
+        return text.encode("utf-8", "replace")
 
 
 # --- names ---

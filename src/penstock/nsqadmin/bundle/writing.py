@@ -7,6 +7,7 @@ are never on the disk. The zip is private, and gets its name when it is whole.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import tempfile
@@ -43,7 +44,16 @@ class Spool:
 
     def add(self, name: str, kind: Kind, data: bytes, asked: str = "", took_ms: int = 0) -> bool:
         """Whether there was room for it."""
-        data = hiding.without_secrets(kind, data)
+        return self._add(name, kind, hiding.without_secrets(kind, data), asked, took_ms)
+
+    async def add_answer(
+        self, name: str, kind: Kind, data: bytes, asked: str, took_ms: int = 0
+    ) -> bool:
+        """The same for what may be large: the event loop goes on meanwhile."""
+        clean = await asyncio.to_thread(hiding.without_secrets, kind, data)
+        return self._add(name, kind, clean, asked, took_ms)
+
+    def _add(self, name: str, kind: Kind, data: bytes, asked: str, took_ms: int) -> bool:
         if len(data) > self._left or len(self.parts) >= limits.BUNDLE_FILES_MAX:
             place = name.rpartition("/")[0]
             self.fail(place, asked or name, f"left out: {len(data):,} bytes, the bundle is full")
