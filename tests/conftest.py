@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from penstock.errors import ConfigError
 from penstock.spark.session import open_session, require_java
+from spark import quickjvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +29,6 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
@@ -35,12 +36,17 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def java() -> None:
+def java(request: pytest.FixtureRequest) -> Iterator[None]:
     """Without one, tests that start Spark by themselves are skipped."""
     try:
         require_java()
     except ConfigError as error:
         pytest.skip(str(error))
+    with ExitStack() as stack:
+        with suppress(AttributeError, OSError):  # pytest has no cache, or may not write it
+            classes = request.config.cache.mkdir("spark-classes")
+            stack.enter_context(quickjvm.keep_classes(classes))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +54,11 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     warehouse = str(tmp_path_factory.mktemp("warehouse"))
-    settings = {**SETTINGS, "spark.sql.warehouse.dir": warehouse}
+    settings = {
+        **SETTINGS,
+        "spark.sql.warehouse.dir": warehouse,
+        "spark.driver.extraJavaOptions": quickjvm.options(),
+    }
     session = open_session("penstock tests", "local[2]", settings)
     session.sparkContext.setLogLevel("ERROR")
     yield session

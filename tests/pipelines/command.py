@@ -14,10 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-QUICK_START = (
-    "--conf=spark.driver.memory=1g",
-    "--conf=spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-)
+from spark import quickjvm
+
 WAIT_S_MAX = 200.0  # a driver takes ten seconds to start, a minute on a busy machine
 POLL_S = 0.02
 
@@ -30,7 +28,8 @@ class Command:
         self._events: list[dict[str, Any]] = []
         self._errors = errors
         command = [sys.executable, "-m", "penstock.tools.main", "pipeline", "run", name]
-        command += ["--json", "--report-every=100ms", *QUICK_START, *flags]
+        command += ["--json", "--report-every=100ms", "--conf=spark.driver.memory=1g"]
+        command += [f"--conf=spark.driver.extraJavaOptions={quickjvm.options()}", *flags]
         mark = uuid.uuid4().hex
         self._mark = mark.encode()
         with errors.open("ab") as stderr:

@@ -1,7 +1,7 @@
 """Tasks that fail, in an embedded session as a pipeline opens it. Prints a line of JSON: how often
 the task was tried that fails so many times.
 
-`retryjob.py DIRECTORY`
+`retryjob.py DIRECTORY JAVA_OPTIONS`
 """
 
 from __future__ import annotations
@@ -58,11 +58,8 @@ def tried(spark: SparkSession, directory: Path, times: int, how: str) -> tuple[i
     return rows, len(list(directory.iterdir()))
 
 
-def main(path: Path) -> None:
-    conf = (
-        "spark.driver.memory=512m",
-        "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    )
+def main(path: Path, java: str) -> None:
+    conf = ("spark.driver.memory=512m", f"spark.driver.extraJavaOptions={java}")
     settings = defaults(
         archive.SETTINGS, topics=("a",), table=str(path), conf=conf, **{"spark-log": "off"}
     )
@@ -76,4 +73,4 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from spark import quickjvm
+
 from .command import WAIT_S_MAX
 
 
@@ -18,7 +20,7 @@ from .command import WAIT_S_MAX
 def test_a_task_is_tried_four_times(java: None, tmp_path: Path) -> None:
     job = Path(__file__).with_name("retryjob.py")
     done = subprocess.run(
-        [sys.executable, str(job), str(tmp_path)],
+        [sys.executable, str(job), str(tmp_path), quickjvm.options()],
         capture_output=True,
         text=True,
         timeout=WAIT_S_MAX,

@@ -22,25 +22,32 @@ from typing import Self
 
 import pyspark
 
+from . import quickjvm
 from .patience import LATE
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 RUN_S_MAX = 400.0  # two cores that others use too; alone it takes a tenth
 LOOPBACK = "127.0.0.1"
-# Small Java machines that start quickly: there are five of them on two cores.
-_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
+# Small Java machines: there are five of them on two cores.
 _LOCAL = {
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": _JVM,
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
-    "spark.executor.extraJavaOptions": _JVM,
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
 }
+
+
+def _local() -> dict[str, str]:
+    java = quickjvm.options()
+    return {
+        **_LOCAL,
+        "spark.driver.extraJavaOptions": java,
+        "spark.executor.extraJavaOptions": java,
+    }
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class Installed:
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_LOCAL_IP": LOOPBACK,
             "SPARK_DAEMON_MEMORY": daemon_memory,
-            "SPARK_DAEMON_JAVA_OPTS": _JVM,
+            "SPARK_DAEMON_JAVA_OPTS": quickjvm.options(),
             "SPARK_NO_DAEMONIZE": "1",
             "PYSPARK_PYTHON": str(self.python),
             "PYSPARK_DRIVER_PYTHON": str(self.python),
@@ -67,7 +74,7 @@ class Installed:
         """`spark-submit`, run to its end."""
         command = [str(SPARK_HOME / "bin" / "spark-submit")]
         command += ["--master", master] if master else []
-        for name, value in {**_LOCAL, **(conf or {})}.items():
+        for name, value in {**_local(), **(conf or {})}.items():
             command += ["--conf", f"{name}={value}"]
         return self.run(*command, *words)
 
@@ -227,7 +234,7 @@ def connect_server(installed: Installed, directory: Path) -> Process:
     """`found` is its port."""
     submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]"]
     settings = {
-        **_LOCAL,
+        **_local(),
         "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": "0",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),

@@ -24,7 +24,6 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.streaming.pollingDelay": "50ms",
 }
@@ -60,8 +59,9 @@ def end_with_parent() -> None:
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
-def main(url: str, checkpoint: str) -> None:
-    spark = open_session("penstock kill tests", ATTEMPTS, SETTINGS)
+def main(url: str, checkpoint: str, java: str) -> None:
+    settings = {**SETTINGS, "spark.driver.extraJavaOptions": java}
+    spark = open_session("penstock kill tests", ATTEMPTS, settings)
     spark.sparkContext.setLogLevel("OFF")
     print("ready", flush=True)
     if not sys.stdin.readline():

@@ -24,6 +24,7 @@ from e2e.daemon import Daemon
 from penstock.kernel import decode_columns
 from penstock.spark.brokerapi import BrokerApi
 
+from . import quickjvm
 from .faultproxy import Fault, FaultProxy
 
 pytestmark = [
@@ -84,7 +85,7 @@ class Driver:
         }
         with self.said.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, str(SCRIPT), url, str(path / "checkpoint")],
+                [sys.executable, str(SCRIPT), url, str(path / "checkpoint"), quickjvm.options()],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,

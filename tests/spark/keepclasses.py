@@ -1,0 +1,44 @@
+"""`keepclasses.py ARCHIVE`: what a Spark driver loads for a batch and a stream, kept for others
+(`quickjvm`). Java writes the archive at its own end; only then it gets its name."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from pyspark import SparkContext
+
+from penstock.spark.session import open_session
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+def main(classes: Path) -> None:
+    unfinished = classes.with_suffix(".unfinished")
+    unfinished.unlink(missing_ok=True)
+    java = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={unfinished}"
+    settings = {**SETTINGS, "spark.driver.extraJavaOptions": java}
+    spark = open_session("penstock tests: classes", "local[1]", settings)
+    spark.range(10).mapInArrow(lambda batches: batches, "id bigint").groupBy("id").count().collect()
+    with tempfile.TemporaryDirectory() as checkpoint:
+        rows = spark.readStream.format("rate").load().writeStream.format("noop")
+        rows.option("checkpointLocation", checkpoint).trigger(once=True).start().awaitTermination()
+    gateway = SparkContext._gateway
+    spark.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # this is how Java hears that it may go
+        if gateway.proc.wait() == 0:
+            unfinished.rename(classes)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
