@@ -54,6 +54,10 @@ def test_a_provider_s_session_ends_used_or_not(tmp_path: Path, hashed: str) -> N
     by_provider, by_password = found
     assert by_provider is None
     assert by_password is not None
+    clock.now_s += HOUR_S
+    assert store.session(tokens[1], HOUR_S) is None
+    clock.now_s -= HOUR_S  # a clock that is set back brings nothing back
+    assert store.session(tokens[1], HOUR_S) is None
     store.close()
 
 

@@ -1,0 +1,121 @@
+"""The official nsqadmin's command line and configuration file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.command.flags import UsageError
+from penstock.errors import ConfigError
+from penstock.nsqadmin.options import FLAGS, read_options
+
+S = 1_000_000_000
+ASKED = "-nsqd-http-address=127.0.0.1:4151"
+# flag: (official default, another value, what it means, its key in the file when that is another)
+OFFICIAL: dict[str, tuple[object, str, object, str]] = {
+    "base-path": ("/", "/x", "/x", ""),
+    "dev-static-dir": ("", "/tmp", None, ""),
+    "lookupd-http-address": ((), "b:1", ("b:1",), "nsqlookupd_http_addresses"),
+    "nsqd-http-address": ((), "b:1", ("b:1",), "nsqd_http_addresses"),
+    "admin-user": ((), "ann", ("ann",), "admin_users"),
+    "acl-http-header": ("X-Forwarded-User", "X-Me", "X-Me", ""),
+    "allow-config-from-cidr": ("127.0.0.1/8", "10.0.0.0/8", "10.0.0.0/8", ""),
+    "notification-http-endpoint": ("", "http://a/b", "http://a/b", ""),
+    "graphite-url": ("", "http://g", "http://g", ""),
+    "proxy-graphite": (False, "true", True, ""),
+    "statsd-prefix": ("nsq.%s", "x.%s", "x.%s", ""),
+    "statsd-interval": (60 * S, "30s", 30 * S, ""),
+    "statsd-counter-format": ("stats.counters.%s.count", "c.%s", "c.%s", ""),
+    "statsd-gauge-format": ("stats.gauges.%s", "g.%s", "g.%s", ""),
+    "http-client-connect-timeout": (2 * S, "1s", S, ""),
+    "http-client-request-timeout": (5 * S, "1.5s", 1_500_000_000, ""),
+    "http-client-tls-insecure-skip-verify": (False, "true", True, ""),
+    "http-client-tls-root-ca-file": ("", "ca.pem", "ca.pem", ""),
+    "log-level": ("info", "debug", "debug", ""),
+    "log-prefix": ("[nsqadmin] ", "x ", "x ", ""),
+}
+MODES = ("lookupd-http-address", "nsqd-http-address")
+ATTRIBUTES = {flag.name: flag.attribute for flag in FLAGS}
+
+
+def arguments(flag: str, *more: str) -> list[str]:
+    """With what nsqadmin needs to start."""
+    return [*more] if flag in MODES else [ASKED, *more]
+
+
+@pytest.mark.parametrize("flag", OFFICIAL)
+def test_a_flag(flag: str, tmp_path: Path) -> None:
+    """Its default, with one dash and two, in the file, in the environment, and which wins."""
+    default, text, value, key = OFFICIAL[flag]
+    attribute, key = ATTRIBUTES[flag], key or flag.replace("-", "_")
+    file = tmp_path / "nsqadmin.cfg"
+    listed = f'["{text}"]' if isinstance(value, tuple) else f'"{text}"'
+    shown = text if isinstance(value, bool) else listed
+    file.write_text(f"{key} = {shown}\n")
+    if flag not in MODES:
+        assert getattr(read_options([ASKED], {}), attribute, "") == default
+    for given in (arguments(flag, f"-{flag}={text}"), arguments(flag, f"--{flag}={text}"),
+                  arguments(flag, f"-config={file}")):  # fmt: skip
+        found = read_options(given, {})
+        assert value is None or getattr(found, attribute) == value, given
+    environment = {f"PENSTOCK_{key.upper()}": text}
+    if value is not None and not isinstance(value, tuple):
+        assert getattr(read_options(arguments(flag), environment), attribute) == value
+
+
+def test_all_official_flags_are_there() -> None:
+    others = {"http-address", "config", "version", "verbose", "http-client-tls-cert",
+              "http-client-tls-key"}  # fmt: skip
+    assert OFFICIAL.keys() | others <= {flag.name for flag in FLAGS}
+
+
+def test_lists_repeat_and_a_bare_number_is_milliseconds(tmp_path: Path) -> None:
+    found = read_options(["-nsqd-http-address=a:1", "--nsqd-http-address", "b:2", "-verbose"], {})
+    assert found.nsqd_http_address == ("a:1", "b:2")
+    file = tmp_path / "nsqadmin.cfg"
+    file.write_text('nsqd_http_addresses = ["a:1", "b:2"]\nstatsd_interval = 1500\nunknown = 1\n')
+    found = read_options([f"-config={file}"], {})
+    assert found.nsqd_http_address == ("a:1", "b:2")
+    assert found.statsd_interval_ns == 1_500_000_000
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([], "--nsqd-http-address or --lookupd-http-address required"),
+        ([ASKED, "-lookupd-http-address=b:1"],
+         "use --nsqd-http-address or --lookupd-http-address not both"),
+        ([ASKED, "-http-client-tls-cert=a"],
+         "--http-client-tls-key must be specified with --http-client-tls-cert"),
+        ([ASKED, "-http-client-tls-key=a"],
+         "--http-client-tls-cert must be specified with --http-client-tls-key"),
+        ([ASKED, "-allow-config-from-cidr=10.0.0.300/8"], "10.0.0.300/8"),
+        ([ASKED, "-graphite-url=no url"], "no url"),
+    ],
+)  # fmt: skip
+def test_what_must_not_start(given: list[str], words: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        read_options(given, {})
+    assert words in str(raised.value)
+
+
+def test_an_unknown_flag_is_a_mistake_of_usage() -> None:
+    with pytest.raises(UsageError):
+        read_options([ASKED, "-no-such-flag"], {})
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "out", "err"),
+    [
+        (["-version"], 0, "nsqadmin v", ""),
+        (["-no-such-flag"], 2, "", "flag provided but not defined: -no-such-flag"),
+        ([], 1, "", "FATAL: --nsqd-http-address or --lookupd-http-address required"),
+    ],
+)
+def test_exit_codes(given: list[str], code: int, out: str, err: str) -> None:
+    command = [sys.executable, "-m", "penstock.nsqadmin.main", *given]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    assert (found.returncode, out in found.stdout, err in found.stderr) == (code, True, True)
