@@ -107,11 +107,18 @@ class _Users:
         self._show()
 
     async def _remove(self, name: str) -> None:
-        if not await layout.confirm("Remove this user? Their sessions end now.", name):
+        question = "Remove this user? Their sessions end now."
+        if [one.name for one in self._here.ground.store.users()] == [name]:
+            question += " There is no other one: from then on nobody has to log in."
+        if not await layout.confirm(question, name):
             return
 
         async def run() -> str:
             self._check()
+            left = [one.role for one in self._here.ground.store.users() if one.name != name]
+            if left and Role.DESTROY not in left:
+                rule = "the others could make no user then: give one of them the role destroy"
+                raise ConfigError("user", name, rule)
             self._here.ground.store.remove_user(name)
             return ""
 
