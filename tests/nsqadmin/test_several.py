@@ -288,3 +288,27 @@ def test_one_dies_and_the_others_go_on(several: Several, tmp_path: Path) -> None
     assert states()["prod"] != "unreachable"
     assert several.admin.request("GET", "/i/staging")[0] == 200
     assert "of_prod" in several.topics("")
+
+
+def test_charts_are_kept_by_installation(tmp_path: Path) -> None:
+    def series(place: str) -> set[str]:
+        with sqlite3.connect(tmp_path / "admin" / place / "history.db") as db:
+            found = {str(row[0]) for row in db.execute("SELECT name FROM series")}
+        db.close()
+        return found
+
+    with Daemon(tmp_path / "a") as one, Daemon(tmp_path / "b") as other:
+        one.post("/topic/create?topic=of_one")
+        other.post("/topic/create?topic=of_other")
+        with Admin(
+            tmp_path / "admin", f"-installation=one=nsqd:127.0.0.1:{one.http_port}",
+            f"-installation=other=nsqd:127.0.0.1:{other.http_port}",
+        ) as admin:  # fmt: skip
+            # Without plain addresses the first one is at the official ones.
+            assert admin.json("GET", "/api/topics")["topics"] == ["of_one"]
+            path, up = "/api/installations", {("one", 1), ("other", 1)}
+            _until(lambda: up == {(row["name"], row["nodes_up"])
+                                  for row in admin.json("GET", path)["installations"]})  # fmt: skip
+            admin.stop()
+        assert {"of_one", "of_other"} & series("") == {"of_one"}
+        assert {"of_one", "of_other"} & series("installations/other") == {"of_other"}

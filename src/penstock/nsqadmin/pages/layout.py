@@ -38,6 +38,7 @@ from penstock.nsqadmin.snapshot import Snapshot
 __all__ = [
     "FIRST", "PLACES", "Badge", "Bar", "Curve", "Opened", "Switch", "Tile", "change", "confirm",
     "follow", "follow_runs", "heading", "named", "opened", "page", "remember", "section", "tabs",
+    "way",
     "written",
 ]  # fmt: skip
 
@@ -81,7 +82,12 @@ class Opened:
 
     def link(self, *parts: str) -> str:
         """The address of another page of this installation; the parts may hold any character."""
-        return self.ground.home + "/" + "/".join(quote(part, safe="") for part in parts)
+        return way(self.ground, *parts)
+
+
+def way(ground: Ground, *parts: str) -> str:
+    """The address of a page of an installation."""
+    return ground.home + "/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def opened(grounds: Grounds, request: Request) -> Opened:
@@ -99,12 +105,14 @@ def page(here: Opened, title: str) -> Iterator[None]:
     """The bar and the place for everything else."""
     guard.drawn_for(context.client, here.caller, here.ground.gate)
     _end_with_rights(here)
-    ui.page_title(f"{title} · Penstock")
+    several = len(here.grounds) > 1
+    ui.page_title(f"{title} · {here.ground.name if several else 'Penstock'}")
     ui.add_head_html(f"<style>{first_paint(here.theme)}</style><script>{bar.SCRIPT}</script>")
     ui.add_css(SHEET)
     ui.html('<a class="skip" href="#content">Skip to the content</a>', sanitize=False)
     with ui.element("header").classes("bar"):
         ui.link("Penstock", here.link("")).classes("brand")
+        bar.installations(here, PLACES)
         bar.draw(here, PLACES, FIRST)
         bar.who(here)
     with ui.element("div").classes("content").props('id="content" tabindex="-1"'):

@@ -26,6 +26,7 @@ from penstock.nsqadmin.pages import (
     diagnostics,
     downloads,
     guard,
+    installations,
     login,
     lookup,
     messages,
@@ -49,7 +50,7 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 _PARTS = (
     overview, topics, topic, channel, nodes, connections, counter, lookup, messages, people, audit,
-    trace, pipelines, run, sql, diagnostics,
+    trace, pipelines, run, sql, diagnostics, installations,
 )  # fmt: skip
 
 

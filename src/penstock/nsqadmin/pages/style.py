@@ -97,6 +97,12 @@ body.body--dark .q-btn.text-white .q-btn__content { color: #10181f; }
   min-width: 15rem; }
 .who p { margin: 0; }
 .who > .opener { max-width: 11rem; overflow: hidden; text-overflow: ellipsis; }
+.bar .where > .opener { border: 1px solid var(--line); padding: .3rem .6rem; max-width: 12rem;
+  overflow: hidden; text-overflow: ellipsis; font-weight: 600; }
+.bar .where .dropped { align-items: stretch; max-height: 70vh; overflow: auto; }
+.where .all { border-top: 1px solid var(--line); border-radius: 0; }
+.sites { display: grid; gap: 1rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(480px, 100%), 1fr)); }
 .bar .find { border: 1px solid var(--line); display: flex; align-items: center; gap: .4rem;
   padding: .3rem .6rem; color: var(--soft); background: var(--paper); }
 .find .q-icon { font-size: 1.15rem; }
@@ -237,6 +243,7 @@ progress { width: 100%; height: .55rem; accent-color: var(--water); }
 }
 @media (max-width: 640px) { .content { padding: .6rem; gap: .8rem; } .bar { padding: 0 .6rem; }
   .find kbd, .find span { display: none; } .who > .opener { max-width: 7rem; }
+  .bar .where > .opener { max-width: 6.5rem; } .bar .brand { padding: .45rem .3rem; }
   .settings { grid-template-columns: 1fr; } .panel { padding: .8rem; }
   .tiles { grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: .6rem; }
   .tile { padding: .5rem .7rem; } .tile .number { font-size: 1.2rem; }
