@@ -309,6 +309,6 @@ def test_charts_are_kept_by_installation(tmp_path: Path) -> None:
             path, up = "/api/installations", {("one", 1), ("other", 1)}
             _until(lambda: up == {(row["name"], row["nodes_up"])
                                   for row in admin.json("GET", path)["installations"]})  # fmt: skip
-            admin.stop()
+            assert admin.stop() == 0
         assert {"of_one", "of_other"} & series("") == {"of_one"}
         assert {"of_one", "of_other"} & series("installations/other") == {"of_other"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,8 @@ class Daemon:
             app, log_config=None, access_log=False, lifespan="on", server_header=False,
             proxy_headers=False, timeout_graceful_shutdown=2, ws="websockets-sansio",
         ))  # fmt: skip
-        self._serving = asyncio.create_task(self._server.serve([self._socket]))
+        # It closes what it is given.
+        self._serving = asyncio.create_task(self._server.serve([self._socket.dup()]))
         self._serving.add_done_callback(self._on_served)
 
     def _on_served(self, task: asyncio.Task[None]) -> None:
@@ -88,10 +90,12 @@ class Daemon:
 
 
 class Server(uvicorn.Server):
-    """Signals are the daemon's business."""
+    """Signals are the daemon's business: uvicorn would send them once more when it has stopped,
+    and the second one ends the process at once."""
 
-    def install_signal_handlers(self) -> None:
-        return None
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
 def make_grounds(options: Options) -> Grounds:

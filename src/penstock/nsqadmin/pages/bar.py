@@ -30,6 +30,8 @@ _YEAR_S = 365 * 86400
 _FIND = "penstock_find"  # the event of quick open
 
 SCRIPT = """(() => {
+// NiceGUI would put the base path in front of links once more: ours have it.
+Object.defineProperty(window, 'path_prefix', {get: () => '', set: () => {}});
 const opened = () => [...document.querySelectorAll('.opener[aria-expanded=true]')];
 const set = (button, open) => button.setAttribute('aria-expanded', String(open));
 addEventListener('click', (event) => {

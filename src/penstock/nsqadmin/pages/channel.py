@@ -113,7 +113,7 @@ def _buttons(here: Opened, topic: str, name: str, paused: bool) -> Callable[[boo
         if await layout.confirm("Delete this channel with its messages on every node?", name):
             run = partial(actions.delete, topic, name)
             if await layout.change(here, Role.DESTROY, "delete_channel", about, run):
-                ui.navigate.to(here.link("topics", topic))
+                layout.go(here.link("topics", topic))
 
     switch = layout.Switch("Pause", "Unpause", turn, paused) if here.may(Role.OPERATE) else None
     if here.may(Role.DESTROY):

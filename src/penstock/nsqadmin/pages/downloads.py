@@ -184,7 +184,7 @@ async def ask(
         return
     query = [("span", f"{node},{span.first},{span.following}") for node, span in spans.items()]
     query += [("form", str(form.value)), ("contains", asked[0]), ("where", asked[1])]
-    ui.navigate.to(f"{here.link('download', topic, 'messages')}?{urlencode(query)}")
+    layout.go(f"{here.link('download', topic, 'messages')}?{urlencode(query)}")
 
 
 async def _range(shelf: Shelf, first: str, last: str) -> dict[str, Span]:

@@ -14,7 +14,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs
 
-from nicegui import Client, background_tasks, core, ui
+from nicegui import Client, background_tasks, core
 from socketio.exceptions import ConnectionRefusedError  # type: ignore[import-untyped]
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
@@ -23,6 +23,7 @@ from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.pages import crowd
+from penstock.nsqadmin.pages.parts import go
 
 log = logging.getLogger("penstock.nsqadmin.guard")
 
@@ -128,7 +129,7 @@ def close(client: Client, target: str) -> None:
     browser does. From now on none of its events counts; without a socket NiceGUI deletes it."""
     _callers.pop(client.id, None)
     with client:
-        ui.navigate.to(target)
+        go(target)
 
     async def end() -> None:
         await asyncio.sleep(_FAREWELL_S)

@@ -26,6 +26,7 @@ from penstock.nsqadmin.pages.parts import (
     Curve,
     Switch,
     Tile,
+    go,
     heading,
     named,
     section,
@@ -37,9 +38,8 @@ from penstock.nsqadmin.snapshot import Snapshot
 
 __all__ = [
     "FIRST", "PLACES", "Badge", "Bar", "Curve", "Opened", "Switch", "Tile", "change", "confirm",
-    "follow", "follow_runs", "heading", "named", "opened", "page", "remember", "section", "tabs",
-    "way",
-    "written",
+    "follow", "follow_runs", "go", "heading", "named", "opened", "page", "remember", "section",
+    "tabs", "way", "written",
 ]  # fmt: skip
 
 # What the bar leads to: (path, words, the role that sees it).

@@ -6,6 +6,7 @@ is made of numbers only.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from html import escape
 from typing import TypeVar
@@ -22,6 +23,11 @@ _WIDTH, _HEIGHT = 100, 24  # of a curve, in its own units
 def written(tag: str, words: str) -> TextElement:
     """An element of any kind with a text."""
     return TextElement(tag=tag, text=words)
+
+
+def go(way: str) -> None:
+    """Lead the browser to an address of ours; `ui.navigate` would put the base path in front."""
+    ui.run_javascript(f"location.assign({json.dumps(way)})")
 
 
 def named(element: E, words: str) -> E:

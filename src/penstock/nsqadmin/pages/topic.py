@@ -122,7 +122,7 @@ def _buttons(here: Opened, name: str, paused: bool) -> Callable[[bool], None]:
             done = await layout.change(here, Role.DESTROY, "delete_topic", about,
                                        partial(actions.delete, name))  # fmt: skip
             if done:
-                ui.navigate.to(here.link("topics"))
+                layout.go(here.link("topics"))
 
     switch = layout.Switch("Pause", "Unpause", turn, paused) if here.may(Role.OPERATE) else None
     if here.may(Role.DESTROY):
