@@ -188,6 +188,19 @@ def test_a_bundle_is_of_one_installation(several: Several) -> None:
     assert several.audit()[-1][:2] == ("staging", "gather_diagnostics")
 
 
+def test_the_description_of_the_api_has_them(several: Several) -> None:
+    described = several.admin.json("GET", "/api/openapi.json")
+    paths = described["paths"]
+    plain = [path for path in paths if not path.startswith("/i/")]
+    assert {f"/i/{{installation}}{path}" for path in plain} == set(paths) - set(plain)
+    asked = paths["/i/{installation}/api/topics/{topic}"]["delete"]
+    names = {one["name"]: one["schema"] for one in asked["parameters"]}
+    assert list(names) == ["installation", "topic"]
+    assert names["installation"]["enum"] == ["prod", "staging", "frozen", "gone"]
+    every = [one[method]["operationId"] for one in paths.values() for method in one]
+    assert len(every) == len(set(every))
+
+
 # --- who may do what ---
 
 

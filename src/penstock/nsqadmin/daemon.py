@@ -21,7 +21,7 @@ from penstock.command.program import version_line
 from penstock.errors import ConfigError
 from penstock.net.fetch import Fetcher
 from penstock.net.listener import Address, bound_address, close_listener, listen, parse_address
-from penstock.nsqadmin import api, config_api, diagnostics_api, paths
+from penstock.nsqadmin import api, config_api, description, diagnostics_api, paths
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.connections import Connections
 from penstock.nsqadmin.gate import Gate
@@ -173,6 +173,8 @@ def make_app(grounds: Grounds) -> FastAPI:
         app.add_exception_handler(kind, refuse)
     app.add_exception_handler(HTTPException, _not_routed)
     site.add(app, grounds)
+    if grounds.shared.options.installation:
+        description.tell_of(app, grounds.base, [ground.name for ground in grounds])
     app.add_exception_handler(Exception, _broken)
     return app
 
