@@ -8,19 +8,13 @@ from nicegui import context, ui
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.attention import Finding, Level
 from penstock.nsqadmin.diagnostics import Kept
 from penstock.nsqadmin.diagnostics_api import ACTION, detail_of
 from penstock.nsqadmin.gate import Forbidden
 from penstock.nsqadmin.ground import Grounds
-from penstock.nsqadmin.pages import guard, layout, words
+from penstock.nsqadmin.pages import guard, layout, overview, words
 from penstock.nsqadmin.pages.layout import Opened
 
-_WORDS = {
-    Level.BAD: ("bad", "Fault"),
-    Level.WARN: ("warn", "Warning"),
-    Level.NOTE: ("soft", "Note"),
-}
 _SHOWN = 100  # findings: nobody reads more
 
 
@@ -128,20 +122,9 @@ class _Page:
         if not kept.findings:
             ui.label("Nothing. All daemons answer and agree, and every channel moves.")
         for one in kept.findings[:_SHOWN]:
-            self._finding(one, with_link=not kept.anonymous)
+            overview.finding(self._here, one, leads_on=not kept.anonymous)
         if len(kept.findings) > _SHOWN:
             ui.label(f"{len(kept.findings) - _SHOWN:,} more are in the file.").classes("soft")
-
-    def _finding(self, one: Finding, with_link: bool) -> None:
-        level, kind = _WORDS[one.level]
-        with ui.element("div").classes("finding"):
-            layout.Badge(kind, level)
-            with ui.element("div"):
-                if with_link and one.path:
-                    ui.link(one.what, self._here.link(*one.path))
-                else:
-                    ui.label(one.what)
-                ui.label(f"{one.why} {one.next_step}").classes("soft")
 
     def _file(self, kept: Kept) -> None:
         with ui.element("div").classes("heading"):

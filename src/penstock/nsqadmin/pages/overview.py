@@ -102,7 +102,7 @@ def _attention(here: Opened) -> None:
                     _level("good", "check_circle", "All well")
                     ui.label(_all_well(snapshot)).classes("soft")
             for one in found:
-                _finding(here, one)
+                finding(here, one)
 
     layout.follow(here, show)
 
@@ -120,11 +120,16 @@ _LEVELS = {
 }
 
 
-def _finding(here: Opened, one: Finding) -> None:
+def finding(here: Opened, one: Finding, leads_on: bool = True) -> None:
+    """`leads_on` False: its names are not those of any page."""
+    what = one.what[:1].upper() + one.what[1:]
     with ui.element("div").classes("finding"):
         _level(*_LEVELS[one.level])
         with ui.element("div"):
-            ui.link(one.what[:1].upper() + one.what[1:], here.link(*one.path))
+            if leads_on and one.path:
+                ui.link(what, here.link(*one.path))
+            else:
+                ui.label(what)
             ui.label(f"{one.why} {one.next_step}").classes("soft")
 
 
