@@ -51,7 +51,9 @@ _FOCUSED = """(p) => { const row = p.api.getDisplayedRowAtIndex(p.rowIndex);
   if (row) window.penstockOpening = setTimeout(() => emitEvent('message-open', row.data.at), 120);
 }"""
 _WATCH_TAB = (
-    "document.addEventListener('visibilitychange', () => emitEvent('message-tab', document.hidden))"
+    "if (!window.penstockTab) { window.penstockTab = true;"
+    " document.addEventListener('visibilitychange',"
+    " () => emitEvent('message-tab', document.hidden)); }"
 )
 
 
