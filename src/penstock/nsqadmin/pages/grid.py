@@ -6,7 +6,7 @@ first time only rows that have changed are sent.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -169,6 +169,20 @@ _TICK = """(p) => {
 }"""
 
 
+class _Table(ui.aggrid):
+    """Rows become a text when the table is sent to its browser, which reads it: NiceGUI would watch
+    each value of a list, and of thousands of rows each page would keep a megabyte."""
+
+    def __init__(self, options: dict[str, Any], rows: Callable[[], Iterable[Row]]) -> None:
+        super().__init__(options, auto_size_columns=False)
+        self._rows = rows
+
+    def _to_dict(self) -> dict[str, Any]:
+        told = super()._to_dict()
+        text = msgspec.json.encode(list(self._rows())).decode()
+        return {**told, "props": {**told["props"], "options": {**self.options, ":rowData": text}}}
+
+
 class Grid:
     """`key` names the field that tells rows apart."""
 
@@ -183,8 +197,6 @@ class Grid:
         self._shown = {row[key]: row for row in rows}
         options = {
             "columnDefs": list(columns),
-            # As a text that the browser reads: NiceGUI would watch each value of a list.
-            ":rowData": msgspec.json.encode(rows).decode(),
             ":getRowId": f"(p) => String(p.data.{key})",
             ":onCellKeyDown": _FOLLOW,
             ":onGridSizeChanged": _FIT,
@@ -209,7 +221,7 @@ class Grid:
             options["rowSelection"] = {"mode": "multiRow", "enableClickSelection": False}
         self._box = ui.element("div")
         with self._box:
-            self.element = ui.aggrid(options, auto_size_columns=False).classes("grid")
+            self.element = _Table(options, lambda: self._shown.values()).classes("grid")
         layout.named(self.element, label)
         self._rows_drawn = -1
         self._fit(len(rows))
