@@ -270,6 +270,7 @@ ADMIN_OIDC_GROUPS_MAX = 1000  # of a user
 ADMIN_BODY_BYTES_MAX = 64 * KIB  # a request to /api: a topic's and a channel's name
 ADMIN_MAPPED_BYTES = 128 * KIB  # from this size on, freed memory goes back to the system at once
 ADMIN_HEAPS = 2  # of the C library: threads of nsqadmin hold little
+ADMIN_GZIP = 5  # of 9: answers are 2 % larger than with the most, and take a third of its time
 ADMIN_PAGES_WAITING = 30  # for their browser's socket: 0.5 MB each, and it comes within a second
 ADMIN_RECONNECT_S = 10.0  # a browser that lost its socket finds its page for so long
 ADMIN_SWEEP_S = 3.0  # after a page was left, for those that follow: collecting takes 20 ms

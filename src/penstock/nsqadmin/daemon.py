@@ -159,7 +159,7 @@ def make_app(grounds: Grounds) -> FastAPI:
         title="nsqadmin", version=__version__, redirect_slashes=False,
         docs_url=None, redoc_url=None, openapi_url=f"{grounds.base}/api/openapi.json",
     )  # fmt: skip
-    app.add_middleware(GZipMiddleware, minimum_size=1000)
+    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=limits.ADMIN_GZIP)
     proxied = any(one.options.proxy_graphite and one.options.graphite_url for one in grounds)
     app.add_middleware(paths.OfficialPaths, base=grounds.base, is_graphite_proxied=proxied)
     app.include_router(diagnostics_api.DiagnosticsApi(grounds).router())

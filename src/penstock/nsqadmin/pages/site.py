@@ -72,6 +72,7 @@ def add(app: FastAPI, grounds: Grounds) -> None:
         app, mount_path=grounds.base or "/", title="Penstock", dark=None, tailwind=False,
         language="en-US", show_welcome_message=False,
         reconnect_timeout=limits.ADMIN_RECONNECT_S,
+        gzip_middleware_factory=None,  # the application around it does that, more quickly
     )  # fmt: skip
     if grounds.base:
         app.add_middleware(_RootOf, base=grounds.base)
