@@ -158,6 +158,7 @@ def test_nobody_is_there() -> None:
             url = server.url
         error = await failure(fetcher, url + "/?secret=s3cret")
         assert (error.status, error.sent) == (0, False)
+        assert error.reason == f"cannot connect to {url[7:]}: Connection refused"
         for bad in ("", "no url", "http://", "http://[::1/", "ftp://127.0.0.1/x"):
             assert (await failure(fetcher, bad)).status == 0
         await fetcher.close()

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import socket
 import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -203,6 +205,10 @@ def _reason(error: Exception, url: str) -> str:
     server has made from it."""
     import aiohttp
 
+    is_tls = isinstance(error, aiohttp.ClientSSLError)
+    if isinstance(error, aiohttp.ClientConnectorError) and not is_tls:
+        host = f"[{error.host}]" if ":" in error.host else error.host
+        return f"cannot connect to {host}:{error.port}: {_words(error.os_error)}"
     text = str(error)
     query = url.partition("?")[2]
     names_url = (
@@ -212,6 +218,13 @@ def _reason(error: Exception, url: str) -> str:
         or (bool(query) and query in text)
     )
     return type(error).__name__ if names_url or not text else text
+
+
+def _words(error: OSError) -> str:
+    """ "Connection refused", without the numbers that asyncio puts around it."""
+    if isinstance(error, socket.gaierror) or not error.errno or error.errno < 0:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 async def gather_json(fetcher: Fetcher, urls: list[str]) -> list[Any]:
