@@ -17,7 +17,7 @@ run: build  ## start nsqd with a small demo: a producer, two channels, live rate
 	@$(BIN)/penstock demo $(ARGS)
 
 test: build  ## the whole suite
-	@.ci/install_chromium
+	@.ci/install_test_tools
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: build  ## lint, format, types, import direction, tidiness
