@@ -21,6 +21,7 @@ another nsqd may take over at any time; it has numbers of its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -166,15 +167,18 @@ class Lane:
         """Try until the fate of the batch is known, or its time is over."""
         options = self._options
         delays = Delays(options.retry_delay_s, options.retry_delay_max_s, random.random)
+        deadline_s = self._batch[-1].deadline_s
         anew = False
-        try:
-            async with asyncio.timeout_at(self._batch[-1].deadline_s):
-                while self._batch:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline_s):
+                # The clock is asked, too: the end of a request that times out at the same moment
+                # can hide that the batch's time is over.
+                while self._batch and (not anew or self._loop.time() < deadline_s):
                     await self._try(anew)
                     if self._batch:
                         anew = True
                         await asyncio.sleep(delays.next_s())
-        except TimeoutError:
+        if self._batch:
             self._give_up()
 
     async def _try(self, anew: bool) -> None:
