@@ -165,7 +165,7 @@ def oldest_of(channel: ChannelState | None, where: str) -> tuple[str, str, str]:
 _CHANNELS = [
     linked("name", "Channel", "link", flex=2, minWidth=110),
     numbers("depth", "Depth"),
-    wide(700, numbers("share", "Of it", PERCENT, maxWidth=90,
+    wide(700, numbers("share", "Share", PERCENT, maxWidth=90,
                       headerTooltip="The share of all that waits in this topic")),
     wide(450, numbers("oldest", "Oldest", SPAN_OR_NONE, minWidth=95)),
     wide(600, column("empty", "Empty in", width=105,
