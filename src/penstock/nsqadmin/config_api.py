@@ -21,14 +21,9 @@ from penstock.net.listener import parse_address
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import ERRORS, ApiError, caller_of
 from penstock.nsqadmin.ground import Ground, Grounds
-from penstock.nsqadmin.options import FLAGS
+from penstock.nsqadmin.options import FLAGS, UNTOLD
 
 _WRITABLE = ("log_level", "nsqlookupd_http_addresses")
-_HIDDEN = frozenset((
-    "version", "config", "verbose", "dev-static-dir",
-    "installation",  # who may look at one of them need not know where the others are
-))  # fmt: skip
-
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     **ERRORS,
@@ -109,7 +104,7 @@ def _values(ground: Ground) -> dict[str, Any]:
     return {
         flag.file_key: getattr(ground.options, flag.attribute)
         for flag in FLAGS
-        if flag.name not in _HIDDEN
+        if flag.name not in UNTOLD
     }
 
 

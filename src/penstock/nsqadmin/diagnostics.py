@@ -27,15 +27,13 @@ from penstock.nsqadmin.bundle.gather import Tell, make_fetcher
 from penstock.nsqadmin.bundle.judge import judge
 from penstock.nsqadmin.bundle.making import Wish, file_name, make
 from penstock.nsqadmin.bundle.writing import Spool
-from penstock.nsqadmin.options import FLAGS
+from penstock.nsqadmin.options import FLAGS, UNTOLD
 from penstock.nsqadmin.watch import pause_s
 
 if TYPE_CHECKING:
     from penstock.nsqadmin.ground import Ground
 
 _READ_BYTES = 1 << 16
-# The last one tells of other installations, which who gathers may not be allowed to see.
-_HIDDEN = frozenset(("version", "config", "verbose", "dev-static-dir", "installation"))
 
 
 class DiagnosticsBusy(PenstockError):
@@ -158,7 +156,7 @@ def add_facts(spool: Spool, ground: Ground) -> None:
 def _options(ground: Ground) -> dict[str, Any]:
     found = {}
     for flag in FLAGS:
-        if flag.name not in _HIDDEN:
+        if flag.name not in UNTOLD:
             value = getattr(ground.options, flag.attribute)
             found[flag.file_key] = list(value) if isinstance(value, tuple) else value
     return found

@@ -105,6 +105,10 @@ FLAGS: tuple[Flag, ...] = (
          " longer holds (may be given several times)"),
 )  # fmt: skip
 
+# What is told to nobody: of the program itself, and where the other installations are. Who may look
+# at one of them need not know that.
+UNTOLD = frozenset(("version", "config", "verbose", "dev-static-dir", "installation"))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options(CommonOptions):
