@@ -1,11 +1,16 @@
-"""Every error that Penstock raises on purpose.
+"""The tree of Penstock's errors: its root, and those that cross from one package to another.
+
+An error that only one package raises and handles stands beside the rule that it is about
+(`wire.errors.WireFault`, `net.api.HttpError`). In nsqd, what is no PenstockError is a fault of the
+program, and stops the daemon.
 
 PenstockError
 ├── ConfigError          a flag, a key or an environment variable: names the value and the rule
 ├── StorageError         the disk or what is on it
 │   ├── DirectoryLocked  another process owns the data directory
 │   ├── PartitionMissing a known partition's directory is not there
-│   ├── LogDamaged       damage below the synced end: acknowledged data is hurt
+│   ├── TopicDamaged     a file without which a topic cannot be opened is corrupt
+│   ├── LogDamaged       damage below the synced end: acknowledged data is corrupt
 │   ├── WriteRefused     this write was not done, and later ones may be (disk full, watermark)
 │   ├── StageDamaged     a staged block is not what was staged
 │   ├── CommitUnfinished a commit of stages is decided, and will be finished when the disk lets it
@@ -20,12 +25,20 @@ PenstockError
 │   └── StageMissing     no such stage (any more)
 ├── FetchFailed          an outgoing HTTP request: names the URL without its query
 │   └── BrokerRefused    nsqd answered with an error: its code and its JSON document
+├── RangeCorrupt         what a broker sent of its log is not the range that was asked for
 ├── DataLost             a reader of the log wants offsets that are not there any more
 ├── RowRefused           a row of a table can't be a message: names its number and its topic
 ├── LakeFailed           a Delta table can't be opened, made or written
+│   ├── TableAway        it was there, and may come back: its disk is not mounted
 │   ├── TableUnreadable  it is written in a way that is not read here, or is none
 │   └── SchemaMismatch   its columns are not those that would be written
 ├── QueryRefused         a SQL statement: it is wrong, or would write
+├── IdNotMade            a guid factory can't make a new id at this moment
+│   ├── TimeBackwards    the clock shows an earlier tick than the last id's
+│   ├── SequenceExpired  all ids of this tick are made
+│   └── IdBackwards      the id would not be above the last one
+├── IdPoolEmpty          no id has come into the pool in time
+├── IdPoolClosed         the pool of ids is not running
 ├── ClientError          what the client library raises
 │   ├── ConnectFailed    an address could not be reached, or the greeting failed
 │   │   └── ServerRefused    nsqd answered with an error frame: code and text
@@ -39,12 +52,15 @@ PenstockError
 │   ├── ProducerFull     too much is unanswered: publish later
 │   ├── ClientClosed     the producer or consumer is closed
 │   └── MessageSettled   it was finished or requeued before
+├── BundleBroken         a file is no diagnostic bundle, or not the one that was written
 ├── PeerFault            another daemon broke the protocol, or is silent
 ├── AuthFailed           no auth server said who a client is and what it may do
 └── Refused              a request that the rules forbid (limits, exiting, deleted)
     ├── SequenceGap      an idempotent publish does not follow the one before it
     ├── ProducerFenced   the same producer has begun a newer epoch
     ├── StageExists      a stage of that name holds something else
+    ├── StageSuperseded  a newer attempt stages the same version of an app
+    ├── CommitGap        a part of a commit's list does not follow the one before it
     └── TopicChanged     a topic was deleted and made again since
 
 Callers match on classes and attributes, never on text.
@@ -84,11 +100,15 @@ class PartitionMissing(StorageError):
     pass
 
 
+class TopicDamaged(StorageError):
+    """The topic is set aside: its files stay as they are, and the others are served."""
+
+
 class LogDamaged(StorageError):
-    """Acknowledged data is hurt: offsets [from_offset, to_offset) (to_offset is the best guess)."""
+    """Acknowledged data is corrupt: offsets [from_offset, to_offset) (the best guess)."""
 
     def __init__(self, where: object, reason: str, from_offset: int, to_offset: int) -> None:
-        super().__init__(where, f"{reason}; offsets {from_offset} to {to_offset - 1} are hurt")
+        super().__init__(where, f"{reason}; offsets {from_offset} to {to_offset - 1} are corrupt")
         self.from_offset = from_offset
         self.to_offset = to_offset
 
@@ -184,6 +204,14 @@ class BrokerRefused(FetchFailed):
         self.document = document
 
 
+class RangeCorrupt(PenstockError, ValueError):
+    """An answer to `/log/fetch` that must not be believed; asking again may help."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"a fetched range of the log is corrupt: {reason}")
+        self.reason = reason
+
+
 class DataLost(PenstockError):
     """`reason` says which offsets of which topic, and why they are not there."""
 
@@ -211,6 +239,10 @@ class LakeFailed(PenstockError):
         super().__init__(f"table {table}: {reason}")
         self.table = table
         self.reason = reason
+
+
+class TableAway(LakeFailed):
+    """It was there, and may come back: its disk is not mounted."""
 
 
 class TableUnreadable(LakeFailed):
@@ -256,6 +288,21 @@ class StageExists(Refused):
         super().__init__(f"topic {topic} has a stage {name} that holds something else")
         self.topic = topic
         self.stage = name
+
+
+class StageSuperseded(Refused):
+    def __init__(self, app: str, version: int) -> None:
+        super().__init__(f"a newer attempt stages version {version} of {app}")
+        self.app = app
+        self.version = version
+
+
+class CommitGap(Refused):
+    """`expected` is the part that would be taken."""
+
+    def __init__(self, expected: int) -> None:
+        super().__init__(f"part {expected} of the commit's list is expected")
+        self.expected = expected
 
 
 class TopicChanged(Refused):
@@ -385,3 +432,37 @@ class BundleBroken(PenstockError):
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
+
+
+class IdNotMade(PenstockError):
+    """Try again a moment later."""
+
+
+class TimeBackwards(IdNotMade):
+    def __init__(self, tick: int, last_tick: int) -> None:
+        super().__init__(f"time went backwards: tick {tick} comes after tick {last_tick}")
+        self.tick = tick
+        self.last_tick = last_tick
+
+
+class SequenceExpired(IdNotMade):
+    def __init__(self, tick: int, count: int) -> None:
+        super().__init__(f"the sequence has expired: all {count} ids of tick {tick} are made")
+        self.tick = tick
+
+
+class IdBackwards(IdNotMade):
+    def __init__(self, id: int, last_id: int) -> None:
+        super().__init__(f"the id went backwards: {id:016x} is not above {last_id:016x}")
+        self.id = id
+        self.last_id = last_id
+
+
+class IdPoolEmpty(PenstockError):
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"no id within {timeout_s} s: they are taken faster than they can be made")
+        self.timeout_s = timeout_s
+
+
+class IdPoolClosed(PenstockError):
+    pass

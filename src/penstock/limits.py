@@ -1,5 +1,6 @@
-"""Every limit of Penstock, with its unit in its name and its reason beside it.
+"""The limits that users meet and packages share, each with its unit in its name and its reason.
 
+A constant that tunes one module alone stands in that module.
 What an operator can change is a flag whose default is read from here (`nsqd/options.py`).
 """
 
@@ -12,6 +13,8 @@ SECOND = 1_000 * MS
 
 # --- names and the V2 protocol (NSQ's own numbers: clients rely on them) ---
 NAME_BYTES_MAX = 64  # topic and channel names, the #ephemeral suffix included
+IDENTIFY_TEXT_CHARS_MAX = 4 * KIB  # of one; it is kept as long as the connection
+AUTH_SECRET_BYTES_MAX = 64 * KIB  # kept too; a token has a few kilobytes
 LINE_BYTES_MAX = 16 * KIB  # a command line; nsqd's read buffer
 MESSAGE_BYTES_MAX = 1 * MIB  # --max-msg-size
 BODY_BYTES_MAX = 5 * MIB  # --max-body-size: one MPUB, IDENTIFY or AUTH
@@ -30,7 +33,11 @@ INFLATE_BYTES = 64 * KIB  # compressed bytes given to zlib at a time: it copies 
 NODE_ID_MAX = 1023  # ten bits of a message id
 
 # --- ids ---
+ID_POOL_COUNT = 4096  # ids in stock: one tick's, as many as NSQ's channel of ids holds
 ID_BORROW_TICKS_MAX = 60_000  # how far ids may run ahead of the clock (about 63 s) before a warning
+CLOCK_BEHIND_NS = 60 * SECOND  # a log's timestamps this far ahead of the clock say nothing of ages
+AGE_MARKS = 16  # in a topic's maximum age, while its timestamps are ahead: what it may be late by
+AGE_MARKS_STORE_NS = 60 * SECOND  # they are written down no more often: each is an fsync
 
 # --- TLS and compression ---
 TLS_HANDSHAKE_NS = 5 * SECOND  # a client that says nothing holds a socket no longer than this
@@ -46,6 +53,9 @@ PREALLOCATE_WRITE_BYTES = 64 * KIB  # larger ones give ext4 huge folios that slo
 INDEX_EVERY_BYTES = 64 * KIB  # one sparse index entry per so much log
 INDEX_CACHE_SEGMENTS = 4  # indexes of sealed segments kept in memory per partition, 32 KiB each
 READ_FILES_MAX = 4  # sealed segments of a partition that are open at a time
+DESCRIPTORS_MAX = 1 << 20  # where the system names no limit
+DESCRIPTORS_KEPT_SHARE = 4  # a quarter of them for files of the log and journals that stay open
+DESCRIPTORS_RESERVED_SHARE = 8  # an eighth that no connection gets: the log must open its files
 READ_PLACES_MAX = 64  # readers of a partition whose position in the file is remembered
 SPARE_SEGMENTS_MAX = 2  # recycled files kept per partition: overwriting beats first touch
 TAIL_MEMORY_BYTES_MAX = 4 * MIB  # newest batches of a busy partition kept for consumers at the tail
@@ -53,6 +63,10 @@ BATCH_BYTES_MAX = 16 * MIB  # an open batch stops taking publishes beyond this u
 READ_BLOCK_BYTES = 256 * KIB  # one load of a reader behind the tail
 MARK_EVERY_NS = 2 * SECOND  # how often the synced end is repeated in the mark file
 DISK_FREE_BYTES_MIN = 256 * MIB  # --min-disk-free: publishes are refused below this
+LOST_FILE_BYTES_MAX = 16 * MIB  # far above any real one: some 150 bytes a corrupt range
+REPAIR_COPY_BYTES = 1 * MIB  # of a segment that is copied aside, at a time
+JOURNAL_BYTES_READ_MAX = 1024 * MIB  # far above any real journal: it begins anew beyond 1 MiB
+PING_REASONS_MAX = 5  # troubles that /ping names: it stays a line that people read
 DISK_CHECK_EVERY_NS = 1 * SECOND  # how often free disk is looked at
 SYNC_THREADS = 4  # partitions whose fdatasync runs side by side
 SYNC_AT_ONCE_NS = 1 * MS  # while syncs typically take less, an awaited one runs in the loop
@@ -68,11 +82,14 @@ JOURNAL_SYNC_EVERY_NS = 2 * SECOND  # a power loss redelivers at most what was f
 # --- kernel (its C code has most of them as constants; tests/kernel/test_limits.py compares) ---
 RECEIVE_BYTES = 256 * KIB  # one recv: 64 KiB costs MPUB 30 %, 1 MiB gains nothing
 STUCK_INPUT_BYTES_MAX = 256 * KIB  # read ahead of a command that is still being decided
+INPUT_BYTES_MAX = 256 * MIB  # of unfinished commands, over all connections; twice a body at least
+INPUT_SMALL_BYTES = 64 * KIB  # of one that does not count: most connections hold a few bytes
 UNSENT_BYTES_MAX = 1 * MIB  # a publisher that does not read its OKs is not read from
 DRAIN_BYTES_MAX = 16 * MIB  # of a refused client, read and dropped before the close
 CHUNK_BYTES = 256 * KIB  # deliveries built before they are sent: 64 KiB costs consuming 30 %
 OWED_MAX = 64  # runs of unanswered publishes; a connection that mixes topics waits beyond this
 RING_SPAN_MAX = 65_536  # offsets; one message held for hours must not keep the rest from moving on
+PARKED_MAX = 1 << 20  # delayed messages of a channel, some 100 bytes each; more wait for the cursor
 REFILL_NS = 2 * MS  # a small refill waits so long for a better one; gains come from far shorter
 
 # --- dead letters ---
@@ -119,7 +136,15 @@ EPHEMERAL_DEPTH_MAX = 10_000  # --mem-queue-size: an ephemeral channel holds no 
 
 # --- HTTP ---
 HTTP_HEADER_BYTES_MAX = 64 * KIB  # request line and headers
+HTTP_SECRET_BYTES_MIN = 16  # shorter ones can be guessed
+HTTP_SECRET_FILE_BYTES_MAX = 64 * KIB  # a larger file is not one of secrets
 HTTP_IDLE_NS = 120 * SECOND  # keep-alive connections without a request are closed
+HTTP_HEAD_NS = 10 * SECOND  # for a request's head to come, as NSQ gives it
+HTTP_BODY_NS = 60 * SECOND  # and for its body, and one second more for each
+HTTP_RATE_BYTES_MIN = 16 * KIB  # of it; as many a second are to be taken of an answer
+HTTP_FRAMING_EACH = 16  # bytes of chunks' heads for a byte of body: more is no honest client
+HTTP_BODIES_BYTES_MAX = 256 * MIB  # of unanswered requests, over all connections
+HTTP_BODY_SMALL_BYTES = 64 * KIB  # the last quarter of that is for bodies of no more than this
 HTTP_PIPELINE_MAX = 128  # requests of one connection without an answer; then reading stops
 HTTP_PIPELINE_BYTES_MAX = 1 * MIB  # and so many bytes of their bodies, or one body that is larger
 HTTP_HEADS_MAX = 512  # heads of requests remembered, to read those of keep-alive clients but once
@@ -133,6 +158,7 @@ BULK_SLICE_BYTES = 256 * KIB  # read for a link that files can't be sent to dire
 BULK_STALL_NS = 60 * SECOND  # a reader that takes nothing for so long is hung up on
 BULK_NICE = 10  # of the readers' thread: a tenth of a core where publishers want the same one
 LOG_TOPICS_MAX = 1_000  # named in one /log/positions; a pattern has no bound
+ENDED_TOPICS_MAX = 10_000  # deleted topics whose end is remembered: some 2 MB at most
 PROFILE_SECONDS_MAX = 300  # /debug/pprof/profile
 PROFILE_EVERY_NS = 5 * MS  # between two looks at the stack
 
@@ -153,6 +179,7 @@ KEEPALIVE_PROBES = 3
 AUTH_TTL_S_MAX = 365 * 24 * 3600  # a longer one means for ever, and no timer takes it
 AUTH_PATTERNS_MAX = 10_000  # in one answer of an auth server: each is compiled
 AUTH_PATTERN_BYTES_MAX = 1 * KIB  # of one of them
+AUTH_PATTERN_MEMORY_BYTES_MAX = 1 * MIB  # of one compiled pattern and what RE2 keeps for it
 
 # --- idempotent publishing ---
 PRODUCERS_MAX = 10_000  # remembered per partition; some 100 bytes each, in memory and in the file
@@ -166,16 +193,23 @@ STAGE_BYTES_MAX = 32 * MIB  # one stage: it is in memory once, while it is recei
 STAGE_BATCH_BYTES_MAX = 16 * MIB  # one batch of several messages: it is written in one go
 STAGE_SLICE_BYTES = 1 * MIB  # of a stage read, and put into the log, in one turn
 STAGE_NAME_CHARS_MAX = 200  # also of an app: names end up in log lines
-STAGES_MAX = 10_000  # at a time; some 500 bytes of memory each
+STAGES_MAX = 300_000  # at a time, of all apps; some 900 bytes of memory each
+STAGES_APP_MAX = 100_000  # of one app: 400 GB in Spark's blocks, or 1,000 topics times 100 tasks
+STAGES_NAMELESS_MAX = 10_000  # of all writers together that name no app: nobody can tell them apart
+STAGE_ATTEMPTS_MAX = 16  # of a version, known so that stragglers are refused: more never overlap
+STAGE_IDLE_NS = 3600 * SECOND  # apps that staged nothing for so long give way when room is short
+STAGES_LISTED_MAX = 1_000  # apps in one answer: more is nothing that a person reads
 STAGE_HEAD_BYTES_MAX = 4 * KIB  # the first line of the file: two names and some numbers
 STAGE_EXPIRE_NS = 24 * 3600 * SECOND  # a batch job may take hours between its stages and the commit
 STAGE_JOBS_MAX = 2  # stages read or written at a time: the sync threads have publishes to serve
 STAGE_SWEEP_NS = 10 * SECOND  # how often expired ones are looked for
 STAGES_SWEPT_MAX = 1_000  # removed at a time
-COMMIT_STAGES_MAX = 10_000  # of one commit
+COMMIT_STAGES_MAX = STAGES_APP_MAX  # of one commit
+COMMIT_PART_STAGES_MAX = 10_000  # in one request: some 30 ms of the loop
+COMMIT_GATHERED_MAX = STAGES_MAX  # in lists of which only some parts have come
 COMMIT_BODY_BYTES_MAX = 8 * MIB  # the JSON that names so many
 COMMITS_WAITING_MAX = 1_000  # they go one after another
-COMMIT_FILE_BYTES_MAX = 16 * MIB  # some five times the longest record: each stage of another topic
+COMMIT_FILE_BYTES_MAX = 64 * MIB  # twice the longest record: each stage of another topic
 APPS_MAX = 10_000  # whose last version is remembered; a small file each, read at the start
 APPS_FORGOTTEN_MAX = 100  # at a time, in the loop's thread
 APP_FORGET_NS = 30 * 24 * 3600 * SECOND  # when there are so many, those unused for so long go
@@ -211,6 +245,7 @@ CLIENT_MARGIN_S = 2.0  # a heartbeat may be so late before its connection counts
 # --- Spark: reading the log, staging blocks ---
 SPARK_FETCH_BYTES = LOG_FETCH_BYTES_MAX  # one request: some 20,000 messages of 200 bytes
 SPARK_ROWS_MAX = 50_000  # of one RecordBatch: fewer than 10,000 cost throughput, more gain nothing
+SPARK_TASK_ROWS = 2_000  # of small topics in one task: a task itself costs as much as some 100
 SPARK_NAMES_MAX = 100  # topics named in one request: 7 KB of its first line
 SPARK_REQUEST_MS = 30_000  # silence of nsqd for so long fails a request
 SPARK_RETRIES = 3  # fetchOffset.numRetries: Kafka's own
@@ -222,6 +257,7 @@ SPARK_BATCH_BYTES = 1 * MIB  # of one batch in it: a consumer's load, and a read
 SPARK_BATCH_ROWS = 65_536  # of small messages
 SPARK_HELD_BYTES = 64 * MIB  # rows of many topics that a task holds before it stages them all
 SPARK_TRIGGER_DELAY_MS = 15 * 60 * 1000  # maxTriggerDelay: Kafka's own
+PIPELINE_BATCH_BYTES = 1024 * MIB  # of log in a batch: large bodies make no batch that takes hours
 PIPELINE_RETRIES = 8  # of a request: together some 20 s, which a restart of nsqd does not take
 PIPELINE_CRASHES_MAX = 5  # of Spark's processes without a batch in between; then nobody was unlucky
 LAKE_COMPACT_FILES = 32  # small files of a partition: more cost readers more than the copy costs us
@@ -236,16 +272,21 @@ AUDIT_ASKED_MAX = 1000  # messages of a finding that nsqd is asked about: four r
 REPLAY_TASK_MESSAGES = 10_000  # at least, of a chunk: less is staged sooner than a task has begun
 LIVES_CHUNK_EVENTS = 1_000_000  # that one transaction brings into the lifecycles: 300 MB of memory
 LIVES_FILE_ROWS = 500_000  # of a file of theirs, which is written again as a whole: a second or two
-LIVES_RETAIN_S = 24 * 3600  # replaced files stay so long, for those who still read them
+LIVES_RETAIN_S = 24 * 3600  # replaced files stay this long, for readers that still use them
 LIVES_VACUUM_S = 3600  # between removals of these
+LIVES_NOTE_BUFFER_BYTES = 64 * KIB  # of what is remembered of them, on its way to a store
 AUDIT_BATCH_BYTES = 16 * MIB  # handed to Spark at a time; its own Arrow batches have 64 MiB
 LAKE_COMMIT_TRIES = 20  # of a transaction that others were faster than: each time one of them won
 LAKE_COMMIT_PAUSE_NS = 100 * MS  # before the next one, halved at random so that they part
+LAKE_READ_ROWS = 50_000  # of a table in an object store, handed to Spark at a time; few calls
+LAKE_READ_BYTES = 16 * MIB  # the same in bytes, for large bodies: every task holds some of these
+LAKE_READ_TASKS = 10_000  # of one read, a file each; beyond that a task reads several
 
 # --- accepting ---
 ACCEPT_BACKLOG = 1024  # connections the system keeps until we accept them
 ACCEPTS_PER_TURN = 64  # a storm of connections must not starve those that are there
 ACCEPT_PAUSE_NS = 100 * MS  # out of descriptors: wait this long before the next accept
+ACCEPT_REPORT_S = 10.0  # that connections are refused is logged no more often
 SHUTDOWN_NS = 10 * SECOND  # how long a stop waits for pending publishes and unsent bytes
 SHUTDOWN_LINGER_NS = 500 * MS  # how long a stop waits for clients to read what was sent and hang up
 DRAIN_POLL_NS = 50 * MS  # how often a drain looks whether anything is left
@@ -256,8 +297,11 @@ GIL_SWITCH_NS = 500_000  # CPython's 5 ms would be the delay of a finished fsync
 # --- nsqadmin ---
 ADMIN_NOTIFICATIONS_MAX = 1000  # actions that wait for the notification endpoint
 ADMIN_SESSION_TOUCH_S = 30  # a session's use is written down no more often: not with every request
+ADMIN_RIGHTS_S = 2.0  # a page ends so long after its caller's session or role, at most
 ADMIN_PASSWORD_MIN = 8  # characters: NIST's floor for a password that people choose
-ADMIN_LOGIN_TRIES = 5  # wrong passwords of one name or address before it has to wait
+ADMIN_LOGIN_TRIES = 5  # wrong passwords from one address, before it has to wait
+ADMIN_LOGIN_TRIES_OF_NAME = 50  # wrong passwords of one name, from everywhere
+ADMIN_REFUSAL_S = 60.0  # the same refusal is in the audit log no more often: a script may go on
 ADMIN_LOGIN_WAIT_S = 60  # how long then
 ADMIN_LOGINS_AT_ONCE = 2  # passwords that are hashed at once: each takes 32 MiB
 ADMIN_OIDC_S = 600  # from leaving for an OIDC provider to coming back: people look for their phones
@@ -279,6 +323,9 @@ ADMIN_POLL_ANSWERS = 5  # the quickest of so many is what an answer costs
 ADMIN_POLL_S_MAX = 15.0  # but at least so often, or charts have holes
 ADMIN_DISCOVERY_S = 5.0  # nsqlookupds are asked for nodes and topics no more often
 ADMIN_READY_S = 2.0  # a page that was opened right after the start waits so long for the first look
+ADMIN_LOOK_S = 0.5  # a look waits so long for nsqds and nsqlookupds: others have answered by then
+ADMIN_STALE_S = 2.0  # without an answer: from then on an nsqd's figures are shown with their age
+ADMIN_STALE_EVERY_S = 5.0  # that age is shown again so often
 ADMIN_HURRY_S = 0.05  # after an action the next look waits so long, for actions that follow
 ADMIN_RECENT_LOOKS = 300  # of an installation in memory: five minutes at one a second
 ADMIN_RECENT_SAMPLES = 200_000  # of all series, that differ from the one before: 64 bytes each
@@ -296,6 +343,7 @@ ADMIN_FOUND_MAX = 12  # places that quick open offers: what is seen without scro
 ADMIN_FOUND_CHARS = 200  # of what is sought: a topic, a slash and a channel have 129
 ADMIN_AUDIT_SAVED = 10_000  # entries of the audit log in one download
 ADMIN_LISTED = 200  # messages inside a channel, of one node: what people work through by hand
+ADMIN_BODIES_AT_ONCE = 8  # bodies of dead letters read at the same time: each is a request to nsqd
 ADMIN_IDS_NOTED = 20  # of them in one entry of the audit log
 ADMIN_MESSAGES_SHOWN = 100  # of a topic on one page: more is an export
 ADMIN_FOLLOWED_SHOWN = 500  # of a topic that is followed: older ones make room
@@ -341,7 +389,7 @@ BUNDLE_DAEMONS_MAX = 200  # that are asked: the rest is written down as left out
 BUNDLE_AT_ONCE = 16  # daemons that are asked at the same time
 BUNDLE_ASK_S = 10.0  # for one answer: a daemon that needs longer is a finding
 BUNDLE_DAEMON_S = 60.0  # for all answers of a daemon, the time between samples aside
-BUNDLE_SECONDS = 5  # between the two samples, unless told otherwise
+BUNDLE_SECONDS = 5  # between the two samples, unless set otherwise
 BUNDLE_SECONDS_MAX = 60  # nobody waits longer at three in the morning
 BUNDLE_CONFIG_AT_ONCE = 4  # values of a daemon's config: many small requests
 BUNDLE_SEGMENTS_MAX = 20_000  # files of a data path that are listed: some 2 MB

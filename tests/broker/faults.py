@@ -13,6 +13,7 @@ class FaultyDisk(OsDisk):
     """`fail` holds pairs of a call and a part of a path; those calls raise. `lost` counts them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.fail: set[tuple[str, str]] = set()
         self.free: int | None = None
         self.failed: list[tuple[str, str]] = []
@@ -38,6 +39,10 @@ class FaultyDisk(OsDisk):
         self.check("unlink", path)
         super().unlink(path)
 
+    def sync_directory(self, path: str) -> None:
+        self.check("sync_directory", path)
+        super().sync_directory(path)
+
     def free_bytes(self, path: str) -> int:
         return super().free_bytes(path) if self.free is None else self.free
 
@@ -47,6 +52,7 @@ class _File:
         self._disk = disk
         self._file = file
         self.path = file.path
+        self.pinned = False
 
     def pwritev(self, buffers: Sequence[Any], position: int, length: int) -> None:
         self._disk.check("write", self.path)
@@ -55,6 +61,10 @@ class _File:
     def pread_into(self, buffer: Any, position: int) -> int:
         self._disk.check("read", self.path)
         return self._file.pread_into(buffer, position)
+
+    def allocate(self, position: int, length: int) -> None:
+        self._disk.check("write", self.path)
+        self._file.allocate(position, length)
 
     def fdatasync(self) -> None:
         self._disk.check("sync", self.path)

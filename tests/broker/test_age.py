@@ -10,6 +10,7 @@ import pytest
 from penstock import limits
 from penstock.broker import stats
 from penstock.errors import Refused, StorageError
+from penstock.log.head import HEAD_BYTES
 
 from .world import MESSAGE_TIMEOUT_NS, Outcome, World, bodies
 
@@ -171,7 +172,7 @@ def test_a_log_that_cannot_be_read_is_looked_at_again(
         world.pass_ns(11 * SECOND)
         world.pass_ns(SECOND)
     assert channel.depth == 1
-    assert caplog.text.count("t: what is too old cannot be told: out of order") == 1
+    assert caplog.text.count("t: cannot determine which messages are too old: out of order") == 1
     world.pass_ns(SECOND)
     assert channel.depth == 0
 
@@ -209,3 +210,84 @@ def test_a_topic_that_was_looked_at_goes_back_to_rest(start: Start) -> None:
 def _open_files(path: str) -> int:
     links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
     return sum(os.path.realpath(link).startswith(path) for link in links)
+
+
+def test_what_is_too_old_in_a_paused_topic_was_not_given_to_its_channels(start: Start) -> None:
+    world = start(max_age_ns=10 * SECOND)
+    topic = world.broker.topic("t")
+    channel = topic.channel("c")
+    topic.pause()
+    world.publish("t", b"old", b"old too")
+    world.pass_ns(11 * SECOND)
+    topic.unpause()
+    world.publish("t", b"young")
+    world.turn()
+    assert (channel.message_count, channel.depth, topic.age_bound.expired_count) == (1, 1, 2)
+
+
+YEAR = 365 * 86_400 * SECOND
+
+
+def test_messages_get_too_old_after_a_clock_that_was_a_year_ahead(start: Start) -> None:
+    world = start(max_age_ns=100 * SECOND)
+    world.broker.topic("t").channel("c")
+    world.publish("t", b"before")
+    world.clock.wall_step_ns = YEAR
+    world = world.killed(max_age_ns=100 * SECOND)
+    assert world.broker.health == "OK"
+    assert world.broker.find_topic("t").find_channel("c").expired_count == 0
+    world.publish("t", b"ahead")
+    world.clock.wall_step_ns = 0
+    world = world.killed(max_age_ns=100 * SECOND)
+    channel = world.broker.find_topic("t").find_channel("c")
+    assert world.broker.health.startswith("OK - warning: message ids and timestamps are ahead of")
+    assert "at 2027-05-" in world.broker.health
+    for number in range(20):
+        world.publish("t", b"behind %d" % number)
+        world.pass_ns(10 * SECOND)
+        if number == 5:  # what was seen before the restart counts
+            world = world.killed(max_age_ns=100 * SECOND)
+            channel = world.broker.find_topic("t").find_channel("c")
+    assert 10 <= channel.depth <= 12  # a mark every sixteenth of the age
+    assert bodies(world.consumer("t", "c").take())[-10:] == [
+        b"behind %d" % n for n in range(10, 20)
+    ]
+    world.clock.wall_step_ns = YEAR
+    world.pass_ns(SECOND)
+    assert world.broker.health == "OK"
+    world.broker.validate()
+
+
+def test_a_clock_that_goes_back_in_a_run_does_not_end_the_looks(start: Start) -> None:
+    world = start(max_age_ns=100 * SECOND)
+    channel = world.broker.topic("t").channel("c")
+    world.publish("t", b"x")
+    world.pass_ns(SECOND)
+    world.clock.wall_step_ns = -YEAR
+    world.pass_ns(SECOND)
+    world.pass_ns(99 * SECOND)
+    assert channel.depth == 1
+    world.pass_ns(10 * SECOND)
+    assert channel.depth == 0
+
+
+def test_a_segment_that_begins_corrupt_makes_nothing_old(start: Start) -> None:
+    world = start(max_age_ns=100 * SECOND, segment_bytes_max=64 * limits.KIB)
+    world.broker.topic("t").channel("c")
+    for _ in range(8):
+        world.publish("t", bytes(30_000))
+        world.pass_ns(SECOND)
+    segments = world.broker.find_topic("t").partition.log.segments
+    assert len(segments) > 3
+    world.close()
+    for segment in segments[1:-1]:
+        with open(segment.path, "r+b") as file:
+            file.seek(HEAD_BYTES + 76)
+            file.write(b"rot")
+    world = world.restart()
+    world.pass_ns(SECOND)
+    channel = world.broker.find_topic("t").find_channel("c")
+    assert channel.expired_count == 0
+    assert channel.depth == 8
+    world.pass_ns(92 * SECOND)  # the first is too old now
+    assert 1 <= channel.expired_count <= 2

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from penstock import limits
+from penstock.broker import byhand
 from penstock.errors import NotFound, Refused, StorageError
-from penstock.kernel import Event
+from penstock.kernel import Event, Stray
 
 from .faults import FaultyDisk
 from .world import MESSAGE_TIMEOUT_NS, World, bodies
@@ -229,3 +230,56 @@ def test_requeues_are_counted_and_come_again(start: Start) -> None:
     (again,) = consumer.take()
     assert again.attempts == 2
     assert (consumer.channel.requeue_count, consumer.channel.timeout_count) == (1, 0)
+
+
+@pytest.mark.parametrize("ending", ["restart", "killed"])
+def test_scheduled_messages_behind_a_backlog_are_deferred(start: Start, ending: str) -> None:
+    world = start()
+    channel = world.broker.topic("news").channel("a")
+    channel.pause()
+    world.publish("news", b"now")
+    due_ns = world.clock.wall_ns() + 10 * limits.SECOND
+    for number in range(50):
+        world.publish("news", b"later %d" % number, due_ns=due_ns)
+        world.publish("news", b"now %d" % number)
+    world.turn()
+    assert (channel.depth, channel.delayed, channel.backend_depth) == (51, 50, 0)
+    cancelled = channel.window.stray_records(Stray.DELAYED, 1)[0]
+    byhand.finish(channel, cancelled.id)
+    assert (channel.depth, channel.delayed) == (51, 49)
+    world = world.restart() if ending == "restart" else world.killed()
+    channel = world.broker.find_topic("news").find_channel("a")
+    assert (channel.depth, channel.delayed) == (51, 49)
+    channel.unpause()
+    consumer = world.consumer("news", "a")
+    now = consumer.take()
+    assert bodies(now) == [b"now", *(b"now %d" % number for number in range(50))]
+    consumer.finish(*now)
+    world.pass_ns(11 * limits.SECOND)
+    assert sorted(bodies(consumer.take())) == sorted(b"later %d" % n for n in range(1, 50))
+
+
+def test_what_a_paused_topic_drops_was_not_given_to_its_channels(start: Start) -> None:
+    world = start()
+    topic = world.broker.topic("news")
+    channel = topic.channel("a")
+    world.publish("news", b"1", b"2")
+    topic.pause()
+    world.publish("news", b"3", b"4", b"5")
+    topic.empty()
+    topic.unpause()
+    world.publish("news", b"6")
+    world.turn()
+    assert (channel.message_count, channel.depth, topic.message_count) == (3, 3, 6)
+    channel.validate()
+
+
+def test_an_ephemeral_channel_holds_its_bound_beside_scheduled_messages(start: Start) -> None:
+    world = start(mem_queue_size=10)
+    channel = world.broker.topic("news").channel("a#ephemeral")
+    due_ns = world.clock.wall_ns() + 10 * limits.SECOND
+    for number in range(40):
+        world.publish("news", b"now %d" % number)
+        world.publish("news", b"later %d" % number, due_ns=due_ns)
+        world.turn()
+    assert (channel.depth, channel.delayed) == (10, 40)

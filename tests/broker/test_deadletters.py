@@ -12,9 +12,10 @@ from penstock import limits
 from penstock.broker.channel import Channel
 from penstock.broker.deadletters import REDRIVE_CHANNEL, origin
 from penstock.broker.stored import Reader, Stored
-from penstock.errors import NotFound, PenstockError, Refused
+from penstock.errors import NotFound, Refused
 
-from .world import MESSAGE_TIMEOUT_NS, START_WALL_NS, Consumer, Message, World, bodies
+from .test_partition import damage
+from .world import MESSAGE_TIMEOUT_NS, START_WALL_NS, Consumer, Message, World
 
 SECOND = limits.SECOND
 DEAD = "t.ch.dead"
@@ -38,20 +39,6 @@ def letters(world: World, topic: str = DEAD) -> list[Stored]:
     log = world.broker.find_topic(topic).partition.log
     reader = Reader(log)
     return [reader.read(offset) for offset in range(log.start_offset, log.written_end)]
-
-
-class Redriven:
-    def __init__(self, world: World, channel: Channel, count: int = 0) -> None:
-        self.told: list[tuple[int, PenstockError | None]] = []
-        world.broker.redrive(channel, count, lambda *told: self.told.append(told))
-        for _ in range(5):
-            world.turn()
-
-
-def redriven(world: World, channel: Channel, count: int = 0) -> int:
-    ((number, error),) = Redriven(world, channel, count).told
-    assert error is None
-    return number
 
 
 # --- there ---
@@ -370,126 +357,21 @@ def test_ephemerals_have_none(start: Any, names: tuple[str, str]) -> None:
         channel.configure({"max_attempts": 3})
 
 
-# --- and back ---
+# --- corrupt logs ---
 
 
-def dead_letters(world: World, *sent: bytes, channel: str = "ch", **changes: Any) -> Consumer:
-    """Each of `sent` has become a dead letter of the channel; its consumer is returned."""
-    world.broker.topic("t").channel(channel).configure({"max_attempts": 1, **changes})
-    consumer = world.consumer("t", channel)
-    world.publish("t", *sent)
-    requeue_all(consumer)
-    world.turns()
-    return consumer
-
-
-def test_a_redrive_brings_all_back_to_that_channel_only(start: Any) -> None:
-    world: World = start()
-    other = world.consumer("t", "other")
-    consumer = dead_letters(world, b"a", b"b", b"c")
-    before = {message.body: message for message in consumer.received}
-    other.finish(*other.take())
-    channel = consumer.channel
-    assert redriven(world, channel) == 3
-    got = consumer.take()
-    assert {message.body: message for message in got} == before  # also ids; attempts anew
-    assert other.take() == []
-    others = other.channel.window
-    assert (others.depth, others.low) == (0, 6)
-    assert redriven(world, channel) == 0
-    consumer.finish(*got)
-    assert channel.unfinished == 0
-    assert letters(world)[0].timestamp_ns == START_WALL_NS
-
-
-def test_some_of_them(start: Any) -> None:
-    world: World = start()
-    consumer = dead_letters(world, b"a", b"b", b"c")
-    assert redriven(world, consumer.channel, 2) == 2
-    assert bodies(consumer.take()) == [b"a", b"b"]
-    assert redriven(world, consumer.channel, 2) == 1
-    assert bodies(consumer.take()) == [b"c"]
-
-
-def test_what_comes_back_may_die_again(start: Any) -> None:
-    world: World = start()
-    consumer = dead_letters(world, b"x")
-    assert redriven(world, consumer.channel) == 1
-    requeue_all(consumer)
-    world.turns()
-    assert [letter.body for letter in letters(world)] == [b"x", b"x"]
-    assert redriven(world, consumer.channel) == 1
-    assert bodies(consumer.take()) == [b"x"]
-
-
-def test_a_shared_topic_keeps_the_channels_apart(start: Any) -> None:
-    world: World = start()
-    one = dead_letters(world, b"1", dead_letter_topic="dead")
-    two = dead_letters(world, b"2", channel="two", dead_letter_topic="dead")
-    requeue_all(one)
-    world.turns()
-    world.publish("dead", b"somebody else's")
-    assert redriven(world, two.channel) == 1
-    assert bodies(two.take()) == [b"2"]
-    assert redriven(world, one.channel) == 2
-    assert bodies(one.take()) == [b"1", b"2"]
-    source = world.broker.find_topic("dead").channels[REDRIVE_CHANNEL]
-    assert source.depth == 1
-
-
-def test_a_redrive_is_as_safe_as_a_publish(start: Any) -> None:
-    world: World = start()
-    consumer = dead_letters(world, b"x")
-    world.threads.held = True
-    redrive = Redriven(world, consumer.channel)
-    assert (redrive.told, consumer.take()) == ([], [])
-    with pytest.raises(Refused, match="under way"):
-        Redriven(world, consumer.channel)
-    world.threads.run()
-    world.turns()
-    assert redrive.told == [(1, None)]
-    assert bodies(consumer.take()) == [b"x"]
-
-
-def test_a_refused_redrive_keeps_the_dead_letters(start: Any) -> None:
-    world: World = start()
-    consumer = dead_letters(world, b"x")
-    topic = consumer.channel.topic
-    topic.refusal = "closed for a test"
-    ((count, error),) = Redriven(world, consumer.channel).told
-    assert (count, str(error)) == (0, "closed for a test")
-    topic.refresh_refusal()
-    assert redriven(world, consumer.channel) == 1
-
-
-def test_the_other_channels_step_over_it_after_a_restart_too(start: Any) -> None:
-    world: World = start()
-    consumer = dead_letters(world, b"x")
-    other = world.broker.topic("t").channel("other")  # made later: it has seen nothing
-    consumer.leave()
-    assert redriven(world, consumer.channel) == 1
-    assert other.depth == 0
-    world = world.killed()
-    assert world.consumer("t", "other").take() == []
-    assert bodies(world.consumer("t", "ch").take()) == [b"x"]
-    assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 0
-
-
-def test_nothing_to_redrive(start: Any) -> None:
-    world: World = start()
-    channel = give_up_after(world, 3)
-    with pytest.raises(NotFound):
-        Redriven(world, channel)
-
-
-def test_what_a_consumer_of_the_dead_letters_has_put_back(start: Any) -> None:
-    world: World = start()
-    consumer = dead_letters(world, b"kept", b"put back", b"not seen")
-    reader = world.consumer(DEAD, REDRIVE_CHANNEL, rdy=2)
-    kept, put_back = reader.take()
-    reader.ready(0)
-    reader.requeue(put_back)
-    assert redriven(world, consumer.channel) == 2
-    assert sorted(bodies(consumer.take())) == [b"not seen", b"put back"]
-    reader.finish(kept)
-    assert reader.channel.unfinished == 0
+def test_a_message_whose_bytes_are_corrupt_makes_no_dead_letter(start: Any) -> None:
+    world: World = start(tail_memory_bytes_max=0)
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    for text in (b"sound", b"corrupt", b"sound too"):
+        world.publish("t", text)
+    given = consumer.take()
+    damage(world, 1, "t")
+    for message in given:
+        consumer.requeue(message)
+    for _ in range(3):
+        world.pass_ns(SECOND)
+    assert [letter.body for letter in letters(world)] == [b"sound", b"sound too"]
+    assert "offsets 1 to 1 are corrupt" in world.broker.health
+    assert (channel.window.exhausted, channel.unfinished, channel.dead_letter_count) == (0, 0, 2)

@@ -150,8 +150,13 @@ WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("seed", [*range(8), random.SystemRandom().getrandbits(32)])
-def test_random_traffic(start: Start, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fixed_seed", [*range(8), None])
+def test_random_traffic(
+    start: Start, fixed_seed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None: a seed that no run had before. It is printed, and shown when the test fails."""
+    seed = random.SystemRandom().getrandbits(32) if fixed_seed is None else fixed_seed
+    print(f"seed {seed}")
     dice = random.Random(seed)
     monkeypatch.setattr(limits, "BATCH_BYTES_MAX", dice.choice([2, 1 << 20]))
     disk = FaultyDisk()

@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.broker.fold import fold_entries
 from penstock.kernel import Event, load
+from penstock.log.fold import fold_entries
 
 from .world import START_MONO_NS, START_WALL_NS, messages
 

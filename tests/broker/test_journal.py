@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.broker.fold import ChannelState, Entry, Group, cursor_entry
 from penstock.broker.journal import NAMES, Journal
 from penstock.log.disk import OsDisk
+from penstock.log.fold import ChannelState, Entry, Group, cursor_entry
 from penstock.sim.disk import Fault, SimDisk
 
 from .faults import FaultyDisk
@@ -65,6 +65,27 @@ def test_what_was_said_is_read_back(cursor: Cursor) -> None:
     cursor.journal.close()
 
 
+@pytest.mark.parametrize(
+    ("breach", "named"),
+    [
+        ({"_synced_end": 1 << 40}, "journal synced beyond its end"),
+        ({"_safe_generation": 9}, "journal generations out of order"),
+        ({"_safe": 1}, "the current journal file is not the safe one"),
+    ],
+)
+def test_what_contradicts_itself_is_found(
+    cursor: Cursor, breach: dict[str, int], named: str
+) -> None:
+    cursor.move()
+    cursor.journal.sync()
+    cursor.journal.validate()
+    for name, value in breach.items():
+        setattr(cursor.journal, name, value)
+    with pytest.raises(RuntimeError, match=named):
+        cursor.journal.validate()
+    cursor.journal.close()
+
+
 def test_nothing_is_written_before_there_is_something_to_say(cursor: Cursor) -> None:
     assert reopened(cursor) == 0
     assert list(Path(cursor.directory).iterdir()) == []
@@ -83,6 +104,24 @@ def test_generations_take_turns_in_the_two_files(cursor: Cursor) -> None:
     sizes = [(Path(cursor.directory) / name).stat().st_size for name in NAMES]
     assert max(sizes) <= BYTES_MAX + 100
     assert reopened(cursor) == 40
+    cursor.journal.close()
+
+
+def test_a_large_snapshot_is_not_written_again_for_a_few_changes(cursor: Cursor) -> None:
+    large = cursor_entry(Entry.CURSOR, 1, 1) * 100
+    assert len(large) > BYTES_MAX
+    cursor.snapshot = lambda: (cursor.at, [Group(1, large)])  # type: ignore[method-assign]
+    generations = set()
+    for _ in range(40):
+        cursor.move()
+        cursor.journal.sync()
+        generations.add(cursor.journal.generation)
+    assert generations == {1}
+    for _ in range(40):
+        cursor.move()
+        cursor.journal.sync()
+        generations.add(cursor.journal.generation)
+    assert generations == {1, 2}
     cursor.journal.close()
 
 
@@ -205,8 +244,26 @@ def test_the_snapshot_covers_the_record_that_it_stands_for(cursor: Cursor) -> No
     cursor.journal.close()
 
 
+def test_old_records_behind_a_new_beginning_never_join_on_to_it(cursor: Cursor) -> None:
+    """A power loss may take the first record of a file, keep the second, and later undo the
+    truncation of the file that was begun anew in the same place."""
+    cursor.move()
+    cursor.move()
+    path = Path(cursor.directory) / NAMES[0]
+    old = path.read_bytes()
+    path.write_bytes(bytes(len(old) // 2) + old[len(old) // 2 :])
+    assert reopened(cursor) == 0
+    cursor.move()
+    new = path.read_bytes()
+    path.write_bytes(new + old[len(new) :])
+    assert reopened(cursor) == 1
+    cursor.journal.close()
+
+
 STEPS = st.lists(
-    st.sampled_from(["move", "move", "move", "sync", "kill", "crash", "bad write", "bad sync"]),
+    st.sampled_from(
+        ["move", "move", "move", "sync", "rest", "kill", "crash", "bad write", "bad sync"]
+    ),
     max_size=60,
 )
 
@@ -237,9 +294,12 @@ def test_no_stop_of_any_kind_takes_back_what_was_certain(steps: list[str], seed:
             if step == "kill" and not (write_failed or sync_failed):
                 assert found == said
             if step == "crash":
+                assert sync_failed or lied_about or not cursor.journal.corrupt
                 synced, lied_about = found, 0
             write_failed = False
             bad_syncs.clear()
+        elif step == "rest":
+            cursor.journal.rest()
         elif step == "bad write":
             write_failed = True
             disk.inject(Fault("write", path_part="channels.", written=rng.random()))

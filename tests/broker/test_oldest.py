@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock import limits
 
+from .test_partition import damage
 from .world import World
 
 SECOND = limits.SECOND
@@ -34,4 +35,20 @@ def test_it_grows_until_the_message_is_finished(start: Any) -> None:
     assert age_s(world) == 1 + limits.OLDEST_LOOK_NS / SECOND
     consumer.finish(second)
     world.turn()
+    assert age_s(world) is None
+
+
+def test_a_batch_that_cannot_be_read_has_no_age(start: Any) -> None:
+    world = start(tail_memory_bytes_max=0)
+    world.broker.topic("t").channel("ch")
+    world.publish("t", b"corrupt")
+    world.pass_ns(SECOND)
+    world.publish("t", b"sound")
+    damage(world, 0, "t")
+    assert age_s(world) is None
+    assert "offsets 0 to 0 are corrupt" in world.broker.health
+    world.broker.topic("t").channel("ch").seek(1)
+    world.pass_ns(SECOND + limits.OLDEST_LOOK_NS)
+    assert age_s(world) == 1 + limits.OLDEST_LOOK_NS / SECOND
+    world.broker.topic("t").channel("ch").seek(0)  # back: what is known of a later batch is no use
     assert age_s(world) is None

@@ -23,6 +23,8 @@ def test_the_defaults_are_those_of_the_limits() -> None:
         ({"node_id": 1024}, "node-id"),
         ({"sync_every_count": 0}, "sync-every-count"),
         ({"mem_queue_size": -1}, "mem-queue-size"),
+        ({"trace_rate": 1.1}, "trace-rate"),
+        ({"trace_rate": -0.1}, "trace-rate"),
     ],
 )
 def test_what_makes_no_sense_is_named(wrong: dict[str, Any], name: str) -> None:

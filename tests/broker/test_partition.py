@@ -9,6 +9,7 @@ import pytest
 from penstock import limits
 from penstock.errors import PartitionStopped, Refused, WriteRefused
 from penstock.kernel import Event
+from penstock.log.head import HEAD_BYTES
 
 from .faults import FaultyDisk
 from .world import Outcome, World, bodies
@@ -78,10 +79,11 @@ def test_durability_os_syncs_by_time(start: Start) -> None:
     world = start(durability="os")
     world.publish("news", b"1")
     world.pass_ns(limits.SYNC_TIMEOUT_NS)
-    assert world.threads.submitted == 1
+    submitted = world.threads.submitted
     assert world.broker.find_topic("news").partition.log.unsynced_bytes == 0
-    world.pass_ns(limits.SYNC_TIMEOUT_NS)
-    assert world.threads.submitted == 1
+    for _ in range(2):
+        world.pass_ns(limits.SYNC_TIMEOUT_NS)
+    assert world.threads.submitted == submitted
 
 
 def test_a_write_that_fails_fails_its_batch_and_nothing_else(start: Start) -> None:
@@ -95,10 +97,14 @@ def test_a_write_that_fails_fails_its_batch_and_nothing_else(start: Start) -> No
     (error,) = outcome.told
     assert isinstance(error, WriteRefused)
     assert [event[1] for event in world.events if event[0] == Event.PUB_FAILED] == [conn]
-    assert world.broker.health.startswith("NOK - the write failed")
+    assert world.broker.health.startswith("NOK - topic news: the write failed")
     assert world.broker.find_topic("news").refusal == ""
 
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health.startswith("NOK - topic news: the write failed")
     disk.fail.clear()
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"  # though nobody publishes, as behind a load balancer
     assert world.publish("news", b"3").stored
     assert world.broker.health == "OK"
     assert bodies(world.consumer("news", "a").take()) == [b"1", b"3"]
@@ -180,15 +186,15 @@ def test_a_callback_may_publish_again(start: Start) -> None:
     assert topic.depth == 2
 
 
-def damage(world: World, offset: int) -> None:
+def damage(world: World, offset: int, topic: str = "news") -> None:
     """Overwrite some bytes of the batch that holds `offset`."""
-    log = world.broker.find_topic("news").partition.log
-    position = 0
+    log = world.broker.find_topic(topic).partition.log
+    position = HEAD_BYTES
     for header, _ in log.batches(0):
         if header.base_offset <= offset < header.base_offset + header.count:
             break
         position += header.length
-    (path,) = (world.path / "topics" / "news" / "0").glob("*.log")
+    (path,) = (world.path / "topics" / topic / "0").glob("*.log")
     data = bytearray(path.read_bytes())
     data[position + 76] ^= 0xFF
     path.write_bytes(data)
@@ -207,10 +213,35 @@ def test_damage_met_while_reading_is_stepped_over_and_shown(start: Start) -> Non
     assert bodies(consumer.take()) == [b"0", b"1", b"3", b"4"]
     topic = world.broker.find_topic("news")
     assert topic.partition.damaged[0][:2] == (2, 3)
-    assert topic.tail.refusing
-    assert "offsets 2 to 2 are damaged" in topic.refusal
-    assert "offsets 2 to 2 are damaged" in world.broker.health
+    assert world.broker.health.startswith("OK - warning: topic news: offsets 2 to 2 are corrupt")
+    assert world.broker.healthy
+    assert topic.refusal == ""
+    assert world.publish("news", b"5").stored  # it concerns readers only
+    assert bodies(consumer.take()) == [b"5"]
     assert world.publish("other", b"1").stored
+
+
+def test_retention_goes_past_damage_and_the_warning_ends_with_it(start: Start) -> None:
+    world = start(segment_bytes_max=4096, retain_age_ns=0, retain_bytes=0)
+    topic = world.broker.topic("news")
+    topic.channel("a")
+    for _ in range(30):
+        world.publish("news", bytes(500))
+    world = world.restart()
+    path = min((world.path / "topics" / "news" / "0").glob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[HEAD_BYTES + 80] ^= 1
+    path.write_bytes(data)
+    consumer = world.consumer("news", "a")
+    consumer.finish(*consumer.take())
+    assert len(consumer.received) == 29
+    assert "offsets 0 to 0 are corrupt" in world.broker.health
+    for _ in range(3):
+        world.pass_ns(limits.SECOND)
+    log = world.broker.find_topic("news").partition.log
+    assert log.start_offset > 20
+    assert log.bytes_stored < 8192
+    assert world.broker.health == "OK"
 
 
 def test_damage_is_stepped_over_by_every_channel(start: Start) -> None:
@@ -295,16 +326,35 @@ def test_damage_found_at_the_start_is_stepped_over_and_shown(start: Start) -> No
     world.close()
     (path,) = (world.path / "topics" / "news" / "0").glob("*.log")
     data = path.read_bytes()
-    third = len(data) // 5 * 2
+    third = HEAD_BYTES + (len(data) - HEAD_BYTES) // 5 * 2
     path.write_bytes(data[: third + 76] + b"\xff" + data[third + 77 :])
     world = world.restart()
     topic = world.broker.find_topic("news")
     assert topic.partition.damaged[0][:2] == (2, 3)
-    assert topic.tail.refusing
-    assert "offsets 2 to 2" in topic.refusal
-    assert "offsets 2 to 2" in world.broker.health
+    assert "offsets 2 to 2 are corrupt" in world.broker.health
     assert topic.find_channel("a").depth == 4
-    assert bodies(world.consumer("news", "a").take()) == [b"0", b"1", b"3", b"4"]
+    assert world.publish("news", b"5").stored
+    assert bodies(world.consumer("news", "a").take()) == [b"0", b"1", b"3", b"4", b"5"]
+    world = world.restart()
+    assert b"2" not in bodies(world.consumer("news", "a").take())
+
+
+def test_a_corrupt_end_refuses_publishes_and_serves_the_rest(start: Start) -> None:
+    world = start()
+    world.broker.topic("news").channel("a")
+    for number in range(5):
+        world.publish("news", b"%d" % number)
+    world.close()
+    (path,) = (world.path / "topics" / "news" / "0").glob("*.log")
+    data = path.read_bytes()
+    path.write_bytes(data[:-20] + b"\xff" + data[-19:])
+    world = world.restart()
+    topic = world.broker.find_topic("news")
+    assert topic.tail.refusing
+    assert "the end of the log is corrupt: offsets 4 to 4" in topic.refusal
+    assert world.broker.health.startswith("NOK - topic news: the end of the log is corrupt")
+    assert not world.broker.healthy
+    assert bodies(world.consumer("news", "a").take()) == [b"0", b"1", b"2", b"3"]
+    assert world.publish("other", b"1").stored
     world = world.restart()
     assert world.broker.find_topic("news").tail.refusing
-    assert b"2" not in bodies(world.consumer("news", "a").take())

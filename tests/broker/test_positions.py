@@ -153,7 +153,8 @@ def test_retention_waits_for_what_is_to_come_again(start: Start) -> None:
     log = world.broker.find_topic("news").partition.log
     assert log.start_offset == 0
     consumer.channel.seek(4)
-    world.pass_ns(limits.SECOND)
+    for _ in range(3):  # until the journal is synced
+        world.pass_ns(limits.SECOND)
     assert log.start_offset > 0
     for call in (lambda: consumer.channel.seek(0), lambda: find(consumer, "offset:0")):
         with pytest.raises(OffsetGone) as refused:

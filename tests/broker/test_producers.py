@@ -15,6 +15,7 @@ from penstock.broker.producers import SEQUENCE_END_MAX, Stamp
 from penstock.broker.traced import Stored
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
 from penstock.kernel import load
+from penstock.log.head import HEAD_BYTES
 from penstock.sim.disk import Fault, SimDisk
 
 from .tripwire import Stop, Tripwire
@@ -236,22 +237,45 @@ def test_a_damaged_file_is_no_empty_table() -> None:
     send(world, 0, b"a")
     world.close()
     disk.flip("/data/topics/t/0/producers", 12, 0)
-    with pytest.raises(PenstockError, match="table of producers"):
-        World.start(Path("/data"), load("compiled"), [], disk=disk)
+    again = World.start(Path("/data"), load("compiled"), [], disk=disk)
+    assert "the table of producers is corrupt" in again.broker.health
+    with pytest.raises(Refused, match="table of producers"):
+        again.broker.topic("t")
+    again.close()
 
 
-def test_damage_behind_the_file_refuses_publishes() -> None:
-    """Nobody could say what a retry is a repeat of."""
+def test_damage_behind_the_file_hides_only_what_is_corrupt() -> None:
+    """What was lost may be sent again; what follows it is still known."""
     disk = SimDisk()
     disk.mkdir("/data")
     world = World.start(Path("/data"), load("compiled"), [], disk=disk)
     for number in range(1000):
         send(world, number, b"x" * 100)
     disk.kill()
-    disk.flip("/data/topics/t/0/00000000000000000000.log", 100, 0)
+    disk.flip("/data/topics/t/0/00000000000000000000.log", HEAD_BYTES + 100, 0)
     again = World.start(Path("/data"), load("compiled"), [], disk=disk)
-    with pytest.raises(Refused, match="damaged"):
-        send(again, 0, b"x")
+    assert "offsets 0 to 0 are corrupt" in again.broker.health
+    assert send(again, 999, b"x" * 100).told == REPEATED
+    assert send(again, 1000, b"x" * 100).told == STORED
+    again.close()
+
+
+def test_a_producer_whose_last_batches_are_corrupt_gets_a_gap() -> None:
+    disk = SimDisk()
+    disk.mkdir("/data")
+    world = World.start(Path("/data"), load("compiled"), [], disk=disk)
+    for number in range(3):
+        send(world, number, b"x" * 100)
+    world.publish("t", b"ordinary")
+    disk.kill()
+    for batch in (1, 2):
+        disk.flip("/data/topics/t/0/00000000000000000000.log", HEAD_BYTES + batch * 176 + 100, 0)
+    again = World.start(Path("/data"), load("compiled"), [], disk=disk)
+    assert "offsets 1 to 2 are corrupt" in again.broker.health
+    assert send(again, 0, b"x" * 100).told == REPEATED
+    with pytest.raises(SequenceGap):
+        send(again, 3, b"x" * 100)
+    assert send(again, 1, b"x" * 100).told == STORED
     again.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Generator
 from itertools import pairwise
@@ -13,7 +14,7 @@ from penstock import limits
 from penstock.broker.deadletters import Letter
 from penstock.broker.reading import Range, TopicReader
 from penstock.errors import LogDamaged, NotFound, OffsetBeyondEnd, OffsetGone
-from penstock.kernel import Section, decode_columns
+from penstock.kernel import Section, decode_columns, decode_header
 
 from .test_partition import damage
 from .world import Outcome, World
@@ -129,8 +130,8 @@ def test_what_retention_took_is_gone(start: Start) -> None:
     work = read.fetch(0, EVERYTHING, EVERYTHING)
     next(work)
     consumer.finish(*consumer.take())
-    world.pass_ns(limits.SECOND)
-    world.pass_ns(limits.SECOND)
+    for _ in range(3):
+        world.pass_ns(limits.SECOND)
     assert read.earliest > 1
     assert run(work).next_offset >= 1  # what was there before is answered
     with pytest.raises(OffsetGone) as refused:
@@ -161,7 +162,8 @@ def test_damage_ends_a_range_and_is_named_by_the_next(start: Start) -> None:
     with pytest.raises(LogDamaged) as refused:
         run(read.fetch(2, 4, EVERYTHING))
     assert (refused.value.from_offset, refused.value.to_offset) == (2, 3)
-    assert "damaged" in world.broker.find_topic("news").refusal
+    assert "offsets 2 to 2 are corrupt" in world.broker.health
+    assert world.broker.find_topic("news").refusal == ""
     assert bodies(run(read.fetch(3, 4, EVERYTHING))) == [b"m3"]
     assert run(read.find_value(Section.TRACE, 1)) is None  # steps over it
 
@@ -195,6 +197,60 @@ def test_ids_and_traces_that_messages_brought_along(start: Start) -> None:
     message = read.message(11)
     assert (message.id, message.body, message.sections[Section.KEY]) == (77, b"carried", b"k")
     assert run(read.find_id(78)) is None
+
+
+# --- beside the loop ---
+
+
+def test_a_stretch_is_lent_below_the_end_only(start: Start) -> None:
+    read = reader(published(start))
+    stretch = read.stretch(4)
+    assert stretch is not None
+    data = os.pread(stretch.descriptor, stretch.end, stretch.position)
+    assert decode_header(data, 0).base_offset == stretch.expected <= 4
+    read.remember(stretch, 4, stretch.position + 2 * decode_header(data, 0).length)
+    again = read.stretch(4)
+    assert again is not None
+    assert again.expected == 4  # it begins where the caller said
+    read.release(stretch)
+    read.release(again)
+    assert read.stretch(10) is None
+    with pytest.raises(OffsetBeyondEnd):
+        read.stretch(11)
+
+
+def test_no_stretch_is_lent_where_damage_is_known(start: Start) -> None:
+    world = start(tail_memory_bytes_max=0)
+    for number in range(4):
+        world.publish("news", b"m%d" % number)
+    damage(world, 2)
+    read = reader(world)
+    with pytest.raises(LogDamaged):
+        run(read.fetch(2, 4, EVERYTHING))
+    assert read.stretch(2) is None
+    stretch = read.stretch(3)
+    assert stretch is not None
+    read.release(stretch)
+
+
+# --- by bytes ---
+
+
+def test_places_by_bytes_of_log(start: Start) -> None:
+    world = start()
+    for _ in range(100):
+        world.publish("news", bytes(2_000))
+    read = reader(world)
+    everything = read.bytes_from(0)
+    assert everything > 200_000
+    assert abs(read.bytes_from(50) - everything // 2) < limits.INDEX_EVERY_BYTES
+    assert read.bytes_from(100) == read.bytes_from(1_000) == 0
+    assert 0 < read.after_bytes(0, everything // 2, 100) - 20 < 60
+    assert read.after_bytes(0, 1 << 40, 100) == 100
+    assert read.after_bytes(0, 1 << 40, 70) == 70
+    assert read.after_bytes(70, 1, 70) == 70
+    with pytest.raises(OffsetBeyondEnd):
+        read.after_bytes(71, 1, 70)
 
 
 def test_a_topic_that_was_read_lets_go_of_its_files(start: Start) -> None:

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from penstock import limits
-from penstock.broker.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
-from penstock.errors import DirectoryLocked, PartitionMissing, StorageError
+from penstock.broker.commitfile import CommitFile, Part, RecordJob
+from penstock.broker.producers import Stamp
+from penstock.errors import DirectoryLocked, PartitionMissing, Refused, StorageError
+from penstock.log.disk import OsDisk
+from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
+from penstock.log.sealed import seal, unseal
 
 from .faults import FaultyDisk
 from .world import World, bodies
@@ -262,12 +266,68 @@ def test_a_missing_partition_is_a_loss_and_not_a_new_one(start: Start) -> None:
     assert bodies(world.consumer("news", "a").take()) == [b"1"]
 
 
-def test_a_lost_topic_file_is_for_people_to_look_at(start: Start) -> None:
+# Which file of the topic `news` is changed, how, and what is said.
+SPOILT: dict[str, tuple[str, Callable[[bytes], bytes | None], str]] = {
+    "lost": ("topic.json", lambda data: None, "topic.json is gone, but 1 messages are there"),
+    "empty": ("topic.json", lambda data: b"", "it does not end with its checksum"),
+    "flipped": ("topic.json", lambda data: data.replace(b"news", b"mews"), "checksum"),
+    "sealed, but not ours": (
+        "topic.json",
+        lambda data: seal(unseal(data).replace(b'"settings":{}', b'"settings":{"max_depth":-1}')),
+        "max_depth",
+    ),
+    "producers": ("0/producers", lambda data: data[:-3] + b"xyz", "the table of producers"),
+}
+
+
+def files(path: Path) -> dict[Path, bytes]:
+    return {file.relative_to(path): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("kind", SPOILT)
+def test_a_corrupt_topic_is_set_aside_and_the_others_are_served(start: Start, kind: str) -> None:
+    name, spoil, said = SPOILT[kind]
     world = start()
     world.publish("news", b"1")
+    world.broker.topic("news").publish_stamped(Stamp(1, 0, 0), [b"2"], 0, lambda *_: None)
+    world.publish("other", b"3")
+    if name == "topic.json" and "1 messages" in said:
+        said = said.replace("1 messages", "2 messages")
+    world = world.restart()
     world.close()
-    (world.path / "topics" / "news" / "topic.json").unlink()
-    with pytest.raises(StorageError, match=r"topic\.json is gone, but 1 messages are there"):
+    path = world.path / "topics" / "news" / name
+    sound = path.read_bytes()
+    spoilt = spoil(sound)
+    path.unlink() if spoilt is None else path.write_bytes(spoilt)
+    before = files(path.parent)
+
+    world = world.restart()
+    assert list(world.broker.topics) == ["other"]
+    assert bodies(world.consumer("other", "a").take()) == [b"3"]
+    assert world.broker.health.startswith("NOK - topic news: set aside until it is repaired: ")
+    assert said in world.broker.health
+    with pytest.raises(Refused, match="topic news is set aside"):
+        world.broker.topic("news")
+    world = world.killed()
+    path = world.path / "topics" / "news" / name
+    assert files(path.parent) == before
+    world.close()
+
+    path.write_bytes(sound)
+    world = world.restart()
+    assert bodies(world.consumer("news", "a").take()) == [b"1", b"2"]
+    assert world.broker.health == "OK"
+
+
+def test_a_topic_file_of_a_newer_version_stops_the_start(start: Start) -> None:
+    """All topics would be set aside by a downgrade."""
+    world = start()
+    world.broker.topic("news")
+    world.close()
+    path = world.path / "topics" / "news" / "topic.json"
+    document = unseal(path.read_bytes()).replace(b'"version":1', b'"version":2,"newer":true')
+    path.write_bytes(seal(document))
+    with pytest.raises(StorageError, match="has format version 2, not 1"):
         world.restart()
 
 
@@ -292,13 +352,14 @@ def test_a_stranger_in_the_topics_directory_is_left_alone(start: Start) -> None:
     assert (world.path / "topics" / "lost+found").exists()
 
 
-def test_a_topic_file_about_another_topic_is_refused(start: Start) -> None:
+def test_a_topic_file_about_another_topic_is_set_aside(start: Start) -> None:
     world = start()
     world.broker.topic("news")
     world.close()
     (world.path / "topics" / "news").rename(world.path / "topics" / "old")
-    with pytest.raises(StorageError, match="about another topic, 'news'"):
-        world.restart()
+    world = world.restart()
+    assert "about another topic, 'news'" in world.broker.health
+    assert world.publish("news", b"1").stored
 
 
 def test_a_data_directory_has_one_owner(start: Start) -> None:
@@ -331,7 +392,7 @@ def test_a_start_that_fails_half_way_holds_nothing(start: Start) -> None:
     for name in ("a", "b", "c"):
         world.publish(name, b"1")
     world.close()
-    disk.fail.add(("open", "topics/b/"))
+    disk.fail.add(("open", "topics/b/0/"))
     with pytest.raises(StorageError):
         world.restart()
     disk.fail.clear()
@@ -367,3 +428,16 @@ def test_an_unfinished_write_is_cut_and_reported(
     assert "news: an unfinished write of" in caplog.text
     assert bodies(world.consumer("news", "a").take()) == [b"1"]
     assert world.publish("news", b"3").stored
+
+
+def test_a_decided_commit_is_not_forgotten_with_a_topic_that_is_set_aside(start: Start) -> None:
+    world = start()
+    world.publish("news", b"1")
+    topic = world.broker.topic("news")
+    part = Part("news", topic.identity, topic.partition.log.written_end, 1, ["gone"])
+    world.close()
+    file = CommitFile("app", 3, "prepared", 1, 0, None, [part])
+    RecordJob(OsDisk(), str(world.path / "commits"), file).run()
+    (world.path / "topics" / "news" / "topic.json").write_bytes(b"{")
+    with pytest.raises(StorageError, match="commit 3 of app is decided, but topic news is set asi"):
+        world.restart()

@@ -160,7 +160,7 @@ def test_a_name_is_free_again_with_a_new_topic(start: Start) -> None:
 
 
 def test_what_is_refused(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STAGES_MAX", 2)
+    monkeypatch.setattr(limits, "STAGES_NAMELESS_MAX", 2)
     world = start()
     with pytest.raises(Refused, match="ephemeral"):
         put(world, "t#ephemeral", block("x", b"a"))
@@ -175,3 +175,46 @@ def test_what_is_refused(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     world.broker.draining = True
     with pytest.raises(Refused, match="draining"):
         put(world, "t", block("w", b"a"))
+
+
+@pytest.mark.parametrize("call", ["open", "read"])
+def test_one_that_cannot_be_compared_is_not_confirmed(disk: SimDisk, call: str) -> None:
+    world = on(disk)
+    put(world, "t", block("x", b"a"))
+    disk.inject(Fault(call, errno.EIO, "stages"))  # type: ignore[arg-type]
+    error = put(world, "t", block("x", b"a")).error
+    assert isinstance(error, WriteRefused)
+    assert "cannot be read" in str(error)
+    assert put(world, "t", block("x", b"a")).told == [None]
+    world.close()
+
+
+def test_files_that_cannot_be_removed_are_reported(disk: SimDisk) -> None:
+    world = on(disk)
+    put(world, "t", block("x", b"a"))
+    fault = disk.inject(Fault("unlink", errno.EIO, "stages", times=0))
+    assert commit(world, "app", 0, ("t", "x")).told == done(1)
+    assert stored(world, "t") == [b"a"]
+    assert "stages cannot be removed" in world.broker.health
+    disk.faults.remove(fault)
+    put(world, "t", block("y", b"b"))
+    assert commit(world, "app", 1, ("t", "y")).told == done(1)
+    assert world.broker.health == "OK"
+    world.close()
+
+
+def test_one_that_waited_for_a_failed_write_is_refused_as_any_other(start: Start) -> None:
+    world = start()
+    world.threads.held = True
+    topic, told = world.broker.topic("t"), [Told(), Told()]
+    for one in told:
+        world.broker.commits.stages.put(topic, block("x", b"a"), one)
+    world.broker.draining = True
+    world.threads.error = OSError(errno.EIO, "the disk is gone")
+    world.threads.held = False
+    world.threads.run()
+    settle(world)
+    first, second = (one.error for one in told)
+    assert isinstance(first, WriteRefused)
+    assert isinstance(second, Refused)
+    assert str(second) == "draining"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from penstock.broker import topicfile
 from penstock.broker.topicfile import (
     ChannelEntry,
     NodeFile,
@@ -71,6 +73,32 @@ def test_what_this_version_does_not_write_is_not_guessed_at(
     path.write_bytes(seal(json.dumps(content).encode()))
     with pytest.raises(StorageError):
         read_topic_file(OsDisk(), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (TopicSettings(max_depth=1 << 63), "would not be valid"),
+        (TopicSettings(trace_rate=2.0), "would not be valid"),
+        (TopicSettings(durability="ram"), "would not be valid"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_start_could_not_read_is_not_written(
+    tmp_path: Path, settings: TopicSettings, reason: str
+) -> None:
+    write_topic_file(OsDisk(), str(tmp_path), FILE)
+    with pytest.raises(StorageError, match=reason):
+        write_topic_file(OsDisk(), str(tmp_path), msgspec.structs.replace(FILE, settings=settings))
+    assert read_topic_file(OsDisk(), str(tmp_path)) == FILE
+
+
+def test_a_file_that_would_be_too_large_to_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topicfile, "_DOCUMENT_BYTES_MAX", 100)
+    with pytest.raises(StorageError, match="larger than 100 bytes"):
+        write_topic_file(OsDisk(), str(tmp_path), FILE)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_was_changed_by_other_hands_is_refused(tmp_path: Path) -> None:

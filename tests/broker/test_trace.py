@@ -14,6 +14,8 @@ from penstock.broker.topic import INTERNAL
 from penstock.broker.traced import Stored, Traced
 from penstock.errors import Refused, WriteRefused
 from penstock.kernel import TRACE_ALL, Section, encode_batch
+from penstock.limits import SECOND
+from penstock.log.head import HEAD_BYTES
 from penstock.log.partition import PartitionLog
 from penstock.log.traceevents import (
     ABOUT_NO_MESSAGE,
@@ -27,6 +29,7 @@ from penstock.log.traceevents import (
 )
 
 from .staging import commit, put
+from .test_partition import damage
 from .world import World
 
 Start = Callable[..., World]
@@ -202,7 +205,7 @@ def test_events_that_cannot_be_stored_are_dropped_and_nobody_waits(
 
     monkeypatch.setattr(PartitionLog, "write", fail)
     assert world.publish("orders", b"b").stored
-    assert world.broker.health == "NOK - the disk is full"
+    assert world.broker.health.startswith("NOK - topic _trace: the disk is full")
     assert world.broker.trace.lost_count == 1
     monkeypatch.setattr(PartitionLog, "write", write)
     assert world.publish("orders", b"c").stored
@@ -272,3 +275,27 @@ def test_changes_of_rates_and_starts_are_noted(start: Start) -> None:
         (Kind.SWITCHED, "orders", "mail", RATE_ALL // 4),
     ]
     assert not [one for event in every(world) for one in ranges(encode([event]))]
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_what_is_stepped_over_as_corrupt_is_in_the_trace(start: Start, at_start: bool) -> None:
+    """As lost, which `skipped` is not: found at the start, or met while reading."""
+    world = start(trace_rate=1.0)
+    world.broker.topic("news").channel("a")
+    for number in range(5):
+        world.publish("news", b"%d" % number)
+    if not at_start:
+        world = world.restart()
+        damage(world, 2)
+    else:
+        world.close()
+        (path,) = (world.path / "topics" / "news" / "0").glob("*.log")
+        data = path.read_bytes()
+        third = HEAD_BYTES + (len(data) - HEAD_BYTES) // 5 * 2
+        path.write_bytes(data[: third + 76] + b"\xff" + data[third + 77 :])
+        world = world.restart()
+    world.consumer("news", "a").take()
+    world.pass_ns(SECOND)
+    world.turns()
+    found = [event for event in events(world) if event.kind in (Kind.CORRUPT, Kind.SKIPPED)]
+    assert [(e.kind, e.channel, e.offset, e.count) for e in found] == [(Kind.CORRUPT, "a", 2, 1)]

@@ -187,6 +187,8 @@ def test_a_key_of_the_user_is_kept() -> None:
     ids = maker(Clock(at(2024, 2, 1)))
     own = {unique.KEY: "order-17"}
     assert unique.keep_or_make(own, ids) == "order-17" == own[unique.KEY]
+    empty = {unique.KEY: ""}
+    assert unique.keep_or_make(empty, ids) == "" == empty[unique.KEY]
     none: dict[str, str] = {}
     made = unique.keep_or_make(none, ids)
     assert unique.decode(made).ip == HOST

@@ -85,6 +85,39 @@ def test_a_form_has_names_of_its_own(form: str) -> None:
         assert getattr(kernel, name).__module__.startswith(package)
 
 
+def bound(monkeypatch: pytest.MonkeyPatch, form: str | None) -> str:
+    """What this process would get if it began with that environment."""
+    if form is None:
+        monkeypatch.delenv(ENVIRONMENT_NAME, raising=False)
+    else:
+        monkeypatch.setenv(ENVIRONMENT_NAME, form)
+    implementation: str = penstock.kernel._bind().IMPLEMENTATION
+    return implementation
+
+
+def test_the_choice_is_the_environments(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert bound(monkeypatch, None) == bound(monkeypatch, "compiled") == "compiled"
+    assert bound(monkeypatch, "pure") == "pure"
+    assert caplog.text == ""
+    with pytest.raises(ImportError, match="PENSTOCK_KERNEL='fast' is not one of compiled, pure"):
+        bound(monkeypatch, "fast")
+
+
+def test_a_half_built_kernel_is_none(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "penstock.kernel.fast.engine", None)
+    with pytest.raises(ImportError, match="build_ext --inplace"):
+        bound(monkeypatch, "compiled")
+    assert bound(monkeypatch, None) == "pure"
+    assert "going on with the slower pure form" in caplog.text
+    monkeypatch.setitem(sys.modules, "penstock.kernel.pure.engine", None)
+    with pytest.raises(ImportError, match=r"kernel\.pure\.engine"):
+        bound(monkeypatch, None)  # then there is none at all
+
+
 def test_no_other_names() -> None:
     with pytest.raises(AttributeError, match="conjure"):
         load("pure").conjure  # noqa: B018

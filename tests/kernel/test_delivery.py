@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from .turns import (
     bodies,
     cursor,
     fin,
+    gone,
     messages,
     mpub,
     stray,
@@ -73,6 +75,143 @@ def test_each_channel_delays_for_itself(side: Side) -> None:
     side.publish(tail, b"a", due_ns=side.wall_ns + SECOND)
     side.settle()
     assert [window.delayed for window in windows] == [1, 1]
+
+
+def scheduled(side: Side, window: Any, count: int, due_ns: int) -> int:
+    """A message, then delayed and other ones in turn, in a batch each. Returns the first's id."""
+    first = side.publish(window.tail, b"first")
+    for number in range(count):
+        side.publish(window.tail, b"d%d" % number, due_ns=due_ns + number)
+        side.publish(window.tail, b"n%d" % number)
+        side.settle()
+    return first
+
+
+def test_delayed_messages_behind_a_backlog_are_deferred(side: Side) -> None:
+    window = side.window(side.tail())
+    window.paused = True
+    due_ns = side.wall_ns + SECOND
+    scheduled(side, window, 3, due_ns)
+    side.validate()
+    assert (window.depth, window.delayed, window.next) == (4, 3, 0)
+    listed = window.stray_records(Stray.DELAYED, 10)
+    assert [(one.offset, one.due_ns - due_ns) for one in listed] == [(1, 0), (3, 1), (5, 2)]
+    window.paused = False
+    conn = side.consumer(window, rdy=10)
+    assert [one.body for one in side.received(conn)] == [b"first", b"n0", b"n1", b"n2"]
+    side.validate()
+    assert (window.depth, window.delayed, window.next) == (0, 3, 7)
+    side.pass_time(2 * SECOND)
+    side.tick()
+    assert [(one.body, one.attempts) for one in side.received(conn)] == [
+        (b"d0", 1),
+        (b"d1", 1),
+        (b"d2", 1),
+    ]
+
+
+def test_a_delayed_message_is_due_before_the_backlog_is_done(side: Side) -> None:
+    window = side.window(side.tail())
+    scheduled(side, window, 1, side.wall_ns + SECOND)
+    side.pass_time(SECOND)
+    side.tick()
+    assert (window.depth, window.delayed) == (3, 0)
+    conn = side.consumer(window, rdy=10)
+    assert sorted(one.body for one in side.received(conn)) == [b"d0", b"first", b"n0"]
+    side.validate()
+
+
+def test_one_that_is_cancelled_behind_a_backlog_never_comes(side: Side) -> None:
+    window = side.window(side.tail())
+    window.paused = True
+    scheduled(side, window, 2, side.wall_ns + SECOND)
+    one = window.stray_records(Stray.DELAYED, 1)[0]
+    assert window.settle_stray(one.id, -1)
+    side.validate()
+    assert (window.depth, window.delayed, window.finish_count) == (3, 1, 1)
+    journal = side.journal(window)
+    assert gone(1, one.id) in journal
+    window.paused = False
+    side.pass_time(2 * SECOND)
+    side.tick()
+    conn = side.consumer(window, rdy=10)
+    assert b"d0" not in [one.body for one in side.received(conn)]
+    assert window.next == 5
+
+
+def test_a_delayed_message_of_a_block_is_met_by_the_cursor(side: Side) -> None:
+    """It is not in memory when it is handed to the channel."""
+    tail = side.tail(memory=0, handing=False)
+    window = side.window(tail)
+    side.publish(tail, b"now")
+    side.publish(tail, b"later", due_ns=side.wall_ns + SECOND)
+    side.publish(tail, b"last")
+    tail.hand()
+    side.settle()
+    assert (window.depth, window.delayed) == (3, 0)
+    conn = side.consumer(window, rdy=10)
+    data = b""
+    for _ in range(3):
+        side.serve_needs(side.settle())
+        data += conn.take_output()
+    assert bodies(data) == [b"now", b"last"]
+    assert (window.depth, window.delayed) == (0, 1)
+
+
+def test_what_was_parked_comes_once_after_a_seek(side: Side) -> None:
+    window = side.window(side.tail())
+    window.paused = True
+    scheduled(side, window, 2, side.wall_ns + SECOND)
+    window.seek(0)
+    side.settle()
+    side.validate()
+    assert (window.depth, window.delayed) == (3, 2)
+    window.empty()
+    side.settle()
+    assert (window.depth, window.delayed) == (0, 0)
+
+
+def test_messages_that_expire_are_not_deferred_any_more(side: Side) -> None:
+    window = side.window(side.tail())
+    window.paused = True
+    scheduled(side, window, 2, side.wall_ns + SECOND)
+    assert window.outdate(2) == 2
+    side.settle()
+    side.validate()
+    assert (window.depth, window.delayed, window.next) == (2, 1, 2)
+
+
+def test_a_copy_with_its_own_id_is_not_parked_before_what_it_is_a_copy_of(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    window.paused = True
+    id = side.publish(tail, b"original")
+    tail.append(b"copy", side.wall_ns + SECOND, {Section.ID: id})
+    side.commit()
+    side.settle()
+    assert (window.depth, window.delayed) == (2, 0)
+    window.paused = False
+    conn = side.consumer(window, rdy=10)
+    (got,) = side.received(conn)
+    assert (got.id, got.body) == (id, b"original")
+    assert (window.depth, window.delayed) == (0, 1)
+    side.validate()
+
+
+def test_many_ranges_ahead_are_added_and_passed_in_any_order(side: Side) -> None:
+    window = side.window(side.tail())
+    side.publish(window.tail, *[b"x"] * 1200)
+    side.settle()
+    ranges = [(at, at + 2) for at in range(1, 1200, 3)]
+    for start, end in [*ranges[::2], *ranges[1::2], (1, 4), (100, 140)]:
+        window.skip(start, end)
+    window.validate()
+    expected = [at for at in range(1200) if at % 3 == 0 and at != 3 and not 100 <= at < 140]
+    assert window.depth == len(expected)
+    conn = side.consumer(window, rdy=2000)
+    assert len(side.received(conn)) == len(expected)
+    assert sorted(one[0] for one in window.in_flight_records(2000)) == expected
+    window.validate()
 
 
 # --- messages with a past: own ids, attempts, timestamps ---

@@ -56,6 +56,38 @@ def test_extra_parameters_of_pub_are_ignored(side: Side) -> None:
     assert tail.committed_end == 1
 
 
+@pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
+@pytest.mark.parametrize("word", [b"1", b"-2", b"+7", b"00012", b"-0", b"-11", b"9" * 40])
+def test_another_partition_is_refused(side: Side, verb: Verb, word: bytes) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    (event,) = side.said(conn, b"%b t %b\n" % (verb.name.encode(), word))
+    assert event[:5] == (Event.BAD_PUB, conn, verb, BadPub.PARTITION, word)
+    assert side.said(conn, pub(b"t", b"x")) == []  # halted
+    assert tail.message_count == 0
+
+
+@pytest.mark.parametrize("word", [b"0", b"-1", b"+0", b"000", b"", b"+", b"-", b"5x", b"x5"])
+def test_the_partition_there_is_and_what_is_no_number(side: Side, word: bytes) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    assert side.said(conn, b"PUB t %b\n" % word + size(1) + b"x") == []
+    assert side.said(conn, b"MPUB t %b 7\r\n" % word + mpub(b"t", [b"y"])[7:]) == []
+    assert tail.committed_end == 2
+
+
+def test_another_partition_waits_for_the_answers_before_it(side: Side) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    conn.feed(pub(b"t", b"x") + b"PUB t 5\n")
+    assert side.poll() == []
+    side.seal(tail)
+    tail.commit()
+    (event,) = side.flush() + side.poll()
+    assert event[3:5] == (BadPub.PARTITION, b"5")
+    assert frames(conn.take_output()) == [OK]
+
+
 @pytest.mark.parametrize(
     ("text", "reason", "numbers"),
     [
@@ -71,6 +103,9 @@ def test_extra_parameters_of_pub_are_ignored(side: Side) -> None:
         (b"PUB t#ephemeral#ephemeral\n", BadPub.TOPIC_NAME, ()),
         (b"PUB " + b"x" * 65 + b"\n", BadPub.TOPIC_NAME, ()),
         (b"PUB " + b"x" * 60 + b"#ephemeral\n", BadPub.TOPIC_NAME, ()),
+        (b"PUB t 5\n" + size(1) + b"x", BadPub.PARTITION, ()),
+        (b"PUB t 5\r\n" + size(1) + b"x", BadPub.PARTITION, ()),
+        (b"PUB new -2 more\n" + size(1) + b"x", BadPub.PARTITION, ()),
         (b"PUB t\n" + size(0), BadPub.SIZE_INVALID, (0,)),
         (b"PUB t\n" + size(-1), BadPub.SIZE_INVALID, (-1,)),
         (b"PUB t\n" + size(-(1 << 31)), BadPub.SIZE_INVALID, (-(1 << 31),)),
@@ -86,6 +121,8 @@ def test_a_malformed_pub(side: Side, text: bytes, reason: BadPub, numbers: tuple
     assert event[:4] == (Event.BAD_PUB, conn, Verb.PUB, reason)
     if reason == BadPub.TOPIC_NAME:
         assert event[4] == text[4:].partition(b"\n")[0].partition(b" ")[0]
+    elif reason == BadPub.PARTITION:
+        assert event[4] == text.split()[2]
     assert event[5 : 5 + len(numbers)] == numbers
     assert side.said(conn, pub(b"t", b"x")) == []  # halted
     assert tail.message_count == 0

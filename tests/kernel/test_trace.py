@@ -314,11 +314,11 @@ def test_strays_that_are_lost_or_too_old(side: Side) -> None:
         window.requeue(conn.serial, first_id + number, SECOND, side.wall_ns)
     side.trace()
     window.lose(first_id)
-    window.lose_range(1, 2)
+    window.lose_range(1, 2, TraceKind.CORRUPT)
     window.outdate(3)
     assert [(e.kind, e.offset) for e in side.trace()] == [
-        (TraceKind.SKIPPED, 0),
-        (TraceKind.SKIPPED, 1),
+        (TraceKind.CORRUPT, 0),
+        (TraceKind.CORRUPT, 1),
         (TraceKind.SKIPPED, 2),
     ]
 

@@ -1,10 +1,12 @@
-"""A log whose files were hurt: what it says, what it still serves, what it refuses."""
+"""A log whose files are corrupt: what it says, what it still serves, what it refuses."""
 
 from __future__ import annotations
 
 import pytest
 
 from penstock.errors import LogDamaged, StorageError
+from penstock.log.damage import Damage, DamageList
+from penstock.log.lost import LostRange
 from penstock.log.partition import PartitionLog
 from penstock.sim.disk import Fault, SimDisk
 
@@ -61,15 +63,44 @@ def test_a_hurt_batch_in_an_old_segment_is_named_when_it_is_read(disk: SimDisk) 
     log.close()
 
 
-def test_a_damaged_segment_is_never_removed(disk: SimDisk) -> None:
+def test_retention_goes_past_what_is_corrupt(disk: SimDisk) -> None:
     closed_log(disk)
     path, position = position_of(disk, 10)
     disk.flip(path, position + 90, 5)
     log = reopened(disk)
     with pytest.raises(LogDamaged):
         log.message(10)
-    assert log.retain(180, NOW_NS + 10**6 * SECOND, 1, 0) == 0
-    assert log.start_offset == 0
+    newest = log.segments[-1].from_offset
+    assert log.retain(180, NOW_NS + 10**6 * SECOND, 1, 0) > 1
+    assert log.start_offset >= newest
+    assert log.damaged == []  # it is gone, and nothing is left to report
+    log.close()
+
+
+def test_retention_by_age_passes_segments_whose_time_cannot_be_read(disk: SimDisk) -> None:
+    """The age of a segment is read from the one behind it."""
+    closed_log(disk)
+    for path in segments_of(disk)[1:3]:
+        disk.flip(path, 90, 5)
+    log = reopened(disk)
+    fourth = log.segments[3].from_offset
+    written_ns = log.message(fourth).timestamp_ns
+    assert log.retain(180, written_ns + SECOND - 1, SECOND, 10**9) == 0
+    assert log.retain(180, written_ns + SECOND, SECOND, 10**9) == 3
+    assert log.start_offset == fourth
+    log.close()
+
+
+def test_a_search_reports_what_it_steps_over(disk: SimDisk) -> None:
+    closed_log(disk)
+    path, position = position_of(disk, 10)
+    disk.flip(path, position + 90, 5)
+    log = reopened(disk)
+    heard: list[tuple[int, int, str]] = []
+    log.damage.on_added = heard.append
+    for _ in range(2):
+        assert log.find_time(NOW_NS + 3 * SECOND) == 12
+    assert heard == [(9, 12, f"{path}: a batch is not sound")]
     log.close()
 
 
@@ -87,22 +118,80 @@ def test_searches_step_over_what_is_hurt(disk: SimDisk) -> None:
     log.close()
 
 
-def test_damage_at_the_tail_stops_writing_and_changes_nothing(disk: SimDisk) -> None:
+def test_searches_find_what_stands_before_a_segment_that_begins_corrupt(disk: SimDisk) -> None:
+    closed_log(disk)
+    log = reopened(disk)
+    ids = [log.message(n).id for n in range(180)]
+    bases = [segment.from_offset for segment in log.segments]
+    log.close()
+    sound = [True] * 180
+    for base in bases[1:-1]:
+        path, position = position_of(disk, base)
+        disk.flip(path, position + 90, 5)
+        sound[base : base + 3] = [False] * 3
+        log = reopened(disk)
+        assert [log.find_id(id) for id in ids] == [n if sound[n] else None for n in range(180)]
+        for second in range(60):
+            found = log.find_time(NOW_NS + second * SECOND)
+            assert found <= min(n for n in range(3 * second, 180) if sound[n])  # nothing is skipped
+            assert found >= 3 * second
+        log.close()
+
+
+def test_writing_goes_on_behind_a_corrupt_batch_when_the_end_is_sound(disk: SimDisk) -> None:
     closed_log(disk)
     path, position = position_of(disk, 175)
     disk.flip(path, position + 90, 5)
-    before = {name: disk.content(f"data/0/{name}") for name in disk.listdir("data/0")}
     log = reopened(disk)
     assert [(start, end) for start, end, _ in log.damaged] == [(174, 177)]
+    assert log.refusal is None
+    Writer(log).fill(4)
+    with pytest.raises(LogDamaged):
+        log.read(175, 1000)
+    assert bodies_from(log, 177) == [body(n) for n in range(177, 192)]
+    log.validate()
+    log.close()
+    log = reopened(disk)
+    assert bodies_from(log, 177) == [body(n) for n in range(177, 192)]
+    log.close()
+
+
+def test_an_unfinished_write_behind_a_corrupt_batch_is_cut(disk: SimDisk) -> None:
+    log, writer = new_log(disk, "data/0")
+    writer.fill(4)
+    log.sync()
+    writer.fill(2)  # the fifth batch says that the fourth was synced
+    (path,) = segments_of(disk)
+    end = len(disk.content(path).rstrip(b"\0"))
+    disk.kill()
+    disk.flip(path, 90, 5)
+    disk.replace(path, disk.content(path)[: end - 8])  # and the last one is torn
+    log = reopened(disk)
+    assert [(start, end) for start, end, _ in log.damaged] == [(0, 3)]
+    assert log.refusal is None
+    assert log.report.cut is not None
+    assert log.written_end == 15
+    Writer(log).fill(1)
+    assert bodies_from(log, 3) == [body(n) for n in range(3, 18)]
+    log.close()
+
+
+def test_damage_at_the_end_stops_writing_and_changes_nothing(disk: SimDisk) -> None:
+    closed_log(disk)
+    for offset in (175, 178):
+        path, position = position_of(disk, offset)
+        disk.flip(path, position + 90, 5)
+    before = {name: disk.content(f"data/0/{name}") for name in disk.listdir("data/0")}
+    log = reopened(disk)
+    assert [(start, end) for start, end, _ in log.damaged] == [(174, 180)]
     assert log.report.damaged == tuple(log.damaged)
     assert log.report.cut is None
     assert (log.written_end, log.synced_end) == (180, 180)
     with pytest.raises(LogDamaged) as caught:
         Writer(log).fill(1)
-    assert (caught.value.from_offset, caught.value.to_offset) == (174, 177)
+    assert (caught.value.from_offset, caught.value.to_offset) == (174, 180)
     with pytest.raises(LogDamaged):
         log.read(175, 1000)
-    assert bodies_from(log, 177) == [body(n) for n in range(177, 180)]
     assert [log.message(n).body for n in range(165, 174)] == [body(n) for n in range(165, 174)]
     log.mark(NOW_NS + 10**6 * SECOND)
     log.close()
@@ -214,3 +303,43 @@ def test_leftovers_are_removed_at_a_start(disk: SimDisk) -> None:
     reopened(disk).close()
     assert not disk.exists("data/0/spare-3.log")
     assert not disk.exists("data/0/00000000000000099999.index")
+
+
+# --- the list ---
+
+
+def test_ranges_that_touch_become_one() -> None:
+    known = DamageList([(30, 40, "a"), (10, 20, "a")])
+    heard: list[Damage] = []
+    known.on_added = heard.append
+    known.add(12, 15, "another reason")  # inside: nothing new
+    assert (heard, known.ranges) == ([], [(10, 20, "a"), (30, 40, "a")])
+    known.add(20, 25, "b")
+    assert known.ranges == [(10, 20, "a"), (20, 25, "b"), (30, 40, "a")]
+    known.add(20, 30, "a")
+    assert known.ranges == list(known) == [(10, 40, "a"), (20, 25, "b")]
+    assert heard == [(20, 25, "b"), (10, 40, "a")]
+    assert len(known) == 2
+
+
+def test_what_is_known_is_half_open_and_goes_with_retention() -> None:
+    known = DamageList([(10, 20, "a"), (30, 40, "b")])
+    assert [known.holds(offset) for offset in (9, 10, 19, 20, 39, 40)] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert not known.forget_below(19)
+    assert known.forget_below(20)
+    assert known.ranges == [(30, 40, "b")]
+
+
+def test_what_was_given_up_is_no_news() -> None:
+    known = DamageList(lost=[LostRange(10, 20, "given up", 0)])
+    known.add(12, 20, "a")
+    assert known.ranges == []
+    known.add(12, 21, "a")
+    assert known.ranges == [(12, 21, "a")]

@@ -191,6 +191,39 @@ def test_the_read_file_may_be_gone(queue: Queue) -> None:
     assert queue.read() == records([4, 5])
 
 
+def missing(queue: Queue) -> list[str]:
+    queue.read()
+    return [note.partition(":")[0] for note in queue.tally.notes if "missing" in note]
+
+
+@pytest.mark.parametrize("has_meta", [True, False])
+def test_data_files_that_are_missing_in_between_are_named(queue: Queue, has_meta: bool) -> None:
+    for number in (2, 4, 8):
+        queue.put(f"t.diskqueue.00000{number}.dat", joined(records([number])))
+    if has_meta:
+        queue.put("t.diskqueue.meta.dat", format_meta(Meta(9, 2, 0, 8, 10)))
+    single = "t.diskqueue.000003.dat"
+    assert missing(queue) == [single, "t.diskqueue.000005.dat to t.diskqueue.000007.dat"]
+    assert queue.read() == records([2, 4, 8])
+
+
+@pytest.mark.parametrize(
+    ("meta", "expected"),
+    [
+        (Meta(9, 2, 10, 3, 10), ["t.diskqueue.000003.dat"]),  # the write file
+        (Meta(9, 2, 10, 3, 0), []),  # which is made with its first message
+        (Meta(9, 1, 10, 2, 10), []),  # a read file that was read to its end
+        (Meta(9, 3, 10, 3, 20), ["t.diskqueue.000003.dat"]),  # one that was not
+        (Meta(0, 3, 20, 3, 20), []),
+        (Meta(0, 0, 0, 10**17, 0), ["t.diskqueue.000003.dat to t.diskqueue.99999999999999999.dat"]),
+    ],
+)
+def test_what_is_missing_at_the_ends(queue: Queue, meta: Meta, expected: list[str]) -> None:
+    queue.put("t.diskqueue.000002.dat", joined(records([2])))
+    queue.put("t.diskqueue.meta.dat", format_meta(meta))
+    assert missing(queue)[-1:] == expected
+
+
 def test_a_read_position_behind_the_file(queue: Queue) -> None:
     queue.put("t.diskqueue.000000.dat", joined(records([1])))
     queue.put("t.diskqueue.meta.dat", format_meta(Meta(0, 0, 4000, 0, 4000)))

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import random
 import threading
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -10,6 +12,7 @@ from penstock.kernel import id_at
 from penstock.log.disk import OsDisk
 from penstock.log.partition import PartitionLog
 from penstock.log.settings import LogSettings
+from penstock.sim.disk import Fault, SimDisk
 
 from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body, new_log
 
@@ -256,8 +259,6 @@ def test_a_message_with_its_own_id_and_time(disk: OsDisk, tmp_path: Path) -> Non
     assert (own.id, own.timestamp_ns, own.body) == (4711, 12345, b"b")
     assert plain.sections == {65: b"{}"}
     assert log.find_id(4711) is None
-    assert log.find_own_id(4711) == 91
-    assert log.find_own_id(4712) is None
     assert log.find_id(plain.id) == 90
     assert log.find_id(id_at(plain.header.base_id, 1)) is None  # that message has another id
     log.close()
@@ -293,6 +294,33 @@ def test_retention_by_size_keeps_what_is_wanted(disk: OsDisk, tmp_path: Path) ->
     assert [n for n in names if "spare" in n] == ["spare-0.log", "spare-1.log"]
     with pytest.raises(IndexError):
         log.read(start - 1, 100)
+    log.close()
+
+
+@pytest.mark.parametrize(("call", "part"), [("sync_directory", ""), ("unlink", ".index")])
+def test_a_removal_that_is_not_durable_is_completed_before_the_next(
+    call: Literal["sync_directory", "unlink"], part: str
+) -> None:
+    """Else a power loss could bring the oldest segment back, and lack the one behind it."""
+    disk = SimDisk()
+    log, writer = new_log(disk, "data/0")
+    writer.fill(200)
+    log.sync()
+    log.mark(NOW_NS)
+    for segment in log.segments[:3]:
+        log.read(segment.from_offset, 100)
+    fault = disk.inject(Fault(call, path_part=part, times=0))
+    second, floor = log.segments[1].from_offset, log.segments[5].from_offset
+    for _ in range(3):
+        with pytest.raises(StorageError, match="old segments could not be removed"):
+            log.retain(floor, NOW_NS, 10**18, 0)
+        assert log.start_offset == second
+    disk.faults.remove(fault)
+    assert log.retain(0, NOW_NS, 10**18, 0) == 0  # there is nothing more to remove
+    assert not [name for name in disk.listdir("data/0") if name.startswith(f"{0:020d}")]
+    disk.crash(random.Random(1))
+    log = PartitionLog.open(disk, "data/0", SMALL)
+    assert log.start_offset == second
     log.close()
 
 

@@ -15,6 +15,7 @@ import random
 import pytest
 
 from penstock.errors import WriteRefused
+from penstock.log.head import Owner
 from penstock.log.partition import PartitionLog, SyncJob
 from penstock.log.settings import LogSettings
 from penstock.sim.disk import Fault, SimDisk
@@ -24,6 +25,7 @@ from .helpers import NOW_NS, SECOND, Writer, bodies_from
 ROUNDS = 1000
 ROUNDS_PER_TEST = 100
 PATH = "data/0"
+OWNER = Owner("orders", 0, "005-18a26f9ac7a69000")
 SETTINGS = LogSettings(
     segment_bytes_max=3000,
     index_every_bytes=400,
@@ -38,7 +40,8 @@ class History:
         self.disk = SimDisk()
         self.disk.mkdir("data")
         self.disk.sync_directory("")
-        self.log = PartitionLog.create(self.disk, PATH, SETTINGS)
+        # a third begins without heads, as a log of an older release, and is opened by this one
+        self.log = PartitionLog.create(self.disk, PATH, SETTINGS, OWNER if seed % 3 else None)
         self.writer = Writer(self.log)
         self.job: SyncJob | None = None
         self.now_ns = NOW_NS
@@ -172,7 +175,7 @@ class History:
 
     def _open(self) -> None:
         self.job = None
-        self.log = PartitionLog.open(self.disk, PATH, SETTINGS, self.now_ns)
+        self.log = PartitionLog.open(self.disk, PATH, SETTINGS, self.now_ns, OWNER)
         self.writer = Writer(self.log, node_id=self.rng.choice((5, 5, 5, 2)))
 
     def _check(self) -> None:

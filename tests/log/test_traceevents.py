@@ -106,6 +106,7 @@ def test_the_names_of_events_are_agreed() -> None:
         "emptied",
         "started",
         "switched",
+        "corrupt",
     )
 
 
@@ -170,7 +171,7 @@ def test_a_long_name_is_cut() -> None:
         (6, b"\x38", "events of 56 bytes"),
         (8, b"\xff\xff\x00\x00", "65535 names"),
         (12, b"\x09", "9 events do not fill"),
-        (-2, b"\x10", "kind 16"),
+        (-2, b"\x11", "kind 17"),
         (-2, b"\x00", "kind 0"),
         (-8, b"\x09", "not in the table"),
     ],

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import LogDamaged, StorageError
-from penstock.kernel import crc32c
+from penstock.kernel import crc32c, encode_batch
 from penstock.log.disk import OsDisk
+from penstock.log.index import ENTRY_BYTES
 from penstock.log.inspect import NothingThere, find
+from penstock.log.mark import Mark, MarkFile
 from penstock.log.partition import PartitionLog
 from penstock.log.sealed import seal
 from penstock.log.verify import Report, verify
@@ -284,3 +286,175 @@ def test_the_damage_of_a_tail_is_refused_by_the_log_and_found_here() -> None:
         Writer(log).fill(1)
     log.close()
     assert check(disk).findings
+
+
+# --- each file for itself ---
+
+FIRST = f"{PARTITION}/00000000000000000000"
+
+
+def reasons(disk: SimDisk, path: str = "data") -> list[tuple[str, str]]:
+    return [(finding.path, finding.reason) for finding in check(disk, path).findings]
+
+
+def test_settings_must_be_an_object() -> None:
+    disk = small_directory()
+    document = b"[1}"
+    disk.replace("data/node.json", document[:-1] + b',"crc32c":"%08x"}' % crc32c(document))
+    ((path, reason),) = reasons(disk)
+    assert path == "data/node.json"
+    assert "delimiter" in reason
+
+
+def stage(disk: SimDisk, head: bytes, body: bytes) -> str:
+    disk.mkdir("data/stages")
+    path = "data/stages/0000000000000001.stage"
+    put(disk, path, seal(head) + b"\n" + body)
+    return path
+
+
+def test_a_stage_is_checked_batch_by_batch() -> None:
+    disk = small_directory()
+    body = encode_batch([b"a"], 0, 0, 0) * 2
+    path = stage(disk, b'{"bytes":%d}' % len(body), body)
+    assert reasons(disk) == reasons(disk, path) == []
+    first_line = disk.content(path).index(b"\n") + 1
+    disk.flip(path, first_line + len(body) // 2 + 75, 1)
+    (finding,) = check(disk).findings
+    assert finding.position == first_line + len(body) // 2
+    assert finding.reason == "no sound batch where one must be"
+
+
+def test_a_stage_whose_first_line_is_wrong() -> None:
+    disk = small_directory()
+    body = encode_batch([b"a"], 0, 0, 0)
+    path = stage(disk, b'{"bytes":7}', body)
+    size = f"{len(body)} bytes of batches, and its line says otherwise"
+    assert reasons(disk) == [(path, size)]
+    disk.flip(path, 2, 1)
+    assert reasons(disk) == [(path, "its checksum does not match")]
+
+
+class Going(Readonly):
+    """A disk from which a running daemon removes a file after its name was read."""
+
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        super().__init__(disk)
+        self._path = path
+
+    def open(self, path: str, write: bool = False) -> object:
+        if path == self._path:
+            raise FileNotFoundError(path)
+        return self._disk.open(path, write)
+
+
+def test_files_that_go_meanwhile_are_no_findings() -> None:
+    disk = small_directory()
+    path = stage(disk, b'{"bytes":0}', b"")
+    for gone in (path, f"{FIRST}.log"):
+        report = verify(Going(disk, gone), find(disk, "data"))  # type: ignore[arg-type]
+        assert report.findings == []
+        assert [(note.path, note.reason) for note in report.notes] == [
+            (gone, "the file is gone meanwhile")
+        ]
+
+
+def test_a_spare_alone_is_a_note() -> None:
+    disk = small_directory()
+    path = f"{PARTITION}/spare-0.log"
+    put(disk, path, b"old")
+    report = check(disk, path)
+    assert (report.findings, [note.path for note in report.notes]) == ([], [path])
+
+
+def test_a_mark_that_is_missing_or_of_another_size() -> None:
+    disk = small_directory()
+    path = f"{PARTITION}/mark"
+    whole = disk.content(path)
+    disk.replace(path, whole + b"\0")
+    assert [reason for _, reason in reasons(disk)] == [f"the mark is not {len(whole)} bytes long"]
+    between = bytearray(whole)
+    between[len(whole) // 2 - 1] = 1
+    disk.replace(path, bytes(between))
+    assert reasons(disk) == [(path, "bytes between the copies are not zero")]
+    disk.unlink(path)
+    assert reasons(disk) == [(path, "there is no mark")]
+
+
+def test_copies_of_the_mark_that_differ_are_no_clean_stop() -> None:
+    disk = small_directory()
+    MarkFile(disk, f"{PARTITION}/mark").write(Mark(3, 3, 1, clean=True))
+    report = check(disk)
+    assert report.findings == []
+    assert not report.partitions[0].clean
+
+
+# --- indexes ---
+
+
+def test_what_can_be_wrong_with_an_index() -> None:
+    disk = small_directory()
+    path = f"{FIRST}.index"
+    whole = disk.content(path)
+    entry = whole[ENTRY_BYTES : 2 * ENTRY_BYTES]
+    offset, position, timestamp_ns, id = struct.unpack("<QQqQ", entry)
+    other_id = struct.pack("<QQqQ", offset, position, timestamp_ns, id + 1)
+    nowhere = struct.pack("<QQqQ", offset, position + 8, timestamp_ns, id)
+    rest = whole[2 * ENTRY_BYTES :]
+    for content, reason in (
+        (whole + b"\0", "the index ends inside an entry"),
+        (whole[:ENTRY_BYTES] + entry + entry + rest, "two entries for one position"),
+        (
+            whole[:ENTRY_BYTES] + other_id + rest,
+            f"the entry for position {position} is not what the segment says",
+        ),
+        (
+            whole[:ENTRY_BYTES] + nowhere + rest,
+            f"the entry for position {position + 8} points to no batch",
+        ),
+    ):
+        disk.replace(path, content)
+        assert reasons(disk) == [(path, reason)]
+    disk.replace(path, entry + whole)
+    assert reasons(disk, path) == [(path, "the offsets of the index do not rise")]
+    disk.unlink(path)
+    report = check(disk)
+    assert report.findings == []
+    assert [note.reason for note in report.notes] == ["no index; it will be rebuilt"]
+
+
+def test_an_index_without_a_segment_is_a_note() -> None:
+    disk = small_directory()
+    path = f"{PARTITION}/00000000000000000999.index"
+    put(disk, path, b"")
+    report = check(disk)
+    assert report.findings == []
+    assert [(n.path, n.reason) for n in report.notes] == [(path, "an index without a segment")]
+
+
+# --- what batches say of each other ---
+
+
+def test_batches_that_contradict_each_other() -> None:
+    """Each is sound for itself: a bug wrote them, not a disk."""
+    disk = SimDisk()
+    disk.mkdir(PARTITION)
+    log, writer = new_log(disk, PARTITION)
+    writer.write([b"a"])
+    log.close()
+    path = f"{FIRST}.log"
+    first = disk.content(path)
+    id = int.from_bytes(first[24:32], "little")
+    for batch, reason in (
+        (encode_batch([b"b"], 1, id, NOW_NS, 0), "ids do not rise"),
+        (encode_batch([b"b"], 1, id + 1, NOW_NS, 2), "the synced end is ahead of the log"),
+    ):
+        disk.replace(path, first + batch)
+        MarkFile(disk, f"{PARTITION}/mark").write_both(Mark(2, 2, id + 1, clean=True))
+        assert (path, reason) in reasons(disk)
+    disk.replace(path, first + encode_batch([b"b", b"c"], 1, id + 1, NOW_NS, 0))
+    put(disk, f"{PARTITION}/{2:020d}.log", encode_batch([b"c"], 2, id + 9, NOW_NS, 0))
+    found = [finding for finding in check(disk).findings if finding.path == path]
+    assert [(f.reason, f.from_offset, f.to_offset) for f in found] == [
+        ("offsets appear twice", 2, 3)
+    ]

@@ -172,6 +172,17 @@ def test_the_first_value_out_of_range_is_named(asked: dict[str, Any], text: byte
     assert caught.value.data == b"E_BAD_BODY IDENTIFY " + text + b" is invalid"
 
 
+@pytest.mark.parametrize("name", ["client_id", "hostname", "user_agent", "topology_zone"])
+def test_a_text_that_is_too_long_is_refused(name: str) -> None:
+    """It is kept as long as the connection, and there are many of those."""
+    length = limits.IDENTIFY_TEXT_CHARS_MAX
+    assert getattr(decode_request(json.dumps({name: "x" * length}).encode()), name) == "x" * length
+    with pytest.raises(WireFault) as caught:
+        decode_request(json.dumps({name: "x" * (length + 1)}).encode())
+    said = b"E_BAD_BODY IDENTIFY length of %b (%d) is invalid" % (name.encode(), length + 1)
+    assert caught.value.data == said
+
+
 def test_a_second_identify_keeps_what_it_does_not_mention() -> None:
     first = negotiate(Request(heartbeat_interval=5000, msg_timeout=2000), FRESH, OFFER)
     second = negotiate(Request(output_buffer_size=100), first, OFFER)

@@ -10,6 +10,9 @@ A message that would be due only after its end is refused rather than taken and 
 
 Looking up a time in the log costs a few reads, so each look also finds out when the next message is
 due; until then a topic costs one comparison.
+
+While the log's timestamps lie in the future, because the clock was ahead when they were written,
+they say nothing, and the time at which an offset was first seen counts (`agemarks.py`).
 """
 
 from __future__ import annotations
@@ -17,13 +20,21 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from penstock import limits
+from penstock.broker.agemarks import AgeMarks
 from penstock.command.durations import format_duration
 from penstock.errors import Refused, StorageError
 
 if TYPE_CHECKING:
     from penstock.broker.topic import Topic
+    from penstock.log.partition import PartitionLog
 
 _log = logging.getLogger("penstock.broker")
+
+
+def is_log_ahead(log: PartitionLog, wall_ns: int) -> bool:
+    """Do its timestamps say nothing of ages?"""
+    return log.last_timestamp_ns > wall_ns + limits.CLOCK_BEHIND_NS
 
 
 class AgeBound:
@@ -31,6 +42,7 @@ class AgeBound:
         self._topic = topic
         self.age_max_ns = 0  # 0: no bound
         self.expired_count = 0  # messages of the topic's own queue
+        self.marks = AgeMarks()
         self._due_ns = 0  # nothing gets too old before that
         self._unreadable = ""  # what is wrong with the log
 
@@ -49,7 +61,9 @@ class AgeBound:
     def apply(self, wall_ns: int) -> bool:
         """Have everything dropped that is too old at this time. Returns whether that took a look
         into the log."""
-        if not self.age_max_ns or wall_ns < self._due_ns:
+        if not self.age_max_ns:
+            return False
+        if self._due_ns - self.age_max_ns <= wall_ns < self._due_ns:  # else the clock went back
             return False
         try:
             self._drop(wall_ns)
@@ -63,11 +77,20 @@ class AgeBound:
         topic, tail = self._topic, self._topic.tail
         log = topic.partition.log
         due_ns = wall_ns + self.age_max_ns  # of what is stored from now on
+        is_ahead = is_log_ahead(log, wall_ns)
         if topic.floor < tail.committed_end:
             end = min(log.find_time(wall_ns - self.age_max_ns), tail.committed_end)
+            if is_ahead:
+                end = max(end, self.marks.old_end(wall_ns, self.age_max_ns))
             self._drop_below(end)
             if end < tail.committed_end:
                 due_ns = log.written_ns(end) + self.age_max_ns
+        if is_ahead:
+            if self.marks.note(tail.committed_end, wall_ns, self.age_max_ns):
+                topic.note_marks(wall_ns)
+            due_ns = min(due_ns, wall_ns + max(self.age_max_ns // limits.AGE_MARKS, limits.SECOND))
+        else:
+            self.marks.clear()
         self._due_ns = due_ns
 
     def _drop_below(self, end: int) -> None:
@@ -76,11 +99,11 @@ class AgeBound:
             channel.window.outdate(end)
         if tail.handed_end < end:
             self.expired_count += end - tail.handed_end
-            tail.handed_end = end
+            tail.begin_at(end)
             topic.store_cursors()
 
     def _report(self, reason: str) -> None:
         if reason and reason != self._unreadable:
             name = self._topic.name
-            _log.warning("%s: what is too old cannot be told: %s", name, reason)
+            _log.warning("%s: cannot determine which messages are too old: %s", name, reason)
         self._unreadable = reason

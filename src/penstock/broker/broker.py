@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 from penstock import limits
@@ -21,7 +22,7 @@ from penstock.broker.commits import Commits
 from penstock.broker.context import Change, ChangeHook, Context
 from penstock.broker.cursors import Cursors
 from penstock.broker.deadletters import DeadLetter, DeadLetters, RedriveDone
-from penstock.broker.fold import Group
+from penstock.broker.ended import EndedTopics
 from penstock.broker.health import Health, Trouble
 from penstock.broker.idle import IdleSweep
 from penstock.broker.internal import settings_of
@@ -34,6 +35,7 @@ from penstock.broker.topic import Topic
 from penstock.broker.topicbuild import BuildSettings, Progress
 from penstock.broker.topicfile import (
     NODE_FILE,
+    NODE_VERSION,
     TOPIC_FILE,
     NodeFile,
     TopicFile,
@@ -42,10 +44,18 @@ from penstock.broker.topicfile import (
     write_node_file,
 )
 from penstock.broker.trace import TraceLog
-from penstock.errors import NameInvalid, NotFound, PartitionMissing, Refused, StorageError
-from penstock.ids.guid import IdRange
+from penstock.errors import (
+    NameInvalid,
+    NotFound,
+    PartitionMissing,
+    Refused,
+    StorageError,
+    TopicDamaged,
+)
+from penstock.ids.guid import IdRange, parse
 from penstock.kernel import Engine, Tail, Window
 from penstock.log.disk import Disk, Lock, lock_directory
+from penstock.log.fold import Group
 from penstock.log.names import segment_bases
 from penstock.log.partition import PartitionLog
 from penstock.log.settings import LogSettings
@@ -69,6 +79,7 @@ class Broker:
         syncer: Syncer,
     ) -> None:
         self.topics: dict[str, Topic] = {}
+        self.ended = EndedTopics()
         self._path = str(data_path)
         self._topics_path = os.path.join(self._path, directories.TOPICS)
         self._disk = disk
@@ -111,6 +122,11 @@ class Broker:
         return self._context.health.text
 
     @property
+    def healthy(self) -> bool:
+        """Nothing is wrong, or there are only warnings."""
+        return not self._context.health.failing
+
+    @property
     def exiting(self) -> bool:
         return self._context.exiting
 
@@ -147,9 +163,10 @@ class Broker:
                 self._disk.mkdir(self._topics_path)
                 self._disk.sync_directory(self._path)
             for directory_name in sorted(self._disk.listdir(self._topics_path)):
-                self._open_directory(directory_name)
+                self._open_or_set_aside(directory_name)
             self.commits.open()
             self._check_disk()
+            self._check_clock(self._clock.wall_ns())
             self.trace.tell_start()
         except OSError as error:
             self._abandon()
@@ -164,7 +181,8 @@ class Broker:
         if self._disk.exists(os.path.join(self._path, NODE_FILE)):
             node = read_node_file(self._disk, self._path)
             self._context.killed = not node.clean
-            if node.node_id == node_id and self._context.killed:
+            is_known = node.node_id == node_id and node.version == NODE_VERSION
+            if is_known and self._context.killed:
                 self._node = node  # it says all that already: a full disk is no reason to stay down
                 return
         else:
@@ -173,6 +191,7 @@ class Broker:
             _log.warning("%s: the node id changes from %d to %d", self._path, node.node_id, node_id)
             node.node_id = node_id
         node.clean = False
+        node.version = NODE_VERSION  # before a segment is written that an older release would cut
         write_node_file(self._disk, self._path, node)
         self._node = node
 
@@ -199,7 +218,7 @@ class Broker:
         Takeover(self._disk, self._path, self._path, settings).run()
 
     def _note_clean_stop(self) -> None:
-        if self._node is None or self._context.health.troubled:
+        if self._node is None or not self.healthy:
             return
         self._node.clean = True
         try:
@@ -207,8 +226,18 @@ class Broker:
         except StorageError as error:
             _log.error("%s", error)
 
-    def _open_directory(self, directory_name: str) -> None:
+    def _open_or_set_aside(self, directory_name: str) -> None:
+        """One corrupt topic is no reason to serve none. It takes no publishes, is not made again
+        under its name, and its files stay as they are."""
         name = directories.topic_name(directory_name)
+        try:
+            self._open_directory(name, directory_name)
+        except TopicDamaged as error:
+            reason = f"set aside until it is repaired: {error}"
+            self._context.set_aside[name] = f"topic {name} is {reason}"
+            self._context.health.report(name, Trouble.SET_ASIDE, reason)
+
+    def _open_directory(self, name: str, directory_name: str) -> None:
         directory = os.path.join(self._topics_path, directory_name)
         if not is_valid_name(name.encode("utf-8", "surrogateescape")):
             _log.warning("%s: not a topic's directory, left alone", directory)
@@ -226,7 +255,7 @@ class Broker:
             directories.remove_tree(self._disk, directory, last=TOPIC_FILE)
             return
         if file.name != name:
-            raise StorageError(directory, f"topic.json is about another topic, {file.name!r}")
+            raise TopicDamaged(directory, f"topic.json is about another topic, {file.name!r}")
         partition_path = directories.partition_directory(directory)
         if not self._disk.is_directory(partition_path):
             raise PartitionMissing(
@@ -235,7 +264,7 @@ class Broker:
                 f"Put it back, or remove {directory} to give them up",
             )
         log = PartitionLog.open(
-            self._disk, partition_path, self._log_settings, self._clock.wall_ns()
+            self._disk, partition_path, self._log_settings, self._clock.wall_ns(), file.owner
         )
         _report_cut(name, log)
         self._add_topic(directory, file, log)
@@ -251,7 +280,7 @@ class Broker:
             stored = log.written_end
             log.close()
             if stored:
-                raise StorageError(
+                raise TopicDamaged(
                     directory, f"{TOPIC_FILE} is gone, but {stored} messages are there"
                 )
         directories.remove_tree(self._disk, directory)
@@ -321,6 +350,8 @@ class Broker:
             raise NameInvalid("topic", name)
         if self._context.exiting:
             raise Refused("exiting")
+        if name in self._context.set_aside:
+            raise Refused(self._context.set_aside[name])
         directory = directories.topic_directory(self._topics_path, name)
         wall_ns = self._clock.wall_ns()
         identity = f"{self._context.options.node_id:03x}-{wall_ns:016x}"
@@ -333,7 +364,10 @@ class Broker:
                 directories.remove_tree(self._disk, directory, last=TOPIC_FILE)
             self._disk.mkdir(directory)
             log = PartitionLog.create(
-                self._disk, directories.partition_directory(directory), self._log_settings
+                self._disk,
+                directories.partition_directory(directory),
+                self._log_settings,
+                file.owner,
             )
         except OSError as error:
             raise StorageError(directory, f"cannot be made: {error}") from error
@@ -353,6 +387,7 @@ class Broker:
         deleted."""
         topic = self.find_topic(name)
         topic.mark_deleted()
+        self.ended.add(topic.name, topic.identity, topic.tail.committed_end)
         self._drop(topic)
         self._context.changed(Change.TOPIC_DELETED, topic)
 
@@ -444,6 +479,7 @@ class Broker:
         if due or self._context.headroom_bytes < 0:  # by batches that `write` has not seen
             self._disk_checked_ns = mono_ns
             self._check_disk()
+        self._check_clock(wall_ns)
         self._drop_aged(wall_ns)
         self._idle.sweep(mono_ns)
         self._dead_letters.housekeeping()
@@ -453,6 +489,19 @@ class Broker:
         self._settle(mono_ns, wall_ns)
         for topic in self._next_to_retain():
             topic.retain(wall_ns)
+
+    def _check_clock(self, wall_ns: int) -> None:
+        """The clock was ahead when ids and timestamps were given, or it is behind now."""
+        ids, health = self._context.ids, self._context.health
+        if ids.ticks_ahead(wall_ns) <= limits.ID_BORROW_TICKS_MAX:
+            health.clear("", Trouble.CLOCK)
+            return
+        until = datetime.fromtimestamp(parse(ids.last_id).time_ns // limits.SECOND, UTC)
+        reason = (
+            f"message ids and timestamps are ahead of the clock, at {until:%Y-%m-%d %H:%M} UTC: "
+            "the clock was ahead before, or is behind now. Ages count from when messages are seen"
+        )
+        health.report("", Trouble.CLOCK, reason)
 
     def _settle(self, mono_ns: int, wall_ns: int) -> None:
         sync_logs = mono_ns - self._logs_synced_ns >= self._context.options.sync_timeout_ns
@@ -491,7 +540,7 @@ class Broker:
         try:
             free_bytes = self._disk.free_bytes(self._path) - self._context.reserved_bytes
         except OSError as error:
-            refusal = f"free disk cannot be told: {error}"
+            refusal = f"cannot determine free disk space: {error}"
         else:
             self._context.headroom_bytes = max(free_bytes - free_bytes_min, 0) // 2
             refusal = (

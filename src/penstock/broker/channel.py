@@ -173,8 +173,10 @@ class Channel:
         end = handed_end if fresh_too else max(self._trim_end, window.next)
         self._trim_end = handed_end
         excess = window.depth - (handed_end - end) - self.topic.mem_queue_size
-        if excess > 0:
-            window.skip(max(end - excess, window.next), end)
+        while excess > 0 and end > window.next:
+            start, depth = max(end - excess, window.next), window.depth
+            window.skip(start, end)
+            end, excess = start, excess - (depth - window.depth)  # some were delayed, or skipped
 
     # --- numbers ---
 

@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.commitfile import CommitFile, Part, RecordJob
 from penstock.broker.ports import Job
+from penstock.broker.stageapps import Stage
 from penstock.broker.stagefile import ReadJob, Sound, read_head
-from penstock.broker.stages import Stage
 from penstock.errors import (
     CommitUnfinished,
     NotFound,

@@ -27,7 +27,7 @@ from penstock.broker.commitfile import (
 from penstock.broker.commitrun import CommitDone, CommitRun, Committed, Ref
 from penstock.broker.health import Trouble
 from penstock.broker.stages import Stages
-from penstock.errors import PenstockError, Refused
+from penstock.errors import PenstockError, Refused, StorageError
 from penstock.log.names import COMMITS
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class Commits:
         """Finish what was decided. Raises StorageError when a record cannot be read: nobody could
         say what is missing in which topic."""
         prepared = self._read()
+        for file in prepared:
+            self._check_parts(file)
         needed = {name for file in prepared for part in file.parts for name in part.stages}
         self.stages.open(needed)
         for file in prepared:
@@ -80,6 +82,15 @@ class Commits:
             self._running = self._run_of(file)
             self._running.resume()
             self._context.syncs.wait_for(lambda: self._running is not None)
+
+    def _check_parts(self, file: CommitFile) -> None:
+        """What is decided cannot be finished in a topic that is set aside, and must not be noted
+        as done without it."""
+        for part in file.parts:
+            reason = self._context.set_aside.get(part.topic)
+            if reason is not None:
+                decided = f"commit {file.version} of {file.app} is decided, but {reason}"
+                raise StorageError(self._path, decided)
 
     def _read(self) -> list[CommitFile]:
         """The apps; returns the records of commits that are to be finished."""
@@ -186,6 +197,8 @@ class Commits:
             self._apps[file.app] = _App(file.version, file.used_ns, file.before is None)
             self.total += 1
             self._tell(run, Committed(False, file.messages))
+            if file.app:
+                self.stages.committed(file.app, file.version)
             if self._unfinished.pop(file.app, None) is not None:
                 _log.info("commit %d of %s is finished", file.version, file.app)
             self._report()

@@ -48,6 +48,7 @@ class Context:
     exiting: bool = False
     killed: bool = False  # the last stop was not orderly: files may be in the system's memory only
     draining: bool = False  # a stop is near: publishes are refused until then
+    set_aside: dict[str, str] = field(default_factory=dict)  # topics that are corrupt: why
     disk_refusal: str = ""  # free disk is below the watermark
     reserved_bytes: int = 0  # of it, by commits that have begun
     headroom_bytes: int = 0  # may be written before free disk is looked at again
@@ -63,7 +64,7 @@ class Context:
         try:
             free_bytes = self.disk.free_bytes(self.data_path) - self.reserved_bytes
         except OSError as error:
-            return f"free disk cannot be told: {error}"
+            return f"cannot determine free disk space: {error}"
         least = self.options.disk_free_bytes_min
         if free_bytes - length >= least:
             return ""

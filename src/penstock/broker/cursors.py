@@ -3,8 +3,13 @@
 An ephemeral channel has the number 0 and is not kept; an ephemeral topic has no `Cursors` at all.
 
 A journal that cannot be written is a trouble that health shows, and no reason to stop delivering:
-what it costs is that messages come again after a restart. It is tried anew at each chance, with a
-snapshot.
+what it costs is that messages come again after a restart. It is tried again at each chance, with a
+snapshot, and health shows it until a sync has succeeded.
+
+Retention removes nothing that the journal on the disk still calls unfinished (`floor_synced`). So
+after any stop the log holds all that the journal speaks of, and a log that begins above that has
+lost a segment. While the journal cannot be stored that rule is suspended: on a full disk it would
+keep the very segments whose removal makes room.
 """
 
 from __future__ import annotations
@@ -13,11 +18,11 @@ import logging
 from collections.abc import Sequence
 
 from penstock.broker.context import Context
-from penstock.broker.fold import ChannelState, Entry, Group, clamped, cursor_entry
 from penstock.broker.health import Trouble
 from penstock.broker.journal import Journal, JournalSync
 from penstock.errors import StorageError
 from penstock.kernel import Tail, Window
+from penstock.log.fold import ChannelState, Entry, Group, clamped, cursor_entry
 from penstock.log.partition import PartitionLog
 
 _log = logging.getLogger("penstock.broker")
@@ -31,6 +36,10 @@ class Cursors:
         self._tail: Tail | None = None
         self._handed_end = -1  # as last written
         self._lost = False  # something could not be written and is to be tried again
+        self._failed = False  # health says so: until a sync has succeeded
+        self._missing: dict[str, int] = {}  # the lowest unfinished offset that is gone, by name
+        self._floor_synced = 0
+        self._floor_syncing = 0
         self._job: JournalSync | None = None
         try:
             self._journal, self._folded = Journal.open(
@@ -39,14 +48,17 @@ class Cursors:
         except OSError as error:
             raise StorageError(directory, f"the channel journal cannot be read: {error}") from error
         self._must_replace = False
+        self._refresh_corrupt()
 
     # --- bringing back ---
 
-    def handed_end(self, log: PartitionLog) -> int:
-        """How far the topic had handed its messages to channels."""
+    def handed_end(self, log: PartitionLog, gathers: bool) -> int:
+        """How far the topic had handed messages to channels. `gathers`: it keeps those above."""
         folded = self._folded
         if folded is None:
             return log.start_offset
+        if gathers and folded.handed_end < log.start_offset:
+            self._missing["the topic's own queue"] = folded.handed_end
         self._must_replace |= folded.handed_end > log.written_end
         return max(min(folded.handed_end, log.written_end), log.start_offset)
 
@@ -60,6 +72,9 @@ class Cursors:
                 name,
             )
             return ChannelState(log.start_offset, log.start_offset, (), ())
+        unfinished = min([known.low, *(stray.offset for stray in known.strays)])
+        if unfinished < log.start_offset:
+            self._missing[f"channel {name}"] = unfinished
         state, beyond = clamped(known, log.start_offset, log.written_end)
         self._must_replace |= beyond
         return state
@@ -69,8 +84,11 @@ class Cursors:
         replaced before they are given to new messages, which would else be done before they
         came."""
         self._tail = tail
-        self._handed_end = tail.handed_end
+        if self._folded is not None:  # else the first settling writes it down
+            self._handed_end = tail.handed_end
         self._folded = None
+        if not self._context.killed:  # else it may be in the system's memory only
+            self._floor_synced = self._floor()
         if not self._must_replace:
             return
         try:
@@ -106,9 +124,7 @@ class Cursors:
             self._report(error)
             return
         self._handed_end = handed_end
-        if self._lost:
-            self._lost = False
-            self._context.health.clear(self._topic_name, Trouble.JOURNAL)
+        self._lost = False
 
     def append_changes(self) -> None:
         """What the windows have not yet told, outside of a turn."""
@@ -134,8 +150,30 @@ class Cursors:
             groups.append(Group(number, window.snapshot()))
         return (self._tail.handed_end if self._tail is not None else 0), groups
 
+    def report_missing(self, start_offset: int) -> None:
+        """All channels are back. What they had not finished is below the log's beginning: a segment
+        is gone."""
+        if not self._missing:
+            return
+        lowest = min(self._missing.values())
+        names = ", ".join(sorted(self._missing))
+        self._context.health.report(
+            self._topic_name,
+            Trouble.MISSING,
+            f"offsets {lowest} to {start_offset - 1} are missing: the log begins at offset "
+            f"{start_offset}, and not finished below it were: {names}",
+        )
+        self._missing.clear()
+
+    def _refresh_corrupt(self) -> None:
+        health, reason = self._context.health, self._journal.corrupt
+        if reason:
+            health.report(self._topic_name, Trouble.JOURNAL_CORRUPT, reason)
+        else:
+            health.clear(self._topic_name, Trouble.JOURNAL_CORRUPT)
+
     def _report(self, error: OSError) -> None:
-        self._lost = True
+        self._lost = self._failed = True
         reason = f"the state of the channels cannot be stored: {error}"
         self._context.health.report(self._topic_name, Trouble.JOURNAL, reason)
 
@@ -149,11 +187,38 @@ class Cursors:
         """Try again what failed, store a handed end that moved, sync. True when nothing is left."""
         self._append_rest()
         if sync:
-            job = self._journal.sync_begin()
-            if job is not None:
-                self._job = job
-                self._context.syncs.submit(job, self._synced)
+            self._sync()
         return not self._lost and not self.busy and not self._journal.unsynced
+
+    def _sync(self) -> None:
+        try:
+            job = self._journal.sync_begin()
+        except OSError as error:
+            self._report(error)
+            return
+        if job is not None:
+            self._job = job
+            self._floor_syncing = self._floor()
+            self._context.syncs.submit(job, self._synced)
+        elif not (self._lost or self.busy or self._journal.unsynced):
+            self._note_synced(self._floor())
+
+    @property
+    def floor_synced(self) -> int:
+        """Retention must keep what is at or above it."""
+        return self._floor() if self._failed else self._floor_synced
+
+    def _floor(self) -> int:
+        """The lowest offset that is wanted by what the journal keeps."""
+        handed_end = self._tail.handed_end if self._tail is not None else 0
+        return min([handed_end, *(window.floor for window in self._windows.values())])
+
+    def _note_synced(self, floor: int) -> None:
+        self._floor_synced = floor
+        if self._failed and not self._lost:
+            self._failed = False
+            self._context.health.clear(self._topic_name, Trouble.JOURNAL)
+        self._refresh_corrupt()
 
     def rest(self) -> None:
         self._journal.rest()
@@ -165,6 +230,8 @@ class Cursors:
         self._journal.sync_end(job, error)
         if error is not None:
             self._report(error)
+        elif not self._journal.broken:
+            self._note_synced(self._floor_syncing)
 
     def close(self) -> None:
         """Write and sync all of it. Trouble goes to health: there is nobody left to tell."""

@@ -31,11 +31,11 @@ import msgspec
 
 from penstock import limits
 from penstock.broker.context import Context
-from penstock.broker.fold import fold_entries
 from penstock.broker.health import Trouble
 from penstock.broker.stored import Reader, Stored
 from penstock.errors import LogDamaged, NotFound, PenstockError, Refused, StorageError
 from penstock.kernel import Section, Source, Stray, StrayRecord, Window
+from penstock.log.fold import fold_entries
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.broker.topic import Topic
 
 UNBOUNDED = 1 << 62
+_OFFSET_MAX = (1 << 63) - 1  # the kernel's offsets are signed
 
 
 class DepthBound:
@@ -39,7 +40,8 @@ class DepthBound:
             tail.append_end_max = 0
             return UNBOUNDED
         room = max(self.messages_max - self.depth, 0)
-        tail.append_end_max = tail.written_end + tail.open_count + room
+        end = tail.written_end + tail.open_count + room
+        tail.append_end_max = min(end, _OFFSET_MAX)
         return room
 
     @property

@@ -1,27 +1,44 @@
-"""What is wrong, by place and kind: the text behind /ping and the stats."""
+"""What is wrong, by topic and kind: the text behind /ping and the stats.
+
+Most trouble means that something cannot be done now, and /ping is not OK while it lasts. A warning
+is about what was stored before: readers miss it, publishing and delivering go on, and so a load
+balancer that asks /ping must not take the node out.
+"""
 
 from __future__ import annotations
 
 import logging
 from enum import IntEnum
 
+from penstock import limits
+
 _log = logging.getLogger("penstock.broker")
 
 
 class Trouble(IntEnum):
-    """Kinds of trouble. STOPPED and DAMAGED stay; the others go away with
-    the next success."""
+    """Kinds of trouble. STOPPED, DAMAGED, MISSING and SET_ASIDE stay until a restart; the others go
+    away with the next success, CORRUPT when retention has removed what is corrupt, JOURNAL_CORRUPT
+    when the file was begun anew."""
 
     WRITE = 1  # the last write was not done
     JOURNAL = 2  # channel state could not be stored
     STOPPED = 3  # a failed fsync: the partition takes no more
-    DAMAGED = 4  # acknowledged data is hurt
+    DAMAGED = 4  # the end of a log is corrupt: the partition takes no more
     DISK_LOW = 5  # free disk is below the watermark
     CLEANUP = 6  # files that should be gone could not be removed
     DEAD_LETTERS = 8  # messages wait because their dead-letter topic takes none
     COMMIT = 9  # a commit that is decided cannot be finished
     TRACE = 10  # trace events are dropped
     READ = 7  # a channel waits for messages that cannot be read just now
+    CORRUPT = 11  # stored messages are corrupt: readers step over them
+    MISSING = 12  # messages that a channel had not finished are gone from the log's beginning
+    JOURNAL_CORRUPT = 13  # a part of a channel journal has rotted
+    MARK = 14  # the mark could not be written
+    CLOCK = 15  # ids and timestamps are ahead of the clock
+    SET_ASIDE = 20  # a topic could not be opened; it is as it was until the next start
+
+
+WARNINGS = frozenset({Trouble.CORRUPT, Trouble.MISSING, Trouble.JOURNAL_CORRUPT, Trouble.CLOCK})
 
 
 class Health:
@@ -46,12 +63,22 @@ class Health:
         return self._reasons.get((topic, trouble), "")
 
     @property
-    def troubled(self) -> bool:
-        return bool(self._reasons)
+    def failing(self) -> bool:
+        """Is there more than warnings?"""
+        return any(trouble not in WARNINGS for _, trouble in self._reasons)
 
     @property
     def text(self) -> str:
-        """NSQ's words: "OK", or "NOK - " and the reason that came first."""
-        for reason in self._reasons.values():
-            return f"NOK - {reason}"
-        return "OK"
+        """NSQ's words: "OK", or "NOK - " and what is wrong, warnings last. "OK - warning: " when
+        there are only warnings."""
+        if not self._reasons:
+            return "OK"
+        named = sorted(self._reasons.items(), key=lambda item: item[0][1] in WARNINGS)
+        shown = [_named(topic, reason) for (topic, _), reason in named[: limits.PING_REASONS_MAX]]
+        left = len(named) - len(shown)
+        said = "; ".join(shown) + (f"; and {left} more" if left else "")
+        return f"NOK - {said}" if self.failing else f"OK - warning: {said}"
+
+
+def _named(topic: str, reason: str) -> str:
+    return f"topic {topic}: {reason}" if topic else reason

@@ -50,8 +50,13 @@ def latency_row(counts: Counts, quantiles: Iterable[float]) -> Row:
 
     return {
         "count": total,
-        "percentiles": [{"quantile": one, "value": value(one)} for one in quantiles],
+        "percentiles": [{"quantile": _shown(one), "value": value(one)} for one in quantiles],
     }
+
+
+def _shown(quantile: float) -> float:
+    """Go prints a whole float without a fraction."""
+    return 1 if quantile == 1 else quantile
 
 
 def _add(to: Counts, counts: Mapping[int, int]) -> None:

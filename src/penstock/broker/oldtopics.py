@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.log.disk import Disk
 from penstock.log.diskqueue import Metadata, OldFiles, QueueFiles, Record, queue_name
-from penstock.log.diskrecords import Tally, read_queue
+from penstock.log.diskrecords import READ_BYTES, Tally, read_queue, unread_bytes
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 
@@ -45,9 +45,20 @@ class OldQueue:
         names = [name for one in self.files for name in (*one.data.values(), *one.bad.values())]
         return sum(disk.size(os.path.join(source, name)) for name in names)
 
-    def read(self, disk: Disk, source: str, tally: Tally, all_bad: bool) -> Iterator[Record]:
+    def unread_bytes(self, disk: Disk, source: str) -> int:
+        """Without what nsqd was done with."""
+        return sum(unread_bytes(disk, source, one) for one in self.files)
+
+    def read(
+        self,
+        disk: Disk,
+        source: str,
+        tally: Tally,
+        all_bad: bool,
+        read_bytes: int = READ_BYTES,
+    ) -> Iterator[Record]:
         for one in self.files:
-            yield from read_queue(disk, source, one, tally, all_bad)
+            yield from read_queue(disk, source, one, tally, all_bad, read_bytes)
 
     def report(self, tally: Tally) -> QueueReport:
         return QueueReport(self.name, [name for one in self.files for name in one.all], tally)

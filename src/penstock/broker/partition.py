@@ -9,9 +9,9 @@ the moment the first is done. A write that was refused (a full disk) fails its b
 else: the next one may fit. A sync that failed stops the partition for good: what the file holds
 is unknown, so nothing more may be built on it.
 
-Damage below the synced end is found while reading, or was found at the start. The hurt offsets
-are stepped over, everything else is served, and the topic takes no more publishes: somebody has
-to look.
+Damage below the synced end is found while reading, or was found at the start. The corrupt offsets
+are stepped over, everything else is served, and health warns of it. Publishing goes on, unless the
+end of the log is corrupt: then nobody knows where the next batch belongs, and somebody has to look.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from penstock.errors import (
     StorageError,
     WriteRefused,
 )
-from penstock.kernel import Pack, Source, Tail, Window
+from penstock.kernel import Pack, Source, Tail, TraceKind, Window
+from penstock.log.damage import Damage
 from penstock.log.partition import PartitionLog
 from penstock.log.sync import SyncJob
 
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from penstock.broker.deadletters import Letter
 
 PublishDone = Callable[[PenstockError | None], None]
-Damage = tuple[int, int, str]  # from offset, to offset, reason
 Encode = Callable[[int, int, int, int], bytes]  # base offset, base id, time, synced end
 _length_of: Callable[[Any], int] = len  # the kernel's buffers are flat bytes, so len is bytes
 
@@ -65,7 +65,6 @@ class Partition:
         self.retain_age_ns = context.options.retain_age_ns
         self.retain_bytes = context.options.retain_bytes
         self.held_count = 0  # messages that wait for the next batch
-        self.damaged: list[Damage] = []
         self.stopped = ""  # the reason
         self.blocked = ""  # why a commit that is decided cannot be finished here
         self.reserved_count = 0  # messages of a commit under way
@@ -76,18 +75,18 @@ class Partition:
         self._syncs = context.syncs
         self._ids = context.ids
         self._commits_at_once = durability == "os"
-        self._syncing = (
-            syncing  # False: an ephemeral topic, nothing of it is to outlive the process
-        )
+        self._syncing = syncing  # False: of an ephemeral topic nothing outlives the process
         self._sync_every_count = context.options.sync_every_count
         self._sync_after_ns = 0
         self._on_trouble = on_trouble
+        self._damage_count = 0  # of ranges, when retention was last looked at
         self._job: SyncJob | None = None
         self._retired = False
         self._gate: Callable[[], None] | None = None  # of the commit that has the log's end
         self._shut = False  # nothing ordinary is written: retired, or a commit has the log's end
         self._touched = context.touched
-        self._write_failed = False
+        self._refused_bytes = 0  # length of the write that failed last; 0: none has since
+        self._mark_failed = False
         self._open_done: list[PublishDone] = []  # publishers in the open batch
         self._sealed_done: list[PublishDone] = []
         self._unread: dict[tuple[Window, int], int] = {}  # loads that failed, by offset
@@ -95,8 +94,11 @@ class Partition:
         self._alone: deque[tuple[Encode, int, PublishDone, int]] = deque()
         self._alone_first = False  # whose turn it is after a sync, when there is both
         self._writing_alone = False
+        log.damage.on_added = self._report_damage
         for damage in log.damaged:
-            self._add_damage(*damage)
+            self._report_damage(damage)
+        if log.refusal is not None:
+            context.health.report(topic_name, Trouble.DAMAGED, self.refusal)
         if log.stopped is not None:  # by the start; who makes this looks at `refusal` itself
             self.stopped = log.stopped.reason
             context.health.report(topic_name, Trouble.STOPPED, self.stopped)
@@ -106,10 +108,14 @@ class Partition:
         """Why no publish is taken, for good; empty when they are."""
         if self.stopped:
             return self.stopped
-        if self.damaged:
-            start, end, reason = self.damaged[0]
-            return f"offsets {start} to {end - 1} are damaged: {reason}"
+        if self.log.refusal is not None:
+            return f"the end of the log is corrupt: {_damage_text(self.log.refusal)}"
         return self.blocked
+
+    @property
+    def damaged(self) -> list[Damage]:
+        """What readers cannot have: from offset, to offset, reason."""
+        return self.log.damaged
 
     @property
     def busy(self) -> bool:
@@ -190,7 +196,7 @@ class Partition:
         try:
             log.write(buffers, length, base_offset, count, base_id, ids.last_id, wall_ns)
         except StorageError as error:
-            self._fail_write(error)
+            self._fail_write(error, length)
             return
         self._context.headroom_bytes -= length
         if self._commits_at_once:
@@ -247,7 +253,7 @@ class Partition:
         try:
             log.write(buffers, len(data), base_offset, count, base_id, ids.last_id, wall_ns)
         except StorageError as error:
-            self._fail_write(error)
+            self._fail_write(error, len(data))
             return
         self._context.headroom_bytes -= len(data)
         if not self._commits_at_once:
@@ -312,20 +318,23 @@ class Partition:
 
     def _commit(self) -> None:
         self.tail.commit()
-        if self._write_failed:
-            self._write_failed = False
-            self._context.health.clear(self._topic_name, Trouble.WRITE)
+        if self._refused_bytes:
+            self._note_writable()
         if self._sealed_done:
             self._tell_sealed(None)
+
+    def _note_writable(self) -> None:
+        self._refused_bytes = 0
+        self._context.health.clear(self._topic_name, Trouble.WRITE)
 
     def _tell_sealed(self, error: PenstockError | None) -> None:
         told, self._sealed_done = self._sealed_done, []
         for done in told:
             done(error)
 
-    def _fail_write(self, error: StorageError) -> None:
+    def _fail_write(self, error: StorageError, length: int) -> None:
         """This batch was not stored; its publishers hear so. The next one is tried."""
-        self._write_failed = True
+        self._refused_bytes = length
         self._context.health.report(self._topic_name, Trouble.WRITE, error.reason)
         self.tail.fail()
         if self.log.stopped is not None:
@@ -475,20 +484,13 @@ class Partition:
         try:
             block = self.log.read(offset, limits.READ_BLOCK_BYTES)
         except LogDamaged as error:
-            step_over(window, which, offset, self.note_damage(error, offset))
+            step_over(window, which, offset, max(error.to_offset, offset + 1))
         except StorageError as error:
             self._unread[window, which] = offset
             self._touched[self.tail.owner] = None
             self._context.health.report(self._topic_name, Trouble.READ, error.reason)
         else:
             window.load(which, block)
-
-    def note_damage(self, error: LogDamaged, offset: int) -> int:
-        """Reading met this at `offset`. Returns the offset at which reading can go on."""
-        start, end = min(error.from_offset, offset), max(error.to_offset, offset + 1)
-        self._add_damage(start, end, error.reason)
-        self._on_trouble()
-        return end
 
     def _load_again(self) -> None:
         unread, self._unread = self._unread, {}
@@ -498,24 +500,35 @@ class Partition:
         if unread and not self._unread:
             self._context.health.clear(self._topic_name, Trouble.READ)
 
-    def _add_damage(self, start: int, end: int, reason: str) -> None:
-        if any(start >= known[0] and end <= known[1] for known in self.damaged):
-            return
-        self.damaged.append((start, end, reason))
-        text = f"offsets {start} to {end - 1} are damaged: {reason}"
-        self._context.health.report(self._topic_name, Trouble.DAMAGED, text)
+    def _report_damage(self, newest: Damage) -> None:
+        others = len(self.log.damage) - 1
+        ranges = "range" if others == 1 else "ranges"
+        rest = f" ({others} other {ranges} of offsets too)" if others else ""
+        self._context.health.report(
+            self._topic_name, Trouble.CORRUPT, f"{_damage_text(newest)}{rest}"
+        )
+
+    def _refresh_damage(self) -> None:
+        """Retention may have removed what was corrupt."""
+        left = self.log.damaged
+        if not left:
+            self._context.health.clear(self._topic_name, Trouble.CORRUPT)
+        elif len(left) != self._damage_count:
+            self._report_damage(left[-1])
+        self._damage_count = len(left)
 
     # --- housekeeping ---
 
-    def retain(self, floor_offset: int, wall_ns: int) -> None:
-        """Let go of old segments below `floor_offset`."""
+    def retain(self, floor_offset: int, wall_ns: int, old_end: int = 0) -> None:
+        """Let go of old segments below `floor_offset`; what is below `old_end` is old."""
         health = self._context.health
         try:
-            self.log.retain(floor_offset, wall_ns, self.retain_age_ns, self.retain_bytes)
+            self.log.retain(floor_offset, wall_ns, self.retain_age_ns, self.retain_bytes, old_end)
         except StorageError as error:
             health.report(self._topic_name, Trouble.CLEANUP, error.reason)
         else:
             health.clear(self._topic_name, Trouble.CLEANUP)
+        self._refresh_damage()
         self._notice_stop()
 
     def settle(self, wall_ns: int, sync: bool) -> bool:
@@ -524,12 +537,15 @@ class Partition:
             self._load_again()
         if not self.stopped:
             self._settle_log(wall_ns, sync)
-        return not self._unread and (
-            bool(self.stopped) or not self._syncing or not self.log.unsynced_bytes
-        )
+        if self.stopped or not self._syncing:
+            return not (self._unread or (self._refused_bytes and not self.stopped))
+        failed = self._unread or self._mark_failed or self._refused_bytes
+        return not (failed or self.log.unsynced_bytes)
 
     def _settle_log(self, wall_ns: int, sync: bool) -> None:
         log = self.log
+        if self._refused_bytes and not self.busy and log.would_take(self._refused_bytes):
+            self._note_writable()
         if not self._syncing:
             # only so that retention may let go of the oldest segment
             if log.unsynced_bytes > self._context.options.segment_bytes_max:
@@ -537,11 +553,19 @@ class Partition:
             return
         if sync and log.unsynced_bytes:
             self.sync()
+        self._mark(wall_ns)
+
+    def _mark(self, wall_ns: int) -> None:
+        """A mark that could not be written is tried again, and shown until it was."""
         try:
-            log.mark(wall_ns)
+            self.log.mark(wall_ns)
         except StorageError as error:
-            self._write_failed = True
-            self._context.health.report(self._topic_name, Trouble.WRITE, error.reason)
+            self._mark_failed = True
+            self._context.health.report(self._topic_name, Trouble.MARK, error.reason)
+            return
+        if self._mark_failed and self.log.is_marked:
+            self._mark_failed = False
+            self._context.health.clear(self._topic_name, Trouble.MARK)
 
     def _notice_stop(self) -> None:
         """The log may stop on its own account, when it syncs outside of a job."""
@@ -561,9 +585,14 @@ class Partition:
             )
 
 
+def _damage_text(damage: Damage) -> str:
+    start, end, reason = damage
+    return f"offsets {start} to {end - 1} are corrupt: {reason}"
+
+
 def step_over(window: Window, which: int, from_offset: int, to_offset: int) -> None:
     """`window` will not ask for [from, to) again."""
     if which == Source.STRAY:
-        window.lose_range(from_offset, to_offset)
+        window.lose_range(from_offset, to_offset, TraceKind.CORRUPT)
     else:
-        window.skip(from_offset, to_offset)
+        window.skip(from_offset, to_offset, TraceKind.CORRUPT)

@@ -19,15 +19,17 @@ the log from there on. Two rules make that right:
 | file written, batch not | an older end | the same |
 | batch in the log, not acknowledged | an older end | a retry is answered as a repeat |
 | while the file is replaced | the old end or the new | the log from there gives the same |
+| never, but bits rot behind `end` | | a producer whose last batch is unreadable meets a gap |
 
 A batch that fails takes along all later ones of its producer: they would leave a gap.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -42,6 +44,7 @@ from penstock.errors import (
     Refused,
     SequenceGap,
     StorageError,
+    TopicDamaged,
     WriteRefused,
 )
 from penstock.kernel import Section, encode_batch
@@ -52,6 +55,8 @@ from penstock.log.sealed import seal, unseal
 if TYPE_CHECKING:
     from penstock.broker.context import Context
     from penstock.broker.partition import Partition
+    from penstock.kernel import BatchHeader
+    from penstock.log.partition import PartitionLog
 
 SEQUENCE_END_MAX = (1 << 32) - 1
 # The error; else where the first message lies, or None: it was stored before, nobody knows where.
@@ -75,10 +80,25 @@ class Entry(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     used_ns: int
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class ProducersFile(msgspec.Struct, forbid_unknown_fields=True):
     end: int  # all below it is in the table
     producers: list[Entry]
     version: int = 1
+
+
+def read_producers(disk: Disk, partition_path: str) -> ProducersFile | None:
+    """None without a file. Raises TopicDamaged: without the table a retry would be stored twice."""
+    path = os.path.join(partition_path, PRODUCERS)
+    if not disk.exists(path):
+        return None
+    try:
+        data = read_file(disk, path, limits.PRODUCERS_FILE_BYTES_MAX)
+        return msgspec.json.decode(unseal(data), type=ProducersFile)
+    except OSError as error:
+        kind = TopicDamaged if error.errno == errno.EIO else StorageError
+        raise kind(path, f"the table of producers cannot be read: {error}") from error
+    except (ValueError, msgspec.DecodeError) as error:
+        raise TopicDamaged(path, f"the table of producers is corrupt: {error}") from error
 
 
 class _Pending:
@@ -114,7 +134,14 @@ class SnapshotJob:
 class Producers:
     """The table of one partition. `kept` False: an ephemeral topic, nothing outlives it."""
 
-    def __init__(self, context: Context, topic_name: str, partition: Partition, kept: bool) -> None:
+    def __init__(
+        self,
+        context: Context,
+        topic_name: str,
+        partition: Partition,
+        kept: bool,
+        file: ProducersFile | None,
+    ) -> None:
         self._context = context
         self._topic_name = topic_name
         self._partition = partition
@@ -127,8 +154,8 @@ class Producers:
         self._candidate: tuple[int, bytes] | None = None
         self._writing = False
         self._counted = (0, 0)  # of the tail, when the last candidate was made
-        if kept and context.disk.exists(self._path):
-            self._bring_back()
+        if file is not None:
+            self._bring_back(file)
 
     # --- publishing ---
 
@@ -252,35 +279,20 @@ class Producers:
 
     def _encode(self, end: int) -> bytes:
         entries = sorted(self._entries.values(), key=lambda entry: entry.producer_id)
-        return seal(msgspec.json.encode(_File(end, entries)))
+        return seal(msgspec.json.encode(ProducersFile(end, entries)))
 
-    def _bring_back(self) -> None:
-        file = self._read()
+    def _bring_back(self, file: ProducersFile) -> None:
         self._begun = True
-        partition = self._partition
-        log = partition.log
+        log = self._partition.log
         self._entries = {entry.producer_id: entry for entry in file.producers}
         self._end = min(file.end, log.written_end)
-        try:
-            for header, _ in log.batches(max(self._end, log.start_offset)):
-                if header.producer_id:
-                    stamp = Stamp(header.producer_id, header.producer_epoch, header.first_sequence)
-                    self._store(stamp, header.count, header.timestamp_ns)
-        except LogDamaged as error:
-            # no publishes are taken from here on
-            partition.note_damage(error, error.from_offset)
-            return
+        for header in _headers(log, max(self._end, log.start_offset)):
+            if header.producer_id:
+                stamp = Stamp(header.producer_id, header.producer_epoch, header.first_sequence)
+                self._store(stamp, header.count, header.timestamp_ns)
         if self._end < file.end and log.stopped is None:
             # what the file knew is gone from the log; it must not hide what comes in its place
             self._replace(log.synced_end)
-
-    def _read(self) -> _File:
-        try:
-            data = read_file(self._context.disk, self._path, limits.PRODUCERS_FILE_BYTES_MAX)
-            return msgspec.json.decode(unseal(data), type=_File)
-        except (OSError, ValueError, msgspec.DecodeError) as error:
-            reason = f"the table of producers cannot be read: {error}"
-            raise StorageError(self._path, reason) from error
 
     def _replace(self, end: int) -> None:
         try:
@@ -353,6 +365,19 @@ class Producers:
             self._replace(end)
         except StorageError as error:
             self._context.health.report(self._topic_name, Trouble.CLEANUP, str(error))
+
+
+def _headers(log: PartitionLog, offset: int) -> Iterator[BatchHeader]:
+    """Of all batches from `offset` on. A corrupt one is stepped over: a producer whose last
+    publishes are lost in it gets a gap, never a wrong OK; what it sends again of them is stored
+    again."""
+    while offset < log.written_end:
+        try:
+            for header, _ in log.batches(offset):
+                yield header
+                offset = header.base_offset + header.count
+        except LogDamaged as error:
+            offset = max(error.to_offset, offset + 1)
 
 
 def _sections(

@@ -40,7 +40,6 @@ class Range(NamedTuple):
 class TopicReader:
     def __init__(self, topic: Topic) -> None:
         self._topic = topic
-        self._partition = topic.partition
         self._log = topic.partition.log
 
     @property
@@ -96,8 +95,7 @@ class TopicReader:
         has to do it: at the end, where damage is known, and on disks without descriptors. Raises
         as `fetch` does. To be released."""
         self._check(from_offset, self.end)
-        hurt = any(start <= from_offset < end for start, end, _ in self._log.damaged)
-        if from_offset == self.end or hurt:
+        if from_offset == self.end or self._log.damage.holds(from_offset):
             return None
         self._topic.was_read()
         return self._log.stretch(from_offset)
@@ -120,11 +118,7 @@ class TopicReader:
             raise NotFound("topic", self._topic.name)
         self._check(offset, self.committed)
         self._topic.was_read()
-        try:
-            return self._log.read(offset, bytes_max)
-        except LogDamaged as error:
-            self._partition.note_damage(error, offset)
-            raise
+        return self._log.read(offset, bytes_max)
 
     # --- one message ---
 
@@ -132,16 +126,27 @@ class TopicReader:
         """Raises as `fetch` does, but also serves what is committed and not on the disk yet."""
         self._check(offset, self.committed - 1)
         self._topic.was_read()
-        try:
-            return self._log.message(offset)
-        except LogDamaged as error:
-            self._partition.note_damage(error, offset)
-            raise
+        return self._log.message(offset)
 
     def find_time(self, timestamp_ns: int, end: int) -> int:
         """The first offset whose batch was written then or later; `end` if that is beyond it."""
         self._topic.was_read()
         return min(self._log.find_time(timestamp_ns), end)
+
+    def after_bytes(self, offset: int, length: int, end: int) -> int:
+        """About the offset that stands `length` bytes of log behind `offset`; `end` if that is
+        beyond it. Raises OffsetGone, OffsetBeyondEnd."""
+        self._check(offset, end)
+        self._topic.was_read()
+        return offset if offset == end else min(self._log.after_bytes(offset, length), end)
+
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes of log there are from `offset` on, to the end of all."""
+        offset = max(offset, self.earliest)
+        if offset >= self.end:
+            return 0
+        self._topic.was_read()
+        return self._log.bytes_from(offset)
 
     def find_id(self, id: int) -> Generator[None, None, int | None]:
         """The offset of the message with this id. By search for ids that were given out here; the

@@ -31,7 +31,10 @@ class StageHead(msgspec.Struct, forbid_unknown_fields=True):
     bytes: int  # of the batches
     created_ns: int
     partition: int = 0
-    version: int = 1
+    version: int = 1  # of this form
+    app: str = ""  # for which it was staged, as which version, in which attempt (`stageapps.py`)
+    app_version: int = -1
+    attempt: str = ""
 
 
 class Sound(NamedTuple):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock import limits
 from penstock.broker.health import Trouble
 from penstock.broker.ports import Job
+from penstock.broker.stageapps import HOW_TO_ABORT, NOBODY, Owner, Stage, StageApps, refused_for_all
 from penstock.broker.stagefile import (
     CompareJob,
     RemoveJob,
@@ -54,26 +55,13 @@ _Key = tuple[str, str]  # topic, name
 _log = logging.getLogger("penstock.broker")
 
 
-class Stage:
-    __slots__ = ("body_at", "file_name", "head", "pinned")
-
-    def __init__(self, head: StageHead, file_name: str, body_at: int) -> None:
-        self.head = head
-        self.file_name = file_name
-        self.body_at = body_at
-        self.pinned = False  # a commit works on it
-
-    @property
-    def key(self) -> _Key:
-        return self.head.topic, self.head.name
-
-
 class Block(NamedTuple):
     """What is to be staged: checked batches (`blocks.py`)."""
 
     name: str
     body: bytes
     messages: int
+    owner: Owner = NOBODY
 
 
 class _Row:
@@ -108,9 +96,11 @@ class Stages:
     def __init__(self, context: Context, data_path: str) -> None:
         self.path = os.path.join(data_path, STAGES)
         self.bytes = 0
+        self.apps = StageApps()
         self._context = context
         self._found: dict[_Key, Stage] = {}
         self._numbers: dict[str, Stage] = {}  # by file name
+        self._of_topics: Counter[tuple[str, str]] = Counter()  # by name and identity
         self._writing: dict[_Key, list[Callable[[], None]]] = {}  # and who waits for the outcome
         self._number_next = 1
         self._row = _Row(context)
@@ -137,6 +127,7 @@ class Stages:
                 disk.unlink(os.path.join(self.path, name))
             else:
                 _log.warning("%s: not a stage, left alone", os.path.join(self.path, name))
+        self.discard(self.apps.superseded())
 
     def _bring_back(self, name: str, needed: bool) -> None:
         path = os.path.join(self.path, name)
@@ -159,11 +150,18 @@ class Stages:
     def _add(self, stage: Stage) -> None:
         self._found[stage.key] = self._numbers[stage.file_name] = stage
         self.bytes += stage.head.bytes
+        self._of_topics[stage.head.topic, stage.head.identity] += 1
+        self.apps.add(stage)
 
     def _forget(self, stage: Stage) -> None:
         if self._numbers.pop(stage.file_name, None) is None:
             return
         self.bytes -= stage.head.bytes
+        topic = stage.head.topic, stage.head.identity
+        self._of_topics[topic] -= 1
+        if not self._of_topics[topic]:
+            del self._of_topics[topic]
+        self.apps.remove(stage)
         if self._found.get(stage.key) is stage:
             del self._found[stage.key]
 
@@ -182,8 +180,7 @@ class Stages:
             self.discard([stage])
             stage = None
         if stage is None:
-            self._check(topic, block)
-            self._write(topic, block, done)
+            self._begin(topic, block, done)
         else:
             self._compare(stage, block, done)
 
@@ -193,12 +190,44 @@ class Stages:
         except PenstockError as error:
             done(error)
 
+    def _begin(self, topic: Topic, block: Block, done: StageDone) -> None:
+        self.discard(self.apps.begin(block.owner))
+        try:
+            self._check(topic, block)
+        except Refused:
+            self.apps.end(block.owner)
+            raise
+        self._write(topic, block, done)
+
     def _check(self, topic: Topic, block: Block) -> None:
-        reason = topic.refusal_of(block.messages) or self._context.room_refusal(len(block.body))
+        reason = topic.refusal_of(block.messages) or self.apps.refusal_of(block.owner)
         if reason:
             raise Refused(reason)
         if self.count + len(self._writing) >= limits.STAGES_MAX:
-            raise Refused(f"{limits.STAGES_MAX} stages are waiting already")
+            self._give_up_idlest()
+            if self.count + len(self._writing) >= limits.STAGES_MAX:
+                raise refused_for_all(limits.STAGES_MAX)
+        self._check_room(block)
+
+    def _check_room(self, block: Block) -> None:
+        """A commit copies what is staged, so there has to be room for that, too: sooner or later it
+        would be refused, and the disk would be full until then."""
+        reason = self._context.room_refusal(len(block.body))
+        staged = self.apps.bytes_of(block.owner.app)
+        if not reason and staged:
+            reason = self._context.room_refusal(len(block.body) + staged)
+            reason = reason and f"app {block.owner.app}, with {staged} bytes staged: {reason}"
+        if reason:
+            self._give_up_idlest()  # its room is free when the caller tries again
+            raise Refused(f"{reason}. {HOW_TO_ABORT}" if self.bytes else reason)
+
+    def _give_up_idlest(self) -> None:
+        idle_since_ns = self._context.clock.wall_ns() - limits.STAGE_IDLE_NS
+        stages = self.apps.idlest(idle_since_ns)
+        if stages:
+            app = stages[0].head.app or "writers that name no app"
+            _log.warning("%d stages of %s are given up: room is short", len(stages), app)
+            self.discard(stages)
 
     def _write(self, topic: Topic, block: Block, done: StageDone) -> None:
         head = StageHead(
@@ -208,6 +237,9 @@ class Stages:
             count=block.messages,
             bytes=len(block.body),
             created_ns=self._context.clock.wall_ns(),
+            app=block.owner.app,
+            app_version=block.owner.version,
+            attempt=block.owner.attempt,
         )
         line = head_line(head)
         stage = Stage(head, stage_file_name(self._number_next), len(line))
@@ -219,8 +251,10 @@ class Stages:
             waiting = self._writing.pop(stage.key)
             if error is None:
                 self._add(stage)
+                self.apps.end(block.owner)
                 done(None)
             else:
+                self.apps.end(block.owner)
                 done(WriteRefused(path, f"cannot be written: {error}"))
             for again in waiting:
                 again()
@@ -250,8 +284,7 @@ class Stages:
         return stage
 
     def any_of(self, topic: Topic) -> bool:
-        wanted = topic.name, topic.identity
-        return any((one.head.topic, one.head.identity) == wanted for one in self._found.values())
+        return (topic.name, topic.identity) in self._of_topics
 
     def of_file(self, file_name: str) -> Stage | None:
         return self._numbers.get(file_name)
@@ -262,6 +295,17 @@ class Stages:
         stages = [stage for stage in known if stage is not None and not stage.pinned]
         self.discard(stages)
         return len(stages)
+
+    def abort_app(self, app: str, version: int | None) -> int:
+        """Give up all of an app, or of one version of it. Returns how many."""
+        stages = self.apps.of(app, version)
+        self.discard(stages)
+        return len(stages)
+
+    def committed(self, app: str, version: int) -> None:
+        """What is left of that version and those before it will not be committed any more: tasks
+        that failed, or that ran twice."""
+        self.discard(self.apps.of(app, up_to=version))
 
     def discard(self, stages: list[Stage]) -> None:
         """Forget them, and remove the files soon."""
@@ -292,15 +336,17 @@ class Stages:
         """Give up what is too old, and what was for topics that are gone. `is_known` tells of a
         name and an identity whether there is such a topic."""
         oldest_ns = wall_ns - limits.STAGE_EXPIRE_NS
-        stale = [
-            stage
-            for stage in self._found.values()
-            if not stage.pinned
-            and (
-                stage.head.created_ns < oldest_ns
-                or not is_known(stage.head.topic, stage.head.identity)
-            )
-        ][: limits.STAGES_SWEPT_MAX]
+        unknown = {one for one in self._of_topics if not is_known(*one)}
+        stale: list[Stage] = []
+        for stage in self._found.values():  # as they were staged
+            head = stage.head
+            is_unknown = bool(unknown) and (head.topic, head.identity) in unknown
+            if not unknown and head.created_ns >= oldest_ns:
+                break
+            if (is_unknown or head.created_ns < oldest_ns) and not stage.pinned:
+                stale.append(stage)
+            if len(stale) >= limits.STAGES_SWEPT_MAX:
+                break
         for stage in stale:
             _log.info("stage %s of topic %s is given up", stage.head.name, stage.head.topic)
         if stale:

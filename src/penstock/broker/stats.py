@@ -54,6 +54,13 @@ def _delivered(channel: Channel) -> Row:
     return {key: count for key, count in zip(LOCALITY_KEYS.values(), counts, strict=True) if count}
 
 
+def _dead_letter_topic(channel: Channel) -> Row:
+    """Of those that have one: most have not."""
+    settings = channel.settings
+    has = settings.max_attempts or settings.dead_letter_topic
+    return {"dead_letter_topic": channel.dead_letter_topic} if has else {}
+
+
 def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
     return {
         "channel_name": channel.name,
@@ -72,6 +79,7 @@ def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
         "expired_count": channel.expired_count,
         "max_attempts": channel.settings.max_attempts,
         "dead_letter_count": channel.dead_letter_count,
+        **_dead_letter_topic(channel),
         "oldest_age_seconds": channel.oldest.age_s(channel.topic.wall_ns),
         "trace_rate": channel.trace_rate,
         "low": channel.window.low,

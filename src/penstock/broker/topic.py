@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.broker.age import AgeBound
+from penstock import limits
+from penstock.broker.age import AgeBound, is_log_ahead
+from penstock.broker.agemarks import AgeMarks
 from penstock.broker.channel import NOT_KEPT, Channel
 from penstock.broker.context import Change, Context
 from penstock.broker.cursors import Cursors
@@ -26,7 +28,7 @@ from penstock.broker.directories import partition_directory
 from penstock.broker.health import Trouble
 from penstock.broker.internal import is_internal
 from penstock.broker.partition import Partition, PublishDone, step_over
-from penstock.broker.producers import Producers, Stamp, StampedDone
+from penstock.broker.producers import Producers, Stamp, StampedDone, read_producers
 from penstock.broker.settings import Effective, effective, sample_below
 from penstock.broker.topicfile import ChannelEntry, TopicFile, write_topic_file
 from penstock.broker.traced import Traced, TracedDone, publish_traced
@@ -54,14 +56,21 @@ class Topic:
         log: PartitionLog,
         on_last_channel_deleted: Callable[[Topic], None],
     ) -> None:
+        # First, for it may be corrupt, and then the kernel must not know the topic.
+        ephemeral = is_ephemeral(file.name)
+        producers = None if ephemeral else read_producers(context.disk, log.path)
         self.name = file.name
-        self.ephemeral = is_ephemeral(file.name)
+        self.ephemeral = ephemeral
         self.internal = is_internal(file.name)
         self.identity = file.identity
         self.created_ns = file.created_ns
         self.settings = file.settings
         self.depth_bound = DepthBound(self)
         self.age_bound = AgeBound(self)
+        self.age_bound.marks = AgeMarks(file.age_marks)
+        self._retain_marks = AgeMarks(file.retain_marks)
+        self._marks_stored_ns = 0
+        self._marks_unstored = False
         self.directory = directory
         self.paused = file.paused
         self.channels: dict[str, Channel] = {}
@@ -93,7 +102,9 @@ class Topic:
             not self.ephemeral,
             self.refresh_refusal,
         )
-        self.producers = Producers(context, self.name, self.partition, not self.ephemeral)
+        self.producers = Producers(
+            context, self.name, self.partition, not self.ephemeral, producers
+        )
         self._bring_back(file.channels)
         self._apply_settings()
         self.refresh_refusal()
@@ -106,8 +117,9 @@ class Topic:
         states = {
             entry.number: self._cursors.state(entry.number, entry.name, log) for entry in entries
         }
-        handed_end = self._cursors.handed_end(log)
-        if entries and not self.paused:
+        gathers = self.paused or not entries
+        handed_end = self._cursors.handed_end(log, gathers and not self.internal)
+        if not gathers:
             handed_end = log.written_end
         tail.handed_end = max([handed_end, *(state.next for state in states.values())])
         for entry in entries:
@@ -121,6 +133,7 @@ class Topic:
             self._prepare(channel)
             self._cursors.adopt(entry.number, window)
         self._cursors.begin(tail)
+        self._cursors.report_missing(log.start_offset)
         if self._context.killed:
             self._touch()
         tail.handing = self._hands_over
@@ -130,12 +143,12 @@ class Topic:
     def _prepare(self, channel: Channel) -> None:
         window = channel.window
         window.touch_max_ns = self._context.options.message_timeout_max_ns
+        channel.refresh_trace()  # what is stepped over here is in the trace, too
         for start, end, _ in self.partition.damaged:
             if end > window.low:
                 step_over(window, Source.STRAY, start, end)
                 step_over(window, Source.FORWARD, max(start, window.low), end)
         self.channels[channel.name] = channel
-        channel.refresh_trace()
 
     @property
     def wall_ns(self) -> int:
@@ -240,7 +253,7 @@ class Topic:
         self.tell_time()
         for channel in self.channels.values():
             channel.window.skip(tail.handed_end, tail.committed_end, TraceKind.EMPTIED)
-        tail.hand()
+        tail.begin_at(tail.committed_end)
         self.store_cursors()
 
     def _trim_queue(self) -> None:
@@ -415,6 +428,8 @@ class Topic:
             paused=self.paused,
             channel_number_next=self._channel_number_next,
             settings=self.settings,
+            age_marks=self.age_bound.marks.marks,
+            retain_marks=self._retain_marks.marks,
             channels=[
                 ChannelEntry(
                     channel.name,
@@ -466,7 +481,37 @@ class Topic:
         if self.ephemeral and not self.channels:
             self._trim_queue()
         floor, kept = self.floor, self.producers.floor
-        self.partition.retain(floor if kept is None else min(floor, kept), wall_ns)
+        if self._cursors is not None:
+            floor = min(floor, self._cursors.floor_synced)
+        old_end = self._old_end(wall_ns)
+        self.partition.retain(floor if kept is None else min(floor, kept), wall_ns, old_end)
+
+    def _old_end(self, wall_ns: int) -> int:
+        """What is older than it is to be kept, when the log's timestamps cannot say so."""
+        marks, age_ns, end = self._retain_marks, self.partition.retain_age_ns, 0
+        if not is_log_ahead(self.partition.log, wall_ns):
+            marks.clear()
+        elif not age_ns:
+            end = self.tail.committed_end
+        else:
+            end = marks.old_end(wall_ns, age_ns)
+            if marks.note(self.tail.committed_end, wall_ns, age_ns):
+                self.note_marks(wall_ns)
+        if self._marks_unstored:
+            self.note_marks(wall_ns)
+        return end
+
+    def note_marks(self, wall_ns: int) -> None:
+        """Marks of ages have changed: topic.json has them, within a while."""
+        self._marks_unstored = True
+        if 0 <= wall_ns - self._marks_stored_ns < limits.AGE_MARKS_STORE_NS:
+            return
+        self._marks_stored_ns, self._marks_unstored = wall_ns, False
+        try:
+            self.store_or(lambda: None)
+        except StorageError as error:
+            self._marks_unstored = True  # tried again
+            _log.warning("%s: when messages were seen could not be stored: %s", self.name, error)
 
     @property
     def floor(self) -> int:

@@ -10,8 +10,8 @@ are given from then on are above all that came in, so that no client sees one tw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
@@ -20,8 +20,7 @@ import msgspec
 
 from penstock import limits
 from penstock.broker import directories
-from penstock.broker.fold import ENTRY, ChannelState, Group, cursor_entry
-from penstock.broker.fold import Entry as Kind
+from penstock.broker.alignment import Segment
 from penstock.broker.journal import Journal
 from penstock.broker.merge import Entry, Merge
 from penstock.broker.oldtopics import OldQueue, OldTopic, QueueReport
@@ -32,12 +31,15 @@ from penstock.ids.guid import TICK_SHIFT, IdRange, tick_of
 from penstock.kernel import Section, encode_batch
 from penstock.log.disk import Disk
 from penstock.log.diskqueue import HEAD_BYTES, NO_ID, Record
-from penstock.log.diskrecords import Tally
+from penstock.log.diskrecords import READ_BYTES, Tally
+from penstock.log.fold import ENTRY, ChannelState, Group, cursor_entry
+from penstock.log.fold import Entry as Kind
 from penstock.log.partition import PartitionLog
 from penstock.log.settings import LogSettings
 
 BATCH_BYTES = 256 * limits.KIB  # of bodies: what a reader loads at a time
 BATCH_COUNT = 4096
+READ_TOTAL_BYTES = 64 * limits.MIB  # of queues that are read side by side, however many there are
 PROGRESS_COUNT = 4096  # records between two reports of progress
 
 
@@ -86,9 +88,9 @@ class TopicBuild:
         self._directory = directories.topic_directory(topics_path, topic.name)
         self._now_ns = settings.wall_ns()
         self._id_end = tick_of(self._now_ns) + limits.ID_BORROW_TICKS_MAX << TICK_SHIFT
-        # The largest first: what others want of it are few ranges, and its order is kept whole.
+        # The largest first: most of what others want stands in it. Ties by name.
         self._channels = sorted(
-            topic.channels.values(), key=lambda queue: -queue.data_bytes(disk, source)
+            topic.channels.values(), key=lambda one: (-one.unread_bytes(disk, source), one.channel)
         )
         self._queues = [*self._channels, topic.own]
         self._tallies = [Tally() for _ in self._queues]
@@ -100,9 +102,9 @@ class TopicBuild:
         merge = self._merge()
         layout = merge.layout()
         partition = directories.partition_directory(self._directory)
-        log = PartitionLog.create(self._disk, partition, self._settings.log)
+        log = PartitionLog.create(self._disk, partition, self._settings.log, self._file().owner)
         try:
-            self._write_log(log, merge)
+            self._write_log(log, merge, layout.segments)
             if log.written_end != layout.end:
                 raise StorageError(self._source, "a queue has changed while it was read")
             log.close()
@@ -137,12 +139,14 @@ class TopicBuild:
         merge = Merge(sizes[:-1], sizes[-1])
         for part in sorter.parts():
             merge.settle(part)
-        merge.bound()
         return merge
 
-    def _read(self, queue: OldQueue, tally: Tally) -> Iterator[Record]:
+    def _read(
+        self, queue: OldQueue, tally: Tally, read_bytes: int = READ_BYTES
+    ) -> Generator[Record]:
         done = 0
-        records = queue.read(self._disk, self._source, tally, self._settings.all_bad)
+        all_bad = self._settings.all_bad
+        records = queue.read(self._disk, self._source, tally, all_bad, read_bytes)
         for ordinal, record in enumerate(records):
             yield record
             done += HEAD_BYTES + len(record.body)
@@ -158,18 +162,22 @@ class TopicBuild:
 
     # --- the second ---
 
-    def _write_log(self, log: PartitionLog, merge: Merge) -> None:
+    def _write_log(self, log: PartitionLog, merge: Merge, segments: list[Segment]) -> None:
+        """Queues that stand in several segments are read side by side."""
         writer = _LogWriter(log, self._ids, self._now_ns, self._settings.log.segment_bytes_max)
-        for number, queue in enumerate(self._queues):
-            owners = merge.owners[number]
-            ordinal = -1
-            for ordinal, record in enumerate(self._read(queue, Tally())):
-                if ordinal >= len(owners):
-                    break
-                if owners[ordinal] == number:
-                    writer.put(record)
-            if ordinal + 1 != len(owners):
-                raise StorageError(self._source, f"{queue.name} has changed while it was read")
+        read_bytes = min(READ_BYTES, READ_TOTAL_BYTES // len(self._queues) + HEAD_BYTES)
+        with ExitStack() as stack:
+            readers = [_Ordered(self._read(queue, Tally(), read_bytes)) for queue in self._queues]
+            for reader in readers:
+                stack.callback(reader.close)
+            for number, start, end in segments:
+                owners = merge.owners[number]
+                for ordinal, record in readers[number].between(start, end):
+                    if owners[ordinal] == number:
+                        writer.put(record)
+            for queue, reader, owners in zip(self._queues, readers, merge.owners, strict=True):
+                if reader.count() != len(owners):
+                    raise StorageError(self._source, f"{queue.name} has changed while it was read")
         writer.flush()
 
     def _write_journal(self, partition: str, handed_end: int, states: list[ChannelState]) -> None:
@@ -193,6 +201,32 @@ class TopicBuild:
                 for number, queue in enumerate(self._channels, 1)
             ],
         )
+
+
+class _Ordered:
+    """The records of a queue with their ordinals, in one pass."""
+
+    def __init__(self, records: Generator[Record]) -> None:
+        self._records = records
+        self._next = 0
+
+    def between(self, start: int, end: int) -> Iterator[tuple[int, Record]]:
+        """Those of [start, end) that are there; what stands in front of them is passed over."""
+        while self._next < end:
+            record = next(self._records, None)
+            if record is None:
+                return
+            ordinal, self._next = self._next, self._next + 1
+            if ordinal >= start:
+                yield ordinal, record
+
+    def count(self) -> int:
+        """How many there are, once the rest is read."""
+        self._next += sum(1 for _ in self._records)
+        return self._next
+
+    def close(self) -> None:
+        self._records.close()
 
 
 class _LogWriter:

@@ -8,18 +8,22 @@ and writing the file back without them would lose what they mean.
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TypeVar
 
 import msgspec
 
 from penstock.broker.settings import ChannelSettings, TopicSettings
-from penstock.errors import StorageError
+from penstock.errors import StorageError, TopicDamaged
 from penstock.log.disk import Disk, read_file, replace_file
+from penstock.log.head import Owner
 from penstock.log.sealed import seal, unseal
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 1  # of topic.json
+NODE_VERSION = 2  # of node.json, and so of the directory: segments may have heads since 2
 FILE_BYTES_MAX = 16 * 1024 * 1024  # far above any real one: 64-byte names, some 150 bytes a channel
+_DOCUMENT_BYTES_MAX = FILE_BYTES_MAX - 1024  # leaves room for the checksum
 TOPIC_FILE = "topic.json"
 NODE_FILE = "node.json"
 
@@ -43,12 +47,19 @@ class TopicFile(msgspec.Struct, forbid_unknown_fields=True):
     channel_number_next: int = 1
     settings: TopicSettings = msgspec.field(default_factory=TopicSettings)
     channels: list[ChannelEntry] = []
+    age_marks: list[tuple[int, int]] = []  # of `agemarks.py`: offset, and when it was seen
+    retain_marks: list[tuple[int, int]] = []  # the same, for retention
+
+    @property
+    def owner(self) -> Owner:
+        """Of the segments of its partition."""
+        return Owner(self.name, 0, self.identity)
 
 
 class NodeFile(msgspec.Struct, forbid_unknown_fields=True):
     node_id: int
     created_ns: int
-    version: int = FORMAT_VERSION
+    version: int = NODE_VERSION
     clean: bool = False  # the last stop was orderly, so everything is on the disk
 
 
@@ -56,6 +67,7 @@ _Content = TypeVar("_Content", TopicFile, NodeFile)
 
 
 def read_topic_file(disk: Disk, directory: str) -> TopicFile:
+    """Raises TopicDamaged when it is corrupt, else StorageError."""
     return _read(disk, os.path.join(directory, TOPIC_FILE), TopicFile)
 
 
@@ -64,7 +76,16 @@ def read_node_file(disk: Disk, directory: str) -> NodeFile:
 
 
 def write_topic_file(disk: Disk, directory: str, content: TopicFile) -> None:
-    _replace(disk, os.path.join(directory, TOPIC_FILE), seal(msgspec.json.encode(content)))
+    """Raises StorageError, also for what a start could not read: the old file stays then."""
+    path = os.path.join(directory, TOPIC_FILE)
+    document = msgspec.json.encode(content)
+    if len(document) > _DOCUMENT_BYTES_MAX:
+        raise StorageError(path, f"would be larger than {_DOCUMENT_BYTES_MAX} bytes")
+    try:
+        msgspec.json.decode(document, type=TopicFile)
+    except msgspec.DecodeError as error:
+        raise StorageError(path, f"would not be valid: {error}") from error
+    _replace(disk, path, seal(document))
 
 
 def write_node_file(disk: Disk, directory: str, content: NodeFile) -> None:
@@ -72,21 +93,39 @@ def write_node_file(disk: Disk, directory: str, content: NodeFile) -> None:
 
 
 def _read(disk: Disk, path: str, kind: type[_Content]) -> _Content:
+    damaged = TopicDamaged if kind is TopicFile else StorageError
     try:
         document = unseal(read_file(disk, path, FILE_BYTES_MAX))
-        content = msgspec.json.decode(document, type=kind)
+        _check_version(path, document, NODE_VERSION if kind is NodeFile else FORMAT_VERSION)
+        return msgspec.json.decode(document, type=kind)
     except OSError as error:
-        raise StorageError(path, f"cannot be read: {error}") from error
+        failed = damaged if error.errno == errno.EIO else StorageError
+        raise failed(path, f"cannot be read: {error}") from error
     except (ValueError, msgspec.DecodeError) as error:
-        raise StorageError(path, f"is not what this version writes: {error}") from error
-    if content.version != FORMAT_VERSION:
-        raise StorageError(path, f"has format version {content.version}, not {FORMAT_VERSION}")
-    return content
+        raise damaged(path, f"is corrupt: {error}") from error
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+def _check_version(path: str, document: bytes, newest: int) -> None:
+    """A sound file of another version is no damage of one topic: it is the whole directory's."""
+    version = msgspec.json.decode(document, type=_Versioned).version
+    if not 1 <= version <= newest:
+        known = "1" if newest == 1 else f"1 to {newest}"
+        raise StorageError(path, f"has format version {version}, not {known}")
 
 
 def _replace(disk: Disk, path: str, data: bytes) -> None:
     try:
+        before = read_file(disk, path, FILE_BYTES_MAX) if disk.exists(path) else None
         replace_file(disk, path, data)
-        disk.sync_directory(os.path.dirname(path))
+        try:
+            disk.sync_directory(os.path.dirname(path))
+        except OSError:
+            if before is not None:  # a start must not find what was refused, least a deletion
+                replace_file(disk, path, before)
+            raise
     except OSError as error:
         raise StorageError(path, f"cannot be written: {error}") from error

@@ -24,7 +24,6 @@ import msgspec
 from penstock import limits
 from penstock.broker import directories, takeover
 from penstock.broker.commitfile import prepared_commits
-from penstock.broker.fold import ChannelState, Folded, clamped
 from penstock.broker.journal import Journal
 from penstock.broker.topicfile import TOPIC_FILE, TopicFile, read_topic_file
 from penstock.errors import LogDamaged, StorageError
@@ -40,6 +39,7 @@ from penstock.log.diskqueue import (
     queue_name,
     write_metadata,
 )
+from penstock.log.fold import ChannelState, Folded, clamped
 from penstock.log.partition import PartitionLog
 from penstock.wire.names import is_ephemeral
 
@@ -150,7 +150,7 @@ class WriteBack:
         if file.deleted or is_ephemeral(file.name):
             return None
         partition = directories.partition_directory(directory)
-        log = PartitionLog.open(disk, partition)
+        log = PartitionLog.open(disk, partition, owner=file.owner)
         try:
             journal, folded = Journal.open(disk, partition, limits.JOURNAL_BYTES_MAX)
             journal.close()

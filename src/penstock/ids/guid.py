@@ -1,4 +1,4 @@
-"""NSQ's 64-bit message id, and the allocator that a partition takes its ids from.
+"""NSQ's 64-bit message id, and the allocator that a broker takes the ids of all its topics from.
 
     id = tick << 22 | node << 12 | sequence        tick = (wall ns >> 20) - 1288834974288
 
@@ -6,7 +6,10 @@ A tick is 2**20 ns, about 1.05 ms. The wire form is 16 hex digits, which clients
 nsqd waits a millisecond when a tick's 4,096 numbers are used up or the clock steps back. Here ids
 are taken by the batch and must rise along a log whatever the clock does, so `IdRange` never waits:
 it goes on from the last id, into ticks that have not come yet if it must ("borrowing"). The clock
-catches up as soon as the load is below four million messages a second.
+catches up as soon as the load is below four million messages a second, or, after it was set back,
+when it has come as far as it was. Until then the broker warns (`Broker._check_clock`).
+
+For programs that want NSQ's own rules there is `factory.py`, which also explains the widths.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ TICK_NS_BITS = 20
 TICK_EPOCH = 1288834974288  # 2012-10-28 16:23:42 UTC: NSQ's choice
 TICK_MAX = (1 << 41) - 1  # an id stays positive as a signed 64-bit number
 SEQUENCES_PER_TICK = 1 << SEQUENCE_BITS
+SEQUENCE_MAX = SEQUENCES_PER_TICK - 1
 
 
 class IdParts(NamedTuple):
@@ -37,7 +41,8 @@ class IdParts(NamedTuple):
 
 def tick_of(wall_ns: int) -> int:
     """The tick of a wall time; a clock before 2012 (or after 2085) counts as the edge."""
-    return min(max((wall_ns >> TICK_NS_BITS) - TICK_EPOCH, 1), TICK_MAX)
+    tick = (wall_ns >> TICK_NS_BITS) - TICK_EPOCH
+    return tick if 0 < tick <= TICK_MAX else 1 if tick < 1 else TICK_MAX
 
 
 def make(tick: int, node: int, sequence: int) -> int:
@@ -64,34 +69,36 @@ def check_node_id(node_id: int) -> int:
 
 
 class IdRange:
-    """The ids of one partition. `last_id` is the highest id in its log (0: none yet)."""
+    """The ids of one broker. `last_id` is the highest id in all of its logs (0: none yet): a
+    message is found by its id alone, so no two partitions of a node may give out the same."""
 
-    __slots__ = ("last_id", "node_id")
+    __slots__ = ("_node_bits", "last_id", "node_id")
 
     def __init__(self, node_id: int, last_id: int = 0) -> None:
         self.node_id = check_node_id(node_id)
+        self._node_bits = node_id << SEQUENCE_BITS
         self.last_id = last_id
 
     def take(self, count: int, wall_ns: int) -> int:
         """The base id of `count` new ids, each above every id before."""
         if count < 1:
             raise ValueError(f"take({count}): a range holds at least one id")
-        base_id = make(tick_of(wall_ns), self.node_id, 0)
+        base_id = tick_of(wall_ns) << TICK_SHIFT | self._node_bits
         if base_id <= self.last_id:
             base_id = self._after_last()
-        self.last_id = id_at(base_id, count - 1)
+        self.last_id = base_id if count == 1 else id_at(base_id, count - 1)
         return base_id
 
     def ticks_ahead(self, wall_ns: int) -> int:
-        """How far the ids run ahead of the clock; `limits.ID_BORROW_TICKS_MAX` is worth a
-        warning."""
+        """How far the ids run ahead of the clock; above `limits.ID_BORROW_TICKS_MAX` the broker
+        warns."""
         return max((self.last_id >> TICK_SHIFT) - tick_of(wall_ns), 0)
 
     def _after_last(self) -> int:
         """The lowest id of this node above `last_id`, which another node may have given out."""
-        last = parse(self.last_id)
-        if self.node_id > last.node:
-            return make(last.tick, self.node_id, 0)
-        if self.node_id == last.node and last.sequence + 1 < SEQUENCES_PER_TICK:
-            return self.last_id + 1
-        return make(last.tick + 1, self.node_id, 0)
+        last_id = self.last_id
+        last_node = last_id >> SEQUENCE_BITS & limits.NODE_ID_MAX
+        if self.node_id == last_node and last_id & SEQUENCE_MAX != SEQUENCE_MAX:
+            return last_id + 1
+        tick = (last_id >> TICK_SHIFT) + (self.node_id <= last_node)
+        return tick << TICK_SHIFT | self._node_bits

@@ -167,9 +167,10 @@ class UniqueIds:
 
 
 def keep_or_make(properties: MutableMapping[str, str], ids: UniqueIds) -> str:
-    """The key in `properties`: the user's own when there is one, else a new one, put there."""
+    """The key in `properties`: the user's own when there is one, an empty one too, as in RocketMQ;
+    else a new one, put there."""
     key = properties.get(KEY)
-    if not key:
+    if key is None:
         key = properties[KEY] = ids.next()
     return key
 

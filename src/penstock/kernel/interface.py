@@ -83,6 +83,7 @@ class BadPub(IntEnum):
     MESSAGE_INVALID = 7  # MPUB message: a = index, b = size
     MESSAGE_TOO_BIG = 8  # MPUB message: a = size, b = limit
     PARAMS = 9  # no topic given
+    PARTITION = 10  # there is none but 0; in place of the topic stands the text
 
 
 class Cut(IntEnum):
@@ -281,7 +282,6 @@ class Conn(Protocol):
 
     def feed(self, data: Buffer) -> None:
         """Detached connections: bytes that arrived. Events appear at the next poll."""
-        ...
 
     def feed_eof(self) -> None: ...
     def take_output(self) -> bytes:
@@ -290,11 +290,9 @@ class Conn(Protocol):
 
     def reply(self, frame_type: int, data: bytes) -> None:
         """Queue one frame (0 response, 1 error, 2 message); sent at the next flush."""
-        ...
 
     def resume(self) -> None:
         """Look at this connection's bytes again. After TOPIC the same command is read anew."""
-        ...
 
     def read_body(self, size_max: int) -> None:
         """After LINE: read a 4-byte size and that many bytes -> BODY, or BODY_SIZE when the size
@@ -303,24 +301,19 @@ class Conn(Protocol):
 
     def appended(self, tail: Tail, verb: int) -> None:
         """Python appended one publish of this connection (DPUB) to `tail`: owe an OK."""
-        ...
 
     def subscribe(self, window: Window) -> None: ...
     def leave(self) -> None:
         """Stop consuming. What is in flight stays so until it times out."""
-        ...
 
     def close_after_flush(self) -> None:
         """Send what is queued, half-close, then read and drop (bounded) until the peer closes."""
-        ...
 
     def close(self) -> None:
         """Drop it now. CLOSED is still reported."""
-        ...
 
     def output_every(self, bytes_max: int, timeout_ns: int) -> None:
         """Hold deliveries back until so many bytes or so much time (0, 0: send every turn)."""
-        ...
 
 
 class Tail(NotedTail, Protocol):
@@ -354,7 +347,6 @@ class Tail(NotedTail, Protocol):
 
     def append_parts(self, parts: list[Buffer]) -> None:
         """One message, due at once, whose body comes in pieces."""
-        ...
 
     def count_pack(self, pack: int, body: Buffer, count_max: int, message_bytes_max: int) -> int:
         """How many messages `body` holds, all of them right; or BAD_COUNT or BAD_MESSAGE."""
@@ -378,26 +370,25 @@ class Tail(NotedTail, Protocol):
         ...
 
     def adopt(self, count: int, size: int) -> None:
-        """So many messages, with so many bytes of bodies, stand in the log behind what was written
+        """This many messages, with `size` bytes of bodies, stand in the log behind what was written
         before, and are safe. They are visible from now on and have to be read from there: none
         of the tail is in memory any more. Nothing may be sealed; the open batch stays open."""
-        ...
 
     def commit(self) -> None:
         """The sealed batch is safe: visible to windows, its publishers get OK at the next flush."""
-        ...
 
     def fail(self) -> None:
         """The sealed batch was not stored: `written_end` steps back, publishers get PUB_FAILED."""
-        ...
 
     def hand(self) -> None:
-        """Set handed_end to committed_end once (empty, unpause, first channel)."""
-        ...
+        """Set handed_end to committed_end once (unpause, first channel)."""
+
+    def begin_at(self, offset: int) -> None:
+        """What lies below `offset` and was not handed is dropped, and does not count as handed.
+        The caller has the windows step over it."""
 
     def drop_open(self) -> None:
         """Refuse what is in the open batch: its publishers get PUB_FAILED."""
-        ...
 
     def validate(self) -> None: ...
 
@@ -408,6 +399,9 @@ class Window(Protocol):
     First deliveries live in a ring indexed by offset over [low, next). A message that leaves the
     common path (timed out, requeued, delayed, touched, held so long that the ring would grow past
     its bound) is a stray, kept in a table by id, and `low` moves on without it.
+
+    A delayed message becomes a stray when it is handed to the channel, wherever the cursor stands.
+    Those that are not in memory, or beyond PARKED_MAX, do when the cursor meets them.
 
     While a consumer is nearer than GLOBAL, what there is goes to the nearest consumers with room
     first. The others get what is left: it is a preference, and nobody is shut out.
@@ -433,7 +427,7 @@ class Window(Protocol):
     finish_count: int
     zone_local_count: int  # delivered to consumers of that Locality
     region_local_count: int
-    global_count: int
+    global_count: int  # those whose locality is UNKNOWN included
     consumers: int
     deadline_ns: int  # lower bound of the next message timeout, mono (0: none)
     due_ns: int  # earliest due time among delayed, wall (0: none)
@@ -486,19 +480,16 @@ class Window(Protocol):
 
     def lose(self, id: int) -> None:
         """Drop a stray whose bytes can't be read."""
-        ...
 
-    def lose_range(self, from_offset: int, to_offset: int) -> int:
-        """Drop every stray of [from, to): damaged log. Returns how many."""
+    def lose_range(self, from_offset: int, to_offset: int, kind: int = TraceKind.SKIPPED) -> int:
+        """Drop every stray of [from, to), which is noted as `kind`. Returns how many."""
         ...
 
     def empty(self) -> None:
         """Drop everything: the cursor moves to handed_end, in flight and strays are forgotten."""
-        ...
 
     def seek(self, offset: int) -> None:
         """Set the cursor; in flight and strays are forgotten."""
-        ...
 
     def take_journal(self) -> bytes:
         """Entries of the channel journal (docs/formats.md) since the last call."""
@@ -576,7 +567,6 @@ class Engine(Noted, Protocol):
 
     def forget_tail(self, topic: bytes) -> None:
         """Publishes to this topic come out as TOPIC again."""
-        ...
 
     def window(self, tail: Tail, start_offset: int) -> Window: ...
     def forget_window(self, window: Window) -> None: ...
@@ -591,6 +581,5 @@ class Engine(Noted, Protocol):
 
     def wake(self) -> None:
         """Make fileno() readable; safe from any thread."""
-        ...
 
     def close(self) -> None: ...

@@ -25,6 +25,7 @@ class TraceKind(IntEnum):
     FILTERED = 11
     DISCONNECTED = 12
     EMPTIED = 13
+    CORRUPT = 16  # 14 and 15 are about no message, and not of the kernel
 
 
 TRACE_ALL = (1 << 64) - 1  # of `trace_below`: every message

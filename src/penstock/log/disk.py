@@ -7,6 +7,7 @@ runs against power losses, torn writes and full disks without a real one.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
@@ -14,6 +15,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock import limits
 from penstock.errors import DirectoryLocked
+from penstock.log.openfiles import (
+    OUT_OF_DESCRIPTORS,
+    OpenFiles,
+    kept_files_max,
+    out_of_descriptors,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -29,6 +36,7 @@ class File(Protocol):
     """An open file. Positions are explicit: there is no cursor to share."""
 
     path: str
+    pinned: bool  # see `Disk.keep`
 
     def pwritev(self, buffers: Sequence[Buffer], position: int, length: int) -> None:
         """Write all `length` bytes of `buffers`, or raise; a failure may leave some of them."""
@@ -61,6 +69,11 @@ class Disk(Protocol):
     def open(self, path: str, write: bool = False) -> File: ...
     def create(self, path: str) -> File:
         """A new, empty file; one of the same name is emptied."""
+        ...
+
+    def keep(self, file: File) -> None:
+        """It stays open between uses, unless descriptors run short while it is not `pinned`: then
+        the next use opens it again. It must keep its name."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -115,15 +128,40 @@ def lock_directory(disk: Disk, path: str) -> Lock:
 
 
 class OsFile:
-    __slots__ = ("_fd", "path")
+    __slots__ = ("_fd", "_files", "path", "pinned")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
+        self.pinned = False
         self._fd = fd
+        self._files: OpenFiles | None = None
+
+    # --- kept ---
+
+    def keep(self, files: OpenFiles) -> None:
+        self._files = files
+        files.keep(self)
+
+    def suspend(self) -> None:
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+
+    def _used(self) -> int:
+        """The descriptor, opened again if need be."""
+        if self._fd < 0:
+            files = self._files
+            if files is None:
+                raise OSError(errno.EBADF, "the file is closed", self.path)
+            self._fd = _open(self.path, os.O_RDWR | os.O_CLOEXEC, files)
+            files.keep(self)
+        return self._fd
+
+    # --- a file ---
 
     def pwritev(self, buffers: Sequence[Buffer], position: int, length: int) -> None:
         if len(buffers) <= BUFFERS_MAX:
-            written = os.pwritev(self._fd, buffers, position)
+            fd = self._fd if self._fd >= 0 else self._used()
+            written = os.pwritev(fd, buffers, position)
             if written == length:
                 return
         else:
@@ -142,7 +180,7 @@ class OsFile:
                 skip -= len(views[first])
                 first += 1
             views[first] = views[first][skip:]
-            taken = os.pwritev(self._fd, views[first : first + BUFFERS_MAX], position + written)
+            taken = os.pwritev(self._used(), views[first : first + BUFFERS_MAX], position + written)
             if taken == 0:
                 raise OSError(f"{self.path}: the system wrote nothing at {position + written}")
             written += taken
@@ -152,7 +190,7 @@ class OsFile:
         view = memoryview(buffer).cast("B")
         filled = 0
         while filled < len(view):
-            taken = os.preadv(self._fd, (view[filled:],), position + filled)
+            taken = os.preadv(self._used(), (view[filled:],), position + filled)
             if taken == 0:
                 break
             filled += taken
@@ -166,18 +204,21 @@ class OsFile:
             position += len(zeros)
 
     def fdatasync(self) -> None:
-        _fdatasync(self._fd)
+        _fdatasync(self._used())
 
     def duplicate(self) -> int | None:
-        return os.dup(self._fd)
+        return os.dup(self._used())
 
     def truncate(self, length: int) -> None:
-        os.ftruncate(self._fd, length)
+        os.ftruncate(self._used(), length)
 
     def size(self) -> int:
-        return os.fstat(self._fd).st_size
+        return os.fstat(self._used()).st_size
 
     def close(self) -> None:
+        files, self._files = self._files, None
+        if files is not None:
+            files.drop(self)
         if self._fd >= 0:
             fd, self._fd = self._fd, -1  # even when close fails the descriptor is gone
             os.close(fd)
@@ -196,13 +237,21 @@ class OsLock:
 class OsDisk:
     """The real disk."""
 
+    def __init__(self, files_max: int | None = None) -> None:
+        """`files_max`: that are kept open."""
+        self._files = OpenFiles(kept_files_max() if files_max is None else files_max)
+
     def open(self, path: str, write: bool = False) -> File:
         flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC
-        return OsFile(path, os.open(path, flags))
+        return OsFile(path, _open(path, flags, self._files))
 
     def create(self, path: str) -> File:
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        return OsFile(path, os.open(path, flags, FILE_MODE))
+        return OsFile(path, _open(path, flags, self._files))
+
+    def keep(self, file: File) -> None:
+        if isinstance(file, OsFile):
+            file.keep(self._files)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -236,7 +285,7 @@ class OsDisk:
         os.rmdir(path)
 
     def sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, self._files)
         try:
             os.fsync(fd)
         finally:
@@ -255,6 +304,21 @@ class OsDisk:
             os.close(fd)
             raise
         return OsLock(fd)
+
+
+def _open(path: str, flags: int, files: OpenFiles) -> int:
+    """A descriptor; when there is none left, that of a file which can do without."""
+    try:
+        return os.open(path, flags, FILE_MODE)
+    except OSError as error:
+        if error.errno not in OUT_OF_DESCRIPTORS:
+            raise
+        if not files.suspend_some():
+            raise out_of_descriptors(error) from error
+    try:
+        return os.open(path, flags, FILE_MODE)
+    except OSError as error:
+        raise out_of_descriptors(error) if error.errno in OUT_OF_DESCRIPTORS else error from error
 
 
 def _fdatasync(fd: int) -> None:

@@ -208,8 +208,10 @@ def read_metadata(disk: Disk, directory: str, name: str) -> Metadata:
     except OSError as error:
         raise StorageError(path, f"cannot be read: {error}") from error
     except (ValueError, msgspec.DecodeError) as error:
-        reason = f"is not nsqd's metadata ({error}). Mend it; or move it away, and topics and"
-        raise StorageError(path, f"{reason} channels are told by the names of files") from error
+        reason = f"is not nsqd's metadata ({error}). Repair it; or move it away, and topics and"
+        raise StorageError(
+            path, f"{reason} channels are known by the names of their files"
+        ) from error
 
 
 def write_metadata(disk: Disk, directory: str, metadata: Metadata) -> None:

@@ -21,6 +21,7 @@ all of it had been read (nsqd renames a file that way too when it was read to it
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -39,6 +40,7 @@ from penstock.log.diskqueue import (
     Meta,
     QueueFiles,
     Record,
+    data_name,
     parse_meta,
 )
 
@@ -87,8 +89,15 @@ class Tally(msgspec.Struct):
 class RecordReader:
     """The records of one file from `start` on. `on_bad` hears of bytes that are none."""
 
-    def __init__(self, file: File, start: int, on_bad: Callable[[int, int], None]) -> None:
+    def __init__(
+        self,
+        file: File,
+        start: int,
+        on_bad: Callable[[int, int], None],
+        read_bytes: int = READ_BYTES,
+    ) -> None:
         self._file = file
+        self._read_bytes = read_bytes
         self._size = file.size()
         self._start = start
         self._on_bad = on_bad
@@ -142,7 +151,7 @@ class RecordReader:
 
     def _load(self, at: int, length: int) -> int:
         """Have [at, at + length) in memory; returns where it stands there."""
-        self._data = self._read(at, max(length, READ_BYTES))
+        self._data = self._read(at, max(length, self._read_bytes))
         self._base = at
         if len(self._data) < length:
             raise OSError(f"{self._file.path}: it has become shorter while it was read")
@@ -230,45 +239,92 @@ def read_meta(disk: Disk, directory: str, files: QueueFiles, tally: Tally) -> Me
     return meta
 
 
+def unread_bytes(disk: Disk, directory: str, files: QueueFiles) -> int:
+    """What is behind the read position, `.bad` files as a whole. Raises OSError."""
+    meta = read_meta(disk, directory, files, Tally())
+    total = 0
+    for number, name in files.data.items():
+        size = disk.size(os.path.join(directory, name))
+        total += size - _start(meta, number, size)
+    return total + sum(disk.size(os.path.join(directory, name)) for name in files.bad.values())
+
+
+def _start(meta: Meta | None, number: int, size: int) -> int:
+    """Where reading a data file begins."""
+    if meta is None or number > meta.read_file:
+        return 0
+    return size if number < meta.read_file else min(meta.read_position, size)
+
+
 def read_queue(
-    disk: Disk, directory: str, files: QueueFiles, tally: Tally, all_bad: bool = False
+    disk: Disk,
+    directory: str,
+    files: QueueFiles,
+    tally: Tally,
+    all_bad: bool = False,
+    read_bytes: int = READ_BYTES,
 ) -> Iterator[Record]:
     """Every message of a queue that nsqd was not done with, in the order of its files. `all_bad`
-    reads the whole of `.bad` files, also what nsqd had read. Raises OSError."""
+    reads the whole of `.bad` files, also what nsqd had read. `read_bytes` are in memory at a time,
+    or a message if that is larger. Raises OSError."""
     meta = read_meta(disk, directory, files, tally)
+    _note_missing(files, meta, tally)
     numbered = [(number, False, name) for number, name in files.data.items()]
     numbered += [(number, True, name) for number, name in files.bad.items()]
     for number, is_bad, name in sorted(numbered):
         file = disk.open(os.path.join(directory, name))
         try:
-            size = file.size()
             if is_bad:
-                yield from _read_given_up(file, name, tally, all_bad)
+                yield from _read_given_up(file, name, tally, all_bad, read_bytes)
                 continue
-            start = 0
-            if meta is not None and number <= meta.read_file:
-                start = size if number < meta.read_file else min(meta.read_position, size)
-                tally.passed_bytes += start
-            yield from _read_file(file, name, start, tally)
+            start = _start(meta, number, file.size())
+            tally.passed_bytes += start
+            yield from _read_file(file, name, start, tally, read_bytes)
         finally:
             file.close()
 
 
-def _read_file(file: File, name: str, start: int, tally: Tally) -> Iterator[Record]:
-    for record in RecordReader(file, start, lambda at, end: tally.note_bad(name, at, end)):
+def _note_missing(files: QueueFiles, meta: Meta | None, tally: Tally) -> None:
+    """Name the data files that should lie between those that are there.
+
+    The read file itself may be gone: nsqd removes it when it was read to its end, and notes that a
+    moment later. The write file is made when the first message goes into it.
+    """
+    there = sorted({*files.data, *files.bad})
+    if meta is not None:
+        there = [number for number in there if number >= meta.read_file]
+        is_read = meta.read_file < meta.write_file or meta.read_position >= meta.write_position
+        end = max(meta.write_file + bool(meta.write_position), there[-1] + 1 if there else 0)
+        there = [meta.read_file if is_read else meta.read_file - 1, *there, end]
+    for before, after in itertools.pairwise(there):
+        if after > before + 1:
+            first, last = data_name(files.name, before + 1), data_name(files.name, after - 1)
+            named = first if first == last else f"{first} to {last}"
+            tally.note(f"{named}: missing, and so are the messages that nsqd wrote to it")
+
+
+def _read_file(
+    file: File, name: str, start: int, tally: Tally, read_bytes: int
+) -> Iterator[Record]:
+    def on_bad(at: int, end: int) -> None:
+        tally.note_bad(name, at, end)
+
+    for record in RecordReader(file, start, on_bad, read_bytes):
         tally.messages += 1
         tally.body_bytes += len(record.body)
         tally.ids_lost += record.id == NO_ID
         yield record
 
 
-def _read_given_up(file: File, name: str, tally: Tally, all_bad: bool) -> Iterator[Record]:
+def _read_given_up(
+    file: File, name: str, tally: Tally, all_bad: bool, read_bytes: int
+) -> Iterator[Record]:
     """What lies behind the first place that cannot be read, or all of it."""
     start = 0 if all_bad else _first_bad(file)
     tally.passed_bytes += start
     if start:
         tally.note(f"{name}: nsqd had read the first {start} bytes; they are not read again")
-    yield from _read_file(file, name, start, tally)
+    yield from _read_file(file, name, start, tally, read_bytes)
 
 
 def _first_bad(file: File) -> int:

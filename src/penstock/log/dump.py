@@ -15,6 +15,7 @@ from penstock.kernel import (
 )
 from penstock.log import names
 from penstock.log.disk import Disk, File, read_file
+from penstock.log.head import read_beginning
 from penstock.log.index import decode_entries
 from penstock.log.inspect import Place
 from penstock.log.journals import read_journal
@@ -44,7 +45,7 @@ def dump_segment(disk: Disk, path: str, from_offset: int, limit: int | None) -> 
     try:
         blocks = Blocks(file, file.size())
         expected = base
-        for batch in walk(blocks, 0, base, limit):
+        for batch in walk(blocks, read_beginning(file, base).start, base, limit):
             if batch.header.base_offset != expected:
                 yield {"hole": [expected, batch.header.base_offset], "path": path}
             expected = batch.end_offset

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from penstock.log.disk import Disk, read_file
+from penstock.log.head import HEAD_BYTES
 
 _LAYOUT = struct.Struct("<QQqQ")
 ENTRY_BYTES = _LAYOUT.size
@@ -138,7 +139,7 @@ def _believable(index: SparseIndex, base_offset: int, data_bytes: int) -> int:
     offset, position = base_offset - 1, -1
     for number in range(len(index)):
         next_offset, next_position = index.offsets[number], index.positions[number]
-        if number == 0 and (next_offset, next_position) != (base_offset, 0):
+        if number == 0 and (next_offset != base_offset or next_position not in (0, HEAD_BYTES)):
             return 0
         if (
             next_offset <= offset

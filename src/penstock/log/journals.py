@@ -72,7 +72,7 @@ def _record(data: bytes, position: int) -> Record | str:
     if crc != crc32c(data[position + _CRC_FROM : position + length]):
         return "the checksum of the record is wrong"
     entries = _entries(data, position + RECORD_BYTES, position + length)
-    if entries is None or flags & ~_FLAG_SNAPSHOT:
+    if entries is None or flags >> 1 > sequence:  # synced before it was written
         return "the record's parts do not fit its length"
     is_snapshot = bool(flags & _FLAG_SNAPSHOT)
     return Record(position, length, is_snapshot, generation, sequence, handed_end, entries)

@@ -9,6 +9,7 @@ MARK = "mark"
 PRODUCERS = "producers"
 STAGES = "stages"  # in the data directory
 COMMITS = "commits"
+LOST = "lost"
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _INDEX = re.compile(r"(\d{20})\.index")
 _SPARE = re.compile(r"spare-(\d+)\.log")

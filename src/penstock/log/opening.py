@@ -11,14 +11,17 @@ from __future__ import annotations
 import os
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.errors import PartitionMissing, PartitionStopped
 from penstock.kernel import BatchCheck, id_at
 from penstock.log import names
+from penstock.log.damage import Damage
 from penstock.log.disk import Disk, read_file
+from penstock.log.head import Owner
 from penstock.log.index import SparseIndex, load_index
+from penstock.log.lost import LostRange, is_lost, read_lost
 from penstock.log.mark import FILE_BYTES, Mark, MarkState, decode_file
-from penstock.log.reader import Damage
 from penstock.log.recovery import Cut, Decision, Hole, RecoveryReport, Run, decide
 from penstock.log.scan import Batch, Blocks, walk
 from penstock.log.segment import Segment
@@ -39,6 +42,8 @@ class Opened:
     last_id: int
     last_timestamp_ns: int
     damaged: list[Damage]
+    lost: list[LostRange]  # what was given up
+    refusal: Damage | None  # the end is corrupt: nothing is written
     stopped: PartitionStopped | None
     mark_state: MarkState
     report: RecoveryReport
@@ -47,7 +52,10 @@ class Opened:
 class Opening:
     """The steps of one opening, in the order of `run`."""
 
-    def __init__(self, disk: Disk, directory: str, settings: LogSettings) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, settings: LogSettings, owner: Owner | None = None
+    ) -> None:
+        self._owner = owner
         self._disk = disk
         self._directory = directory
         self._settings = settings
@@ -63,17 +71,22 @@ class Opening:
         mark = self._mark_state.mark or Mark()
         synced_known = max(mark.synced_end, self._synced_in_headers())
         first, from_offset, runs = self._walk_tail(synced_known)
-        decision = decide(from_offset, runs, synced_known)
-        self._place_tails(first, decision.kept)
-        cut = self._cut(decision) if not decision.holes else None
-        # A damaged log is left as it is; the newest segment's name tells how far it once went.
+        lost = read_lost(self._disk, self._directory)
+        decision = decide(from_offset, runs, synced_known, partial(is_lost, lost))
+        if decision.end_missing and not decision.end_corrupt:
+            self._begin_behind(decision.end_offset)
+        decision = self._judge_foreign(decision, lost)
+        self._place_tails(first, decision)
+        cut = self._cut(decision) if not decision.end_corrupt else None
+        # A log whose end is corrupt is left as it is; the newest segment's name tells how far it
+        # once went.
         written_end = max(decision.end_offset, self._items[-1].base_offset)
         damaged = self._damage(decision, written_end)
         stopped = self._sync(first) if written_end > decision.synced_seen or cut else None
         active = self._items[-1]
         index = self._index(active)
         segments = Segments(self._disk, self._items, index, self._settings.index_every_bytes)
-        for segment in self._items[first:-1] if not damaged else ():
+        for segment in self._items[first:-1] if not decision.end_corrupt else ():
             segments.save_index(self._index(segment))
         last = self._last.header if self._last is not None else None
         opened = Opened(
@@ -84,6 +97,8 @@ class Opening:
             last_id=max(mark.last_id, id_at(last.base_id, last.count - 1) if last else 0),
             last_timestamp_ns=last.timestamp_ns if last else 0,
             damaged=damaged,
+            lost=lost,
+            refusal=damaged[-1] if decision.end_corrupt else None,
             stopped=stopped,
             mark_state=self._mark_state,
             report=RecoveryReport(
@@ -111,8 +126,9 @@ class Opening:
         if not bases:
             raise PartitionMissing(directory, "a known partition has no segment")
         for base in bases:
-            segment = Segment(disk, directory, base, 0)
+            segment = Segment(disk, directory, base, 0, self._owner)
             segment.data_bytes = disk.size(segment.path)
+            segment.was_lent = True  # perhaps, by the process before this one
             self._items.append(segment)
         if names.MARK in found:
             path = os.path.join(directory, names.MARK)
@@ -141,7 +157,7 @@ class Opening:
         for segment in reversed(self._items[-NEWEST_LOOKED_AT:]):
             index = self._index(segment)
             blocks = segment.blocks()
-            positions = [index.positions[-1], 0] if len(index) else [0]
+            positions = [*index.positions[-1:], segment.start]
             batches = [blocks.sound(position) for position in positions]
             self._bytes_read += blocks.bytes_read
             # An old batch of a recycled file stands for an older log: its word is no higher.
@@ -166,7 +182,7 @@ class Opening:
         for number in range(first + 1, len(self._items)):
             segment = self._items[number]
             self._index(segment).cut(0)
-            self._walk_segment(number, 0, segment.base_offset, runs)
+            self._walk_segment(number, segment.start, segment.base_offset, runs)
         return first, from_offset, runs
 
     def _tail_start(self, segment: Segment, offset: int) -> tuple[int, int]:
@@ -182,15 +198,13 @@ class Opening:
                 index.cut(number + 1)
                 return entry.position, entry.offset
         index.cut(0)
-        return 0, segment.base_offset
+        return segment.start, segment.base_offset
 
     def _walk_segment(self, number: int, position: int, expected: int, runs: list[Run]) -> None:
         segment = self._items[number]
         index = self._index(segment)
         blocks = segment.blocks()
-        is_last = number + 1 == len(self._items)
-        limit = None if is_last else self._items[number + 1].base_offset
-        for batch in walk(blocks, position, expected, limit):
+        for batch in walk(blocks, position, expected, self._limit(number)):
             add_if_due(index, batch, self._settings.index_every_bytes)
             run = runs[-1] if runs and runs[-1].segment == number else None
             if run is not None and run.to_offset == batch.header.base_offset:
@@ -201,14 +215,55 @@ class Opening:
 
     # --- what is done about it ---
 
-    def _place_tails(self, first: int, kept: tuple[Run, ...]) -> None:
-        """Where the data of each segment that was walked ends, and the log's last batch."""
-        ends = {first: self._tail_position, **{run.segment: run.end_position for run in kept}}
+    def _begin_behind(self, offset: int) -> None:
+        """The end of the log was given up: it goes on in a segment of its own, whose name says
+        where."""
+        if self._items[-1].base_offset >= offset:
+            return
+        segment = Segment(self._disk, self._directory, offset, 0, self._owner)
+        file = self._disk.create(segment.path)
+        try:
+            file.fdatasync()
+        finally:
+            file.close()
+        self._disk.sync_directory(self._directory)
+        self._items.append(segment)
+
+    def _judge_foreign(self, decision: Decision, lost: list[LostRange]) -> Decision:
+        """A newest segment that is part of another log tells nothing of where this one ends. It is
+        neither written to nor cut."""
+        last = self._items[-1]
+        if not last.foreign:
+            return decision
+        end = max(decision.end_offset, last.base_offset + 1)
+        if is_lost(lost, last.base_offset, end):
+            self._begin_behind(end)
+            return decision._replace(end_offset=end)
+        holes = [hole for hole in decision.holes if hole.to_offset <= last.base_offset]
+        hole = Hole(last.base_offset, end)
+        return decision._replace(end_offset=end, holes=(*holes, hole), end_corrupt=True)
+
+    def _place_tails(self, first: int, decision: Decision) -> None:
+        """Where the data of each segment that was walked ends, and the log's last batch. A sealed
+        one that is corrupt at its end keeps all its bytes in reach."""
+        last_runs = {run.segment: run for run in decision.kept}
         for number in range(first, len(self._items)):
-            self._items[number].data_bytes = ends.get(number, 0)
-        if kept:
-            run = kept[-1]
+            run = last_runs.get(number)
+            limit = self._limit(number)
+            is_sealed = limit is not None and limit <= decision.end_offset
+            if is_sealed and (run is None or run.to_offset != limit):
+                continue
+            unread = self._tail_position if number == first else 0
+            if unread == self._items[number].start:
+                unread = 0  # no batch: the head is written again, with the first one
+            self._items[number].data_bytes = run.end_position if run is not None else unread
+        if decision.kept:
+            run = decision.kept[-1]
             self._last = self._last_batch(self._items[run.segment], run)
+
+    def _limit(self, number: int) -> int | None:
+        """Where the next segment begins."""
+        return self._items[number + 1].base_offset if number + 1 < len(self._items) else None
 
     def _last_batch(self, segment: Segment, run: Run) -> Batch | None:
         index = self._index(segment)
@@ -219,9 +274,14 @@ class Opening:
 
     def _damage(self, decision: Decision, written_end: int) -> list[Damage]:
         holes = list(decision.holes)
-        if holes and decision.end_offset < written_end:
-            holes.append(Hole(decision.end_offset, written_end))
-        return [(*hole, f"{self._directory}: acknowledged data is hurt") for hole in holes]
+        if decision.end_corrupt:
+            holes[-1] = Hole(holes[-1].from_offset, written_end)
+        last = self._items[-1]
+        reason = f"{self._directory}: acknowledged data is corrupt"
+        found = [(*hole, reason) for hole in holes]
+        if last.foreign:
+            found[-1] = (*holes[-1], f"{last.path}: {last.foreign}")
+        return found
 
     def _cut(self, decision: Decision) -> Cut | None:
         """Remove all that stands behind the log's end. Newest files first, so that what is left
@@ -263,12 +323,13 @@ class Opening:
     def _batch_begins(self, segment: Segment, offset: int) -> bool:
         """Does the header of the log's next batch stand behind its data, sound or not?"""
         blocks = Blocks(segment.file, segment.file.size())
-        found, _ = blocks.check(segment.data_bytes)
+        position = segment.data_bytes or segment.start
+        found, _ = blocks.check(position)
         if found == BatchCheck.NO_MAGIC:
             return False
         if found == BatchCheck.SHORT:
             return True
-        return blocks.header(segment.data_bytes).base_offset == offset
+        return blocks.header(position).base_offset == offset
 
     def _used_bytes(self, segment: Segment) -> int:
         """Bytes behind the data that are not zero (or stand before one that is not)."""

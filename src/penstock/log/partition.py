@@ -5,7 +5,7 @@ is safe after the next sync; the log keeps both ends, and whoever acknowledges l
 that the topic's durability asks for.
 
 Refusals are of three kinds. `WriteRefused`: this write was not done and the log is as before.
-`LogDamaged`: acknowledged data at the tail is hurt, the log only serves what is sound.
+`LogDamaged`: the end of the log is corrupt, it only serves what is sound.
 `PartitionStopped`: a sync failed, after which nobody knows what the disk holds; it is final.
 """
 
@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import LogDamaged, PartitionStopped, StorageError, WriteRefused
 from penstock.log import names
+from penstock.log.damage import Damage, DamageList
 from penstock.log.disk import Disk
+from penstock.log.head import Owner
 from penstock.log.index import SparseIndex
 from penstock.log.mark import Mark, MarkFile
 from penstock.log.opening import Opened, Opening
-from penstock.log.reader import Damage, LogReader, Message, Stretch
+from penstock.log.reader import LogReader, Message, Stretch
 from penstock.log.recovery import RecoveryReport
 from penstock.log.retention import consumed_bytes, first_may_go, first_sealed_ns
 from penstock.log.segment import Ground, Segment, SegmentInfo, write_at
@@ -54,16 +56,17 @@ class PartitionLog:
         "_mark_file",
         "_marked",
         "_marked_ns",
+        "_owner",
         "_reader",
-        "_refuses",
         "_roll_after_ns",
         "_segments",
         "_settings",
         "_spares",
-        "damaged",
+        "damage",
         "last_id",
         "last_timestamp_ns",
         "path",
+        "refusal",
         "report",
         "stopped",
         "synced_end",
@@ -75,15 +78,20 @@ class PartitionLog:
 
     @classmethod
     def create(
-        cls, disk: Disk, path: str | os.PathLike[str], settings: LogSettings | None = None
+        cls,
+        disk: Disk,
+        path: str | os.PathLike[str],
+        settings: LogSettings | None = None,
+        owner: Owner | None = None,
     ) -> PartitionLog:
-        """A new, empty log, durable on return. What an interrupted creation left is taken over."""
+        """A new, empty log, durable on return. What an interrupted creation left is taken over.
+        `owner` goes into the head of each segment."""
         directory = os.fspath(path)
         try:
             _make_directory(disk, directory)
         except OSError as error:
             raise WriteRefused(directory, f"the partition cannot be made: {error}") from error
-        return cls.open(disk, directory, settings)
+        return cls.open(disk, directory, settings, owner=owner)
 
     @classmethod
     def open(
@@ -92,26 +100,36 @@ class PartitionLog:
         path: str | os.PathLike[str],
         settings: LogSettings | None = None,
         wall_ns: int = 0,
+        owner: Owner | None = None,
     ) -> PartitionLog:
-        """The log of a known partition, put right after whatever stop there was: see `report`."""
+        """The log of a known partition, put right after whatever stop there was: see `report`.
+        Segments of another log than `owner` are not served."""
         directory = os.fspath(path)
         settings = settings or LogSettings()
         try:
-            opened = Opening(disk, directory, settings).run()
+            opened = Opening(disk, directory, settings, owner).run()
         except OSError as error:
             raise StorageError(directory, f"the log cannot be opened: {error}") from error
-        return cls(disk, directory, settings, opened, wall_ns)
+        return cls(disk, directory, settings, opened, wall_ns, owner)
 
     def __init__(
-        self, disk: Disk, directory: str, settings: LogSettings, opened: Opened, wall_ns: int
+        self,
+        disk: Disk,
+        directory: str,
+        settings: LogSettings,
+        opened: Opened,
+        wall_ns: int,
+        owner: Owner | None,
     ) -> None:
+        self._owner = owner
         self.path = directory
         self.report: RecoveryReport = opened.report
         self.written_end = opened.written_end
         self.synced_end = opened.synced_end
         self.last_id = opened.last_id
         self.last_timestamp_ns = opened.last_timestamp_ns
-        self.damaged: list[Damage] = opened.damaged
+        self.damage = DamageList(opened.damaged, opened.lost)
+        self.refusal: Damage | None = opened.refusal  # the end is corrupt
         self.stopped: PartitionStopped | None = opened.stopped
         self.unsynced_bytes = 0
         self._disk = disk
@@ -119,7 +137,7 @@ class PartitionLog:
         self._segments = opened.segments
         self._active = opened.segments.active
         self._ground = Ground(settings, opened.prepared)
-        self._reader = LogReader(opened.segments, self.damaged, self.written_end)
+        self._reader = LogReader(opened.segments, self.damage, self.written_end)
         self._spares = Spares(disk, directory, settings.spare_segments_max)
         self._mark_file = MarkFile(
             disk, os.path.join(directory, names.MARK), opened.mark_state.next_copy
@@ -128,7 +146,6 @@ class PartitionLog:
         self._marked_ns = wall_ns
         self._job: SyncJob | None = None
         self._directory_dirty = False
-        self._refuses = bool(self.damaged)
         # Writing looks at this one flag; it is set while anything out of the common is to be done.
         self._guarded = True
         self._roll_after_ns = _NEVER_NS
@@ -159,17 +176,21 @@ class PartitionLog:
             self._roll_or_refuse()
             active = self._active
             position = 0
-        end = position + length
+        begun = position
+        if not position:
+            head = active.begin()
+            buffers, begun = (head, *buffers), len(head)
+        end = begun + length
         if end > self._ground.prepared:
-            self._ground.extend(active, end, length)
+            self._ground.extend(active, end, end - position)
         try:
-            write_at(active, buffers, position, length)
+            write_at(active, buffers, position, end - position)
         except OSError as error:
             self._ground.prepared = position
             raise WriteRefused(active.path, f"the write failed: {error}") from error
         if position >= self._index_next:
-            self._segments.active_index.add(base_offset, position, timestamp_ns, base_id)
-            self._index_next = position + self._settings.index_every_bytes
+            self._segments.active_index.add(base_offset, begun, timestamp_ns, base_id)
+            self._index_next = begun + self._settings.index_every_bytes
         if not position:
             self._roll_after_ns = timestamp_ns + self._settings.segment_age_max_ns
         active.data_bytes = end
@@ -192,12 +213,26 @@ class PartitionLog:
             self._marked = mark
         self._guarded = False
 
+    def would_take(self, length: int) -> bool:
+        """After a write that was refused: would one of `length` bytes be done now? What it leaves
+        is prepared ground."""
+        active = self._active
+        try:
+            self._before_write(self.written_end)
+            if active.data_bytes and self._roll_after_ns < 0:
+                self._roll_or_refuse()
+                active = self._active
+            self._ground.try_extend(active, active.data_bytes, length)
+        except (OSError, StorageError):
+            return False
+        return True
+
     def check_writable(self) -> None:
         """Raise what `write` would raise for the state that the log is in."""
         if self.stopped is not None:
             raise PartitionStopped(self.stopped.where, self.stopped.reason)
-        if self._refuses:
-            from_offset, to_offset, reason = self.damaged[0]
+        if self.refusal is not None:
+            from_offset, to_offset, reason = self.refusal
             raise LogDamaged(self.path, reason, from_offset, to_offset)
 
     def _roll_or_refuse(self) -> None:
@@ -209,7 +244,7 @@ class PartitionLog:
     def _roll(self) -> None:
         """Seal the active segment and begin the next. The old one is synced by the next job, before
         anything in the new one: this thread does not wait for it."""
-        new = Segment(self._disk, self.path, self.written_end, 0)
+        new = Segment(self._disk, self.path, self.written_end, 0, self._owner)
         self._directory_dirty = True
         # A failure may leave the new file: then it must be the next one, so each write rolls first.
         self._roll_after_ns = -1
@@ -271,8 +306,11 @@ class PartitionLog:
             return
         for segment in job.sealed:
             segment.unsynced = False
+            segment.unpin()
         self.synced_end = job.end_offset
         self.unsynced_bytes -= job.unsynced_bytes
+        if self.synced_end == self.written_end:
+            self._active.unpin()
 
     def sync(self) -> None:
         """A whole sync on this thread."""
@@ -326,6 +364,16 @@ class PartitionLog:
         with self._reading():
             return self._reader.find_time(timestamp_ns)
 
+    def after_bytes(self, offset: int, length: int) -> int:
+        """About the offset that stands `length` bytes of log behind `offset`."""
+        with self._reading():
+            return self._reader.after_bytes(offset, length)
+
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes of log there are from `offset` on."""
+        with self._reading():
+            return self._reader.bytes_from(offset)
+
     def written_ns(self, offset: int) -> int:
         """When the batch that holds `offset` was written."""
         return self.header_of(offset).timestamp_ns
@@ -339,11 +387,6 @@ class PartitionLog:
     def find_id(self, id: int) -> int | None:
         with self._reading():
             return self._reader.find_id(id)
-
-    def find_own_id(self, id: int) -> int | None:
-        """For ids that came with a message from elsewhere. This reads the whole log."""
-        with self._reading():
-            return self._reader.find_own_id(id)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -361,6 +404,11 @@ class PartitionLog:
     # --- what there is ---
 
     @property
+    def damaged(self) -> list[Damage]:
+        """What is known to be corrupt: from offset, to offset, reason."""
+        return self.damage.ranges
+
+    @property
     def start_offset(self) -> int:
         return self._segments.start_offset
 
@@ -374,19 +422,29 @@ class PartitionLog:
 
     # --- retention ---
 
-    def retain(self, floor_offset: int, wall_ns: int, age_max_ns: int, bytes_max: int) -> int:
+    def retain(
+        self,
+        floor_offset: int,
+        wall_ns: int,
+        age_max_ns: int,
+        bytes_max: int,
+        old_end: int = 0,
+    ) -> int:
         """Remove whole sealed segments, oldest first, of which nobody needs anything (all below
         `floor_offset`) and that are older than `age_max_ns` or beyond `bytes_max` of such data.
-        Returns how many were removed."""
-        if self.stopped is not None or self._refuses:
+        What is below `old_end` is older, whatever its timestamps say. Returns how many were
+        removed."""
+        if self.stopped is not None or self.refusal is not None:
             return 0
         try:
-            self._roll_by_age(floor_offset, wall_ns, age_max_ns)
+            self._spares.settle()  # else a power loss might bring back this one, and not the next
+            self._roll_by_age(floor_offset, wall_ns, age_max_ns, old_end)
             removed = 0
             segments = self._segments
-            while first_may_go(segments, self.damaged, floor_offset, self.synced_end) and (
+            while first_may_go(segments, floor_offset, self.synced_end) and (
                 consumed_bytes(segments, floor_offset) > bytes_max
                 or first_sealed_ns(segments, self.last_timestamp_ns) + age_max_ns <= wall_ns
+                or (segments.limit(0) or self.written_end) <= old_end
             ):
                 self._remove_first()
                 removed += 1
@@ -394,12 +452,14 @@ class PartitionLog:
         except OSError as error:
             raise StorageError(self.path, f"old segments could not be removed: {error}") from error
 
-    def _roll_by_age(self, floor_offset: int, wall_ns: int, age_max_ns: int) -> None:
+    def _roll_by_age(self, floor_offset: int, wall_ns: int, age_max_ns: int, old_end: int) -> None:
         """A segment that nobody writes to any more would never be sealed by a write."""
         idle = self._job is None and self.synced_end == self.written_end <= floor_offset
         age_ns = min(age_max_ns, self._settings.segment_age_max_ns)
         first = self._active.first_header() if idle and self._active.data_bytes else None
-        if first is not None and first.timestamp_ns + age_ns <= wall_ns:
+        if first is not None and (
+            first.timestamp_ns + age_ns <= wall_ns or self.written_end <= old_end
+        ):
             self._roll()
             self.sync()
 
@@ -408,10 +468,11 @@ class PartitionLog:
         if self._segments.limit(0) == self.synced_end:
             # No synced batch will be left to tell the last id: then the mark must.
             self._write_mark_both(clean=False)
-        spare = self._spares.remove(segment)
+        self._spares.remove(segment)
         self._segments.drop_first()
         self._reader.forget_places()
-        self._spares.settle(segment, spare)
+        self.damage.forget_below(self.start_offset)
+        self._spares.settle()
 
     # --- the mark, and the end ---
 
@@ -419,7 +480,8 @@ class PartitionLog:
         """Repeat the synced end in the mark file, if it moved and a while has passed."""
         mark = Mark(self.synced_end, self.written_end, self.last_id)
         waited = not 0 <= wall_ns - self._marked_ns < self._settings.mark_every_ns
-        if not waited or self._is_marked(mark) or self._refuses or self.stopped is not None:
+        is_closed = self.refusal is not None or self.stopped is not None
+        if not waited or self._is_marked(mark) or is_closed:
             return
         try:
             self._mark_file.write(mark)
@@ -428,6 +490,11 @@ class PartitionLog:
         self._marked = mark
         self._marked_ns = wall_ns
         self._segments.save_index(self._segments.active_index)
+
+    @property
+    def is_marked(self) -> bool:
+        """The mark says how far the log is synced now."""
+        return self._is_marked(Mark(self.synced_end, self.written_end, self.last_id))
 
     def _is_marked(self, mark: Mark) -> bool:
         return self._marked is not None and self._marked._replace(clean=False) == mark
@@ -443,7 +510,7 @@ class PartitionLog:
         if self._job is not None:
             raise StorageError(self.path, "closed while a sync is under way")
         try:
-            if self.stopped is None and not self._refuses:
+            if self.stopped is None and self.refusal is None:
                 self._finish()
         except OSError as error:
             raise StorageError(self.path, f"the stop is not clean: {error}") from error
@@ -489,7 +556,9 @@ class PartitionLog:
             "the active segment begins at or below the written end": bases[-1] <= self.written_end,
             "the synced end is at or below the written end": self.synced_end <= self.written_end,
             "nothing stands behind the written end": (
-                self._active.data_bytes > 0 or bases[-1] == self.written_end or self._refuses
+                self._active.data_bytes > 0
+                or bases[-1] == self.written_end
+                or self.refusal is not None
             ),
             "unsynced bytes are counted": (
                 self.unsynced_bytes == 0 or self.synced_end < self.written_end

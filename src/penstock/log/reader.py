@@ -1,13 +1,14 @@
 """Reading a log: whole, checked batches by offset, time or id.
 
-No byte is handed out that was not checked. Where a batch is hurt, the hole is remembered and named
-(`LogDamaged`); everything on both sides of it can still be read.
+No byte is handed out that was not checked. Where a batch is corrupt, the hole is remembered
+(`damage.py`) and named (`LogDamaged`); everything on both sides of it can still be read.
 """
 
 from __future__ import annotations
 
 import os
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn
 
@@ -24,11 +25,11 @@ from penstock.kernel import (
     id_at,
     id_index,
 )
+from penstock.log.damage import DamageList
 from penstock.log.scan import HEADER_BYTES, Batch, find_beyond, walk
 from penstock.log.segment import Segment
 from penstock.log.segments import Segments
 
-Damage = tuple[int, int, str]  # from offset, to offset, reason
 _HeaderTest = Callable[[BatchHeader], bool]
 _BASE_OFFSET = struct.Struct("<Q")
 _COUNT = struct.Struct("<I")
@@ -51,7 +52,8 @@ class Message(NamedTuple):
 
 class Stretch(NamedTuple):
     """A segment file for someone who reads it beside the log. Retention may remove the file
-    meanwhile; it is not overwritten before it was released."""
+    meanwhile; it is never overwritten, not even after `release`: `sendfile` is done when a socket
+    holds the file's own pages, and nobody tells when the client has taken them."""
 
     segment: Segment
     descriptor: int
@@ -67,13 +69,13 @@ class _Place(NamedTuple):
 
 
 class LogReader:
-    __slots__ = ("_places", "_segments", "damaged", "end_offset")
+    __slots__ = ("_damage", "_places", "_segments", "end_offset")
 
-    def __init__(self, segments: Segments, damaged: list[Damage], end_offset: int) -> None:
+    def __init__(self, segments: Segments, damage: DamageList, end_offset: int) -> None:
         self._segments = segments
         self.end_offset = end_offset  # the written end, kept up to date by the log
         self._places: dict[int, _Place] = {}  # where a reader will go on, by offset
-        self.damaged = damaged
+        self._damage = damage
 
     def forget_places(self) -> None:
         """After segments were removed."""
@@ -86,7 +88,9 @@ class LogReader:
         is checked."""
         number = self._segments.holding(offset)
         segment = self._segments.use(number)
-        position, expected = 0, segment.base_offset
+        if segment.foreign:
+            self._damaged(segment, 0, segment.base_offset, self._segments.limit(number))
+        position, expected = segment.start, segment.base_offset
         place = self._places.get(offset)
         if place is not None and place.segment is segment:
             position, expected = place.position, offset
@@ -99,6 +103,7 @@ class LogReader:
         if descriptor is None:
             return None
         segment.readers += 1
+        segment.was_lent = True
         limit = self._segments.limit(number)
         return Stretch(segment, descriptor, position, expected, segment.data_bytes, limit)
 
@@ -151,11 +156,13 @@ class LogReader:
         """The segment and position of the batch that holds `offset`, and its base offset."""
         number = self._segments.holding(offset)
         segment = self._segments.use(number)
+        if segment.foreign:
+            self._damaged(segment, 0, segment.base_offset, self._segments.limit(number))
         place = self._places.get(offset)
         if place is not None and place.segment is segment:
             return segment, place.position, offset
         if offset == segment.base_offset:
-            return segment, 0, offset
+            return segment, segment.start, offset
         batch = self.locate(offset)
         return segment, batch.position, batch.header.base_offset
 
@@ -189,14 +196,14 @@ class LogReader:
         """A sound place at or before `offset` in its segment: position and offset."""
         entry_number = self._segments.index_of(number).at_offset(offset)
         if entry_number < 0:
-            return 0, self._segments[number].base_offset
+            return self._segments[number].start, self._segments[number].base_offset
         batch = self._segments.sound_entry(number, entry_number)
         if batch is not None:
             return batch.position, batch.header.base_offset
         index = self._segments.rebuild(number)  # the index or the segment is wrong: this tells
         entry_number = index.at_offset(offset)
         if entry_number < 0:
-            return 0, self._segments[number].base_offset
+            return self._segments[number].start, self._segments[number].base_offset
         return index.positions[entry_number], index.offsets[entry_number]
 
     # --- searches ---
@@ -227,39 +234,66 @@ class LogReader:
     def find_time(self, timestamp_ns: int) -> int:
         """The first offset whose batch is not older than `timestamp_ns`; the end if there is
         none."""
-        number = self._first_after(lambda header: header.timestamp_ns >= timestamp_ns) - 1
-        if number < 0:
+        numbers = self._around_first(lambda header: header.timestamp_ns >= timestamp_ns)
+        if not numbers:
             return self._segments.start_offset
-        entry_number = self._segments.index_of(number).before_time(timestamp_ns)
-        for batch in self._walk_entry(number, entry_number):
-            if batch.header.timestamp_ns >= timestamp_ns:
-                return batch.header.base_offset
-        limit = self._segments.limit(number)
+        for number in numbers:
+            entry_number = self._segments.index_of(number).before_time(timestamp_ns)
+            for batch in self._walk_entry(number, entry_number):
+                if batch.header.timestamp_ns >= timestamp_ns:
+                    return batch.header.base_offset
+        limit = self._segments.limit(numbers[-1])
         return self.end_offset if limit is None else limit
+
+    def after_bytes(self, offset: int, length: int) -> int:
+        """About the offset that stands `length` bytes of log behind `offset`, and at least one
+        message behind it; the end if there is no such offset. Between entries of the index all
+        messages count alike."""
+        number = self._segments.holding(offset)
+        left = self._position_near(number, offset) + length
+        while number < len(self._segments) - 1 and left >= self._segments[number].data_bytes:
+            left -= self._segments[number].data_bytes
+            number += 1
+        index = self._segments.index_of(number)
+        low, high = self._around(number, bisect_right(index.positions, left) - 1)
+        ahead = (left - low[1]) * (high[0] - low[0]) // max(high[1] - low[1], 1)
+        return min(max(low[0] + ahead, offset + 1), self.end_offset)
+
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes of log there are from `offset` to the end."""
+        number = self._segments.holding(offset)
+        sizes = (self._segments[n].data_bytes for n in range(number, len(self._segments)))
+        return max(sum(sizes) - self._position_near(number, offset), 0)
+
+    def _position_near(self, number: int, offset: int) -> int:
+        """About where in a segment an offset stands."""
+        low, high = self._around(number, self._segments.index_of(number).at_offset(offset))
+        return low[1] + (offset - low[0]) * (high[1] - low[1]) // max(high[0] - low[0], 1)
+
+    def _around(self, number: int, entry: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """(offset, position) of an entry of the index and of the one behind it; the segment's own
+        begin and end where there is none."""
+        index, segment = self._segments.index_of(number), self._segments[number]
+        low, high = (segment.base_offset, 0), (self.end_offset, segment.data_bytes)
+        limit = self._segments.limit(number)
+        if limit is not None:
+            high = (limit, segment.data_bytes)
+        if entry >= 0:
+            low = (index.offsets[entry], index.positions[entry])
+        if entry + 1 < len(index):
+            high = (index.offsets[entry + 1], index.positions[entry + 1])
+        return low, high
 
     def find_id(self, id: int) -> int | None:
         """The offset of the message with this id, by the formula that ids follow."""
-        number = self._first_after(lambda header: header.base_id > id) - 1
-        if number < 0:
-            return None
-        for batch in self._walk_entry(number, self._segments.index_of(number).at_id(id)):
-            header = batch.header
-            if header.base_id > id:
-                return None
-            index = id_index(header.base_id, header.count, id)
-            if index >= 0:
-                return None if self._has_own_id(batch, index) else header.base_offset + index
-        return None
-
-    def find_own_id(self, id: int) -> int | None:
-        """The offset of a message that kept an id from elsewhere. This reads the whole log."""
-        for number in range(len(self._segments)):
-            for batch in self._walk_entry(number, -1):
-                if batch.header.flags & _FLAG_TRAILER:
-                    data = self._batch_bytes(batch, batch.header.base_offset)
-                    for index, own_id in decode_sections(data, 0).get(Section.ID, {}).items():
-                        if own_id == id:
-                            return batch.header.base_offset + index
+        for number in self._around_first(lambda header: header.base_id > id):
+            for batch in self._walk_entry(number, self._segments.index_of(number).at_id(id)):
+                header = batch.header
+                if header.base_id > id:
+                    return None
+                index = id_index(header.base_id, header.count, id)
+                if index >= 0:
+                    return None if self._has_own_id(batch, index) else header.base_offset + index
         return None
 
     def _has_own_id(self, batch: Batch, index: int) -> bool:
@@ -272,37 +306,54 @@ class LogReader:
         segment = self._segments.use(self._segments.holding(offset))
         return self._load(segment, batch.position, batch.length)
 
-    def _first_after(self, is_after: _HeaderTest) -> int:
-        """The number of the first segment whose first batch is "after"; a hurt one counts as
-        not."""
+    def _around_first(self, is_after: _HeaderTest) -> range:
+        """The numbers of the segments in which the first batch that is "after" can be: the last one
+        that is known to begin before it, and those behind that whose first batch is corrupt."""
         low, high = 0, len(self._segments)
         while low < high:
             middle = (low + high) // 2
-            header = self._segments.use(middle).first_header()
+            known, header = self._known_at(middle, low)
             if header is not None and is_after(header):
-                high = middle
-            elif header is None and middle == len(self._segments) - 1:
-                high = middle  # an empty active segment: nothing in it can be looked for
+                high = known
             else:
                 low = middle + 1
-        return low
+        first = self._known_at(low - 1, 0)[0] if low else 0
+        return range(first, low)
+
+    def _known_at(self, number: int, lowest: int) -> tuple[int, BatchHeader | None]:
+        """The nearest segment at or below `number` whose first batch is sound, and its header;
+        `lowest` and None where there is none."""
+        for at in range(number, lowest - 1, -1):
+            header = self._segments.use(at).first_header()
+            if header is not None:
+                return at, header
+        return lowest, None
 
     def _walk_entry(self, number: int, entry_number: int) -> Iterator[Batch]:
-        """Sound batches of a segment from an index entry on (-1: from its beginning)."""
+        """Sound batches of a segment from an index entry on (-1: from its beginning). What is
+        corrupt is noted and stepped over."""
         segment = self._segments.use(number)
-        position, expected = 0, segment.base_offset
+        position, expected = segment.start, segment.base_offset
         if entry_number >= 0:
             batch = self._segments.sound_entry(number, entry_number)
             if batch is not None:
                 position, expected = batch.position, batch.header.base_offset
             else:
                 self._segments.rebuild(number)  # this time from the beginning, the next time not
-        yield from walk(segment.blocks(), position, expected, self._segments.limit(number))
+        limit = self._segments.limit(number)
+        end_offset = self.end_offset if limit is None else limit
+        for batch in walk(segment.blocks(), position, expected, limit):
+            if batch.header.base_offset > expected:
+                self._note(expected, batch.header.base_offset, segment)
+            expected = batch.end_offset
+            yield batch
+        if expected < end_offset:
+            self._note(expected, end_offset, segment)
 
     # --- damage ---
 
     def _damaged(self, segment: Segment, position: int, base: int, limit: int | None) -> NoReturn:
-        """The batch at `position` with offset `base` is hurt: find out how far, and say so."""
+        """The batch at `position` with offset `base` is corrupt: find out how far, and say so."""
         blocks = segment.blocks()
         batch = find_beyond(blocks, position, base, limit)
         to_offset = batch.header.base_offset if batch is not None else limit
@@ -311,13 +362,14 @@ class LogReader:
         self._raise(segment, base, to_offset)
 
     def _note(self, from_offset: int, to_offset: int, segment: Segment) -> None:
-        if any(start <= from_offset and to_offset <= end for start, end, _ in self.damaged):
-            return
-        self.damaged.append((from_offset, to_offset, f"{segment.path}: a batch is not sound"))
-        self.damaged.sort()
+        self._damage.add(from_offset, to_offset, f"{segment.path}: {_reason(segment)}")
 
     def _raise(self, segment: Segment, from_offset: int, to_offset: int) -> NoReturn:
-        raise LogDamaged(segment.path, "a batch is not sound", from_offset, to_offset)
+        raise LogDamaged(segment.path, _reason(segment), from_offset, to_offset)
+
+
+def _reason(segment: Segment) -> str:
+    return segment.foreign or "a batch is not sound"
 
 
 def _whole(view: memoryview, expected: int, limit: int | None) -> tuple[int, int]:

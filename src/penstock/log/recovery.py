@@ -23,9 +23,11 @@ first batch that should be there and is not.
   with it all that stands behind it: sound batches there were never acknowledged, and a log has no
   holes. The cut is reported. The bytes are really removed (truncated and synced), for else a later
   write of the same length would join the old batches to the log again.
-- E below S: acknowledged data is hurt. Cutting would turn a report into a silent loss, so nothing
-  is cut or written at all. The hole is named, what is sound on both sides stays readable, and the
-  partition refuses writes until it was repaired.
+- E below S: acknowledged data is corrupt. The hole is named, and what is sound on both sides stays
+  readable. If sound batches behind the hole reach S or beyond, the end of the log is known: the
+  hole concerns readers, and writing goes on behind the last sound batch as if there was none. If
+  they do not, the end of the log itself is corrupt. Cutting would turn a report into a silent loss,
+  so nothing is cut or written at all, and the partition refuses writes until it was repaired.
 
 Why this loses nothing that was acknowledged: a cut begins at E, at or above S. The true synced end
 can be above S only by the batches that were synced last, with no header and no mark after them.
@@ -52,7 +54,7 @@ damage or fill a hole: it can't remove anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,30 +77,40 @@ class Hole(NamedTuple):
 class Decision(NamedTuple):
     end_offset: int  # the log's written end
     synced_seen: int  # S
-    holes: tuple[Hole, ...]  # acknowledged data that is hurt; empty: the log may be written to
+    holes: tuple[Hole, ...]  # acknowledged data that is corrupt
     kept: tuple[Run, ...]
     dropped: tuple[Run, ...]  # sound, but beyond an unfinished write
+    end_corrupt: bool = False  # the last hole reaches the end: the log must not be written to
+    end_missing: bool = False  # no sound batch reaches the end: it is corrupt, or was given up
 
 
-def decide(from_offset: int, runs: Sequence[Run], synced_known: int) -> Decision:
+def decide(
+    from_offset: int,
+    runs: Sequence[Run],
+    synced_known: int,
+    is_lost: Callable[[int, int], bool] = lambda start, end: False,
+) -> Decision:
     """Judge what a walk found. All below `from_offset` is taken as sound, `synced_known` is the
     highest synced end known from elsewhere (the mark, and headers met while looking for the
-    tail)."""
+    tail). What was given up (`is_lost`) is no hole."""
     synced_seen = max([synced_known, *(run.synced_end for run in runs)])
     end = from_offset
     holes: list[Hole] = []
     for number, run in enumerate(runs):
-        if run.from_offset > end:
+        if run.from_offset > end and not is_lost(end, run.from_offset):
             if end >= synced_seen:
                 return Decision(
                     end, synced_seen, tuple(holes), tuple(runs[:number]), tuple(runs[number:])
                 )
             holes.append(Hole(end, run.from_offset))
         end = run.to_offset
-    if end < synced_seen:
+    end_missing = end < synced_seen
+    end_corrupt = end_missing and not is_lost(end, synced_seen)
+    if end_corrupt:
         holes.append(Hole(end, synced_seen))
-        end = synced_seen
-    return Decision(end, synced_seen, tuple(holes), tuple(runs), ())
+    return Decision(
+        max(end, synced_seen), synced_seen, tuple(holes), tuple(runs), (), end_corrupt, end_missing
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,20 @@
 """Which old segments may go: the rules, oldest first and whole segments only.
 
-A segment may go when nobody needs any of it, all of it is synced and none of it is hurt (what is
-hurt is evidence, and may be repaired). It goes when it is old enough, or when more such data is
-kept than wanted.
+A segment may go when nobody needs any of it and all of it is synced. It goes when it is old enough,
+or when more such data is kept than wanted. Corrupt batches keep it no longer than sound ones: it
+would keep all that is newer, until the disk is full.
 """
 
 from __future__ import annotations
 
-from penstock.log.reader import Damage
 from penstock.log.segments import Segments
 
-_NEVER_NS = 1 << 63
 
-
-def first_may_go(
-    segments: Segments, damaged: list[Damage], floor_offset: int, synced_end: int
-) -> bool:
+def first_may_go(segments: Segments, floor_offset: int, synced_end: int) -> bool:
     limit = segments.limit(0)
     if limit is None or limit > min(floor_offset, synced_end):
         return False
-    first = segments[0]
-    hurt = any(start < limit and first.base_offset < end for start, end, _ in damaged)
-    return not first.unsynced and not hurt
+    return not segments[0].unsynced
 
 
 def consumed_bytes(segments: Segments, floor_offset: int) -> int:
@@ -36,10 +29,10 @@ def consumed_bytes(segments: Segments, floor_offset: int) -> int:
 
 
 def first_sealed_ns(segments: Segments, last_timestamp_ns: int) -> int:
-    """When the first segment's last message was written, or a little later: the second segment's
-    first timestamp. Far ahead when that can't be read."""
-    following = segments.use(1)
-    if following is segments.active and not following.data_bytes:
-        return last_timestamp_ns
-    header = following.first_header()
-    return header.timestamp_ns if header is not None else _NEVER_NS
+    """When the first segment's last message was written, or later: the first timestamp of the next
+    segment in which it can be read."""
+    for number in range(1, len(segments)):
+        header = segments.use(number).first_header()
+        if header is not None:
+            return header.timestamp_ns
+    return last_timestamp_ns

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.log.disk import Disk, File
+from penstock.log.head import HEAD_BYTES, Head, Owner, encode_head, read_beginning
 from penstock.log.names import index_path_of, segment_name
 from penstock.log.scan import HEADER_BYTES, Blocks
 from penstock.log.settings import LogSettings
@@ -44,38 +45,94 @@ class Segment:
         "_disk",
         "_file",
         "_first",
+        "_foreign",
+        "_owner",
+        "_start",
         "base_offset",
         "data_bytes",
         "index_path",
         "path",
         "readers",
         "unsynced",
+        "was_lent",
     )
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int, data_bytes: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        data_bytes: int,
+        owner: Owner | None = None,
+    ) -> None:
         self._disk = disk
+        self._owner = owner  # the log that it must be part of; None: nobody knows
+        self._start = -1  # not looked at
+        self._foreign = ""
         self._file: File | None = None
         self._first: BatchHeader | None = None
         self.base_offset = base_offset
         self.path = os.path.join(directory, segment_name(base_offset))
         self.index_path = index_path_of(self.path)
         self.data_bytes = data_bytes  # the end of the last batch
-        self.readers = 0  # who read the file beside the log: it must not be overwritten
+        self.readers = 0  # stretches of it that are being read beside the log
+        self.was_lent = False  # one was: its pages may wait in sockets, so nothing overwrites them
         self.unsynced = False  # sealed, but not all of it is known to be on disk
 
     @property
     def file(self) -> File:
-        if self._file is None:
-            self._file = self._disk.open(self.path, write=True)
-        return self._file
+        file = self._file
+        if file is None:
+            file = self._disk.open(self.path, write=True)
+            self._keep(file)
+        return file
 
     @property
     def is_open(self) -> bool:
         return self._file is not None
 
     def adopt(self, file: File) -> None:
-        """Use this handle, just made with the file."""
+        """Use this handle, just made with the file. What a recycled one holds is not looked at."""
+        self._start = 0
+        self._keep(file)
+
+    def _keep(self, file: File) -> None:
         self._file = file
+        self._disk.keep(file)
+
+    def unpin(self) -> None:
+        """All of it is on the disk."""
+        if self._file is not None:
+            self._file.pinned = False
+
+    @property
+    def start(self) -> int:
+        """Where its first batch stands."""
+        if self._start < 0:
+            self._look()
+        return self._start
+
+    @property
+    def foreign(self) -> str:
+        """Why nothing of it may be served: it is part of another log. Empty when it is not."""
+        if self._start < 0:
+            self._look()
+        return self._foreign
+
+    def _look(self) -> None:
+        """Once, when it is first needed: a start opens few of its segments."""
+        beginning = read_beginning(self.file, self.base_offset)
+        self._start = beginning.start
+        if self._owner is not None and beginning.owner not in (None, self._owner):
+            self._foreign = f"the segment belongs to another log ({beginning.owner})"
+
+    def begin(self) -> bytes:
+        """The head, to be written in front of its first batch; empty where nobody knows the log."""
+        if self._owner is None:
+            self._start = 0
+            return b""
+        self._start = HEAD_BYTES
+        return encode_head(Head(self._owner, self.base_offset))
 
     def close(self) -> None:
         if self._file is not None:
@@ -83,12 +140,13 @@ class Segment:
             file.close()
 
     def blocks(self) -> Blocks:
-        return Blocks(self.file, self.data_bytes)
+        """Nothing of a segment that is foreign."""
+        return Blocks(self.file, 0 if self.foreign else self.data_bytes)
 
     def first_header(self) -> BatchHeader | None:
         """The header of its first batch: where its times and ids begin. None when there is none."""
         if self._first is None and self.data_bytes >= HEADER_BYTES:
-            batch = self.blocks().sound(0)
+            batch = self.blocks().sound(self.start)
             self._first = batch.header if batch is not None else None
         return self._first
 
@@ -128,6 +186,16 @@ class Ground:
         else:
             self.prepared = target
 
+    def try_extend(self, segment: Segment, end: int, length: int) -> None:
+        """Prepare `length` bytes behind `end`. Raises OSError, and gives the space back."""
+        self.prepared = end
+        try:
+            segment.file.allocate(end, length)
+        except OSError:
+            self._give_back(segment)
+            raise
+        self.prepared = end + length
+
     def _give_back(self, segment: Segment) -> None:
         try:
             segment.file.truncate(self.prepared)
@@ -140,7 +208,9 @@ def write_at(segment: Segment, buffers: Sequence[Buffer], position: int, length:
     """One gathered write. On failure the half-written bytes are removed if that can be done; if
     not, a later write overwrites them."""
     try:
-        segment.file.pwritev(buffers, position, length)
+        file = segment.file
+        file.pinned = True  # until it is synced
+        file.pwritev(buffers, position, length)
     except OSError as error:
         try:
             segment.file.truncate(position)

@@ -148,7 +148,7 @@ class Segments:
         """Add what an index lacks, and save it if that was anything."""
         segment = self.use(number)
         blocks = segment.blocks()
-        position, expected = 0, segment.base_offset
+        position, expected = segment.start, segment.base_offset
         if len(index):
             last = index.entry(len(index) - 1)
             batch = blocks.sound(last.position)

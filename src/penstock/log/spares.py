@@ -3,6 +3,11 @@
 Only files whose offsets were all below everything the log will write become spares, so their old
 batches can never be taken for new ones. A spare found at a start is dropped: after a power loss
 the name may stand for a file that had already been put to use again.
+
+A file that was lent to a reader is never recycled: pages of it may still wait in a socket, and what
+is written over them would go to the client as if it were its answer. Neither is a segment found
+at a start, for the process before this one may have sent from it: the system goes on sending when
+a process is gone.
 """
 
 from __future__ import annotations
@@ -15,35 +20,45 @@ from penstock.log.segment import Segment
 
 
 class Spares:
-    __slots__ = ("_directory", "_disk", "_numbers", "_spares_max")
+    __slots__ = ("_directory", "_disk", "_numbers", "_spares_max", "_unsettled")
 
     def __init__(self, disk: Disk, directory: str, spares_max: int) -> None:
         self._disk = disk
         self._directory = directory
         self._numbers: list[int] = []
         self._spares_max = spares_max
+        # A removal that is not durable yet: the segment's index, and the spare's number.
+        self._unsettled: tuple[str, int | None] | None = None
 
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def remove(self, segment: Segment) -> int | None:
-        """Take a segment's file out of the log: the number of the spare it became, None when it was
-        unlinked, as one is that is still being read. On failure nothing has changed. `settle` must
-        follow."""
+    def remove(self, segment: Segment) -> None:
+        """Take a segment's file out of the log: it becomes a spare, or is unlinked, as one is that
+        was lent. On failure nothing has changed. `settle` must follow, and succeed before the next
+        removal."""
+        if self._unsettled is not None:
+            raise ValueError(f"{self._directory}: a removal before this one is not durable")
         segment.close()
-        if segment.readers or len(self._numbers) >= self._spares_max:
+        number = None
+        if segment.was_lent or len(self._numbers) >= self._spares_max:
             self._disk.unlink(segment.path)
-            return None
-        number = max(self._numbers, default=-1) + 1
-        self._disk.rename(segment.path, self._path(number))
-        return number
+        else:
+            number = max(self._numbers, default=-1) + 1
+            self._disk.rename(segment.path, self._path(number))
+        self._unsettled = segment.index_path, number
 
-    def settle(self, segment: Segment, number: int | None) -> None:
-        """Make the removal durable. Only then may the spare be used: its file must never come back
-        under its old name with new content."""
-        if self._disk.exists(segment.index_path):
-            self._disk.unlink(segment.index_path)
+    def settle(self) -> None:
+        """Make the removal durable, if there is one that is not. A failure leaves it to be tried
+        again. Only then may the spare be used: its file must never come back under its old name
+        with new content."""
+        if self._unsettled is None:
+            return
+        index_path, number = self._unsettled
+        if self._disk.exists(index_path):
+            self._disk.unlink(index_path)
         self._disk.sync_directory(self._directory)
+        self._unsettled = None
         if number is not None:
             self._numbers.append(number)
 

@@ -24,6 +24,8 @@ class SyncJob:
     ) -> None:
         self._disk = disk
         self._files = [*(segment.file for segment in sealed), active]
+        for file in self._files:
+            file.pinned = True
         self._directory = directory  # where a segment was made since the last sync
         self.sealed = sealed
         self.end_offset = end_offset

@@ -19,9 +19,9 @@ What the columns of an event mean:
 - `time_ns`: the wall clock. Of `published`: the time of the batch, which is the message's own
   timestamp but for dead letters and replays.
 - `message_id`, `offset`: of the message in its topic's log. `count` is 1, but where a whole range
-  [offset, offset + count) of a channel met the same fate at once (`skipped`, `emptied`): then
-  `message_id` is 0, and readers match by topic, channel, partition and offset. (In a record with an
-  id it is the length of the run.) `started` and `switched` are about no message at all.
+  [offset, offset + count) of a channel met the same fate at once (`skipped`, `emptied`, `corrupt`):
+  then `message_id` is 0, and readers match by topic, channel, partition and offset. (In a record
+  with an id it is the length of the run.) `started` and `switched` are about no message at all.
 - `trace_id`: 0 when the message has none.
 - `channel`: none for what happens to the topic itself, which is `published`.
 - `attempts`: deliveries so far, this one included.
@@ -68,12 +68,13 @@ class Kind(IntEnum):
     DELAYED = 7  # begins a wait: published with one, or requeued with one
     RELEASED = 8  # the wait is over
     DEAD_LETTERED = 9  # stored in the dead-letter topic, done here
-    SKIPPED = 10  # never to be sent: damaged, too old, or dropped by an ephemeral channel
+    SKIPPED = 10  # never to be sent: too old, or dropped by an ephemeral channel
     FILTERED = 11  # by the sample rate of a consumer; done here
     DISCONNECTED = 12  # its consumer left; it comes again when its time is up
     EMPTIED = 13  # by an operator: emptied, or the cursor was set
     STARTED = 14  # the daemon: what was out with consumers comes again
     SWITCHED = 15  # the trace rate of a topic or channel; `count` has it, in billionths
+    CORRUPT = 16  # never to be sent (again): its bytes in the log can't be read, so it is lost
 
     @property
     def label(self) -> str:

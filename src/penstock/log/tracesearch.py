@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from penstock.kernel import decode_bodies, decode_header
+from penstock.log.fetched import end_of_range
 from penstock.log.traceevents import Event, find, ranges
 
 RANGES_MAX = 10_000
 
 
-def bodies_of(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
-    """The bodies of whole raw batches: with the offset of the first, batch by batch."""
+def bodies_of(data: bytes, from_offset: int) -> Iterator[tuple[int, list[bytes]]]:
+    """The bodies of a range that was fetched from this offset on: with the offset of the first,
+    batch by batch. Raises RangeCorrupt."""
+    end_of_range(data, from_offset)
     position = 0
     while position < len(data):
         header = decode_header(data, position)

@@ -14,17 +14,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock import limits
 from penstock.kernel import BatchCheck, check_batch, id_at
 from penstock.log import names
-from penstock.log.disk import Disk, read_file
+from penstock.log.disk import Disk, File, read_file
+from penstock.log.fold import has_rotted
+from penstock.log.head import Owner, read_beginning
 from penstock.log.index import ENTRY_BYTES, IndexEntry, decode_entries
 from penstock.log.inspect import Found, Place
 from penstock.log.journals import JournalFile, read_journal
+from penstock.log.lost import LostRange, is_lost, read_lost
 from penstock.log.mark import COPY_BYTES, COPY_POSITIONS, FILE_BYTES, Mark, decode, decode_file
+from penstock.log.queues import read_owner, read_queues
 from penstock.log.scan import Batch, Blocks, walk
 from penstock.log.sealed import unseal
 
-JOURNAL_BYTES_READ_MAX = 1 << 30
+JOURNAL_BYTES_READ_MAX = limits.JOURNAL_BYTES_READ_MAX
 STAGE_BYTES_READ_MAX = 1 << 30
 
 
@@ -87,12 +92,9 @@ def _verify_settings(disk: Disk, path: str, report: Report) -> None:
     data = read_file(disk, path, JOURNAL_BYTES_READ_MAX)
     report.bytes_checked += len(data)
     try:
-        value = json.loads(unseal(data))
+        json.loads(unseal(data))  # what is sealed ends with a brace, so it is an object
     except ValueError as error:
         report.find(path, None, str(error))
-        return
-    if not isinstance(value, dict):
-        report.find(path, None, "not a JSON object")
 
 
 def _verify_stage(disk: Disk, path: str, report: Report) -> None:
@@ -161,10 +163,14 @@ class PartitionCheck:
         self._batches = 0
         self._bytes = 0
         self._holes: list[tuple[str, int, int, int | None]] = []  # path, position, from, to
+        self._owner: Owner | None = None  # by topic.json
+        self._lost: list[LostRange] = []  # given up: no finding any more
 
     def run(self) -> None:
         inside = sorted(self._disk.listdir(self._place.path))
         bases = names.segment_bases(inside)
+        self._read_lost(inside)
+        self._owner = read_owner(self._disk, self._place)
         self.check_mark(inside)
         for number, base in enumerate(bases):
             limit = bases[number + 1] if number + 1 < len(bases) else None
@@ -202,6 +208,16 @@ class PartitionCheck:
     def _path(self, name: str) -> str:
         return os.path.join(self._place.path, name)
 
+    def _read_lost(self, inside: list[str]) -> None:
+        if names.LOST not in inside:
+            return
+        path = self._path(names.LOST)
+        _verify_settings(self._disk, path, self._report)
+        self._lost = read_lost(self._disk, self._place.path)
+        for known in self._lost:
+            offsets = (known.from_offset, known.to_offset)
+            self._report.find(path, None, f"given up: {known.reason}", offsets, is_note=True)
+
     # --- the mark ---
 
     def check_mark(self, inside: list[str]) -> None:
@@ -238,9 +254,13 @@ class PartitionCheck:
         file = self._disk.open(path)
         try:
             blocks = Blocks(file, file.size())
-            position = self._check_batches(path, blocks, base, limit, index)
-            self._check_rest(path, blocks, position, limit)
+            start = self._check_head(path, file, base, limit)
             self._bytes += blocks.end
+            if start < 0:
+                self._expected = limit
+                return
+            position = self._check_batches(path, blocks, start, base, limit, index)
+            self._check_rest(path, blocks, position, limit)
         finally:
             file.close()
         index_path = self._path(names.index_name(base))
@@ -257,17 +277,32 @@ class PartitionCheck:
                 is_note=beyond,
             )
 
+    def _check_head(self, path: str, file: File, base: int, limit: int | None) -> int:
+        """Where the first batch stands; -1 when the segment is part of another log."""
+        beginning = read_beginning(file, base)
+        if beginning.corrupt:
+            is_note = limit is None and not self._clean
+            self._report.find(path, 0, "the head of the segment is not sound", is_note=is_note)
+        if self._owner is None or beginning.owner in (None, self._owner):
+            return beginning.start
+        offsets = (base, base + 1 if limit is None else limit)
+        reason = f"the segment belongs to another log ({beginning.owner})"
+        is_note = is_lost(self._lost, *offsets)
+        self._report.find(path, 0, reason, offsets, is_note=is_note)
+        return -1
+
     def _check_batches(
         self,
         path: str,
         blocks: Blocks,
+        start: int,
         base: int,
         limit: int | None,
         index: dict[int, IndexEntry],
     ) -> int:
         """Walk all batches; returns where they end."""
-        position, expected = 0, base
-        for batch in walk(blocks, 0, base, limit):
+        position, expected = start, base
+        for batch in walk(blocks, start, base, limit):
             if batch.header.base_offset != expected:
                 self._holes.append((path, position, expected, batch.header.base_offset))
             self._check_batch(path, batch)
@@ -296,7 +331,8 @@ class PartitionCheck:
         used = blocks.used_end(position)
         if used == position or (self._holes and self._holes[-1][:2] == (path, position)):
             return
-        is_note = limit is not None or not self._clean
+        end = self._expected or 0
+        is_note = limit is not None or not self._clean or is_lost(self._lost, end, end + 1)
         reason = f"{used - position} bytes behind the last batch are none of the log's"
         self._report.find(path, position, reason, is_note=is_note)
 
@@ -310,6 +346,7 @@ class PartitionCheck:
             is_note = from_offset >= self._synced_seen and not self._clean
             reason = "an unfinished write" if is_note else "no sound batch where one must be"
             offsets = (from_offset, from_offset + 1 if to_offset is None else to_offset)
+            is_note = is_note or is_lost(self._lost, *offsets)
             self._report.find(path, position, reason, offsets, is_note=is_note)
         if end < self._synced_seen or (self._clean and end != self._mark.written_end):
             known = max(self._synced_seen, self._mark.written_end)
@@ -318,6 +355,7 @@ class PartitionCheck:
                 None,
                 f"the log ends at offset {end}, but {known} is noted as its end",
                 (min(end, known), max(end, known)),
+                is_note=end < known and is_lost(self._lost, end, known),
             )
 
     def _is_sound_now(self, path: str, position: int, offset: int) -> bool:
@@ -339,7 +377,7 @@ class PartitionCheck:
         path = self._path(names.index_name(base))
         if not self._disk.exists(path):
             if self._disk.size(self._path(names.segment_name(base))):
-                self._report.find(path, None, "no index; it will be made anew", is_note=True)
+                self._report.find(path, None, "no index; it will be rebuilt", is_note=True)
             return {}
         data = read_file(self._disk, path, JOURNAL_BYTES_READ_MAX)
         self._bytes += len(data)
@@ -365,20 +403,38 @@ class PartitionCheck:
 
     def check_journals(self, inside: list[str]) -> None:
         journals: dict[str, JournalFile] = {}
+        rotten: set[str] = set()
         for name in inside:
             if names.is_journal(name):
                 data = read_file(self._disk, self._path(name), JOURNAL_BYTES_READ_MAX)
                 self._bytes += len(data)
-                journals[name] = read_journal(data)
+                journals[name] = journal = read_journal(data)
+                if has_rotted(data):
+                    rotten.add(name)
         newest = max((journal.generation for journal in journals.values()), default=0)
         for name, journal in journals.items():
             if journal.problem:
                 # An append may have been cut short: now, or before the newer generation began.
                 is_current = journal.generation == newest
                 is_note = (journal.is_torn and newest > 0) if not is_current else not self._clean
+                is_note = is_note and name not in rotten
                 self._report.find(
                     self._path(name), journal.end_position, journal.problem, is_note=is_note
                 )
+
+        self._check_floor(names.segment_bases(inside))
+
+    def _check_floor(self, bases: list[int]) -> None:
+        """What is not finished must be in the log, or a segment is gone from its beginning:
+        retention removes only what the journal on the disk calls finished."""
+        start = bases[0] if bases else 0
+        for queue in read_queues(self._disk, self._place):
+            if queue.lowest < start and not is_lost(self._lost, queue.lowest, start):
+                reason = (
+                    f"the log begins at offset {start}, and {queue.name} has not finished what is "
+                    "gone"
+                )
+                self._report.find(self._place.path, None, reason, (queue.lowest, start))
 
     def _check_other(self, name: str, bases: set[int]) -> None:
         path = self._path(name)
@@ -392,4 +448,4 @@ class PartitionCheck:
 
 
 def _is_ours(name: str) -> bool:
-    return name in (names.MARK, names.PRODUCERS) or names.is_journal(name)
+    return name in (names.MARK, names.PRODUCERS, names.LOST) or names.is_journal(name)

@@ -369,7 +369,7 @@ class Checker:
             for name, channel in self._channels.items():
                 for body in publish.attempt.bodies:
                     if body in channel.seen or body in (channel.stored or ()):
-                        reason = "its publisher was told that it was not stored"
+                        reason = "its publisher got the answer that it was not stored"
                         self._break(Promise.TRUE, body, name, reason)
 
     def _judge_whole(self) -> None:

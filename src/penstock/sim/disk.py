@@ -116,6 +116,9 @@ class SimDisk:
             node.change(Change(0, None))
         return SimFile(self, path, node, write=True)
 
+    def keep(self, file: File) -> None:
+        """Descriptors never run short here."""
+
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
 
@@ -245,6 +248,7 @@ class SimFile:
 
     def __init__(self, disk: SimDisk, path: str, inode: Inode, write: bool) -> None:
         self.path = path
+        self.pinned = False
         self._disk = disk
         self._inode = inode
         self._write = write

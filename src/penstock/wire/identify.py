@@ -139,7 +139,7 @@ def decode_request(body: bytes) -> Request:
         name = key.casefold()
         kind = FIELDS.get(name)
         if kind is not None and value is not None:
-            values[name] = _checked(kind, value)
+            values[name] = _checked(name, kind, value)
     return Request(**values)
 
 
@@ -147,10 +147,12 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _checked(kind: _Kind, value: Any) -> Any:
+def _checked(name: str, kind: _Kind, value: Any) -> Any:
     if type(value) is not kind.type:
         raise WireFault(Fault.IDENTIFY_JSON)
     if isinstance(value, str):  # half a surrogate pair has no UTF-8
+        if len(value) > limits.IDENTIFY_TEXT_CHARS_MAX:
+            raise WireFault(Fault.IDENTIFY_VALUE, b"length of " + name.encode(), len(value))
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, int) and kind.bits:
         bound = 1 << kind.bits - 1

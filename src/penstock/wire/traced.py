@@ -9,23 +9,19 @@ comes when the messages are stored and says where the first one lies: a response
     OK | message id, 8 | trace id, 8 | offset in the queue, 8 | bytes stored, 4
 
 The offset is the message's offset in the log: a count of messages, where Youzan's is one of bytes.
-A topic has one partition on a node, number 0; -1 is whichever there is.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 
 from penstock.wire.errors import Fault, WireFault
-from penstock.wire.names import quote
 
 TRACE_BYTES = 8
 REPLY_BYTES = 30
 _REPLY = struct.Struct(">2sQQQI")
 _COUNT = struct.Struct(">i")
 _TRACE = struct.Struct(">Q")
-_PARTITION = re.compile(rb"-1|\+?0+")
 
 Message = tuple[int, bytes]  # trace id, body
 
@@ -38,12 +34,6 @@ def decode_reply(data: bytes) -> tuple[int, int, int, int]:
     """Message id, trace id, offset, bytes stored."""
     _, message_id, trace_id, offset, stored_bytes = _REPLY.unpack(data)
     return message_id, trace_id, offset, stored_bytes
-
-
-def check_partition(command: bytes, text: bytes) -> None:
-    """Raises WireFault."""
-    if text and not _PARTITION.fullmatch(text):
-        raise WireFault(Fault.BAD_PARTITION, command, quote(text))
 
 
 def split_one(body: bytes) -> Message:

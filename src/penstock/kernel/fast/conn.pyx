@@ -45,6 +45,7 @@ cdef enum:
     MESSAGE_INVALID = 7
     MESSAGE_TOO_BIG = 8
     PARAMS = 9
+    PARTITION = 10
     # outcomes of an owed entry
     PENDING = 0
     STORED = 1
@@ -75,6 +76,39 @@ cdef bint name_is_valid(const u8* name, size_t size) noexcept:
         if not (c == 46 or c == 45 or c == 95 or 48 <= c <= 57 or 65 <= c <= 90 or 97 <= c <= 122):
             return False
     return True
+
+
+cdef size_t other_partition(const u8* text, size_t size) noexcept:
+    """The length of the first word of `text` if it is a number that is neither 0 nor -1 (whichever
+    partition there is), else 0. What is no number is ignored, as NSQ ignores it."""
+    cdef size_t start = 0, end
+    cdef bint zero = True
+    if size and text[size - 1] == 13:
+        size -= 1
+    if size and (text[0] == 43 or text[0] == 45):
+        start = 1
+    end = start
+    while end < size and text[end] != 32:
+        if not 48 <= text[end] <= 57:
+            return 0
+        zero = zero and text[end] == 48
+        end += 1
+    if end == start or (zero and text[0] != 45):
+        return 0
+    return 0 if end == 2 and text[0] == 45 and text[1] == 49 else end
+
+
+cdef int refuse_partition(Conn conn, int verb, const u8* rest, size_t size) except -1:
+    """Is what follows the topic of a publish a partition that there is none of? Then it fails."""
+    cdef size_t length = other_partition(rest + 1, size - 1) if rest[0] == 32 else 0
+    if not length:
+        return 0
+    if conn.owed_count:
+        conn.held = True
+        conn.mark_interest()
+    else:
+        conn.halt((BAD_PUB, conn, verb, PARTITION, rest[1:1 + length], 0, 0))
+    return 1
 
 
 cdef class Conn(Peer):
@@ -371,6 +405,8 @@ cdef class Conn(Peer):
         if not self.find_topic(data + args, end - args):
             self.bad_pub(PUB, TOPIC_NAME, 0, 0)
             return MORE if self.held else <Py_ssize_t>line + 1
+        if end < line and refuse_partition(self, PUB, data + end, line - end):
+            return MORE if self.held else <Py_ssize_t>line + 1
         if size < line + 5:
             return MORE
         body_size = <int>be32(data + line + 1)
@@ -403,6 +439,8 @@ cdef class Conn(Peer):
             end -= 1
         if not self.find_topic(data + args, end - args):
             self.bad_pub(MPUB, TOPIC_NAME, 0, 0)
+            return MORE if self.held else <Py_ssize_t>line + 1
+        if end < line and refuse_partition(self, MPUB, data + end, line - end):
             return MORE if self.held else <Py_ssize_t>line + 1
         if self.needs_topic():
             self.publish_blocked(MPUB, 0)

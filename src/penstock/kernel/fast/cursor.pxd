@@ -8,6 +8,7 @@ from penstock.kernel.fast.block cimport Block
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.latency cimport Latencies
 from penstock.kernel.fast.runs cimport Runs
+from penstock.kernel.fast.skips cimport Skips, range_t
 from penstock.kernel.fast.strays cimport Strays, stray_t
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.trace cimport Named
@@ -27,10 +28,6 @@ cdef struct consumer_t:
     i64 finish_count
     i64 requeue_count
 
-cdef struct range_t:
-    i64 start
-    i64 end
-
 cdef struct place_t:  # where a reader stands inside a batch, so that the next sums on from there
     i64 base_offset
     u32 index
@@ -42,7 +39,7 @@ cdef class Cursor(Named):
     cdef public object owner
     cdef bint _paused
     cdef readonly i64 low, next
-    cdef i64 count_base
+    cdef public i64 count_base  # what of the tail's handed_end does not count as given to it
     cdef public i64 touch_max_ns
     cdef readonly i64 timeout_count, requeue_count, finish_count, expired_count
     cdef int _attempts_max
@@ -57,9 +54,8 @@ cdef class Cursor(Named):
     cdef Strays strays
     cdef Latencies latencies  # None: not measured
     # skips, redo
-    cdef list skips  # (start, end), sorted, disjoint; rare
-    cdef i64 skip_start  # start of skips[0], or a number no offset reaches
-    cdef i64 skipped_ahead
+    cdef Skips skips
+    cdef i64 parked_end  # below it delayed messages in memory have been looked for
     cdef i64 redo_end
     # reading
     cdef Block forward, stray_block
@@ -116,7 +112,6 @@ cdef class Cursor(Named):
     cdef stray_t* make_stray(self, i64 offset) except NULL
     cdef int jump(self, i64 offset) except -1
     cdef int step_over_skips(self) except -1
-    cdef int add_skip(self, i64 start, i64 end) except -1
     cdef int forget_all(self) except -1
     cdef int attempts_of(self, i64 offset) noexcept
     cdef i64 finish_wall_ns(self) noexcept

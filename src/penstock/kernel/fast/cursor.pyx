@@ -1,6 +1,5 @@
 """Where one channel stands in one partition (see cursor.pxd and window.pxd)."""
 
-cimport cython
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
@@ -10,6 +9,7 @@ from penstock.kernel.fast.entries cimport ENTRY_CURSOR, ENTRY_FINISHED, ENTRY_RE
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.latency cimport Latencies
 from penstock.kernel.fast.runs cimport Runs
+from penstock.kernel.fast.skips cimport Skips
 from penstock.kernel.fast.strays cimport DELAYED, IN_FLIGHT, WAITING, Strays, stray_t
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.trace cimport (
@@ -22,12 +22,12 @@ cdef enum:
     RING_SPAN_MIN = 64
 
 cdef enum:  # Locality
+    UNKNOWN = 0
     GLOBAL = 1
     REGION = 2
     ZONE = 3
 
 cdef u64 TRACE_ALL = 0xFFFFFFFFFFFFFFFF
-cdef i64 NEVER = <i64>0x7FFFFFFFFFFFFFFF
 
 
 cdef class Cursor:
@@ -37,9 +37,8 @@ cdef class Cursor:
         self.redo_end = 0
         self.count_base = tail.handed_end
         self.touch_max_ns = 900 * <i64>1000000000
-        self.skips, self.conns = [], []
-        self.runs, self.strays = Runs(), Strays()
-        self.skip_start = NEVER
+        self.conns = []
+        self.runs, self.strays, self.skips = Runs(), Strays(), Skips()
         self.forward_place.base_offset = self.stray_place.base_offset = -1
         self.cursor_changed = True
 
@@ -131,7 +130,7 @@ cdef class Cursor:
 
     @property
     def global_count(self):
-        return self.delivered[GLOBAL]
+        return self.delivered[GLOBAL] + self.delivered[UNKNOWN]
 
     # --- the ring ---
 
@@ -449,8 +448,7 @@ cdef class Cursor:
                 while offset < self.next and self.owners[offset & mask] == 0:
                     offset += 1
                 add_entry(&out, ENTRY_FINISHED, 0, 0, start, offset, 0)
-            for skip in self.skips:
-                add_entry(&out, ENTRY_FINISHED, 0, 0, max(<i64>skip[0], self.next), skip[1], 0)
+            self.skips.write_all(&out, self.next)
             self.strays.write_all(&out)
             return out.data[:out.length]
         finally:
@@ -462,7 +460,7 @@ cdef class Cursor:
         self.low = self.next = low
         self.redo_end = next
         for start, end in finished:
-            self.add_skip(max(<i64>start, low), end)
+            self.skips.add(max(<i64>start, low), end)
         for offset, id, attempts, state, due_ns in strays:
             stray = self.strays.put(id, offset, attempts, WAITING)
             if state == DELAYED:
@@ -470,7 +468,7 @@ cdef class Cursor:
             else:
                 self.stray_waits(stray)
             if offset >= low:
-                self.add_skip(offset, offset + 1)
+                self.skips.add(offset, offset + 1)
         self.step_over_skips()
         self.fin_count = 0
         self.strays.notes.length = 0
@@ -480,41 +478,13 @@ cdef class Cursor:
 
     # --- moving the cursor ---
 
-    @cython.wraparound(True)
-    cdef int add_skip(self, i64 start, i64 end) except -1:
-        cdef list merged
-        if end <= start:
-            return 0
-        if self.skips and self.skips[-1][1] <= start:
-            if self.skips[-1][1] == start:
-                self.skips[-1] = (self.skips[-1][0], end)
-            else:
-                self.skips.append((start, end))
-            self.skipped_ahead += end - start
-        else:
-            merged = []
-            for one in sorted([*self.skips, (start, end)]):
-                if merged and one[0] <= merged[-1][1]:
-                    merged[-1] = (merged[-1][0], max(merged[-1][1], one[1]))
-                else:
-                    merged.append(one)
-            self.skips = merged
-            self.skipped_ahead = sum([end - start for start, end in merged])
-        self.skip_start = self.skips[0][0]
-        return 0
-
     cdef int step_over_skips(self) except -1:
         """While `next` lies in a skip, jump to its end."""
-        cdef i64 start, end
-        while self.skips:
-            start, end = self.skips[0]
-            if start > self.next:
-                break
+        cdef i64 end
+        while self.skips.start <= self.next:
+            end = self.skips.take_first()
             if end > self.next:
                 self.jump(end)
-            del self.skips[0]
-            self.skipped_ahead -= end - start
-        self.skip_start = self.skips[0][0] if self.skips else NEVER
         return 0
 
     cdef int jump(self, i64 offset) except -1:
@@ -541,7 +511,7 @@ cdef class Cursor:
             if self._trace_below and kind:
                 self.hub.trace.note_range(kind, self.hub.now_ns(), start, to_offset, self.tail,
                                           self)
-            self.add_skip(start, to_offset)
+            self.skips.add(start, to_offset)
             self.note_finished(start, to_offset)
             self.step_over_skips()
             self.forward_needed = False
@@ -559,9 +529,8 @@ cdef class Cursor:
         self.ring_in_flight = self.ring_deadline_ns = 0
         self.runs.clear()
         self.strays.clear()
-        self.skips = []
-        self.skip_start, self.skipped_ahead = NEVER, 0
-        self.redo_end = self.outdated_end = 0
+        self.skips.clear()
+        self.parked_end = self.redo_end = self.outdated_end = 0
         self.forward = self.stray_block = None
         self.forward_needed = self.stray_needed = False
         self.forward_place.base_offset = self.stray_place.base_offset = -1

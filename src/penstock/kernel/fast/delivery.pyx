@@ -13,7 +13,7 @@ from penstock.kernel.fast.sections cimport (
     SECTION_ATTEMPTS, SECTION_DUE, SECTION_ID, SECTION_TIMESTAMP, SECTION_TRACE, section_next,
     section_t, section_value,
 )
-from penstock.kernel.fast.tail cimport view_t
+from penstock.kernel.fast.tail cimport Tail, view_t
 from penstock.kernel.fast.unaligned cimport load_u32, load_u64
 from penstock.kernel.fast.strays cimport WAITING, stray_t
 from penstock.kernel.fast.trace cimport FILTERED, SENT
@@ -45,6 +45,7 @@ cdef enum:
     CHUNK_BYTES = 256 << 10  # frames built before they are sent; 64 KiB costs consume 30 %
     NEED = 9
     HYSTERESIS_RDY_MIN = 64
+    PARKED_MAX = 1 << 20  # delayed messages of a channel; more wait for the cursor
     REFILL_NS = 2000000  # a small refill waits so long; measured gains come from far shorter waits
 
 
@@ -191,26 +192,76 @@ cdef int register_delayed(Window window, Hub hub) except -1:
     has to be read from a file is met when the cursor gets there)."""
     cdef view_t view
     cdef special_t special
-    if window.skip_start <= window.next:
+    if window.skips.start <= window.next:
         window.step_over_skips()
     while window.next < window.tail.handed_end and window.tail.view(window.next, &view):
         if view.trailer == NULL:
-            return 0
+            break
         find_special(&view, <u32>(window.next - view.base_offset), &special)
         if special.due_ns <= hub.wall_ns:
-            return 0
+            break
         if special.own_id and window.has(special.id):
             special.id = id_at_c(view.base_id, <u32>(window.next - view.base_offset))
         window.mark_traced(special.id, special.trace_id)
         delay_next(window, &special)
+    if window.parked_end < window.tail.trailer_end:
+        park_ahead(window, hub)
     return 0
+
+
+cdef int park_ahead(Window window, Hub hub) except -1:
+    """So do those that stand behind messages which are still to be delivered (again, in memory
+    only): they are deferred, and no part of the depth."""
+    cdef Tail tail = window.tail
+    cdef view_t view
+    cdef i64 at = max(window.parked_end, window.next), batch_end
+    cdef i64 end = min(tail.trailer_end, tail.handed_end)
+    if tail.ring_count:
+        at = max(at, tail.ring[tail.ring_head & (tail.ring_capacity - 1)].base_offset)
+    while at < end and tail.view(at, &view):
+        batch_end = min(view.base_offset + view.count, tail.handed_end)
+        if view.trailer != NULL and not park_batch(window, hub, &view, at, batch_end):
+            return 0
+        at = batch_end
+    window.parked_end = at
+    return 0
+
+
+cdef bint park_batch(Window window, Hub hub, view_t* view, i64 start, i64 end) except -1:
+    """False: there are too many delayed messages by now. One with an id of its own waits until the
+    cursor meets it: what it is a copy of may come before it."""
+    cdef size_t position = 0
+    cdef section_t section
+    cdef special_t special
+    cdef stray_t* stray
+    cdef u32 i, index
+    cdef i64 offset
+    while section_next(view.trailer, view.trailer_length, view.count, &position, &section) == 1:
+        if section.type != SECTION_DUE:
+            continue
+        for i in range(section.entries):
+            index = load_u32(section.indexes + 4 * <size_t>i)
+            offset = view.base_offset + index
+            if offset < start or offset >= end or window.skips.has(offset):
+                continue
+            find_special(view, index, &special)
+            if special.own_id or special.due_ns <= hub.wall_ns:
+                continue
+            if window.strays.delayed_count >= PARKED_MAX:
+                window.parked_end = offset
+                return False
+            window.mark_traced(special.id, special.trace_id)
+            stray = window.strays.put(special.id, offset, <int>special.attempts, WAITING)
+            window.stray_sleeps(stray, special.due_ns)
+            window.skips.add(offset, offset + 1)
+    return True
 
 
 cdef int delay_next(Window window, special_t* special) except -1:
     cdef stray_t* stray = window.strays.put(special.id, window.next, <int>special.attempts, WAITING)
     window.stray_sleeps(stray, special.due_ns)
     window.jump(window.next + 1)
-    if window.skip_start <= window.next:
+    if window.skips.start <= window.next:
         window.step_over_skips()
     return 0
 
@@ -261,7 +312,7 @@ cdef i64 deliver_forward(Window window, Conn conn, Hub hub, buf_t* out, i64 quot
     cdef view_t view
     cdef bint found
     while sent < quota and out.length < CHUNK_BYTES:
-        if window.skip_start <= window.next:
+        if window.skips.start <= window.next:
             window.step_over_skips()
         if window.next >= window.tail.handed_end:
             break
@@ -274,7 +325,7 @@ cdef i64 deliver_forward(Window window, Conn conn, Hub hub, buf_t* out, i64 quot
                 hub.events.append((NEED, window, 0, window.next))
             break
         last = min(view.base_offset + view.count, window.tail.handed_end)
-        last = min(last, window.skip_start)
+        last = min(last, window.skips.start)
         count = min(quota - sent, last - window.next)
         if view.trailer != NULL or conn.me.sample_rate or window.next < window.redo_end:
             sent += deliver_one(window, conn, hub, out, &view)

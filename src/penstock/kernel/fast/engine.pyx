@@ -62,6 +62,7 @@ cdef class Engine(Poller):
         self.hub = Hub()
         self.hub.message_bytes_max = message_bytes_max
         self.hub.body_bytes_max = body_bytes_max
+        self.hub.held_bytes_max = max(self.hub.held_bytes_max, 2 * body_bytes_max)
         self.hub.rdy_count_max = rdy_count_max
         self.slots, self.free_slots = [], []
         self.holds, self.drains = [], []
@@ -119,6 +120,7 @@ cdef class Engine(Poller):
         self.forget_socket(conn)
         unread = (conn.input.data + conn.input.start)[:conn.input.length - conn.input.start]
         buf_free(&conn.input)
+        conn.note_input()
         conn.detached = True
         conn.want_write = conn.lazy = False
         conn.mark_detached()
@@ -247,6 +249,7 @@ cdef class Engine(Poller):
                     memcpy(hub.receive.data, conn.input.data + conn.input.start, kept)
                     conn.input.start = conn.input.length = 0
                 conn.receive(hub.receive.data, kept + n)
+                conn.note_input()
                 return n
         else:
             buf_reserve(&conn.input, RECV_BYTES)
@@ -254,6 +257,7 @@ cdef class Engine(Poller):
             if n > 0:
                 conn.input.length += n
                 conn.reparse()
+                conn.note_input()
                 return n
         if n == 0:
             if conn.state == STATE_DRAINING:
@@ -273,6 +277,7 @@ cdef class Engine(Poller):
             if conn.state == STATE_GONE:
                 continue
             conn.reparse()
+            conn.note_input()
             if conn.eof:
                 conn.mark_output()
         return 0

@@ -48,6 +48,8 @@ cdef class Hub:
     cdef buf_t scratch  # frames on their way to one socket
     cdef membatch_t** pool
     cdef u32 pool_count
+    cdef i64 held_bytes_max, held_bytes  # input of all connections, but for what is small
+    cdef i64 held_small_bytes
     cdef size_t memory_bytes  # committed batches of all tails together
     cdef u64 random_state
 

@@ -57,6 +57,8 @@ cdef class Hub:
         self.batch_bytes_max = limits.BATCH_BYTES_MAX
         self.output_bytes_max = 1 << 20  # a publisher that does not read its OKs is not read from
         self.input_bytes_max = 256 << 10
+        self.held_bytes_max = limits.INPUT_BYTES_MAX
+        self.held_small_bytes = limits.INPUT_SMALL_BYTES
         self.random_state = 0x9E3779B97F4A7C15 ^ <u64>id(self)
         buf_init(&self.receive)
         buf_init(&self.scratch)

@@ -43,6 +43,9 @@ cdef class Peer(Named):
     cdef u32 slot
     cdef bint detached, detached_listed
 
+    cdef i64 noted_bytes  # of the input, in `Hub.held_bytes`
+
+    cdef int note_input(self) except -1
     cdef int send_frame(self, int frame_type, const u8* data, size_t size) except -1
     cdef int mark_output(self) except -1
     cdef int mark_ready(self) except -1

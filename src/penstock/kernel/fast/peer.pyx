@@ -116,6 +116,24 @@ cdef class Peer:
     cdef size_t unsent_c(self) noexcept:
         return self.output.length - self.output.start
 
+    # --- memory ---
+
+    cdef int note_input(self) except -1:
+        """Count what is kept of commands that are not whole. Who grows beyond what all connections
+        together may keep is hung up on: an error would be taken for the answer to another publish.
+        """
+        cdef i64 held = <i64>self.input.length - <i64>self.input.start
+        cdef i64 before = self.noted_bytes
+        if held <= self.hub.held_small_bytes or self.state == STATE_GONE:
+            held = 0
+        if held == before:
+            return 0
+        self.noted_bytes = held
+        self.hub.held_bytes += held - before
+        if held > before and self.hub.held_bytes > self.hub.held_bytes_max:
+            return self.gone("the unfinished commands of all clients take too much memory")
+        return 0
+
     # --- lists ---
 
     cdef int mark_output(self) except -1:
@@ -244,5 +262,6 @@ cdef class Peer:
         self.hub.events.append((CLOSED, self, reason))
         self.leave()
         buf_free(&self.input)
+        self.note_input()
         self.mark_output()
         return self.mark_interest()

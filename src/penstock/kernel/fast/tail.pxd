@@ -55,6 +55,7 @@ cdef class Tail(Named):
     cdef membatch_t** ring
     cdef u32 ring_head, ring_count, ring_capacity
     cdef size_t memory_bytes, memory_bytes_max
+    cdef i64 trailer_end  # of the newest batch in memory that has a trailer
     cdef readonly i64 message_count, message_bytes
     cdef list windows
     cdef bint listed  # in the engine's list of dirty tails

@@ -440,6 +440,19 @@ cdef class Tail:
     def hand(self):
         self.advance_handed()
 
+    def begin_at(self, i64 offset):
+        cdef i64 count = offset - self.handed_end
+        if count <= 0:
+            return
+        if offset > self.committed_end:
+            raise ValueError(f"{offset} is beyond the committed end {self.committed_end}")
+        for window in self.windows:
+            window.count_base += count
+        self.handed_end = offset
+        if not self.handed_listed:
+            self.handed_listed = True
+            self.hub.handed.append(self)
+
     cdef int keep(self, membatch_t* batch) except -1:
         """Put a committed batch into the ring and drop the oldest beyond the bounds."""
         cdef u32 i, capacity
@@ -460,6 +473,8 @@ cdef class Tail:
         self.ring_count += 1
         self.memory_bytes += size
         self.hub.memory_bytes += size
+        if batch.trailer.length >= 8:
+            self.trailer_end = batch.base_offset + batch.count
         while self.ring_count > 1 and (
             self.memory_bytes > self.memory_bytes_max
             or (not self._handing and self.memory_bytes > RECENT_BYTES_MAX)  # nobody reads here

@@ -28,6 +28,7 @@ cdef enum:  # TraceKind of interface.py
     FILTERED = 11
     DISCONNECTED = 12
     EMPTIED = 13
+    CORRUPT = 16
 
 cdef packed struct event_t:
     i64 time_ns

@@ -13,7 +13,7 @@ that left that path: timed out, requeued, delayed, touched, with an id of their 
 that the ring would outgrow its bound.
 
 **Skips** are ranges at or above `next` that the cursor steps over (finished before a restart,
-strays restored from the journal, damaged, dropped by an ephemeral channel).
+strays restored from the journal, delayed, damaged, dropped by an ephemeral channel).
 
 **Redo**: after a restart the cursor starts at `low` again; offsets below `redo_end` were
 delivered once."""
@@ -27,7 +27,6 @@ cdef class Window(Cursor):
     cdef stray_t* take_flying(self, u32 serial, u64 id, int* held) except? NULL
     cdef int time_out(self, stray_t* stray) except -1
     cdef void land(self, stray_t* stray) noexcept
-    cdef i64 skipped_below(self, i64 end) noexcept
     cdef bint has(self, u64 id) noexcept
     cdef bint offset_in_ring(self, stray_t* stray) noexcept
     cdef int expire_ring(self, i64 mono_ns) except -1

@@ -9,7 +9,7 @@ from penstock.kernel.fast.block cimport Block
 from penstock.kernel.fast.cursor cimport Cursor, consumer_t
 from penstock.kernel.fast.strays cimport DELAYED, EXHAUSTED, IN_FLIGHT, WAITING, stray_t
 from penstock.kernel.fast.trace cimport (
-    DEAD_LETTERED, FINISHED, RELEASED, REQUEUED, SKIPPED, TIMED_OUT, TOUCHED,
+    CORRUPT, DEAD_LETTERED, FINISHED, RELEASED, REQUEUED, SKIPPED, TIMED_OUT, TOUCHED,
 )
 from penstock.kernel.fast.types cimport i64, u32, u64
 
@@ -37,17 +37,9 @@ cdef class Window(Cursor):
 
     cdef i64 depth_c(self) noexcept:
         cdef i64 ahead = self.tail.handed_end - self.next
-        if self.skipped_ahead:
-            ahead -= self.skipped_below(self.tail.handed_end)
+        if self.skips.total:  # they may reach beyond what is handed
+            ahead -= self.skips.below(self.tail.handed_end)
         return (ahead if ahead > 0 else 0) + self.strays.waiting_count
-
-    cdef i64 skipped_below(self, i64 end) noexcept:
-        """How much of the skips lies below `end`; they may reach beyond what is handed."""
-        cdef i64 total = 0, skip_start, skip_end
-        for skip_start, skip_end in self.skips:
-            if skip_start < end:
-                total += min(skip_end, end) - skip_start
-        return total
 
     @property
     def depth(self):
@@ -375,20 +367,20 @@ cdef class Window(Cursor):
         if stray != NULL:
             self.land(stray)
             if self.tracing:
-                self.trace_stray(SKIPPED, stray)
+                self.trace_stray(CORRUPT, stray)
             self.remove_stray(stray)
         self.stray_needed = False
         self.mark_pump()
 
-    def lose_range(self, i64 start, i64 end):
-        """Drop every waiting stray of [start, end): its bytes can't be read. Returns how many."""
+    def lose_range(self, i64 start, i64 end, int kind=SKIPPED):
+        """Drop every waiting stray of [start, end), which is noted as `kind`. Returns how many."""
         cdef u32 i
         cdef int lost = 0
         for i in range(self.strays.capacity):
             if self.strays.table[i].state and start <= self.strays.table[i].offset < end:
                 self.land(&self.strays.table[i])
                 if self.tracing:
-                    self.trace_stray(SKIPPED, &self.strays.table[i])
+                    self.trace_stray(kind, &self.strays.table[i])
                 self.remove_stray(&self.strays.table[i])
                 lost += 1
                 if self.strays.count == 0:
@@ -509,8 +501,7 @@ cdef class Window(Cursor):
                 or counts[IN_FLIGHT] != self.strays.flying_count
                 or counts[EXHAUSTED] != self.strays.exhausted_count):
             raise RuntimeError("counts of in-flight, waiting or delayed messages do not add up")
-        if self.skipped_ahead != sum([end - start for start, end in self.skips]):
-            raise RuntimeError("skipped offsets do not add up")
+        self.skips.validate()
 
     cdef bint offset_in_ring(self, stray_t* stray) noexcept:
         if stray.offset < self.low or stray.offset >= self.next:

@@ -98,6 +98,14 @@ class Batch:
             self._value(Section.TRACE, index) or 0,
         )
 
+    def dues(self) -> dict[int, int]:
+        """Which messages are delayed, by index, and until when."""
+        if self.plain:
+            return {}
+        if self._sections is None:
+            self._sections = decode_sections(self.data, self.position)
+        return {index: int(due_ns) for index, due_ns in self._sections.get(Section.DUE, {}).items()}
+
     def _value(self, section: int, index: int) -> int | None:
         value = (self._sections or {}).get(section, {}).get(index)
         return None if value is None else int(value)

@@ -7,6 +7,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from penstock import limits
 from penstock.kernel.interface import Event, Locality
 from penstock.kernel.pure.reader import Reader
 from penstock.kernel.pure.tail import FAILED, PENDING, Promise
@@ -69,6 +70,7 @@ class Conn(Reader):
         self._owed: deque[Owed] = deque()
         self._failed = False
         self._drained_bytes = 0
+        self._noted_bytes = 0  # of the input, in `Engine.held_bytes`
         self._hold_bytes = 0
         self._hold_ns = 0
         self._hold_since_ns = 0  # 0: nothing is held
@@ -108,6 +110,7 @@ class Conn(Reader):
         self.detached = True
         unread = bytes(self._input[self._at :])
         self.forget_input()
+        self.note_input()
         return fd, unread
 
     # --- input ---
@@ -148,8 +151,21 @@ class Conn(Reader):
             return
         self._receive(buffer[:size])
         self.read_commands()
+        self.note_input()
         if self.stuck or self.ending:
             self.engine.interests[self] = None
+
+    def note_input(self) -> None:
+        """Count what is kept of commands that are not whole. Who grows beyond what all connections
+        together may keep is hung up on: an error would be taken for the answer to another publish.
+        """
+        held = self.unread + self.bodies_kept
+        if held <= limits.INPUT_SMALL_BYTES:
+            held = 0
+        before, self._noted_bytes = self._noted_bytes, held
+        self.engine.held_bytes += held - before
+        if held > before and self.engine.held_bytes > self.engine.held_bytes_max:
+            self.drop("the unfinished commands of all clients take too much memory")
 
     def wants_input(self) -> bool:
         if self.gone or self.eof:
@@ -379,4 +395,5 @@ class Conn(Reader):
         self.engine.events.append((Event.CLOSED, self, reason))
         self.leave()
         self.drain()
+        self.note_input()
         self.engine.release(self)

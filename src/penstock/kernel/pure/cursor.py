@@ -45,6 +45,7 @@ class Cursor:
         self.redo_end = 0
         self._attempts_max = 0
         self._outdated_end = 0  # below it nothing is sent any more
+        self.parked_end = 0  # below it delayed messages in memory have been looked for
         self.timeout_count = 0
         self.requeue_count = 0
         self.finish_count = 0
@@ -60,7 +61,7 @@ class Cursor:
         self.notes = Notes()
         self._engine = engine
         self._paused = False
-        self._count_base = tail.handed_end
+        self.count_base = tail.handed_end  # what of it does not count as given to this channel
         self._ring: dict[int, Flight] = {}
         self._order: deque[Flight] = deque()
         self._blocks: tuple[list[Batch], list[Batch]] = ([], [])  # by Source
@@ -245,6 +246,13 @@ class Cursor:
         self.strays.add(flight)
         return flight
 
+    def park(self, offset: int, id: int, attempts: int, due_ns: int) -> None:
+        """A message ahead of the cursor waits among the strays, and the cursor steps over it."""
+        flight = Flight(offset, id, attempts, GONE)
+        self.strays.add(flight)
+        self.sleep(flight, due_ns)
+        self.skips.add(offset, offset + 1)
+
     def _wait(self, flight: Flight) -> None:
         if self._attempts_max and flight.attempts >= self._attempts_max:
             self.strays.exhaust(flight)
@@ -315,7 +323,7 @@ class Cursor:
         self._order.clear()
         self.strays = Strays()
         self.skips.clear()
-        self.redo_end = self._outdated_end = 0
+        self.redo_end = self._outdated_end = self.parked_end = 0
         self.notes.forget()
         self._trace_ids.clear()
         self._drop_blocks()

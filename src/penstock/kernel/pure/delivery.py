@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.kernel.interface import Source
 from penstock.kernel.trace_interface import TraceKind
-from penstock.limits import CHUNK_BYTES, REFILL_NS
+from penstock.limits import CHUNK_BYTES, PARKED_MAX, REFILL_NS
 
 if TYPE_CHECKING:
     from penstock.kernel.pure.block import Batch, Special
@@ -68,11 +68,47 @@ def park_delayed(window: Window, engine: Engine) -> None:
     while window.next < window.tail.handed_end:
         batch = window.tail.find(window.next)
         if batch is None or batch.plain:
-            return
+            break
         special = _special_at_cursor(window, batch)
         if special.due_ns <= engine.wall_ns:
-            return
+            break
         _park(window, special)
+    if window.parked_end < window.tail.trailer_end:
+        park_ahead(window, engine)
+
+
+def park_ahead(window: Window, engine: Engine) -> None:
+    """So do those that stand behind messages which are still to be delivered (again, in memory
+    only): they are deferred, and no part of the depth."""
+    tail = window.tail
+    at = max(window.parked_end, window.next, tail.memory_start)
+    while at < min(tail.trailer_end, tail.handed_end):
+        batch = tail.find(at)
+        if batch is None:
+            break
+        end = min(batch.end, tail.handed_end)
+        if not _park_batch(window, batch, range(at, end), engine.wall_ns):
+            return
+        at = end
+    window.parked_end = at
+
+
+def _park_batch(window: Window, batch: Batch, offsets: range, wall_ns: int) -> bool:
+    """False: there are too many delayed messages by now. One with an id of its own waits until the
+    cursor meets it: what it is a copy of may come before it."""
+    for index in sorted(batch.dues()):
+        offset = batch.base_offset + index
+        if offset not in offsets or offset in window.skips:
+            continue
+        special = batch.special(index)
+        if special.own_id or special.due_ns <= wall_ns:
+            continue
+        if window.strays.delayed >= PARKED_MAX:
+            window.parked_end = offset
+            return False
+        window.mark_traced(special.id, special.trace_id)
+        window.park(offset, special.id, special.attempts, special.due_ns)
+    return True
 
 
 def _special_at_cursor(window: Window, batch: Batch) -> Special:

@@ -12,6 +12,7 @@ import select
 import socket
 from typing import TYPE_CHECKING, Any
 
+from penstock import limits
 from penstock.kernel.interface import Event
 from penstock.kernel.pure.conn import Conn
 from penstock.kernel.pure.delivery import pump
@@ -31,6 +32,8 @@ class Engine:
     def __init__(self, message_bytes_max: int, body_bytes_max: int, rdy_count_max: int) -> None:
         self.message_bytes_max = message_bytes_max
         self.body_bytes_max = body_bytes_max
+        self.held_bytes_max = max(limits.INPUT_BYTES_MAX, 2 * body_bytes_max)
+        self.held_bytes = 0  # input of all connections, but for what is small
         self.rdy_count_max = rdy_count_max
         self.mono_ns = 0
         self.wall_ns = 0
@@ -152,6 +155,7 @@ class Engine:
         ready, self.ready = self.ready, {}
         for conn in ready:
             conn.read_commands()
+            conn.note_input()
             if conn.eof:
                 self.outputs[conn] = None
         for fd, mask in self._epoll.poll(0):

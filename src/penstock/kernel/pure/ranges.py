@@ -1,6 +1,12 @@
-"""A few disjoint ranges of offsets, sorted."""
+"""Disjoint ranges of offsets, sorted."""
 
 from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from operator import itemgetter
+
+_start, _end = itemgetter(0), itemgetter(1)
 
 
 class Ranges:
@@ -12,8 +18,12 @@ class Ranges:
     def __bool__(self) -> bool:
         return bool(self._ranges)
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(self._ranges)
+
+    def __contains__(self, offset: int) -> bool:
+        at = bisect_right(self._ranges, offset, key=_end)
+        return at < len(self._ranges) and self._ranges[at][0] <= offset
 
     @property
     def first(self) -> int:
@@ -23,16 +33,12 @@ class Ranges:
         """Take in one more range; what touches or overlaps becomes one."""
         if end <= start:
             return
-        if not self._ranges or start > self._ranges[-1][1]:
-            self._ranges.append((start, end))
-            return
-        merged: list[tuple[int, int]] = []
-        for one_start, one_end in sorted([*self._ranges, (start, end)]):
-            if merged and one_start <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(merged[-1][1], one_end))
-            else:
-                merged.append((one_start, one_end))
-        self._ranges = merged
+        first = bisect_left(self._ranges, start, key=_end)
+        last = bisect_right(self._ranges, end, key=_start)
+        if first < last:
+            start = min(start, self._ranges[first][0])
+            end = max(end, self._ranges[last - 1][1])
+        self._ranges[first:last] = [(start, end)]
 
     def step_over(self, offset: int) -> int:
         """The first offset from `offset` on that lies in no range; what is passed is forgotten."""

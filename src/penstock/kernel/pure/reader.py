@@ -42,6 +42,7 @@ _SIZE_BYTES = 4
 _ID_BYTES = 16
 _COUNT_DIGITS_MAX = 10  # more can't be in range, and int() refuses thousands of digits
 _read_size = struct.Struct(">i").unpack_from
+_OTHER_PARTITION = re.compile(rb"(?!-1\Z|\+?0+\Z)[+-]?[0-9]+\Z")  # a number, not 0 nor -1 (any)
 _valid_name = re.compile(rb"[.a-zA-Z0-9_-]+(#ephemeral)?").fullmatch
 
 
@@ -100,6 +101,11 @@ class Reader(ABC):
     @property
     def unread(self) -> int:
         return len(self._input)
+
+    @property
+    def bodies_kept(self) -> int:
+        """Bytes of an MPUB that were moved out of the input."""
+        return self._bodies_bytes if self._bodies else 0
 
     def take_in(self, data: bytes | bytearray | memoryview) -> None:
         self._input += data
@@ -222,11 +228,14 @@ class Reader(ABC):
     def _publish(
         self, verb: int, line: bytes, rest: bytes, end: int, step: Callable[[Reader], bool]
     ) -> bool:
-        self._topic = topic = rest.partition(b" ")[0]
+        self._topic, _, more = rest.partition(b" ")
+        topic, partition = self._topic, more.partition(b" ")[0]
         if line in _HOT:
             return self._bad_pub(verb, BadPub.PARAMS, 0, 0)
         if topic not in self.engine.tails and not name_is_valid(topic):
             return self._bad_pub(verb, BadPub.TOPIC_NAME, 0, 0)
+        if _OTHER_PARTITION.match(partition):
+            return self._emit(Event.BAD_PUB, self, verb, BadPub.PARTITION, partition, 0, 0)
         self._at = end
         self._step = step
         return True

@@ -69,6 +69,7 @@ class Tail:
         self._memory: list[Batch] = []
         self._memory_bytes = 0
         self._memory_bytes_max = memory_bytes_max
+        self.trailer_end = 0  # of the newest batch in memory that has a trailer
 
     @property
     def open_count(self) -> int:
@@ -270,6 +271,17 @@ class Tail:
             for window in self.windows:
                 window.mark()
 
+    def begin_at(self, offset: int) -> None:
+        count = offset - self._handed_end
+        if count <= 0:
+            return
+        if offset > self.committed_end:
+            raise ValueError(f"{offset} is beyond the committed end {self.committed_end}")
+        self._handed_end = offset
+        for window in self.windows:
+            window.count_base += count
+            window.mark()
+
     # --- memory ---
 
     def find(self, offset: int) -> Batch | None:
@@ -280,6 +292,8 @@ class Tail:
         """The newest batch stays whatever its size; older ones while there is room."""
         self._memory.append(batch)
         self._memory_bytes += batch.length
+        if not batch.plain:
+            self.trailer_end = batch.end
         while self._memory_bytes > self._memory_bytes_max and len(self._memory) > 1:
             self._drop_oldest()
 

@@ -62,7 +62,7 @@ class Window(Cursor):
 
     @property
     def message_count(self) -> int:
-        return self.tail.handed_end - self._count_base
+        return self.tail.handed_end - self.count_base
 
     @property
     def consumers(self) -> int:
@@ -78,7 +78,7 @@ class Window(Cursor):
 
     @property
     def global_count(self) -> int:
-        return self.delivered[Locality.GLOBAL]
+        return self.delivered[Locality.GLOBAL] + self.delivered[Locality.UNKNOWN]
 
     @property
     def prefers(self) -> bool:
@@ -307,23 +307,23 @@ class Window(Cursor):
     def lose(self, id: int) -> None:
         flight = self.strays.get(id)
         if flight is not None:
-            self._lose(flight)
+            self._lose(flight, TraceKind.CORRUPT)
         self._needed[Source.STRAY] = False
         self.mark()
 
-    def lose_range(self, start: int, end: int) -> int:
-        """Drop every stray of [start, end): its bytes can't be read. Returns how many."""
+    def lose_range(self, start: int, end: int, kind: int = TraceKind.SKIPPED) -> int:
+        """Drop every stray of [start, end), which is noted as `kind`. Returns how many."""
         lost = [flight for flight in self.strays if start <= flight.offset < end]
         for flight in lost:
-            self._lose(flight)
+            self._lose(flight, kind)
         self._needed[Source.STRAY] = False
         self.mark()
         return len(lost)
 
-    def _lose(self, flight: Flight) -> None:
+    def _lose(self, flight: Flight, kind: int) -> None:
         if flight.state == FLYING:
             self._land(flight)
-        self.trace(TraceKind.SKIPPED, flight)
+        self.trace(kind, flight)
         self.drop_stray(flight)
 
     def outdate(self, offset: int) -> int:

@@ -6,6 +6,10 @@ Pure functions over the tables of `docs/formats.md`. `fold` is what recovery bel
 - Records count in sequence. The first one that is short, damaged, out of sequence or of another
   generation ends the file. A file that does not end just there is called torn, and then nothing may
   be appended to it, because sound records that lie behind the tear could join on again.
+- Each record says how many of its file's records were known to be on the disk when it was written.
+  A sound one that counts the record which ended the file shows that this one has rotted, and what
+  those behind it say is lost. Without such a witness a power loss took it, as it may take any write
+  that was not synced and leave later ones: that is ordinary.
 - An entry says what is now so, not what to do, except for `reset`, which forgets. So a cursor that
   overtakes ranges makes them moot, and a stray that is gone is done at its offset.
 """
@@ -13,7 +17,7 @@ Pure functions over the tables of `docs/formats.md`. `fold` is what recovery bel
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -25,6 +29,8 @@ RECORD = struct.Struct("<4sIIIQQQ")  # magic, crc, length, flags, generation, se
 GROUP = struct.Struct("<II")  # channel number, entries
 ENTRY = struct.Struct("<BBHIqqQ")  # kind, state, attempts, reserved, a, b, id
 FLAG_SNAPSHOT = 1
+SYNCED_SHIFT = 1  # the other bits of the flags: how many records of the file were synced before
+SYNCED_MAX = 2**31 - 1
 _CRC_FROM = 8  # the checksum covers all behind itself
 
 
@@ -46,6 +52,7 @@ class Group(NamedTuple):
 class Record(NamedTuple):
     length: int
     flags: int
+    synced_records: int
     generation: int
     sequence: int
     handed_end: int
@@ -68,6 +75,7 @@ class Folded(NamedTuple):
     sequence: int  # of the next record
     end: int  # position of the next record
     torn: bool  # the file does not end cleanly at `end`
+    lost_records: int  # sound ones behind `end`, if the record there has rotted
     handed_end: int
     channels: dict[int, ChannelState]
 
@@ -146,7 +154,12 @@ def fold_entries(entries: bytes) -> ChannelState:
 
 
 def encode_record(
-    flags: int, generation: int, sequence: int, handed_end: int, groups: Sequence[Group]
+    flags: int,
+    generation: int,
+    sequence: int,
+    handed_end: int,
+    groups: Sequence[Group],
+    synced_records: int = 0,
 ) -> bytes:
     parts = [b""]
     length = RECORD.size
@@ -154,6 +167,7 @@ def encode_record(
         parts.append(GROUP.pack(number, len(entries) // ENTRY.size))
         parts.append(entries)
         length += GROUP.size + len(entries)
+    flags |= min(synced_records, SYNCED_MAX) << SYNCED_SHIFT
     header = RECORD.pack(MAGIC, 0, length, flags, generation, sequence, handed_end)
     parts[0] = header[_CRC_FROM:]
     covered = b"".join(parts)
@@ -172,7 +186,8 @@ def decode_record(data: bytes, position: int) -> Record | None:
     groups = _decode_groups(data, position + RECORD.size, position + length)
     if groups is None:
         return None
-    return Record(length, flags, generation, sequence, handed_end, groups)
+    synced = flags >> SYNCED_SHIFT
+    return Record(length, flags & FLAG_SNAPSHOT, synced, generation, sequence, handed_end, groups)
 
 
 def _decode_groups(data: bytes, position: int, end: int) -> list[Group] | None:
@@ -190,10 +205,48 @@ def _decode_groups(data: bytes, position: int, end: int) -> list[Group] | None:
     return groups
 
 
+class Beyond(NamedTuple):
+    """A sound record that does not count."""
+
+    position: int
+    generation: int
+    synced_records: int
+
+
+def sound_beyond(data: bytes, position: int) -> Iterator[Beyond]:
+    """Sound records at or behind `position`, wherever they begin."""
+    while (position := data.find(MAGIC, position)) >= 0:
+        found = decode_record(data, position)
+        if found is None:
+            position += 1
+            continue
+        yield Beyond(position, found.generation, found.synced_records)
+        position += found.length
+
+
+def has_rotted(data: bytes) -> bool:
+    """Whether the record that ends this file was on the disk once: of a file without a whole
+    snapshot it is the snapshot."""
+    folded = fold(data)
+    if folded is not None:
+        return folded.lost_records > 0
+    return any(found.synced_records > 0 for found in sound_beyond(data, 0))
+
+
+def _begins(record: Record) -> bool:
+    return record.sequence == 0 and bool(record.flags & FLAG_SNAPSHOT)
+
+
+def _lost(data: bytes, position: int, generation: int, sequence: int) -> int:
+    """How many records of the file stand behind the one with this sequence, if it has rotted."""
+    beyond = [one for one in sound_beyond(data, position) if one.generation == generation]
+    return len(beyond) if any(one.synced_records > sequence for one in beyond) else 0
+
+
 def fold(data: bytes) -> Folded | None:
     """One file's meaning, or None when it has no whole snapshot at its start."""
     first = decode_record(data, 0)
-    if first is None or first.sequence != 0 or not first.flags & FLAG_SNAPSHOT:
+    if first is None or not _begins(first):
         return None
     channels: dict[int, _Channel] = {}
     record = first
@@ -215,6 +268,7 @@ def fold(data: bytes) -> Folded | None:
         sequence=record.sequence + 1,
         end=position,
         torn=position != len(data),
+        lost_records=_lost(data, position, first.generation, record.sequence + 1),
         handed_end=record.handed_end,
         channels={number: channel.state() for number, channel in channels.items()},
     )

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.fold import (
+from penstock.kernel import StrayRecord, crc32c
+from penstock.log.fold import (
     ENTRY,
     FLAG_SNAPSHOT,
     RECORD,
@@ -22,9 +23,9 @@ from penstock.broker.fold import (
     encode_record,
     fold,
     fold_entries,
+    has_rotted,
     normalised,
 )
-from penstock.kernel import StrayRecord, crc32c
 
 
 def entry(kind: Entry, a: int, b: int = 0, id: int = 0, state: int = 0, attempts: int = 0) -> bytes:
@@ -123,6 +124,29 @@ def test_a_file_ends_at_the_first_record_that_does_not_follow(behind: bytes) -> 
     assert folded is not None
     assert folded.channels[1].next in (3,)
     assert (folded.end, folded.torn) == (len(head), True)
+
+
+def synced(sequence: int, synced_records: int) -> bytes:
+    flags = FLAG_SNAPSHOT if sequence == 0 else 0
+    return encode_record(flags, 1, sequence, 0, [], synced_records)
+
+
+@pytest.mark.parametrize("lost", [b"\0" * 40, synced(1, 0)[:-1] + b"\xff", b""])
+def test_only_a_record_that_was_synced_can_have_rotted(lost: bytes) -> None:
+    """Of writes that were not, a power loss may take any, and leave later ones."""
+    before = synced(0, 0) + lost
+    for witness, found in ((synced(2, 0), 0), (synced(2, 1), 0), (synced(3, 2), 1)):
+        folded = fold(before + witness)
+        assert folded is not None
+        assert (folded.sequence, folded.lost_records) == (1, found)
+        assert has_rotted(before + witness) == bool(found)
+    assert fold(before + synced(2, 0) + synced(3, 2)).lost_records == 2  # type: ignore[union-attr]
+
+
+def test_a_snapshot_that_was_synced_can_have_rotted() -> None:
+    torn = synced(0, 0)[:-1] + b"\xff"
+    assert not has_rotted(torn + synced(1, 0))
+    assert has_rotted(torn + synced(1, 0) + synced(2, 1))
 
 
 @pytest.mark.parametrize("data", [b"", b"PSJ1", record(1), record(0)[:-1], b"\0" * 100])

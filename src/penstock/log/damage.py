@@ -1,0 +1,64 @@
+"""Which offsets of a log are known to be corrupt.
+
+There is one list a log, and whatever reads the log adds to it: a channel, a fetch by offset, a
+search, the making of an index. The owner of the log hears of each range that was not known before.
+A range leaves the list when retention has removed it.
+
+A range that `penstock log repair` gave up stands in the file `lost` (`lost.py`): it is no news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from penstock.log.lost import LostRange, is_lost
+
+Damage = tuple[int, int, str]  # from offset, to offset, reason
+
+
+class DamageList:
+    """In the order of offsets."""
+
+    __slots__ = ("_lost", "_ranges", "on_added")
+
+    def __init__(self, known: Iterable[Damage] = (), lost: Sequence[LostRange] = ()) -> None:
+        self._lost = lost
+        self._ranges: list[Damage] = sorted(known)
+        self.on_added: Callable[[Damage], None] | None = None
+
+    def __iter__(self) -> Iterator[Damage]:
+        return iter(self._ranges)
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+    @property
+    def ranges(self) -> list[Damage]:
+        return list(self._ranges)
+
+    def add(self, from_offset: int, to_offset: int, reason: str) -> None:
+        """Ranges that touch and have the same reason become one. What was given up is no news."""
+        if is_lost(self._lost, from_offset, to_offset):
+            return
+        if any(start <= from_offset and to_offset <= end for start, end, _ in self._ranges):
+            return
+        start, end = from_offset, to_offset
+        apart: list[Damage] = []
+        for known in self._ranges:
+            if known[2] == reason and known[0] <= end and start <= known[1]:
+                start, end = min(start, known[0]), max(end, known[1])
+            else:
+                apart.append(known)
+        self._ranges = sorted([*apart, (start, end, reason)])
+        if self.on_added is not None:
+            self.on_added((start, end, reason))
+
+    def holds(self, offset: int) -> bool:
+        return any(start <= offset < end for start, end, _ in self._ranges)
+
+    def forget_below(self, offset: int) -> bool:
+        """What ends at or below `offset` is gone from the log. True when there was anything."""
+        kept = [known for known in self._ranges if known[1] > offset]
+        is_less = len(kept) < len(self._ranges)
+        self._ranges = kept
+        return is_less

@@ -1,0 +1,107 @@
+"""Giving up what is corrupt in a partition, so that it is corrupt no longer: `penstock log repair`.
+
+The daemon is stopped. The log is opened as a start opens it and read from end to end, so what is
+given up is just what readers would be refused. Then, in this order:
+
+1. The segment files that hold corrupt batches are copied aside, and the copies synced.
+2. The ranges are added to the file `lost` (`lost.py`), in one step.
+
+Killed before the second step, nothing has changed; after it, all has. No byte of the log is written
+or moved, so nothing else can be lost, and the next start finds the end of the log by the rules of
+`recovery.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock import limits
+from penstock.errors import LogDamaged
+from penstock.log.disk import Disk
+from penstock.log.inspect import Place
+from penstock.log.lost import LostRange, read_lost, write_lost
+from penstock.log.partition import PartitionLog
+from penstock.log.queues import read_owner, read_queues
+
+SET_ASIDE = "set-aside"  # in the data directory
+
+
+class Loss(NamedTuple):
+    """One corrupt range, and what it costs."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    to_offset: int
+    reason: str
+    unfinished_by: list[str]  # queues that lose messages by it
+    segments: list[str]  # files that hold some of it
+
+    @property
+    def messages(self) -> int:
+        return self.to_offset - self.from_offset
+
+
+def find_losses(disk: Disk, place: Place) -> list[Loss]:
+    """Every corrupt range of a partition that was not given up before. Raises StorageError."""
+    log = PartitionLog.open(disk, place.path, owner=read_owner(disk, place))
+    try:
+        _read_all(log)
+        queues = read_queues(disk, place)
+        return [
+            Loss(
+                place.topic,
+                place.partition,
+                start,
+                end,
+                reason,
+                [queue.name for queue in queues if queue.wants(start, end)],
+                [s.path for s in log.segments if s.from_offset < end and start < s.to_offset],
+            )
+            for start, end, reason in log.damaged
+        ]
+    finally:
+        log.rest()
+
+
+def _read_all(log: PartitionLog) -> None:
+    offset = log.start_offset
+    while offset < log.written_end:
+        try:
+            for header, _ in log.batches(offset):
+                offset = header.base_offset + header.count
+        except LogDamaged as error:
+            offset = max(error.to_offset, offset + 1)
+
+
+def give_up(
+    disk: Disk, data_path: str, place: Place, losses: Sequence[Loss], wall_ns: int
+) -> list[str]:
+    """Do it. Returns the copies that were made. Raises OSError."""
+    directory = os.path.join(data_path, SET_ASIDE, place.topic, str(place.partition))
+    copies = []
+    for path in sorted({path for loss in losses for path in loss.segments}):
+        disk.mkdir(directory)
+        name = f"{os.path.basename(path)}.{wall_ns // limits.SECOND}"
+        _copy(disk, path, os.path.join(directory, name))
+        copies.append(os.path.join(directory, name))
+    if copies:
+        disk.sync_directory(directory)
+    lost = [LostRange(loss.from_offset, loss.to_offset, loss.reason, wall_ns) for loss in losses]
+    write_lost(disk, place.path, [*read_lost(disk, place.path), *lost])
+    return copies
+
+
+def _copy(disk: Disk, source: str, target: str) -> None:
+    old, new = disk.open(source), disk.create(target)
+    try:
+        buffer, position = bytearray(limits.REPAIR_COPY_BYTES), 0
+        while length := old.pread_into(buffer, position):
+            new.pwritev((memoryview(buffer)[:length],), position, length)
+            position += length
+        new.fdatasync()
+    finally:
+        old.close()
+        new.close()

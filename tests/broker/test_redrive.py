@@ -1,0 +1,314 @@
+"""Dead letters on their way back to their channel, on both kernels."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.broker.channel import Channel
+from penstock.broker.deadletters import REDRIVE_CHANNEL, Letter, origin
+from penstock.errors import NotFound, PenstockError, Refused
+from penstock.kernel import Section
+
+from .test_deadletters import DEAD, SECOND, give_up_after, letters, requeue_all
+from .test_partition import damage
+from .world import START_WALL_NS, Consumer, Outcome, World, bodies
+
+
+class Redriven:
+    def __init__(self, world: World, channel: Channel, count: int = 0) -> None:
+        self.told: list[tuple[int, PenstockError | None]] = []
+        world.broker.redrive(channel, count, lambda *told: self.told.append(told))
+        for _ in range(5):
+            world.turn()
+
+
+def redriven(world: World, channel: Channel, count: int = 0) -> int:
+    ((number, error),) = Redriven(world, channel, count).told
+    assert error is None
+    return number
+
+
+def dead_letters(world: World, *sent: bytes, channel: str = "ch", **changes: Any) -> Consumer:
+    """Each of `sent` has become a dead letter of the channel; its consumer is returned."""
+    world.broker.topic("t").channel(channel).configure({"max_attempts": 1, **changes})
+    consumer = world.consumer("t", channel)
+    world.publish("t", *sent)
+    requeue_all(consumer)
+    world.turns()
+    return consumer
+
+
+def test_a_redrive_brings_all_back_to_that_channel_only(start: Any) -> None:
+    world: World = start()
+    other = world.consumer("t", "other")
+    consumer = dead_letters(world, b"a", b"b", b"c")
+    before = {message.body: message for message in consumer.received}
+    other.finish(*other.take())
+    channel = consumer.channel
+    assert redriven(world, channel) == 3
+    got = consumer.take()
+    assert {message.body: message for message in got} == before  # also ids; attempts anew
+    assert other.take() == []
+    others = other.channel.window
+    assert (others.depth, others.low) == (0, 6)
+    assert redriven(world, channel) == 0
+    consumer.finish(*got)
+    assert channel.unfinished == 0
+    assert letters(world)[0].timestamp_ns == START_WALL_NS
+
+
+def test_some_of_them(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"a", b"b", b"c")
+    assert redriven(world, consumer.channel, 2) == 2
+    assert bodies(consumer.take()) == [b"a", b"b"]
+    assert redriven(world, consumer.channel, 2) == 1
+    assert bodies(consumer.take()) == [b"c"]
+
+
+def test_what_comes_back_may_die_again(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"x")
+    assert redriven(world, consumer.channel) == 1
+    requeue_all(consumer)
+    world.turns()
+    assert [letter.body for letter in letters(world)] == [b"x", b"x"]
+    assert redriven(world, consumer.channel) == 1
+    assert bodies(consumer.take()) == [b"x"]
+
+
+def test_a_shared_topic_keeps_the_channels_apart(start: Any) -> None:
+    world: World = start()
+    one = dead_letters(world, b"1", dead_letter_topic="dead")
+    two = dead_letters(world, b"2", channel="two", dead_letter_topic="dead")
+    requeue_all(one)
+    world.turns()
+    world.publish("dead", b"somebody else's")
+    assert redriven(world, two.channel) == 1
+    assert bodies(two.take()) == [b"2"]
+    assert redriven(world, one.channel) == 2
+    assert bodies(one.take()) == [b"1", b"2"]
+    source = world.broker.find_topic("dead").channels[REDRIVE_CHANNEL]
+    assert source.depth == 1
+
+
+def test_a_redrive_is_as_safe_as_a_publish(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"x")
+    world.threads.held = True
+    redrive = Redriven(world, consumer.channel)
+    assert (redrive.told, consumer.take()) == ([], [])
+    with pytest.raises(Refused, match="under way"):
+        Redriven(world, consumer.channel)
+    world.threads.run()
+    world.turns()
+    assert redrive.told == [(1, None)]
+    assert bodies(consumer.take()) == [b"x"]
+
+
+def test_a_refused_redrive_keeps_the_dead_letters(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"x")
+    topic = consumer.channel.topic
+    topic.refusal = "closed for a test"
+    ((count, error),) = Redriven(world, consumer.channel).told
+    assert (count, str(error)) == (0, "closed for a test")
+    topic.refresh_refusal()
+    assert redriven(world, consumer.channel) == 1
+
+
+def test_the_other_channels_step_over_it_after_a_restart_too(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"x")
+    other = world.broker.topic("t").channel("other")  # made later: it has seen nothing
+    consumer.leave()
+    assert redriven(world, consumer.channel) == 1
+    assert other.depth == 0
+    world = world.killed()
+    assert world.consumer("t", "other").take() == []
+    assert bodies(world.consumer("t", "ch").take()) == [b"x"]
+    assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 0
+
+
+def test_nothing_to_redrive(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 3)
+    with pytest.raises(NotFound):
+        Redriven(world, channel)
+
+
+def test_what_a_consumer_of_the_dead_letters_has_put_back(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"kept", b"put back", b"not seen")
+    reader = world.consumer(DEAD, REDRIVE_CHANNEL, rdy=2)
+    kept, put_back = reader.take()
+    reader.ready(0)
+    reader.requeue(put_back)
+    assert redriven(world, consumer.channel) == 2
+    assert sorted(bodies(consumer.take())) == [b"not seen", b"put back"]
+    reader.finish(kept)
+    assert reader.channel.unfinished == 0
+
+
+def test_a_deletion_meanwhile_ends_a_redrive(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"x")
+    channel = consumer.channel
+    world.threads.held = True
+    redrive = Redriven(world, channel)
+    world.broker.find_topic("t").delete_channel("ch")
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    assert [count for count, _ in redrive.told] == [1]
+    with pytest.raises(NotFound):
+        world.broker.find_topic("t").find_channel("ch")
+
+
+def test_a_redrive_out_of_a_channel_that_is_deleted_meanwhile(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was published is published, and no more follows."""
+    monkeypatch.setattr(limits, "DEAD_LETTERS_AT_ONCE", 1)
+    world: World = start()
+    consumer = dead_letters(world, b"x", b"y")
+    world.threads.held = True
+    redrive = Redriven(world, consumer.channel)
+    world.broker.find_topic(DEAD).delete_channel(REDRIVE_CHANNEL)
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    ((count, error),) = redrive.told
+    assert (count, str(error)) == (1, "the channel was deleted")
+    assert bodies(consumer.take()) == [b"x"]
+
+
+def test_a_redrive_whose_publish_fails_keeps_the_dead_letters(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"x")
+    world.threads.error = OSError(errno.EIO, "the disk is gone")
+    ((count, error),) = Redriven(world, consumer.channel).told
+    assert count == 0
+    assert "the disk is gone" in str(error)
+    assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 1
+
+
+def test_a_drain_refuses_a_redrive(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"x")
+    world.broker.draining = True
+    with pytest.raises(Refused, match="draining"):
+        Redriven(world, consumer.channel)
+
+
+def test_a_long_search_goes_on_in_the_next_second(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"ours", dead_letter_topic="dead")
+    other = world.broker.topic("t").channel("two")
+    other.configure({"max_attempts": 1, "dead_letter_topic": "dead"})
+    two = world.consumer("t", "two")
+    world.publish("t", *[b"%d" % n for n in range(25)])
+    requeue_all(two)
+    world.turns()
+    world.publish("t", b"last")
+    requeue_all(two)
+    world.turns()
+    assert len(letters(world, "dead")) == 27
+    monkeypatch.setattr(limits, "REDRIVE_LOOKED_AT", 10)
+    told: list[tuple[int, PenstockError | None]] = []
+    wanted = letters(world, "dead")[-1].id
+    world.broker.redrive(other, 0, lambda *args: told.append(args), wanted)
+    consumer.leave()
+    for looked_at in (10, 20):
+        assert told == [], looked_at
+        world.pass_ns(SECOND)
+    world.pass_ns(SECOND)
+    assert told == [(1, None)]
+    assert bodies(two.take()) == [b"last"]
+
+
+def test_corrupt_dead_letters_are_stepped_over(start: Any) -> None:
+    world: World = start(tail_memory_bytes_max=0)
+    consumer = dead_letters(world, b"a")
+    for text in (b"b", b"c"):
+        world.publish("t", text)
+        requeue_all(consumer)
+        world.turns()
+    damage(world, 1, DEAD)
+    waiting = world.broker.dead_letters_of(consumer.channel, 10)
+    assert [letter.stored.body for letter in waiting] == [b"a", b"c"]
+    assert redriven(world, consumer.channel) == 2
+    assert bodies(consumer.take()) == [b"a", b"c"]
+    assert "offsets 1 to 1 are corrupt" in world.broker.health
+
+
+# --- what can be seen of them ---
+
+
+def test_dead_letters_that_wait(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"a", b"b", dead_letter_topic="dead")
+    dead_letters(world, b"other", channel="two", dead_letter_topic="dead")
+    world.publish("dead", b"somebody else's")
+    channel = consumer.channel
+
+    def waiting(count: int) -> list[tuple[bytes, int]]:
+        found = world.broker.dead_letters_of(channel, count)
+        return [(letter.stored.body, letter.attempts) for letter in found]
+
+    assert waiting(10)[:2] == [(b"a", 1), (b"b", 1)]
+    assert waiting(1) == [(b"a", 1)]
+    assert redriven(world, channel, 1) == 1
+    assert waiting(1) == [(b"b", 1)]
+
+
+def test_without_a_dead_letter_topic_none_wait(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 3)
+    assert world.broker.dead_letters_of(channel, 10) == []
+    world.broker.topic(DEAD)  # made by hand: it has no `redrive`
+    assert world.broker.dead_letters_of(channel, 10) == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "back"),
+    [(b'{"trace":"abc"}', b'{"trace":"abc"}'), (b"no JSON", b""), (b"[1]", b""), (b"{}", b"")],
+)
+def test_headers_of_its_own_come_back_without_the_origin(
+    start: Any, headers: bytes, back: bytes
+) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    letter = Letter(b"x", {Section.HEADERS: headers})
+    world.broker.find_topic("t").publish_letters([letter], Outcome())
+    world.turns()
+    requeue_all(consumer)
+    world.turns()
+    (dead,) = letters(world)
+    assert origin(dead) is not None
+    assert back[1:-1] in dead.headers
+    assert headers != dead.headers
+    assert redriven(world, channel) == 1
+    assert [one.headers for one in letters(world, "t")] == [headers, back]
+
+
+def test_an_ended_redrive_that_is_kept_is_found(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"x")
+    world.threads.held = True
+    Redriven(world, consumer.channel)
+    redrives = world.broker._dead_letters._redrives
+    redrives[consumer.channel].ended = True
+    with pytest.raises(RuntimeError, match="t:ch: an ended redrive is kept"):
+        world.broker._dead_letters.validate()
+    redrives[consumer.channel].ended = False
+    world.broker._dead_letters.validate()
+    world.threads.run()
+    world.turns()

@@ -1,0 +1,177 @@
+"""What a partition and each kind of its files say."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.kernel import id_to_hex
+from penstock.log.dump import Row, dump_file, dump_partition, dump_segment
+from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
+from penstock.log.inspect import Place
+from penstock.log.partition import PartitionLog
+from penstock.sim.disk import SimDisk
+
+from .helpers import NOW_NS, SMALL, body, new_log
+
+PATH = "data/topics/orders/0"
+PLACE = Place("orders", 0, PATH)
+END = 120
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    """Some segments of batches with three messages each."""
+    disk = SimDisk()
+    disk.mkdir(PATH)
+    log, writer = new_log(disk, PATH)
+    writer.fill(END // 3)
+    log.close()
+    return disk
+
+
+def segments(disk: SimDisk) -> list[str]:
+    return sorted(f"{PATH}/{name}" for name in disk.listdir(PATH) if name.endswith(".log"))
+
+
+def corrupt(disk: SimDisk, offset: int) -> str:
+    """Flip a bit of the batch that holds `offset`; the segment's path."""
+    log = PartitionLog.open(disk, PATH, SMALL)
+    position = log._reader.locate(offset).position
+    path = next(s.path for s in log.segments if s.from_offset <= offset < s.to_offset)
+    log._segments.close()
+    disk.flip(path, position + 90, 3)
+    return path
+
+
+def offsets(rows: list[Row]) -> list[int]:
+    return [row["offset"] for row in rows if "offset" in row]
+
+
+def holes(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if "hole" in row]
+
+
+# --- messages ---
+
+
+def test_a_partition_is_a_row_per_message(disk: SimDisk) -> None:
+    rows = list(dump_partition(disk, PLACE))
+    log = PartitionLog.open(disk, PATH, SMALL)
+    wanted = log.message(100)
+    log.close()
+    assert offsets(rows) == list(range(END))
+    assert [row["body"] for row in rows] == [body(n) for n in range(END)]
+    row = rows[100]
+    assert row["id"] == id_to_hex(wanted.id).decode()
+    assert (row["timestamp_ns"], row["size"]) == (NOW_NS, len(body(100)))
+    assert row["batch"] == wanted.header.base_offset
+
+
+def test_a_dump_begins_inside_a_batch(disk: SimDisk) -> None:
+    for from_offset in (1, 50, 119):
+        assert offsets(list(dump_partition(disk, PLACE, from_offset))) == list(
+            range(from_offset, END)
+        )
+    assert list(dump_partition(disk, PLACE, END)) == []
+
+
+def test_a_dump_from_an_offset_opens_no_segment_before_it(disk: SimDisk) -> None:
+    first, second = segments(disk)[:2]
+    base = int(second[-24:-4])
+    disk.unlink(first)
+    assert offsets(list(dump_partition(disk, PLACE, base))) == list(range(base, END))
+
+
+def test_what_a_message_brought_along_is_named() -> None:
+    disk = SimDisk()
+    disk.mkdir(PATH)
+    log, writer = new_log(disk, PATH)
+    sections: dict[int, dict[int, int | bytes]] = {
+        1: {1: 12345},
+        2: {1: 4711},
+        64: {0: b"key"},
+    }
+    writer.write([b"a", b"b"], sections=sections)
+    plain_id = log.message(0).id
+    log.close()
+    plain, own = dump_partition(disk, PLACE)
+    assert plain["id"] == id_to_hex(plain_id).decode()
+    assert plain["key"] == b"key"
+    assert (plain["timestamp_ns"], own["timestamp_ns"]) == (NOW_NS, 12345)
+    assert (own["id"], own["body"]) == (id_to_hex(4711).decode(), b"b")
+    assert "key" not in own
+
+
+# --- holes ---
+
+
+def test_a_corrupt_batch_is_a_hole_between_the_messages_around_it(disk: SimDisk) -> None:
+    path = corrupt(disk, 10)
+    rows = list(dump_partition(disk, PLACE))
+    assert holes(rows) == [{"hole": [9, 12], "path": path}]
+    assert rows.index({"hole": [9, 12], "path": path}) == 9
+    assert offsets(rows) == [n for n in range(END) if not 9 <= n < 12]
+
+
+def test_a_corrupt_end_of_a_sealed_segment_is_a_hole(disk: SimDisk) -> None:
+    end = int(segments(disk)[1][-24:-4])
+    path = corrupt(disk, end - 1)
+    assert holes(list(dump_partition(disk, PLACE))) == [{"hole": [end - 3, end], "path": path}]
+    assert holes(list(dump_segment(disk, path, 0, None))) == []  # alone it has no known end
+
+
+def test_a_file_that_is_not_named_like_a_segment_is_refused(disk: SimDisk) -> None:
+    with pytest.raises(ValueError, match="data/mark is not named like a segment"):
+        list(dump_segment(disk, "data/mark", 0, None))
+
+
+# --- one file ---
+
+
+def test_a_segment_alone(disk: SimDisk) -> None:
+    path = segments(disk)[1]
+    base = int(path[-24:-4])
+    rows = list(dump_file(disk, path, base + 4))
+    assert offsets(rows)[:2] == [base + 4, base + 5]
+    assert holes(rows) == []
+
+
+def test_an_index_is_a_row_per_entry(disk: SimDisk) -> None:
+    rows = list(dump_file(disk, f"{PATH}/{0:020d}.index"))
+    assert len(rows) > 1
+    assert (rows[0]["offset"], rows[0]["position"], rows[0]["timestamp_ns"]) == (0, 0, NOW_NS)
+    assert offsets(rows) == sorted(offsets(rows))
+
+
+def test_a_mark_is_a_row_per_copy(disk: SimDisk) -> None:
+    path = f"{PATH}/mark"
+    rows = list(dump_file(disk, path))
+    assert [row["copy"] for row in rows] == [0, 1]
+    assert all((row["written_end"], row["clean"]) == (END, True) for row in rows)
+    disk.flip(path, 20, 0)
+    assert [row.get("sound", True) for row in dump_file(disk, path)] == [False, True]
+
+
+def test_a_journal_is_a_row_per_record_and_its_problem(disk: SimDisk) -> None:
+    groups = [Group(1, cursor_entry(Entry.CURSOR, 5, 9))]
+    first = encode_record(FLAG_SNAPSHOT, 3, 0, 9, groups)
+    second = encode_record(0, 3, 1, 12, groups)
+    path = f"{PATH}/channels.0"
+    disk.create(path)
+    disk.replace(path, first + second)
+    rows = list(dump_file(disk, path))
+    assert [(row["sequence"], row["handed_end"], row["entries"]) for row in rows] == [
+        (0, 9, 1),
+        (1, 12, 1),
+    ]
+    disk.replace(path, first + second[:-1])
+    assert list(dump_file(disk, path))[1:] == [
+        {"position": len(first), "problem": "the file ends inside a record"}
+    ]
+
+
+def test_of_another_file_the_size_is_told(disk: SimDisk) -> None:
+    path = f"{PATH}/notes"
+    disk.create(path)
+    disk.replace(path, b"mine")
+    assert list(dump_file(disk, path)) == [{"path": path, "bytes": 4}]

@@ -1,0 +1,198 @@
+"""The head of a segment: whose log it is part of, and what is done with one that is not ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import LogDamaged
+from penstock.log.head import (
+    HEAD_BYTES,
+    Beginning,
+    Head,
+    Owner,
+    decode_head,
+    encode_head,
+    read_beginning,
+)
+from penstock.log.inspect import Place, find
+from penstock.log.partition import PartitionLog
+from penstock.log.repair import find_losses, give_up
+from penstock.log.sealed import seal
+from penstock.log.verify import verify
+from penstock.sim.disk import SimDisk
+
+from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body
+
+ORDERS = Owner("orders", 0, "005-18a26f9ac7a69000")
+BILLS = Owner("bills", 0, "005-18a26f9ac7a69001")
+
+
+def path_of(owner: Owner) -> str:
+    return f"data/topics/{owner.topic}/0"
+
+
+def opened(disk: SimDisk, owner: Owner = ORDERS) -> PartitionLog:
+    return PartitionLog.open(disk, path_of(owner), SMALL, owner=owner)
+
+
+def segments(disk: SimDisk, owner: Owner = ORDERS) -> list[str]:
+    return sorted(f"{path_of(owner)}/{n}" for n in disk.listdir(path_of(owner)) if n[-4:] == ".log")
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    """Two topics with logs alike in all but their owners."""
+    disk = SimDisk()
+    for owner in (ORDERS, BILLS):
+        disk.mkdir(path_of(owner))
+        log = PartitionLog.create(disk, path_of(owner), SMALL, owner)
+        Writer(log).fill(40)
+        log.close()
+        document = b'{"name":"%s","identity":"%s"}' % (
+            owner.topic.encode(),
+            owner.identity.encode(),
+        )
+        path = f"data/topics/{owner.topic}/topic.json"
+        disk.create(path)
+        disk.replace(path, seal(document))
+    return disk
+
+
+def swap(disk: SimDisk, number: int) -> tuple[str, str]:
+    mine, other = segments(disk)[number], segments(disk, BILLS)[number]
+    contents = disk.content(mine), disk.content(other)
+    disk.replace(mine, contents[1])
+    disk.replace(other, contents[0])
+    return mine, other
+
+
+def findings(disk: SimDisk) -> list[str]:
+    return [finding.path for finding in verify(disk, find(disk, "data")).findings]
+
+
+def test_a_head_says_what_was_put_into_it() -> None:
+    data = encode_head(Head(ORDERS, 7))
+    assert len(data) == HEAD_BYTES
+    assert decode_head(data) == Head(ORDERS, 7)
+    for position in range(HEAD_BYTES):
+        wrong = bytearray(data)
+        wrong[position] ^= 4
+        assert decode_head(bytes(wrong)) is None
+    assert decode_head(data[:-1]) is None
+    with pytest.raises(ValueError, match="longer than the 64 bytes"):
+        encode_head(Head(Owner("x" * 65, 0, ""), 0))
+
+
+def test_every_segment_begins_with_its_head(disk: SimDisk) -> None:
+    assert len(segments(disk)) > 2
+    for path in segments(disk):
+        head = decode_head(disk.content(path)[:HEAD_BYTES])
+        assert head == Head(ORDERS, int(path[-24:-4]))
+    assert findings(disk) == []
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_sealed_segment_of_another_log_is_not_served(disk: SimDisk, number: int) -> None:
+    mine, other = swap(disk, number)
+    assert findings(disk) == sorted([mine, other])
+    log = opened(disk)
+    start, end = (log.segments[number].from_offset, log.segments[number].to_offset)
+    for read in (lambda: log.read(start, 999), lambda: log.message(end - 1)):
+        with pytest.raises(LogDamaged, match="belongs to another log"):
+            read()
+    with pytest.raises(LogDamaged):
+        log.stretch(start)
+    assert log.find_time(0) == (0 if start else end)
+    assert log.find_id(log.message(end).id) == end
+    assert log.find_time(NOW_NS + 1) == 120
+    assert [known[:2] for known in log.damaged] == [(start, end)]
+    assert bodies_from(log, end) == [body(n) for n in range(end, 120)]
+    Writer(log).fill(1)
+    log.close()
+
+
+def test_a_newest_segment_of_another_log_is_neither_written_nor_cut(disk: SimDisk) -> None:
+    mine, _ = swap(disk, -1)
+    before = disk.content(mine)
+    base = int(mine[-24:-4])
+    log = opened(disk)
+    assert log.refusal is not None
+    assert log.refusal[0] == base
+    with pytest.raises(LogDamaged, match="belongs to another log"):
+        Writer(log).fill(1)
+    assert [log.message(n).body for n in range(base)] == [body(n) for n in range(base)]
+    log.close()
+    assert disk.content(mine) == before
+    place = Place("orders", 0, path_of(ORDERS))
+    give_up(disk, "data", place, find_losses(disk, place), NOW_NS)
+    log = opened(disk)
+    assert log.refusal is None
+    assert log.written_end == 120
+    Writer(log).fill(1)
+    log.close()
+    assert disk.content(mine) == before
+
+
+def test_a_newest_segment_of_another_log_and_no_mark(disk: SimDisk) -> None:
+    """Nothing tells how far this log went."""
+    mine, _ = swap(disk, -1)
+    before = disk.content(mine)
+    disk.unlink(f"{path_of(ORDERS)}/mark")
+    log = opened(disk)
+    assert log.refusal is not None
+    log.close()
+    assert disk.content(mine) == before
+
+
+def test_a_log_without_heads_is_read_and_goes_on_with_heads() -> None:
+    disk = SimDisk()
+    disk.mkdir(path_of(ORDERS))
+    log = PartitionLog.create(disk, path_of(ORDERS), SMALL)
+    Writer(log).fill(40)
+    log.close()
+    old = segments(disk)
+    log = opened(disk)
+    Writer(log).fill(40)
+    assert bodies_from(log, 0) == [body(n) for n in range(240)]
+    log.close()
+    begins = [disk.content(path)[:4] for path in segments(disk)]
+    assert begins == [b"PSB1"] * len(old) + [b"PSH1"] * (len(begins) - len(old))
+    assert findings(disk) == []
+
+
+def test_a_recycled_file_is_taken_for_what_it_is_now(disk: SimDisk) -> None:
+    """It has a head and batches of its former life until the first batch is written."""
+    log = opened(disk)
+    Writer(log).fill(40)
+    log.sync()
+    assert log.retain(240, NOW_NS + 10**6 * SECOND, 1, 0) > 1
+    log._roll()  # and the power goes before anything is written there
+    end = log.written_end
+    assert decode_head(disk.content(segments(disk)[-1])[:HEAD_BYTES]) is not None
+    log.sync()
+    disk.kill()
+    log = opened(disk)
+    assert (log.refusal, log.written_end) == (None, end)
+    Writer(log).fill(20)
+    assert bodies_from(log, end) == [body(n) for n in range(end, end + 60)]
+    log.close()
+    assert findings(disk) == []
+
+
+def test_a_corrupt_head_is_found_and_hides_no_message(disk: SimDisk) -> None:
+    path = segments(disk)[1]
+    for position in (1, 6, 40, 90):
+        disk.flip(path, position, 2)
+        assert findings(disk) == [path]
+        log = opened(disk)
+        assert bodies_from(log, 0) == [body(n) for n in range(120)]
+        log.close()
+        disk.flip(path, position, 2)
+
+
+def test_a_file_that_holds_nothing_has_no_head() -> None:
+    disk = SimDisk()
+    file = disk.create("empty")
+    assert read_beginning(file, 0) == Beginning(0, None)
+    file.pwritev([bytes(4096)], 0, 4096)
+    assert read_beginning(file, 0) == Beginning(0, None)

@@ -1,0 +1,111 @@
+"""What the queues of a partition have not finished, by its files alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.kernel import StrayRecord
+from penstock.log.fold import FLAG_SNAPSHOT, ChannelState, Entry, Group, cursor_entry, encode_record
+from penstock.log.head import Owner
+from penstock.log.inspect import Place
+from penstock.log.queues import Queue, read_owner, read_queues
+from penstock.log.sealed import seal
+from penstock.sim.disk import SimDisk
+
+PATH = "data/topics/orders/0"
+PLACE = Place("orders", 0, PATH)
+TOPIC = "data/topics/orders/topic.json"
+
+
+def snapshot(generation: int, low: int) -> bytes:
+    return encode_record(
+        FLAG_SNAPSHOT, generation, 0, 50, [Group(1, cursor_entry(Entry.CURSOR, low, low))]
+    )
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    disk = SimDisk()
+    disk.mkdir(PATH)
+    put(disk, f"{PATH}/channels.0", snapshot(1, 10))
+    put(disk, f"{PATH}/channels.1", snapshot(2, 20))
+    topic(disk, b'{"name":"orders","identity":"abc","channels":[{"name":"ch","number":1}]}')
+    return disk
+
+
+def put(disk: SimDisk, path: str, content: bytes) -> None:
+    disk.create(path)
+    disk.replace(path, content)
+
+
+def topic(disk: SimDisk, document: bytes) -> None:
+    put(disk, TOPIC, seal(document))
+
+
+def lowest(disk: SimDisk) -> list[tuple[str, int]]:
+    return [(queue.name, queue.lowest) for queue in read_queues(disk, PLACE)]
+
+
+def test_the_newest_journal_tells(disk: SimDisk) -> None:
+    assert lowest(disk) == [("channel ch", 20)]
+    put(disk, f"{PATH}/channels.0", snapshot(3, 30))
+    assert lowest(disk) == [("channel ch", 30)]
+
+
+def test_a_channel_that_the_journal_does_not_know_yet(disk: SimDisk) -> None:
+    channels = b'{"name":"ch","number":1},{"name":"new","number":2}'
+    topic(disk, b'{"name":"orders","channels":[%s]}' % channels)
+    assert lowest(disk) == [("channel ch", 20)]
+
+
+@pytest.mark.parametrize("document", [b'{"name":"orders"}', b'{"paused":true,"channels":[]}'])
+def test_a_topic_without_channels_holds_messages_itself(disk: SimDisk, document: bytes) -> None:
+    topic(disk, document)
+    assert lowest(disk) == [("the topic's own queue", 50)]
+    own = Place("_trace", 0, PATH)
+    assert read_queues(disk, own) == []  # Penstock's own topics hold nothing back
+
+
+def test_a_paused_topic_holds_messages_beside_its_channels(disk: SimDisk) -> None:
+    topic(disk, b'{"paused":true,"channels":[{"name":"ch","number":1}]}')
+    assert lowest(disk) == [("channel ch", 20), ("the topic's own queue", 50)]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b'{"channels":[{"name":"ch"}]}',
+        b'{"channels":[{"name":"ch","number":"x"}]}',
+        b'{"channels":[1]}',
+        b'{"channels":7}',
+    ],
+)
+def test_a_topic_file_that_does_not_tell(disk: SimDisk, document: bytes) -> None:
+    topic(disk, document)
+    assert read_queues(disk, PLACE) == []
+    assert read_owner(disk, PLACE) is None
+
+
+def test_files_that_are_missing_or_corrupt_tell_nothing(disk: SimDisk) -> None:
+    disk.flip(TOPIC, 3, 1)
+    assert (read_queues(disk, PLACE), read_owner(disk, PLACE)) == ([], None)
+    disk.unlink(TOPIC)
+    assert (read_queues(disk, PLACE), read_owner(disk, PLACE)) == ([], None)
+    topic(disk, b'{"name":"orders","channels":[{"name":"ch","number":1}]}')
+    assert lowest(disk) == [("channel ch", 20)]
+    for name in ("channels.0", "channels.1"):
+        disk.unlink(f"{PATH}/{name}")
+    assert read_queues(disk, PLACE) == []
+
+
+def test_the_owner_is_named_by_the_topic_file(disk: SimDisk) -> None:
+    assert read_owner(disk, PLACE) == Owner("orders", 0, "abc")
+
+
+def test_what_a_queue_wants() -> None:
+    stray = StrayRecord(offset=3, id=1, attempts=1, state=1, due_ns=0)
+    queue = Queue("channel ch", ChannelState(10, 40, ((15, 20), (20, 25)), (stray,)))
+    assert queue.lowest == 3
+    wanted = {(0, 3): False, (3, 4): True, (4, 10): False, (4, 11): True}
+    wanted |= {(15, 25): False, (15, 26): True, (14, 20): True, (18, 20): False, (50, 60): True}
+    assert {asked: queue.wants(*asked) for asked in wanted} == wanted

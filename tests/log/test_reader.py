@@ -1,0 +1,197 @@
+"""Reading beside the log, places in it by bytes, and searches where little or nothing is there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock import limits
+from penstock.errors import WriteRefused
+from penstock.kernel import BatchCheck, check_batch, decode_header
+from penstock.log.disk import OsDisk
+from penstock.log.partition import PartitionLog
+from penstock.log.reader import Stretch
+from penstock.sim.disk import Fault, SimDisk
+
+from .helpers import NOW_NS, SECOND, SMALL, Writer, new_log
+
+BATCH_MESSAGES = 3
+
+
+def batch_offset(stretch: Stretch, position: int) -> int:
+    """Of the sound batch that stands there, by the descriptor alone."""
+    data = os.pread(stretch.descriptor, SMALL.segment_bytes_max, position)
+    assert check_batch(data, 0)[0] == BatchCheck.SOUND
+    return decode_header(data, 0).base_offset
+
+
+def filled(path: Path, batches: int = 100) -> PartitionLog:
+    log, writer = new_log(OsDisk(), path / "0")
+    for number in range(batches):
+        writer.fill(1, NOW_NS + number * SECOND)
+    return log
+
+
+# --- stretches ---
+
+
+def test_a_stretch_leads_to_the_batch_that_is_wanted(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    assert len(log.segments) > 3
+    for offset in range(log.written_end):
+        stretch = log.stretch(offset)
+        assert stretch is not None
+        info = next(s for s in log.segments if s.from_offset <= offset < s.to_offset)
+        assert batch_offset(stretch, stretch.position) == stretch.expected <= offset
+        near = stretch.expected + SMALL.index_every_bytes // 40  # a message has at least 40 bytes
+        assert offset < near  # by the index: not from the beginning of the segment
+        assert stretch.end == info.bytes_stored
+        assert stretch.limit == (info.to_offset if info.sealed else None)
+        log.release(stretch)
+    log.close()
+
+
+def test_a_stretch_begins_where_the_one_before_ended(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    first = log.stretch(0)
+    assert first is not None
+    positions = [first.position]
+    for _ in range(3):
+        data = os.pread(first.descriptor, SMALL.segment_bytes_max, positions[-1])
+        positions.append(positions[-1] + decode_header(data, 0).length)
+    third = 2 * BATCH_MESSAGES
+    log.remember(first, third, positions[2])
+    stretch = log.stretch(third)
+    assert stretch is not None
+    assert (stretch.position, stretch.expected) == (positions[2], third)
+    log.release(first)
+    log.release(stretch)
+    log.close()
+
+
+def test_a_stretch_outlives_the_removal_of_its_file(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    log.sync()
+    stretch = log.stretch(0)
+    assert stretch is not None
+    before = os.pread(stretch.descriptor, stretch.end, 0)
+    end = log.written_end
+    assert log.retain(end, NOW_NS + 10**6 * SECOND, SECOND, 10**9) > 1
+    assert log.start_offset > 0
+    log.remember(stretch, BATCH_MESSAGES, stretch.position)
+    assert len(log._reader._places) == 0  # nobody can ask for it any more
+    assert not os.path.exists(stretch.segment.path)
+    Writer(log).fill(100)  # into new files: this one is not recycled
+    assert os.pread(stretch.descriptor, stretch.end, 0) == before
+    log.release(stretch)
+    assert stretch.segment.readers == 0
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(stretch.descriptor)
+    log.close()
+
+
+def test_a_disk_without_descriptors_lends_none() -> None:
+    disk = SimDisk()
+    disk.mkdir("data")
+    log, writer = new_log(disk, "data/0")
+    writer.fill(2)
+    assert log.stretch(0) is None
+    assert log._segments.active.readers == 0
+    log.close()
+
+
+def test_the_oldest_places_are_forgotten(tmp_path: Path) -> None:
+    log = filled(tmp_path, limits.READ_PLACES_MAX + 20)
+    for offset in range(0, log.written_end, BATCH_MESSAGES):
+        log.read(offset, 1)
+    places = log._reader._places
+    assert len(places) == limits.READ_PLACES_MAX
+    assert max(places) == log.written_end  # the newest ones
+    log.close()
+
+
+# --- places by bytes ---
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+def test_bytes_from_an_offset_fall_to_nothing_at_the_end(tmp_path: Path, reopen: bool) -> None:
+    log = filled(tmp_path)
+    if reopen:
+        log.close()
+        log = PartitionLog.open(OsDisk(), tmp_path / "0", SMALL)
+    left = [log.bytes_from(offset) for offset in range(log.written_end)]
+    assert left[0] == log.bytes_stored
+    assert left == sorted(left, reverse=True)
+    even = log.bytes_stored / log.written_end
+    for offset, bytes_left in enumerate(left):
+        assert abs(bytes_left - even * (log.written_end - offset)) < SMALL.index_every_bytes
+    log.close()
+
+
+def test_after_some_bytes_of_log(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    even = log.bytes_stored / log.written_end
+    for offset in (0, 1, 100, 250):
+        for length in (0, 1, 300, 5_000, 9_000):
+            found = log.after_bytes(offset, length)
+            wanted = min(offset + max(length / even, 1), log.written_end)
+            assert abs(found - wanted) * even < SMALL.index_every_bytes
+            assert found > offset  # a caller that goes on from there gets on
+    assert log.after_bytes(299, 1 << 40) == log.after_bytes(0, log.bytes_stored) == 300
+    log.close()
+
+
+# --- searches ---
+
+
+def test_searches_past_an_active_segment_without_a_batch() -> None:
+    """A roll whose first write failed leaves one."""
+    disk = SimDisk()
+    disk.mkdir("data")
+    log, writer = new_log(disk, "data/0")
+    while len(log.segments) < 3:
+        writer.fill(1, NOW_NS + log.written_end * SECOND)
+    end = log.written_end
+    active = log.segments[-1]
+    while log._active.data_bytes + 300 < SMALL.segment_bytes_max:
+        writer.fill(1, NOW_NS + end * SECOND)
+    end = log.written_end
+    disk.inject(Fault("write", path_part=f"{end:020d}.log"))
+    with pytest.raises(WriteRefused):
+        writer.write([bytes(1_000)])
+    assert log.segments[-1].from_offset == end > active.from_offset
+    assert [log.find_id(log.message(n).id) for n in range(end)] == list(range(end))
+    assert log.find_time(NOW_NS + 10**6 * SECOND) == end
+    assert log.find_time(0) == 0
+    assert log.find_id(log.last_id + 1) is None
+    log.close()
+
+
+def test_an_index_that_says_something_else_is_made_again_by_a_search(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    ids = [log.message(offset).id for offset in range(log.written_end)]
+    log.close()
+    for segment in log.segments[:-1]:
+        path = Path(segment.path).with_suffix(".index")
+        data = bytearray(path.read_bytes())
+        data[32 + 24] ^= 1  # the id of the second entry
+        path.write_bytes(data)
+        wrong = bytes(data)
+        log = PartitionLog.open(OsDisk(), tmp_path / "0", SMALL)
+        for offset in range(segment.from_offset, segment.to_offset):
+            assert log.find_id(ids[offset]) == offset
+        assert path.read_bytes() != wrong
+        assert log.damaged == []
+        log.close()
+
+
+def test_batches_come_one_by_one_up_to_the_end_at_the_call(tmp_path: Path) -> None:
+    log = filled(tmp_path, 10)
+    batches = log.batches(4)
+    first, data = next(batches)
+    assert (first.base_offset, len(data)) == (3, first.length)
+    Writer(log).fill(2)
+    assert [header.base_offset for header, _ in batches] == list(range(6, 30, BATCH_MESSAGES))
+    log.close()

@@ -1,0 +1,147 @@
+"""Giving up what is corrupt: nothing else is touched, and the log goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import LogDamaged
+from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
+from penstock.log.inspect import Place, find
+from penstock.log.lost import LostRange, is_lost, read_lost
+from penstock.log.partition import PartitionLog
+from penstock.log.repair import find_losses, give_up
+from penstock.log.sealed import seal
+from penstock.log.verify import verify
+from penstock.sim.disk import Fault, SimDisk
+
+from .helpers import NOW_NS, SMALL, Writer, bodies_from, body, new_log
+
+PATH = "data/topics/orders/0"
+PLACE = Place("orders", 0, PATH)
+END = 120
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    """A topic with two channels: one has finished all but the last ten, the other nothing."""
+    disk = SimDisk()
+    disk.mkdir(PATH)
+    log, writer = new_log(disk, PATH)
+    writer.fill(END // 3)
+    log.close()
+    groups = [
+        Group(1, cursor_entry(Entry.CURSOR, END - 10, END)),
+        Group(2, cursor_entry(Entry.CURSOR, 0, 0)),
+    ]
+    put(disk, f"{PATH}/channels.0", encode_record(FLAG_SNAPSHOT, 1, 0, END, groups))
+    channels = b'[{"name":"fast","number":1},{"name":"slow","number":2}]'
+    put(disk, "data/topics/orders/topic.json", seal(b'{"name":"orders","channels":%s}' % channels))
+    return disk
+
+
+def put(disk: SimDisk, path: str, content: bytes) -> None:
+    disk.create(path)
+    disk.replace(path, content)
+
+
+def corrupt(disk: SimDisk, offset: int) -> str:
+    """The segment that holds it."""
+    log = PartitionLog.open(disk, PATH, SMALL)
+    position = log._reader.locate(offset).position
+    path = next(s.path for s in log.segments if s.from_offset <= offset < s.to_offset)
+    log._segments.close()
+    disk.flip(path, position + 90, 3)
+    return path
+
+
+def findings(disk: SimDisk) -> list[tuple[int | None, int | None]]:
+    return [(f.from_offset, f.to_offset) for f in verify(disk, find(disk, "data")).findings]
+
+
+def repaired(disk: SimDisk) -> list[str]:
+    return give_up(disk, "data", PLACE, find_losses(disk, PLACE), NOW_NS)
+
+
+def test_a_corrupt_batch_in_the_middle(disk: SimDisk) -> None:
+    path = corrupt(disk, 10)
+    before = disk.content(path)
+    assert findings(disk) == [(9, 12)]
+    (loss,) = find_losses(disk, PLACE)
+    assert (loss.from_offset, loss.to_offset, loss.messages) == (9, 12, 3)
+    assert loss.unfinished_by == ["channel slow"]
+    (copy,) = repaired(disk)
+    assert copy.startswith("data/set-aside/orders/0/")
+    assert disk.content(copy) == disk.content(path) == before
+    assert findings(disk) == []
+    assert find_losses(disk, PLACE) == []
+    log = PartitionLog.open(disk, PATH, SMALL)
+    with pytest.raises(LogDamaged):  # readers step over it as before
+        log.read(10, 100)
+    assert log.damaged == []  # and nobody is warned
+    assert bodies_from(log, 12) == [body(n) for n in range(12, END)]
+    log.close()
+
+
+def test_a_corrupt_end(disk: SimDisk) -> None:
+    corrupt(disk, END - 1)
+    log = PartitionLog.open(disk, PATH, SMALL)
+    assert log.refusal is not None
+    log.close()
+    (loss,) = find_losses(disk, PLACE)
+    assert (loss.from_offset, loss.to_offset) == (END - 3, END)
+    assert loss.unfinished_by == ["channel fast", "channel slow"]
+    repaired(disk)
+    assert findings(disk) == []
+    for start in range(3):  # each goes on where the one before ended
+        log = PartitionLog.open(disk, PATH, SMALL)
+        assert (log.refusal, log.damaged) == (None, [])
+        assert log.written_end == END + 3 * start
+        assert not log.synced_end < log.written_end
+        Writer(log).fill(1)
+        log.validate()
+        log.sync() if start else log.close()
+        disk.kill()
+    log = PartitionLog.open(disk, PATH, SMALL)
+    assert bodies_from(log, END) == [body(n) for n in range(END, END + 9)]
+    assert [log.message(n).body for n in range(END - 3)] == [body(n) for n in range(END - 3)]
+    log.close()
+    assert findings(disk) == []
+
+
+def test_a_segment_that_is_gone(disk: SimDisk) -> None:
+    first, second = sorted(n for n in disk.listdir(PATH) if n.endswith(".log"))[1:3]
+    disk.unlink(f"{PATH}/{first}")
+    (loss,) = find_losses(disk, PLACE)
+    assert (loss.from_offset, loss.to_offset) == (int(first[:20]), int(second[:20]))
+    repaired(disk)
+    assert findings(disk) == []
+
+
+def test_a_repair_that_fails_changes_nothing(disk: SimDisk) -> None:
+    corrupt(disk, 10)
+    for call in ("write", "sync", "rename"):
+        fault = disk.inject(Fault(call, path_part="lost" if call == "rename" else "set-aside"))
+        with pytest.raises(OSError, match="error"):
+            repaired(disk)
+        disk.faults.remove(fault)
+        assert read_lost(disk, PATH) == []
+        assert findings(disk) == [(9, 12)]
+    repaired(disk)
+    assert findings(disk) == []
+
+
+def test_a_corrupt_list_is_no_list(disk: SimDisk) -> None:
+    corrupt(disk, 10)
+    repaired(disk)
+    disk.flip(f"{PATH}/lost", 12, 1)
+    assert read_lost(disk, PATH) == []
+    assert (9, 12) in findings(disk)
+    assert [(loss.from_offset, loss.to_offset) for loss in find_losses(disk, PLACE)] == [(9, 12)]
+
+
+def test_ranges_that_touch_are_one() -> None:
+    ranges = [LostRange(0, 5, "", 0), LostRange(5, 9, "", 0), LostRange(12, 15, "", 0)]
+    assert is_lost(ranges, 3, 9)
+    assert not is_lost(ranges, 3, 10)
+    assert not is_lost(ranges, 9, 12)
+    assert is_lost(ranges, 12, 15)
