@@ -79,6 +79,7 @@ def test_command_line(arguments: list[str], values: dict[str, Any]) -> None:
         (["-name"], "flag needs an argument: -name"),
         (["-rate=nan"], 'invalid value "nan" for flag -rate: a number is wanted'),
         (["-rate=x"], 'invalid value "x" for flag -rate: a number is wanted'),
+        (["-size=9223372036854775808"], "a number of 64 bits is wanted"),
         (["-size=x"], 'invalid value "x" for flag -size: a whole number is wanted'),
         (["-verbose=yes"], 'invalid value "yes" for flag -verbose: true or false is wanted'),
         (["-quantile=x"], "numbers separated by commas are wanted"),
@@ -141,6 +142,13 @@ def test_values_of_the_wrong_type(name: str, toml: Any) -> None:
         value_from_toml(flag, toml)
 
 
+@pytest.mark.parametrize(("name", "toml"), [("size", 1 << 63), ("wait-time", 1 << 60)])
+def test_numbers_beyond_64_bits(name: str, toml: int) -> None:
+    flag = next(flag for flag in FLAGS if flag.name == name)
+    with pytest.raises(ValueError, match="64 bits"):
+        value_from_toml(flag, toml)
+
+
 def test_what_is_no_number() -> None:
     flag = next(flag for flag in FLAGS if flag.name == "rate")
     for toml in (float("inf"), "x"):
@@ -150,8 +158,8 @@ def test_what_is_no_number() -> None:
 
 def test_flag_before_environment_before_file_before_default(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
-    file.write_text('name = "file"\nthe_size = 1\nwait_time = 100\nunknown = 1\n')
-    environment = {"PENSTOCK_NAME": "environment", "PENSTOCK_THE_SIZE": "2", "PENSTOCK_X": "?"}
+    file.write_text('name = "file"\nthe_size = 1\nwait_time = 100\n')
+    environment = {"PENSTOCK_NAME": "environment", "PENSTOCK_THE_SIZE": "2", "OTHER": "?"}
     resolved = resolve(FLAGS, [f"-config={file}", "-name=flag"], environment)
     assert resolved.values == {
         "config": str(file),
@@ -188,6 +196,33 @@ def test_mistakes_outside_the_command_line(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             resolve(FLAGS, arguments, environment)
         assert caught.value.name == name
+
+
+@pytest.mark.parametrize(
+    ("key", "rule"),
+    [
+        ("nam", "there is no such key; the nearest is name"),
+        ("wait-time", "there is no such key; the nearest is wait_time"),
+        ("size", "the key of -size is the_size"),
+        ("qqq", "there is no such key"),
+    ],
+)
+def test_a_key_that_nobody_reads_is_refused(tmp_path: Path, key: str, rule: str) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(f'name = "x"\n{key} = "a secret"\n')
+    with pytest.raises(ConfigError) as caught:
+        resolve(FLAGS, [f"-config={file}"], {})
+    assert str(caught.value) == f"{file}: {key!r} is not valid: {rule}"
+    file.write_text("[prog]\nname = 'x'\n")
+    with pytest.raises(ConfigError, match="'prog' is not valid"):
+        resolve(FLAGS, [f"-config={file}"], {})
+
+
+def test_a_variable_that_nobody_reads_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(FLAGS, [], {"PENSTOCK_LEVLE": "a secret"})
+    rule = "there is no such variable; the nearest is PENSTOCK_LEVEL"
+    assert str(caught.value) == f"environment: 'PENSTOCK_LEVLE' is not valid: {rule}"
 
 
 def test_usage_names_every_flag_its_default_and_its_effect() -> None:

@@ -39,10 +39,17 @@ class Daemon:
     """
 
     def __init__(
-        self, data_path: Path, *flags: str, stderr: Path | None = None, kernel: str = ""
+        self,
+        data_path: Path,
+        *flags: str,
+        stderr: Path | None = None,
+        kernel: str = "",
+        descriptors: int = 0,
+        environment: dict[str, str] | None = None,
     ) -> None:
         """`stderr` is for a second daemon on one data path, and for small disks; `kernel` forces
-        one of the two forms."""
+        one of the two forms; `descriptors` is the limit of open files; `environment` is
+        added to the test's own."""
         self.data_path = data_path
         self.flags = list(flags)
         self.tcp_port = 0
@@ -50,6 +57,8 @@ class Daemon:
         self.process: subprocess.Popen[bytes] | None = None
         self._stderr_path = stderr or data_path.with_suffix(".stderr")
         self._kernel = kernel
+        self._descriptors = descriptors
+        self._environment = environment or {}
         self._run_start = 0  # where in that file the present run begins
 
     # --- life and death ---
@@ -61,12 +70,13 @@ class Daemon:
         self.data_path.mkdir(parents=True, exist_ok=True)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
         environment["PYTHONFAULTHANDLER"] = "1"  # a crash of compiled code shows where it was
+        environment |= self._environment
         if self._kernel:
             environment["PENSTOCK_KERNEL"] = self._kernel
         with self._stderr_path.open("ab") as stderr:
             self._run_start = stderr.seek(0, os.SEEK_END)
             self.process = subprocess.Popen(
-                self.command(),
+                self._limited(self.command()),
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,
@@ -74,6 +84,11 @@ class Daemon:
                 env=environment,
             )
         return self
+
+    def _limited(self, command: list[str]) -> list[str]:
+        if not self._descriptors:
+            return command
+        return ["sh", "-c", f'ulimit -n {self._descriptors}; exec "$@"', "sh", *command]
 
     def command(self) -> list[str]:
         return [
@@ -175,10 +190,12 @@ class Daemon:
     def client(self, timeout_s: float = 40.0) -> V2Client:
         return V2Client(self.tcp_port, timeout_s)
 
-    def http(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    def http(
+        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=40)
         try:
-            connection.request(method, path, body)
+            connection.request(method, path, body, headers or {})
             response = connection.getresponse()
             return response.status, response.read()
         finally:

@@ -227,12 +227,22 @@ class World:
         )
         self.broker.on_topic_changed.append(self._on_topic_changed)
         offer = Offer("1.0", message_timeout_max_ns=options.max_msg_timeout_ns)
-        topics = TopicMaker(self.broker, Fetcher(), lambda: [], lambda: self.turn.soon())
+        topics = TopicMaker(
+            self.broker, Fetcher(), lambda: [], lambda: self.turn.soon(), self.faults.append
+        )
         links = Links(self.loop, self.engine, lambda: self.turn.soon())
         upgrades = Upgrades(links)
         auth = Auth((), "get", Fetcher(), lambda: None)
         self.protocol = Protocol(
-            self.broker, topics, auth, options, offer, upgrades, clock.wall_ns, clock.mono_ns
+            self.broker,
+            topics,
+            auth,
+            options,
+            offer,
+            upgrades,
+            clock.wall_ns,
+            clock.mono_ns,
+            self.faults.append,
         )
         self.turn = Turn(
             self.loop,

@@ -8,8 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from penstock import limits
 from penstock.client import Consumer, Message, Producer, Requeue
-from penstock.errors import ClientClosed, ConfigError, ConnectFailed, MessageSettled, NameInvalid
+from penstock.errors import (
+    ClientClosed,
+    ConfigError,
+    ConnectFailed,
+    MessageSettled,
+    NameInvalid,
+    ServerRefused,
+)
 
 from .daemon import Daemon
 
@@ -150,5 +158,23 @@ def test_nobody_there(topic: str, tmp_path: Path) -> None:
         assert raised.value.address == nowhere
         with pytest.raises(ConnectFailed):
             await Consumer(topic, "c", nowhere).start()
+
+    asyncio.run(story())
+
+
+def test_a_refused_publish_takes_none_along_that_was_sent_behind_it(
+    address: str, topic: str
+) -> None:
+    async def story() -> None:
+        too_big = bytes(limits.MESSAGE_BYTES_MAX + 1)
+        bodies = [b"%d" % n if n % 40 != 20 else too_big for n in range(200)]
+        async with Producer(address) as producer:
+            futures = [producer.pub(topic, body) for body in bodies]
+            outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        refused = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, ServerRefused)]
+        assert refused == [20, 60, 100, 140, 180]
+        assert [type(outcome) for outcome in outcomes].count(type(None)) == 195
+        async with Consumer(topic, "c", address) as consumer:
+            assert await take(consumer, 195) == [body for body in bodies if body is not too_big]
 
     asyncio.run(story())

@@ -72,4 +72,4 @@ def test_without_the_experiment_zones_do_not_matter(tmp_path: Path) -> None:
         near.settle()
         publish(daemon, 10)
         assert len(near.messages(5)) == len(far.messages(5)) == 5
-        assert counts(daemon.channel_stats(TOPIC, CHANNEL)) == [None, None, None]
+        assert counts(daemon.channel_stats(TOPIC, CHANNEL)) == [None, None, 10]

@@ -10,6 +10,7 @@ import pytest
 
 from penstock import limits
 from penstock.errors import ConfigError
+from penstock.net import listener
 from penstock.net.listener import (
     Acceptor,
     Address,
@@ -139,6 +140,32 @@ class Exhausted:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._sock, name)
+
+
+def test_the_last_descriptors_are_not_for_connections(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener, "connections_end", lambda: 0)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        accepted: list[str] = []
+
+        def on_connect(sock: socket.socket, remote: str) -> None:
+            accepted.append(remote)
+            sock.close()
+
+        acceptor = Acceptor(loop, listen(Address("127.0.0.1", 0, "")), on_connect)
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(*acceptor.address[:2])
+            assert await asyncio.wait_for(reader.read(), 40) == b""
+            writer.close()
+        acceptor.close()
+        assert accepted == []
+
+    with caplog.at_level(logging.ERROR, "penstock.net"):
+        asyncio.run(run())
+    assert caplog.text.count("are refused: of ") == 1
 
 
 def test_out_of_descriptors_is_waited_out(caplog: pytest.LogCaptureFixture) -> None:

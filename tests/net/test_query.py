@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.net.query import QueryInvalid, parse_pairs, parse_query
+from penstock.net.query import QueryInvalid, parse_pairs, parse_query, whole_number
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,26 @@ def test_all_that_comes_twice() -> None:
     assert parse_pairs(b"") == []
     with pytest.raises(QueryInvalid):
         parse_pairs(b"a=1;b=2")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", 0),
+        ("000", 0),
+        ("0" * 5000 + "99", 99),
+        ("100", 100),
+        ("101", None),
+        ("0000000000000000000000000000000101", None),
+        ("9" * 5000, None),
+        ("", None),
+        ("-1", None),
+        ("+1", None),
+        ("1.0", None),
+        ("\u0663", None),
+        ("0x", None),
+        ("1_0", None),
+    ],
+)
+def test_whole_numbers(text: str, number: int | None) -> None:
+    assert whole_number(text, 100) == number

@@ -85,6 +85,7 @@ REFUSALS = [
     # AUTH itself
     (None, b"AUTH x\n", b"E_INVALID AUTH invalid number of parameters"),
     (None, b"AUTH\n" + u32(0), b"E_BAD_BODY AUTH invalid body size 0"),
+    (None, auth("x" * 65_537), b"E_BAD_BODY AUTH body too big 65537 > 65536"),
     (None, auth("stranger"), b"E_AUTH_FAILED AUTH failed"),
     (None, auth("ttl"), b"E_AUTH_FAILED AUTH failed"),
     (None, auth("admin"), b"E_AUTH_FAILED AUTH failed"),

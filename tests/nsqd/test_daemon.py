@@ -178,21 +178,46 @@ def test_a_fault_in_the_turn_ends_the_daemon_with_code_one(
     assert "impossible" in caplog.text
 
 
-def test_a_fault_in_a_command_costs_its_connection_only(
-    nsqd: Running, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(name: str) -> None:
-        raise RuntimeError("impossible")
+def broken(*_: object) -> None:
+    raise RuntimeError("impossible")
 
-    with nsqd.client() as client, nsqd.client() as other:
-        topic = nsqd.daemon.broker.topic
-        nsqd.call(lambda: setattr(nsqd.daemon.broker, "topic", broken))
-        client.send(b"SUB t c\n")
-        assert client.is_closed()
-        assert nsqd.request("POST", "/topic/create?topic=x").status == 500
-        nsqd.call(lambda: setattr(nsqd.daemon.broker, "topic", topic))
+
+def is_broken(nsqd: Running) -> bool:
+    """The daemon has ended by a fault, and nothing more is stored."""
+    ended = eventually(nsqd.daemon.ended.done)
+    nsqd.stop()
+    return ended and (nsqd.daemon.ended.result(), nsqd.daemon.broken) == (1, True)
+
+
+def test_a_fault_in_a_command_stops_the_daemon(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Running(tmp_path) as nsqd, nsqd.client() as client, nsqd.client() as other:
         assert other.ask(pub(b"t", b"x")) == ok()
+        nsqd.call(lambda: setattr(nsqd.daemon.broker, "topic", broken))
+        client.send(b"SUB new c\n")
+        assert is_broken(nsqd)
+        other.send(pub(b"t", b"y"))
+        assert other.is_closed()  # and has no OK for it
+    assert caplog.text.count("a fault of the program stops the daemon") == 1
     assert "impossible" in caplog.text
+
+
+def test_a_fault_in_a_change_over_http_stops_the_daemon(tmp_path: Path) -> None:
+    with Running(tmp_path) as nsqd:
+        nsqd.call(lambda: setattr(nsqd.daemon.broker, "topic", broken))
+        assert nsqd.request("POST", "/topic/create?topic=x").status == 500
+        assert is_broken(nsqd)
+
+
+def test_a_fault_in_a_look_over_http_does_not(
+    nsqd: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(type(nsqd.daemon.broker), "health", property(broken))
+        assert nsqd.request("GET", "/ping").status == 500
+    assert nsqd.request("GET", "/ping").status == 200
+    assert not nsqd.daemon.broken
 
 
 def test_an_idle_daemon_wakes_up_about_once_a_second(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ whole though the file is removed meanwhile, and with nothing left behind when no
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import socket
@@ -34,14 +35,14 @@ def check(body: bytes, count: int = COUNT) -> None:
     assert bytes(columns.bodies) == expected
 
 
-def slow_client(nsqd: Running) -> socket.socket:
+def slow_client(nsqd: Running, target: str = FETCH) -> socket.socket:
     """It takes little at a time, so most of a large answer waits for it."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     sock.settimeout(TIMEOUT_SECONDS)
     address = nsqd.daemon.http_address
     sock.connect((address.host, address.port))
-    sock.sendall(f"GET {FETCH} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    sock.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     return sock
 
 
@@ -61,7 +62,7 @@ def test_answers_keep_their_order(tmp_path: Path) -> None:
         fill(nsqd)
         address = nsqd.daemon.http_address
         with socket.create_connection((address.host, address.port), TIMEOUT_SECONDS) as sock:
-            ask = "GET {} HTTP/1.1\r\nHost: x\r\n\r\n"
+            ask = "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n"
             targets = ["/ping", FETCH, FETCH, "/ping", FETCH]
             sock.sendall("".join(ask.format(target) for target in targets).encode())
             with sock.makefile("rb") as answers:
@@ -107,7 +108,7 @@ def test_a_client_over_tls_that_takes_nothing(
             plain.settimeout(TIMEOUT_SECONDS)
             plain.connect((address.host, address.port))
             with certificates.client().wrap_socket(plain, server_hostname="localhost") as sock:
-                sock.sendall(f"GET {FETCH} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                sock.sendall(f"GET {FETCH} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
                 assert sock.recv(1)
                 monkeypatch.setattr("penstock.net.http._IDLE_SECONDS", 0.2)
                 nsqd.call(lambda: [one._check_idle() for one in nsqd.daemon._web.connections])
@@ -135,14 +136,43 @@ def test_a_segment_that_goes_while_it_is_sent(tmp_path: Path) -> None:
         fill(nsqd)
         with slow_client(nsqd) as sock:
             assert sock.recv(1) == b"H"
-            fill(nsqd, 2 * COUNT)  # the next segments
-            assert nsqd.request("POST", "/channel/empty?topic=t&channel=c").status == 200
-            assert eventually(lambda: nsqd.request("GET", FETCH).status == 410)
-            fill(nsqd, 2 * COUNT)
+            overwrite_what_is_removed(nsqd)
             with sock.makefile("rb") as answer:
                 assert answer.readline() == b"TTP/1.1 200 OK\r\n"
                 head = http.client.parse_headers(answer)
                 check(answer.read(int(head["Content-Length"])))
+
+
+def overwrite_what_is_removed(nsqd: Running) -> None:
+    """Fill segments, have retention remove them, and fill those that come after them."""
+    fill(nsqd, 2 * COUNT)
+    assert nsqd.request("POST", "/channel/empty?topic=t&channel=c").status == 200
+    assert eventually(lambda: nsqd.request("GET", FETCH).status == 410)
+    fill(nsqd, 2 * COUNT)
+
+
+def test_a_segment_whose_pages_are_queued_in_a_socket(tmp_path: Path) -> None:
+    """`sendfile` is done once the socket holds the pages of the file, not copies of them: until the
+    client takes them, writing to the file would change the answer."""
+    count = 3
+    flags = ["--segment-bytes=1000000", "--retain-age=0", "--retain-bytes=0"]
+    with Running(tmp_path / "data", *flags) as nsqd:
+        assert nsqd.request("POST", "/topic/create?topic=t").status == 200
+        assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 200
+        fill(nsqd)
+        bytes_max = count * (BODY_BYTES + 100)
+        target = f"/log/fetch?topic=t&from=0&bytes_max={bytes_max}"
+        with contextlib.ExitStack() as opened:
+            socks = [opened.enter_context(slow_client(nsqd, target)) for _ in range(10)]
+            for sock in socks:
+                assert sock.recv(1) == b"H"
+            assert eventually(lambda: readers(nsqd) == 0)  # nothing is left inside `sendfile`
+            overwrite_what_is_removed(nsqd)
+            for sock in socks:
+                with sock.makefile("rb") as answer:
+                    assert answer.readline() == b"TTP/1.1 200 OK\r\n"
+                    head = http.client.parse_headers(answer)
+                    check(answer.read(int(head["Content-Length"])), count)
 
 
 def test_a_stop_does_not_wait_for_a_slow_reader(

@@ -154,6 +154,17 @@ def test_a_wrong_command_line() -> None:
         (["-tls-required"], {}, "cannot require TLS client connections without TLS key and cert"),
         (["-tls-cert=/no/such", "-tls-key=k"], {}, "tls-cert: '/no/such' is not valid"),
         ([], {"PENSTOCK_MSG_TIMEOUT": "x"}, "PENSTOCK_MSG_TIMEOUT: 'x' is not valid"),
+        (
+            [],
+            {"PENSTOCK_AUTH_HTTP_ADRESSES": "a:1"},
+            "'PENSTOCK_AUTH_HTTP_ADRESSES' is not valid: there is no such variable; the nearest is"
+            " PENSTOCK_AUTH_HTTP_ADDRESSES",
+        ),
+        (
+            ["-config={}/misspelt.toml"],
+            {},
+            "'tls_requird' is not valid: there is no such key; the nearest is tls_required",
+        ),
         (["-data-path=/no/such"], {}, "/no/such: the data directory does not exist"),
         (["-tcp-address=127.0.0.1:99999"], {}, "tcp-address: '127.0.0.1:99999' is not valid"),
     ],
@@ -161,8 +172,9 @@ def test_a_wrong_command_line() -> None:
 def test_a_start_that_fails_says_why_in_one_line(
     tmp_path: Path, arguments: list[str], environment: dict[str, str], text: str
 ) -> None:
+    (tmp_path / "misspelt.toml").write_text("tls_requird = true\n")
     base = [f"-data-path={tmp_path}", "-tcp-address=127.0.0.1:0", "-http-address="]
-    done = run(*base, *arguments, **environment)
+    done = run(*base, *(word.format(tmp_path) for word in arguments), **environment)
     assert done.returncode == 1
     fatal = [line for line in done.stderr.splitlines() if " FATAL: " in line]
     assert len(fatal) == 1

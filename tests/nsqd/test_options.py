@@ -72,6 +72,8 @@ OFFICIAL = [
     "enable-experiment",
 ]
 OURS = [
+    "http-allowed-host",
+    "http-secret-file",
     "durability",
     "min-disk-free",
     "retain-age",
@@ -141,6 +143,20 @@ def test_the_node_id_is_the_one_that_nsqd_would_choose() -> None:
 )
 def test_flags(arguments: list[str], attribute: str, value: Any) -> None:
     assert getattr(read_options(arguments, {}), attribute) == value
+
+
+def test_config_shows_what_is_in_force() -> None:
+    options = read_options(
+        [
+            "-e2e-processing-latency-percentile=0.5,1,0.99",
+            "-auth-http-request-method=POST",
+            "-tls-client-auth-policy=require",
+        ],
+        {},
+    )
+    assert options.all_values["e2e-processing-latency-percentile"] == (1.0, 0.99, 0.5)
+    assert options.all_values["auth-http-request-method"] == "post"
+    assert options.all_values["tls-required"] == options.tls_required == "true"
 
 
 def test_the_keys_of_nsq(tmp_path: Path) -> None:

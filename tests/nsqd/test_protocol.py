@@ -410,7 +410,9 @@ def test_a_write_that_was_refused_names_the_reason_and_the_next_one_may_fit(
         assert client.is_closed()
         answer = nsqd.request("POST", "/pub?topic=full_disk", b"x")
         assert (answer.status, b"no space left on device" in answer.body) == (503, True)
-        assert nsqd.request("GET", "/ping").body == b"NOK - no space left on device"
+        assert (
+            nsqd.request("GET", "/ping").body == b"NOK - topic full_disk: no space left on device"
+        )
         monkeypatch.undo()
         assert other.ask(pub(b"full_disk", b"x")) == ok()
         assert nsqd.request("GET", "/ping").body == b"OK"

@@ -143,8 +143,8 @@ def test_ping_and_stats_say_when_something_is_wrong(tmp_path: Path) -> None:
         assert nsqd.request("POST", "/pub?topic=t", b"x").body == b"OK"
         nsqd.call(lambda: nsqd.daemon.broker.topics["t"].partition.stop("a bad disk"))
         answer = nsqd.request("GET", "/ping")
-        assert (answer.status, answer.body) == (500, b"NOK - a bad disk")
-        assert nsqd.stats()["health"] == "NOK - a bad disk"
+        assert (answer.status, answer.body) == (500, b"NOK - topic t: a bad disk")
+        assert nsqd.stats()["health"] == "NOK - topic t: a bad disk"
         answer = nsqd.request("POST", "/pub?topic=t", b"x")
         assert (answer.status, answer.body) == (503, b'{"message":"FAILED a bad disk"}')
 

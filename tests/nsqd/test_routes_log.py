@@ -14,6 +14,7 @@ import pytest
 from penstock import limits
 from penstock.broker.deadletters import Letter
 from penstock.kernel import Section, decode_columns
+from penstock.log.head import HEAD_BYTES
 
 from .world import Answer, Running, eventually
 
@@ -156,6 +157,31 @@ def test_the_offset_of_a_time(nsqd: Running) -> None:
     assert ask(nsqd, f"/log/offset?topic=t&timestamp_ms={ahead_ms}") == (200, {"offset": END})
 
 
+def test_bytes_and_offsets(tmp_path: Path) -> None:
+    with Running(tmp_path / "bytes") as nsqd:
+        for _ in range(40):
+            nsqd.request("POST", "/pub?topic=t", b"x" * 10_000)
+        nsqd.request("POST", "/pub?topic=small", b"x")
+
+        def left(first: int) -> int:
+            document = ask(nsqd, f"/log/positions?topic=t&from={first}&topic=small&from=1")[1]
+            assert document["topics"]["small"]["partitions"]["0"]["bytes_from"] == 0
+            return int(document["topics"]["t"]["partitions"]["0"]["bytes_from"])
+
+        def after(first: int, length: int) -> int:
+            return int(ask(nsqd, f"/log/offset?topic=t&from={first}&bytes={length}")[1]["offset"])
+
+        for first in (0, 20, 39):
+            assert abs(left(first) - (40 - first) * 10_100) <= 10_100
+            for length in (0, 1, 100_000, 250_000):
+                end = min(first + length // 10_000, 40)
+                assert first < after(first, length) <= 40
+                assert abs(after(first, length) - end) <= 2  # between entries it is a guess
+        assert (after(0, 1 << 40), after(40, 5)) == (40, 40)
+        assert ask(nsqd, "/log/offset?topic=t&from=41&bytes=1")[0] == 416
+        assert ask(nsqd, "/log/positions?from=1")[0] == 400
+
+
 def test_one_message(nsqd: Running) -> None:
     status, document = ask(nsqd, "/message/get?topic=t&offset=1")
     assert (status, document["topic"], document["partition"]) == (200, "t", 0)
@@ -204,7 +230,7 @@ def test_gone_and_damaged(tmp_path: Path) -> None:
         assert nsqd.request("POST", "/pub?topic=t", b"the last one").status == 200
         path = max((tmp_path / "data" / "topics" / "t" / "0").glob("[0-9]*.log"))
         data = bytearray(path.read_bytes())
-        data[80] ^= 0xFF  # in the first body of the newest segment
+        data[HEAD_BYTES + 80] ^= 0xFF  # in the first body of the newest segment
         path.write_bytes(data)
         hurt = int(path.stem)
         status, document = ask(nsqd, f"/log/fetch?topic=t&from={hurt}")

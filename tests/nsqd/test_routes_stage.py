@@ -1,4 +1,4 @@
-"""`/stage`, `/stage/commit`, `/stage/abort`, `/stage/last`: answers and refusals."""
+"""`/stage`, `/stage/commit`, `/stage/abort`, `/stage/last`, `/stage/list`: answers and refusals."""
 
 from __future__ import annotations
 
@@ -210,12 +210,70 @@ def test_a_due_time_too_far_away(nsqd: Running) -> None:
             "INVALID_BODY",
         ),
         ("/stage/abort", b"", 400, "INVALID_BODY"),
+        ("/stage?topic=t&stage=x&version=1", batch(b"a"), 400, "MISSING_ARG_APP"),
+        ("/stage?topic=t&stage=x&app=a", batch(b"a"), 400, "MISSING_ARG_VERSION"),
+        ("/stage?topic=t&stage=x&app=&version=1", batch(b"a"), 400, "INVALID_ARG_APP"),
+        ("/stage/abort?app=a", b'{"stages":[]}', 400, "INVALID_BODY with an app"),
+        ("/stage/abort?app=a&version=x", b"", 400, "INVALID_ARG_VERSION"),
+        ("/stage/commit?app=a&version=1&part=x&parts=2", b"{}", 400, "INVALID_ARG_PART"),
+        ("/stage/commit?app=a&version=1&part=2&parts=2", b"{}", 400, "INVALID_ARG_PART 2 of 2"),
+        ("/stage/commit?app=a&version=1&part=0&parts=999", b"{}", 400, "INVALID_ARG_PART"),
+        ("/stage/commit?app=a&version=1&part=1&parts=2", b'{"stages":[]}', 409, "PART_MISSING"),
     ],
 )
 def test_refusals(nsqd: Running, target: str, body: bytes, status: int, code: str) -> None:
     found, answer = post(nsqd, target, body)
     assert found == status
     assert answer["message"].startswith(code)
+
+
+def staged_by(nsqd: Running, name: str, app: str, version: int, attempt: str) -> tuple[int, Any]:
+    target = f"/stage?topic=apps&stage={name}&app={app}&version={version}&attempt={attempt}"
+    return post(nsqd, target, batch(b"a"))
+
+
+def listed(nsqd: Running, app: str) -> list[tuple[list[int], int]]:
+    document = json.loads(nsqd.request("GET", f"/stage/list?app={app}").body)
+    return [(one["versions"], one["stages"]) for one in document["apps"]]
+
+
+def test_stages_of_an_app(nsqd: Running) -> None:
+    for name in ("x", "y"):
+        assert staged_by(nsqd, name, "job", 1, "first")[0] == 200
+    assert listed(nsqd, "job") == [([1], 2)]
+    assert staged_by(nsqd, "z", "job", 1, "second")[0] == 200
+    status, answer = staged_by(nsqd, "late", "job", 1, "first")
+    assert (status, answer["message"], answer["app"]) == (409, "ATTEMPT_SUPERSEDED", "job")
+    assert staged_by(nsqd, "w", "job", 2, "second")[0] == 200
+    assert listed(nsqd, "job") == [([1, 2], 2)]
+    assert post(nsqd, "/stage/abort?app=job&version=2") == (200, {"aborted": 1})
+    assert post(nsqd, "/stage/abort?app=job") == (200, {"aborted": 1})
+    assert (listed(nsqd, "job"), post(nsqd, "/stage/abort?app=job")) == ([], (200, {"aborted": 0}))
+
+
+def test_a_commit_in_parts(nsqd: Running) -> None:
+    for name in ("x", "y", "z"):
+        stage(nsqd, "parts", name, batch(name.encode()))
+
+    def part(number: int, *names: str) -> tuple[int, Any]:
+        body = json.dumps({"stages": [{"topic": "parts", "stage": name} for name in names]})
+        target = f"/stage/commit?app=parts&version=5&part={number}&parts=3"
+        return post(nsqd, target, body.encode())
+
+    for _ in range(2):
+        assert part(0, "x") == (200, {"committed": False, "part": 0})
+    assert part(2, "z") == (409, {"message": "PART_MISSING", "part": 1})
+    assert stored(nsqd, "parts") == []
+    assert part(1, "y") == (200, {"committed": False, "part": 1})
+    assert part(2, "z") == done(3)
+    assert stored(nsqd, "parts") == [b"x", b"y", b"z"]
+    assert [part(number, "x") for number in (0, 2)] == [REPEATED] * 2
+    stage(nsqd, "parts", "w", batch(b"w"))
+    body = json.dumps({"stages": [{"topic": "parts", "stage": "w"}]}).encode()
+    twice = [
+        post(nsqd, f"/stage/commit?app=parts&version=6&part={n}&parts=2", body) for n in (0, 1)
+    ]
+    assert (twice[0][0], twice[1][1]["message"]) == (200, "INVALID_BODY a stage is named twice")
 
 
 def test_any_printable_app_has_its_versions(nsqd: Running) -> None:

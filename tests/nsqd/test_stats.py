@@ -76,9 +76,12 @@ def test_keys_and_numbers(nsqd: Running, consumer: V2) -> None:
     assert list(topic)[: len(TOPIC_KEYS)] == TOPIC_KEYS
     assert (topic["message_count"], topic["message_bytes"], topic["depth"]) == (3, 6, 0)
     channel = topic["channels"][0]
-    assert list(channel)[: len(CHANNEL_KEYS)] == CHANNEL_KEYS
+    assert [key for key in channel if key != "global_msg_count"][
+        : len(CHANNEL_KEYS)
+    ] == CHANNEL_KEYS
     numbers = ("depth", "in_flight_count", "deferred_count", "message_count", "requeue_count")
     assert [channel[key] for key in numbers] == [1, 1, 1, 3, 1]
+    assert channel["global_msg_count"] == 2
     assert channel["e2e_processing_latency"] == {"count": 0, "percentiles": None}
     (client,) = channel["clients"]
     assert [key for key in client if key != "pub_counts"] == CLIENT_KEYS
@@ -284,6 +287,15 @@ def test_latencies_stand_in_both_forms(tmp_path: Path) -> None:
         assert 0 < values[0] == values[1] < 10_000_000_000
         text = nsqd.request("GET", "/stats").body.decode()
         assert len(re.findall(r" e2e%: \d+\.\d(?:us|ms|s), \d+\.\d(?:us|ms|s)\n", text)) == 2
+
+
+def test_percentiles_are_written_as_go_writes_them(tmp_path: Path) -> None:
+    with Running(tmp_path / "data", "--e2e-processing-latency-percentile=0.5,1,0.99") as nsqd:
+        shown = nsqd.request("GET", "/config/e2e_processing_latency_percentiles").body
+        assert shown == b"[1,0.99,0.5]"  # what is in force, and not the flag's own words
+        nsqd.request("POST", "/topic/create?topic=t")
+        nsqd.request("POST", "/channel/create?topic=t&channel=c")
+        assert b'"percentiles":[{"quantile":1,' in nsqd.request("GET", "/stats?format=json").body
 
 
 def test_the_disk_and_the_oldest_message(nsqd: Running) -> None:

@@ -15,6 +15,7 @@ import pytest
 from e2e.certificates import Certificates
 from e2e.v2client import Closed, V2Client, mpub_bytes, pub_bytes
 from e2e.v2upgraded import Upgraded
+from penstock.command.flags import UsageError
 from penstock.errors import ConfigError
 from penstock.net import anycert
 from penstock.nsqd.options import Options, read_options
@@ -122,7 +123,8 @@ def test_an_encrypted_key_is_refused_and_nobody_is_asked(
         (["--tls-required=tcp-https"], "tcp-https"),
         (["--tls-client-auth-policy=require"], "true"),
         (["--tls-client-auth-policy=require-verify"], "true"),
-        (["--tls-client-auth-policy=require", "--tls-required=false"], "false"),
+        (["--tls-client-auth-policy=require", "--tls-required=false"], "true"),
+        (["--tls-client-auth-policy=require-verify", "--tls-required=0"], "true"),
         (["--tls-client-auth-policy=require", "--tls-required=tcp-https"], "tcp-https"),
     ],
 )
@@ -188,14 +190,13 @@ def test_policies(
 
 
 def test_the_name_in_a_certificate(tmp_path: Path, certificates: Certificates) -> None:
-    flags = [*certificates.flags, "--tls-client-auth-policy=require", "--tls-required=false"]
+    flags = [*certificates.flags, "--tls-client-auth-policy=require"]
     with running(tmp_path, *flags) as nsqd:
         port = nsqd.daemon.tcp_address.port
         sessions = nsqd.daemon.protocol.sessions
         for context, name in (
             (certificates.client("joe"), "joe"),
             (certificates.stranger(), "stranger"),
-            (None, ""),
         ):
             with Upgraded(port, context) as client:
                 client.pub("named", b"x")
@@ -214,6 +215,30 @@ def test_any_certificate_is_not_taken_for_granted(monkeypatch: pytest.MonkeyPatc
 
 
 # --- required ---
+
+
+@pytest.mark.parametrize("policy", ["require", "require-verify"])
+def test_a_policy_leaves_nobody_in_the_clear(
+    tmp_path: Path, certificates: Certificates, policy: str
+) -> None:
+    flags = [*certificates.flags, f"--tls-client-auth-policy={policy}", "--tls-required=false"]
+    with running(tmp_path, *flags, f"--tls-root-ca-file={certificates.authority}") as nsqd:
+        with V2Client(nsqd.daemon.tcp_address.port) as client:
+            client.identify()
+            client.send(pub_bytes("plain", b"x"))
+            assert client.error() == b"E_INVALID cannot PUB in current state (TLS required)"
+        assert nsqd.request("POST", "/pub?topic=plain", b"x").status == 403
+        assert "plain" not in nsqd.daemon.broker.topics
+
+
+@pytest.mark.parametrize("policy", ["require_verify", "requireverify", "none", "true"])
+def test_a_misspelt_policy_is_refused(policy: str) -> None:
+    with pytest.raises(UsageError, match="one of '', require, require-verify"):
+        options(f"--tls-client-auth-policy={policy}")
+    with pytest.raises(ConfigError, match="require-verify") as caught:
+        read_options([], {"PENSTOCK_TLS_CLIENT_AUTH_POLICY": policy})
+    assert caught.value.value == policy
+
 
 COMMANDS = [
     b"SUB a b\n",

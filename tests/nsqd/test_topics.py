@@ -58,11 +58,13 @@ class World:
         self.lookups = list(answers)
         self.turns = 0
         self.found: list[Any] = []
+        self.faults: list[Exception] = []
         self.maker = TopicMaker(
             self.broker,  # type: ignore[arg-type]
             self.fetcher,  # type: ignore[arg-type]
             lambda: self.lookups,
             self._soon,
+            self.faults.append,
         )
 
     def _soon(self) -> None:
@@ -178,6 +180,7 @@ def test_a_fault_reaches_them_too(fault: Exception) -> None:
         world.ask("t")
         await world.wait()
         assert isinstance(world.found[0], PenstockError)
+        assert world.faults == ([] if isinstance(fault, PenstockError) else [fault])
 
     run(test())
 

@@ -17,7 +17,7 @@ OFFICIAL = {
     "version", "config", "log-level", "log-prefix", "verbose", "tcp-address", "http-address",
     "broadcast-address", "inactive-producer-timeout", "tombstone-lifetime",
 }  # fmt: skip
-OURS = {"log-format"}
+OURS = {"log-format", "http-allowed-host", "http-secret-file"}
 KEY = re.compile(r"^# (\w+ = .*)$", re.MULTILINE)
 
 

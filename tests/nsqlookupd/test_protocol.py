@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import limits
-from penstock.nsqlookupd.protocol import Client
+from penstock.nsqlookupd.protocol import Client, Refusal, read_peer
 
 from .world import ABOUT_JSON, NSQD, WALL_NS, S, World, answers, identify, sized
 
@@ -99,6 +99,15 @@ def check(client: Client, sent: bytes, expected: list[bytes]) -> None:
     assert client.closed == expected[-1].startswith(b"E_")
     if client.closed:
         assert client.feed(b"PING\n") == b""
+
+
+@pytest.mark.parametrize("name", ["hostname", "broadcast_address", "version"])
+def test_a_text_of_identify_is_bounded(name: str) -> None:
+    length = limits.IDENTIFY_TEXT_CHARS_MAX
+    body = {"broadcast_address": "h", "version": "1", "tcp_port": 1, "http_port": 2}
+    assert getattr(read_peer(json.dumps(body | {name: "x" * length}).encode(), "r"), name)
+    with pytest.raises(Refusal, match="at most 4096 characters"):
+        read_peer(json.dumps(body | {name: "x" * (length + 1)}).encode(), "r")
 
 
 @pytest.mark.parametrize(("sent", "expected"), NEW)

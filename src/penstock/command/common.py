@@ -45,6 +45,25 @@ def fetch_flags() -> tuple[Flag, ...]:
     )
 
 
+def gate_flags() -> tuple[Flag, ...]:
+    """Of daemons that are commanded over HTTP."""
+    return (
+        Flag(
+            "http-allowed-host",
+            Kind.STRINGS,
+            (),
+            "host name under which HTTP clients and web pages may send requests, besides this"
+            " host's own; * for any (may be repeated)",
+        ),
+        Flag(
+            "http-secret-file",
+            Kind.STRING,
+            "",
+            "file with the secret that HTTP requests must carry to change anything",
+        ),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommonOptions:
     """Each field is the flag of the same name."""

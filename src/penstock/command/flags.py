@@ -3,7 +3,8 @@
 The command line is Go's: `-flag` and `--flag` are the same, a value follows after `=` or as the
 next word, a boolean is true when bare and takes a value only after `=`, `--` ends the flags. List
 flags may be repeated. In the file and the environment a flag goes by its key, which is the flag
-with underscores unless the table says otherwise; the variable is `PENSTOCK_<KEY>`.
+with underscores unless the table says otherwise; the variable is `PENSTOCK_<KEY>`. A key or a
+variable that nobody reads is refused: it would be a setting that somebody believes in.
 
 A mistake on the command line is a `UsageError` (exit code 2); one in the file or the environment
 is a `ConfigError` (exit code 1).
@@ -21,9 +22,9 @@ from typing import Any
 
 from penstock import limits
 from penstock.command.durations import format_duration, parse_duration
+from penstock.command.environment import PREFIX, check_names, unknown
 from penstock.errors import ConfigError, PenstockError
 
-ENVIRONMENT_PREFIX = "PENSTOCK_"
 LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
 
 Ranges = dict[str, tuple[int, int | None]]  # by attribute: (lowest, highest); None is no bound
@@ -94,6 +95,8 @@ def resolve(
 ) -> Resolved:
     """Raises UsageError, ConfigError and HelpWanted."""
     given = parse_command_line(flags, arguments)
+    if not given.get("version"):
+        check_names({_variable(flag) for flag in flags}, environment)
     from_environment = read_environment(flags, environment)
     config_path = given.get("config", from_environment.get("config", ""))
     from_file = read_file(flags, config_path) if config_path else {}
@@ -170,15 +173,24 @@ def _chosen(flag: Flag, value: Any) -> Any:
         return value
     lowered = value.lower()
     if lowered not in flag.choices:
-        raise ValueError(f"one of {', '.join(flag.choices)}")
+        known = ", ".join(choice or "''" for choice in flag.choices)
+        raise ValueError(f"one of {known}")
     return lowered
 
 
 def _int_from_text(text: str) -> int:
     try:
-        return int(text, 16 if text.lower().startswith("0x") else 10)
+        number = int(text, 16 if text.lower().startswith("0x") else 10)
     except ValueError:
         raise ValueError("a whole number is wanted") from None
+    return _within_64_bits(number)
+
+
+def _within_64_bits(number: int) -> int:
+    """As Go's flags, and the kernel, have numbers."""
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError("a number of 64 bits is wanted")
+    return number
 
 
 def _float_from_text(text: str) -> float:
@@ -233,9 +245,9 @@ def value_from_toml(flag: Flag, value: Any) -> Any:
         return _float_from_text(str(value))
     elif isinstance(value, int):
         if flag.kind is Kind.INT:
-            return value
+            return _within_64_bits(value)
         if flag.kind is Kind.DURATION:
-            return value * limits.MS
+            return _within_64_bits(value * limits.MS)
         if flag.kind is Kind.BOOL and value in (0, 1):
             return bool(value)
     elif isinstance(value, list) and flag.kind in (Kind.STRINGS, Kind.FLOATS, Kind.REPEATED):
@@ -259,7 +271,7 @@ def check_ranges(options: object, ranges: Ranges) -> None:
 def read_environment(flags: Sequence[Flag], environment: Mapping[str, str]) -> dict[str, Any]:
     values = {}
     for flag in flags:
-        name = ENVIRONMENT_PREFIX + flag.file_key.upper()
+        name = _variable(flag)
         text = environment.get(name)
         if text is not None:
             try:
@@ -269,11 +281,16 @@ def read_environment(flags: Sequence[Flag], environment: Mapping[str, str]) -> d
     return values
 
 
+def _variable(flag: Flag) -> str:
+    return PREFIX + flag.file_key.upper()
+
+
 def read_file(flags: Sequence[Flag], path: str) -> dict[str, Any]:
     try:
         document = tomllib.loads(Path(path).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError("config", path, f"failed to load the file: {error}") from error
+    _check_keys(flags, path, document)
     values = {}
     for flag in flags:
         if flag.file_key in document:
@@ -283,6 +300,18 @@ def read_file(flags: Sequence[Flag], path: str) -> dict[str, Any]:
             except ValueError as error:
                 raise ConfigError(f"{path}: {flag.file_key}", value, str(error)) from error
     return values
+
+
+def _check_keys(flags: Sequence[Flag], path: str, document: Mapping[str, Any]) -> None:
+    """A key that nobody reads is an option that somebody believes to be set."""
+    keys = {flag.file_key for flag in flags}
+    for key in document:
+        if key not in keys:
+            names = {flag.name.replace("-", "_"): flag.file_key for flag in flags}
+            rule = unknown("key", key, keys)
+            if key in names:  # worker_id is one, node_id is not: NSQ calls it id
+                rule = f"the key of -{key.replace('_', '-')} is {names[key]}"
+            raise ConfigError(path, key, rule)
 
 
 # --- help ---

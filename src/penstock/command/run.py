@@ -1,11 +1,14 @@
 """How a daemon runs: one event loop, and an end by signal, by itself, or by a fault.
 
-The first SIGINT or SIGTERM asks for an orderly stop, the second ends the process at once.
+The first SIGINT or SIGTERM asks for an orderly stop, the second ends the process at once. SIGQUIT
+writes all stacks to the log and then does the same. SIGHUP reloads what the service can reload;
+when it comes because the terminal is gone, it is an orderly stop. Under nohup it is ignored.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -13,6 +16,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from penstock import limits
+from penstock.command.stacks import stacks_report, tasks_report
+from penstock.errors import PenstockError
+
+log = logging.getLogger("penstock.command")
 
 EXIT_USAGE = 2
 EXIT_FATAL = 1
@@ -55,27 +62,45 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def serve(service: Service, start: Callable[[], Awaitable[bool]]) -> int:
-    """`start` starts the service, or reports why it can't and returns False."""
+async def serve(
+    service: Service,
+    start: Callable[[], Awaitable[bool]],
+    reload: Callable[[], Awaitable[None]] | None = None,
+) -> int:
+    """`start` starts the service, or reports why it can't and returns False. `reload` reads its
+    configuration again."""
     loop = asyncio.get_running_loop()
-    signals = _Signals(service.ended)
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, signals.on_signal, number)
+    signals = _Signals(service.ended, reload)
+    acts: dict[int, Callable[[int], None]] = {
+        signal.SIGINT: signals.on_signal,
+        signal.SIGTERM: signals.on_signal,
+        signal.SIGQUIT: signals.on_quit,
+    }
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        acts[signal.SIGHUP] = signals.on_hang_up
+    for number, act in acts.items():
+        loop.add_signal_handler(number, act, number)
     try:
         if not await start():
             return EXIT_FATAL
+        signals.started = True
         code = await service.ended
         await service.stop()
         return EXIT_FATAL if service.broken else code
     finally:
-        for number in numbers:
+        for number in acts:
             loop.remove_signal_handler(number)
 
 
 class _Signals:
-    def __init__(self, ended: asyncio.Future[int]) -> None:
+    def __init__(
+        self, ended: asyncio.Future[int], reload: Callable[[], Awaitable[None]] | None
+    ) -> None:
+        self.started = False
         self._ended = ended
+        self._reload = reload
+        self._reloading: asyncio.Task[None] | None = None
+        self._has_terminal = has_terminal()
         self._count = 0
 
     def on_signal(self, number: int) -> None:
@@ -84,3 +109,35 @@ class _Signals:
             os._exit(128 + number)
         if not self._ended.done():
             self._ended.set_result(0)
+
+    def on_quit(self, number: int) -> None:
+        if self._count == 0:
+            log.warning("SIGQUIT: stopping; the stacks are\n%s%s", tasks_report(), stacks_report())
+        self.on_signal(number)
+
+    def on_hang_up(self, number: int) -> None:
+        if self._has_terminal and not has_terminal():
+            log.info("SIGHUP: the terminal is gone; stopping")
+            self.on_signal(number)
+        elif self._reload is None:
+            log.info("SIGHUP: there is nothing to reload")
+        elif self.started and not self._ended.done():
+            self._reloading = asyncio.ensure_future(self._reload_once(self._reloading))
+
+    async def _reload_once(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await before
+        log.info("SIGHUP: reloading")
+        try:
+            if self._reload is not None:
+                await self._reload()
+        except (PenstockError, OSError) as error:
+            log.error("SIGHUP: nothing is reloaded: %s", error)
+
+
+def has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

@@ -21,6 +21,7 @@ from penstock import limits
 from penstock.command.durations import format_duration
 from penstock.errors import PenstockError
 from penstock.net.exchange import BodyRule, Request, Response
+from penstock.net.gate import Caller, Gate
 from penstock.net.query import QueryInvalid, parse_query
 
 JSON = "application/json; charset=utf-8"
@@ -31,6 +32,8 @@ POST = ("OPTIONS", "POST")
 PUT = ("OPTIONS", "PUT")
 GET_PUT = ("GET", "OPTIONS", "PUT")
 GET_POST = ("GET", "OPTIONS", "POST")
+
+_SHOWN_CHARACTERS = 200  # of a refused path, in the log
 
 Parameters = dict[str, str]
 Answer = Callable[[Response], None]
@@ -100,9 +103,15 @@ class Api:
         self._mono_ns = mono_ns
         self._quiet = quiet  # paths whose requests are too many for the log
 
+    def check(self, request: Request) -> None:
+        """What holds for requests of every route. Raises HttpError."""
+
     def error_of(self, error: PenstockError) -> HttpError:
         """What a client hears of an error that no handler turned into an HttpError."""
         return HttpError(500, "INTERNAL_ERROR")
+
+    def on_fault(self, request: Request, error: Exception) -> None:
+        """A fault of the program was answered."""
 
     def route(self, path: str) -> Route | None:
         found = self.table.get(path)
@@ -142,9 +151,10 @@ class Api:
             answer(error_response(HttpError(400, "INVALID_REQUEST")))
         except PenstockError as error:
             answer(error_response(self.error_of(error)))
-        except Exception:
+        except Exception as error:
             self._log.exception("a fault while serving %s %s", request.method, request.path)
             answer(error_response(HttpError(500, "INTERNAL_ERROR", closes=True)))
+            self.on_fault(request, error)
 
     def _dispatch(self, request: Request, answer: Answer) -> None:
         route = self.route(request.path)
@@ -158,6 +168,7 @@ class Api:
             refused = error_response(HttpError(405, "METHOD_NOT_ALLOWED"))
             answer(refused._replace(headers=allowed))
         else:
+            self.check(request)
             route.serve(request, answer)
 
     def _redirect_or_not_found(self, request: Request) -> Response:
@@ -167,6 +178,25 @@ class Api:
         query = request.query.decode("latin-1")
         location = f"{path}?{query}" if query else path
         return Response(301 if request.method == "GET" else 307, headers=(("Location", location),))
+
+
+class Admission:
+    """What a gate lets in, as the HTTP shell asks for it; refusals are logged."""
+
+    def __init__(self, gate: Gate, log: logging.Logger) -> None:
+        self._gate = gate
+        self._log = log
+
+    def __call__(self, method: str, path: str, remote: str, caller: Caller) -> Response | None:
+        denial = self._gate.denial(method, path, caller)
+        if denial is None:
+            return None
+        shown = f"{method} {path[:_SHOWN_CHARACTERS]} ({remote})"
+        self._log.warning("%d %s denied: %s", denial.status, shown, denial.message)
+        response = error_response(HttpError(denial.status, denial.message, closes=True))
+        if denial.status == 401:
+            response = response._replace(headers=(*NSQ_HEADER, ("WWW-Authenticate", "Bearer")))
+        return response
 
 
 def at_once(respond: Callable[[Parameters], Response]) -> Callable[[Request, Answer], None]:

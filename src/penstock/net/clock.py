@@ -1,11 +1,82 @@
-"""The two clocks of a running daemon, as `Clock` of the broker asks for them."""
+"""The two clocks of a running daemon, as `Clock` of the broker asks for them.
+
+nsqd's wall clock is `SteadyClock`. When somebody sets the system's clock, by an hour or by a year,
+delays would end and messages expire too early or too late by as much. So a jump is followed
+gradually, by a sixteenth of the time that passes, and it never goes back; a jump that is taken back
+soon does next to nothing. What is smaller than STEP_NS_MAX is followed at once, and a restart
+begins with the system's clock as it is then.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable
+
+from penstock import limits
+from penstock.command.durations import format_duration
+
+_log = logging.getLogger("penstock.net")
+
+STEP_NS_MAX = limits.SECOND  # what time servers correct in ordinary operation
+SLEW_SHIFT = 4  # of the time that passes: a jump of an hour is followed within 16 hours
 
 
 class SystemClock:
     def __init__(self) -> None:
         self.mono_ns = time.monotonic_ns
         self.wall_ns = time.time_ns
+
+
+def _elapsed_ns() -> int:
+    """Since the system's start, the time that it was suspended included."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class SteadyClock:
+    """`check` is to be called now and then: it says in the log when the system's clock jumped."""
+
+    def __init__(
+        self,
+        wall_ns: Callable[[], int] = time.time_ns,
+        elapsed_ns: Callable[[], int] = _elapsed_ns,
+    ) -> None:
+        self.mono_ns = time.monotonic_ns
+        self._system_ns = wall_ns
+        self._elapsed_ns = elapsed_ns
+        self._shown_ns = wall_ns()
+        self._read_ns = elapsed_ns()  # when `_shown_ns` was
+        self._jumped = False
+
+    def wall_ns(self) -> int:
+        read_ns, system_ns = self._elapsed_ns(), self._system_ns()
+        passed_ns = max(read_ns - self._read_ns, 0)
+        expected_ns = self._shown_ns + passed_ns
+        ahead_ns = system_ns - expected_ns
+        if -STEP_NS_MAX <= ahead_ns <= STEP_NS_MAX:
+            shown_ns = max(system_ns, self._shown_ns)
+        else:
+            slew_ns = passed_ns >> SLEW_SHIFT
+            shown_ns = expected_ns + (slew_ns if ahead_ns > 0 else -slew_ns)
+        self._shown_ns, self._read_ns = shown_ns, read_ns
+        return shown_ns
+
+    @property
+    def behind_ns(self) -> int:
+        """What it lacks to the system's clock."""
+        shown_ns = self.wall_ns()
+        return self._system_ns() - shown_ns
+
+    def check(self) -> None:
+        behind_ns = self.behind_ns
+        jumped = abs(behind_ns) > STEP_NS_MAX
+        if jumped and not self._jumped:
+            _log.warning(
+                "the system's clock was set %s by %s: timestamps, delays and ages follow it by a "
+                "sixteenth of the time that passes; a restart takes it over at once",
+                "forward" if behind_ns > 0 else "back",
+                format_duration(abs(behind_ns)),
+            )
+        elif self._jumped and not jumped:
+            _log.info("timestamps, delays and ages have caught up with the system's clock")
+        self._jumped = jumped

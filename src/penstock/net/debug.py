@@ -22,13 +22,13 @@ import gc
 import sys
 import threading
 import time
-import traceback
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 
 from penstock import limits
+from penstock.command.stacks import stacks_report, tasks_report
 from penstock.net.api import (
     EMPTY,
     GET,
@@ -186,22 +186,6 @@ def heap_report() -> str:
         for kind, count in kinds.most_common(_ROWS_MAX)
     ]
     return "\n".join(lines) + "\n"
-
-
-def tasks_report() -> str:
-    tasks = asyncio.all_tasks()
-    lines = [f"{len(tasks)} tasks", *sorted(map(str, tasks))]
-    return "\n".join(lines) + "\n\n"
-
-
-def stacks_report() -> str:
-    frames = sys._current_frames()
-    parts = [f"{len(frames)} threads\n"]
-    for thread in threading.enumerate():
-        frame = frames.get(thread.ident or 0)
-        stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
-        parts.append(f"thread {thread.name}:\n{stack}")
-    return "\n".join(parts)
 
 
 def threads_report() -> str:

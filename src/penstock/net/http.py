@@ -8,13 +8,14 @@ cost is bounded before it is read: the application says, from method and path, h
 be and what the answer is when it is longer. That answer ends the connection, because the rest of
 such a body is not worth reading.
 
+A request has to come in time: its head within HTTP_HEAD_NS, its body at HTTP_RATE_BYTES_MIN a
+second at least. What comes with a chunked body that is no body (heads of chunks, their extensions,
+trailers) has a bound too, and so have the bodies of all connections together (`net/bodies.py`).
+
 Bytes that are not HTTP get a fixed `400 Bad Request`. A connection that is about to close is
 half-closed first and read for a moment, so that the answer is not lost to a reset.
 
-A client that keeps its connection sends the same head again and again. Heads are remembered with
-what the parser made of them; a request that begins with a known one, and is there as a whole, does
-not go through the parser. Same bytes, same meaning: nothing is decided but by the parser. Only
-plain heads are remembered: HTTP/1.1, no `Expect`, no transfer encoding, no offer to upgrade.
+Heads that were seen before do not go through the parser again (`heads.py`).
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import httptools
 
 from penstock import limits
+from penstock.log.openfiles import connections_end
+from penstock.net import refusals
+from penstock.net.bodies import BodyRoom, framing_max
 from penstock.net.exchange import (
     Application,
     BodyRule,
@@ -37,21 +40,19 @@ from penstock.net.exchange import (
     encode_head,
     encode_response,
 )
+from penstock.net.gate import Caller, CallerNotes
+from penstock.net.heads import Head, heads_of, remember
 from penstock.net.sending import Body, Sending
 
-BAD_REQUEST = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
-    b"Connection: close\r\n\r\n400 Bad Request"
-)
-HEADERS_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\n"
-    b"Connection: close\r\n\r\n431 Request Header Fields Too Large"
-)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
+Admit = Callable[[str, str, str, Caller], Response | None]  # method, path, remote, caller
+
+
 class _Refused(NamedTuple):
-    """A request whose body was too long: answered in its turn, then the end."""
+    """A request whose body is not read: it is too long, or its head was refused. Answered in its
+    turn, then the end."""
 
     request: Request
     response: Response
@@ -75,20 +76,19 @@ class _Slot:
         self._connection.send_answers()
 
 
-class _Head(NamedTuple):
-    """What the parser made of the head of a request."""
-
-    method: str
-    path: str
-    query: bytes
-    body_bytes: int
-    together: bool
-
-
 class HttpConnection(asyncio.Protocol):
-    def __init__(self, application: Application, connections: set[HttpConnection]) -> None:
+    def __init__(
+        self,
+        application: Application,
+        connections: set[HttpConnection],
+        room: BodyRoom | None = None,
+        admit: Admit | None = None,
+    ) -> None:
+        """`admit` is asked about the head of each request: None lets it in."""
         self._application = application
+        self._admit = admit
         self._connections = connections
+        self._room = room if room is not None else BodyRoom()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
@@ -103,13 +103,20 @@ class HttpConnection(asyncio.Protocol):
         self._read_paused = False
         self._deaf = False  # the last answer is queued or sent: what still comes is dropped
         self._exiting = False
+        self._drained_bytes = 0  # that came when it was deaf
+        self._silent = True  # the client has not said anything
+        self._messages = 0  # that the parser has begun to read
         self._head_bytes = 0  # of a request whose headers are not complete; -1 once they are
         self._between = True  # the parser stands between two requests
-        self._heads = _heads_of(application)
+        self._heads = heads_of(application if admit is None else admit)
         self._learns = b""  # the head that the parser is about to read
         self._touched = self._loop.time()
+        self._begun = self._touched  # when the request began that is coming in
         self._timer: asyncio.TimerHandle | None = None
+        self._late: asyncio.TimerHandle | None = None  # for the request that is coming in
+        self._unsent_bytes = 0  # when it was last looked whether the client takes its answer
         self._remote = ""
+        self._body = bytearray()
         self._begin()
 
     # --- what the loop calls ---
@@ -119,15 +126,23 @@ class HttpConnection(asyncio.Protocol):
         self._connections.add(self)
         peer = transport.get_extra_info("peername")
         self._remote = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "@"
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.fileno() >= connections_end():
+            self._deaf = True
+            self._write(refusals.NO_DESCRIPTOR)
+            return self._close()
         self._timer = self._loop.call_later(_IDLE_SECONDS, self._check_idle)
+        self._late = self._loop.call_later(_HEAD_SECONDS, self._check_late)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._connections.discard(self)
         self._transport = None
-        self._waiting.clear()
+        self._drop_body()
+        self._drop_waiting()
         self._out.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._late):
+            if timer is not None:
+                timer.cancel()
         if self._sending is not None:
             self._sending.cancel()
 
@@ -145,6 +160,7 @@ class HttpConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The client has no more to say; what it asked is still answered."""
         self._deaf = True
+        self._drop_body()
         if not self._slots and not self._waiting:
             return False
         self._waiting.append(b"")
@@ -153,18 +169,41 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
+            self._drain(len(data))
             return
+        self._silent = False
         if self._between:
             data = self._take_known(data)
         if data:
-            if self._head_bytes >= 0:
-                self._head_bytes += len(data)
-            else:
-                self._touched = self._loop.time()
-            self._feed(data)
-            if self._head_bytes > limits.HTTP_HEADER_BYTES_MAX and not self._deaf:
-                self._end_with(HEADERS_TOO_LARGE)
+            self._take(data)
         self._serve_waiting()
+        self._pause_if_loaded()
+
+    def _drain(self, count: int) -> None:
+        """What comes after the last answer is read for a moment, but not without end."""
+        self._drained_bytes += count
+        self._pause_if_loaded()
+
+    def _take(self, data: bytes) -> None:
+        message = self._messages
+        is_inside = self._head_bytes < 0
+        if is_inside:
+            self._touched = self._loop.time()
+        else:
+            self._head_bytes += len(data)
+        self._feed(data)
+        if self._deaf:
+            return
+        if self._head_bytes > limits.HTTP_HEADER_BYTES_MAX:
+            self._end_with(refusals.HEADERS_TOO_LARGE)
+        elif is_inside and message == self._messages and not self._between:
+            self._behind_head_bytes += len(data)
+            if self._behind_head_bytes - self._body_bytes > framing_max(self._body_bytes):
+                self._end_with(refusals.HEADERS_TOO_LARGE)
+        if not self._between and self._late is None:
+            self._late = self._loop.call_later(_HEAD_SECONDS, self._check_late)
+
+    def _pause_if_loaded(self) -> None:
         if self._is_loaded() and not self._read_paused and self._transport is not None:
             self._read_paused = True
             self._transport.pause_reading()
@@ -173,6 +212,7 @@ class HttpConnection(asyncio.Protocol):
         return (
             len(self._waiting) + len(self._slots) >= limits.HTTP_PIPELINE_MAX
             or self._held_bytes >= limits.HTTP_PIPELINE_BYTES_MAX
+            or self._drained_bytes >= limits.DRAIN_BYTES_MAX
         )
 
     def _take_known(self, data: bytes) -> bytes:
@@ -190,10 +230,10 @@ class HttpConnection(asyncio.Protocol):
                 break
             method, path, query, body_bytes, together = known
             stop = end + 4 + body_bytes
-            if stop > size:
+            if stop > size or not self._room.has(body_bytes, body_bytes):
                 break
             body = data[end + 4 : stop]
-            self._held_bytes += body_bytes
+            self._hold(body_bytes)
             waiting.append(Request(method, path, query, body, self._remote, "1.1", True, together))
             position = stop
         if position:
@@ -212,7 +252,7 @@ class HttpConnection(asyncio.Protocol):
                 self._feed(rest)
         except httptools.HttpParserError:
             if not self._deaf:
-                self._end_with(BAD_REQUEST)
+                self._end_with(refusals.BAD_REQUEST)
 
     # --- what the parser calls ---
 
@@ -223,30 +263,36 @@ class HttpConnection(asyncio.Protocol):
         self._query = b""
         self._content_length = 0
         self._expects_continue = False
+        self._caller = CallerNotes()
         self._is_plain = True  # its head may be remembered
-        self._body: list[bytes] = []
         self._body_bytes = 0
+        self._behind_head_bytes = 0  # of body and framing, without those that came with the head
         self._rule = _NO_BODY
 
     def on_message_begin(self) -> None:
         self._begin()
+        self._messages += 1
         self._head_bytes = 0
         self._between = False
+        self._begun = self._loop.time()
 
     def on_url(self, part: bytes) -> None:
         self._target += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        size = len(name)
-        if size == 14:
-            if name.lower() == b"content-length" and value.isdigit():
+        if self._head_bytes < 0:
+            return  # a trailer, which says nothing about how to read the request
+        name = name.lower()
+        if name == b"content-length":
+            if value.isdigit():
                 self._content_length = int(value[:20])
-        elif size == 6:
-            if name.lower() == b"expect":
-                self._expects_continue = value.lower() == b"100-continue"
-                self._is_plain = False
-        elif size in (7, 17) and name.lower() in (b"upgrade", b"transfer-encoding"):
+        elif name == b"expect":
+            self._expects_continue = value.lower() == b"100-continue"
             self._is_plain = False
+        elif name in (b"upgrade", b"transfer-encoding"):
+            self._is_plain = False
+        else:
+            self._caller.note(name, value)
 
     def on_headers_complete(self) -> None:
         if self._deaf:
@@ -255,11 +301,18 @@ class HttpConnection(asyncio.Protocol):
         self._method = self._parser.get_method().decode("ascii")
         target = self._target
         if not target.startswith(b"/") and b"://" in target:  # absolute form
-            target = b"/" + target.split(b"://", 1)[1].partition(b"/")[2]
+            authority, _, rest = target.split(b"://", 1)[1].partition(b"/")
+            self._caller.note_authority(authority)
+            target = b"/" + rest
         self._path, _, self._query = target.partition(b"?")
-        self._rule = self._application.body_rule(self._method, self._path.decode("latin-1"))
-        if self._content_length > self._rule.bytes_max:
-            self._refuse()
+        path = self._path.decode("latin-1")
+        self._rule = self._application.body_rule(self._method, path)
+        if not self._caller.is_clear:
+            self._end_with(refusals.BAD_REQUEST)
+        elif refusal := self._refusal(path):
+            self._refuse(refusal)
+        elif self._content_length > self._rule.bytes_max:
+            self._refuse(self._rule.refusal)
         elif self._expects_continue and not self._slots and not self._waiting:
             self._write(CONTINUE)
 
@@ -268,9 +321,12 @@ class HttpConnection(asyncio.Protocol):
             return
         self._body_bytes += len(part)
         if self._body_bytes > self._rule.bytes_max:
-            self._refuse()
+            self._refuse(self._rule.refusal)
+        elif self._room.has(len(part), self._body_bytes):
+            self._room.take(len(part))
+            self._body += part
         else:
-            self._body.append(part)
+            self._refuse(refusals.NO_ROOM)
 
     def on_message_complete(self) -> None:
         if self._deaf:
@@ -280,8 +336,8 @@ class HttpConnection(asyncio.Protocol):
         request = self._request(self._parser.should_keep_alive())
         self._between = True
         self._waiting.append(request)
-        self._held_bytes += len(request.body)
-        self._body = []
+        self._drop_body()
+        self._hold(len(request.body))
         if self._learns:
             self._learn(request)
         if not request.keep_alive:
@@ -293,10 +349,9 @@ class HttpConnection(asyncio.Protocol):
             return
         if len(request.body) != self._content_length:
             return
-        if len(self._heads) >= limits.HTTP_HEADS_MAX:
-            self._heads.clear()
-        self._heads[head] = _Head(
-            request.method, request.path, request.query, self._content_length, request.together
+        method, path, query = request.method, request.path, request.query
+        remember(
+            self._heads, head, Head(method, path, query, self._content_length, request.together)
         )
 
     def _request(self, keep_alive: bool) -> Request:
@@ -304,21 +359,46 @@ class HttpConnection(asyncio.Protocol):
             self._method,
             self._path.decode("latin-1"),
             self._query,
-            b"".join(self._body),
+            bytes(self._body),
             self._remote,
             self._parser.get_http_version(),
             keep_alive,
             self._rule.together,
         )
 
-    def _refuse(self) -> None:
+    def _refusal(self, path: str) -> Response | None:
+        if self._admit is None:
+            return None
+        return self._admit(self._method, path, self._remote, self._caller.caller())
+
+    def _refuse(self, response: Response) -> None:
         self._deaf = True
-        self._body = []
-        self._waiting.append(_Refused(self._request(keep_alive=False), self._rule.refusal))
+        self._drop_body()
+        self._waiting.append(_Refused(self._request(keep_alive=False), response))
 
     def _end_with(self, answer: bytes) -> None:
         self._deaf = True
+        self._drop_body()
         self._waiting.append(answer)
+
+    # --- memory ---
+
+    def _hold(self, count: int) -> None:
+        self._held_bytes += count
+        self._room.take(count)
+
+    def _let_go(self, count: int) -> None:
+        self._held_bytes -= count
+        self._room.give(count)
+
+    def _drop_body(self) -> None:
+        if self._body:
+            self._room.give(len(self._body))
+            self._body = bytearray()
+
+    def _drop_waiting(self) -> None:
+        self._let_go(sum(len(one.body) for one in self._waiting if isinstance(one, Request)))
+        self._waiting.clear()
 
     # --- serving ---
 
@@ -367,7 +447,7 @@ class HttpConnection(asyncio.Protocol):
                 self._send_file(slot, response, response.file)
                 return
             slots.popleft()
-            self._held_bytes -= len(request.body)
+            self._let_go(len(request.body))
             if self._transport is None:  # the client did not wait
                 continue
             closes = response.closes or not request.keep_alive or (self._exiting and not slots)
@@ -395,7 +475,7 @@ class HttpConnection(asyncio.Protocol):
             self._sending = None
             self._touched = self._loop.time()
             self._slots.popleft()
-            self._held_bytes -= len(request.body)
+            self._let_go(len(request.body))
             if self._transport is None:
                 return
             if error is not None:  # the head is out, so there is no other way to say it
@@ -427,8 +507,9 @@ class HttpConnection(asyncio.Protocol):
 
     def _half_close(self, unread: bool) -> None:
         self._deaf = True
-        self._waiting.clear()
+        self._drop_waiting()
         self._slots.clear()
+        self._let_go(self._held_bytes)
         if self._transport is None:
             return
         if self._transport.can_write_eof():
@@ -457,9 +538,44 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._close()
 
+    def _check_late(self) -> None:
+        """Is the request that is coming in too slow? That it does not come any further while we do
+        not read is not the client's fault."""
+        self._late = None
+        if self._deaf or (self._between and not self._silent):
+            return
+        now = self._loop.time()
+        if self._read_paused:
+            self._begun = now
+        seconds = _HEAD_SECONDS
+        if self._head_bytes < 0:
+            seconds = _BODY_SECONDS + self._body_bytes / limits.HTTP_RATE_BYTES_MIN
+        left = self._begun + seconds - now
+        if left > 0:
+            self._late = self._loop.call_later(left, self._check_late)
+        elif self._between:
+            self._close()
+        else:
+            self._end_with(refusals.TIMED_OUT)
+            self._serve_waiting()
+
     def _close(self) -> None:
+        """What is written goes out first, if the client takes it."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.close()  # once: TLS's transport forgets its buffer the second time
         if self._transport is not None:
-            self._transport.close()
+            self._unsent_bytes = self._transport.get_write_buffer_size()
+            self._arm(_IDLE_SECONDS, self._check_unsent)
+
+    def _check_unsent(self) -> None:
+        if self._transport is None:
+            return
+        left = self._transport.get_write_buffer_size()
+        if self._unsent_bytes - left < _IDLE_SECONDS * limits.HTTP_RATE_BYTES_MIN:
+            self._transport.abort()
+        else:
+            self._unsent_bytes = left
+            self._arm(_IDLE_SECONDS, self._check_unsent)
 
     @property
     def is_serving(self) -> bool:
@@ -477,14 +593,7 @@ class HttpConnection(asyncio.Protocol):
             self._close()
 
 
-_Heads = dict[bytes, _Head]
-_heads: WeakKeyDictionary[Application, _Heads] = WeakKeyDictionary()
-
-
-def _heads_of(application: Application) -> _Heads:
-    """What one application has seen; another may have other rules."""
-    return _heads.setdefault(application, {})
-
-
 _IDLE_SECONDS = limits.HTTP_IDLE_NS / limits.SECOND
+_HEAD_SECONDS = limits.HTTP_HEAD_NS / limits.SECOND
+_BODY_SECONDS = limits.HTTP_BODY_NS / limits.SECOND
 _NO_BODY = BodyRule(limits.HTTP_DISCARD_BYTES_MAX, Response(413, closes=True))

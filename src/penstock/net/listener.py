@@ -14,10 +14,12 @@ import socket
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from penstock import limits
 from penstock.errors import ConfigError
+from penstock.log.openfiles import connections_end, out_of_connections
 
 log = logging.getLogger("penstock.net")
 
@@ -28,6 +30,11 @@ class Address(NamedTuple):
     host: str
     port: int
     path: str  # a unix socket when not empty
+
+    @property
+    def is_loopback(self) -> bool:
+        """Does it take connections from this host alone? Of a bound address."""
+        return not self.path and ip_address(self.host.partition("%")[0]).is_loopback
 
     def __str__(self) -> str:
         if self.path:
@@ -42,7 +49,7 @@ def parse_address(text: str, name: str = "address") -> Address:
     host, colon, port = text.rpartition(":")
     if not colon or "/" in port:
         return Address("", 0, text)
-    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
+    if not (port.isascii() and port.isdigit()) or int(port[:6]) > 65535:
         raise ConfigError(name, text, "host:port with a port of 0 to 65535, or a path")
     return Address(host.removeprefix("[").removesuffix("]"), int(port), "")
 
@@ -156,6 +163,7 @@ class Acceptor:
         self._on_connect = on_connect
         self._pause: asyncio.TimerHandle | None = None
         self._closed = False
+        self._refused_s = -limits.ACCEPT_REPORT_S  # when it was last reported
         self.address = bound_address(sock)
         loop.add_reader(sock.fileno(), self._accept)
 
@@ -179,10 +187,21 @@ class Acceptor:
                     raise
                 self._rest(error)
                 return
+            if sock.fileno() >= connections_end():
+                self._refuse(sock)
+                continue
             sock.setblocking(False)
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._on_connect(sock, peer_text(sock, peer))
+
+    def _refuse(self, sock: socket.socket) -> None:
+        """At once, so that the client knows: another node may have room."""
+        now = self._loop.time()
+        if now - self._refused_s >= limits.ACCEPT_REPORT_S:
+            self._refused_s = now
+            log.error("connections to %s are refused: %s", self.address, out_of_connections())
+        sock.close()
 
     def _rest(self, error: OSError) -> None:
         """Out of descriptors: leave the queue alone for a moment instead of spinning on it."""

@@ -38,5 +38,14 @@ def parse_pairs(query: bytes) -> list[tuple[str, str]]:
     return pairs
 
 
+def whole_number(text: str, highest: int) -> int | None:
+    """The number that `text` is, in digits alone, or None: no number, or above `highest`."""
+    digits = text.lstrip("0") or text[-1:]
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(highest)):
+        return None
+    number = int(digits)
+    return number if number <= highest else None
+
+
 def _text(escaped: bytes) -> str:
     return unquote_to_bytes(escaped.replace(b"+", b" ")).decode("utf-8", "surrogateescape")

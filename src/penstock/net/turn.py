@@ -14,7 +14,8 @@ them: a small write in every turn would cost more than all the rest of tracing. 
 wait for them, and a kill may take the last few milliseconds of them along.
 
 An exception that comes out of a turn is a fault of the program, in a place where acknowledged data
-is at stake: it goes to `on_fault`, which stops the daemon.
+is at stake: it goes to `on_fault`, which stops the daemon. A handler that reports one itself stops
+the turn, too, before anything more is written or sent.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class TurnBroker(Protocol):
 
 
 class TurnClock(Protocol):
-    mono_ns: Callable[[], int]
-    wall_ns: Callable[[], int]
+    def mono_ns(self) -> int: ...
+    def wall_ns(self) -> int: ...
 
 
 class Turn:
@@ -149,13 +150,17 @@ class Turn:
         engine, broker, handle = self._engine, self._broker, self._handle
         for event in engine.poll(mono_ns):
             handle(event)
-        if self._done:
+        if self._done and not self._stopped:
             broker.synced()
+        if self._stopped:  # by a fault in one of these: nothing is stored or acknowledged any more
+            return
         tails = engine.dirty_tails()
         if tails:
             broker.write(tails)
             if self._done:  # a sync that was run at once
                 broker.synced()
+                if self._stopped:
+                    return
         if self._trace_due_ns != NEVER_NS and (engine.trace_full or mono_ns >= self._trace_due_ns):
             self._trace_due_ns = NEVER_NS
             broker.write_trace()
@@ -198,6 +203,8 @@ class Turn:
         # What has arrived is heard first: after a stall (a slow disk, a sleeping machine) a FIN
         # that came in time must not find its message timed out.
         self._run(self._mono_ns())
+        if self._stopped:
+            return
         mono_ns = self._mono_ns()
         engine.tick(mono_ns, self._wall_ns())
         self._run(mono_ns)

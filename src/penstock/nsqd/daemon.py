@@ -22,12 +22,15 @@ from penstock.broker.channel import Channel
 from penstock.broker.context import Change
 from penstock.broker.options import BrokerOptions
 from penstock.broker.topic import Topic
+from penstock.command import logs
 from penstock.command.program import version_line
 from penstock.kernel import IMPLEMENTATION, Engine
 from penstock.log.disk import OsDisk
+from penstock.net.api import Admission
 from penstock.net.bulk import BulkThread
-from penstock.net.clock import SystemClock
+from penstock.net.clock import SteadyClock
 from penstock.net.fetch import Fetcher
+from penstock.net.gate import Gate
 from penstock.net.link import Links
 from penstock.net.listener import (
     Acceptor,
@@ -36,6 +39,7 @@ from penstock.net.listener import (
     close_listener,
     listen_at,
 )
+from penstock.net.secretfile import read_secrets
 from penstock.net.sync import SyncPool
 from penstock.net.turn import Turn
 from penstock.nsqd.auth import Auth
@@ -44,6 +48,7 @@ from penstock.nsqd.ground import Ground, Identity, Refusals
 from penstock.nsqd.lookups import Lookups, all_names
 from penstock.nsqd.options import Options
 from penstock.nsqd.protocol import Protocol
+from penstock.nsqd.reload import RELOADED, new_contexts, report
 from penstock.nsqd.routes import Routes
 from penstock.nsqd.routes_channels import channel_routes
 from penstock.nsqd.routes_topics import topic_routes
@@ -121,16 +126,18 @@ class Daemon:
     """`start`, then wait for `ended` (an exit code), then `stop`."""
 
     statsd: Statsd | None = None  # from the start on
+    _secrets: tuple[bytes, ...] = ()  # for changes over HTTP, from the start on
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.config = dict(options.all_values)  # by flag: what holds now
         self.tcp_address = Address("", 0, "")  # the real ones, after the start
         self.http_address = Address("", 0, "")
         self.https_address = Address("", 0, "")
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self.broken = False  # by a fault of the program: no file is touched any more
-        self._clock = SystemClock()
+        self._clock = SteadyClock()
         self.engine = Engine(options.max_msg_size, options.max_body_size, options.max_rdy_count)
         self._pool = SyncPool(self.engine.wake)
         self._bulk = BulkThread(self._loop)
@@ -150,7 +157,11 @@ class Daemon:
         self.lookups = Lookups(lambda: all_names(self.broker.topics))
         self.broker.on_topic_changed.append(self.lookups.on_topic_changed)
         self.topics = TopicMaker(
-            self.broker, self._fetcher, self.lookups.http_addresses, lambda: self.turn.soon()
+            self.broker,
+            self._fetcher,
+            self.lookups.http_addresses,
+            lambda: self.turn.soon(),
+            self._on_fault,
         )
         self.links = Links(self._loop, self.engine, lambda: self.turn.soon())
         self.upgrades = Upgrades(self.links)
@@ -169,6 +180,7 @@ class Daemon:
             self.upgrades,
             clock.wall_ns,
             clock.mono_ns,
+            self._on_fault,
         )
         self.turn = Turn(
             self._loop,
@@ -183,7 +195,7 @@ class Daemon:
         self._shell = Shell(self._loop, clock.mono_ns, self.turn.soon)
         self.drain = Drain(self.broker, self._loop, self._on_drained)
         self._acceptor: Acceptor | None = None
-        self._web = Web(self._loop)
+        self._web = Web(self._loop, options.max_body_size)
         self._housekeeping: asyncio.TimerHandle | None = None
         self._default_settings = default_settings(options)
 
@@ -203,6 +215,7 @@ class Daemon:
             if self.lookups.addresses or self.auth.required:
                 self._fetcher.prepare()
             check_address(self.options.statsd_address)
+            self._secrets = read_secrets(self.options.http_secret_file)
             self.upgrades.context = server_context(self.options)
             self._fetcher.tls = client_context(self.options)
             tcp = self._listen(self.options.tcp_address, "tcp-address", undo)
@@ -242,11 +255,20 @@ class Daemon:
         routes = self._routes()
         if http is not None:
             only_tls = self.options.tls_required == "true"
-            await self._web.serve(http, TlsOnly(self.https_address.port) if only_tls else routes)
+            if only_tls:
+                await self._web.serve(http, TlsOnly(self.https_address.port))
+            else:
+                await self._web.serve(http, routes, self._admission(self.http_address))
             log.info("HTTP: listening on %s", self.http_address)
         if https is not None:
-            await self._web.serve(https, routes, self.upgrades.context)
+            admission = self._admission(self.https_address)
+            await self._web.serve(https, routes, admission, self.upgrades.context)
             log.info("HTTPS: listening on %s", self.https_address)
+
+    def _admission(self, address: Address) -> Admission:
+        names = (socket.gethostname(), self.options.broadcast_address)
+        allowed = self.options.http_allowed_host
+        return Admission(Gate(address.is_loopback, names, allowed, self._secrets), log)
 
     def _statsd_options(self) -> StatsdOptions:
         options, port = self.options, self._identity().http_port
@@ -266,6 +288,7 @@ class Daemon:
                 topics=self.topics,
                 protocol=self.protocol,
                 options=self.options,
+                config=self.config,
                 identity=self._identity(),
                 mono_ns=self._clock.mono_ns,
                 wall_ns=self._clock.wall_ns,
@@ -275,6 +298,7 @@ class Daemon:
                 sync_times=self._pool.times,
                 http_connections=lambda: len(self._web.connections),
                 refusals=Refusals(),
+                on_fault=self._on_fault,
             )
         )
         routes.table |= topic_routes(self.broker, self.turn.soon) | drain_routes(self.drain)
@@ -311,6 +335,19 @@ class Daemon:
 
     # --- while it runs ---
 
+    async def reload(self, options: Options) -> None:
+        """Take what may change at run time from `options`. Raises ConfigError, and then nothing
+        has changed."""
+        server, client = new_contexts(options, self.upgrades.context is not None)
+        self.upgrades.context, self._fetcher.tls = server, client
+        if server is not None:
+            await self._web.renew(server)
+        self.lookups.set_addresses(options.lookupd_tcp_address)
+        logs.set_level(options.log_level)
+        report(self.config, options.all_values)
+        for name in RELOADED:
+            self.config[name] = options.all_values[name]
+
     def _on_connect(self, sock: socket.socket, remote: str) -> None:
         conn = self.engine.open(sock.detach())
         host = remote.rpartition(":")[0].strip("[]") or remote
@@ -334,6 +371,7 @@ class Daemon:
 
     def _keep_house(self) -> None:
         self._housekeeping = self._loop.call_later(1.0, self._keep_house)
+        self._clock.check()
         try:
             self.broker.housekeeping()
         except Exception as error:
@@ -343,6 +381,8 @@ class Daemon:
 
     def _on_fault(self, error: Exception) -> None:
         """The turn broke: what it had in hand is in doubt, so nothing more is done with it."""
+        if self.broken:
+            return  # by the one that was reported
         log.critical("a fault of the program stops the daemon", exc_info=error)
         self.turn.stop()
         self.broken = True

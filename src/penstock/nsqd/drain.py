@@ -183,5 +183,5 @@ def _word(parameters: Parameters, name: str, default: bool) -> bool:
     if text is None:
         return default
     if text not in _WORDS:
-        raise HttpError(400, f"INVALID_ARG_{name.upper()} {text!r}: true or false")
+        raise HttpError(400, f"INVALID_ARG_{name.upper()} {text[:100]!r}: true or false")
     return _WORDS[text]

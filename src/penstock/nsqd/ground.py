@@ -7,7 +7,7 @@ Each group (`routes_*.py`) is a class that takes the `Ground` and gives a table 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.topic import Topic
 from penstock.errors import NameInvalid, PenstockError, Refused
@@ -50,6 +50,7 @@ class Ground(NamedTuple):
     topics: TopicMaker
     protocol: Protocol
     options: Options
+    config: dict[str, Any]  # values of all options by flag, changed while running
     identity: Identity
     mono_ns: Callable[[], int]
     wall_ns: Callable[[], int]
@@ -59,6 +60,7 @@ class Ground(NamedTuple):
     sync_times: SyncTimes
     http_connections: Callable[[], int]
     refusals: Refusals
+    on_fault: Callable[[Exception], None]  # of the program: the daemon stops
 
 
 def with_topic(

@@ -1,17 +1,19 @@
-"""The executable `nsqd`. SIGUSR1 drains it (`drain.py`)."""
+"""The executable `nsqd`. SIGUSR1 drains it (`drain.py`), SIGHUP reloads it (`reload.py`)."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.command import run as command_run
+from penstock.command.flags import UsageError
 from penstock.command.program import Program, run_program
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.nsqd.options import FLAGS, Options, read_options
 
 log = logging.getLogger("penstock.nsqd")
@@ -29,10 +31,18 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return run_program(Program("nsqd", FLAGS, _HELP_NOTE), read_options, _serve, argv)
+    arguments = sys.argv[1:] if argv is None else argv
+
+    def read_again() -> Options:
+        return read_options(arguments, os.environ)
+
+    program = Program("nsqd", FLAGS, _HELP_NOTE)
+    return run_program(
+        program, read_options, lambda options: _serve(options, read_again), arguments
+    )
 
 
-async def _serve(options: Options) -> int:
+async def _serve(options: Options, read_again: Callable[[], Options]) -> int:
     from penstock.nsqd.daemon import Daemon
 
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # not the end while the log is still being opened
@@ -48,7 +58,13 @@ async def _serve(options: Options) -> int:
         gc.freeze()  # what the start made stays; the collector need not walk it again
         return True
 
-    return await command_run.serve(daemon, start)
+    async def reload() -> None:
+        try:
+            await daemon.reload(read_again())
+        except UsageError as error:  # the command line has not changed, but its file may say more
+            raise ConfigError("config", options.config, str(error)) from error
+
+    return await command_run.serve(daemon, start, reload)
 
 
 if __name__ == "__main__":

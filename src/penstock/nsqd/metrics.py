@@ -63,6 +63,8 @@ TOPIC_METRICS = (
                 lambda topic: int(topic.paused)),
     TopicMetric("topic_refusing", "gauge", "1 while publishes are refused.",
                 lambda topic: int(bool(topic.trouble))),
+    TopicMetric("topic_corrupt_messages", "gauge", "Stored messages that are known to be corrupt.",
+                lambda topic: sum(end - start for start, end, _ in topic.partition.damaged)),
     TopicMetric("topic_stored_bytes", "gauge", "Bytes of log on disk.",
                 lambda topic: topic.partition.log.bytes_stored),
     TopicMetric("topic_unsynced_bytes", "gauge", "Bytes written and not yet synced.",
@@ -149,7 +151,7 @@ def _process(figures: Figures) -> Iterator[str]:
     label = f'version="{escape(__version__)}",kernel="{IMPLEMENTATION}"'
     yield from _plain("nsqd_info", "gauge", "What runs here.", 1, label)
     singles = (
-        ("nsqd_healthy", "gauge", "1 while /ping answers OK.", int(broker.health == "OK")),
+        ("nsqd_healthy", "gauge", "1 while /ping answers OK.", int(broker.healthy)),
         ("nsqd_draining", "gauge", "1 while the node is drained.", int(broker.draining)),
         ("nsqd_connections", "gauge", "TCP clients.", figures.connections()),
         ("nsqd_connections_total", "counter", "TCP clients so far.", figures.connections_total()),

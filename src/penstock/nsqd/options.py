@@ -16,7 +16,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from penstock import limits
-from penstock.command.common import FETCH_RANGES, CommonOptions, fetch_flags, first_flags
+from penstock.command.common import (
+    FETCH_RANGES,
+    CommonOptions,
+    fetch_flags,
+    first_flags,
+    gate_flags,
+)
 from penstock.command.flags import (
     Effect,
     Flag,
@@ -27,6 +33,7 @@ from penstock.command.flags import (
     resolve,
 )
 from penstock.errors import ConfigError
+from penstock.net.gate import check_allowed
 
 SECOND = limits.SECOND
 MS = limits.MS
@@ -49,19 +56,20 @@ FLAGS: tuple[Flag, ...] = (
     Flag("node-id", Kind.INT, default_node_id(_HOSTNAME), "0 to 1023, part of message ids", "id"),
     Flag("worker-id", Kind.INT, 0, "deprecated; use -node-id", effect=LATER),
     Flag("tcp-address", Kind.STRING, "127.0.0.1:4150", "<addr>:<port> or a unix socket path for TCP"
-         " clients; loopback unless told otherwise"),
+         " clients; loopback by default"),
     Flag("http-address", Kind.STRING, "127.0.0.1:4151", "<addr>:<port> or a unix socket path for"
-         " HTTP clients; loopback unless told otherwise; empty: no HTTP"),
+         " HTTP clients; loopback by default; empty: no HTTP"),
     Flag("https-address", Kind.STRING, "127.0.0.1:4152", "<addr>:<port> or a unix socket path for"
          " HTTPS clients, where there is a certificate; empty: no HTTPS"),
-    Flag("broadcast-address", Kind.STRING, _HOSTNAME, "address that clients are told"),
-    Flag("broadcast-tcp-port", Kind.INT, 0, "TCP port that clients are told (0: the real one)"),
-    Flag("broadcast-http-port", Kind.INT, 0, "HTTP port that clients are told (0: the real one)"),
+    *gate_flags(),
+    Flag("broadcast-address", Kind.STRING, _HOSTNAME, "address advertised to clients"),
+    Flag("broadcast-tcp-port", Kind.INT, 0, "TCP port advertised to clients (0: the real one)"),
+    Flag("broadcast-http-port", Kind.INT, 0, "HTTP port advertised to clients (0: the real one)"),
     Flag("lookupd-tcp-address", Kind.STRINGS, (), "lookupd TCP address (may be repeated)",
          "nsqlookupd_tcp_addresses"),
     *fetch_flags(),
-    Flag("topology-region", Kind.STRING, "", "region that clients are told"),
-    Flag("topology-zone", Kind.STRING, "", "zone that clients are told"),
+    Flag("topology-region", Kind.STRING, "", "region advertised to clients"),
+    Flag("topology-zone", Kind.STRING, "", "zone advertised to clients"),
     # what it stores
     Flag("data-path", Kind.STRING, "", "where messages are stored (must exist; empty: here)"),
     Flag("durability", Kind.STRING, "disk", "when a publish is answered: disk (after fdatasync) or"
@@ -74,16 +82,16 @@ FLAGS: tuple[Flag, ...] = (
     Flag("retain-age", Kind.DURATION, limits.RETAIN_AGE_NS, "how long consumed messages are kept"),
     Flag("retain-bytes", Kind.INT, limits.RETAIN_BYTES, "how many bytes of consumed messages are"
          " kept per partition"),
-    Flag("max-depth", Kind.INT, 0, "publishes are refused when a topic holds so many unfinished"
+    Flag("max-depth", Kind.INT, 0, "refuse publishes when a topic has this many unfinished"
          " messages (0: no limit); a topic may have its own, see /topic/config"),
     Flag("max-age", Kind.DURATION, 0, "unfinished messages are dropped when they get older than"
          " this (0: no limit); a topic may have its own, see /topic/config"),
     Flag("trace-rate", Kind.FLOAT, 0.0, "share of the messages whose life is traced, 0 to 1; a"
          " topic or channel may have its own, see /topic/config"),
-    Flag("idle-topic-delete", Kind.DURATION, 0, "topics without publishes and consumers for so long"
-         " are deleted, if they hold no messages (0: never)"),
-    Flag("idle-channel-delete", Kind.DURATION, 0, "channels without consumers for so long are"
-         " deleted, if they hold no messages (0: never)"),
+    Flag("idle-topic-delete", Kind.DURATION, 0, "delete topics without publishes and consumers for"
+         " this long, if they hold no messages (0: never)"),
+    Flag("idle-channel-delete", Kind.DURATION, 0, "delete channels without consumers for this long,"
+         " if they hold no messages (0: never)"),
     Flag("idle-delete-backlog", Kind.BOOL, False, "idle topics and channels are deleted with the"
          " messages that they hold"),
     Flag("segment-bytes", Kind.INT, limits.SEGMENT_BYTES_MAX, "a log segment rolls at this size"),
@@ -121,7 +129,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("tls-cert", Kind.STRING, "", "path to a certificate file (PEM)"),
     Flag("tls-key", Kind.STRING, "", "path to its key (PEM, not encrypted)"),
     Flag("tls-client-auth-policy", Kind.STRING, "", "require (a client certificate, whoever signed"
-         " it) or require-verify; either one implies -tls-required"),
+         " it) or require-verify; either one implies -tls-required, and overrules"
+         " -tls-required=false", choices=("", "require", "require-verify")),
     Flag("tls-root-ca-file", Kind.STRING, "", "path to the authorities that sign clients"),
     Flag("tls-required", Kind.STRING, "false", "true, false, or tcp-https (plain HTTP stays)",
          choices=("true", "false", "tcp-https", "1", "0"), bare="true"),
@@ -154,6 +163,8 @@ class Options(CommonOptions):
     node_id: int
     tcp_address: str
     http_address: str
+    http_allowed_host: tuple[str, ...]
+    http_secret_file: str
     https_address: str
     broadcast_address: str
     broadcast_tcp_port: int
@@ -268,6 +279,7 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
         check_ranges(options, _RANGES)
         _check_percentiles(options.e2e_processing_latency_percentile)
         _check_method(options.auth_http_request_method)
+        check_allowed(options.http_allowed_host)
     return options
 
 
@@ -287,8 +299,10 @@ def make_options(resolved: Resolved) -> Options:
         for flag in FLAGS
         if flag.effect is LATER and resolved.explicit.get(flag.name, flag.default) != flag.default
     )
-    everything = {flag.name: resolved.values[flag.attribute] for flag in FLAGS}
-    everything["tls-required"] = values["tls_required"]
+    # What `/config` shows is what is in force: of these, not the words that the operator wrote.
+    everything = {
+        flag.name: values.get(flag.attribute, resolved.values[flag.attribute]) for flag in FLAGS
+    }
     return Options(**values, without_effect=idle, all_values=everything)
 
 
@@ -299,8 +313,8 @@ def _check_percentiles(percentiles: tuple[float, ...]) -> None:
 
 
 def _tls_required(resolved: Resolved) -> str:
-    """A policy for client certificates makes no sense without TLS, so it implies it."""
-    wanted: str = resolved.values["tls_required"]
-    if "tls-required" not in resolved.explicit and resolved.values["tls_client_auth_policy"]:
-        return "true"
-    return {"1": "true", "0": "false"}.get(wanted, wanted)
+    """A policy for client certificates means nothing to a client that may stay in the clear, so
+    it implies TLS, as in NSQ, even where -tls-required says false."""
+    text: str = resolved.values["tls_required"]
+    wanted = {"1": "true", "0": "false"}.get(text, text)
+    return "true" if wanted == "false" and resolved.values["tls_client_auth_policy"] else wanted

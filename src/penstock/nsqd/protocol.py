@@ -6,8 +6,10 @@ order of checks is NSQ's: the state first (the table of `wire/states.py`), then 
 left to right, then the body, then what the broker says. The first failure is the one that is
 reported.
 
-An exception that is no `PenstockError` is a fault of the program. It costs the connection that met
-it, and goes to the log with its traceback; the daemon stays.
+An exception that is no `PenstockError` is a fault of the program, in the middle of a change of the
+broker perhaps. The policy is that of the turn (`net/turn.py`): the daemon stops, and what a command
+has half done is neither stored nor acknowledged. A change of streams touches nothing but its own
+connection, so a fault there costs that one.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from penstock.wire.frames import FrameType
 from penstock.wire.identify import Offer, Settings, decode_request, encode_response, negotiate
 from penstock.wire.names import is_valid_name, quote
 from penstock.wire.numbers import parse_number
+from penstock.wire.partition import check_extra, check_partition
 from penstock.wire.states import State, Verdict, verdict
-from penstock.wire.traced import check_partition
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -60,6 +62,8 @@ def bad_pub(verb: Verb, kind: BadPub, topic: bytes, a: int, b: int) -> WireFault
             return WireFault(Fault.PARAMETERS_MISSING, name)
         case BadPub.TOPIC_NAME:
             return bad_topic(name, topic)
+        case BadPub.PARTITION:
+            return WireFault(Fault.BAD_PARTITION, name, quote(topic))
         case BadPub.SIZE_INVALID:
             return WireFault(Fault.MESSAGE_SIZE_INVALID, name, a)
         case BadPub.SIZE_TOO_BIG | BadPub.MESSAGE_TOO_BIG:
@@ -110,8 +114,10 @@ class Protocol:
         upgrades: Upgrades,
         wall_ns: Callable[[], int],
         mono_ns: Callable[[], int],
+        on_fault: Callable[[Exception], None],
     ) -> None:
         self._broker = broker
+        self._on_fault = on_fault
         self._upgrades = upgrades
         self._topics = topics
         self._auth_servers = auth
@@ -173,9 +179,12 @@ class Protocol:
             act(session, *arguments)
         except WireFault as error:
             self._fail(session, error)
-        except Exception:
-            log.exception("client(%s): a fault in %s", session.remote, act.__name__)
+        except PenstockError as error:
+            log.error("client(%s): %s: %s", session.remote, act.__name__, error)
             session.conn.close()
+        except Exception as error:
+            log.error("client(%s): a fault in %s", session.remote, act.__name__)
+            self._on_fault(error)
 
     def _fail(self, session: Session, error: WireFault) -> None:
         conn = session.conn
@@ -366,7 +375,11 @@ class Protocol:
             self._upgrades.soon()
 
         go_on = self._pause(session)
-        self._upgrades.start(session, done)
+        try:
+            self._upgrades.start(session, done)
+        except Exception:
+            log.exception("client(%s): a fault in a change of streams", session.remote)
+            session.conn.close()
 
     def _locality(self, settings: Settings | None) -> Locality:
         """How near a client is; None has not told. As in NSQ two empty names are the same place."""
@@ -389,6 +402,8 @@ class Protocol:
             raise WireFault(Fault.AUTH_TWICE)
         if not self._auth_servers.required:
             raise WireFault(Fault.AUTH_DISABLED)
+        if len(body) > limits.AUTH_SECRET_BYTES_MAX:  # it is kept as long as the connection
+            raise WireFault(Fault.BODY_TOO_BIG, b"AUTH", len(body), limits.AUTH_SECRET_BYTES_MAX)
         session.secret = body
 
         def answer(grant: Grant) -> None:
@@ -445,6 +460,7 @@ class Protocol:
             raise bad_topic(b"SUB", topic_name)
         if not is_valid_name(channel_name):
             raise WireFault(Fault.BAD_CHANNEL, b"SUB", quote(channel_name))
+        check_extra(b"SUB", params[3] if len(params) > 3 else b"")
 
         def subscribe(topic: Topic) -> None:
             channel = topic.channel(channel_name.decode("ascii"))

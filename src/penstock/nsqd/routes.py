@@ -11,6 +11,8 @@ import logging
 from penstock.errors import PenstockError
 from penstock.net import debug
 from penstock.net.api import Api, HttpError
+from penstock.net.exchange import Request
+from penstock.net.query import parse_query
 from penstock.nsqd import (
     routes_about,
     routes_config,
@@ -22,6 +24,8 @@ from penstock.nsqd import (
     routes_verbs,
 )
 from penstock.nsqd.ground import Ground, unavailable
+from penstock.wire.errors import WireFault
+from penstock.wire.partition import check_partition
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -30,11 +34,15 @@ _QUIET = frozenset(
 )  # asked for again and again
 
 
+_WITH_PARTITIONS = ("/log/", "/stage", "/commit")  # these read the parameter themselves
+
+
 class Routes(Api):
     """The application behind the HTTP listener (`net/http.py`)."""
 
     def __init__(self, ground: Ground) -> None:
         super().__init__(log, ground.mono_ns, quiet=_QUIET)
+        self._on_fault = ground.on_fault
         self.table = {
             **routes_about.table(ground, self.guard),
             **routes_publish.table(ground, self.guard),
@@ -46,6 +54,20 @@ class Routes(Api):
             **routes_stage.table(ground, self.guard),
             **debug.table(),
         }
+
+    def check(self, request: Request) -> None:
+        """Every route that changes something or publishes does it to partition 0."""
+        if b"partition" in request.query and not request.path.startswith(_WITH_PARTITIONS):
+            text = parse_query(request.query).get("partition", "")
+            try:
+                check_partition(b"partition", text.encode("utf-8", "surrogateescape"))
+            except WireFault as error:
+                raise HttpError(400, "E_BAD_PARTITION") from error
+
+    def on_fault(self, request: Request, error: Exception) -> None:
+        """One in a request that changes something may have left the broker half changed."""
+        if request.method != "GET":
+            self._on_fault(error)
 
     def error_of(self, error: PenstockError) -> HttpError:
         return unavailable(error)

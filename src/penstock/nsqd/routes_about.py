@@ -42,8 +42,9 @@ class _About:
         self._guard = guard
 
     def ping(self, request: Request, answer: Answer) -> None:
-        health = self._ground.broker.health
-        answer(Response(200 if health == "OK" else 500, health.encode("utf-8", "replace"), TEXT))
+        broker = self._ground.broker
+        health = broker.health
+        answer(Response(200 if broker.healthy else 500, health.encode("utf-8", "replace"), TEXT))
 
     def info(self, request: Request, answer: Answer) -> None:
         options, identity = self._ground.options, self._ground.identity

@@ -27,7 +27,7 @@ from penstock.net.api import (
     json_response,
 )
 from penstock.net.exchange import Request, Response
-from penstock.net.query import parse_query
+from penstock.net.query import parse_query, whole_number
 from penstock.nsqd.routes_log import message_id
 from penstock.nsqd.routes_topics import read_rate
 
@@ -95,10 +95,11 @@ def find_channel(broker: Broker, parameters: Parameters) -> Channel:
 
 
 def read_number(name: str, text: str, highest: int) -> int:
-    if text and not (text.isascii() and text.isdigit() and int(text[:20]) <= highest):
+    number = whole_number(text, highest) if text else 0
+    if number is None:
         rule = f"a whole number, 0 to {highest}"
-        raise HttpError(400, f"INVALID_ARG_{name.upper()} {text!r}: {rule}")
-    return int(text or "0")
+        raise HttpError(400, f"INVALID_ARG_{name.upper()} {text[:300]!r}: {rule}")
+    return number
 
 
 def _rate(text: str) -> float | None:

@@ -36,20 +36,14 @@ def table(ground: Ground) -> dict[str, Route]:
 
 class _Config:
     def __init__(self, ground: Ground) -> None:
-        options = ground.options
         self._ground = ground
-        self._values: dict[str, Any] = {
-            flag.file_key: options.all_values[flag.name]
-            for flag in FLAGS
-            if flag.file_key not in _HIDDEN
-        }
+        self._names = {flag.file_key: flag.name for flag in FLAGS if flag.file_key not in _HIDDEN}
         self._shown: dict[str, Callable[[Any], Any]] = {
             "log_level": _level_number,
             "tls_required": lambda value: _TLS_REQUIRED[value],
             "tls_min_version": lambda value: _TLS_VERSIONS[value],
             "statsd_prefix": self._prefix,
             "auth_http_addresses": lambda value: [without_password(one) for one in value],
-            "e2e_processing_latency_percentiles": lambda value: sorted(value, reverse=True),
         }
         self._setters: dict[str, Callable[[bytes], Any]] = {
             "log_level": self._set_log_level,
@@ -64,16 +58,17 @@ class _Config:
             setter = self._setters.get(key)
             if setter is None:
                 raise _INVALID_OPTION
-            self._values[key] = setter(request.body)
-        elif key not in self._values:
+            self._ground.config[self._names[key]] = setter(request.body)
+        elif key not in self._names:
             raise _INVALID_OPTION
         answer(self._show(key))
 
     def _show(self, key: str) -> Response:
         shown = self._shown.get(key)
-        value = self._values[key]
+        value = self._ground.config[self._names[key]]
         if shown is not None:
             value = shown(value)
+        value = _as_go(value)
         return text_response(value) if isinstance(value, str) else json_response(value)
 
     def _prefix(self, value: str) -> str:
@@ -90,12 +85,19 @@ class _Config:
     def _set_lookupds(self, body: bytes) -> tuple[str, ...]:
         try:
             addresses = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter: lists in lists, many deep
             raise _INVALID_VALUE from None
         if not isinstance(addresses, list) or not all(map(_is_address, addresses)):
             raise _INVALID_VALUE
         self._ground.set_lookupds(addresses)
         return tuple(addresses)
+
+
+def _as_go(value: Any) -> Any:
+    """Go prints a whole float without a fraction: [1,0.99]."""
+    if isinstance(value, tuple | list):
+        return [_as_go(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _level_number(level: str) -> int:

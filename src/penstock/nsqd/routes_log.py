@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from penstock import limits
@@ -44,7 +45,7 @@ from penstock.net.api import (
 )
 from penstock.net.bulk import FileBody
 from penstock.net.exchange import Request, Response
-from penstock.net.query import parse_pairs, parse_query
+from penstock.net.query import parse_pairs, parse_query, whole_number
 from penstock.net.slices import in_slices, in_turns
 from penstock.nsqd.ground import TRUE, Ground
 from penstock.nsqd.pattern import Pattern, PatternInvalid
@@ -73,12 +74,15 @@ class _Log:
     # --- where logs begin and end ---
 
     def positions(self, request: Request, answer: Answer) -> None:
-        names = [value for key, value in parse_pairs(request.query) if key == "topic"]
+        pairs = parse_pairs(request.query)
+        names = [value for key, value in pairs if key == "topic"]
+        froms = _froms(pairs)
         pattern = parse_query(request.query).get("pattern")
         if len(names) > limits.LOG_TOPICS_MAX:
             raise HttpError(400, f"INVALID_ARG_TOPIC at most {limits.LOG_TOPICS_MAX} of them")
         topics = self._ground.broker.topics
         wanted, missing = set(names), [name for name in names if name not in topics]
+        ended = self._ground.broker.ended.of(wanted)
         matches = _matcher(pattern) if pattern is not None else lambda name: not names
 
         def parts() -> Iterator[bytes]:
@@ -89,9 +93,10 @@ class _Log:
                 if topic is None or not (name in wanted or matches(name)):
                     yield b""  # a place to rest: matching takes its time
                     continue
-                yield f"{comma}{json.dumps(name)}:{_json(_positions(topic))}".encode()
+                document = _json(_positions(topic, froms.get(name)))
+                yield f"{comma}{json.dumps(name)}:{document}".encode()
                 comma = ","
-            yield f'}},"missing":{_json(missing)}}}'.encode()
+            yield f'}},"missing":{_json(missing)},"ended":{_json(ended)}}}'.encode()
 
         def done(body: bytes) -> None:
             answer(Response(200, body, JSON, NSQ_HEADER))
@@ -116,7 +121,7 @@ class _Log:
             in_turns(request, answer, self._guard, work, done)
 
         def done(found: Range) -> None:
-            headers = _range_headers(found.base_offset, found.next_offset)
+            headers = _range_headers(topic, found.base_offset, found.next_offset)
             answer(Response(200, b"".join(found.blocks), BINARY, headers))
 
         stretch = _stretch(reader, from_offset)
@@ -132,7 +137,7 @@ class _Log:
             reader.remember(stretch, result.next_offset, result.end)
             length = result.end - result.start
             body = FileBody(bulk, stretch.descriptor, result.start, length, release)
-            headers = _range_headers(result.base_offset, result.next_offset)
+            headers = _range_headers(topic, result.base_offset, result.next_offset)
             answer(Response(200, b"", BINARY, headers, file=body))
 
         def release() -> None:
@@ -152,12 +157,18 @@ class _Log:
         )
 
     def offset(self, request: Request, answer: Answer) -> None:
+        """Of a time, or this many bytes behind another offset."""
         parameters = parse_query(request.query)
         reader = TopicReader(self._topic(parameters))
-        timestamp_ms = _number(parameters, "timestamp_ms")
         end = reader.committed if parameters.get("committed") in TRUE else reader.end
+        if "from" in parameters:
+            first, length = _number(parameters, "from"), _number(parameters, "bytes")
+            find = partial(reader.after_bytes, first, length, end)
+        else:
+            timestamp_ns = _number(parameters, "timestamp_ms") * limits.MS
+            find = partial(reader.find_time, timestamp_ns, end)
         try:
-            offset = reader.find_time(timestamp_ms * limits.MS, end)
+            offset = find()
             answer(json_response({"offset": offset}))
         except PenstockError as error:
             raise refusal(error) from error
@@ -200,8 +211,9 @@ def _stretch(reader: TopicReader, from_offset: int) -> Stretch | None:
         raise refusal(error) from error
 
 
-def _range_headers(base_offset: int, next_offset: int) -> tuple[tuple[str, str], ...]:
+def _range_headers(topic: Topic, base_offset: int, next_offset: int) -> tuple[tuple[str, str], ...]:
     return (
+        ("X-Penstock-Identity", topic.identity),
         ("X-Penstock-Base-Offset", str(base_offset)),
         ("X-Penstock-Next-Offset", str(next_offset)),
         *NSQ_HEADER,
@@ -239,10 +251,11 @@ def _number(parameters: Parameters, name: str, default: int | None = None) -> in
         if default is None:
             raise HttpError(400, f"MISSING_ARG_{name.upper()}")
         return default
-    if not (text.isascii() and text.isdigit() and int(text[:20]) <= OFFSET_MAX):
+    number = whole_number(text, OFFSET_MAX)
+    if number is None:
         rule = f"a whole number, 0 to {OFFSET_MAX}"
-        raise HttpError(400, f"INVALID_ARG_{name.upper()} {text!r}: {rule}")
-    return int(text)
+        raise HttpError(400, f"INVALID_ARG_{name.upper()} {text[:300]!r}: {rule}")
+    return number
 
 
 def _matcher(text: str) -> Callable[[str], bool]:
@@ -260,7 +273,24 @@ def _pattern(text: str) -> Pattern:
         raise HttpError(400, f"INVALID_ARG_PATTERN {text!r}: {error}") from error
 
 
-def _positions(topic: Topic) -> dict[str, Any]:
+def _froms(pairs: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """Each `from` is an offset of the topic that is named before it."""
+    found: dict[str, int] = {}
+    topic = ""
+    for key, value in pairs:
+        if key == "topic":
+            topic = value
+        elif key == "from":
+            if not topic:
+                raise HttpError(
+                    400, "INVALID_ARG_FROM it follows the topic that it is an offset of"
+                )
+            found[topic] = _number({key: value}, key)
+    return found
+
+
+def _positions(topic: Topic, from_offset: int | None) -> dict[str, Any]:
+    """With an offset: how many bytes there are from there on."""
     reader = TopicReader(topic)
     partition = {
         "earliest": reader.earliest,
@@ -268,6 +298,8 @@ def _positions(topic: Topic) -> dict[str, Any]:
         "committed": reader.committed,
         "bytes": topic.partition.log.bytes_stored,
     }
+    if from_offset is not None:
+        partition["bytes_from"] = reader.bytes_from(from_offset)
     return {"identity": topic.identity, "partitions": {"0": partition}}
 
 

@@ -152,7 +152,6 @@ class _Publishing:
     def _publish_traced(
         self, request: Request, parameters: Parameters, messages: list[Traced], answer: Answer
     ) -> None:
-        traced.check_partition(parameters)
         due_ns = self._due_ns(parameters) if "defer" in parameters else 0
 
         def said(where: Stored | None) -> Response:

@@ -74,5 +74,5 @@ def _position(request: Request, parameters: Parameters) -> Position:
 def _is_dry(parameters: Parameters) -> bool:
     text = parameters.get("dry_run", "false")
     if text not in (*TRUE, *FALSE):
-        raise HttpError(400, f"INVALID_ARG_DRY_RUN {text!r}: true or false")
+        raise HttpError(400, f"INVALID_ARG_DRY_RUN {text[:100]!r}: true or false")
     return text in TRUE

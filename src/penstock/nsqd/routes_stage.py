@@ -1,4 +1,5 @@
-"""Staging and committing over HTTP: `/stage`, `/stage/commit`, `/stage/abort`, `/stage/last`.
+"""Staging and committing over HTTP: `/stage`, `/stage/commit`, `/stage/abort`, `/stage/last`,
+`/stage/list`.
 
 For programs that write much at a time and once only, as the Spark sink does: its tasks stage blocks
 of batches, its driver commits all of them, and sends the commit again until it is answered
@@ -13,16 +14,20 @@ import msgspec
 
 from penstock import limits
 from penstock.broker.blocks import BlockInvalid, Contents, check_blocks
+from penstock.broker.commitparts import CommitParts
 from penstock.broker.commitrun import Committed, Ref
+from penstock.broker.stageapps import NOBODY, Owner
 from penstock.broker.stages import Block
 from penstock.broker.topic import Topic
 from penstock.errors import (
+    CommitGap,
     CommitUnfinished,
     NotFound,
     PenstockError,
     StageDamaged,
     StageExists,
     StageMissing,
+    StageSuperseded,
     TopicChanged,
 )
 from penstock.net.api import (
@@ -63,6 +68,7 @@ def table(ground: Ground, guard: Guard) -> dict[str, Route]:
         "/stage/commit": Route(POST, staging.commit, body_max),
         "/stage/abort": Route(POST, staging.abort, body_max),
         "/stage/last": Route(GET, staging.last),
+        "/stage/list": Route(GET, staging.list),
     }
 
 
@@ -71,17 +77,18 @@ class _Staging:
         self._ground = ground
         self._guard = guard
         self._commits = ground.broker.commits
+        self._parts = CommitParts()
 
     # --- staging ---
 
     def stage(self, request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
-        name = _label(parameters, "stage")
+        name, owner = _label(parameters, "stage"), _owner(parameters)
         _check_partition(parameters.get("partition", "0"))
         body = request.body
 
         def checked(contents: Contents) -> None:
-            block = Block(name, body, contents.messages)
+            block = Block(name, body, contents.messages, owner)
 
             def put(topic: Topic) -> None:
                 self._check_due(topic, contents.due_last_ns)
@@ -121,12 +128,20 @@ class _Staging:
         parameters = parse_query(request.query)
         app = _label(parameters, "app")
         version = _version(parameters)
+        part, parts = _part(parameters)
         refs = _refs(request.body)
+        last = self._commits.last(app)
+        if parts > 1 and (last is None or version > last):
+            refs = self._gathered(app, version, part, refs)
+            if part < parts - 1:
+                answer(json_response({"committed": False, "part": part}))
+                return
 
         def done(outcome: Committed | PenstockError) -> None:
             if isinstance(outcome, PenstockError):
                 answer(error_response(refusal(outcome)))
                 return
+            self._parts.forget(app, version)
             answer(
                 json_response(
                     {
@@ -140,9 +155,53 @@ class _Staging:
         self._commits.commit(app, version, refs, done)
         self._ground.soon()
 
+    def _gathered(self, app: str, version: int, part: int, refs: list[Ref]) -> list[Ref]:
+        try:
+            found = self._parts.add(app, version, part, refs)
+        except CommitGap as gap:
+            raise refusal(gap) from gap
+        if len(found) > limits.COMMIT_STAGES_MAX:
+            self._parts.forget(app, version)
+            raise HttpError(400, f"INVALID_BODY at most {limits.COMMIT_STAGES_MAX} stages")
+        if len(set(found)) != len(found):
+            self._parts.forget(app, version)
+            raise HttpError(400, "INVALID_BODY a stage is named twice")
+        return found
+
+    def list(self, request: Request, answer: Answer) -> None:
+        """What is staged, by app."""
+        stages = self._commits.stages
+        wanted = parse_query(request.query).get("app")
+        found = [one for one in stages.apps.summaries() if wanted in (None, one.app)]
+        apps = [
+            {
+                "app": one.app,
+                "versions": [version for version in one.versions if version >= 0],
+                "stages": one.stages,
+                "bytes": one.bytes,
+                "first_staged_at": one.first_ns // limits.SECOND,
+                "last_staged_at": one.last_ns // limits.SECOND,
+            }
+            for one in found[: limits.STAGES_LISTED_MAX]
+        ]
+        document = {"stages": stages.count, "bytes": stages.bytes, "apps": apps}
+        answer(json_response({**document, "apps_total": len(found)}))
+
     def abort(self, request: Request, answer: Answer) -> None:
-        refs = _refs(request.body)
-        count = self._commits.stages.abort((ref.topic, ref.name) for ref in refs)
+        """Of a list, or all of an app."""
+        parameters = parse_query(request.query)
+        stages = self._commits.stages
+        if "app" in parameters:
+            if request.body:
+                raise HttpError(400, "INVALID_BODY with an app there is no list of stages")
+            app = parameters["app"]
+            if app:
+                _check_label(app, "app")
+            version = _version(parameters) if "version" in parameters else None
+            count = stages.abort_app(app, version)
+        else:
+            refs = _refs(request.body)
+            count = stages.abort((ref.topic, ref.name) for ref in refs)
         answer(json_response({"aborted": count}))
         self._ground.soon()
 
@@ -161,6 +220,11 @@ def refusal(error: PenstockError) -> HttpError:
     if isinstance(error, TopicChanged):
         details = {"topic": error.topic, "identity": error.identity}
         return HttpError(409, "IDENTITY_CHANGED", details=details)
+    if isinstance(error, StageSuperseded):
+        details = {"app": error.app, "reason": error.reason}
+        return HttpError(409, "ATTEMPT_SUPERSEDED", details=details)
+    if isinstance(error, CommitGap):
+        return HttpError(409, "PART_MISSING", details={"part": error.expected})
     if isinstance(error, StageExists):
         return HttpError(409, "STAGE_EXISTS", details={"topic": error.topic, "stage": error.stage})
     if isinstance(error, StageDamaged):
@@ -207,14 +271,44 @@ def _version(parameters: Parameters) -> int:
     return int(text)
 
 
+def _owner(parameters: Parameters) -> Owner:
+    """Who stages; NOBODY when the writer does not say it."""
+    if "app" not in parameters:
+        for name in ("version", "attempt"):
+            if name in parameters:
+                raise HttpError(400, f"MISSING_ARG_APP it is needed with {name}")
+        return NOBODY
+    attempt = parameters.get("attempt", "")
+    if attempt:
+        _check_label(attempt, "attempt")
+    return Owner(_label(parameters, "app"), _version(parameters), attempt)
+
+
+def _part(parameters: Parameters) -> tuple[int, int]:
+    """(which part of the list, of this many)."""
+    most = -(-limits.COMMIT_STAGES_MAX // limits.COMMIT_PART_STAGES_MAX)
+    numbers = []
+    for name, default in (("part", "0"), ("parts", "1")):
+        text = parameters.get(name, default)
+        if not (text.isascii() and text.isdigit() and len(text) <= 4):
+            raise HttpError(400, f"INVALID_ARG_{name.upper()} {text[:300]!r}: a whole number")
+        numbers.append(int(text))
+    part, parts = numbers
+    if not part < parts <= most * 10:
+        rule = f"part counts from 0 and is less than parts, which is {most * 10} at most"
+        raise HttpError(400, f"INVALID_ARG_PART {part} of {parts}: {rule}")
+    return part, parts
+
+
 def _refs(body: bytes) -> list[Ref]:
     """The stages that a body names, in order."""
     try:
         stages = msgspec.json.decode(body, type=_Body).stages
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HttpError(400, "INVALID_BODY", details={"reason": str(error)}) from error
-    if len(stages) > limits.COMMIT_STAGES_MAX:
-        raise HttpError(400, f"INVALID_BODY at most {limits.COMMIT_STAGES_MAX} stages")
+    if len(stages) > limits.COMMIT_PART_STAGES_MAX:
+        rule = f"at most {limits.COMMIT_PART_STAGES_MAX} stages in one part of the list"
+        raise HttpError(400, f"INVALID_BODY {rule}")
     refs = []
     for one in stages:
         _check_label(one.stage, "stage")

@@ -23,7 +23,7 @@ from penstock.net.api import (
     json_response,
 )
 from penstock.net.exchange import Request, Response
-from penstock.net.query import parse_query
+from penstock.net.query import parse_query, whole_number
 
 COUNT_MAX = (1 << 63) - 1
 
@@ -35,9 +35,10 @@ def _durability(text: str) -> str:
 
 
 def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text[:20]) > COUNT_MAX:
-        raise ValueError("a whole number, 0 or more")
-    return int(text)
+    count = whole_number(text, COUNT_MAX)
+    if count is None:
+        raise ValueError(f"a whole number, 0 to {COUNT_MAX}")
+    return count
 
 
 def _duration(text: str) -> int:
@@ -99,12 +100,12 @@ def _changes(parameters: Parameters) -> dict[str, Any]:
             continue
         if name not in SETTINGS:
             known = ", ".join(SETTINGS)
-            raise HttpError(400, f"INVALID_ARG {name}: no such setting; there are {known}")
+            raise HttpError(400, f"INVALID_ARG {name[:100]}: no such setting; there are {known}")
         key, read = SETTINGS[name]
         try:
             changes[key] = read(text) if text else None
         except ValueError as error:
-            raise HttpError(400, f"INVALID_ARG_{name.upper()} {text!r}: {error}") from error
+            raise HttpError(400, f"INVALID_ARG_{name.upper()} {text[:100]!r}: {error}") from error
     return changes
 
 

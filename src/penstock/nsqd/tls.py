@@ -2,8 +2,8 @@
 
 A certificate and its key make TLS available; without them the other flags can only be an error.
 `--tls-client-auth-policy` is `require` (a certificate, whoever signed it), `require-verify` (one
-that chains to --tls-root-ca-file, or to the system's authorities without that) or any other text
-(none is asked for).
+that chains to --tls-root-ca-file, or to the system's authorities without that) or empty (none is
+asked for). Either policy implies --tls-required: nobody gets past it by staying in the clear.
 
 TLS 1.0 and 1.1 are broken, and OpenSSL refuses them by now: the floor is TLS 1.2, whatever lower
 version --tls-min-version names. The log says so once.

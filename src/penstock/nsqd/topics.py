@@ -40,11 +40,13 @@ class TopicMaker:
         fetcher: Fetcher,
         lookups: Callable[[], list[str]],
         soon: Callable[[], None],
+        on_fault: Callable[[Exception], None],
     ) -> None:
         self._broker = broker
         self._fetcher = fetcher
         self._lookups = lookups
         self._soon = soon
+        self._on_fault = on_fault  # of the program: the daemon stops
         self._waiting: dict[str, list[Done]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(limits.LOOKUP_TOPICS_MAX)
@@ -97,9 +99,10 @@ class TopicMaker:
             found = self._make(name, channels)
         except PenstockError as error:
             found = error
-        except Exception:
-            log.exception("TOPIC(%s): a fault while it was made", name)
+        except Exception as error:
+            log.error("TOPIC(%s): a fault while it was made", name)
             found = Refused("a fault of the program")
+            self._on_fault(error)
         finally:
             for done in self._waiting.pop(name):
                 done(found)

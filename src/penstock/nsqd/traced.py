@@ -104,13 +104,6 @@ def repeated_response(first: Traced) -> Response:
     return json_response({"status": "OK", "trace_id": str(first.trace_id)})
 
 
-def check_partition(query: Parameters) -> None:
-    try:
-        traced.check_partition(b"pubtrace", query.get("partition", "").encode())
-    except WireFault as error:
-        raise HttpError(400, "E_BAD_PARTITION") from error
-
-
 def messages_of_http(body: bytes, message_bytes_max: int) -> list[Traced]:
     try:
         return messages_of(MPUB_TRACE, body, message_bytes_max)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from penstock import limits
 from penstock.net.api import JSON, NSQ_HEADER
+from penstock.net.bodies import BodyRoom
 from penstock.net.exchange import Application, BodyRule, Request, Response
-from penstock.net.http import HttpConnection
+from penstock.net.http import Admit, HttpConnection
 from penstock.net.listener import bound_address
 
 
@@ -32,18 +33,28 @@ class TlsOnly:
 class Web:
     """The connections of all HTTP listeners."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, body_bytes_max: int) -> None:
+        """`body_bytes_max`: of one publish."""
         self._loop = loop
         self._servers: list[asyncio.AbstractServer] = []
         self._paths: list[Path] = []
+        self._secure: list[
+            tuple[asyncio.AbstractServer, socket.socket, Application, Admit | None]
+        ] = []
         self.connections: set[HttpConnection] = set()
+        self.room = BodyRoom(max(limits.HTTP_BODIES_BYTES_MAX, 2 * body_bytes_max))
 
     async def serve(
-        self, sock: socket.socket, application: Application, context: ssl.SSLContext | None = None
+        self,
+        sock: socket.socket,
+        application: Application,
+        admit: Admit | None = None,
+        context: ssl.SSLContext | None = None,
     ) -> None:
         def connection() -> HttpConnection:
-            return HttpConnection(application, self.connections)
+            return HttpConnection(application, self.connections, self.room, admit)
 
+        again = sock.dup() if context is not None else None  # for a renewed certificate
         address = bound_address(sock)
         seconds = limits.TLS_HANDSHAKE_NS / limits.SECOND if context is not None else None
         if address.path:
@@ -56,6 +67,17 @@ class Web:
                 connection, sock=sock, ssl=context, ssl_handshake_timeout=seconds
             )
         self._servers.append(server)
+        if again is not None:
+            self._secure.append((server, again, application, admit))
+
+    async def renew(self, context: ssl.SSLContext) -> None:
+        """New connections get `context`; those that there are keep what they have. The socket goes
+        on listening all the time."""
+        secure, self._secure = self._secure, []
+        for server, sock, application, admit in secure:
+            await self.serve(sock, application, admit, context)
+            self._servers.remove(server)
+            server.close()
 
     @property
     def is_serving(self) -> bool:
@@ -65,6 +87,9 @@ class Web:
         """Listen no more."""
         for server in self._servers:
             server.close()
+        for _, sock, *_ in self._secure:
+            sock.close()
+        self._secure.clear()
         for path in self._paths:
             path.unlink(missing_ok=True)
 

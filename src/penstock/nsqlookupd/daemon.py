@@ -11,7 +11,10 @@ from pathlib import Path
 
 from penstock import __version__, limits
 from penstock.command.program import version_line
+from penstock.net.api import Admission
+from penstock.net.bodies import BodyRoom
 from penstock.net.clock import SystemClock
+from penstock.net.gate import Gate
 from penstock.net.http import HttpConnection
 from penstock.net.listener import (
     Address,
@@ -21,6 +24,7 @@ from penstock.net.listener import (
     listen_at,
     peer_text,
 )
+from penstock.net.secretfile import read_secrets
 from penstock.nsqlookupd.options import Options
 from penstock.nsqlookupd.protocol import Client
 from penstock.nsqlookupd.registry import Clock, Registry
@@ -124,6 +128,7 @@ class Daemon:
             options.tombstone_lifetime_ns,
         )
         self._http_connections: set[HttpConnection] = set()
+        self._room = BodyRoom()
         self._servers: list[asyncio.AbstractServer] = []
 
     async def start(self) -> None:
@@ -141,12 +146,23 @@ class Daemon:
                 "broadcast_address": self.options.broadcast_address,
             }
             routes = Routes(self.registry, self._mono_ns, lambda: len(self.connections))
+            admit = self._admission()
             undo.callback(self._close_servers)
             await self._serve(tcp, lambda: Connection(self))
             log.info("TCP: listening on %s", self.tcp_address)
-            await self._serve(http, lambda: HttpConnection(routes, self._http_connections))
+            await self._serve(http, lambda: self._http_connection(routes, admit))
             log.info("HTTP: listening on %s", self.http_address)
             undo.pop_all()
+
+    def _admission(self) -> Admission:
+        options = self.options
+        names = (socket.gethostname(), options.broadcast_address)
+        secrets = read_secrets(options.http_secret_file)
+        is_loopback = self.http_address.is_loopback
+        return Admission(Gate(is_loopback, names, options.http_allowed_host, secrets), log)
+
+    def _http_connection(self, routes: Routes, admit: Admission) -> HttpConnection:
+        return HttpConnection(routes, self._http_connections, self._room, admit)
 
     def _listen(self, text: str, name: str, undo: ExitStack) -> socket.socket:
         sock = listen_at(text, name)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
+from penstock.command import logs
 from penstock.command import run as command_run
 from penstock.command.program import Program, run_program
 from penstock.errors import PenstockError
@@ -25,10 +27,16 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return run_program(Program("nsqlookupd", FLAGS, _HELP_NOTE), read_options, _serve, argv)
+    arguments = sys.argv[1:] if argv is None else argv
+
+    async def reload() -> None:
+        logs.set_level(read_options(arguments, os.environ).log_level)
+
+    program = Program("nsqlookupd", FLAGS, _HELP_NOTE)
+    return run_program(program, read_options, lambda options: _serve(options, reload), arguments)
 
 
-async def _serve(options: Options) -> int:
+async def _serve(options: Options, reload: Callable[[], Awaitable[None]]) -> int:
     from penstock.nsqlookupd.daemon import Daemon
 
     daemon = Daemon(options)
@@ -41,7 +49,7 @@ async def _serve(options: Options) -> int:
             return False
         return True
 
-    return await command_run.serve(daemon, start)
+    return await command_run.serve(daemon, start, reload)
 
 
 if __name__ == "__main__":

@@ -10,19 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from penstock import limits
-from penstock.command.common import CommonOptions, first_flags
+from penstock.command.common import CommonOptions, first_flags, gate_flags
 from penstock.command.flags import Flag, Kind, Ranges, check_ranges, resolve
+from penstock.net.gate import check_allowed
 
 FLAGS: tuple[Flag, ...] = (
     *first_flags("nsqlookupd"),
     Flag("tcp-address", Kind.STRING, "127.0.0.1:4160", "<addr>:<port> or a unix socket path for"
-         " nsqd; loopback unless told otherwise"),
+         " nsqd; loopback by default"),
     Flag("http-address", Kind.STRING, "127.0.0.1:4161", "<addr>:<port> or a unix socket path for"
-         " HTTP clients; loopback unless told otherwise"),
-    Flag("broadcast-address", Kind.STRING, socket.gethostname(), "address that nsqd is told, to ask"
-         " for channels over HTTP"),
+         " HTTP clients; loopback by default"),
+    *gate_flags(),
+    Flag("broadcast-address", Kind.STRING, socket.gethostname(), "address advertised to nsqd, to"
+         " ask for channels over HTTP"),
     Flag("inactive-producer-timeout", Kind.DURATION, limits.LOOKUP_INACTIVE_NS, "a producer that"
-         " was not heard for so long is left out of answers"),
+         " was not heard from for this long is left out of answers"),
     Flag("tombstone-lifetime", Kind.DURATION, limits.LOOKUP_TOMBSTONE_NS, "how long a tombstoned"
          " producer is left out of lookups of the topic"),
 )  # fmt: skip
@@ -34,6 +36,8 @@ class Options(CommonOptions):
 
     tcp_address: str
     http_address: str
+    http_allowed_host: tuple[str, ...]
+    http_secret_file: str
     broadcast_address: str
     inactive_producer_timeout_ns: int
     tombstone_lifetime_ns: int
@@ -48,4 +52,5 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     options = Options(**{field.name: values[field.name] for field in fields(Options)})
     if not options.version:
         check_ranges(options, _RANGES)
+        check_allowed(options.http_allowed_host)
     return options

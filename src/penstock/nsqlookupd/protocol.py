@@ -250,6 +250,9 @@ def _text(value: Any) -> str:
         return ""
     if not isinstance(value, str):
         raise Refusal(b"E_BAD_BODY IDENTIFY failed to decode JSON body")
+    if len(value) > limits.IDENTIFY_TEXT_CHARS_MAX:
+        rule = b"a text has at most %d characters" % limits.IDENTIFY_TEXT_CHARS_MAX
+        raise Refusal(b"E_BAD_BODY IDENTIFY has one of %d: %b" % (len(value), rule))
     # half a surrogate pair has no UTF-8
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

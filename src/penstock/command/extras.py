@@ -1,0 +1,30 @@
+"""Packages that only some parts need (the extras of pyproject.toml), and what to say without them.
+
+Penstock is installed from a checkout or from a wheel, so that is what the text names.
+"""
+
+from __future__ import annotations
+
+_EXTRAS = {
+    "spark": ("pyspark", "pyarrow", "pandas", "deltalake"),
+    "admin": ("nicegui", "fastapi", "starlette", "uvicorn", "joserfc", "duckdb"),
+    "bench": ("trustme",),
+    "dev": ("playwright",),
+}
+
+
+def extra_of(error: ModuleNotFoundError) -> str:
+    """The extra that has the missing module; empty when it is none of theirs."""
+    package = (error.name or "").partition(".")[0]
+    return next((extra for extra, packages in _EXTRAS.items() if package in packages), "")
+
+
+def how_to_install(extra: str) -> str:
+    return (
+        f"install it with pip install '.[{extra}]' in a checkout, or of a wheel with"
+        f" pip install 'FILE.whl[{extra}]'"
+    )
+
+
+def lacks_extra(what: str, extra: str, error: ImportError) -> str:
+    return f"{what} needs the extra `{extra}`: {how_to_install(extra)} ({error})"

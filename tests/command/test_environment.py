@@ -1,0 +1,86 @@
+"""Which variables are ours, and which are somebody's mistake."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.command.environment import (
+    COMMAND_LINE,
+    DAEMON_KEYS,
+    PIPELINES,
+    check_names,
+    check_near_misses,
+)
+from penstock.command.flags import Flag
+from penstock.errors import ConfigError
+from penstock.nsqadmin import options as nsqadmin
+from penstock.nsqd import options as nsqd
+from penstock.nsqlookupd import options as nsqlookupd
+from penstock.pipelines import registry
+
+FLAGS: tuple[Flag, ...] = (*nsqd.FLAGS, *nsqlookupd.FLAGS, *nsqadmin.FLAGS)
+OWN = {f"PENSTOCK_{flag.file_key.upper()}" for flag in nsqd.FLAGS}
+KUBERNETES = {
+    "PENSTOCK_SERVICE_HOST": "10.0.0.1",
+    "PENSTOCK_SERVICE_PORT": "4150",
+    "PENSTOCK_SERVICE_PORT_HTTP": "4151",
+    "PENSTOCK_PORT": "tcp://10.0.0.1:4150",
+    "PENSTOCK_PORT_4150_TCP": "tcp://10.0.0.1:4150",
+    "PENSTOCK_PORT_4150_TCP_ADDR": "10.0.0.1",
+    "PENSTOCK_NSQD_SERVICE_HOST": "10.0.0.2",
+    "PENSTOCK_NSQD_PORT": "tcp://10.0.0.2:4150",
+}
+
+
+def test_the_lists_are_those_of_the_programs() -> None:
+    assert {flag.file_key for flag in FLAGS} == DAEMON_KEYS
+    assert set(PIPELINES) == set(registry.PIPELINES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PENSTOCK_TCP_ADDRESS",
+        "PENSTOCK_NSQLOOKUPD_HTTP_ADDRESSES",  # nsqadmin's
+        "PENSTOCK_KERNEL",
+        "PENSTOCK_CONTEXT",
+        "PENSTOCK_TEST_ROUNDS",
+        "PENSTOCK_BUILD",
+        "PENSTOCK_ARCHIVE_TABLE",
+        "PENSTOCK_TRACE_URL",
+        "NSQD_TLS_REQUIRD",
+    ],
+)
+def test_names_that_are_known(name: str) -> None:
+    check_names(OWN, {name: "x"})
+
+
+def test_what_kubernetes_sets() -> None:
+    check_names(OWN, KUBERNETES)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("PENSTOCK_TLS_REQUIRD", "PENSTOCK_TLS_REQUIRED"),
+        ("PENSTOCK_AUTH_HTTP_ADRESSES", "PENSTOCK_AUTH_HTTP_ADDRESSES"),
+        ("PENSTOCK_AUTH_HTTP_ADDRESS", "PENSTOCK_AUTH_HTTP_ADDRESSES"),
+        ("PENSTOCK_TRACE_RAT", "PENSTOCK_TRACE_RATE"),  # no variable of the pipeline `trace`
+        ("PENSTOCK_BROADCAST_TPC_PORT", "PENSTOCK_BROADCAST_TCP_PORT"),
+    ],
+)
+def test_a_misspelt_name_is_refused_with_the_nearest_one(name: str, near: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}.*; the nearest is {near}$"):
+        check_names(OWN, {name: "true"})
+
+
+def test_a_name_like_no_other_is_refused_too() -> None:
+    with pytest.raises(ConfigError, match=r"there is no such variable$"):
+        check_names(OWN, {"PENSTOCK_ZZ": "1"})
+
+
+def test_the_command_line_refuses_only_what_is_nearly_its_own() -> None:
+    check_near_misses(COMMAND_LINE, {"PENSTOCK_MY_SECRET": "x", "PENSTOCK_CONTEXT": "y"})
+    check_near_misses(COMMAND_LINE, KUBERNETES)
+    with pytest.raises(ConfigError, match=r"the nearest is PENSTOCK_NSQD_HTTP_ADDRESS$"):
+        check_near_misses(COMMAND_LINE, {"PENSTOCK_NSQD_HTTP_ADRESS": "a:1"})

@@ -1,0 +1,179 @@
+"""System calls of the real daemon that fail: `/ping` says so while they do, nothing that failed is
+acknowledged, and once they succeed again all goes on and `/ping` is OK."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from .daemon import Daemon
+from .syscalls import compile_library
+from .v2client import Refused
+
+TOPIC, CHANNEL = "orders", "ch"
+PARTITION = f"topics/{TOPIC}/0/"
+BODY = b"x" * 9000  # eight of them fill a segment
+FLAGS = ("--msg-timeout=60s", "--segment-bytes=65536", "--retain-bytes=0", "--retain-age=1h")
+HEALED_S_MAX = 15.0  # retention and the journal act every second or two; the machine may be loaded
+
+
+class Patient:
+    """A daemon, what makes its calls fail, and what was acknowledged."""
+
+    def __init__(self, daemon: Daemon, faults: Path) -> None:
+        self.daemon = daemon
+        self.acknowledged: list[bytes] = []
+        self.delivered: set[bytes] = set()
+        self._faults = faults
+        self._number = 0
+
+    def fail(self, call: str, number: int, part: str) -> None:
+        self._faults.write_text(f"{call} {number} {part}\n")
+
+    def heal(self) -> None:
+        self._faults.write_text("")
+
+    def publish(self) -> str:
+        """ "" when it was acknowledged, else the error."""
+        self._number += 1
+        body = b"%d " % self._number + BODY
+        try:
+            with self.daemon.client() as client:
+                client.pub(TOPIC, body)
+        except Refused as error:
+            return str(error)
+        self.acknowledged.append(body)
+        return ""
+
+    def publish_many(self) -> str:
+        """Enough to begin a new segment; the last error."""
+        return [self.publish() for _ in range(10)][-1]
+
+    def consume(self) -> str:
+        with self.daemon.client() as client:
+            client.sub(TOPIC, CHANNEL)
+            client.rdy(10)
+            self.delivered |= {message.body for message in client.drain(0.1)}
+        return ""
+
+    def create_channel(self) -> str:
+        status, answer = self.daemon.http("POST", f"/channel/create?topic={TOPIC}&channel=other")
+        return "" if status == 200 else answer.decode()
+
+    def ping(self) -> str:
+        return self.daemon.http("GET", "/ping")[1].decode()
+
+    def wait_for_ping(self, is_wanted: Callable[[str], bool]) -> str:
+        deadline_s = time.monotonic() + HEALED_S_MAX
+        while not is_wanted(said := self.ping()):
+            assert time.monotonic() < deadline_s, f"/ping still says {said!r}"
+            time.sleep(0.05)
+        return said
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_library(tmp_path_factory.mktemp("syscalls"))
+
+
+@pytest.fixture
+def patient(library: Path, tmp_path: Path) -> Iterator[Patient]:
+    faults = tmp_path / "faults"
+    faults.write_text("")
+    environment = {
+        "LD_PRELOAD": str(library),
+        "SYSCALLS_ROOT": str(tmp_path / "data"),
+        "SYSCALLS_FAULTS": str(faults),
+    }
+    with Daemon(tmp_path / "data", *FLAGS, environment=environment) as daemon:
+        daemon.post(f"/topic/create?topic={TOPIC}")
+        daemon.post(f"/channel/create?topic={TOPIC}&channel={CHANNEL}")
+        yield Patient(daemon, faults)
+
+
+class Case(NamedTuple):
+    call: str
+    number: int
+    part: str
+    act: Callable[[Patient], str]
+    refused: bool  # what `act` asks for
+
+    def __str__(self) -> str:
+        return f"{self.call} {errno.errorcode[self.number]} {self.part}"
+
+
+CASES = [
+    *(
+        Case("write", number, f"{PARTITION}0", Patient.publish, True)
+        for number in (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+    ),
+    Case("create", errno.EMFILE, f"{PARTITION}0", Patient.publish_many, True),
+    Case("create", errno.ENOSPC, f"{PARTITION}0", Patient.publish_many, True),
+    Case("read", errno.EIO, f"{PARTITION}0", Patient.consume, False),
+    Case("write", errno.ENOSPC, f"{PARTITION}channels.", Patient.consume, False),
+    Case("sync", errno.EIO, f"{PARTITION}channels.", Patient.consume, False),
+    Case("open", errno.EMFILE, f"{PARTITION}mark", Patient.publish, False),
+    Case("write", errno.EIO, f"{PARTITION}mark", Patient.publish, False),
+    Case("unlink", errno.EIO, f"{PARTITION}0", Patient.consume, False),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_fault_shows_in_ping_until_it_is_healed(patient: Patient, case: Case) -> None:
+    assert patient.publish_many() == ""
+    patient.fail(case.call, case.number, case.part)
+    refusal = case.act(patient)
+    assert bool(refusal) == case.refused
+    said = patient.wait_for_ping(lambda said: said.startswith("NOK"))
+    assert f"topic {TOPIC}: " in said
+    patient.heal()
+    patient.wait_for_ping(lambda said: said == "OK")  # though nobody publishes
+    assert patient.publish() == ""
+    patient.consume()
+    assert set(patient.acknowledged) <= patient.delivered
+    assert patient.ping() == "OK"
+
+
+@pytest.mark.parametrize("call", ["create", "write", "sync", "rename", "sync_directory"])
+def test_a_deletion_that_fails_is_none_after_a_kill_either(patient: Patient, call: str) -> None:
+    assert patient.publish() == ""
+    part = f"topics/{TOPIC}" + ("/topic.json" if call != "sync_directory" else "")
+    patient.fail(call, errno.EIO, part)
+    status, answer = patient.daemon.http("POST", f"/topic/delete?topic={TOPIC}")
+    assert status >= 500, answer
+    patient.heal()
+    assert patient.publish() == ""
+    patient.daemon.kill()
+    patient.daemon.start()
+    patient.consume()
+    assert set(patient.acknowledged) == patient.delivered
+
+
+def test_a_failed_sync_stops_the_partition_until_a_restart(patient: Patient) -> None:
+    assert patient.publish() == ""
+    patient.fail("sync", errno.EIO, f"{PARTITION}0")
+    assert "a sync failed" in patient.publish()
+    patient.heal()
+    assert "a sync failed" in patient.publish()
+    said = patient.ping()
+    assert said.startswith("NOK")
+    assert f"topic {TOPIC}: a sync failed" in said
+    patient.daemon.kill()
+    patient.daemon.start()
+    assert patient.ping() == "OK"
+    assert patient.publish() == ""
+    patient.consume()
+    assert set(patient.acknowledged) <= patient.delivered
+
+
+def test_short_writes_are_completed(patient: Patient) -> None:
+    patient.fail("short", 1, "topics/")
+    assert patient.publish_many() == ""
+    patient.consume()
+    assert patient.ping() == "OK"
+    assert set(patient.acknowledged) == patient.delivered

@@ -1,0 +1,131 @@
+"""Which heads of requests are let in, as a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.net.gate import Caller, Gate, check_allowed, host_of
+
+EVIL = b"http://evil.example"
+OWN = b"127.0.0.1:4151"
+
+
+def status(gate: Gate, method: str, path: str = "/topic/delete", **said: bytes | None) -> int:
+    denial = gate.denial(method, path, Caller(**said))
+    return denial.status if denial is not None else 200
+
+
+LOOPBACK = Gate(True, ["node1", "node1.example.com"])
+LISTED = Gate(True, ["node1"], ["Panel.example.com"])
+OUTSIDE = Gate(False, ["node1"])
+OUTSIDE_LISTED = Gate(False, ["node1"], ["nsqd.internal"])
+ANYTHING = Gate(True, ["node1"], ["*"])
+
+
+@pytest.mark.parametrize(
+    ("gate", "said", "expected"),
+    [
+        # what clients and tools send
+        (LOOPBACK, {}, 200),
+        (LOOPBACK, {"host": OWN}, 200),
+        (LOOPBACK, {"host": b"localhost:4151"}, 200),
+        (LOOPBACK, {"host": b"LOCALHOST"}, 200),
+        (LOOPBACK, {"host": b"localhost.:4151"}, 200),
+        (LOOPBACK, {"host": b"[::1]:4151"}, 200),
+        (LOOPBACK, {"host": b"node1:4151"}, 200),
+        (LOOPBACK, {"host": b"node1.example.com:4151"}, 200),
+        (LOOPBACK, {"host": b"10.1.2.3:4151"}, 200),
+        (LOOPBACK, {"host": b""}, 200),
+        # a name that an attacker has made to resolve to us
+        (LOOPBACK, {"host": b"evil.example"}, 403),
+        (LOOPBACK, {"host": b"evil.example:4151"}, 403),
+        (LOOPBACK, {"host": b"127.0.0.1.evil.example"}, 403),
+        (LOOPBACK, {"host": b"node1.evil.example"}, 403),
+        (LOOPBACK, {"host": b"localhost.evil.example"}, 403),
+        (LISTED, {"host": b"panel.EXAMPLE.com:4151"}, 200),
+        (LISTED, {"host": b"evil.example"}, 403),
+        (OUTSIDE, {"host": b"nsqd:4151"}, 200),
+        (OUTSIDE_LISTED, {"host": b"nsqd.internal:4151"}, 200),
+        (OUTSIDE_LISTED, {"host": b"evil.example:4151"}, 403),
+        (ANYTHING, {"host": b"evil.example"}, 200),
+        # pages
+        (LOOPBACK, {"host": OWN, "origin": EVIL}, 403),
+        (LOOPBACK, {"host": OWN, "origin": b"null"}, 403),
+        (LOOPBACK, {"host": OWN, "origin": b""}, 403),
+        (LOOPBACK, {"host": OWN, "origin": b"http://[::1"}, 403),
+        (LOOPBACK, {"host": OWN, "origin": b"\xff\xfe"}, 403),
+        (LOOPBACK, {"host": OWN, "origin": b"http://127.0.0.1.evil.example"}, 403),
+        (LOOPBACK, {"host": OWN, "origin": b"http://127.0.0.1:4151"}, 200),
+        (LOOPBACK, {"host": OWN, "origin": b"http://localhost:3000"}, 200),
+        (LOOPBACK, {"host": b"node1:4151", "origin": b"http://node1:4151"}, 200),
+        (LOOPBACK, {"host": OWN, "fetch_site": b"cross-site"}, 403),
+        (LOOPBACK, {"host": OWN, "fetch_site": b"same-site"}, 403),
+        (LOOPBACK, {"host": OWN, "fetch_site": b"same-origin"}, 200),
+        (LOOPBACK, {"host": OWN, "fetch_site": b"none"}, 200),
+        (LISTED, {"host": OWN, "origin": b"https://panel.example.com:8443"}, 200),
+        (
+            LISTED,
+            {"host": OWN, "origin": b"https://panel.example.com", "fetch_site": b"cross-site"},
+            200,
+        ),
+        (LISTED, {"host": OWN, "origin": EVIL}, 403),
+        (OUTSIDE, {"host": b"nsqd:4151", "origin": EVIL}, 403),
+        (OUTSIDE, {"host": b"10.0.0.1:4151", "origin": b"http://localhost:3000"}, 403),
+        (OUTSIDE, {"host": b"10.0.0.1:4151", "origin": b"http://10.0.0.1:4151"}, 200),
+        (OUTSIDE, {"host": b"10.0.0.1:4151", "origin": b"http://10.0.0.1:80"}, 403),
+        (OUTSIDE, {"host": b"evil.example:4151", "origin": b"http://evil.example:4151"}, 403),
+        (OUTSIDE, {"fetch_site": b"cross-site"}, 403),
+        (ANYTHING, {"host": OWN, "origin": EVIL, "fetch_site": b"cross-site"}, 200),
+    ],
+)
+def test_what_changes_something(gate: Gate, said: dict[str, bytes | None], expected: int) -> None:
+    assert [status(gate, method, **said) for method in ("POST", "PUT", "DELETE")] == [expected] * 3
+
+
+def test_what_only_reads() -> None:
+    for path in ("/stats", "/message/get", "/topic/config"):
+        assert status(LOOPBACK, "GET", path, host=OWN, origin=EVIL) == 200
+        assert status(LOOPBACK, "GET", path, host=OWN, fetch_site=b"cross-site") == 200
+        assert (
+            status(LOOPBACK, "GET", path, host=b"evil.example") == 403
+        )  # it could read the answer
+    assert status(LOOPBACK, "GET", "/ping", host=b"balancer.example") == 200
+    assert status(LOOPBACK, "GET", "/debug/pprof/profile", fetch_site=b"cross-site") == 403
+    assert status(LOOPBACK, "GET", "/debug/pprof/profile", host=OWN) == 200
+
+
+def test_the_secret_is_for_changes() -> None:
+    gate = Gate(True, secrets=[b"0123456789abcdef", b"another-secret-of-ours"])
+    assert status(gate, "GET") == status(gate, "OPTIONS") == 200
+    assert status(gate, "POST") == status(gate, "PUT") == 401
+    for good in (b"Bearer 0123456789abcdef", b"bearer  another-secret-of-ours"):
+        assert status(gate, "POST", authorization=good) == 200
+    for bad in (b"0123456789abcdef", b"Bearer", b"Bearer ", b"Bearer 0123456789abcdeF", b"Basic x"):
+        assert status(gate, "POST", authorization=bad) == 401
+    page = {"origin": EVIL, "authorization": b"Bearer 0123456789abcdef"}
+    assert status(gate, "POST", **page) == 403
+
+
+def test_what_is_denied_is_named() -> None:
+    denial = LOOPBACK.denial("POST", "/pub", Caller(host=b"evil.example:80"))
+    assert denial is not None
+    assert denial.message.startswith("HOST_DENIED 'evil.example'")
+    denial = LOOPBACK.denial("POST", "/pub", Caller(origin=EVIL))
+    assert denial is not None
+    assert denial.message.startswith("ORIGIN_DENIED 'http://evil.example'")
+
+
+@pytest.mark.parametrize(
+    ("authority", "host"),
+    [("a:1", "a"), ("A.", "a"), ("[::1]:1", "::1"), ("::1", "::1"), ("", ""), ("[::1", "::1")],
+)
+def test_hosts_of_authorities(authority: str, host: str) -> None:
+    assert host_of(authority) == host
+
+
+def test_names_in_the_list() -> None:
+    check_allowed(["nsqd", "panel.example.com", "*", "10.0.0.1", "::1"])
+    for wrong in ("nsqd:4151", "http://panel", "", "a b", "*.example.com"):
+        with pytest.raises(ConfigError, match="http-allowed-host"):
+            check_allowed([wrong])
