@@ -14,6 +14,7 @@ from penstock.client.blocking import (
     BlockingProducer,
 )
 from penstock.client.consumer import Consumer, Counts
+from penstock.client.guids import guid_factory, id_pool
 from penstock.client.handling import Requeue
 from penstock.client.idempotent import IdempotentProducer
 from penstock.client.lane import Counts as PublishCounts
@@ -33,6 +34,10 @@ from penstock.errors import (
     ClientError,
     ConnectFailed,
     ConnectionLost,
+    IdBackwards,
+    IdNotMade,
+    IdPoolClosed,
+    IdPoolEmpty,
     MessageSettled,
     ProducerFull,
     ProducerStopped,
@@ -41,8 +46,12 @@ from penstock.errors import (
     PublishRefused,
     PublishTimeout,
     PublishUncertain,
+    SequenceExpired,
     ServerRefused,
+    TimeBackwards,
 )
+from penstock.ids.factory import GuidFactory
+from penstock.ids.pool import IdPool
 
 __all__ = [
     "BlockingConsumer",
@@ -58,6 +67,12 @@ __all__ = [
     "ConsumerOptions",
     "Counts",
     "EpochFile",
+    "GuidFactory",
+    "IdBackwards",
+    "IdNotMade",
+    "IdPool",
+    "IdPoolClosed",
+    "IdPoolEmpty",
     "IdempotentOptions",
     "IdempotentProducer",
     "Message",
@@ -74,7 +89,11 @@ __all__ = [
     "PublishUncertain",
     "Published",
     "Requeue",
+    "SequenceExpired",
     "ServerRefused",
+    "TimeBackwards",
+    "guid_factory",
+    "id_pool",
     "new_unique_ids",
     "unique_ids",
 ]

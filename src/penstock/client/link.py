@@ -38,7 +38,8 @@ class Decoder(Protocol):
 
 
 class Link(asyncio.Protocol):
-    """Made by `connect`. `lost` tells that it has ended; `on_lost` is then called, once."""
+    """Made by `connect`. `lost`: nothing can be sent any more; `on_lost` is then called, once, in
+    the same turn of the loop. What was written and had not gone out stands in `unsent`."""
 
     def __init__(self, address: str, options: ConnectionOptions) -> None:
         self.address = address
@@ -169,6 +170,8 @@ class Link(asyncio.Protocol):
     def _flush(self) -> None:
         if not self._out or self._transport is None or self.lost:
             return
+        if self._transport.is_closing() and not self._closing:
+            return  # the peer has hung up: it would be dropped
         data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
         self._out.clear()
         self._out_bytes = 0
@@ -186,18 +189,32 @@ class Link(asyncio.Protocol):
         """`close`, and wait until the connection has ended; a peer that does not play along (TLS
         ends by agreement) is left after a while."""
         self.close()
-        if self._transport is not None and not self.lost:
+        if self._transport is not None and not self._ended.done():
             await asyncio.wait([self._ended], timeout=limits.CLIENT_HANG_UP_S)
-            if not self.lost:
+            if not self._ended.done():
                 self.abort("hung up")
                 await asyncio.wait([self._ended], timeout=limits.CLIENT_HANG_UP_S)
 
     def abort(self, reason: str) -> None:
-        """Hang up at once; what is unsent is dropped."""
-        if not self.lost:
-            self.reason = reason
+        """Hang up at once."""
+        self._lose(reason)
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def unsent(self) -> list[bytes]:
+        return self._out
+
+    def _lose(self, reason: str) -> None:
+        if self.lost:
+            return
+        self.lost = True
+        self.reason = reason
+        if self._watch is not None:
+            self._watch.cancel()
+        self._wake()
+        if self.on_lost is not None:
+            self.on_lost()
 
     # --- a silent peer ---
 
@@ -218,6 +235,8 @@ class Link(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        if self.lost:
+            return
         self.heard_s = self._loop.time()
         try:
             if self._decoder is not None:
@@ -226,13 +245,12 @@ class Link(asyncio.Protocol):
                 self._give(data)
         except (framing.FrameBroken, ValueError) as error:
             self.abort(str(error))
-            self._wake()
 
     def _decode(self, data: bytes) -> None:
         if self._decoder is None:
             raise RuntimeError("there is no compression on this connection")
         self._decoder.feed(data)
-        while plain := self._decoder.read(READ_BYTES):
+        while not self.lost and (plain := self._decoder.read(READ_BYTES)):
             self._give(plain)
 
     def _give(self, data: bytes) -> None:
@@ -253,20 +271,19 @@ class Link(asyncio.Protocol):
         self._write_paused = False
         self._flush()
 
+    def eof_received(self) -> None:
+        """The transport closes by itself."""
+        self._lose(self._hung_up())
+
     def connection_lost(self, error: Exception | None) -> None:
-        if self.lost:
-            return
-        self.lost = True
         if error is not None:
-            self.reason = str(error) or type(error).__name__
-        elif not self._closing and self.reason == "closed":
-            self.reason = "nsqd hung up"
-        if self._watch is not None:
-            self._watch.cancel()
-        self._ended.set_result(None)
-        self._wake()
-        if self.on_lost is not None:
-            self.on_lost()
+            self._lose(str(error) or type(error).__name__)
+        self._lose(self._hung_up())
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def _hung_up(self) -> str:
+        return self.reason if self._closing or self.reason != "closed" else "nsqd hung up"
 
     def _open_transport(self) -> asyncio.Transport:
         if self._transport is None or self.lost:

@@ -18,6 +18,7 @@ from penstock.client.discovery import Discovery
 from penstock.client.options import IdempotentOptions, split_address
 from penstock.errors import ConfigError, ConnectFailed, FetchFailed
 from penstock.net.fetch import Fetched, Fetcher, public
+from penstock.net.secretfile import authorization
 
 _QUESTION = "/log/positions?topic=_"  # cheap, and changes nothing
 
@@ -42,6 +43,7 @@ class Nodes:
             tls=options.tls if isinstance(options.tls, ssl.SSLContext) else None,
         )
         self._headers = {"User-Agent": options.user_agent}
+        self._publish_headers = self._headers | authorization(options.http_secret)
         self._found: list[str] = []
         self._found_s = 0.0
         self._age_s_max = options.retry_delay_max_s
@@ -107,7 +109,7 @@ class Nodes:
         verb, options = query.split("?", 1)
         url = f"{address}/{verb}?topic={quote(topic, safe='')}&{options}"
         try:
-            return await self._fetcher.request("POST", url, body, self._headers)
+            return await self._fetcher.request("POST", url, body, self._publish_headers)
         except FetchFailed as failure:
             self._known_good.discard(address)
             self.last_failure = ConnectFailed(public(address), failure.reason)

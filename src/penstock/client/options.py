@@ -62,6 +62,7 @@ class IdempotentOptions(LookupOptions):
     """Of an IdempotentProducer, which speaks HTTP."""
 
     tls: ssl.SSLContext | bool | None = None  # True: the system's authorities
+    http_secret: str = field(default="", repr=False)  # where nsqd has an --http-secret-file
     user_agent: str = f"penstock/{__version__}"
     connect_timeout_s: float = 5.0
     connect_required: bool = True  # entering fails when no nsqd can be reached
@@ -146,7 +147,14 @@ def settle_options(options: Options, changes: Mapping[str, Any]) -> Options:
             raise ConfigError(name, getattr(settled, name), f"must be from {least} to {most}")
     if isinstance(settled, ConnectionOptions):
         _check_connection(settled)
+    if isinstance(settled, IdempotentOptions) and not _is_visible(settled.http_secret):
+        raise ConfigError("http_secret", "(not shown)", "must be of visible ASCII characters")
     return settled
+
+
+def _is_visible(secret: str) -> bool:
+    """It becomes a header."""
+    return all("!" <= one <= "~" for one in secret)
 
 
 def _check_connection(options: ConnectionOptions) -> None:

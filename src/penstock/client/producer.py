@@ -15,8 +15,10 @@ it is sent again, and may be stored twice. (NSQ is at-least-once anyway: consume
 
 With `trace_id=` a message's life is traced, and the future's result is where the message lies.
 
-An error frame answers the oldest unanswered publish, and nsqd hangs up behind it. Names and empty
-bodies are checked here first, so that one bad publish does not cost its neighbours the connection.
+An error frame answers the oldest unanswered publish, and nsqd hangs up behind it. A refusal that
+nsqd makes while it reads a command says more: nothing behind it was read, so what was sent behind
+it is sent again on a new connection, and cannot be stored twice. Where nsqd says that storing
+failed, it may have read on, and what was behind is unanswered as above.
 """
 
 from __future__ import annotations
@@ -53,8 +55,23 @@ log = logging.getLogger("penstock.client")
 _PASSING = frozenset({"E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"})
 
 
-# What is done with the answer, the bytes, the deadline. A plain tuple: one is made per publish.
-_Pending = tuple[asyncio.Future[Any], bytes, float]
+# Refusals made while a command is read. All of them are fatal: the rest is not read.
+_UNREAD_BEHIND = frozenset(
+    {
+        "E_INVALID",
+        "E_BAD_TOPIC",
+        "E_BAD_BODY",
+        "E_BAD_MESSAGE",
+        "E_AUTH_FIRST",
+        "E_AUTH_FAILED",
+        "E_AUTH_ERROR",
+        "E_UNAUTHORIZED",
+    }
+)
+
+# What is done with the answer, the bytes, the deadline, and whether an earlier connection may have
+# stored it. A plain tuple: one is made per publish.
+_Pending = tuple[asyncio.Future[Any], bytes, float, bool]
 
 
 class Producer(Publisher):
@@ -84,6 +101,7 @@ class Producer(Publisher):
         self._task: asyncio.Task[None] | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._last_error: ClientError | None = None
+        self._returns = False  # to the same nsqd, at once: it has refused, and is well
         self._drained: asyncio.Future[None] | None = None
         self._closed = False
 
@@ -195,7 +213,7 @@ class Producer(Publisher):
             raise ClientClosed("producer")
         done: asyncio.Future[Any] = self._loop.create_future()
         deadline_s = self._loop.time() + self._timeout_s
-        pending = (done, data, deadline_s)
+        pending = (done, data, deadline_s, False)
         self._pending_bytes += len(data)
         if self._link is not None:
             self._sent.append(pending)
@@ -219,7 +237,7 @@ class Producer(Publisher):
         take = self._sent.popleft
         size = 0
         for _ in range(count):
-            done, data, _deadline = take()
+            done, data, _deadline, _doubt = take()
             size += len(data)
             if not done.done():
                 done.set_result(result)
@@ -243,8 +261,14 @@ class Producer(Publisher):
         """The oldest publish was refused; nsqd hangs up now."""
         refusal = ServerRefused(link.address, data)
         self._last_error = refusal
-        if not (self.options.retry and refusal.code in _PASSING):
-            self._fail(self._sent.popleft(), refusal)
+        link.reason = refusal.reason
+        first = self._sent.popleft()
+        passes = self.options.retry and refusal.code in _PASSING
+        if not passes:
+            self._returns = True
+            self._fail(first, refusal)
+        was_read = refusal.code not in _UNREAD_BEHIND
+        self._detach(link, [first] if passes else [], was_read)
         link.abort(refusal.reason)
 
     # --- connections ---
@@ -258,11 +282,12 @@ class Producer(Publisher):
             while True:
                 for address in await self._candidates(discovery):
                     link = await self._connect(address)
-                    if link is not None:
+                    while link is not None:
                         _settle(first, None)
                         began_s = self._loop.time()
                         await self._hold(link)
                         delays.lasted(self._loop.time() - began_s)
+                        link = await self._connect(address) if self._returns else None
                 _settle(first, self._last_error if options.connect_required else None)
                 await asyncio.sleep(delays.next_s())
         finally:
@@ -293,23 +318,30 @@ class Producer(Publisher):
     async def _hold(self, link: Link) -> None:
         """Use `link` until it ends."""
         lost: asyncio.Future[None] = self._loop.create_future()
-        link.on_lost = lambda: _settle(lost, None)
+
+        def ended() -> None:
+            self._detach(link)
+            _settle(lost, None)
+
+        self._returns = False
         if link.lost:
             return
+        link.on_lost = ended
         self._reader = FrameReader(_unexpected)
         self._link = link
         link.start(self._received)
-        self._send_unsent(link)
+        if self._link is link:
+            self._send_unsent(link)
         try:
             await lost
         finally:
-            self._link = None
-            self._recall(link)
+            link.close()
+            self._detach(link)
             await link.end()
 
     def _send_unsent(self, link: Link) -> None:
         for pending in self._unsent:
-            done, data, _deadline = pending
+            done, data, _deadline, _doubt = pending
             if done.done():
                 self._pending_bytes -= len(data)
             else:
@@ -318,23 +350,33 @@ class Producer(Publisher):
         self._unsent.clear()
         self._check_drained()
 
-    def _recall(self, link: Link) -> None:
-        """Decide about what was unanswered when `link` ended."""
+    def _detach(self, link: Link, refused: Sequence[_Pending] = (), was_read: bool = True) -> None:
+        """Send nothing more by `link`, and decide about what it leaves unanswered. `refused`: to be
+        tried again. `was_read`: nsqd may have read what is left, as far as it was sent."""
+        if self._link is not link:
+            return
+        self._link = None
         error = ConnectionLost(link.address, link.reason)
         if not self._closed:
-            log.warning("producer: %s", error)
-        if self.options.retry:
-            self._unsent.extendleft(reversed(self._sent))
-        else:
-            for pending in self._sent:
+            log.warning("producer: %s: %s", link.address, link.reason)
+        left, self._sent = self._sent, deque()
+        unsent = {id(data) for data in link.unsent}
+        again = list(refused)
+        for pending in left:
+            done, data, deadline_s, _doubt = pending
+            if not was_read or id(data) in unsent:
+                again.append(pending)
+            elif self.options.retry:
+                again.append((done, data, deadline_s, True))
+            else:
                 self._fail(pending, error)
-        self._sent.clear()
+        self._unsent.extendleft(reversed(again))
         self._check_drained()
 
     # --- ends ---
 
     def _fail(self, pending: _Pending, error: ClientError) -> None:
-        done, data, _deadline = pending
+        done, data, _deadline, _doubt = pending
         self._pending_bytes -= len(data)
         if not done.done():
             done.set_exception(error)
@@ -344,12 +386,12 @@ class Producer(Publisher):
         now_s = self._loop.time()
         next_s = None
         for queue, sent in ((self._sent, True), (self._unsent, False)):
-            for done, _data, deadline_s in queue:
+            for done, _data, deadline_s, doubt in queue:
                 if deadline_s > now_s:
                     next_s = min(deadline_s, next_s or deadline_s)
                     break
                 if not done.done():
-                    error = PublishTimeout(self.options.publish_timeout_s, sent)
+                    error = PublishTimeout(self.options.publish_timeout_s, sent or doubt)
                     error.__cause__ = self._last_error
                     done.set_exception(error)
         while self._unsent and self._unsent[0][0].done():

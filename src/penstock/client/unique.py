@@ -10,6 +10,7 @@ puts it there unasked.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -20,7 +21,10 @@ from datetime import tzinfo
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from penstock.client.interfaces import interface_addresses
 from penstock.ids.unique import Address, UniqueIds, choose_ip
+
+log = logging.getLogger("penstock.client")
 
 # Documentation addresses: connecting a datagram socket sends nothing, but picks our own address.
 _FAR: tuple[tuple[socket.AddressFamily, str], ...] = (
@@ -34,20 +38,19 @@ def wall_ms() -> int:
 
 
 def own_addresses() -> Iterator[Address]:
-    """The addresses of this host, as far as the system tells without naming its interfaces."""
+    """The addresses of this host: first those from which it would send to the world, then those of
+    every interface. No name is looked up."""
     for family, far in _FAR:
         try:
             with closing(socket.socket(family, socket.SOCK_DGRAM)) as sock:
                 sock.connect((far, 9))
                 yield _address(sock.getsockname()[0])
         except OSError:
-            continue
+            continue  # no route there
     try:
-        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_DGRAM)
-    except OSError:
-        return
-    for *_, place in found:
-        yield _address(str(place[0]))
+        yield from interface_addresses()
+    except OSError as error:
+        log.warning("the interfaces of this host cannot be listed: %s", error)
 
 
 def _address(text: str) -> IPv4Address | IPv6Address:

@@ -1,0 +1,173 @@
+"""A refused publish ends the connection, and concerns no other publish: what was behind it, what
+comes next, and what was never sent."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from penstock.client import Producer
+from penstock.errors import ConnectionLost, PublishTimeout, ServerRefused
+
+from .fake_nsqd import FakeNsqd, OnCommand, Peer, error, ok
+
+QUICK: dict[str, Any] = {"reconnect_delay_s": 5.0}  # a refusal must not cost such a pause
+TOO_BIG = b"E_BAD_MESSAGE PUB message too big 3 > 2"
+
+
+class Strict:
+    """Refuses bodies that begin with "bad" as nsqd does: with an error, and reads no further."""
+
+    def __init__(self, refusal: bytes = TOO_BIG) -> None:
+        self.refusal = refusal
+        self.stored: list[bytes] = []
+
+    def __call__(self, peer: Peer, line: bytes, body: bytes) -> None:
+        if peer.transport.is_closing():
+            return
+        if body.startswith(b"bad"):
+            peer.send(error(self.refusal))
+            peer.hang_up()
+        else:
+            self.stored.append(body)
+            peer.send(ok())
+
+
+def test_the_next_publish_goes_out_on_a_new_connection() -> None:
+    async def story() -> None:
+        strict = Strict()
+        nsqd = FakeNsqd(strict)
+        async with nsqd, asyncio.timeout(4), Producer(nsqd.address, **QUICK) as producer:
+            for number in range(5):
+                with pytest.raises(ServerRefused, match="too big"):
+                    await producer.pub("t", b"bad")
+                await producer.pub("t", b"%d" % number)
+            assert producer.pending_count == producer.pending_bytes == 0
+        assert strict.stored == [b"0", b"1", b"2", b"3", b"4"]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "code", [b"E_BAD_MESSAGE", b"E_BAD_TOPIC", b"E_BAD_BODY", b"E_INVALID", b"E_UNAUTHORIZED"]
+)
+def test_what_was_behind_a_refused_publish_is_sent_again(code: bytes) -> None:
+    """nsqd has not read it, so it cannot be stored twice."""
+
+    async def story() -> None:
+        strict = Strict(code + b" PUB something")
+        nsqd = FakeNsqd(strict)
+        async with (
+            nsqd,
+            asyncio.timeout(4),
+            Producer([nsqd.address, "127.0.0.1:1"], **QUICK) as producer,
+        ):
+            bodies = [b"1", b"bad", b"2", b"3", b"bad too", b"bad three", b"4"]
+            futures = [producer.pub("t", body) for body in bodies]
+            outcomes = await asyncio.gather(*futures, return_exceptions=True)
+            kinds = [type(outcome) for outcome in outcomes]
+            none = type(None)
+            refused = ServerRefused
+            assert kinds == [none, refused, none, none, refused, refused, none]
+            assert producer.pending_count == producer.pending_bytes == 0
+        assert strict.stored == [b"1", b"2", b"3", b"4"]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("code", [b"E_PUB_FAILED", b"E_SOMETHING_NEW"])
+def test_where_nsqd_may_have_read_on_what_is_behind_is_in_doubt(code: bytes) -> None:
+    """Our nsqd reads on while a batch is written, and other servers may have rules of their own."""
+
+    async def story() -> None:
+        strict = Strict(code + b" PUB failed: no space left")
+        nsqd = FakeNsqd(strict)
+        async with (
+            nsqd,
+            asyncio.timeout(40),
+            Producer(nsqd.address, reconnect_delay_s=0.01) as producer,
+        ):
+            futures = [producer.pub("t", body) for body in (b"1", b"bad", b"2")]
+            outcomes = await asyncio.gather(*futures, return_exceptions=True)
+            assert [type(o) for o in outcomes] == [type(None), ServerRefused, ConnectionLost]
+            await producer.pub("t", b"3")
+        assert strict.stored == [b"1", b"3"]
+
+    asyncio.run(story())
+
+
+def confused(peer: Peer, line: bytes, body: bytes) -> None:
+    """Answers the first publish twice."""
+    peer.send(ok() * (2 if body == b"first" else 1))
+
+
+def test_what_was_not_sent_when_the_connection_ended_waits_for_the_next() -> None:
+    async def story() -> None:
+        async with FakeNsqd(confused) as nsqd, asyncio.timeout(40):
+            async with Producer(nsqd.address, reconnect_delay_s=0.01) as producer:
+                await producer.pub("t", b"first")
+                await producer.pub("t", b"second")
+            assert len(nsqd.peers) == 2
+
+    asyncio.run(story())
+
+
+def test_what_one_turn_gathered_is_not_sent_once_the_connection_has_ended() -> None:
+    async def story() -> None:
+        async with FakeNsqd() as nsqd, asyncio.timeout(40):
+            async with Producer(nsqd.address, reconnect_delay_s=0.01) as producer:
+                await producer.pub("t", b"first")
+                future = producer.pub("t", b"second")
+                assert producer._link is not None
+                producer._link.abort("the test has ended it")  # before the turn's bytes went out
+                await future
+            assert [body for _, body in nsqd.peers[1].said[1:]] == [b"second"]
+
+    asyncio.run(story())
+
+
+def fall_silent_at(marked: bytes) -> OnCommand:
+    def act(peer: Peer, line: bytes, body: bytes) -> None:
+        if body != marked:
+            peer.send(ok())
+        else:
+            peer.server._server.close()
+            peer.hang_up()
+
+    return act
+
+
+def test_a_publish_in_doubt_says_so_when_its_time_is_over() -> None:
+    """It was sent on the connection before, and waits for one on which to be sent again."""
+
+    async def story() -> None:
+        async with FakeNsqd(fall_silent_at(b"sent")) as nsqd, asyncio.timeout(40):
+            options = {"retry": True, "publish_timeout_s": 0.3, "stop_timeout_s": 0.01}
+            async with Producer(nsqd.address, reconnect_delay_s=0.01, **options) as producer:
+                sent = producer.pub("t", b"sent")
+                while producer.address:
+                    await asyncio.sleep(0)
+                waits = producer.pub("t", b"waits")
+                outcomes = await asyncio.gather(sent, waits, return_exceptions=True)
+                sent_or_not = [o.sent for o in outcomes if isinstance(o, PublishTimeout)]
+                assert sent_or_not == [True, False]
+
+    asyncio.run(story())
+
+
+def test_a_passing_refusal_is_not_forgotten_while_closing() -> None:
+    """Closing waits for what is to be tried again, as for every other publish."""
+    refusals = [b"E_PUB_FAILED PUB failed: no space left"]
+
+    def act(peer: Peer, line: bytes, body: bytes) -> None:
+        peer.send(error(refusals.pop()) if refusals else ok())
+
+    async def story() -> None:
+        async with FakeNsqd(act) as nsqd, asyncio.timeout(40):
+            async with Producer(nsqd.address, retry=True, reconnect_delay_s=0.01) as producer:
+                future = producer.pub("t", b"body")
+            await future
+
+    asyncio.run(story())
