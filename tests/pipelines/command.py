@@ -84,10 +84,24 @@ class Command:
         return found
 
     def kill(self) -> None:
-        """The driver and its JVM at once."""
-        with suppress(ProcessLookupError):  # it has ended by itself
-            os.killpg(self.process.pid, signal.SIGKILL)
+        """The driver and its JVM at once. The JVM is in a process group of its own."""
+        for number in (*self.java(), self.process.pid):
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.kill(number, signal.SIGKILL)
         self.finish()
+
+    def java(self) -> list[int]:
+        """The JVM; none while Spark has not started yet."""
+        return [
+            int(path.parent.name)
+            for path in Path("/proc").glob("[0-9]*/cmdline")
+            if b"org.apache.spark.deploy.SparkSubmit" in _read_bytes(path)
+            and self._mark in _read_bytes(path.with_name("environ"))
+        ]
+
+    def signal_group(self, number: int) -> None:
+        """As a terminal or a supervisor does: to every process of the group."""
+        os.killpg(self.process.pid, number)
 
     def finish(self) -> int:
         """Wait for its end, and give the exit code."""

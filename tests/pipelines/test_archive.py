@@ -12,13 +12,13 @@ import duckdb
 import pytest
 
 from e2e.daemon import Daemon
-from penstock.errors import ConfigError, DataLost, FetchFailed, SchemaMismatch
+from penstock.errors import ConfigError, DataLost, FetchFailed, SchemaMismatch, TableAway
 from penstock.pipelines import archive
 from penstock.pipelines.lake import Place
 from penstock.pipelines.lakeread import LakeTable
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
-from penstock.pipelines.trouble import cause_line
+from penstock.pipelines.trouble import cause_line, outage_of
 from spark.patience import patiently
 
 from .node import Node, numbered
@@ -57,15 +57,23 @@ class Archive:
 
         return patiently(run)
 
-    def thread(self, progress: Progress, **changed: Any) -> threading.Thread:
-        """Runs it. Spark looks for data sources in the session that is the thread's own."""
+    def thread(
+        self, progress: Progress, failed: list[ConfigError] | None = None, **changed: Any
+    ) -> threading.Thread:
+        """Runs it; a ConfigError goes into `failed`. Spark looks for data sources in the session
+        that is the thread's own."""
         settings, spark = self.settings(**changed), cast("Any", self.session)
 
         def work() -> None:
             spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
                 spark._jsparkSession
             )
-            archive.run(spark, settings, progress)
+            try:
+                archive.run(spark, settings, progress)
+            except ConfigError as error:
+                if failed is None:
+                    raise
+                failed.append(error)
 
         return threading.Thread(target=work)
 
@@ -212,6 +220,27 @@ def test_a_topic_made_again_and_another_broker_stop_it(made: Archive, tmp_path: 
     assert len(made.rows()) == 3
 
 
+def test_a_table_that_is_not_mounted_is_waited_for(made: Archive, tmp_path: Path) -> None:
+    """None is made in its place, and nothing is archived there."""
+    checkpoint = str(tmp_path / "checkpoint")
+    made.node.publish("orders", numbered(3))
+    made.run(checkpoint=checkpoint)
+    away = made.table.rename(tmp_path / "away")
+    made.node.publish("orders", numbered(2, 3))
+    with pytest.raises(TableAway, match="is its disk mounted") as met:
+        made.run(checkpoint=checkpoint)
+    assert outage_of(met.value) == "the table"
+    assert not made.table.exists()
+    made.table.mkdir()  # where it is mounted
+    with pytest.raises(TableAway):
+        made.run(checkpoint=checkpoint)
+    assert list(made.table.iterdir()) == []
+    made.table.rmdir()
+    away.rename(made.table)
+    made.run(checkpoint=checkpoint)
+    assert made.rows('"offset"') == [(n,) for n in range(5)]
+
+
 def test_a_lost_checkpoint(made: Archive, tmp_path: Path) -> None:
     """Nothing comes twice by itself; with --recover it goes on behind what the table has."""
     made.node.publish("orders", numbered(10))
@@ -227,6 +256,80 @@ def test_a_lost_checkpoint(made: Archive, tmp_path: Path) -> None:
     made.node.publish("orders", numbered(1, 15))
     made.run(checkpoint=lost, recover=True, topics=topics)  # the checkpoint counts again
     assert made.rows() == [("late", 0), ("late", 1), *(("orders", n) for n in range(16))]
+
+
+def test_a_topic_that_was_found_by_a_running_archive_and_made_again(
+    made: Archive, tmp_path: Path
+) -> None:
+    """Its messages are not taken for those that the table has."""
+    made.node.publish("order.a", numbered(3))
+    progress = Progress("archive", 0, io.StringIO())
+    runs = made.thread(progress, once=False, pattern="order\\..*")
+    runs.start()
+    for count, topic in ((3, ""), (8, "order.b")):
+        if topic:
+            made.node.publish(topic, numbered(5))
+        while progress.last is None or progress.last.rows < count:
+            assert runs.is_alive()
+            progress.wait(0.05)
+    progress.ask_to_stop()
+    runs.join(60)
+    made.node.daemon.post("/topic/delete?topic=order.b")
+    made.node.publish("order.b", numbered(9))
+    with pytest.raises(DataLost, match=r"order.b.*deleted and made again"):
+        made.run(pattern="order\\..*", recover=True, checkpoint=str(tmp_path / "new"))
+    assert len(made.rows()) == 8
+
+
+def test_topics_that_end_do_not_stop_the_others(made: Archive) -> None:
+    """But one that is made again does, unless it is wanted: its offsets count anew."""
+    pattern, live = "order\\..*", "order.live%23ephemeral"
+    node = made.node
+    for name in ("order.a", "order.b"):
+        node.publish(name, numbered(3))
+    node.daemon.post(f"/topic/create?topic={live}")
+    node.daemon.post(f"/pub?topic={live}", b"x")
+    made.run(pattern=pattern)
+    node.daemon.post("/topic/delete?topic=order.b")
+    node.daemon.post(f"/topic/delete?topic={live}")
+    node.publish("order.a", numbered(2, 3))
+    made.run(pattern=pattern)
+    node.daemon.post(f"/topic/create?topic={live}")
+    node.daemon.post(f"/pub?topic={live}", b"x")
+    made.run(pattern=pattern)
+    ephemeral = [("order.live#ephemeral", 0)] * 2
+    there = [*(("order.a", n) for n in range(5)), *(("order.b", n) for n in range(3)), *ephemeral]
+    assert made.rows() == there
+    node.publish("order.b", numbered(1))
+    with pytest.raises(Exception, match="deleted and made again") as caught:
+        made.run(pattern=pattern)
+    assert cause_line(caught.value).startswith("topic order.b partition 0: ")
+    assert made.rows() == there
+    made.run(pattern=pattern, on_topic_deleted="ignore")
+    assert made.rows() == sorted([*there, ("order.b", 0)])
+
+
+def test_two_that_begin_at_once_with_one_topic(made: Archive) -> None:
+    """One claims the topic, and the other is refused: nothing comes twice."""
+    made.node.publish("orders", numbered(100))
+    failed: list[ConfigError] = []
+    threads = []
+    for name in ("a", "b"):
+        progress = Progress(name, 0, io.StringIO())
+        threads.append(made.thread(progress, failed, name=name, max_offsets_per_trigger=40))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (error,) = failed
+    refused = "a" if "the archive penstock-archive-b-" in str(error) else "b"
+    assert made.rows('"offset"') == [(n,) for n in range(100)]
+    with pytest.raises(ConfigError, match="run with --recover"):
+        made.run(name=refused)
+    said = made.run(name=refused, recover=True)
+    assert "orders goes on at offset 100" in said
+    with pytest.raises(ConfigError, match=f"the archive penstock-archive-{refused}-"):
+        made.run(name="b" if refused == "a" else "a")
 
 
 def test_two_archives_of_one_table(made: Archive) -> None:

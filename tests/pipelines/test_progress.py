@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import BrokerRefused, DataLost, FetchFailed
+from penstock.errors import DataLost, FetchFailed
 from penstock.pipelines.progress import Progress, Report
-from penstock.pipelines.streams import Pauses, Watch, lag_rows
-from penstock.pipelines.trouble import cause_line, is_crash, is_passing, our_error
+from penstock.pipelines.streams import Watch
+from penstock.pipelines.trouble import cause_line, is_crash, our_error
+from penstock.spark.lag import lag_rows
 
 
 class Terminal(io.StringIO):
@@ -145,19 +146,8 @@ def test_our_own_errors_say_it_themselves() -> None:
 
 
 def test_what_may_pass() -> None:
-    assert is_passing(FetchFailed("http://a/log/fetch", "refused"))
-    assert is_passing(Exception("penstock.errors.FetchFailed: http://a: refused"))
-    assert not is_passing(BrokerRefused("http://a", 400, "BAD", {}))
-    assert not is_passing(ValueError("no"))
     assert is_crash(Exception("[STREAM_FAILED] Python worker exited unexpectedly (crashed)."))
     assert is_crash(Exception("[STREAM_FAILED] Query [id = 1] terminated: Stream closed"))
     assert is_crash(Exception("[STREAM_FAILED] SQLSTATE: XXKST (no cause message)"))
     assert not is_crash(FetchFailed("http://a/log/fetch", "Connection reset by peer"))
     assert not is_crash(ValueError("no"))
-
-
-def test_pauses_grow_until_something_was_done() -> None:
-    pauses = Pauses()
-    assert [pauses.next(0) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
-    assert (pauses.next(3), pauses.failures) == (1, 1)
-    assert (pauses.next(3), pauses.failures) == (2, 2)

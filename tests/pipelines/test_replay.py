@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from e2e.daemon import Daemon
 from penstock.errors import ConfigError
 from penstock.pipelines import replay
+from penstock.pipelines.audit import program as audit
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
 from penstock.pipelines.trouble import cause_line
@@ -178,6 +179,16 @@ def test_a_topic_is_replayed_from_its_own_log(replays: Replay) -> None:
 
 
 @pytest.mark.spark
+def test_a_topic_without_messages_is_replayed_at_once(replays: Replay) -> None:
+    replays.node.daemon.post("/topic/create?topic=orders")
+    assert "0 messages, 0B, would go to again" in replays.run(topics=("orders",), dry_run=True)
+    assert "again has all 0 messages of this replay" in replays.run(topics=("orders",))
+    replays.node.publish("orders", [b"x"] * 3)
+    said = replays.run(topics=("orders",), since="2031-01-01", name="two", dry_run=True)
+    assert "0 messages, 0B, would go to again" in said
+
+
+@pytest.mark.spark
 def test_a_dry_run_counts_and_writes_nothing(replays: Replay, tmp_path: Path) -> None:
     archived(tmp_path / "archive", "orders", 30)
     said = replays.run(table=str(tmp_path / "archive"), dry_run=True, name="")
@@ -237,3 +248,26 @@ def test_times() -> None:
     assert replay.moment("since", "2026-11-20T12:00:00+02:00") == replay.moment(
         "since", "2026-11-20T10:00:00"
     )
+
+
+@pytest.mark.spark
+def test_only_of_one_nsqd_of_several(spark: SparkSession, node: Node, tmp_path: Path) -> None:
+    path = tmp_path / "several"
+    archived(path, "orders", 5)
+    table = pa.table(DeltaTable(str(path)).to_pyarrow_table())
+    for name in ("a:4151", "b:4151"):
+        named = table.append_column("broker", pa.array([name] * 5))
+        write_deltalake(
+            str(tmp_path / "lake"), named, mode="append", partition_by=["topic", "date"]
+        )
+    made = Replay(spark, node, tmp_path)
+    made.run(table=str(tmp_path / "lake"), broker="b:4151")
+    assert [row["body"] for row in made.rows()] == [b"orders %d" % n for n in range(5)]
+    with pytest.raises(ConfigError, match="has no column broker"):
+        made.settings(table=str(path), broker="b:4151")
+    given = {"topic": "orders", "archive": str(tmp_path / "lake")}
+    several = defaults(audit.SETTINGS, **given)
+    with pytest.raises(ConfigError, match="name one of a:4151, b:4151"):
+        audit.run(spark, several, Progress("audit", stream=io.StringIO()))
+    one = defaults(audit.SETTINGS, broker="a:4151", **given)
+    assert audit.run(spark, one, Progress("audit", stream=io.StringIO())) == 0

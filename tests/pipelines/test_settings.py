@@ -31,6 +31,20 @@ def test_the_first_place_wins() -> None:
     assert found.explicit == {"rows", "once", "topics", "url", "report-every"}
 
 
+@pytest.mark.parametrize("name", ["PENSTOCK_SAMPLE_ROW", "PENSTOCK_SAMPLE_XYZ"])
+def test_a_misspelt_variable_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"environment: '{name}' is not valid: there is no such"):
+        under_test.resolve("sample", PIPELINE.settings, [], {name: "6"}, {})
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    names = ("PENSTOCK_SAMPLE_EU_ROWS", "PENSTOCK_SAMPLES_ROWS", "PENSTOCK_TCP_ADDRESS")
+    others = dict.fromkeys(names, "1")
+    document: dict[str, Any] = {"sample_eu": {}, "samples": {}}
+    found = under_test.resolve("sample", PIPELINE.settings, ["--topics=x"], others, document)
+    assert "rows" not in found.explicit
+
+
 def test_a_table_of_another_name_has_its_own_environment() -> None:
     document = {"nightly": {"pipeline": "sample", "topics": ["t"]}}
     environment = {"PENSTOCK_NIGHTLY_ROWS": "8", "PENSTOCK_SAMPLE_ROWS": "6"}

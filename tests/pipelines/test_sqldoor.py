@@ -51,6 +51,7 @@ def test_topics_and_tables_in_one_statement(
     append(tmp_path / "archive", rows("orders", 0))
     broker.topic("orders").publish([b"3", b"4", b"5"])
     broker.topic("a.b-c").publish([b"4"])
+    broker.topic("empty")
     door = Door(spark, Catalogue(broker.url, {"archive": str(tmp_path / "archive")}))
     statement = """
         WITH bodies AS (SELECT body FROM orders)
@@ -58,11 +59,14 @@ def test_topics_and_tables_in_one_statement(
         WHERE body NOT IN (SELECT body FROM `a.b-c`);
     """
     assert values(door, statement) == [[1]]
+    assert values(door, "SELECT count(*), max(offset) FROM empty") == [[0, None]]
+    assert values(door, "SELECT * FROM empty") == []
     assert values(door, "SELECT count(*) FROM ORDERS") == [[3]]
     listed = values(door, "show tables")
     assert [row[:2] for row in listed] == [
         ["archive", "table"],
         ["a.b-c", "topic"],
+        ["empty", "topic"],
         ["orders", "topic"],
     ]
     assert len(values(door, "describe archive")) >= 7

@@ -12,11 +12,14 @@ from deltalake import DeltaTable
 
 from penstock.errors import ConfigError
 from penstock.log.traceevents import TOPIC, Event, Kind, encode
-from penstock.pipelines import trace
+from penstock.pipelines import lakelogs, trace
+from penstock.pipelines.lake import Place
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
 from spark.fakebroker import FakeBroker
 from spark.patience import patiently
+
+from .lakereaders import READERS, wrong
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +73,9 @@ def test_every_event_is_in_the_table_once_and_reported(
     lives = DeltaTable(f"{table}_lives").to_pyarrow_table(columns=["offset", "channel", "fate"])
     assert sorted(lives["offset"].to_pylist()) == list(range(8))
     assert set(lives["fate"].to_pylist()) == {"finished"}
+    for name in ("", "_lives", "_latency", "_slow"):
+        for reader, count in READERS.items():
+            assert (name, reader, wrong(Path(f"{table}{name}"), count)) == (name, reader, [])
 
 
 def test_a_table_without_its_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -79,3 +85,15 @@ def test_a_table_without_its_checkpoint_is_refused(spark: SparkSession, tmp_path
         run(spark, broker, table)
         with pytest.raises(ConfigError, match="would come again"):
             run(spark, broker, table, checkpoint=str(tmp_path / "other"))
+
+
+def test_a_table_that_another_run_has_begun_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Before it has events, too: both would bring them."""
+    place = Place(str(tmp_path / "trace"), {})
+    place.create(trace.SHAPE, {})
+    lakelogs.claim(place, "penstock-archive-trace-other", [TOPIC])
+    with FakeBroker() as broker:
+        broker.topic(TOPIC).publish([life(0, 10)])
+        with pytest.raises(ConfigError, match="penstock-archive-trace-other writes this topic"):
+            run(spark, broker, tmp_path / "trace")
+    assert places(tmp_path / "trace") == []

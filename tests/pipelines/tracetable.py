@@ -16,6 +16,7 @@ T0_US = 1_790_000_000_000_000  # some day
 NAMES = (
     "published", "sent", "finished", "requeued", "timed_out", "touched", "delayed", "released",
     "dead_lettered", "skipped", "filtered", "disconnected", "emptied",
+    "corrupt",
 )  # fmt: skip
 KIND = {name: number for number, name in enumerate(NAMES)}
 BODY_EVENTS = 500
@@ -69,17 +70,19 @@ class Events:
         same_ids: dict[int, int] | None = None,
         trace_ids: dict[int, int] | None = None,
         ranges: tuple[tuple[int, int], ...] = (),
+        fate: str = "emptied",
     ) -> pa.Table:
-        """`same_ids`: offset to the offset whose id it has. `ranges`: (first, messages) emptied."""
+        """`same_ids`: offset to the offset whose id it has. `ranges`: (first, messages) that met
+        this fate."""
         for first, _ in ranges:
-            self.add("emptied", first, int(self.time_us.max()) + 1)
+            self.add(fate, first, int(self.time_us.max()) + 1)
         order = np.lexsort((self.kind, self.time_us))
         kind, offset = self.kind[order], self.offset[order]
         rows = len(order)
         messages = np.ones(rows, np.int64)
         is_range = np.zeros(rows, bool)
         for first, count in ranges:
-            place = np.flatnonzero((kind == KIND["emptied"]) & (offset == first))
+            place = np.flatnonzero((kind == KIND[fate]) & (offset == first))
             messages[place], is_range[place] = count, True
         return pa.table(
             self._columns(order, kind, offset, messages, is_range, same_ids or {}, trace_ids or {}),

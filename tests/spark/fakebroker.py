@@ -7,6 +7,7 @@ import json
 import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
@@ -37,8 +38,11 @@ class FakeTopic:
 class FakeBroker:
     def __init__(self) -> None:
         self.topics: dict[str, FakeTopic] = {}
+        self.ended: dict[str, dict[str, int]] = {}
         self.failures = 0  # so many requests are answered with 503
         self.hangups = 0  # so many connections are closed without an answer
+        self.sent: Callable[[bytes], bytes] = lambda data: data  # what becomes of it on the way
+        self.identity_sent = ""  # instead of the topic's own
         self.message_bytes_max = 1 << 20
         self.stages: dict[tuple[str, int, str], bytes] = {}
         self.versions: dict[str, int] = {}
@@ -130,7 +134,13 @@ def _positions(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
         }
         for name in names
     }
-    return _json(200, topics=topics, missing=[n for n in asked if n not in broker.topics])
+    for name, first in zip(asked, query.get("from", []), strict=False):
+        if name in topics:
+            left = [b for b in broker.topics[name].batches if _end_of(b) > int(first)]
+            topics[name]["partitions"]["0"]["bytes_from"] = sum(map(len, left))
+    missing = [n for n in asked if n not in broker.topics]
+    ended = {n: ends for n, ends in broker.ended.items() if n in asked}
+    return _json(200, topics=topics, missing=missing, ended=ended)
 
 
 def _fetch(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
@@ -160,16 +170,33 @@ def _fetch(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
     headers = {
         "X-Penstock-Base-Offset": str(decode_header(sent[0], 0).base_offset),
         "X-Penstock-Next-Offset": str(final.base_offset + final.count),
+        "X-Penstock-Identity": broker.identity_sent or topic.identity,
     }
-    return 200, b"".join(sent), headers
+    return 200, broker.sent(b"".join(sent)), headers
 
 
 def _offset(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
     topic = broker.topics[query["topic"][0]]
     columns = decode_columns(b"".join(topic.batches))
+    if "from" in query:
+        return _json(200, offset=_after(topic, int(query["from"][0]), int(query["bytes"][0])))
     times = memoryview(columns.timestamps).cast("q").tolist()
     wanted = int(query["timestamp_ms"][0]) * 1_000_000
     return _json(200, offset=next((i for i, t in enumerate(times) if t >= wanted), topic.end))
+
+
+def _end_of(batch: bytes) -> int:
+    header = decode_header(batch, 0)
+    return header.base_offset + header.count
+
+
+def _after(topic: FakeTopic, first: int, room: int) -> int:
+    for batch in topic.batches:
+        if _end_of(batch) > first:
+            room -= len(batch)
+            if room <= 0:
+                return _end_of(batch)
+    return topic.end
 
 
 def _stage(broker: FakeBroker, query: dict[str, list[str]], body: bytes) -> Answer:

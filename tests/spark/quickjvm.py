@@ -38,7 +38,8 @@ def keep_classes(directory: Path) -> Iterator[None]:
     """Until its end `options` knows of an archive in this directory, once there is one."""
     classes = directory / f"{_identity()}.jsa"
     os.environ[_CLASSES] = str(classes)
-    maker = None if classes.exists() else _make(classes)
+    makes = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"  # one of the workers is enough
+    maker = _make(classes) if makes and not classes.exists() else None
     try:
         yield
     finally:

@@ -13,6 +13,8 @@ import pytest
 
 from e2e.daemon import Daemon
 from penstock.errors import ConfigError, DataLost
+from penstock.spark.brokerapi import BrokerApi
+from penstock.spark.source import StreamReader
 
 from .fakebroker import FakeBroker
 from .queries import Stream, batch, batch_sizes
@@ -212,3 +214,111 @@ def test_a_topic_that_the_query_leaves_out(
         stream_reader(broker, subscribe="payments").latestOffset(
             stream_reader(broker).latestOffset({"version": 1, "topics": {}}, limit), limit
         )
+
+
+# --- a topic that ends ---
+
+
+def ended(broker: FakeBroker, name: str, at: int) -> None:
+    broker.ended[name] = {broker.topics.pop(name).identity: at}
+
+
+def begun(broker: FakeBroker) -> tuple[StreamReader, dict[str, Any]]:
+    """Over two topics, and how far it is: at the end of both."""
+    for name in ("orders", "payments"):
+        broker.topic(name).publish([b"x"] * 4)
+    reader = stream_reader(broker, subscribe="", subscribePattern=".*")
+    start = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    return reader, start
+
+
+def test_a_topic_that_was_read_to_its_end_is_no_loss(broker: FakeBroker) -> None:
+    reader, start = begun(broker)
+    ended(broker, "payments", 4)
+    broker.topic("orders").publish([b"x"])
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert end["topics"] == {"orders": {"identity": "first", "partitions": {"0": 5}}}
+    assert read(reader, *reader.partitions(start, end)) == [4]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_topic_that_was_not_read_to_its_end_is_one(
+    broker: FakeBroker, known: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor is one whose end nobody knows: nsqd was started since."""
+    reader, start = begun(broker)
+    ended(broker, "payments", 6)
+    broker.ended = broker.ended if known else {}
+    limit = reader.getDefaultReadLimit()
+    with pytest.raises(DataLost, match=r"payments.*the topic is gone, and was read to offset 4"):
+        reader.latestOffset(start, limit)
+    ignoring = stream_reader(broker, subscribe="", subscribePattern=".*", onTopicDeleted="ignore")
+    assert list(ignoring.latestOffset(start, limit)["topics"]) == ["orders"]
+    assert "deleted topics are ignored" in caplog.text
+
+
+def test_a_topic_that_is_back_is_one_unless_it_is_wanted(broker: FakeBroker) -> None:
+    reader, start = begun(broker)
+    ended(broker, "payments", 4)
+    broker.topic("payments", "second").publish([b"x"] * 2)
+    limit = reader.getDefaultReadLimit()
+    with pytest.raises(DataLost, match=r"payments.*deleted and made again"):
+        reader.latestOffset(start, limit)
+    ignoring = stream_reader(broker, subscribe="", subscribePattern=".*", onTopicDeleted="ignore")
+    end = ignoring.latestOffset(start, limit)
+    assert end["topics"]["payments"] == {"identity": "second", "partitions": {"0": 2}}
+    assert read(ignoring, *ignoring.partitions(start, end)) == [0, 1]
+
+
+def test_an_ephemeral_topic_comes_and_goes(broker: FakeBroker) -> None:
+    name = "live#ephemeral"
+    broker.topic(name).publish([b"x"] * 4)
+    reader, start = begun(broker)
+    limit = reader.getDefaultReadLimit()
+    del broker.topics[name]
+    gone = reader.latestOffset(start, limit)
+    assert name not in gone["topics"]
+    broker.topic(name, "second").publish([b"x"] * 2)
+    for before in (start, gone):
+        end = reader.latestOffset(before, limit)
+        assert read(reader, *reader.partitions(before, end)) == [0, 1]
+
+
+def test_a_topic_that_ends_under_a_batch(broker: FakeBroker) -> None:
+    """What the batch was to read of it is lost; a batch that reads nothing of it goes on."""
+    reader, start = begun(broker)
+    for name in ("orders", "payments"):
+        broker.topic(name).publish([b"x"])
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    ended(broker, "payments", 5)
+    with pytest.raises(DataLost, match=r"payments.*the topic is gone"):
+        reader.partitions(start, end)
+    end["topics"]["payments"]["partitions"]["0"] = 4
+    assert read(reader, *reader.partitions(start, end)) == [4]
+
+
+def test_nsqd_says_where_a_topic_ended(nsqd: Nsqd) -> None:
+    there = nsqd.publish("orders", bodies(30))
+    make_anew(nsqd, 2)
+    with BrokerApi(nsqd.url) as api:
+        positions = api.positions(["orders", "nothing"])
+        assert positions.ended == {"orders": {there.identity: 30}}
+        assert positions.topics["orders"].identity != there.identity
+        assert api.positions(["nothing"]).ended == {}
+
+
+@pytest.mark.spark
+def test_a_stream_goes_on_without_a_topic_that_ended(
+    spark: SparkSession, nsqd: Nsqd, tmp_path: Path
+) -> None:
+    nsqd.publish("orders", bodies(3))
+    nsqd.publish("payments", bodies(3))
+    stream = Stream(spark, nsqd, tmp_path / "s", subscribe="", subscribePattern="[op].*")
+    assert batch_sizes(stream.run()) == [6]
+    nsqd.daemon.post("/topic/delete?topic=payments")
+    stream.run()  # nothing to be read, but a topic fewer
+    nsqd.publish("orders", bodies(2))
+    assert batch_sizes(stream.run()) == [2]
+    nsqd.daemon.post("/topic/delete?topic=orders")
+    stream.run()
+    assert stream.last_offsets()["topics"] == {}

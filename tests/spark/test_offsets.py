@@ -17,15 +17,20 @@ B = Log("b", "two", 0)
 AGAIN = Log("a", "three", 0)
 
 
-def logs(**topics: tuple[str, int, int]) -> dict[str, TopicSpans]:
-    return {
-        name: TopicSpans(identity, {0: Span(earliest, end)})
-        for name, (identity, earliest, end) in topics.items()
-    }
+def logs(**topics: tuple[str, int, int]) -> dict[Log, Span]:
+    return offsets.spans(
+        {
+            name: TopicSpans(identity, {0: Span(earliest, end)})
+            for name, (identity, earliest, end) in topics.items()
+        }
+    )
 
 
 class Losses(list[str]):
     def __call__(self, lost: DataLost) -> None:
+        self.append(str(lost))
+
+    def deleted(self, log: Log, offset: int, lost: DataLost, is_back: bool) -> None:
         self.append(str(lost))
 
 
@@ -49,8 +54,8 @@ def test_a_foreign_checkpoint_is_refused(text: str) -> None:
 def test_bounds_are_resolved() -> None:
     topics = logs(a=("one", 5, 20), b=("two", 0, 3))
 
-    def resolve(bound: Bound, latest: bool = False) -> list[int]:
-        found = offsets.resolve(bound, topics, lambda log, ms: min(ms, 20), latest)
+    def resolve(bound: Bound, latest: bool = False, unnamed: str = "earliest") -> list[int]:
+        found = offsets.resolve(bound, topics, lambda log, ms: min(ms, 20), latest, unnamed)
         return [found[A], found[B]]
 
     assert resolve(Bound(word="earliest")) == [5, 0]
@@ -62,6 +67,18 @@ def test_bounds_are_resolved() -> None:
     assert resolve(Bound(timestamps_ms=90), latest=True) == [20, 3]
     with pytest.raises(ConfigError, match="no message at or after"):
         resolve(Bound(timestamps_ms=90))
+    assert resolve(Bound(offsets={"a": {0: 9}}), unnamed="latest") == [9, 3]
+    assert resolve(Bound(timestamps_ms={"a": {0: 9}}), unnamed="latest") == [9, 3]
+    assert resolve(Bound(timestamps_ms={"a": {0: 9}})) == [9, 0]
+
+
+def test_a_stream_can_begin_in_a_topic_that_is_there() -> None:
+    topics = {"a"}
+    for place in (0, -1, -2):
+        offsets.check_begin(Bound(offsets={"a": {0: 7}, "b": {0: place}}), topics)
+    offsets.check_begin(Bound(word="latest"), topics)
+    with pytest.raises(ConfigError, match=r"b: \{0: 3\}.*there is no such topic"):
+        offsets.check_begin(Bound(offsets={"a": {0: 7}, "b": {0: 3}}), topics)
 
 
 def test_a_rate_limit_is_shared_by_size() -> None:
@@ -80,15 +97,16 @@ def test_a_batch_is_held_back_until_it_is_worth_it_or_late() -> None:
 
 def test_an_end_never_steps_back() -> None:
     losses = Losses()
-    assert offsets.next_end({A: 5}, {A: 9, B: 2}, losses) == {A: 9, B: 2}
+    assert offsets.next_end({A: 5}, {A: 9, B: 2}, losses, losses.deleted) == {A: 9, B: 2}
     assert losses == []
-    assert offsets.next_end({A: 5}, {A: 3}, losses) == {A: 5}
-    assert offsets.next_end({A: 5, B: 1}, {AGAIN: 3}, losses) == {AGAIN: 3}
+    assert offsets.next_end({A: 5}, {A: 3}, losses, losses.deleted) == {A: 5}
+    assert offsets.next_end({A: 5, B: 1}, {AGAIN: 3}, losses, losses.deleted) == {AGAIN: 3}
     assert ["ends at 3" in losses[0], "made again" in losses[1], "gone" in losses[2]] == [True] * 3
 
 
 def planned(start: offsets.Offsets, end: offsets.Offsets, losses: Losses) -> list[Range]:
-    return offsets.planned(start, end, logs(a=("one", 5, 20), b=("two", 0, 3)), losses)
+    topics = logs(a=("one", 5, 20), b=("two", 0, 3))
+    return offsets.planned(start, end, topics, losses, losses.deleted)
 
 
 def test_what_is_there_is_planned_without_a_word() -> None:
@@ -118,25 +136,26 @@ def test_each_loss_is_told(
     assert reason in losses[0]
 
 
-@pytest.mark.parametrize(
-    ("least", "most", "sizes"),
-    [
-        (None, None, [100, 10]),
-        (None, 30, [25, 25, 25, 25, 10]),
-        (2, None, [100, 10]),
-        (11, None, [10] * 11),
-        (4, 60, [25, 25, 25, 25, 10]),
-        (1000, None, [1] * 110),
-    ],
-)
-def test_ranges_are_split_for_tasks(least: int | None, most: int | None, sizes: list[int]) -> None:
-    ranges = [Range(A, 7, 107), Range(B, 0, 10)]
-    pieces = offsets.split(ranges, least, most)
-    assert [piece.size for piece in pieces] == sizes
-    covered = [(p.log, i) for p in pieces for i in range(p.start, p.end)]
-    assert covered == [(r.log, i) for r in ranges for i in range(r.start, r.end)]
+def test_bytes_are_shared_by_what_the_logs_have() -> None:
+    ranges = [Range(A, 0, 100), Range(B, 50, 60)]
+    asked: list[tuple[str, int, int]] = []
+
+    def after(log: Log, offset: int, length: int) -> int:
+        asked.append((log.topic, offset, length))
+        return offset + 7
+
+    sizes = {A: 9_000, B: 1_000}
+    assert offsets.byte_limited(ranges, sizes, 10_000, after) == {A: 100, B: 60}
+    assert asked == []
+    assert offsets.byte_limited(ranges, sizes, 1_000, after) == {A: 7, B: 57}
+    assert asked == [("a", 0, 900), ("b", 50, 100)]
 
 
-def test_nothing_is_split_into_nothing() -> None:
-    assert offsets.split([Range(A, 4, 4)], 8, 5) == []
+def test_a_byte_bound_leaves_a_message_at_least() -> None:
+    ranges = [Range(A, 5, 9), Range(B, 3, 3)]
+    assert offsets.byte_limited(ranges, {A: 1 << 30}, 1, lambda *_: 5) == {A: 6, B: 3}
+    assert offsets.byte_limited(ranges, {A: 1 << 30}, 1, lambda *_: 99) == {A: 9, B: 3}
+
+
+def test_no_offsets_at_all() -> None:
     assert json.loads(offsets.format_offsets({})) == {"topics": {}, "version": 1}

@@ -26,7 +26,9 @@ def test_defaults_are_kafkas() -> None:
 def test_names_are_taken_in_any_case() -> None:
     found = read_options({"URL": "h:1", "subscribe": "a", "FAILONDATALOSS": "False"}, True)
     assert not found.fail_on_data_loss
-    assert included_columns({"INCLUDEKEY": "true"}) == (True, False)
+    assert included_columns({"INCLUDEKEY": "true"}) == ("key",)
+    assert included_columns({"URL": "h:1,h:2"}) == ("broker",)
+    assert included_columns({"lookupd": "h:1", "includeBroker": "false"}) == ()
 
 
 def test_topics_are_subscribed_in_three_ways() -> None:
@@ -55,6 +57,9 @@ def test_durations_have_units() -> None:
         assert options(True, maxTriggerDelay=text).max_trigger_delay_ms == ms
 
 
+ORDERS = {"subscribe": "", "subscribePattern": "orders.*"}
+
+
 @pytest.mark.parametrize(
     ("streaming", "given", "message"),
     [
@@ -71,6 +76,8 @@ def test_durations_have_units() -> None:
         (False, {"startingOffsets": '{"a":{"0":true},"b":{"0":1}}'}, "startingOffsets"),
         (False, {"startingOffsets": '{"a":{"1":1},"b":{"0":1}}'}, "startingOffsets.*JSON"),
         (False, {"startingOffsets": '{"a":{"0":1}}'}, "exactly the topics a, b"),
+        (False, {**ORDERS, "endingOffsets": '{"ordres":{"0":1}}'}, "ordres.* match the pattern"),
+        (True, {**ORDERS, "startingOffsets": '{"order":{"0":1}}'}, "order.* match the pattern"),
         (False, {"startingOffsets": "latest"}, "would read nothing"),
         (False, {"endingOffsets": '{"a":{"0":-2},"b":{"0":1}}'}, "would read nothing"),
         (False, {"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger.*streaming queries only"),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from penstock.errors import BrokerRefused, DataLost
+from penstock.errors import BrokerRefused, ConfigError, DataLost, RangeCorrupt
+from penstock.kernel import decode_header, encode_batch
 from penstock.spark.offsets import Log, Range
 from penstock.spark.options import read_options
 from penstock.spark.source import BatchReader, StreamReader, Task
@@ -40,7 +42,7 @@ def read(reader: BatchReader | StreamReader, *tasks: Any) -> list[int]:
 
 
 def whole(identity: str = "first", start: int = 0, end: int = 30) -> Task:
-    return Task(Range(Log("orders", identity, 0), start, end))
+    return Task((Range(Log("orders", identity, 0), start, end),))
 
 
 def three_batches(broker: FakeBroker) -> None:
@@ -100,6 +102,66 @@ def test_a_topic_that_is_not_there_is_named(broker: FakeBroker) -> None:
     with pytest.raises(DataLost, match=r"orders.*no such topic"):
         batch_reader(broker).partitions()
     assert batch_reader(broker, failOnDataLoss="false").partitions() == []
+
+
+def test_what_a_pattern_finds_is_read_whole_unless_an_end_is_given(broker: FakeBroker) -> None:
+    for name in ("order.a", "order.b"):
+        broker.topic(name).publish([b"x"] * 5)
+    every = {"subscribe": "", "subscribePattern": "order.*"}
+
+    def ranges(**given: str) -> dict[str, tuple[int, int]]:
+        tasks = batch_reader(broker, **every, **given).partitions()
+        found = [each for task in tasks if isinstance(task, Task) for each in task.ranges]
+        return {each.log.topic: (each.start, each.end) for each in found}
+
+    ends = {"endingOffsets": '{"order.a": {"0": 2}}'}
+    assert ranges(**ends) == {"order.a": (0, 2), "order.b": (0, 5)}
+    starts = {"startingOffsets": '{"order.b": {"0": 3}}'}
+    assert ranges(**starts, **ends) == {"order.a": (0, 2), "order.b": (3, 5)}
+    misspelt = {"endingOffsets": '{"order.aa": {"0": 2}}'}
+    with pytest.raises(DataLost, match=r"order.aa.*no such topic"):
+        ranges(**misspelt)
+    stream = stream_reader(broker, **every, startingOffsets='{"order.aa": {"0": 2}}')
+    with pytest.raises(ConfigError, match=r"order.aa.*no such topic"):
+        stream.initialOffset()
+
+
+def other_batch(data: bytes) -> bytes:
+    """As a recycled file held it: sound in itself, and of another place of the log."""
+    middle = decode_header(data, 0).length
+    return data[:middle] + encode_batch([b"y"] * 10, 500, 1 << 32, 0)
+
+
+def shifted(data: bytes) -> bytes:
+    return encode_batch([b"y"] * 10, 500, 1 << 32, 0)
+
+
+@pytest.mark.parametrize("careless", ["true", "false"])
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (other_batch, "offset 500 follows offset 9"),
+        (shifted, "holds offsets 500 to 510, not 0 to"),
+        (lambda data: data[:-40] + b"?" + data[-39:], "BAD_CRC"),
+        (lambda data: data[: decode_header(data, 0).length], "holds offsets 0 to 10, not 0 to 30"),
+        (lambda data: b"", "holds offsets 0 to 0, not 0 to 30"),
+    ],
+)
+def test_bytes_of_something_else_are_an_error_and_no_missing_rows(
+    broker: FakeBroker, change: Callable[[bytes], bytes], reason: str, careless: str
+) -> None:
+    """Nothing is lost: so failOnDataLoss does not step over it."""
+    three_batches(broker)
+    broker.sent = change
+    with pytest.raises(RangeCorrupt, match=reason):
+        read(batch_reader(broker, failOnDataLoss=careless), whole())
+
+
+def test_a_range_of_another_topic_of_that_name(broker: FakeBroker) -> None:
+    three_batches(broker)
+    broker.identity_sent = "second"
+    with pytest.raises(RangeCorrupt, match="identity second, not first"):
+        read(batch_reader(broker), whole())
 
 
 def test_times_are_ranges_too(broker: FakeBroker) -> None:
@@ -199,3 +261,38 @@ def test_a_topic_made_again_is_read_anew_when_loss_is_allowed(broker: FakeBroker
     reader = stream_reader(broker, failOnDataLoss="false")
     end = reader.latestOffset(start, ReadAllAvailable())
     assert read(reader, *reader.partitions(start, end)) == [0, 1, 2, 3]
+
+
+def test_a_batch_is_bounded_by_bytes_too(broker: FakeBroker) -> None:
+    for _ in range(10):
+        broker.topic("orders").publish([b"x" * 1000])
+        broker.topic("small").publish([b"x"])
+    given = {"subscribe": "orders,small", "maxBytesPerTrigger": "4000"}
+    reader = stream_reader(broker, **given)
+    start = reader.initialOffset()
+    limit = reader.getDefaultReadLimit()
+    reached: list[dict[str, int]] = []
+    while True:
+        end = reader.latestOffset(start, limit)
+        if end == start:
+            break
+        reached.append({name: one["partitions"]["0"] for name, one in end["topics"].items()})
+        start = end
+    assert reached[0] == {"orders": 4, "small": 4}
+    assert reached[-1] == {"orders": 10, "small": 10}
+    assert len(reached) == 3
+    both = stream_reader(broker, **given, maxOffsetsPerTrigger="4")
+    end = both.latestOffset(both.initialOffset(), both.getDefaultReadLimit())
+    assert {n: one["partitions"]["0"] for n, one in end["topics"].items()} == {
+        "orders": 2,
+        "small": 2,
+    }
+
+
+def test_small_topics_share_a_task(broker: FakeBroker) -> None:
+    for number in range(50):
+        broker.topic(f"t{number}").publish([b"x"] * 3)
+    reader = batch_reader(broker, subscribe=",".join(broker.topics))
+    (task,) = reader.partitions()
+    assert read(reader, task) == [0, 1, 2] * 50
+    assert len(batch_reader(broker, subscribe="t1,t2", minPartitions="2").partitions()) == 2

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from e2e.daemon import Daemon
+from penstock import limits
 from penstock.errors import BrokerRefused, RowRefused
 from penstock.kernel import encode_batch
-from penstock.spark.brokerapi import BrokerApi, Committed, Stage
+from penstock.spark.brokerapi import BrokerApi, Committed, Owner, Stage
 from penstock.spark.stager import Stager
 
 from .queries import batch
@@ -42,6 +43,17 @@ def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
 def api(nsqd: Nsqd) -> Iterator[BrokerApi]:
     with BrokerApi(nsqd.url) as api:
         yield api
+
+
+def test_a_long_list_is_committed_in_parts(api: BrokerApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = [Stage("orders", 0, f"x-{number}") for number in range(5)]
+    for number, stage in enumerate(stages):
+        api.stage(*stage, encode_batch([b"%d" % number], 0, 0, 0), Owner("app", 4, "first"))
+    monkeypatch.setattr(limits, "COMMIT_PART_STAGES_MAX", 2)
+    assert api.commit("app", 4, stages) == Committed(False, 5)
+    assert api.commit("app", 4, stages) == Committed(True, 0)
+    assert [api.message("orders", offset)["body"] for offset in range(5)] == list("01234")
+    api.abort(stages)
 
 
 def test_the_client_and_nsqd_agree(api: BrokerApi) -> None:

@@ -178,6 +178,26 @@ def test_each_batch_is_a_version_of_the_query(
     assert set(itertools.chain(*(table.values() for table in times))) == {5_000}
 
 
+def test_stages_say_for_which_batch_they_are(
+    spark: SparkSession, broker: FakeBroker, tmp_path: Path
+) -> None:
+    for number in range(4):
+        broker.topic("orders").publish([b"%d" % number] * 50)
+    Copy(spark, broker, tmp_path / "checkpoint", stageBytes="100").run()
+    write(numbers(spark, 10), broker, topic="two_tasks")
+    tasks: set[str] = set()
+    attempts: dict[tuple[str, str], set[str]] = {}
+    for _, path, query in broker.requests:
+        if path == "/stage":
+            tasks.add(query["stage"][0].partition("-")[0])
+            batch = query["app"][0], query["version"][0]
+            attempts.setdefault(batch, set()).add(query["attempt"][0])
+    committed = {(q["app"][0], q["version"][0]) for _, path, q in broker.requests if "com" in path}
+    assert attempts.keys() == committed
+    assert (len(committed), len(tasks)) == (3, 4)  # two batches of a task each, and one of two
+    assert [len(one) for one in attempts.values()] == [1] * len(committed)
+
+
 def test_a_batch_that_is_done_again_changes_nothing(
     spark: SparkSession, broker: FakeBroker, tmp_path: Path
 ) -> None:

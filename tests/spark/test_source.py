@@ -64,6 +64,37 @@ def test_ranges_are_options(spark: SparkSession, broker: FakeBroker) -> None:
     assert sorted(row.offset for row in frame.collect()) == list(range(10, 35))
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"subscribe": "empty"},
+        {"subscribe": "", "subscribePattern": "nothing.*"},
+        {"startingOffsets": '{"orders":{"0":4}}', "endingOffsets": '{"orders":{"0":4}}'},
+        {"startingOffsets": '{"orders":{"0":4}}', "endingOffsets": '{"orders":{"0":2}}'},
+        {"startingTimestamp": "1800000000000"},
+        {"startingOffsetsByTimestamp": '{"orders":{"0":1800000000000}}'},
+        {"endingTimestamp": "0"},
+    ],
+)
+def test_a_range_of_nothing_is_an_empty_table(
+    spark: SparkSession, broker: FakeBroker, given: dict[str, str]
+) -> None:
+    broker.topic("empty")
+    broker.topic("orders").publish([b"x"] * 5, 1_700_000_000_000_000_000)
+    frame = batch(spark, broker, **given)
+    assert frame.count() == 0
+    assert frame.select("topic", "body").collect() == []
+
+
+def test_a_start_in_the_future_is_an_error_if_wanted(
+    spark: SparkSession, broker: FakeBroker
+) -> None:
+    broker.topic("orders").publish([b"x"] * 5, 1_700_000_000_000_000_000)
+    late = {"startingTimestamp": "1800000000000", "startingOffsetsByTimestampStrategy": "error"}
+    with pytest.raises(Exception, match="no message at or after that time"):
+        batch(spark, broker, **late).count()
+
+
 def test_a_bad_option_is_named(spark: SparkSession, broker: FakeBroker) -> None:
     broker.topic("orders").publish([b"x"])
     with pytest.raises(Exception, match=r"startingoffset: .* is not valid: .*startingOffsets"):

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.errors import StreamingQueryException
 
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError
-from penstock.pipelines import archivestate, jsonbody
+from penstock.pipelines import archivestate, jsonbody, lakelogs
 from penstock.pipelines.archivestate import Identity, Starting, State
 from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lake import Place, Shape, check_fits
@@ -30,17 +30,23 @@ from penstock.pipelines.lakecare import Care, care_settings, configuration
 from penstock.pipelines.lakesink import FORMAT, LakeSink
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
-from penstock.pipelines.streams import Pauses, Watch, follow
-from penstock.pipelines.trouble import cause_line, is_crash, is_passing
-from penstock.spark.brokerapi import BrokerApi, TopicSpans
+from penstock.pipelines.storage import STORAGE_OPTION, storage_options
+from penstock.pipelines.streams import follow
+from penstock.spark.brokerapi import Span
+from penstock.spark.brokers import Brokers
+from penstock.spark.offsets import Log
+from penstock.spark.options import read_options
 from penstock.spark.schema import COLUMNS
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 PARTITION_BY = ("topic", "date")
 EARLIEST = -2  # as Kafka writes it
+BROKER = "broker"
+LOG = "_log"  # for the sink: the identity of the log that a row is from
 STATISTICS = ("partition", "offset", "timestamp")
 _OPTIONAL = tuple(name for name, column in COLUMNS.items() if not column.always)
 
@@ -48,15 +54,25 @@ SETTINGS = (
     Setting("topics", Kind.STRINGS, (), "topics to archive"),
     Setting("pattern", Kind.STRING, "", "or a regular expression; topics made later are found"),
     Setting(
+        "lookupd",
+        Kind.STRINGS,
+        (),
+        "nsqlookupds' HTTP addresses: all nsqds that they know are archived, instead of url",
+    ),
+    Setting(
+        "gone-brokers",
+        Kind.STRINGS,
+        (),
+        "nsqds (host:port) that are gone for good, so that nobody waits for them",
+    ),
+    Setting(
         "table",
         Kind.STRING,
         "",
         "the Delta table, made when it is not there: a path, or a URL as delta-rs takes it",
         required=True,
     ),
-    Setting(
-        "storage-option", Kind.REPEATED, (), "of delta-rs for that URL, as AWS_REGION=eu-west-1"
-    ),
+    STORAGE_OPTION,
     Setting(
         "name", Kind.STRING, "archive", "of this archive; two of one table need different names"
     ),
@@ -81,6 +97,12 @@ SETTINGS = (
     ),
     Setting("columns", Kind.STRINGS, (), f"more columns: {', '.join(_OPTIONAL)}"),
     Setting(
+        "add-columns",
+        Kind.BOOL,
+        False,
+        "add to the table what it lacks of these; rows that are there have null in them",
+    ),
+    Setting(
         "schema",
         Kind.STRING,
         "",
@@ -90,10 +112,24 @@ SETTINGS = (
     Setting("trigger", Kind.DURATION, limits.SECOND, "time between batches", least=0),
     Setting("max-offsets-per-trigger", Kind.INT, 500_000, "messages of a batch at most", least=1),
     Setting(
+        "max-bytes-per-trigger",
+        Kind.INT,
+        limits.PIPELINE_BATCH_BYTES,
+        "bytes of log of a batch at most, roughly",
+        least=1,
+    ),
+    Setting(
         "fail-on-data-loss",
         Kind.BOOL,
         True,
         "stop when messages are gone before they were archived",
+    ),
+    Setting(
+        "on-topic-deleted",
+        Kind.STRING,
+        "fail",
+        "a topic that is deleted before its end was archived, or made again: stop, or go on",
+        choices=("fail", "ignore"),
     ),
     *care_settings(),
 )
@@ -114,25 +150,59 @@ def check(settings: Settings) -> None:
         rule = "it is needed with a table that is no local path: Spark has to reach it by itself"
         raise ConfigError("checkpoint", "", rule)
     jsonbody.read_schema(settings.text("schema"))
+    options = read_options({**_addresses(settings), "subscribe": "any"}, streaming=True)
     table = place.open()
     if table is not None and not settings.text("schema"):
-        check_fits(place, table, shape_of(settings, None))
-    _topics(settings)  # a wrong address is told now, and not when Spark is up
+        check_fits(place, table, _shape_there(settings, None, table))
+    if options.several and settings.flag("recover"):
+        rule = "offsets of several nsqds cannot be determined from a table: keep the checkpoint"
+        raise ConfigError("recover", True, rule)
+    _logs(settings)  # a wrong address is reported now, and not when Spark is up
 
 
 def place_of(settings: Settings) -> Place:
-    pairs = [text.partition("=") for text in settings.texts("storage-option")]
-    for name, equals, _ in pairs:
-        if not equals:
-            raise ConfigError("storage-option", name, "as AWS_REGION=eu-west-1")
-    return Place(settings.text("table"), {name: value for name, _, value in pairs})
+    return Place(settings.text("table"), storage_options(settings))
 
 
-def shape_of(settings: Settings, value: pa.DataType | None) -> Shape:
-    """`value` is the type of decoded bodies."""
+def chosen_columns(settings: Settings, table: DeltaTable | None) -> tuple[str, ...]:
+    """Beside those that are always there. The nsqd of a message is told where there are several,
+    and in a table that has it of other messages."""
+    chosen = set(settings.texts("columns"))
+    has = table is not None and BROKER in {field.name for field in table.schema().fields}
+    if has or _is_of_several(settings):
+        chosen.add(BROKER)
+    return tuple(name for name in _OPTIONAL if name in chosen)
+
+
+def _is_of_several(settings: Settings) -> bool:
+    urls = [url for url in settings.text("url").split(",") if url.strip()]
+    return bool(settings.texts("lookupd")) or len(urls) > 1
+
+
+def _addresses(settings: Settings) -> dict[str, str]:
+    """As the source takes them."""
+    lookupds = settings.texts("lookupd")
+    given = {"lookupd": ",".join(lookupds)} if lookupds else {"url": settings.text("url")}
+    return {**given, "goneBrokers": ",".join(settings.texts("gone-brokers"))}
+
+
+def _shape_there(settings: Settings, value: pa.DataType | None, table: DeltaTable) -> Shape:
+    """What the table has to have now, before columns are added to it."""
+    shape = shape_of(settings, chosen_columns(settings, table), value)
+    addable = {BROKER}
+    if settings.flag("add-columns"):
+        addable |= {*_OPTIONAL, "value", "bad"}
+    there = {field.name for field in table.schema().fields}
+    kept = [field for field in shape.schema if field.name in there or field.name not in addable]
+    return replace(shape, schema=pa.schema(kept))
+
+
+def shape_of(settings: Settings, chosen: Collection[str], value: pa.DataType | None) -> Shape:
+    """`chosen` are columns beside those that are always there, `value` is the type of decoded
+    bodies."""
     fields: list[tuple[str, pa.DataType]] = []
     for name, column in COLUMNS.items():
-        if column.always or name in settings.texts("columns"):
+        if column.always or name in chosen:
             fields.append((name, column.arrow_type))
         if name == "topic":
             fields.append(("date", pa.date32()))
@@ -152,89 +222,147 @@ def checkpoint_of(settings: Settings) -> str:
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     place = place_of(settings)
     ddl = jsonbody.read_schema(settings.text("schema"))
-    shape = shape_of(settings, jsonbody.value_type(session, ddl) if ddl else None)
+    value = jsonbody.value_type(session, ddl) if ddl else None
     table = place.open()
+    shape = shape_of(settings, chosen_columns(settings, table), value)
     if table is not None:
-        check_fits(place, table, shape)
+        check_fits(place, table, _shape_there(settings, value, table))
+        place.add_columns(list(shape.schema))
+        check_fits(place, place.open() or table, shape)
     session.dataSource.register(LakeSink)
     checkpoint = checkpoint_of(settings)
     progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
-    care, watch = Care(place, settings, progress), Watch()
-    pauses = Pauses()
-    while True:
+    care = Care(place, settings, progress)
+    try:
         query = _begin(session, settings, shape, ddl, progress)
-        try:
-            follow(query, progress, watch, care.after_batches)
-            break
-        except StreamingQueryException as error:
-            pause_s = pauses.next(watch.batches)
-            if settings.flag("once") or not _may_pass(error, pauses.failures):
-                raise
-            progress.say(f"{cause_line(error)}; trying again in {pause_s:g} s")
-            if progress.wait(pause_s):
-                break
+        follow(query, progress, each=care.after_batches)
+    except BaseException:
+        care.finish(False)
+        raise
     care.finish(settings.flag("once"))
     return DONE
-
-
-def _may_pass(error: BaseException, failures: int) -> bool:
-    """A process that dies again and again has a reason."""
-    return is_passing(error) or (is_crash(error) and failures <= limits.PIPELINE_CRASHES_MAX)
 
 
 def _begin(
     session: SparkSession, settings: Settings, shape: Shape, ddl: str, progress: Progress
 ) -> StreamingQuery:
     place, checkpoint, identity = place_of(settings), checkpoint_of(settings), _identity(settings)
-    topics = _topics(settings)
+    logs = _logs(settings)
+    topics = {log.topic for log in logs}
     state = archivestate.load(session, checkpoint, identity)
-    if state is None:
-        starting = _starting(settings, place, topics, progress)
-        state = archivestate.make(session, checkpoint, identity, starting)
+    if state is not None:
+        archivestate.require_table(place, checkpoint)
     place.create(shape, configuration(settings))
-    archivestate.note_logs(place, {topic: spans.identity for topic, spans in topics.items()})
+    if state is None:
+        state = _new_state(session, settings, logs, progress)
+    lakelogs.claim(place, state.application, {*topics, *settings.texts("topics")})
     for topic in sorted(set(settings.texts("topics")) - set(topics)):
         progress.say(f"there is no topic {topic} yet")
-    return _start(session, settings, state, ddl)
+    begin = _begin_at(session, settings, state, topics)
+    columns = [field.name for field in shape.schema]
+    return _start(session, settings, state._replace(starting=begin), ddl, columns)
+
+
+def _begin_at(
+    session: SparkSession, settings: Settings, state: State, topics: Collection[str]
+) -> Starting:
+    """A checkpoint of one nsqd may go on with several. Its beginning is of no use to them, and
+    after the first batch nobody asks for it."""
+    several = _is_of_several(settings)
+    if state.starting and several != any(":" in name for name in state.starting):
+        checkpoint = checkpoint_of(settings)
+        if not archivestate.has_batches(session, checkpoint):
+            rule = "it has no batch yet: begin with the nsqds that it was made for, or another one"
+            raise ConfigError("checkpoint", checkpoint, rule)
+        return {}
+    if several:
+        return state.starting
+    return {topic: at for topic, at in state.starting.items() if topic in topics}
+
+
+def _new_state(
+    session: SparkSession,
+    settings: Settings,
+    logs: Mapping[Log, Span],
+    progress: Progress,
+) -> State:
+    """Where two begin at once, each with a checkpoint of its own, one claims the topics and the
+    other one is refused; its record goes, as it would not be taken for a beginning."""
+    place, checkpoint = place_of(settings), checkpoint_of(settings)
+    application = archivestate.new_application(settings.text("name"))
+    names = {*(log.topic for log in logs), *settings.texts("topics")}
+    if settings.flag("recover"):
+        lakelogs.take_over(place, application, names)
+    state = State(application, _starting(settings, place, logs, progress))
+    lakelogs.claimed(place.properties(), application, names)
+    archivestate.make(session, checkpoint, _identity(settings), state)
+    try:
+        lakelogs.claim(place, application, names)
+    except ConfigError:
+        archivestate.forget(session, checkpoint)
+        raise
+    return state
 
 
 def _identity(settings: Settings) -> Identity:
     return Identity(settings.text("table"), settings.texts("topics"), settings.text("pattern"))
 
 
-def _topics(settings: Settings) -> dict[str, TopicSpans]:
-    with BrokerApi(settings.text("url"), ca_file=settings.text("ca-file") or None) as api:
-        return api.positions(settings.texts("topics"), settings.text("pattern") or None).topics
+def _logs(settings: Settings) -> dict[Log, Span]:
+    """What there is to archive."""
+    given = {
+        **_addresses(settings),
+        "subscribe": ",".join(settings.texts("topics")),
+        "subscribePattern": settings.text("pattern"),
+        "caFile": settings.text("ca-file"),
+    }
+    options = {name: value for name, value in given.items() if value}
+    with Brokers(read_options(options, streaming=True)) as brokers:
+        return brokers.found().have
 
 
 def _starting(
-    settings: Settings, place: Place, topics: Mapping[str, TopicSpans], progress: Progress
+    settings: Settings, place: Place, logs: Mapping[Log, Span], progress: Progress
 ) -> Starting:
     """Where a checkpoint begins. A topic that is not there yet begins at 0 when it is."""
+    topics = {log.topic for log in logs}
     highest = archivestate.highest_offsets(place, {*topics, *settings.texts("topics")})
     names = {topic for topic, _ in highest}
     if highest and not settings.flag("recover"):
+        advice = "name the checkpoint, or another table"
+        if not _is_of_several(settings):
+            advice = "run with --recover to go on behind them"
         rule = (
             f"there is no checkpoint in {checkpoint_of(settings)}, but the table has messages of "
-            f"{', '.join(sorted(names))}, which would come again: run with --recover to go on "
-            "behind them"
+            f"{', '.join(sorted(names))}, which would come again: {advice}"
         )
         raise ConfigError("table", settings.text("table"), rule)
-    identities = {topic: spans.identity for topic, spans in topics.items()}
-    archivestate.check_logs(place, identities, names)
+    is_latest = settings.text("from") == "latest"
+    begins = {log: span.end if is_latest else span.earliest for log, span in logs.items()}
+    if _is_of_several(settings):
+        return _by_broker(begins)
+    lakelogs.check_identities(place, {log.topic: log.identity for log in logs}, names)
     found: Starting = {topic: {"0": 0} for topic in settings.texts("topics")}
-    for topic, spans in topics.items():
-        for partition, span in spans.partitions.items():
-            at = span.end if settings.text("from") == "latest" else span.earliest
-            found.setdefault(topic, {})[str(partition)] = at
+    for log, at in begins.items():
+        found.setdefault(log.topic, {})[str(log.partition)] = at
     for (topic, partition), offset in sorted(highest.items()):
         found.setdefault(topic, {})[str(partition)] = offset + 1
         progress.say(f"recovering: {topic} goes on at offset {offset + 1}")
     return found
 
 
-def _start(session: SparkSession, settings: Settings, state: State, ddl: str) -> StreamingQuery:
-    frame = _shaped(_source(session, settings, state.starting), ddl)
+def _by_broker(begins: Mapping[Log, int]) -> Starting:
+    found: Starting = {}
+    for log, at in begins.items():
+        topics = found.setdefault(log.broker, {})
+        topics.setdefault(log.topic, {})[str(log.partition)] = at
+    return found
+
+
+def _start(
+    session: SparkSession, settings: Settings, state: State, ddl: str, columns: Collection[str]
+) -> StreamingQuery:
+    frame = _shaped(_source(session, settings, state.starting, columns), ddl)
     writer = (
         frame.writeStream.format(FORMAT)
         .queryName(settings.text("name"))
@@ -243,6 +371,8 @@ def _start(session: SparkSession, settings: Settings, state: State, ddl: str) ->
         .option("statistics", ",".join(STATISTICS))
         .option("storageOptions", json.dumps(dict(place_of(settings).options)))
         .option("txnAppId", state.application)
+        .option("logColumn", LOG)
+        .option("logsOfTopic", "many" if _lets_in(settings) else "one")
         .option("checkpointLocation", checkpoint_of(settings))
     )
     if settings.flag("once"):
@@ -251,29 +381,42 @@ def _start(session: SparkSession, settings: Settings, state: State, ddl: str) ->
     return writer.trigger(processingTime=f"{pause_ms} milliseconds").start()
 
 
-def _source(session: SparkSession, settings: Settings, starting: Starting) -> DataFrame:
-    later = {topic: {"0": EARLIEST} for topic in settings.texts("topics") if topic not in starting}
+def _lets_in(settings: Settings) -> bool:
+    """More logs of a topic than one: of several nsqds, or of a topic that was made again, whose
+    offsets count anew in the same table."""
+    is_many = _is_of_several(settings) or settings.text("on-topic-deleted") == "ignore"
+    return is_many or not settings.flag("fail-on-data-loss")
+
+
+def _source(
+    session: SparkSession, settings: Settings, starting: Starting, columns: Collection[str]
+) -> DataFrame:
+    named = () if _is_of_several(settings) else settings.texts("topics")
+    later = {topic: {"0": EARLIEST} for topic in named if topic not in starting}
     most = settings.number("max-offsets-per-trigger")
     tasks = max(1, session.sparkContext.defaultParallelism)
     options = {
-        "url": settings.text("url"),
+        **_addresses(settings),
         "subscribe": ",".join(settings.texts("topics")),
         "subscribePattern": settings.text("pattern"),
         "caFile": settings.text("ca-file"),
         "startingOffsets": json.dumps({**starting, **later}),
         "maxOffsetsPerTrigger": str(most),
+        "maxBytesPerTrigger": str(settings.number("max-bytes-per-trigger")),
         "maxRecordsPerPartition": str(max(limits.SPARK_ROWS_MAX, -(-most // tasks))),
         "fetchOffset.numRetries": str(limits.PIPELINE_RETRIES),
         "failOnDataLoss": str(settings.flag("fail-on-data-loss")).lower(),
+        "onTopicDeleted": settings.text("on-topic-deleted"),
     }
-    names = [name for name, column in COLUMNS.items() if column.always]
-    names += [name for name in _OPTIONAL if name in settings.texts("columns")]
-    return (
+    chosen = [name for name in COLUMNS if name in columns]
+    read = dict.fromkeys([*chosen, "log"])
+    frame = (
         session.readStream.format("penstock")
-        .schema(", ".join(f"{name} {COLUMNS[name].sql_type}" for name in names))
+        .schema(", ".join(f"{name} {COLUMNS[name].sql_type}" for name in read))
         .options(**{name: value for name, value in options.items() if value})
         .load()
     )
+    return frame.selectExpr(*chosen, f"log AS {LOG}")
 
 
 def _shaped(frame: DataFrame, ddl: str) -> DataFrame:
@@ -283,5 +426,10 @@ def _shaped(frame: DataFrame, ddl: str) -> DataFrame:
 
 
 PIPELINE = Pipeline(
-    "archive", "topics into a Delta table, every message exactly once", SETTINGS, run, check
+    "archive",
+    "topics into a Delta table, every message exactly once",
+    SETTINGS,
+    run,
+    check,
+    ends=lambda settings: settings.flag("once"),
 )

@@ -6,27 +6,24 @@ it not, a new checkpoint would count its batches from 0 again, and the table wou
 done. The beginning is written down in numbers, because Spark notes only where a batch ends: when
 its first batch failed it asks the source again where to begin, and "latest" is elsewhere by then.
 
-In the table's properties stand the identities of the logs. A table outlives its checkpoint, and its
-highest offsets say where to go on; but a topic that was deleted and made again counts from 0, and
-must not be taken for the one that the table has.
+A table outlives its checkpoint, and its highest offsets say where to go on; which logs these are of
+stands in its properties (`lakelogs`).
 """
 
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake.exceptions import CommitFailedError
 
-from penstock import limits
-from penstock.errors import ConfigError, DataLost, LakeFailed
+from penstock.errors import ConfigError, TableAway
 from penstock.pipelines.lake import Place
 
 if TYPE_CHECKING:
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
 
 _RECORD = "penstock.json"
 _VERSION = 1
-_LOG_PROPERTY = "penstock.log."  # and the topic
 
 
 class Identity(NamedTuple):
@@ -45,7 +41,8 @@ class Identity(NamedTuple):
     pattern: str
 
 
-Starting = dict[str, dict[str, int]]  # as the option startingOffsets has it
+# As the option startingOffsets has it: by topic, or by nsqd and topic where it archives several.
+Starting = dict[str, Any]
 
 
 class State(NamedTuple):
@@ -83,6 +80,10 @@ class _Folder:
             stream.close()
         files.rename(fresh, self._at(name)[1])
 
+    def remove(self, name: str) -> None:
+        files, path = self._at(name)
+        files.delete(path, False)
+
     def has_files(self, name: str) -> bool:
         files, path = self._at(name)
         return bool(files.exists(path)) and len(files.listStatus(path)) > 0
@@ -108,11 +109,32 @@ def load(session: SparkSession, checkpoint: str, wanted: Identity) -> State | No
     return None
 
 
-def make(session: SparkSession, checkpoint: str, identity: Identity, starting: Starting) -> State:
-    state = State(f"penstock-archive-{uuid.uuid4()}", starting)
+def require_table(place: Place, checkpoint: str) -> None:
+    """A checkpoint is made when its table is there. A new one in its place would lack all that was
+    written before: as a rule it would be in the directory where a disk is to be mounted."""
+    if place.open() is None:
+        rule = f"it is not there, but the checkpoint {checkpoint} is of it: is its disk mounted?"
+        advice = "To begin again with a new table, name another checkpoint"
+        raise TableAway(place.uri, f"{rule} {advice}")
+
+
+def has_batches(session: SparkSession, checkpoint: str) -> bool:
+    """Spark knows where the query is, and does not ask where it begins."""
+    return _Folder(session, checkpoint).has_files("offsets")
+
+
+def new_application(name: str) -> str:
+    return f"penstock-archive-{name}-{uuid.uuid4()}"
+
+
+def make(session: SparkSession, checkpoint: str, identity: Identity, state: State) -> None:
     document = {"version": _VERSION, **identity._asdict(), **state._asdict()}
     _Folder(session, checkpoint).write(_RECORD, json.dumps(document))
-    return state
+
+
+def forget(session: SparkSession, checkpoint: str) -> None:
+    """A record that was made, and with which nothing was begun."""
+    _Folder(session, checkpoint).remove(_RECORD)
 
 
 def _state(checkpoint: str, text: str, wanted: Identity) -> State:
@@ -159,7 +181,7 @@ def _highest(place: Place, action: Mapping[str, Any]) -> dict[int, int]:
     offset = action.get("max.offset")
     if least is not None and least == greatest and offset is not None:
         return {int(least): int(offset)}
-    path = place.full(action["path"])
+    path = place.full(unquote(action["path"]))  # in the log it is a URL
     rows = pq.read_table(path, columns=["partition", "offset"], filesystem=place.files())
     grouped = rows.group_by("partition").aggregate([("offset", "max")])
     return {
@@ -167,45 +189,3 @@ def _highest(place: Place, action: Mapping[str, Any]) -> dict[int, int]:
         for row in grouped.to_pylist()
         if pc.is_valid(pa.scalar(row["offset_max"])).as_py()
     }
-
-
-def known_logs(place: Place) -> dict[str, str]:
-    """The identities that the table knows, by topic."""
-    table = place.open()
-    configuration = table.metadata().configuration if table is not None else {}
-    return {
-        name.removeprefix(_LOG_PROPERTY): value
-        for name, value in configuration.items()
-        if name.startswith(_LOG_PROPERTY) and value
-    }
-
-
-def check_logs(place: Place, logs: Mapping[str, str], topics: Collection[str]) -> None:
-    """DataLost when one of these topics is not what the table has under its name."""
-    known = known_logs(place)
-    for topic in sorted(topics):
-        if topic not in logs:
-            raise DataLost(topic, 0, "there is no such topic, and the table has messages of it")
-        if known.get(topic, logs[topic]) != logs[topic]:
-            reason = (
-                "it was deleted and made again since it was archived: its offsets count anew, so "
-                "it needs another table"
-            )
-            raise DataLost(topic, 0, reason)
-
-
-def note_logs(place: Place, logs: Mapping[str, str]) -> None:
-    """Write down what is new. Others may write into the table meanwhile."""
-    for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
-        known = known_logs(place)
-        fresh = {_LOG_PROPERTY + topic: it for topic, it in logs.items() if topic not in known}
-        table = place.open()
-        if not fresh or table is None:
-            return
-        try:
-            table.alter.set_table_properties(fresh, raise_if_not_exists=False)
-            return
-        except CommitFailedError as error:
-            if left == 0:
-                raise LakeFailed(place.uri, f"its properties can't be set: {error}") from error
-        time.sleep(limits.LAKE_COMMIT_PAUSE_NS / limits.SECOND)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.command.flags import HelpWanted, UsageError, usage
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.pipelines import registry, settings
+from penstock.pipelines.outages import Outages
 from penstock.pipelines.progress import Progress, progress_for
 from penstock.pipelines.settings import COMMON, Setting, Settings
 from penstock.pipelines.signals import stopped_by_signals
@@ -33,6 +36,11 @@ def _nothing_to_check(settings: Settings) -> None:
     """For pipelines whose settings have no rules beyond their own."""
 
 
+def _always(settings: Settings) -> bool:
+    """For pipelines that are done at some time, however they are set."""
+    return True
+
+
 @dataclass(frozen=True)
 class Pipeline:
     name: str
@@ -42,6 +50,7 @@ class Pipeline:
     check: Callable[[Settings], None] = _nothing_to_check  # before Spark starts
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     failed: int = FAILED  # the exit code of an error, where 1 means something else
+    ends: Callable[[Settings], bool] = _always  # by itself: then it waits for no outage for long
 
     def usage(self) -> str:
         head = f"penstock pipeline run {self.name}: {self.summary}\n"
@@ -59,7 +68,6 @@ def run_by_name(
         chosen = settings.choose(name, document, registry.PIPELINES)
         pipeline = registry.load(chosen.pipeline)
         found = settings.resolve(name, pipeline.settings, arguments, places, chosen.document)
-        pipeline.check(found)
     except HelpWanted:
         sys.stdout.write(pipeline.usage() if pipeline else "")
         return DONE
@@ -74,24 +82,65 @@ def run_by_name(
 
 
 def _run(pipeline: Pipeline, name: str, found: Settings) -> int:
-    from penstock.pipelines.reporter import reported
-
     progress = progress_for(pipeline.name, found)
+    wait_s_max = found.seconds("outage-wait") if pipeline.ends(found) else None
+    outages = Outages(progress, wait_s_max)
     with stopped_by_signals(progress) as take_over:
         try:
-            with reported(pipeline, name, found, progress) as ending:
-                _work(pipeline, found, progress, ending, take_over)
-            if ending.reason:
-                progress.fail(f"penstock pipeline {name}: {ending.reason}")
-            return ending.code
+            with _measured(pipeline, name, found, progress):
+                return _checked(pipeline, name, found, progress, outages, take_over)
+        except ConfigError as error:  # the address of the metrics
+            progress.fail(f"penstock pipeline {name}: {error}")
+            return pipeline.failed
         finally:
             progress.end()
+
+
+@contextmanager
+def _measured(pipeline: Pipeline, name: str, found: Settings, progress: Progress) -> Iterator[None]:
+    """Prometheus may ask for its figures, if the settings say where."""
+    address = found.text("metrics-address")
+    if not address:
+        yield
+        return
+    from penstock.pipelines.runmetrics import metrics_text
+    from penstock.spark.exposition import served
+
+    with served(address, partial(metrics_text, pipeline.name, name, progress)):
+        yield
+
+
+def _checked(
+    pipeline: Pipeline,
+    name: str,
+    found: Settings,
+    progress: Progress,
+    outages: Outages,
+    take_over: Callable[[], None],
+) -> int:
+    from penstock.pipelines.reporter import reported
+
+    def check() -> int:
+        pipeline.check(found)
+        return DONE
+
+    try:
+        outages.ride_out(check, DONE)
+    except (PenstockError, OSError) as error:
+        progress.fail(f"penstock pipeline {name}: {error}")
+        return pipeline.failed
+    with reported(pipeline, name, found, progress) as ending:
+        _work(pipeline, found, progress, outages, ending, take_over)
+    if ending.reason:
+        progress.fail(f"penstock pipeline {name}: {ending.reason}")
+    return ending.code
 
 
 def _work(
     pipeline: Pipeline,
     found: Settings,
     progress: Progress,
+    outages: Outages,
     ending: Ending,
     take_over: Callable[[], None],
 ) -> None:
@@ -99,13 +148,15 @@ def _work(
 
     code = DONE
     try:
-        progress.say("Spark is starting")
-        with open_for(pipeline, found) as session:
-            take_over()  # PySpark has set a handler of its own
-            progress.note(is_up=True)
-            progress.said = ""  # it has started
-            if not progress.stopping:
-                code = pipeline.run(session, found, progress)
+        if not progress.stopping:
+            progress.say("Spark is starting")
+            with open_for(pipeline, found) as session:
+                take_over()  # PySpark has set a handler of its own
+                progress.note(is_up=True)
+                progress.said = ""  # it has started
+                if not progress.stopping:
+                    work = partial(pipeline.run, session, found, progress)
+                    code = outages.ride_out(work, DONE)
     except BaseException as error:
         if isinstance(error, _NEVER_CAUGHT):
             raise

@@ -10,6 +10,10 @@ named are removed by `vacuum` once they are old.
 Several may write at once. Appends do not disturb each other, nor does compaction disturb an append;
 where delta-rs sees a conflict all the same, the commit is tried again on the newer table.
 
+A file's entry has the least and the greatest value of some columns only, and the table has to say
+which. Where it does not, readers expect them of the first 32 columns, and delta-rs takes a missing
+one for "no row can match": a filter on such a column then finds nothing, without a word.
+
 The partition columns are not in the files. What a file holds of them stands in the transaction,
 which is what readers go by; the directories are named for people.
 """
@@ -19,14 +23,14 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Field, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
@@ -35,14 +39,28 @@ from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem
 from penstock import limits
 from penstock.errors import LakeFailed, SchemaMismatch
 
+_STATISTICS = "delta.dataSkippingStatsColumns"
+
+Properties = Mapping[str, str]
+Needs = Callable[[Properties], Properties]  # what to set, given what there is; it may refuse
+
 
 @dataclass(frozen=True)
 class Shape:
-    """What a table holds. Files are sorted by nothing but the order in which rows came."""
+    """What a table holds. Files are sorted by nothing but the order in which rows came.
+
+    `statistics` are the columns whose least and greatest value stand in the log. Every file of the
+    table needs those of all of them, so none can be added for a table that has files.
+    """
 
     schema: pa.Schema
     partition_by: tuple[str, ...]
-    statistics: tuple[str, ...] = ()  # columns whose least and greatest value stand in the log
+    statistics: tuple[str, ...] = ()
+
+    @property
+    def properties(self) -> Properties:
+        """What the table has to say of it."""
+        return {_STATISTICS: ",".join(self.statistics)}
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -103,25 +121,84 @@ class Place:
         path = self.local_path
         return relative if path is None else str(path.absolute() / relative)
 
-    def create(self, shape: Shape, configuration: Mapping[str, str]) -> DeltaTable:
-        """The table, made when it is not there. Two may do this at once."""
+    def create(self, shape: Shape, configuration: Properties) -> None:
+        """Make the table when it is not there; two may do this at once. One that is there gets the
+        properties that its shape needs."""
         path = self.local_path
         if path is not None:
             path.mkdir(parents=True, exist_ok=True)
         try:
-            return DeltaTable.create(
+            DeltaTable.create(
                 self._where(),
                 shape.schema,
                 mode="ignore",
                 partition_by=list(shape.partition_by),
-                configuration=dict(configuration),
+                configuration={**configuration, **shape.properties},
                 storage_options=dict(self.options) or None,
             )
         except (DeltaError, OSError, ValueError) as error:
-            made = self.open()
-            if made is None:
+            if self.open() is None:
                 raise LakeFailed(self.uri, f"the table can't be made: {error}") from error
-            return made
+        self.complete_properties(shape)
+
+    def complete_properties(self, shape: Shape) -> None:
+        """What the shape needs is set, also in a table that was made without it."""
+        self.set_properties(lambda known: _changed(known, shape.properties))
+
+    def properties(self) -> Properties:
+        """None where there is no table."""
+        table = self.open()
+        return {} if table is None else dict(table.metadata().configuration)
+
+    def add_columns(self, fields: Sequence[pa.Field]) -> None:
+        """Those that the table lacks; rows that are there have null in them. Others may do the same
+        meanwhile."""
+        for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
+            table = self.open()
+            if table is None:
+                raise LakeFailed(self.uri, "there is no table")
+            there = {field.name for field in table.schema().fields}
+            fresh = [Field.from_arrow(each) for each in fields if each.name not in there]
+            if not fresh:
+                return
+            try:
+                table.alter.add_columns(fresh)
+                return
+            except CommitFailedError as error:
+                if left == 0:
+                    raise LakeFailed(self.uri, f"columns can't be added: {error}") from error
+            except (DeltaError, OSError) as error:
+                raise LakeFailed(self.uri, f"columns can't be added: {error}") from error
+            _pause()
+
+    def set_properties(self, wanted: Needs) -> None:
+        """What `wanted` gives for the table's properties, in one step: when somebody else changes
+        them meanwhile, it is asked again."""
+        for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
+            table = self.open()
+            if table is None:
+                raise LakeFailed(self.uri, "there is no table")
+            fresh = dict(wanted(table.metadata().configuration))
+            if not fresh:
+                return
+            try:
+                table.alter.set_table_properties(fresh, raise_if_not_exists=False)
+                return
+            except CommitFailedError as error:
+                if left == 0:
+                    raise LakeFailed(self.uri, f"its properties can't be set: {error}") from error
+            except (DeltaError, OSError) as error:
+                raise LakeFailed(self.uri, f"its properties can't be set: {error}") from error
+            _pause()
+
+
+def _changed(known: Properties, wanted: Properties) -> Properties:
+    return {name: value for name, value in wanted.items() if known.get(name) != value}
+
+
+def _pause() -> None:
+    """Before a transaction is tried again that somebody else was faster than."""
+    time.sleep(random.uniform(0.5, 1) * limits.LAKE_COMMIT_PAUSE_NS / limits.SECOND)
 
 
 # --- does a table fit ---
@@ -186,9 +263,11 @@ def commit(
     staged: Sequence[Staged],
     replaced: Sequence[Replaced] = (),
     follows: int | None = None,
+    needs: Needs | None = None,
 ) -> bool:
     """One transaction. False when this version, or a later one, is there already; or when the last
-    one is not the one that this one `follows`.
+    one is not the one that this one `follows`. What it `needs` of the properties is set before, and
+    is there when it is done: a change of them in between makes the commit fail and begin again.
 
     The files are left where they are, whatever happens: after an error nobody can be sure that the
     transaction is not in the table.
@@ -201,6 +280,10 @@ def commit(
     actions += [
         RemoveAction(each.path, True, now_ms, each.size, each.partition) for each in replaced
     ]
+
+    def missing(known: Properties) -> Properties:
+        return {**_changed(known, shape.properties), **(needs(known) if needs else {})}
+
     for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
         table = place.open()
         if table is None:
@@ -211,6 +294,9 @@ def commit(
         if follows is not None and (last or 0) != follows:
             return False
         check_fits(place, table, shape)
+        if missing(table.metadata().configuration):
+            place.set_properties(missing)
+            continue
         try:
             table.create_write_transaction(
                 actions,
@@ -227,5 +313,5 @@ def commit(
                 raise LakeFailed(place.uri, f"the commit failed: {error}") from error
         except (DeltaError, OSError) as error:
             raise LakeFailed(place.uri, f"the commit failed: {error}") from error
-        time.sleep(random.uniform(0.5, 1) * limits.LAKE_COMMIT_PAUSE_NS / limits.SECOND)
-    return True
+        _pause()
+    raise LakeFailed(place.uri, "the commit failed: its properties are changed again and again")

@@ -6,7 +6,7 @@ small ones or the large one, never both. This is done in two steps, small files 
 medium ones to large ones, so that a row is copied two or three times in its life and not once a
 minute.
 
-Replaced files stay for those who still read them, and are removed when they are old enough;
+Replaced files stay for readers that still use them, and are removed when they are old enough;
 so are files that no transaction has named.
 """
 
@@ -39,7 +39,7 @@ def care_settings() -> tuple[Setting, ...]:
             "compact-after",
             Kind.INT,
             limits.LAKE_COMPACT_FILES,
-            "rewrite so many small files of a partition of the table as one; 0: never",
+            "rewrite this many small files of a partition of the table as one; 0: never",
             least=0,
         ),
         Setting(
@@ -53,14 +53,15 @@ def care_settings() -> tuple[Setting, ...]:
             "retain",
             Kind.DURATION,
             24 * hour,
-            "how long replaced files stay, for those who still read them; of a new table",
+            "how long replaced files stay, for readers that still use them; of a new table",
             least=hour,
         ),
         Setting(
             "retain-log",
             Kind.DURATION,
             hour,
-            "how long the table's old versions are known, for those who follow it; of a new table",
+            "how long the table's old versions are known, for readers that follow it; of a new "
+            "table",
             least=60 * limits.SECOND,
         ),
     )

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +26,6 @@ from penstock import limits
 from penstock.pipelines.lake import Place, Shape, Staged
 
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _IDS = ("id", "message_id")
 
 
@@ -57,7 +56,7 @@ class Stager:
     def _new(self, values: tuple[str | None, ...]) -> _File:
         partition = dict(zip(self._shape.partition_by, values, strict=True))
         folders = [
-            f"{name}={_NULL_PARTITION if value is None else _UNSAFE.sub('_', value)}"
+            f"{name}={_NULL_PARTITION if value is None else quote(value, safe='')}"
             for name, value in partition.items()
         ]
         relative = "/".join([*folders, f"part-{uuid.uuid4()}.zstd.parquet"])
@@ -187,17 +186,15 @@ class _Statistics:
 
     def __init__(self, shape: Shape) -> None:
         self._names = shape.statistics
-        self._all = shape.file_schema.names
         self.rows = 0
-        self._nulls = dict.fromkeys(self._all, 0)
+        self._nulls = dict.fromkeys(self._names, 0)
         self._least: dict[str, Any] = {}
         self._greatest: dict[str, Any] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         self.rows += batch.num_rows
-        for name in self._all:
-            self._nulls[name] += batch.column(name).null_count
         for name in self._names:
+            self._nulls[name] += batch.column(name).null_count
             span = pc.min_max(batch.column(name)).as_py()
             for found, value, better in (
                 (self._least, span["min"], min),

@@ -11,6 +11,9 @@ just these files with its own vectorised reader. What is not in the files is put
   mapping), is written in the log alone. Reading around that would give wrong rows, so such tables
   are refused.
 
+Spark reads the files of this machine. Those of an object store are read by its tasks through
+delta-rs (`lakestore`).
+
 Data skipping: every file's entry has the least and the greatest value of its columns, so a
 condition such as a span of offsets opens only the files that may hold such rows. A file that says
 nothing about a column is read. Conditions are also applied to the rows.
@@ -26,10 +29,11 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from penstock.errors import ConfigError, TableUnreadable
+from penstock.errors import ConfigError, LakeFailed, TableUnreadable
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from pyarrow import NativeFile
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -37,7 +41,7 @@ _NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"  # Hive's word for NULL, which is
 _REFUSED_FEATURES = ("deletionVectors", "columnMapping")
 _AS_IT_IS = {"__globPaths__": "false"}  # a path is no pattern, whatever is in it
 # The log keeps the times of a file's rows in milliseconds, cut off: the greatest may be later.
-_CUT_OFF = timedelta(milliseconds=1)
+CUT_OFF = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ class LakeFile:
         least, most = self.least.get(column), self.most.get(column)
         if least is None or most is None:
             return True
-        return condition.may_hold(least, most + _CUT_OFF if isinstance(most, datetime) else most)
+        return condition.may_hold(least, most + CUT_OFF if isinstance(most, datetime) else most)
 
     def partition_is_in_path(self) -> bool:
         """Whether Spark reads this file's partition values from the names of its directories."""
@@ -124,15 +128,26 @@ def _text(value: Any) -> str:
 class LakeTable:
     """One version of a Delta table: the newest, or the one that is named."""
 
-    def __init__(self, path: str, version: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        version: int | None = None,
+        options: Mapping[str, str] | None = None,  # of its store, as delta-rs takes them
+    ) -> None:
         self.path = path
-        self._table = _open(path, version)
+        self._options = dict(options or {})
+        self._table = _open(path, version, self._options)
+        self.root = local_path(self._table.table_uri)
         _refuse_unreadable(path, self._table)
         self._files: list[LakeFile] | None = None
 
     @property
     def version(self) -> int:
         return int(self._table.version())
+
+    @property
+    def delta(self) -> DeltaTable:
+        return self._table
 
     @property
     def identity(self) -> str:
@@ -146,7 +161,7 @@ class LakeTable:
     def files(self, conditions: Iterable[Condition] = ()) -> list[LakeFile]:
         """The files that may hold rows that meet all conditions."""
         if self._files is None:
-            self._files = _files(self._table)
+            self._files = _files(self.root, self._table)
         wanted = tuple(conditions)
         return [file for file in self._files if file.may_hold(wanted)]
 
@@ -155,10 +170,36 @@ class LakeTable:
         from pyspark.sql.types import StructType
 
         schema = StructType.fromJson(json.loads(self._table.schema().to_json()))
-        frame = _frame(spark, schema, local_path(self.path), self.files(conditions))
+        files = self.files(conditions)
+        if files and is_remote(self.root):
+            frame = self._stored(spark, schema, files)
+        else:
+            frame = _frame(spark, schema, local_path(self.path), files)
         for condition in conditions:
             frame = frame.where(condition.condition())
         return frame
+
+    def _stored(
+        self, spark: SparkSession, schema: StructType, files: Sequence[LakeFile]
+    ) -> DataFrame:
+        from penstock.pipelines.lakestore import StoredFile, frame_of
+
+        stored = [StoredFile(*self._split(file), file.partition) for file in files]
+        return frame_of(spark, schema, stored, self._options)
+
+    def _split(self, file: LakeFile) -> tuple[str, str]:
+        """A file's place and its path there; not all files are below the table."""
+        if file.uri.startswith(f"{self.root}/"):
+            return self.root, file.uri.removeprefix(f"{self.root}/")
+        place, _, name = file.uri.rpartition("/")
+        return place, name
+
+    def opened(self, file: LakeFile) -> NativeFile:
+        from penstock.pipelines.lake import Place
+
+        place, path = self._split(file)
+        where = Place(place, self._options)
+        return where.files().open_input_file(where.full(path))
 
     def transaction_version(self, app: str) -> int | None:
         """The last version that this application has committed."""
@@ -166,17 +207,33 @@ class LakeTable:
         return None if version is None else int(version)
 
 
-def is_delta(path: str) -> bool:
+def is_delta(path: str, options: Mapping[str, str] | None = None) -> bool:
     from deltalake import DeltaTable
 
     place = local_path(path)
-    return not os.path.isfile(place) and bool(DeltaTable.is_deltatable(place))
+    if os.path.isfile(place):
+        return False
+    try:
+        return bool(DeltaTable.is_deltatable(place, dict(options or {}) or None))
+    except OSError as error:
+        raise LakeFailed(path, f"it can't be opened: {_one_line(error)}") from error
 
 
-def read_table(spark: SparkSession, path: str, conditions: Sequence[Condition] = ()) -> DataFrame:
+def is_remote(path: str) -> bool:
+    return "://" in local_path(path)
+
+
+def read_table(
+    spark: SparkSession,
+    path: str,
+    conditions: Sequence[Condition] = (),
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
     """A Delta table, or else a directory (or file) of Parquet, which has no log to skip by."""
-    if is_delta(path):
-        return LakeTable(path).frame(spark, conditions)
+    if is_delta(path, options):
+        return LakeTable(path, options=options).frame(spark, conditions)
+    if options and is_remote(path):
+        raise TableUnreadable(path, "it is no Delta table, and only these are read from a store")
     frame = spark.read.options(**_AS_IT_IS).parquet(path)
     for condition in conditions:
         frame = frame.where(condition.condition())
@@ -202,16 +259,22 @@ def _has_parquet(directory: str) -> bool:
         return any(entry.name.endswith(".parquet") and entry.is_file() for entry in entries)
 
 
-def _open(path: str, version: int | None) -> DeltaTable:
+def _open(path: str, version: int | None, options: Mapping[str, str]) -> DeltaTable:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     try:
-        return DeltaTable(local_path(path), version=version)
+        return DeltaTable(local_path(path), version=version, storage_options=dict(options) or None)
     except (DeltaError, OSError, ValueError) as error:
+        if is_remote(path) and isinstance(error, OSError):  # the store, which may come back
+            raise LakeFailed(path, f"it can't be opened: {_one_line(error)}") from error
         wanted = "" if version is None else f" in version {version}"
         reason = str(error).partition("\n")[0]
         raise TableUnreadable(path, f"it is no Delta table{wanted}: {reason}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _refuse_unreadable(path: str, table: DeltaTable) -> None:
@@ -225,10 +288,9 @@ def _refuse_unreadable(path: str, table: DeltaTable) -> None:
         raise TableUnreadable(path, reason)
 
 
-def _files(table: DeltaTable) -> list[LakeFile]:
+def _files(root: str, table: DeltaTable) -> list[LakeFile]:
     import pyarrow as pa
 
-    root = local_path(table.table_uri)
     rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     order = table.metadata().partition_columns
     return [_file(root, order, row) for row in rows]

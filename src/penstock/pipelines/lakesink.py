@@ -7,7 +7,9 @@ batch that failed: the vacuum takes them.
 
 Options: `path`; `partitionBy` and `statistics` (names of columns, with commas between them);
 `storageOptions` (JSON, as delta-rs takes them); `txnAppId`, the name under which the batches are
-counted. Delta's own writer calls it the same.
+counted. Delta's own writer calls it the same. `logColumn` is a column with the identity of the log
+that a row's topic has; it is not written, but noted in the table (`lakelogs`). With `logsOfTopic`
+`one` a second log of a topic is refused, unless it is an ephemeral one; the default is `many`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -27,15 +30,18 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import ConfigError
-from penstock.pipelines.lake import Place, Shape, Staged, commit
+from penstock.pipelines.lake import Place, Properties, Shape, Staged, commit
 from penstock.pipelines.lakefiles import Stager
+from penstock.pipelines.lakelogs import noted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 FORMAT = "penstock_delta"
-_NAMES = ("path", "partitionBy", "statistics", "storageOptions", "txnAppId", "txnVersion")
+_NAMES = (
+    "path", "partitionBy", "statistics", "storageOptions", "txnAppId", "txnVersion", "logColumn",
+    "logsOfTopic",
+)  # fmt: skip
 _FROM_SPARK = ("checkpointlocation", "queryname")
 
 
@@ -56,6 +62,7 @@ class Files(WriterCommitMessage):
     """What one task wrote."""
 
     staged: list[Staged]
+    logs: set[tuple[str, str]]  # (topic, identity) of its rows
 
 
 class _Writer:
@@ -72,7 +79,11 @@ class _Writer:
         if not given.get("path"):
             raise ConfigError("option path", given.get("path"), "where the table is")
         self._place = Place(given["path"], json.loads(given.get("storageoptions", "{}")))
-        columns = to_arrow_schema(schema, timezone="UTC")
+        self._log_column = given.get("logcolumn", "")
+        self._one_log = given.get("logsoftopic", "many") == "one"
+        columns = pa.schema(
+            [f for f in to_arrow_schema(schema, timezone="UTC") if f.name != self._log_column]
+        )
         self._shape = Shape(
             columns, _listed(given.get("partitionby")), _listed(given.get("statistics"))
         )
@@ -81,18 +92,26 @@ class _Writer:
 
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> Files:
         stager = Stager(self._place, self._shape)
+        logs: set[tuple[str, str]] = set()
         try:
             for batch in batches:
+                if self._log_column:
+                    logs |= _logs_of(batch, self._log_column)
                 stager.add(batch)
-            return Files(stager.finish())
+            return Files(stager.finish(), logs)
         except BaseException:
             stager.abandon()
             raise
 
     def _commit(self, messages: list[Any], version: int) -> None:
         staged = [each for message in messages if message is not None for each in message.staged]
+        logs = {log for message in messages if message is not None for log in message.logs}
+
+        def needs(known: Properties) -> Properties:
+            return noted(known, self._application, logs, self._one_log)
+
         if staged:
-            commit(self._place, self._shape, self._application, version, staged)
+            commit(self._place, self._shape, self._application, version, staged, needs=needs)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -128,6 +147,14 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Spark calls this after a commit that failed, too, and that one may be in the table."""
+
+
+def _logs_of(batch: pa.RecordBatch, column: str) -> set[tuple[str, str]]:
+    pairs = pa.table([batch.column("topic"), batch.column(column)], names=["topic", "log"])
+    return {
+        (row["topic"], row["log"])
+        for row in pairs.group_by(["topic", "log"]).aggregate([]).to_pylist()
+    }
 
 
 def _listed(text: str | None) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Times as people give them (a moment, milliseconds since 1970, or so long ago) and read them."""
+"""Times as people give them (a moment, milliseconds since 1970, or this long ago) and read them."""
 
 from __future__ import annotations
 

@@ -85,6 +85,9 @@ class Progress:
         self._pending: Report | None = None
         self._stop = threading.Event()
         self.last: Report | None = None
+        self._rows_before = 0  # of attempts that an outage ended
+        self.outages = 0  # such attempts
+        self.waiting = False  # for the next one
         self.facts = Facts()
         self.said = ""  # the last line of `say`
 
@@ -106,6 +109,9 @@ class Progress:
 
     def report(self, report: Report, final: bool = False) -> None:
         """Shown when it is time to; the last one of a run always is."""
+        if self._rows_before:
+            total = None if report.total is None else report.total + self._rows_before
+            report = replace(report, rows=report.rows + self._rows_before, total=total)
         self.last = report
         now_s = time.monotonic()
         if final or now_s - self._shown_s >= self._every_s:
@@ -114,6 +120,11 @@ class Progress:
             self._show(report)
         else:
             self._pending = report
+
+    def begin_again(self) -> None:
+        """The next report counts from 0, after an attempt that an outage ended."""
+        self.waiting = False
+        self._rows_before = self.last.rows if self.last is not None else 0
 
     def note(self, **facts: Any) -> None:
         """Facts that have changed, by name."""
@@ -137,7 +148,8 @@ class Progress:
     def end(self) -> None:
         """The last report is shown, and the line on the terminal ended."""
         if self._pending is not None:
-            self.report(self._pending, final=True)
+            self._show(self._pending)
+            self._pending = None
         if self._drawn:
             self._stream.write("\n")
             self._stream.flush()

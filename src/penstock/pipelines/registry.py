@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from penstock.command.extras import lacks_extra
 from penstock.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
@@ -26,6 +27,5 @@ def load(name: str) -> Pipeline:
     try:
         found: Pipeline = import_module(PIPELINES[name]).PIPELINE
     except ModuleNotFoundError as error:
-        rule = 'Spark is not installed: pip install "penstock[spark]"'
-        raise ConfigError("pipeline", name, f"{rule} ({error})") from error
+        raise ConfigError("pipeline", name, lacks_extra("it", "spark", error)) from error
     return found

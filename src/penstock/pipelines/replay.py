@@ -30,6 +30,7 @@ from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, local
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.replayplan import Bucket, Cut, Kept, Plan, Wish, chunks_of, cuts_of
 from penstock.pipelines.settings import Setting, Settings
+from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.spark.brokerapi import BrokerApi
 from penstock.wire.names import is_valid_name
 
@@ -49,6 +50,8 @@ SETTINGS = (
     Setting("name", Kind.STRING, "", "of this replay: again with the same name goes on"),
     Setting("topics", Kind.STRINGS, (), "topics to replay (default, with a table: all in it)"),
     Setting("table", Kind.STRING, "", "the archive's Delta table (default: the topic's own log)"),
+    STORAGE_OPTION,
+    Setting("broker", Kind.STRING, "", "only of this nsqd (host:port), in a table of several"),
     Setting("since", Kind.STRING, "", "from this time on: 2026-11-21T06:00:00Z, or seconds"),
     Setting("until", Kind.STRING, "", "before this time"),
     Setting("from-offset", Kind.INT, _NONE, "from this offset on, of one topic", least=_NONE),
@@ -83,6 +86,8 @@ def check(settings: Settings) -> None:
     if name and (not is_valid_name(name.encode()) or name.startswith(".")):
         raise ConfigError("name", name, "1 to 64 of . a-z A-Z 0-9 _ -, and no dot at first")
     topics = settings.texts("topics")
+    if settings.text("broker") and not settings.text("table"):
+        raise ConfigError("broker", settings.text("broker"), "it is of a table; a log is of url")
     if not settings.text("table") and not topics:
         raise ConfigError("topics", topics, "they are needed without a table")
     start, end = settings.number("from-offset"), settings.number("to-offset")
@@ -94,11 +99,17 @@ def check(settings: Settings) -> None:
     for which in ("since", "until"):
         moment(which, settings.text(which))
     if settings.text("table"):
-        there = LakeTable(settings.text("table")).columns
+        there = _table(settings).columns
+        if settings.text("broker") and "broker" not in there:
+            raise ConfigError("broker", settings.text("broker"), "the table has no column broker")
         missing = [name for name in _NEEDED if name not in there]
         if missing:
             rule = f"it has no column {', '.join(missing)}, so it is no archive of topics"
             raise ConfigError("table", settings.text("table"), rule)
+
+
+def _table(settings: Settings) -> LakeTable:
+    return LakeTable(settings.text("table"), options=storage_options(settings))
 
 
 def moment(name: str, text: str) -> datetime | None:
@@ -146,8 +157,7 @@ class _Source:
 
     def __init__(self, session: SparkSession, settings: Settings) -> None:
         self.session, self.settings = session, settings
-        path = settings.text("table")
-        self.table = LakeTable(path) if path else None
+        self.table = _table(settings) if settings.text("table") else None
 
     def wish(self) -> Wish:
         settings = self.settings
@@ -164,6 +174,7 @@ class _Source:
             ids=tuple(sorted(each.lower() for each in settings.texts("ids"))),
             where=settings.text("where"),
             timestamps=settings.text("timestamps"),
+            broker=settings.text("broker"),
         )
 
     def logs(self) -> dict[str, str]:
@@ -201,6 +212,8 @@ class _Source:
         found: list[Condition] = []
         if settings.texts("topics"):
             found.append(Among("topic", settings.texts("topics")))
+        if settings.text("broker"):
+            found.append(Among("broker", (settings.text("broker"),)))
         bounds = [moment(which, settings.text(which)) for which in ("since", "until")]
         if bounds != [None, None]:
             found.append(Span("timestamp", *bounds))
@@ -245,7 +258,10 @@ class _Source:
 
     def _api(self) -> BrokerApi:
         settings = self.settings
-        return BrokerApi(settings.text("url"), ca_file=settings.text("ca-file") or None)
+        ca_file, secret_file = settings.text("ca-file"), settings.text("http-secret-file")
+        return BrokerApi(
+            settings.text("url"), ca_file=ca_file or None, secret_file=secret_file or None
+        )
 
 
 def _within(chunk: tuple[Bucket, ...]) -> Column:
@@ -360,6 +376,8 @@ def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int) -> No
     )
     if settings.text("ca-file"):
         writer = writer.option("caFile", settings.text("ca-file"))
+    if settings.text("http-secret-file"):
+        writer = writer.option("httpSecretFile", settings.text("http-secret-file"))
     writer.save()
 
 
@@ -415,7 +433,7 @@ def _dry_run(source: _Source, progress: Progress) -> int:
         .orderBy("topic", "partition", "date")
         .collect()
     )
-    for line in _table([row.asDict() for row in rows]):
+    for line in _lines([row.asDict() for row in rows]):
         progress.say(line)
     messages, size = (sum(row[name] for row in rows) for name in ("messages", "bytes"))
     to = source.settings.text("to")
@@ -427,7 +445,7 @@ _TIME = "yyyy-MM-dd'T'HH:mm:ss'Z'"
 _HEADS = ("topic", "partition", "date", "messages", "bytes", "first", "last", "since", "until")
 
 
-def _table(rows: list[dict[str, Any]]) -> list[str]:
+def _lines(rows: list[dict[str, Any]]) -> list[str]:
     cells = [[str(row[name]) for name in _HEADS] for row in rows]
     return terminal.table(_HEADS, cells) if cells else []
 

@@ -50,6 +50,7 @@ class Wish:
     ids: tuple[str, ...]
     where: str
     timestamps: str
+    broker: str = ""
 
 
 @dataclass(frozen=True, slots=True)

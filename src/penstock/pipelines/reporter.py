@@ -75,14 +75,21 @@ class Outlet:
     """To nsqd's topic; of the thread that publishes."""
 
     def __init__(self, settings: Settings) -> None:
-        self._url = settings.text("url")
+        self._url = settings.text("url").partition(",")[0]  # the first of several hears of it
         self._ca_file = settings.text("ca-file") or None
+        self._secret_file = settings.text("http-secret-file") or None
         self._api: BrokerApi | None = None
 
     def publish(self, body: bytes) -> None:
         if self._api is None:
             timeout_ms = round(limits.RUN_ASK_S * 1000)
-            self._api = BrokerApi(self._url, timeout_ms, retries=0, ca_file=self._ca_file)
+            self._api = BrokerApi(
+                self._url,
+                timeout_ms,
+                retries=0,
+                ca_file=self._ca_file,
+                secret_file=self._secret_file,
+            )
         self._api.publish(PIPELINES, body)
 
     def close(self) -> None:

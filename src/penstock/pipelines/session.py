@@ -65,7 +65,7 @@ def open_for(pipeline: Pipeline, settings: Settings) -> Iterator[SparkSession]:
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     name = f"penstock {pipeline.name}"
-    session = open_session(name, master, session_settings(pipeline, settings))
+    session = open_session(name, master, session_settings(pipeline, settings), java_apart=True)
     try:
         if under_spark_submit():
             session.sparkContext.setLogLevel(settings.text("spark-log").upper())

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock import limits
+from penstock.command.environment import check_table_names, nearest, prefix_of
 from penstock.command.flags import (
     Flag,
     Kind,
@@ -27,7 +28,6 @@ from penstock.command.flags import (
 )
 from penstock.errors import ConfigError
 
-ENVIRONMENT_PREFIX = "PENSTOCK_"
 PIPELINE_KEY = "pipeline"
 CONF_TABLE = "conf"
 
@@ -60,8 +60,14 @@ class Setting(Flag):
 
 COMMON: tuple[Setting, ...] = (
     Setting("config", Kind.STRING, "", "a TOML file with settings"),
-    Setting("url", Kind.STRING, "http://127.0.0.1:4151", "nsqd's HTTP address"),
+    Setting(
+        "url",
+        Kind.STRING,
+        "http://127.0.0.1:4151",
+        "nsqd's HTTP address; of archive several, with commas",
+    ),
     Setting("ca-file", Kind.STRING, "", "authorities for https; the system's otherwise"),
+    Setting("http-secret-file", Kind.STRING, "", "file with nsqd's secret for changes"),
     Setting(
         "master",
         Kind.STRING,
@@ -75,6 +81,20 @@ COMMON: tuple[Setting, ...] = (
         "error",
         "what Spark itself may say",
         choices=("off", "error", "warn", "info"),
+    ),
+    Setting(
+        "outage-wait",
+        Kind.DURATION,
+        60 * limits.SECOND,
+        "how long a run that ends by itself waits for nsqd, the table or the disk to come back; "
+        "one that goes on waits as long as it takes",
+        least=0,
+    ),
+    Setting(
+        "metrics-address",
+        Kind.STRING,
+        "",
+        "host:port where Prometheus may ask for the figures of this run; default: nowhere",
     ),
     Setting("json", Kind.BOOL, False, "progress as JSON on stdout, one report a line"),
     Setting(
@@ -139,6 +159,9 @@ def resolve(
     """UsageError, HelpWanted and ConfigError as the flags of daemons have it. `name` is that of
     the pipeline, or of its table in the file."""
     settings = (*COMMON, *table)
+    own = {variable(name, setting) for setting in settings}
+    tables = [key for key, content in document.items() if isinstance(content, dict)]
+    check_table_names(name, tables, own, environment)
     places = (
         parse_command_line(settings, arguments),
         _from_environment(name, settings, environment),
@@ -193,7 +216,7 @@ def _conf_text(name: str, value: Any) -> str:
 
 
 def variable(name: str, setting: Flag) -> str:
-    return f"{ENVIRONMENT_PREFIX}{name}_{setting.file_key}".upper().replace("-", "_")
+    return prefix_of(name) + setting.file_key.upper().replace("-", "_")
 
 
 def _from_environment(
@@ -271,7 +294,9 @@ def _from_table(
         if key == PIPELINE_KEY and table:
             continue
         if key not in by_key:
-            raise ConfigError(where, value, _known(by_key.values()))
+            near = nearest(key, by_key)
+            meant = f"; is it {near}?" if near else ""
+            raise ConfigError(where, value, _known(by_key.values()) + meant)
         try:
             values[by_key[key].name] = value_from_toml(by_key[key], value)
         except ValueError as error:

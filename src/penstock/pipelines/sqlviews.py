@@ -45,13 +45,15 @@ class Catalogue:
         topics: Mapping[str, str] | None = None,
         topics_of: Callable[[str], Iterable[str]] | None = None,
         options: Mapping[str, str] | None = None,
+        storage: Mapping[str, str] | None = None,
     ) -> None:
         self._url = url
         self._named = {name: Source(name, "table", path) for name, path in tables.items()}
         for name, topic in (topics or {}).items():
             self._named[name] = Source(name, "topic", topic)
         self._topics_of = topics_of or topics_at
-        self._options = dict(options or {})
+        self._options = dict(options or {})  # of topics
+        self._storage = dict(storage or {})  # of tables
         self._topics: dict[str, Source] | None = None
         self._silence = ""  # why nsqd has told nothing
 
@@ -73,7 +75,7 @@ class Catalogue:
 
     def frame(self, spark: SparkSession, source: Source) -> DataFrame:
         if source.kind == "table":
-            return lakeread.read_table(spark, source.place)
+            return lakeread.read_table(spark, source.place, options=self._storage)
         reader = spark.read.format("penstock").options(**self._options)
         return reader.option("url", self._url).option("subscribe", source.place).load()
 

@@ -6,14 +6,14 @@ that: where the batch ended, and where the logs ended when it was planned.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.progress import Log, Progress, Report
+from penstock.pipelines.progress import Progress, Report
+from penstock.spark.lag import Log, lag_rows, logs_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _POLL_S = 0.2
 _STOP_S_MAX = 60.0  # a batch that takes longer is stopped in its middle, which is safe
 _RATE_OVER_S = 10.0
-_PAUSE_S_MAX = 30.0
 
 
 def follow(
@@ -33,14 +32,16 @@ def follow(
     """Until the query ends by itself, or by an orderly stop. Its error is raised. `each` is called
     now and then, with the number of batches so far. A `watch` sums up over several queries."""
     watch = watch or Watch()
-    while query.isActive:
-        if progress.wait(_POLL_S):
-            _finish_batch(query, watch, progress)
-            query.stop()
-            break
-        _take(query, watch, progress)
-        if each is not None:
-            each(watch.batches)
+    try:
+        while query.isActive:
+            if progress.wait(_POLL_S):
+                _finish_batch(query, watch, progress)
+                break
+            _take(query, watch, progress)
+            if each is not None:
+                each(watch.batches)
+    finally:
+        query.stop()  # nothing is left running, whatever went wrong beside it
     _take(query, watch, progress)
     error = query.exception()
     if error is not None and not progress.stopping:
@@ -68,21 +69,6 @@ def _finish_batch(query: StreamingQuery, watch: Watch, progress: Progress) -> No
             break
         time.sleep(_POLL_S / 4)
         _take(query, watch, progress)
-
-
-class Pauses:
-    """Between a failure and the next try: twice as long each time, until something was done."""
-
-    def __init__(self) -> None:
-        self.failures = 0  # since something was done
-        self._batches = 0
-
-    def next(self, batches: int) -> float:
-        """The pause after one more failure, with so many batches done by now."""
-        if batches != self._batches:
-            self._batches, self.failures = batches, 0
-        self.failures += 1
-        return float(min(2 ** (self.failures - 1), _PAUSE_S_MAX))
 
 
 class Watch:
@@ -140,36 +126,3 @@ class Watch:
         last_s, took_s, _ = self._recent[-1]
         seconds = last_s + took_s - self._recent[0][0]
         return sum(rows for _, _, rows in self._recent) / max(seconds, 1e-3)
-
-
-def lag_rows(sources: list[Any]) -> int | None:
-    """Rows that the logs had when the batch was planned, and that no batch has read yet."""
-    found = None
-    for source in sources:
-        end, latest = _positions(source["endOffset"]), _positions(source["latestOffset"])
-        if latest is not None and end is not None:
-            behind = sum(max(0, at - end.get(log, 0)) for log, at in latest.items())
-            found = (found or 0) + behind
-    return found
-
-
-def logs_of(sources: list[Any]) -> dict[Log, tuple[int, int]]:
-    """How far each log was read, and where it ended when the batch was planned."""
-    found: dict[Log, tuple[int, int]] = {}
-    for source in sources:
-        latest = _positions(source["latestOffset"]) or {}
-        for (topic, partition), at in (_positions(source["endOffset"]) or {}).items():
-            found[topic, int(partition)] = (at, max(at, latest.get((topic, partition), at)))
-    return found
-
-
-def _positions(offset: Any) -> dict[tuple[str, str], int] | None:
-    """Offsets of the source "penstock" by (topic, partition); None for those of other sources."""
-    document = json.loads(offset) if isinstance(offset, str) and offset else offset
-    if not isinstance(document, dict) or not isinstance(document.get("topics"), dict):
-        return None
-    return {
-        (topic, partition): int(at)
-        for topic, entry in document["topics"].items()
-        for partition, at in entry["partitions"].items()
-    }

@@ -25,7 +25,7 @@ from penstock.command.flags import Kind
 from penstock.command.terminal import BOLD, painted, table
 from penstock.errors import ConfigError
 from penstock.log.traceevents import TOPIC
-from penstock.pipelines import archivestate, trace_table
+from penstock.pipelines import archivestate, lakelogs, trace_table
 from penstock.pipelines.archivestate import Identity, State
 from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lake import Place, Shape, check_fits
@@ -37,6 +37,7 @@ from penstock.pipelines.lifecycles.latencies import latencies, slowest
 from penstock.pipelines.moments import duration, read_moment
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
+from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.pipelines.streams import follow
 from penstock.pipelines.views import Views
 from penstock.spark.brokerapi import BrokerApi
@@ -50,7 +51,14 @@ STATISTICS = ("time", "trace_offset")
 SHAPE = Shape(trace_table.SCHEMA, PARTITION_BY, STATISTICS)
 
 SETTINGS = (
-    Setting("table", Kind.STRING, "", "the trace table, a local path; it is made", required=True),
+    Setting(
+        "table",
+        Kind.STRING,
+        "",
+        "the trace table, made when it is not there: a path, or a URL as delta-rs takes it",
+        required=True,
+    ),
+    STORAGE_OPTION,
     Setting(
         "checkpoint",
         Kind.STRING,
@@ -74,17 +82,18 @@ SETTINGS = (
         least=limits.SECOND,
     ),
     Setting("report", Kind.BOOL, False, "at the end: latencies and the slowest messages"),
-    Setting("from", Kind.STRING, "", "report on what was published since: a time, or so long ago"),
+    Setting(
+        "from", Kind.STRING, "", "report on what was published since: a time, or this long ago"
+    ),
     Setting("slowest", Kind.INT, 10, "messages in that list", least=1, most=10_000),
     *care_settings(),
 )
 
 
 def check(settings: Settings) -> None:
-    if _place(settings).local_path is None:
-        raise ConfigError("table", settings.text("table"), "a local path")
-    if "://" in settings.text("lifecycles"):
-        raise ConfigError("lifecycles", settings.text("lifecycles"), "a local path")
+    if not settings.text("checkpoint") and _place(settings).local_path is None:
+        rule = "it is needed with a table that is no local path: Spark has to reach it by itself"
+        raise ConfigError("checkpoint", "", rule)
     read_moment("from", settings.text("from"), datetime.now(UTC))
 
 
@@ -96,18 +105,22 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     _require_topic(settings)
     checkpoint, identity = _checkpoint(settings), _identity(settings)
     state = archivestate.load(session, checkpoint, identity)
+    if state is not None:
+        archivestate.require_table(place, checkpoint)
     if state is None and there is not None and there.file_uris():
         rule = (
             f"there is no checkpoint in {checkpoint}, but the table has events, which "
             "would come again: name the checkpoint, or another table"
         )
         raise ConfigError("table", settings.text("table"), rule)
-    if state is None:
-        state = archivestate.make(session, checkpoint, identity, {})
     place.create(SHAPE, configuration(settings))
+    made = state or State(archivestate.new_application("trace"), {})
+    lakelogs.claim(place, made.application, [TOPIC])  # of two that begin at once one goes on
+    if state is None:
+        state = made
+        archivestate.make(session, checkpoint, identity, state)
     session.dataSource.register(LakeSink)
     progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
-    query = _start(session, settings, state)
     care = Care(place, settings, progress)
     keeper = _keeper(settings, progress)
 
@@ -116,7 +129,13 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         if keeper is not None:
             keeper.after_batches(batches)
 
-    follow(query, progress, each=after_batches)
+    try:
+        follow(_start(session, settings, state), progress, each=after_batches)
+    except BaseException:
+        care.finish(False)
+        if keeper is not None:
+            keeper.join()
+        raise
     care.finish(settings.flag("once"))
     if keeper is not None:
         keeper.finish()
@@ -126,7 +145,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
 
 
 def _place(settings: Settings) -> Place:
-    return Place(settings.text("table"), {})
+    return Place(settings.text("table"), storage_options(settings))
 
 
 def _lifecycles(settings: Settings) -> str:
@@ -139,7 +158,7 @@ def _keeper(settings: Settings, progress: Progress) -> LifeKeeper | None:
     path = _lifecycles(settings)
     if not path:
         return None
-    table = LifeTable(settings.text("table"), path)
+    table = LifeTable(settings.text("table"), path, storage_options(settings))
     return LifeKeeper(table, path, settings.seconds("lifecycles-every"), progress)
 
 
@@ -167,6 +186,7 @@ def _start(session: SparkSession, settings: Settings, state: State) -> Streaming
         .option("path", settings.text("table"))
         .option("partitionBy", ",".join(PARTITION_BY))
         .option("statistics", ",".join(STATISTICS))
+        .option("storageOptions", json.dumps(storage_options(settings)))
         .option("txnAppId", state.application)
         .option("checkpointLocation", _checkpoint(settings))
     )
@@ -205,12 +225,19 @@ def _report(session: SparkSession, settings: Settings, progress: Progress) -> No
     span: list[Condition] = []
     if since is not None:
         span = [Span("published", since)]
+    options = storage_options(settings)
     with Views(session) as views:
-        lives = read_table(session, _lifecycles(settings), span)
+        lives = read_table(session, _lifecycles(settings), span, options)
         by_hour = latencies(views, lives).orderBy("topic", "channel", "hour").toArrow()
         slow = slowest(views, lives, settings.number("slowest")).toArrow()
     for name, rows in (("latency", by_hour), ("slow", slow)):
-        write_deltalake(f"{path}_{name}", rows, mode="overwrite", schema_mode="overwrite")
+        write_deltalake(
+            f"{path}_{name}",
+            rows,
+            mode="overwrite",
+            schema_mode="overwrite",
+            storage_options=options or None,
+        )
         progress.say(f"{rows.num_rows} rows in {path}_{name}")
     if settings.flag("json"):
         found = {"latency": by_hour.to_pylist(), "slow": slow.to_pylist()}
@@ -261,5 +288,10 @@ def _duration(us: float | None) -> str:
 
 
 PIPELINE = Pipeline(
-    "trace", "the events of _trace into a table; latencies, slowest messages", SETTINGS, run, check
+    "trace",
+    "the events of _trace into a table; latencies, slowest messages",
+    SETTINGS,
+    run,
+    check,
+    ends=lambda settings: settings.flag("once"),
 )

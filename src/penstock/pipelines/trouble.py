@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.errors import FetchFailed, PenstockError
+from penstock.errors import BrokerRefused, FetchFailed, LakeFailed, PenstockError, TableAway
 
 _OURS = re.compile(r"\bpenstock\.errors\.(\w+): ([^\n]+)")
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): ([^\n]+)", re.MULTILINE)
@@ -19,6 +19,16 @@ _CRASH = re.compile(
     r"Python worker exited unexpectedly|Python worker failed to connect back|EOFException"
     r"|Stream closed|Socket closed|Broken pipe|Connection reset|no cause message"
 )
+# The disk under a table, a checkpoint or Spark's own files, in the words of the kernel.
+_DISK = re.compile(
+    r"No space left on device|Disk quota exceeded|Input/output error|Stale file handle"
+    r"|Read-only file system|Transport endpoint is not connected"
+)
+# An object store, in the words of delta-rs. What it refuses for good (4xx) is no outage, but
+# "too many requests" and "request timeout" are.
+_STORE = re.compile(r"Generic (?!LocalFileSystem)\w+ error")
+_STORE_REFUSAL = re.compile(r"status(?: code)?:? 4(?!08|29)\d\d|\b4(?!08|29)\d\d [A-Z][a-z]+\b")
+_NOT_READY = re.compile(r"got response 5\d\d\b")
 _LINE_CHARS_MAX = 500
 
 
@@ -30,16 +40,32 @@ def our_error(error: BaseException) -> tuple[str, str] | None:
     return (found[1], found[2].strip()) if found else None
 
 
-def is_passing(error: BaseException) -> bool:
-    """nsqd could not be reached: it may be back any time."""
+def outage_of(error: BaseException) -> str:
+    """What is away and may be back any time: nsqd, the store of a table, or a disk. "" when the
+    error is of another kind, which trying again would not cure."""
     ours = our_error(error)
-    return ours is not None and ours[0] == FetchFailed.__name__
+    kind, text = ours if ours is not None else ("", str(error))
+    if kind == FetchFailed.__name__:
+        return "nsqd"
+    if kind == BrokerRefused.__name__:
+        return "nsqd" if _NOT_READY.search(text) else ""
+    if kind == TableAway.__name__:
+        return "the table"
+    if kind not in ("", LakeFailed.__name__):
+        return ""
+    if _DISK.search(text):
+        return "a disk"
+    if _STORE.search(text) and not _STORE_REFUSAL.search(text):
+        return "the table's store"
+    return ""
 
 
 def is_crash(error: BaseException) -> bool:
     """A Python process of Spark's died: somebody killed it, or the memory ran out. Spark says it in
     the words of whoever talked to that process."""
-    return our_error(error) is None and _CRASH.search(str(error)) is not None
+    return (
+        our_error(error) is None and not outage_of(error) and _CRASH.search(str(error)) is not None
+    )
 
 
 def cause_line(error: BaseException) -> str:

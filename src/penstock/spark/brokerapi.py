@@ -12,15 +12,18 @@ import http.client
 import json
 import ssl
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from penstock import limits
-from penstock.errors import BrokerRefused, ConfigError, FetchFailed
+from penstock.errors import BrokerRefused, ConfigError, FetchFailed, RangeCorrupt
+from penstock.net.secretfile import authorization, first_secret
 
+_Pair = TypeVar("_Pair")
 _NOT_READY = (502, 503, 504)
 _PAUSE_S_MAX = 5.0
+_PARTS_TRIES = 3  # of a list of stages: nsqd forgets parts when it is restarted
 
 
 class Span(NamedTuple):
@@ -38,6 +41,7 @@ class TopicSpans(NamedTuple):
 class Positions(NamedTuple):
     topics: dict[str, TopicSpans]
     missing: tuple[str, ...]
+    ended: dict[str, dict[str, int]]  # of these names: deleted logs by identity, where they ended
 
 
 class Fetched(NamedTuple):
@@ -64,6 +68,14 @@ class Stage(NamedTuple):
     name: str
 
 
+class Owner(NamedTuple):
+    """Who stages: a newer attempt of the same version takes the place of an older one."""
+
+    app: str
+    version: int
+    attempt: str
+
+
 class Committed(NamedTuple):
     repeated: bool  # this version, or a later one, was there before: nothing is written now
     messages: int
@@ -85,13 +97,17 @@ class BrokerApi:
         retries: int = limits.SPARK_RETRIES,
         retry_ms: int = limits.SPARK_RETRY_MS,
         ca_file: str | None = None,
+        secret_file: str | None = None,
     ) -> None:
+        """`secret_file` holds what nsqd wants to see before anything is changed; it is read here,
+        so it has to be on the hosts of Spark's workers, too."""
         self._base = url if "://" in url else f"http://{url}"
         self._address = _address(url, self._base)
         self._timeout_s = timeout_ms / 1000
         self._retries = retries
         self._retry_s = retry_ms / 1000
         self._ca_file = ca_file
+        self._secret = authorization(first_secret(secret_file or "", "httpSecretFile"))
         self._connection: http.client.HTTPConnection | None = None
 
     def __enter__(self) -> Self:
@@ -114,12 +130,13 @@ class BrokerApi:
         named = [("topic", topic) for topic in topics]
         parts = [self._positions(part) for part in _parts(named)]
         found = {name: spans for part in parts for name, spans in part.topics.items()}
-        return Positions(found, tuple(name for part in parts for name in part.missing))
+        ended = {name: ends for part in parts for name, ends in part.ended.items()}
+        return Positions(found, tuple(name for part in parts for name in part.missing), ended)
 
     def _positions(self, query: list[tuple[str, str]]) -> Positions:
         document = self._json("/log/positions", query)
         found = {name: _spans(entry) for name, entry in sorted(document["topics"].items())}
-        return Positions(found, tuple(document.get("missing", ())))
+        return Positions(found, tuple(document.get("missing", ())), document.get("ended", {}))
 
     def fetch(
         self,
@@ -133,7 +150,7 @@ class BrokerApi:
         """Whole batches that hold `from_offset` and what comes behind it, at least one; the last
         may reach beyond `to_offset`. BrokerRefused when it is gone, beyond the end, or damaged."""
         query = _fetch_query(topic, partition, identity, from_offset, to_offset, bytes_max)
-        return self._fetched(self._request("/log/fetch", query))
+        return self._fetched(self._request("/log/fetch", query), identity)
 
     def fetches(
         self,
@@ -154,7 +171,7 @@ class BrokerApi:
                 asked = False
                 if answer is None:
                     answer = self._request("/log/fetch", query)
-                fetched = self._fetched(answer)
+                fetched = self._fetched(answer, identity)
                 following = fetched.next_offset
                 if position < following < to_offset:
                     query = _fetch_query(
@@ -169,12 +186,37 @@ class BrokerApi:
             if asked:
                 self.close()  # its answer would be taken for that of the next request
 
-    def _fetched(self, answer: _Answer) -> Fetched:
+    def _fetched(self, answer: _Answer, identity: str) -> Fetched:
         base = answer.headers.get("X-Penstock-Base-Offset")
         following = answer.headers.get("X-Penstock-Next-Offset")
         if base is None or following is None:
             raise FetchFailed(self._public("/log/fetch"), "the answer names no offsets", 200)
+        sent = answer.headers.get("X-Penstock-Identity", identity)
+        if identity and sent != identity:
+            raise RangeCorrupt(f"it is of the topic with identity {sent}, not {identity}")
         return Fetched(answer.body, int(base), int(following))
+
+    def bytes_from(self, offsets: Mapping[str, int]) -> dict[str, int]:
+        """About how many bytes the log of each of these topics has from that offset on."""
+        found: dict[str, int] = {}
+        for part in _parts(list(offsets.items())):
+            query = [
+                pair for topic, offset in part for pair in (("topic", topic), ("from", str(offset)))
+            ]
+            topics = self._json("/log/positions", query)["topics"] if part else {}
+            for topic, entry in topics.items():
+                found[topic] = int(entry["partitions"]["0"]["bytes_from"])
+        return found
+
+    def offset_after(self, topic: str, partition: int, offset: int, length: int) -> int:
+        """About the offset that stands `length` bytes behind another one, one message at least."""
+        query = [
+            ("topic", topic),
+            ("partition", str(partition)),
+            ("from", str(offset)),
+            ("bytes", str(length)),
+        ]
+        return int(self._json("/log/offset", query)["offset"])
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
         """The first offset whose timestamp is not before that; the end when there is none."""
@@ -201,27 +243,57 @@ class BrokerApi:
             int(found["messages_given_up"]),
         )
 
+    def nodes(self) -> list[str]:
+        """Of nsqlookupd: the HTTP addresses of the nsqds that it knows."""
+        producers = self._json("/nodes", [])["producers"]
+        return [f"{_bracketed(one['broadcast_address'])}:{one['http_port']}" for one in producers]
+
     # --- the write side ---
 
     def publish(self, topic: str, body: bytes) -> None:
         """One message. What is tried again may be there twice."""
         self._request("/pub", [("topic", topic)], body, "application/octet-stream")
 
-    def stage(self, topic: str, partition: int, name: str, batches: bytes) -> int:
+    def stage(
+        self, topic: str, partition: int, name: str, batches: bytes, owner: Owner | None = None
+    ) -> int:
         """Raw batches to be committed later; the number of messages. The same again is no harm."""
         query = [("topic", topic), ("partition", str(partition)), ("stage", name)]
+        if owner is not None:
+            query += [(key, str(value)) for key, value in owner._asdict().items()]
         return int(self._json("/stage", query, batches, "application/octet-stream")["messages"])
 
     def commit(self, app: str, version: int, stages: Iterable[Stage]) -> Committed:
         """All of these in one step, in this order inside a partition; or, when this version of the
-        app was committed before, nothing."""
-        query = [("app", app), ("version", str(version))]
-        document = self._json("/stage/commit", query, _stages(stages))
+        app was committed before, nothing. A long list goes in parts, again from the first one when
+        nsqd has forgotten some."""
+        listed = list(stages)
+        for left in range(_PARTS_TRIES - 1, -1, -1):
+            try:
+                return self._commit(app, version, listed)
+            except BrokerRefused as refusal:
+                if refusal.code != "PART_MISSING" or left == 0:
+                    raise
+        raise FetchFailed(self._public("/stage/commit"), "no try at all")
+
+    def _commit(self, app: str, version: int, stages: list[Stage]) -> Committed:
+        most = limits.COMMIT_PART_STAGES_MAX
+        parts = [stages[first : first + most] for first in range(0, len(stages), most)] or [[]]
+        document: dict[str, Any] = {}
+        for number, part in enumerate(parts):
+            query = [("app", app), ("version", str(version))]
+            if len(parts) > 1:
+                query += [("part", str(number)), ("parts", str(len(parts)))]
+            document = self._json("/stage/commit", query, _stages(part))
+            if document["committed"]:
+                break
         return Committed(bool(document["repeated"]), int(document.get("messages", 0)))
 
     def abort(self, stages: Iterable[Stage]) -> None:
         """These are not wanted. What is not there, or was committed, stays as it is."""
-        self._json("/stage/abort", [], _stages(stages))
+        listed, most = list(stages), limits.COMMIT_PART_STAGES_MAX
+        for first in range(0, len(listed), most):
+            self._json("/stage/abort", [], _stages(listed[first : first + most]))
 
     def last_version(self, app: str) -> int | None:
         version = self._json("/stage/last", [("app", app)])["version"]
@@ -300,7 +372,7 @@ class BrokerApi:
         connection = self._connection = self._connection or self._connect()
         headers = {"Accept": "application/vnd.nsq; version=1.0"}
         if body is not None:
-            headers["Content-Type"] = content_type
+            headers |= {"Content-Type": content_type, **self._secret}
         connection.request("GET" if body is None else "POST", target, body, headers)
 
     def _receive(self) -> _Answer:
@@ -326,6 +398,16 @@ class BrokerApi:
         return f"{scheme}://{self._address.host}:{self._address.port}{self._address.path}{path}"
 
 
+def name_of(url: str) -> str:
+    """host:port: by it an nsqd is known among others."""
+    address = _address(url, url if "://" in url else f"http://{url}")
+    return f"{_bracketed(address.host)}:{address.port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
 class _Address(NamedTuple):
     secure: bool
     host: str
@@ -348,7 +430,7 @@ def _address(given: str, base: str) -> _Address:
     )
 
 
-def _parts(named: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+def _parts(named: list[_Pair]) -> Iterator[list[_Pair]]:
     """Names for one request each; without a name one request for all."""
     for first in range(0, max(len(named), 1), limits.SPARK_NAMES_MAX):
         yield named[first : first + limits.SPARK_NAMES_MAX]

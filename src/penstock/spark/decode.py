@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock import limits
+from penstock.errors import RangeCorrupt
 from penstock.kernel import (
     Columns,
     Section,
@@ -38,19 +39,41 @@ def decode(
     from_offset: int,
     to_offset: int,
     rows_max: int = limits.SPARK_ROWS_MAX,
+    span: tuple[int, int] | None = None,
+    log: str = "",
+    broker: str = "",
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of [from_offset, to_offset), in pieces of about equal size. ValueError names the
-    position of a batch that is not sound."""
-    columns = decode_columns(data)
-    offsets = np.frombuffer(columns.offsets, np.int64)
+    """The messages of [from_offset, to_offset), in pieces of about equal size. `span` is
+    what the broker says to have sent: from this offset up to that one. RangeCorrupt names what is
+    wrong: a batch whose crc is, or offsets that do not follow one another or are not the span."""
+    columns, offsets = _checked(data, span)
     first, end = np.searchsorted(offsets, (from_offset, to_offset)).tolist()
-    rows = _Rows(columns, data, topic, partition)
+    rows = _Rows(columns, data, topic, partition, log, broker)
     for low, high in _pieces(rows.body_offsets, first, end, rows_max):
         arrays = [rows.column(field.name.lower(), low, high).cast(field.type) for field in schema]
         if arrays:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         else:
             yield _without_columns(high - low)
+
+
+def _checked(data: bytes, span: tuple[int, int] | None) -> tuple[Columns, np.ndarray[Any, Any]]:
+    """Each batch has its crc checked. That they are the right ones, all of them, is seen in their
+    offsets: a batch of another place, a row too few or too many, leaves a step that is not 1 or
+    another span."""
+    try:
+        columns = decode_columns(data)
+    except ValueError as error:
+        raise RangeCorrupt(str(error)) from error
+    offsets = np.frombuffer(columns.offsets, np.int64)
+    steps = np.flatnonzero(np.diff(offsets) != 1)
+    if len(steps):
+        before, behind = offsets[steps[0]], offsets[steps[0] + 1]
+        raise RangeCorrupt(f"offset {behind} follows offset {before}")
+    held = (int(offsets[0]), int(offsets[-1]) + 1) if len(offsets) else (0, 0)
+    if span is not None and held != span and (len(offsets) or span[0] < span[1]):
+        raise RangeCorrupt(f"it holds offsets {held[0]} to {held[1]}, not {span[0]} to {span[1]}")
+    return columns, offsets
 
 
 def _without_columns(count: int) -> pa.RecordBatch:
@@ -73,11 +96,15 @@ def _pieces(
 class _Rows:
     """The columns of one fetch, cut out by rows."""
 
-    def __init__(self, columns: Columns, data: bytes, topic: str, partition: int) -> None:
+    def __init__(
+        self, columns: Columns, data: bytes, topic: str, partition: int, log: str, broker: str
+    ) -> None:
+        self._broker = broker
         self._columns = columns
         self._data = data
         self._topic = topic
         self._partition = partition
+        self._log = log
         self._texts: dict[Section, list[Any]] = {}
         self.body_offsets = np.frombuffer(columns.body_offsets, np.int64)
 
@@ -86,8 +113,13 @@ class _Rows:
         return made
 
     def _topic_column(self, low: int, high: int) -> pa.Array:
-        name = self._topic.encode()
-        return _fixed_strings(name * (high - low), len(name), high - low)
+        return _same_strings(self._topic, high - low)
+
+    def _broker_column(self, low: int, high: int) -> pa.Array:
+        return _same_strings(self._broker, high - low)
+
+    def _log_column(self, low: int, high: int) -> pa.Array:
+        return _same_strings(self._log, high - low)
 
     def _partition_column(self, low: int, high: int) -> pa.Array:
         return pa.array(np.full(high - low, self._partition, np.int32))
@@ -157,9 +189,14 @@ def _headers(text: bytes) -> list[tuple[str, bytes]]:
     ]
 
 
+def _same_strings(text: str, count: int) -> pa.Array:
+    characters = text.encode()
+    return _fixed_strings(characters * count, len(characters), count)
+
+
 def _fixed_strings(characters: bytes, length: int, count: int) -> pa.Array:
     """Strings of one length, given end to end."""
-    offsets = pa.py_buffer(np.arange(0, length * (count + 1), length, dtype=np.int32))
+    offsets = pa.py_buffer(length * np.arange(count + 1, dtype=np.int32))
     return pa.Array.from_buffers(pa.string(), count, [None, offsets, pa.py_buffer(characters)])
 
 

@@ -4,35 +4,47 @@ An offset of the whole source, as it stands in Spark's checkpoint:
 
     {"topics": {"orders": {"identity": "...", "partitions": {"0": 123}}}, "version": 1}
 
+A query of several nsqds has them by nsqd:
+
+    {"brokers": {"host:4151": {"topics": {...}}}, "version": 2}
+
 Keys are sorted and partitions in the order of their numbers, because Spark compares offsets as
 text. The identity is that of the topic's log: another one means that the topic was deleted and made
 again, and that its offsets count anew.
 
 A range that can't be read whole is data loss. With `failOnDataLoss` it is an error; without, what
-is left is read, and a topic that was made again is read from its earliest offset.
+is left is read, and a topic that was made again is read from its earliest offset. A topic that is
+deleted is no loss when it was read to its end; else it is one, unless `onTopicDeleted` says that
+topics come and go.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from penstock.errors import ConfigError, DataLost
 from penstock.spark.brokerapi import Span, TopicSpans
-from penstock.spark.options import EARLIEST, LATEST, SPECIAL, Bound
+from penstock.spark.options import EARLIEST, LATEST, SPECIAL, Bound, PerPartition
 
 VERSION = 1
+VERSION_SEVERAL = 2  # of several nsqds
 
 
 class Log(NamedTuple):
-    """One partition of one topic in one life."""
+    """One partition of one topic of one nsqd in one life."""
 
     topic: str
     identity: str
     partition: int
+    broker: str = ""  # its nsqd, where a query reads several (`brokers`)
+
+    @property
+    def name(self) -> tuple[str, str, int]:
+        """What it is called, whichever life it is in."""
+        return self.broker, self.topic, self.partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +61,32 @@ class Range:
 
 
 Offsets = dict[Log, int]
-Logs = Mapping[str, TopicSpans]
+Logs = Mapping[Log, Span]
 # Called with what is lost; raises or lets pass.
 OnLoss = Callable[[DataLost], None]
+# The same for a log that is deleted: how far it was read, and whether there is another one now.
+OnDeleted = Callable[[Log, int, DataLost, bool], None]
 
 
 # --- the form in the checkpoint ---
 
 
 def to_document(offsets: Mapping[Log, int]) -> dict[str, Any]:
+    if not any(log.broker for log in offsets):
+        return {"topics": _topics_document(offsets), "version": VERSION}
+    brokers: dict[str, Offsets] = {}
+    for log in sorted(offsets, key=lambda log: log.name):
+        brokers.setdefault(log.broker, {})[log] = offsets[log]
+    documents = {name: {"topics": _topics_document(part)} for name, part in brokers.items()}
+    return {"brokers": documents, "version": VERSION_SEVERAL}
+
+
+def _topics_document(offsets: Mapping[Log, int]) -> dict[str, Any]:
     topics: dict[str, Any] = {}
     for log in sorted(offsets):
         entry = topics.setdefault(log.topic, {"identity": log.identity, "partitions": {}})
         entry["partitions"][str(log.partition)] = offsets[log]
-    return {"topics": topics, "version": VERSION}
+    return topics
 
 
 def first_document(offsets: Mapping[Log, int]) -> dict[str, Any]:
@@ -77,7 +101,7 @@ def end_document(offsets: Mapping[Log, int], start: Mapping[str, Any]) -> dict[s
     if offsets == from_document(start):
         return dict(start)  # the very same, or Spark would run a batch of nothing
     if start.get("initial"):
-        begun = {"topics": start["topics"], "version": VERSION}
+        begun = {name: value for name, value in start.items() if name != "initial"}
         return {"from": begun, **to_document(offsets)}
     return to_document(offsets)
 
@@ -93,13 +117,15 @@ def format_offsets(offsets: Mapping[Log, int]) -> str:
 
 def from_document(document: Mapping[str, Any]) -> Offsets:
     """ConfigError when it was not made by `to_document`, or by a later version of it."""
-    rule = f"offsets of version {VERSION}, as this source writes them"
-    if document.get("version") != VERSION:
+    rule = f"offsets of version {VERSION} or {VERSION_SEVERAL}, as this source writes them"
+    if document.get("version") not in (VERSION, VERSION_SEVERAL):
         raise ConfigError("checkpoint", json.dumps(document)[:200], rule)
+    is_one = document["version"] == VERSION
     try:
         return {
-            Log(topic, str(entry["identity"]), int(number)): int(offset)
-            for topic, entry in document["topics"].items()
+            Log(topic, str(entry["identity"]), int(number), broker): int(offset)
+            for broker, part in ({"": document} if is_one else document["brokers"]).items()
+            for topic, entry in part["topics"].items()
             for number, offset in entry["partitions"].items()
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -114,33 +140,70 @@ def parse_offsets(text: str) -> Offsets:
 # --- what the broker has ---
 
 
-def spans(topics: Logs) -> dict[Log, Span]:
+def spans(topics: Mapping[str, TopicSpans], broker: str = "") -> dict[Log, Span]:
+    """Of one nsqd."""
     return {
-        Log(name, topic.identity, number): span
+        Log(name, topic.identity, number, broker): span
         for name, topic in topics.items()
         for number, span in topic.partitions.items()
     }
 
 
-def ends(topics: Logs) -> Offsets:
-    return {log: span.end for log, span in spans(topics).items()}
+def ends(have: Logs) -> Offsets:
+    return {log: span.end for log, span in have.items()}
+
+
+def relocated(offsets: Mapping[Log, int], have: Collection[Log]) -> Offsets:
+    """Offsets of logs that are at another nsqd now: it has moved to another address, or the query
+    has read one nsqd and reads several now, or the other way round."""
+    now = {(log.topic, log.identity, log.partition): log for log in have}
+    found: Offsets = {}
+    for log, offset in offsets.items():
+        there = now.get((log.topic, log.identity, log.partition), log)
+        found[log if log in have else there] = offset
+    return found
 
 
 def resolve(
-    bound: Bound, topics: Logs, offset_at: Callable[[Log, int], int], falls_to_latest: bool
+    bound: Bound,
+    have: Logs,
+    offset_at: Callable[[Log, int], int],
+    falls_to_latest: bool,
+    unnamed: str = EARLIEST,
 ) -> Offsets:
     """Where a query starts or ends. `offset_at` finds the first offset at or after a time; where
-    there is none, that is the end, which only counts with `falls_to_latest`."""
+    there is none, that is the end, which only counts with `falls_to_latest`. A topic that a pattern
+    found and that the bound does not name has all that it has: `unnamed` is which end this is."""
     found: Offsets = {}
-    for log, span in spans(topics).items():
-        if bound.timestamps_ms is not None:
-            found[log] = _at_time(bound.timestamps_ms, log, span, offset_at, falls_to_latest)
-        elif bound.offsets is not None:
-            # A topic that a pattern found and nobody named starts with what it has.
-            found[log] = _at_offset(bound.offsets.get(log.topic, {}).get(log.partition, -2), span)
+    for log, span in have.items():
+        times = _named(bound.timestamps_ms, log)
+        offset = _named(_offsets_of(bound, log), log)
+        if times is not None:
+            found[log] = _at_time(times, log, span, offset_at, falls_to_latest)
+        elif offset is not None:
+            found[log] = _at_offset(offset, span)
         else:
-            found[log] = span.earliest if bound.word == EARLIEST else span.end
+            found[log] = span.earliest if (bound.word or unnamed) == EARLIEST else span.end
     return found
+
+
+def _offsets_of(bound: Bound, log: Log) -> PerPartition | None:
+    return bound.offsets if bound.by_broker is None else bound.by_broker.get(log.broker, {})
+
+
+def _named(given: PerPartition | int | None, log: Log) -> int | None:
+    if given is None or isinstance(given, int):
+        return given
+    return given.get(log.topic, {}).get(log.partition)
+
+
+def check_begin(bound: Bound, topics: Collection[str]) -> None:
+    """ConfigError where a stream is to begin at an offset of a topic that is not there: when it
+    comes it is read from its earliest offset, and the wish would be passed over."""
+    for topic, partitions in (bound.offsets or {}).items():
+        if topic not in topics and any(offset > 0 for offset in partitions.values()):
+            rule = "there is no such topic, so it can begin at 0 or at -2, the earliest, only"
+            raise ConfigError("option startingOffsets", f"{topic}: {partitions}", rule)
 
 
 def _at_offset(offset: int, span: Span) -> int:
@@ -151,13 +214,12 @@ def _at_offset(offset: int, span: Span) -> int:
 
 
 def _at_time(
-    times: dict[str, dict[int, int]] | int,
+    time_ms: int,
     log: Log,
     span: Span,
     offset_at: Callable[[Log, int], int],
     falls_to_latest: bool,
 ) -> int:
-    time_ms = times if isinstance(times, int) else times.get(log.topic, {}).get(log.partition, 0)
     offset = max(offset_at(log, time_ms), span.earliest)
     if offset >= span.end and not falls_to_latest:
         rule = f"topic {log.topic} has no message at or after that time"
@@ -168,9 +230,8 @@ def _at_time(
 # --- how far a batch goes ---
 
 
-def available(start: Mapping[Log, int], end: Mapping[Log, int], topics: Logs) -> list[Range]:
+def available(start: Mapping[Log, int], end: Mapping[Log, int], known: Logs) -> list[Range]:
     """What lies between; a log that `start` does not know begins with its earliest offset."""
-    known = spans(topics)
     ranges = []
     for log in sorted(end):
         first = start.get(log, known[log].earliest if log in known else end[log])
@@ -190,6 +251,26 @@ def rate_limited(ranges: list[Range], offsets_max: int) -> Offsets:
     return limited
 
 
+def byte_limited(
+    ranges: list[Range],
+    bytes_from: Mapping[Log, int],
+    bytes_max: int,
+    offset_after: Callable[[Log, int, int], int],
+) -> Offsets:
+    """Where a batch of about `bytes_max` ends: each log gets its share, at least one message.
+    `bytes_from` are the bytes of each log behind the start of its range."""
+    sizes = {range_.log: bytes_from.get(range_.log, 0) for range_ in ranges}
+    total = sum(sizes.values())
+    limited = {}
+    for range_ in ranges:
+        log, end = range_.log, range_.end
+        share = sizes[log] * bytes_max // total if total > bytes_max else sizes[log]
+        if range_.size > 1 and share < sizes[log]:
+            end = min(end, max(offset_after(log, range_.start, share), range_.start + 1))
+        limited[log] = end
+    return limited
+
+
 def holds_back(count: int, count_min: int | None, waited_ms: int, delay_max_ms: int) -> bool:
     """minOffsetsPerTrigger and maxTriggerDelay: too little to start a batch, and not for long."""
     return count_min is not None and count < count_min and waited_ms < delay_max_ms
@@ -199,20 +280,33 @@ def next_end(
     start: Mapping[Log, int],
     end: Mapping[Log, int],
     on_loss: OnLoss,
+    on_deleted: OnDeleted,
     left_out: Collection[str] = (),
+    gone: Collection[str] = (),
+    brokers: Collection[str] | None = None,
 ) -> Offsets:
     """`end` without steps back: a log that has become shorter, a topic that is gone or was made
     again is reported, and then taken as it is now. `left_out` are topics that are there, but are
-    not what the query reads."""
-    now = {(log.topic, log.partition): log for log in end}
+    not what the query reads; `gone` are nsqds that are given up: their offsets stay as they are.
+    `brokers` are those that the query reads, where it matters."""
+    now = {log.name: log for log in end}
     result = dict(end)
     for log, offset in start.items():
-        present = now.get((log.topic, log.partition))
-        if present is None:
-            not_read = f"this query does not read it any more, and was at offset {offset}"
-            on_loss(_lost(log, not_read if log.topic in left_out else "the topic is gone"))
+        present = now.get(log.name)
+        if present is None and log.broker in gone:
+            result[log] = offset
+        elif present is None and brokers is not None and log.broker not in brokers:
+            on_loss(_lost(log, _not_asked(log, offset)))
+            result[log] = offset  # it goes on there when it is read again
+        elif present is None and log.topic in left_out:
+            reason = f"this query does not read it any more, and was at offset {offset}"
+            on_loss(_lost(log, reason))
+        elif present is None:
+            reason = f"the topic is gone, and was read to offset {offset}"
+            on_deleted(log, offset, _lost(log, reason), False)
         elif present.identity != log.identity:
-            on_loss(_lost(log, _made_again(log.identity, present.identity)))
+            lost = _lost(log, _made_again(log.identity, present.identity))
+            on_deleted(log, offset, lost, True)
         elif end[log] < offset:
             on_loss(_lost(log, f"it ends at {end[log]}, but offset {offset} was reached before"))
             result[log] = offset
@@ -220,23 +314,34 @@ def next_end(
 
 
 def planned(
-    start: Mapping[Log, int], end: Mapping[Log, int], topics: Logs, on_loss: OnLoss
+    start: Mapping[Log, int],
+    end: Mapping[Log, int],
+    have: Logs,
+    on_loss: OnLoss,
+    on_deleted: OnDeleted,
+    gone: Collection[str] = (),
 ) -> list[Range]:
     """What to read for a batch from `start` to `end`, given what there is now."""
-    have = spans(topics)
-    begun = {(log.topic, log.partition): log for log in start}
+    begun = {log.name: log for log in start}
+    met = {log.broker for log in start} | {""}
     ranges = []
     for log in sorted(end):
         span = have.get(log)
-        before = begun.get((log.topic, log.partition))
+        before = begun.get(log.name)
+        if log.broker in gone and end[log] == start.get(log):
+            continue
         if span is None:
-            on_loss(_lost(log, "the topic is gone, or was deleted and made again"))
+            if start.get(log) != end[log]:  # else there is nothing to be read of it
+                reason = "the topic is gone, or was deleted and made again"
+                on_deleted(log, start.get(log, 0), _lost(log, reason), False)
             continue
         if before is not None and before != log:
-            on_loss(_lost(log, _made_again(before.identity, log.identity)))
+            lost = _lost(log, _made_again(before.identity, log.identity))
+            on_deleted(before, start[before], lost, True)
         first = start.get(log)
         if first is None:
-            if before is None and span.earliest > 0:
+            # An nsqd that comes to the others begins with what it has.
+            if before is None and span.earliest > 0 and log.broker in met:
                 on_loss(_lost(log, f"a new topic begins at {span.earliest} instead of 0"))
             first = span.earliest
         range_ = _within(Range(log, first, end[log]), span, on_loss)
@@ -260,33 +365,13 @@ def _lost(log: Log, reason: str) -> DataLost:
     return DataLost(log.topic, log.partition, reason)
 
 
+def _not_asked(log: Log, offset: int) -> str:
+    at = f"nsqd {log.broker}" if log.broker else "the nsqd of this checkpoint"
+    return (
+        f"{at} is not among those that this query reads, and was at offset {offset}: name it "
+        "again, or in goneBrokers if it is gone for good"
+    )
+
+
 def _made_again(before: str, now: str) -> str:
     return f"the topic was deleted and made again (identity {before} before, {now} now)"
-
-
-# --- tasks ---
-
-
-def split(
-    ranges: Iterable[Range], partitions_min: int | None, records_max: int | None
-) -> list[Range]:
-    """Ranges for tasks: none larger than `records_max`, and about `partitions_min` of them."""
-    pieces = [
-        piece
-        for range_ in ranges
-        for piece in _cut(range_, -(-range_.size // records_max) if records_max else 1)
-    ]
-    total = sum(piece.size for piece in pieces)
-    if partitions_min is None or len(pieces) >= partitions_min or total == 0:
-        return pieces
-    return [
-        part
-        for piece in pieces
-        for part in _cut(piece, max(1, round(piece.size * partitions_min / total)))
-    ]
-
-
-def _cut(range_: Range, count: int) -> list[Range]:
-    count = min(count, range_.size)
-    marks = [range_.start + range_.size * i // count for i in range(count + 1)] if count else []
-    return [Range(range_.log, low, high) for low, high in pairwise(marks)]

@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock import limits
 from penstock.errors import ConfigError
+from penstock.spark.brokerapi import name_of
 from penstock.spark.values import Values
 
 EARLIEST = "earliest"
@@ -25,18 +26,27 @@ PerPartition = dict[str, dict[int, int]]
 
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_STREAM_ONLY = (
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+)
 _OTHERS = (
     "url",
+    "lookupd",
+    "goneBrokers",
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
     "failOnDataLoss",
+    "onTopicDeleted",
     "minPartitions",
     "maxRecordsPerPartition",
     "includeKey",
     "includeHeaders",
+    "includeBroker",
     "fetchBytes",
     "requestTimeoutMs",
     "fetchOffset.numRetries",
@@ -48,25 +58,36 @@ NAMES = (*_SUBSCRIPTIONS, *_OTHERS, *_BATCH_ONLY, *_STREAM_ONLY)
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of what is read. Exactly one of the three is there."""
+    """One end of what is read. Exactly one of these is there."""
 
     word: str | None = None  # EARLIEST or LATEST
     offsets: PerPartition | None = None
     timestamps_ms: PerPartition | int | None = None
+    by_broker: dict[str, PerPartition] | None = None  # offsets, of several nsqds
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Those that it names."""
+        given = self.offsets if self.offsets is not None else self.timestamps_ms
+        return tuple(given) if isinstance(given, dict) else ()
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    url: str
+    urls: tuple[str, ...]  # empty with lookupds
+    lookupds: tuple[str, ...]
+    gone: tuple[str, ...]  # names of nsqds (host:port) that are given up
     topics: tuple[str, ...]  # empty with a pattern
     pattern: str | None
     starting: Bound
     ending: Bound
     starting_falls_to_latest: bool  # startingOffsetsByTimestampStrategy
     fail_on_data_loss: bool
+    ignores_deleted: bool  # onTopicDeleted
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     fetch_bytes: int
@@ -74,6 +95,11 @@ class Options:
     retries: int
     retry_ms: int
     ca_file: str | None
+
+    @property
+    def several(self) -> bool:
+        """Then logs are known by their nsqd, too."""
+        return bool(self.lookupds) or len(self.urls) > 1
 
 
 def read_options(given: Mapping[str, str], streaming: bool) -> Options:
@@ -84,24 +110,32 @@ def read_options(given: Mapping[str, str], streaming: bool) -> Options:
         kind = "batch" if streaming else "streaming"
         values.refuse(name, f"it is for {kind} queries only")
     topics, pattern = _subscription(values)
-    starting = _bound(values, "starting", LATEST if streaming else EARLIEST)
-    ending = _bound(values, "ending", LATEST)
+    urls, lookupds = _addresses(values)
+    several = bool(lookupds) or len(urls) > 1
+    starting = _bound(values, "starting", LATEST if streaming else EARLIEST, several)
+    ending = _bound(values, "ending", LATEST, several)
     if not streaming:
         _check_batch_bounds(starting, ending)
     for name, bound in (("startingOffsets", starting), ("endingOffsets", ending)):
-        _check_topics(name, bound, topics)
-    strategy = values.word("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+        _check_topics(name, bound, topics, pattern)
+    # A batch that begins where nothing is yet is an empty one; a stream would begin too early.
+    default = "error" if streaming else "latest"
+    strategy = values.word("startingOffsetsByTimestampStrategy", ("error", "latest"), default)
     return Options(
-        url=values.required("url", 'nsqd\'s HTTP address, as "http://127.0.0.1:4151"'),
+        urls=urls,
+        lookupds=lookupds,
+        gone=tuple(name_of(name) for name in _listed(values.get("goneBrokers"))),
         topics=topics,
         pattern=pattern,
         starting=starting,
         ending=ending,
         starting_falls_to_latest=strategy == "latest",
         fail_on_data_loss=values.flag("failOnDataLoss", True),
+        ignores_deleted=values.word("onTopicDeleted", ("fail", "ignore"), "fail") == "ignore",
         min_partitions=values.optional_number("minPartitions"),
         max_records_per_partition=values.optional_number("maxRecordsPerPartition"),
         max_offsets_per_trigger=values.optional_number("maxOffsetsPerTrigger"),
+        max_bytes_per_trigger=values.optional_number("maxBytesPerTrigger"),
         min_offsets_per_trigger=values.optional_number("minOffsetsPerTrigger"),
         max_trigger_delay_ms=values.duration_ms("maxTriggerDelay", limits.SPARK_TRIGGER_DELAY_MS),
         fetch_bytes=values.number("fetchBytes", limits.SPARK_FETCH_BYTES, 1),
@@ -112,10 +146,36 @@ def read_options(given: Mapping[str, str], streaming: bool) -> Options:
     )
 
 
-def included_columns(given: Mapping[str, str]) -> tuple[bool, bool]:
-    """(includeKey, includeHeaders): wanted before the rest is looked at."""
+def included_columns(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns beside those that are always there: wanted before the rest is looked at. A query
+    of several nsqds says which one a message is of."""
     values = Values(given, NAMES)
-    return values.flag("includeKey", False), values.flag("includeHeaders", False)
+    several = len(_listed(values.get("url"))) > 1 or bool(_listed(values.get("lookupd")))
+    wanted = {
+        "broker": values.flag("includeBroker", several),
+        "key": values.flag("includeKey", False),
+        "headers": values.flag("includeHeaders", False),
+    }
+    return tuple(name for name, is_wanted in wanted.items() if is_wanted)
+
+
+def _addresses(values: Values) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(nsqds, nsqlookupds): one of the two."""
+    urls, lookupds = _listed(values.get("url")), _listed(values.get("lookupd"))
+    if bool(urls) == bool(lookupds):
+        rule = (
+            'nsqd\'s HTTP address, as "http://127.0.0.1:4151", or several with commas between '
+            "them; or nsqlookupds' HTTP addresses in lookupd instead"
+        )
+        raise ConfigError("option url", values.get("url"), rule)
+    names = [name_of(url) for url in (*urls, *lookupds)]  # ConfigError for what is no address
+    if len(set(names)) != len(names):
+        raise ConfigError("option url", values.get("url"), "an address is named twice")
+    return urls, lookupds
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 def _subscription(values: Values) -> tuple[tuple[str, ...], str | None]:
@@ -147,7 +207,7 @@ def _assigned(text: str) -> tuple[str, ...]:
     return tuple(document)
 
 
-def _bound(values: Values, which: str, default: str) -> Bound:
+def _bound(values: Values, which: str, default: str, several: bool) -> Bound:
     """Of several, Kafka's order counts: one time, a time for each partition, offsets."""
     name = f"{which}Timestamp"
     if values.get(name) is not None:
@@ -162,7 +222,21 @@ def _bound(values: Values, which: str, default: str) -> Bound:
         return Bound(word=default)
     if text.strip().lower() in (EARLIEST, LATEST):
         return Bound(word=text.strip().lower())
+    if several:
+        return Bound(by_broker=_by_broker(name, text))
     return Bound(offsets=_per_partition(name, text, -2))
+
+
+def _by_broker(name: str, text: str) -> dict[str, PerPartition]:
+    """Of several nsqds each has offsets of its own."""
+    rule = 'with several nsqds by nsqd: JSON such as {"host:4151": {"orders": {"0": 1234}}}'
+    document = _object(name, text, rule)
+    if not all(":" in broker and isinstance(part, dict) for broker, part in document.items()):
+        raise ConfigError(f"option {name}", text, rule)
+    return {
+        name_of(broker): _per_partition(name, json.dumps(part), -2)
+        for broker, part in document.items()
+    }
 
 
 def _per_partition(name: str, text: str, least: int) -> PerPartition:
@@ -193,14 +267,18 @@ def _object(name: str, text: str, rule: str) -> dict[str, Any]:
 def _check_batch_bounds(starting: Bound, ending: Bound) -> None:
     wrong = ((starting, "startingOffsets", LATEST, -1), (ending, "endingOffsets", EARLIEST, -2))
     for bound, name, word, number in wrong:
-        numbers = [n for part in (bound.offsets or {}).values() for n in part.values()]
+        documents = [bound.offsets or {}, *(bound.by_broker or {}).values()]
+        numbers = [n for each in documents for part in each.values() for n in part.values()]
         if bound.word == word or number in numbers:
             raise ConfigError(f"option {name}", word, "a batch query would read nothing")
 
 
-def _check_topics(name: str, bound: Bound, topics: tuple[str, ...]) -> None:
-    """Offsets and times by partition are given for all topics that are named, and no other."""
-    given = bound.offsets if bound.offsets is not None else bound.timestamps_ms
-    if topics and isinstance(given, dict) and set(given) != set(topics):
+def _check_topics(name: str, bound: Bound, topics: tuple[str, ...], pattern: str | None) -> None:
+    """Offsets and times by partition are given for all topics that are named, and no other; or for
+    some of those that the pattern finds."""
+    if topics and bound.topics and set(bound.topics) != set(topics):
         rule = f"it has to name exactly the topics {', '.join(topics)}"
-        raise ConfigError(f"option {name}", ", ".join(given), rule)
+        raise ConfigError(f"option {name}", ", ".join(bound.topics), rule)
+    for topic in bound.topics if pattern is not None else ():
+        if re.fullmatch(pattern or "", topic) is None:
+            raise ConfigError(f"option {name}", topic, f"it does not match the pattern {pattern}")

@@ -7,6 +7,7 @@ and wants them equal, nullability and order included.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -33,6 +34,8 @@ COLUMNS: dict[str, Column] = {
     "body": Column("binary", pa.binary(), True),
     "key": Column("binary", pa.binary(), False),
     "headers": Column("map<string,binary>", pa.map_(pa.string(), pa.binary()), False),
+    "broker": Column("string", pa.string(), False),  # host:port of its nsqd
+    "log": Column("string", pa.string(), False),  # the identity of the topic's log
 }
 
 _BINARY = ("binary", "string")
@@ -53,16 +56,16 @@ SINK_COLUMNS: dict[str, tuple[str, ...]] = {
 _BODY_NAMES = ("body", "value")  # the second is Kafka's
 # A message gets new ones: those that the source gives are passed over, so that a topic is copied
 # as it was read. Columns of these names and other types mean something else, and are refused.
-_NEWLY_GIVEN = {name: COLUMNS[name].sql_type for name in ("offset", "id", "attempts")}
+_NEW_NAMES = ("offset", "id", "attempts", "log", "broker")
+_NEWLY_GIVEN = {name: COLUMNS[name].sql_type for name in _NEW_NAMES}
 
 
-def source_schema(include_key: bool, include_headers: bool) -> str:
-    """The schema of a reader without one of its own, as DDL."""
-    asked = {"key": include_key, "headers": include_headers}
+def source_schema(included: Collection[str]) -> str:
+    """The schema of a reader without one of its own, as DDL; `included` are more columns."""
     return ", ".join(
         f"{name} {column.sql_type}"
         for name, column in COLUMNS.items()
-        if column.always or asked[name]
+        if column.always or name in included
     )
 
 

@@ -19,6 +19,7 @@ from penstock.spark import register
 from penstock.spark.functions import register_functions
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 JAVA_VERSION_MIN = 17  # Spark 4's own
@@ -52,20 +53,39 @@ def java_version(said: str) -> int | None:
 
 
 def open_session(
-    app_name: str, master: str = "local[*]", settings: Mapping[str, str] | None = None
+    app_name: str,
+    master: str = "local[*]",
+    settings: Mapping[str, str] | None = None,
+    java_apart: bool = False,
 ) -> SparkSession:
     """The session of this process, with the data source and the SQL functions registered. Without
-    a master it is the one that spark-submit was given."""
+    a master it is the one that spark-submit was given. `java_apart`: signals to this process's
+    group do not reach the JVM."""
     require_java()
     for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(variable, sys.executable)
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(app_name)
-    builder = builder.master(master) if master else builder
-    for name, value in {"spark.sql.session.timeZone": "UTC", **(settings or {})}.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    conf = SparkConf().setAppName(app_name)
+    conf = conf.setMaster(master) if master else conf
+    conf = conf.setAll(list({"spark.sql.session.timeZone": "UTC", **(settings or {})}.items()))
+    if java_apart:
+        _start_java_apart(conf)
+    spark = SparkSession.builder.config(conf=conf).getOrCreate()
     register(spark)
     register_functions(spark)
     return spark
+
+
+def _start_java_apart(conf: SparkConf) -> None:
+    """The JVM in a process group of its own, unless there is one. A SIGTERM to the group of this
+    process, as terminals and supervisors send it, would end the JVM in the middle of a batch, and
+    an orderly stop could not be finished. It ends with this process in any case: its standard input
+    ends."""
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)

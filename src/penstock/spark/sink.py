@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 
 from penstock import limits
 from penstock.errors import ConfigError
-from penstock.spark.brokerapi import BrokerApi, Stage
+from penstock.spark.brokerapi import BrokerApi, Owner, Stage
 from penstock.spark.sinkoptions import SinkOptions
 from penstock.spark.stager import Stager, abort
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _QUERY_ID = "sql.streaming.queryId"  # the id in the checkpoint's file `metadata`
+_BATCH_ID = "streaming.sql.batchId"
 
 
 @dataclass
@@ -50,20 +51,38 @@ class _Writer:
     def __init__(self, options: SinkOptions, columns: dict[str, str]) -> None:
         self._options = options
         self._columns = columns
+        self._attempt = uuid.uuid4().hex  # of this batch: the same in all of its tasks
 
     def _api(self, timeout_ms_min: int = 0) -> BrokerApi:
         options = self._options
         timeout_ms = max(options.timeout_ms, timeout_ms_min)
         return BrokerApi(
-            options.url, timeout_ms, options.retries, options.retry_ms, options.ca_file
+            options.url,
+            timeout_ms,
+            options.retries,
+            options.retry_ms,
+            options.ca_file,
+            options.secret_file,
         )
 
-    def _stage(self, batches: Iterator[pa.RecordBatch]) -> TaskStages:
+    def _stage(
+        self, batches: Iterator[pa.RecordBatch], app: str | None, version: int | None
+    ) -> TaskStages:
+        """What is staged belongs to that version of that app, as far as they are known."""
         task = TaskContext.get()
+        query_id = task.getLocalProperty(_QUERY_ID) if task else None
+        batch_id = task.getLocalProperty(_BATCH_ID) if task else None
+        app = app or query_id
+        version = version if version is not None or batch_id is None else int(batch_id)
+        owner = (
+            Owner(self._scoped(app), version, self._attempt)
+            if app and version is not None
+            else None
+        )
         where = f"task {task.partitionId()}" if task else "the task"
         options = self._options
         with self._api() as api:
-            stager = Stager(api, self._columns, options.topic, where, options.stage_bytes)
+            stager = Stager(api, self._columns, options.topic, where, options.stage_bytes, owner)
             try:
                 for batch in batches:
                     stager.add(batch)
@@ -71,7 +90,7 @@ class _Writer:
             except BaseException:
                 stager.abort()
                 raise
-        return TaskStages(*staged, task.getLocalProperty(_QUERY_ID) if task else None)
+        return TaskStages(*staged, query_id)
 
     def _commit(self, app: str, version: int, messages: list[TaskStages]) -> None:
         stages = [stage for message in messages for stage in message.stages]
@@ -103,7 +122,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         self._version = options.version or 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._stage(iterator)
+        return self._stage(iterator, self._app, self._version)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(self._app, self._version, _present(messages))
@@ -116,7 +135,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Each batch is a version of the query."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._stage(iterator)
+        return self._stage(iterator, self._options.app, None)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         present = _present(messages)

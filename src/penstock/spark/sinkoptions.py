@@ -20,6 +20,7 @@ NAMES = (
     "numRetries",
     "retryIntervalMs",
     "caFile",
+    "httpSecretFile",
 )
 _SPARK_NAMES = ("checkpointLocation", "queryName")  # Spark's own: it hands them on
 
@@ -35,6 +36,7 @@ class SinkOptions:
     retries: int
     retry_ms: int
     ca_file: str | None
+    secret_file: str | None
 
 
 def read_sink_options(given: Mapping[str, str], streaming: bool) -> SinkOptions:
@@ -65,6 +67,7 @@ def read_sink_options(given: Mapping[str, str], streaming: bool) -> SinkOptions:
         retries=values.number("numRetries", limits.SPARK_STAGE_RETRIES, 0),
         retry_ms=values.number("retryIntervalMs", limits.SPARK_RETRY_MS, 0),
         ca_file=values.get("caFile"),
+        secret_file=values.get("httpSecretFile"),
     )
 
 

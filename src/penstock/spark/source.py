@@ -31,15 +31,18 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, DataLost
-from penstock.spark import offsets
-from penstock.spark.brokerapi import BrokerApi, Fetched, Positions
+from penstock.spark import offsets, tasks
+from penstock.spark.brokerapi import Fetched
+from penstock.spark.brokers import Brokers, Found
 from penstock.spark.decode import decode
-from penstock.spark.offsets import Log, Offsets, Range
-from penstock.spark.options import Bound, Options, included_columns, read_options
+from penstock.spark.offsets import Log, Logs, Offsets, Range
+from penstock.spark.options import EARLIEST, LATEST, Bound, Options, included_columns, read_options
 from penstock.spark.schema import projection, sink_columns, source_schema
 from penstock.spark.sink import BatchWriter, StreamWriter, refuse_overwrite
 from penstock.spark.sinkoptions import read_sink_options
+from penstock.wire.names import is_ephemeral
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +57,7 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> str:
-        return source_schema(*included_columns(self.options))
+        return source_schema(included_columns(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(read_options(self.options, streaming=False), projection(schema))
@@ -77,9 +80,9 @@ class PenstockSource(DataSource):
 
 @dataclass
 class Task(InputPartition):
-    """One task's share of a batch."""
+    """One task's share of a batch: ranges, read one after the other."""
 
-    range: Range
+    ranges: tuple[Range, ...]
 
 
 class _Log:
@@ -88,53 +91,77 @@ class _Log:
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
+        self._ended: dict[str, dict[str, int]] = {}  # deleted logs, as last heard
 
-    def _api(self) -> BrokerApi:
-        options = self._options
-        return BrokerApi(
-            options.url, options.timeout_ms, options.retries, options.retry_ms, options.ca_file
-        )
-
-    def _positions(self, api: BrokerApi) -> Positions:
-        return api.positions(self._options.topics, self._options.pattern)
+    def _brokers(self) -> Brokers:
+        return Brokers(self._options)
 
     def _resolve(
-        self, api: BrokerApi, bound: Bound, positions: Positions, falls_to_latest: bool
+        self,
+        brokers: Brokers,
+        bound: Bound,
+        have: Logs,
+        falls_to_latest: bool,
+        unnamed: str = EARLIEST,
     ) -> Offsets:
         def offset_at(log: Log, timestamp_ms: int) -> int:
-            return api.offset_at(log.topic, log.partition, timestamp_ms)
+            return brokers.api(log.broker).offset_at(log.topic, log.partition, timestamp_ms)
 
-        return offsets.resolve(bound, positions.topics, offset_at, falls_to_latest)
+        return offsets.resolve(bound, have, offset_at, falls_to_latest, unnamed)
 
     def _on_loss(self, lost: DataLost) -> None:
         if self._options.fail_on_data_loss:
             raise lost
         logger.warning("data loss, and failOnDataLoss is false: %s", lost)
 
+    def _on_deleted(self, log: Log, offset: int, lost: DataLost, is_back: bool) -> None:
+        """What was read to its end has lost nothing. A topic that is back counts anew, which is
+        to be wanted, or known of an ephemeral one."""
+        end = self._ended.get(log.topic, {}).get(log.identity)
+        if self._options.ignores_deleted or is_ephemeral(log.topic):
+            logger.warning("%s; deleted topics are ignored", lost)
+        elif end is not None and offset >= end and not is_back:
+            logger.info("topic %s is deleted, and was read to its end, %d", log.topic, end)
+        else:
+            self._on_loss(lost)
+
     def _tasks(self, ranges: list[Range]) -> list[InputPartition]:
         options = self._options
-        pieces = offsets.split(ranges, options.min_partitions, options.max_records_per_partition)
-        return [Task(piece) for piece in pieces]
+        rows_max = options.max_records_per_partition
+        pieces = tasks.split(ranges, options.min_partitions, rows_max)
+        together = min(limits.SPARK_TASK_ROWS, rows_max or limits.SPARK_TASK_ROWS)
+        return [Task(each) for each in tasks.packed(pieces, together, options.min_partitions)]
 
-    def _read(self, range_: Range) -> Iterator[pa.RecordBatch]:
+    def _read(self, task: Any) -> Iterator[pa.RecordBatch]:
+        """Where nothing was planned, Spark makes a partition of its own: of no range."""
+        if not isinstance(task, Task):
+            return
+        with self._brokers() as brokers:
+            for range_ in task.ranges:
+                yield from self._read_range(brokers, range_)
+
+    def _read_range(self, brokers: Brokers, range_: Range) -> Iterator[pa.RecordBatch]:
         log, position = range_.log, range_.start
-        with self._api() as api:
-            while position < range_.end:
-                where = log.topic, log.partition, log.identity, position, range_.end
-                try:
-                    for fetched in api.fetches(*where, self._options.fetch_bytes):
-                        self._check(log, position, fetched)
-                        yield from decode(
-                            fetched.data,
-                            self._schema,
-                            log.topic,
-                            log.partition,
-                            position,
-                            range_.end,
-                        )
-                        position = fetched.next_offset
-                except BrokerRefused as refusal:
-                    position = self._after_refusal(range_, position, refusal)
+        api, label = brokers.api(log.broker), brokers.label(log.broker)
+        while position < range_.end:
+            where = log.topic, log.partition, log.identity, position, range_.end
+            try:
+                for fetched in api.fetches(*where, self._options.fetch_bytes):
+                    self._check(log, position, fetched)
+                    yield from decode(
+                        fetched.data,
+                        self._schema,
+                        log.topic,
+                        log.partition,
+                        position,
+                        range_.end,
+                        span=(fetched.base_offset, fetched.next_offset),
+                        log=log.identity,
+                        broker=label,
+                    )
+                    position = fetched.next_offset
+            except BrokerRefused as refusal:
+                position = self._after_refusal(range_, position, refusal)
 
     def _check(self, log: Log, position: int, fetched: Fetched) -> None:
         """Was offset `position` sent?"""
@@ -159,25 +186,31 @@ class _Log:
         following = max(int(following), position + 1)
         last = min(following, range_.end) - 1
         reason = f"offsets {position} to {last} can't be read: {refusal.code}"
-        self._on_loss(DataLost(range_.log.topic, range_.log.partition, reason))
+        lost = DataLost(range_.log.topic, range_.log.partition, reason)
+        if refusal.code in ("TOPIC_NOT_FOUND", "IDENTITY_CHANGED"):
+            self._on_deleted(range_.log, position, lost, False)
+        else:
+            self._on_loss(lost)
         return following
 
 
 class BatchReader(_Log, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        with self._api() as api:
-            positions = self._positions(api)
-            for name in positions.missing:
+        with self._brokers() as brokers:
+            found = brokers.found()
+            named = {*options.starting.topics, *options.ending.topics} - found.topics
+            for name in sorted({*found.missing, *named}):
                 self._on_loss(DataLost(name, 0, "there is no such topic"))
             start = self._resolve(
-                api, options.starting, positions, options.starting_falls_to_latest
+                brokers, options.starting, found.have, options.starting_falls_to_latest
             )
-            end = self._resolve(api, options.ending, positions, falls_to_latest=True)
-        return self._tasks(offsets.planned(start, end, positions.topics, self._on_loss))
+            end = self._resolve(brokers, options.ending, found.have, True, LATEST)
+        have = found.have
+        return self._tasks(offsets.planned(start, end, have, self._on_loss, self._on_deleted))
 
     def read(self, partition: Any) -> Iterator[Any]:
-        return self._read(partition.range)
+        return self._read(partition)
 
 
 class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -188,8 +221,8 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._triggered_ms = 0
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with self._api() as api:
-            self._final = offsets.ends(self._positions(api).topics)
+        with self._brokers() as brokers:
+            self._final = offsets.ends(brokers.found().have)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         count = self._options.max_offsets_per_trigger
@@ -197,44 +230,81 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         options = self._options
-        with self._api() as api:
-            positions = self._positions(api)
+        with self._brokers() as brokers:
+            found = brokers.found()
+            offsets.check_begin(options.starting, found.topics)
             start = self._resolve(
-                api, options.starting, positions, options.starting_falls_to_latest
+                brokers, options.starting, found.have, options.starting_falls_to_latest
             )
         return offsets.first_document(start)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begun = offsets.from_document(start)
-        with self._api() as api:
-            topics = self._positions(api).topics
-            left_out = _left_out(api, {log.topic for log in begun}, set(topics))
-        self._ends = offsets.ends(topics)
-        reachable = self._ends if self._final is None else self._up_to_final(self._ends)
-        end = offsets.next_end(begun, reachable, self._on_loss, left_out)
-        ranges = offsets.available(begun, end, topics)
-        if self._holds_back(sum(range_.size for range_ in ranges)):
-            return dict(start)
-        if isinstance(limit, ReadMaxRows):
-            end = offsets.rate_limited(ranges, limit.max_rows)
+        with self._brokers() as brokers:
+            known = offsets.from_document(start)
+            found = brokers.found(known)
+            begun = offsets.relocated(known, found.have)
+            left_out = self._left_out(brokers, begun, found)
+            self._ends = offsets.ends(found.have)
+            reachable = self._ends if self._final is None else self._up_to_final(begun)
+            end = offsets.next_end(
+                begun,
+                reachable,
+                self._on_loss,
+                self._on_deleted,
+                left_out,
+                self._options.gone,
+                found.brokers,
+            )
+            ranges = offsets.available(begun, end, found.have)
+            if self._holds_back(sum(range_.size for range_ in ranges)):
+                return dict(start)
+            if isinstance(limit, ReadMaxRows):
+                end = offsets.rate_limited(ranges, limit.max_rows)
+                ranges = offsets.available(begun, end, found.have)
+            if self._options.max_bytes_per_trigger is not None:
+                end = _byte_limited(brokers, ranges, self._options.max_bytes_per_trigger)
         return offsets.end_document(end, start)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return offsets.to_document(self._ends) if self._ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        finish = offsets.from_document(end)
-        with self._api() as api:
-            topics = api.positions({log.topic for log in finish}).topics if finish else {}
-        begun = offsets.begun_at(start, end)
-        return self._tasks(offsets.planned(begun, finish, topics, self._on_loss))
+        begun, finish = offsets.begun_at(start, end), offsets.from_document(end)
+        if not finish:
+            return self._tasks([])
+        with self._brokers() as brokers:
+            have = brokers.have(finish)
+            self._ended = brokers.ended
+        begun, finish = offsets.relocated(begun, have), offsets.relocated(finish, have)
+        gone = self._options.gone
+        found = offsets.planned(begun, finish, have, self._on_loss, self._on_deleted, gone)
+        return self._tasks(found)
 
     def read(self, partition: Any) -> Iterator[Any]:
-        return self._read(partition.range)
+        return self._read(partition)
 
-    def _up_to_final(self, ends: Offsets) -> Offsets:
-        final = self._final or {}
-        return {log: min(end, final[log]) for log, end in ends.items() if log in final}
+    def _left_out(self, brokers: Brokers, begun: Offsets, found: Found) -> set[str]:
+        """Topics of the checkpoint that are there, and that the query does not ask for. ConfigError
+        if these are all: then it is the checkpoint of another query, and going on would begin this
+        one at the wrong place. What is deleted is asked for by its name, for its end."""
+        absent = [log for log in begun if log not in found.have]
+        if not absent:
+            return set()
+        there: set[str] = set()
+        for broker in sorted({log.broker for log in absent} & found.brokers):
+            names = {log.topic for log in absent if log.broker == broker}
+            there |= brokers.topics(broker, names)
+        self._ended = brokers.ended
+        left_out, read = there - found.topics, {log.topic for log in begun}
+        if left_out == read:
+            rule = f"this query reads {_named(found.topics)}, so it needs a checkpoint of its own"
+            raise ConfigError("checkpointLocation", f"of a query that reads {_named(read)}", rule)
+        return left_out
+
+    def _up_to_final(self, begun: Offsets) -> Offsets:
+        """What was not there at the start of an AvailableNow goes no further than it is."""
+        final = {**begun, **(self._final or {})}
+        return {log: min(end, final[log]) for log, end in self._ends.items() if log in final}
 
     def _holds_back(self, count: int) -> bool:
         now_ms = time.monotonic_ns() // 1_000_000
@@ -247,17 +317,19 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
 
-def _left_out(api: BrokerApi, read: set[str], found: set[str]) -> set[str]:
-    """Topics of the checkpoint that are there, and that the query does not ask for. ConfigError if
-    these are all: then it is the checkpoint of another query, and going on would begin this one
-    at the wrong place."""
-    if read <= found:
-        return set()
-    left_out = set(api.positions(sorted(read - found)).topics)
-    if left_out == read:
-        rule = f"this query reads {_named(found)}, so it needs a checkpoint of its own"
-        raise ConfigError("checkpointLocation", f"of a query that reads {_named(read)}", rule)
-    return left_out
+def _byte_limited(brokers: Brokers, ranges: list[Range], bytes_max: int) -> Offsets:
+    def offset_after(log: Log, offset: int, length: int) -> int:
+        return brokers.api(log.broker).offset_after(log.topic, log.partition, offset, length)
+
+    begun: dict[str, dict[str, int]] = {}
+    for range_ in ranges:
+        if range_.size:
+            begun.setdefault(range_.log.broker, {})[range_.log.topic] = range_.start
+    sizes = {name: brokers.api(name).bytes_from(topics) for name, topics in begun.items()}
+    bytes_from = {
+        range_.log: sizes.get(range_.log.broker, {}).get(range_.log.topic, 0) for range_ in ranges
+    }
+    return offsets.byte_limited(ranges, bytes_from, bytes_max, offset_after)
 
 
 def _named(topics: set[str]) -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock import limits
 from penstock.errors import BrokerRefused, FetchFailed, RowRefused
-from penstock.spark.brokerapi import BrokerApi, Stage
+from penstock.spark.brokerapi import BrokerApi, Owner, Stage
 from penstock.spark.encode import BadRow, Block, encode, largest, message_columns
 from penstock.wire.names import is_ephemeral, is_valid_name
 
@@ -48,8 +48,10 @@ class Stager:
         topic: str | None,
         where: str,
         stage_bytes: int = limits.SPARK_STAGE_BYTES,
+        owner: Owner | None = None,
     ) -> None:
         self._api = api
+        self._owner = owner
         self._columns = columns
         self._topic = topic
         self._where = where
@@ -175,7 +177,7 @@ class Stager:
         self._stages.append(stage)  # an answer may be lost, so it is dropped with the others
         data = b"".join(block.data for block in blocks)
         try:
-            self._messages += self._api.stage(target.topic, target.partition, name, data)
+            self._messages += self._api.stage(*stage, data, self._owner)
         except BrokerRefused as refusal:
             if refusal.code not in ("BAD_BATCH", "STAGE_TOO_BIG"):
                 raise

@@ -13,7 +13,7 @@ from penstock.kernel.pure.trace import in_sample
 from penstock.log.traceevents import RATE_ALL, Event, Kind
 
 GIVEN_BACK = {Kind.REQUEUED, Kind.TIMED_OUT, Kind.DISCONNECTED}
-ENDED = {Kind.DEAD_LETTERED, Kind.SKIPPED, Kind.FILTERED, Kind.EMPTIED}
+ENDED = {Kind.DEAD_LETTERED, Kind.SKIPPED, Kind.FILTERED, Kind.EMPTIED, Kind.CORRUPT}
 
 
 class Placed(NamedTuple):
@@ -29,6 +29,7 @@ class Life(NamedTuple):
     published: Placed
     steps: list[Placed]  # of the channel, in order
     in_range: bool
+    is_corrupt: bool  # stepped over
 
     def of(self, *kinds: Kind) -> list[Placed]:
         return [step for step in self.steps if step.event.kind in kinds]
@@ -94,7 +95,14 @@ class Oracle:
         for key in {*steps, *self.publishes}:
             inside = any(r.partition == key[0] and r.offset <= key[1] < r.offset + r.count
                          for r in ranges)  # fmt: skip
-            found[key] = Life(self.publishes.get(key), steps[key], inside)  # type: ignore[arg-type]
+            corrupt = any(
+                e.event.kind == Kind.CORRUPT and e.event.channel == channel
+                and e.event.partition == key[0]
+                and e.event.offset <= key[1] < e.event.offset + e.event.count
+                for e in self.events
+            )  # fmt: skip
+            published = self.publishes.get(key)
+            found[key] = Life(published, steps[key], inside, corrupt)  # type: ignore[arg-type]
         return found
 
     # --- what was traced ---
@@ -146,10 +154,13 @@ class Oracle:
         judged = bool(like) and key[1] >= min(like) and ((whole or done) if sent else seen)
         yield "messages"
         yield life.fate
+        if life.is_corrupt and life.fate == "ended":
+            judged = True
+            yield "lost"
         if not judged:
             return
         yield "judged"
-        if seen and key[1] < max(like) and life.fate == "unsent" and not life.of(Kind.DELAYED) \
+        if life.fate == "unsent" and seen and key[1] < max(like) and not life.of(Kind.DELAYED) \
                 and life.published.us <= self.lost_before_us:  # fmt: skip
             yield "lost"
         if whole and sent and life.fate in ("out", "back") \

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from penstock.errors import ConfigError, DataLost
 from penstock.pipelines.audit import program as audit
@@ -197,6 +198,45 @@ def test_what_was_emptied_is_neither_lost_nor_stuck(audited: Any) -> None:
     found = audited(events.table(ranges=((1000, 300), (1200, 400))))
     assert found.counts() == {}
     assert found.channel()["fates"]["ended"] == 600
+
+
+def test_what_was_stepped_over_as_corrupt_is_lost(audited: Any) -> None:
+    """Never sent, at the end of the log too; sent and not finished; but not what was finished."""
+    events = healthy(3000)
+    unsent = ((events.offset >= 1000) & (events.offset < 1100)) | (events.offset >= 2990)
+    unfinished = (events.offset == 1100) & (events.kind == 2)
+    events.keep_where(~((unsent & (events.channel >= 0)) | unfinished))
+    found = audited(events.table(ranges=((1000, 102), (2990, 10)), fate="corrupt"))
+    assert found.counts() == {("lost", "billing"): 111}
+    assert found.code == audit.FINDINGS
+    (finding,) = found.report["findings"]
+    assert "corrupt" in finding["examples"][0]["note"]
+
+
+def test_what_may_have_been_delivered_in_a_hole_of_the_trace_is_not_lost(audited: Any) -> None:
+    events = healthy(20_000)
+    for name in ("sent", "finished"):
+        events.drop(name, 15_000)
+    table = events.table()
+    body = table["trace_offset"].to_numpy()
+    found = audited(table.filter((body < 30) | (body >= 34)))
+    counts = found.counts()
+    assert (counts["trace_hole", None], counts["lost", "billing"]) == (4, 1)
+    assert found.offsets("lost") == [15_000]
+    assert any("the trace has holes" in note for note in found.report["notes"])
+
+
+def test_no_more_is_covered_than_there_is(audited: Any, tmp_path: Path) -> None:
+    """Of 1,000 messages that were traced the archive has 900."""
+    table = healthy(1000).table()
+    published = table.filter(pc.field("event") == "published")
+    names = ["date", "topic", "partition", "offset"]
+    rows = published.select(names).append_column("id", published["message_id"])
+    rows = rows.append_column("timestamp", published["time"]).slice(0, 900)
+    write_deltalake(tmp_path / "archive", rows)
+    coverage = audited(table, archive=str(tmp_path / "archive")).report["coverage"]
+    assert (coverage["traced"], coverage["messages"], coverage["share"]) == (1000, 1000, 1.0)
+    assert coverage["basis"] == "only 900 of them counted in the archive"
 
 
 def test_a_delayed_message_is_not_stuck(audited: Any) -> None:

@@ -60,7 +60,7 @@ class History:
                 first = self.dice.randrange(40) * STRIDE
                 about = (0, first, 0)
                 at = self.dice.randrange(60_000)
-                kind = self.dice.choice([Kind.EMPTIED, Kind.SKIPPED])
+                kind = self.dice.choice([Kind.EMPTIED, Kind.SKIPPED, Kind.CORRUPT])
                 event = self._event(kind, at, about, channel, 0)
                 yield event._replace(count=self.dice.randrange(1, 6) * STRIDE)
 

@@ -19,6 +19,7 @@ from penstock.pipelines.lake import Place, commit
 from penstock.pipelines.lakefiles import Stager
 from penstock.pipelines.lifecycles import keeper
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
+from penstock.pipelines.lifecycles.notes import Notes
 from penstock.pipelines.progress import Progress
 
 from ..audit.test_rules import History
@@ -162,7 +163,7 @@ def test_what_was_emptied_has_ended_in_all_its_files(
     assert fates[7] == "finished"
 
 
-@pytest.mark.parametrize("where", ["_note", "commit", "_forget"])
+@pytest.mark.parametrize("where", ["write", "commit", "forget_all_but"])
 def test_who_dies_at_any_step_has_counted_nothing_twice(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +177,7 @@ def test_who_dies_at_any_step_has_counted_nothing_twice(
         raise LakeFailed("here", "killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(*((keeper, where) if where == "commit" else (LifeTable, where)), die)
+        patch.setattr(*((keeper, where) if where == "commit" else (Notes, where)), die)
         with pytest.raises(LakeFailed):
             lives.update()
     traced.events(event(Kind.SENT, 3, 0, "mail"))
@@ -193,15 +194,15 @@ def test_only_one_of_two_brings_the_same_events(
     traced.events(event(Kind.SENT, 1, 0, "mail"))
     traced.events(event(Kind.SENT, 2, 0, "mail"))
     slow, quick = (LifeTable(str(traced.path), str(path)) for _ in range(2))
-    note = LifeTable._note
+    note = Notes.write
 
-    def overtaken(self: LifeTable, version: int, state: Any) -> None:
+    def overtaken(self: Notes, version: int, state: Any) -> None:
         note(self, version, state)
-        if self is slow:
-            monkeypatch.setattr(LifeTable, "_note", note)
+        if self is slow._notes:
+            monkeypatch.setattr(Notes, "write", note)
             quick.update(events_max=1)
 
-    monkeypatch.setattr(LifeTable, "_note", overtaken)
+    monkeypatch.setattr(Notes, "write", overtaken)
     slow.update()
     (row,) = rows(path)
     assert row["sends"] == 2

@@ -10,7 +10,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,7 +36,14 @@ from penstock.pipelines.audit.report import (
     in_order,
 )
 from penstock.pipelines.audit.rules import Known, Rules, fine_us, micros
-from penstock.pipelines.lifecycles.events import INDEX_BITS, RANGE, Names, Wanted, joined
+from penstock.pipelines.lifecycles.events import (
+    INDEX_BITS,
+    RANGE,
+    Names,
+    Numbers,
+    Wanted,
+    joined,
+)
 from penstock.pipelines.lifecycles.fates import FATES
 from penstock.pipelines.lifecycles.ranges import islands
 from penstock.pipelines.moments import duration, moment
@@ -64,6 +71,10 @@ _EXCUSED = {
 }
 
 
+_CORRUPT = "stepped over: its bytes in the log are corrupt"
+_HOLES_MAX = 64  # that are looked at one by one: each is a column of what is known of a channel
+
+
 @dataclass(frozen=True)
 class Tables:
     """What is audited. `source` has the trace table's rows, `events` those of the topic as a frame;
@@ -75,6 +86,7 @@ class Tables:
     archive: DataFrame | None = None
     log: DataFrame | None = None
     log_messages: int | None = None
+    bodies: DataFrame | None = None  # (trace_partition, trace_offset) of all events of the span
 
 
 class Audit:
@@ -128,7 +140,9 @@ class Audit:
 
     # --- the trace ---
 
-    def _check_trace(self, source: Source, at: Callable[[str], None]) -> list[ChannelReport]:
+    def _check_trace(
+        self, source: Source, at: Callable[[str], None], sees_holes: bool = False
+    ) -> list[ChannelReport]:
         rules, shown = self._rules, self._kept
         buckets = passes.bucket_count(source.rows)
         tasks = passes.task_count(source.rows, self._spark.sparkContext.defaultParallelism)
@@ -139,6 +153,11 @@ class Audit:
         lives = gathered.mapInArrow(gathering, passes.BLOB_SQL).persist()
         try:
             summary = _by_tag(lives.where(lives.tag.isin(*passes.SUMMARY)))
+            if not sees_holes and _missing(summary[passes.BODIES]):
+                lives.unpersist()
+                at("looking for the holes in the trace")
+                self._see_holes()
+                return self._check_trace(source, at, sees_holes=True)
             self._check_bodies(summary[passes.BODIES])
             self._check_publishes(summary)
             at("judging")
@@ -158,12 +177,38 @@ class Audit:
         """Of each finding: those that are asked about are as many as can be."""
         return self._examples if self._ask is None else limits.AUDIT_ASKED_MAX
 
+    def _see_holes(self) -> None:
+        """What was done in a hole is not known, as around a start of nsqd: a message that may have
+        been delivered in it is not called lost."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        if self._tables.bodies is None:
+            return
+        order = Window.partitionBy("trace_partition").orderBy("trace_offset")
+        bodies = self._tables.bodies.distinct()
+        missing = bodies.withColumn("before", F.lag("trace_offset").over(order))
+        rows = missing.where("trace_offset > before + 1").orderBy("before").limit(_HOLES_MAX + 1)
+        found = [(int(row.before) + 1) << INDEX_BITS for row in rows.collect()]
+        if len(found) > _HOLES_MAX:
+            self._notes.append(
+                f"the trace has more than {_HOLES_MAX} holes: messages that were delivered in one "
+                "of those behind them are called lost"
+            )
+        tracing = self._rules.tracing
+        starts = tuple(sorted({*tracing.starts, *found[:_HOLES_MAX]}))
+        self._rules = self._rules._replace(tracing=replace(tracing, starts=starts))
+        self._notes.append(
+            "the trace has holes: messages that a channel may have delivered in one of them are "
+            "not called lost"
+        )
+
     def _check_bodies(self, blobs: list[_Found]) -> None:
         held = np.concatenate([np.frombuffer(one.data, passes.HELD) for one in blobs])
         for partition in np.unique(held["partition"]):
             mine = held[held["partition"] == partition]
             self._events += int(mine["rows"].sum())
-            missing = int(mine["most"].max() - mine["least"].min() + 1 - mine["bodies"].sum())
+            missing = _missing_of(mine)
             doubled = int(mine["doubled"].sum())
             name = f"partition {partition} of _trace"
             if missing > 0:
@@ -186,24 +231,33 @@ class Audit:
 
     def _known(self, summary: dict[int, list[_Found]]) -> Known:
         marks, ranges = summary[passes.MARKS], summary[passes.RANGES]
-        names = Names(sorted({name for one in marks for name in one.head["names"]}))
+        blobs = (*marks, *summary[passes.CORRUPT])
+        names = Names(sorted({name for one in blobs for name in one.head["names"]}))
         starts = len(self._rules.tracing.starts)
         spans = [(one.head["names"], np.frombuffer(one.data, RANGE)) for one in ranges]
         of_channels = [
             (one.head["names"], np.frombuffer(one.data, around_dtype(starts))) for one in marks
         ]
         found = merged_marks(of_channels, names, starts)
-        return Known(tuple(names.names), found, islands(joined(RANGE, spans, names)))
+        corrupt = [
+            (one.head["names"], np.frombuffer(one.data, RANGE)) for one in summary[passes.CORRUPT]
+        ]
+        return Known(
+            tuple(names.names),
+            found,
+            islands(joined(RANGE, spans, names)),
+            islands(joined(RANGE, corrupt, names)),
+        )
 
     def _coverage(self, counts: dict[str, int]) -> Coverage:
         known = sum(count for _, _, count in self._traced.values())
         ranges = sum(most - least + 1 for least, most, _ in self._traced.values())
         if self._tables.log_messages is not None:
-            return Coverage(known, self._tables.log_messages, "counted by nsqd")
+            return _of_at_least(known, self._tables.log_messages, "counted by nsqd")
         for place, count in counts.items():
-            return Coverage(known, count, f"counted in {place}")
+            return _of_at_least(known, count, f"counted in {place}")
         basis = "by the offsets between the first and the last that was traced"
-        return Coverage(known, ranges or None, basis)
+        return Coverage(known, max(ranges, known) or None, basis)
 
     # --- channels ---
 
@@ -256,7 +310,8 @@ class Audit:
         left = [
             one
             for one in found
-            if ask(report.name, one.partition, one.offset, one.message_id or "") not in excuses
+            if one.note == _CORRUPT
+            or ask(report.name, one.partition, one.offset, one.message_id or "") not in excuses
         ]
         count, gone = getattr(report, kind), len(found) - len(left)
         setattr(report, kind, count - gone)
@@ -284,7 +339,9 @@ class Audit:
 
     def _example(self, case: Any, clients: dict[int, str | None]) -> Example:
         time_us = int(case["time_us"])
-        if case["kind"] == passes.LOST:
+        if case["kind"] == passes.LOST and FATES[case["fate"]] == "ended":
+            note = _CORRUPT
+        elif case["kind"] == passes.LOST:
             note = "published, never delivered"
         elif case["kind"] == passes.STUCK:
             age = duration(micros(self._rules.as_of) - time_us)
@@ -388,6 +445,24 @@ class Audit:
 class _Found(NamedTuple):
     head: Any
     data: bytes
+
+
+def _missing(blobs: list[_Found]) -> bool:
+    held = np.concatenate([np.frombuffer(one.data, passes.HELD) for one in blobs])
+    partitions = np.unique(held["partition"])
+    return any(_missing_of(held[held["partition"] == number]) > 0 for number in partitions)
+
+
+def _missing_of(held: Numbers) -> int:
+    """Bodies of one partition of `_trace`, between the first and the last."""
+    return int(held["most"].max() - held["least"].min() + 1 - held["bodies"].sum())
+
+
+def _of_at_least(traced: int, count: int, basis: str) -> Coverage:
+    """What is traced was there, also where it is not to be counted any more."""
+    if count < traced:
+        basis = f"only {count:,} of them {basis}"
+    return Coverage(traced, max(traced, count), basis)
 
 
 def _by_tag(blobs: DataFrame) -> dict[int, list[_Found]]:

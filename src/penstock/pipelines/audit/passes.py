@@ -55,8 +55,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # Of what a blob holds.
-EVENTS, RANGES, BODIES, LIVES, STEPS, MARKS, PUBLISHES, SENDS, EDGES, TALLIES, SHOWN = range(11)
-SUMMARY = (BODIES, RANGES, MARKS, PUBLISHES, EDGES)  # what the driver needs before the second pass
+EVENTS, RANGES, BODIES, LIVES, STEPS, MARKS, PUBLISHES, SENDS, EDGES, TALLIES, SHOWN, CORRUPT = (
+    range(12)
+)
+SUMMARY = (
+    BODIES,
+    RANGES,
+    CORRUPT,
+    MARKS,
+    PUBLISHES,
+    EDGES,
+)  # what the driver needs before the second pass
 BLOB = pa.schema(
     [
         ("bucket", pa.int32()),
@@ -196,6 +205,8 @@ def _cut(batch: pa.RecordBatch, wanted: Wanted, buckets: int) -> Iterator[Blob]:
         yield blob(bucket, EVENTS, part, names=packed.names)
     if len(packed.ranges):
         yield blob(0, RANGES, packed.ranges, names=packed.names)
+    if len(packed.corrupt):
+        yield blob(0, CORRUPT, packed.corrupt, names=packed.names)
     bodies = packed.bodies
     for bucket, part in split(bodies, _bucket(bodies["offset"], bodies["partition"], buckets)):
         yield blob(bucket, BODIES, part)
@@ -232,7 +243,7 @@ def gathering(rules: Rules, buckets: int, shown: int) -> Mapper:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found: dict[int, dict[int, list[tuple[list[str], Numbers]]]]
         found = defaultdict(lambda: defaultdict(list))
-        kinds = {EVENTS: EVENT, RANGES: RANGE, BODIES: BODY}
+        kinds = {EVENTS: EVENT, RANGES: RANGE, CORRUPT: RANGE, BODIES: BODY}
         for bucket, tag, head, data in blobs_of(batches):
             found[bucket][tag].append((head.get("names", []), np.frombuffer(data, kinds[tag])))
         for bucket in sorted(found):
@@ -250,12 +261,13 @@ def _gathered(
     shown: int,
 ) -> Iterator[Blob]:
     names = Names()
-    ranges = islands(joined(RANGE, parts.pop(RANGES, []), names))
+    spans = {tag: islands(joined(RANGE, parts.pop(tag, []), names)) for tag in (RANGES, CORRUPT)}
     yield blob(bucket, BODIES, _held(joined(BODY, parts.pop(BODIES, []), names)))
     events = lives_.sorted_events(joined(EVENT, parts.pop(EVENTS, []), names))
     known = names.names
-    if len(ranges):
-        yield blob(bucket, RANGES, ranges, names=known)
+    for tag, ranges in spans.items():
+        if len(ranges):
+            yield blob(bucket, tag, ranges, names=known)
     lives, odd = lives_.lives_of(events), lives_.odd_steps(events, starts)
     yield from _publishes(bucket, events, rules, shown)
     del events

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,10 +33,13 @@ from penstock.pipelines.lifecycles.events import INDEX_BITS, Wanted
 from penstock.pipelines.moments import read_moment
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
+from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.spark.brokerapi import BrokerApi
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+Options = Mapping[str, str]  # of the tables' store
 
 FINDINGS = 1
 FAILED = 3  # no audit was made: 1 means that one was, and has found something
@@ -44,10 +48,12 @@ SETTINGS = (
     Setting("topic", Kind.STRING, "", "the topic to audit", required=True),
     Setting("trace", Kind.STRING, "", "the trace table, as the pipeline trace made it"),
     Setting("archive", Kind.STRING, "", "the archive's table: its offsets are checked"),
+    STORAGE_OPTION,
+    Setting("broker", Kind.STRING, "", "the nsqd (host:port) to audit, in an archive of several"),
     Setting("log", Kind.BOOL, False, "read the topic itself from nsqd, and check its offsets"),
     Setting("channels", Kind.STRINGS, (), "only these channels (default: all that were traced)"),
     Setting(
-        "from", Kind.STRING, "", "published since: a time, or so long before as-of (default: all)"
+        "from", Kind.STRING, "", "published since: a time, or this long before as-of (default: all)"
     ),
     Setting("to", Kind.STRING, "", "published before (default: as-of)"),
     Setting(
@@ -67,7 +73,7 @@ SETTINGS = (
         "stuck-after",
         Kind.INT,
         5,
-        "so many message timeouts after its first delivery a message is stuck",
+        "a message is stuck when this many message timeouts have passed since its first delivery",
         least=1,
     ),
     Setting(
@@ -159,27 +165,28 @@ def rules_of(session: SparkSession, settings: Settings) -> Rules:
 def _known(session: SparkSession, settings: Settings, now: datetime) -> tuple[datetime, datetime]:
     """The first and the last time that the tables know of."""
     trace, archive = settings.text("trace"), settings.text("archive")
+    options = storage_options(settings)
     if not trace:
-        first = _extent(session, archive, "timestamp")[0] if archive else None
+        first = _extent(session, archive, options, "timestamp")[0] if archive else None
         return first or datetime(1970, 1, 1, tzinfo=UTC), now
-    first, last = _extent(session, trace, "time")
+    first, last = _extent(session, trace, options, "time")
     if first is None or last is None:
         raise DataLost(settings.text("topic"), 0, f"the trace table {trace} has no events")
     return first, last
 
 
 def _extent(
-    session: SparkSession, path: str, column: str
+    session: SparkSession, path: str, options: Options, column: str
 ) -> tuple[datetime | None, datetime | None]:
     """Least and greatest time of a table: from its log, when all files say it there."""
-    if is_delta(path):
-        files = LakeTable(path).files()
+    if is_delta(path, options):
+        files = LakeTable(path, options=options).files()
         if files and all(column in file.least and column in file.most for file in files):
             # The log cuts times off to milliseconds.
             greatest = max(_utc(file.most[column]) for file in files) + timedelta(milliseconds=1)
             return min(_utc(file.least[column]) for file in files), greatest
     row = (
-        read_table(session, path)
+        read_table(session, path, options=options)
         .selectExpr(f"unix_micros(min({column})) AS first", f"unix_micros(max({column})) AS last")
         .first()
     )
@@ -198,20 +205,23 @@ def _utc(time: datetime) -> datetime:
 
 def tables_of(session: SparkSession, settings: Settings, rules: Rules) -> Tables:
     trace, archive, topic = (settings.text(name) for name in ("trace", "archive", "topic"))
-    channels = settings.texts("channels")
-    span = _trace_span(trace, rules)
+    channels, options = settings.texts("channels"), storage_options(settings)
+    span = _trace_span(trace, options, rules)
     wanted = Wanted(topic, micros(span[0].least), micros(span[0].below), channels)
-    every = read_table(session, trace, span) if trace else None
+    every = read_table(session, trace, span, options) if trace else None
     events = every.where(every.topic == topic) if every is not None else None
-    source = _source(trace, span, every) if every is not None else None
+    source = _source(trace, options, span, every) if every is not None else None
     log, count = _log(session, settings, rules) if settings.flag("log") else (None, None)
-    archived = _archive(session, archive, topic, rules) if archive else None
-    return Tables(source, wanted, events, archived, log, count)
+    broker = settings.text("broker")
+    archived = _archive(session, archive, options, topic, rules, broker) if archive else None
+    bodies = every.select("trace_partition", "trace_offset") if every is not None else None
+    return Tables(source, wanted, events, archived, log, count, bodies)
 
 
-def _source(path: str, span: list[Span], every: DataFrame) -> Source:
+def _source(path: str, options: Options, span: list[Span], every: DataFrame) -> Source:
     """The files themselves, where they can be opened; else what Spark reads of them."""
-    files = LakeTable(path).files(span) if is_delta(path) else []
+    is_table = is_delta(path, options)
+    files = LakeTable(path, options=options).files(span) if is_table else []
     known = [(file.uri, file.rows) for file in files if file.rows and "://" not in file.uri]
     if not files or len(known) < len(files):
         return Source(every.count(), frame=every)
@@ -219,12 +229,12 @@ def _source(path: str, span: list[Span], every: DataFrame) -> Source:
     return Source(sum(rows for _, rows in known), pieces)
 
 
-def _trace_span(path: str, rules: Rules) -> list[Span]:
+def _trace_span(path: str, options: Options, rules: Rules) -> list[Span]:
     """Somewhat earlier events show where a channel was when the span began."""
     first = rules.since - timedelta(seconds=max(rules.settle_s, 60))
     last = rules.as_of + timedelta(microseconds=1)
     found = [Span("time", first, last)]
-    if path and is_delta(path):
+    if path and is_delta(path, options):
         found.append(Span("date", first.date(), last.date() + timedelta(days=1)))
     return found
 
@@ -238,8 +248,9 @@ def tracing_of(session: SparkSession, settings: Settings, as_of: datetime) -> Tr
     trace, topic = settings.text("trace"), settings.text("topic")
     if not trace:
         return Tracing()
+    span = [Span("time", None, as_of + timedelta(microseconds=1))]
     rows = (
-        read_table(session, trace, [Span("time", None, as_of + timedelta(microseconds=1))])
+        read_table(session, trace, span, storage_options(settings))
         .where("event IN ('started', 'switched')")
         .selectExpr("event", "topic", "channel", "messages", "unix_micros(time) AS us", _PLACE)
         .orderBy("at")
@@ -256,12 +267,30 @@ def tracing_of(session: SparkSession, settings: Settings, as_of: datetime) -> Tr
 _AS_ROWS = ("partition", "offset AS place", "offset", "id", "timestamp AS time")
 
 
-def _archive(session: SparkSession, path: str, topic: str, rules: Rules) -> DataFrame:
+def _archive(
+    session: SparkSession, path: str, options: Options, topic: str, rules: Rules, broker: str
+) -> DataFrame:
     conditions: list[Condition] = [
         Among("topic", (topic,)),
         Span("timestamp", rules.since, rules.until),
     ]
-    return read_table(session, path, conditions).selectExpr(*_AS_ROWS)
+    frame = read_table(session, path, conditions, options)
+    if broker and "broker" not in frame.columns:
+        raise ConfigError("broker", broker, f"the archive {path} has no column broker")
+    if broker:
+        frame = frame.where(frame.broker == broker)
+    elif "broker" in frame.columns:
+        _require_one_broker(path, frame)
+    return frame.selectExpr(*_AS_ROWS)
+
+
+def _require_one_broker(path: str, frame: DataFrame) -> None:
+    """Each nsqd counts its offsets by itself: those of two look like faults of one."""
+    rows = frame.where("broker IS NOT NULL").select("broker").distinct().collect()
+    names = sorted(row["broker"] for row in rows)
+    if len(names) > 1:
+        rule = f"{path} has messages of several nsqds, name one of {', '.join(names)}"
+        raise ConfigError("broker", "", rule)
 
 
 def _log(session: SparkSession, settings: Settings, rules: Rules) -> tuple[DataFrame, int]:

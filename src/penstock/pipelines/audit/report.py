@@ -95,8 +95,8 @@ KINDS: dict[str, Kind] = {
     "trace_doubled": Kind(
         "trace twice",
         "events are in the trace table twice",
-        "Two trace pipelines with different checkpoints write into this table. Make the table anew "
-        "with one of them.",
+        "Two trace pipelines with different checkpoints write into this table. Make the table "
+        "again with one of them.",
     ),
 }
 # Which part of the data a finding is about, when it is no channel.

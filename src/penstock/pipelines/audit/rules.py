@@ -4,7 +4,8 @@
 channel's floor on (`marks`). Where tracing was switched, `tracing` says of which messages a
 silence means something (`seen`), and of which all is known (`whole`).
 
-**Lost**: below the channel's position, older than the settle time, no delivery, no end. **Stuck**:
+**Lost**: below the channel's position, older than the settle time, no delivery, no end; or not
+finished and stepped over, because its bytes in the log are corrupt. **Stuck**:
 first delivered so long ago, and neither finished nor ended nor in a wait that somebody asked for.
 **Doubled**: delivered again without having been given back, or after it was finished; finished
 twice. **Out of order**: first deliveries in another order than the log's.
@@ -89,6 +90,7 @@ class Known:
     names: tuple[str, ...] = ()
     marks: Numbers = field(default_factory=lambda: np.empty(0, around_dtype(0)))
     ranges: Numbers = field(default_factory=lambda: np.empty(0, RANGE))  # islands
+    corrupt: Numbers = field(default_factory=lambda: np.empty(0, RANGE))  # islands, too
 
 
 class Judged(NamedTuple):
@@ -197,6 +199,8 @@ def _judged(
     judged = (offset >= floor) & np.where(sent, whole | done, seen)
     lost = judged & seen & (offset < position) & (fate == UNSENT) & (lives["delays"] == 0)
     lost &= lives["published"] <= rules.lost_before_us
+    corrupt = (fate == ENDED) & within(known.corrupt, number, partition, offset)
+    judged, lost = judged | corrupt, lost | corrupt
     stuck = judged & whole & sent & ((fate == OUT) | (fate == BACK))
     stuck &= lives["first_sent"] <= rules.stuck_before_us
     repeated = judged & whole & ((lives["sends"] > 1) | (lives["finishes"] > 1))

@@ -49,7 +49,7 @@ RANGE = np.dtype([("channel", "<i4"), ("partition", "<i4"), ("first", "<i8"), ("
 BODY = np.dtype([("partition", "<i4"), ("offset", "<i8"), ("rows", "<i8"), ("events", "<i8")])
 
 GIVEN_BACK = (Kind.REQUEUED, Kind.TIMED_OUT, Kind.DISCONNECTED)
-ENDED = (Kind.DEAD_LETTERED, Kind.SKIPPED, Kind.FILTERED, Kind.EMPTIED)
+ENDED = (Kind.DEAD_LETTERED, Kind.SKIPPED, Kind.FILTERED, Kind.EMPTIED, Kind.CORRUPT)
 _KINDS = {kind.label: int(kind) for kind in Kind}
 
 
@@ -67,6 +67,7 @@ class Packed(NamedTuple):
     events: Numbers
     ranges: Numbers
     bodies: Numbers  # of all topics
+    corrupt: Numbers  # ranges, too: of whole ranges and of single messages
 
 
 class Names:
@@ -106,11 +107,13 @@ def pack(batch: pa.RecordBatch, wanted: Wanted) -> Packed:
     channel = numbers[channel]
     spans = (channel > 0) & ~has_id & np.isin(kind, ENDED)
     one = has_id & ~about_no_message
+    corrupt = (channel > 0) & (kind == Kind.CORRUPT)
     return Packed(
         [names[number - 1] for number in known],
         _events(batch, one, time_us, channel, kind),
         _ranges(batch, spans, channel),
         bodies,
+        _ranges(batch, corrupt, channel),
     )
 
 

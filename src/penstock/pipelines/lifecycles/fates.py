@@ -1,7 +1,7 @@
 """What became of a message in a channel: its fate, and how long it waited.
 
 finished    a consumer has done it
-ended       dead-lettered, skipped, filtered, emptied: it will not be sent any more
+ended       dead-lettered, skipped, filtered, emptied, corrupt: it will not be sent any more
 delayed     it waits until its time comes
 out         a consumer has it
 back        it was given back, and waits to be sent again

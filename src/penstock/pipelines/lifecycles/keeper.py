@@ -17,13 +17,9 @@ only when its version is in the table.
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,7 +28,7 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
 from penstock import limits
-from penstock.errors import ConfigError, LakeFailed, PenstockError, TableUnreadable
+from penstock.errors import ConfigError, PenstockError, TableUnreadable
 from penstock.pipelines.lake import Place, Replaced, Staged, commit
 from penstock.pipelines.lakecare import vacuum
 from penstock.pipelines.lakefiles import Stager
@@ -52,57 +48,58 @@ from penstock.pipelines.lifecycles.events import (
     pack,
 )
 from penstock.pipelines.lifecycles.lives import LIFE, lives_of, sorted_events
+from penstock.pipelines.lifecycles.notes import Notes, State
 from penstock.pipelines.lifecycles.ranges import islands
 from penstock.pipelines.lifecycles.table import SHAPE, brought_up, by_offset, cut, lives_in, rows_of
 from penstock.pipelines.progress import Progress
 
 _EVER = 1 << 62
-_FOLDER = "_penstock/lives"
-
-
-@dataclass
-class State:
-    """`channels`: by topic and channel, the place of its first event. `ranges`: by topic and
-    channel, (partition, first, end)."""
-
-    channels: dict[str, dict[str, int]] = field(default_factory=dict)
-    ranges: dict[str, dict[str, list[list[int]]]] = field(default_factory=dict)
 
 
 class LifeTable:
-    def __init__(self, trace: str, path: str) -> None:
+    def __init__(self, trace: str, path: str, options: Mapping[str, str] | None = None) -> None:
         self._trace = trace
-        self._place = Place(path, {})
-        self._folder = Path(self._place.full(_FOLDER))
+        self._options = dict(options or {})  # of the store that both tables are in
+        self._place = Place(path, self._options)
+        self._notes = Notes(self._place)
+
+    @property
+    def place(self) -> Place:
+        return self._place
+
+    def _there(self) -> LakeTable:
+        return LakeTable(self._place.uri, options=self._options)
 
     def update(self, events_max: int = limits.LIVES_CHUNK_EVENTS) -> int:
         """All that the trace table has and this one has not. How many events came in."""
-        trace = LakeTable(self._trace)
+        trace = LakeTable(self._trace, options=self._options)
         app = f"penstock-lives-{trace.identity}"
         self._place.create(SHAPE, {})
         self._check_is_ours(app)
         events = 0
         while True:
-            version = LakeTable(self._place.uri).transaction_version(app) or 0
+            version = self._there().transaction_version(app) or 0
             end, files = _next(trace.files(), version, events_max)
             if not files:
                 return events
-            events += self._bring(app, version, end, files)
+            events += self._bring(app, version, end, trace, files)
 
     def _check_is_ours(self, app: str) -> None:
-        there = LakeTable(self._place.uri)
+        there = self._there()
         if there.transaction_version(app) is None and there.files():
             rule = f"it has lifecycles of another trace table than {self._trace}: name another one"
             raise ConfigError("lifecycles", self._place.uri, rule)
 
-    def _bring(self, app: str, version: int, end: int, files: list[LakeFile]) -> int:
+    def _bring(
+        self, app: str, version: int, end: int, trace: LakeTable, files: list[LakeFile]
+    ) -> int:
         """The events [version, end) of `_trace`, in one transaction."""
-        state = self._state(version)
-        table = LakeTable(self._place.uri)
+        state = self._notes.read(version)
+        table = self._there()
         added: list[Staged] = []
         removed: list[Replaced] = []
         count = 0
-        for topic, (names, events, ranges) in sorted(_read(files, version, end).items()):
+        for topic, (names, events, ranges) in sorted(_read(trace, files, version, end).items()):
             count += len(events)
             state.channels[topic] = _firsts(state.channels.get(topic, {}), names, events)
             state.ranges[topic] = _spans(state.ranges.get(topic, {}), names, ranges)
@@ -110,9 +107,9 @@ class LifeTable:
             parts, gone = self._merge(topic, state, names, events, ranges, there)
             added += parts
             removed += [_replaced(file, topic) for file in gone]
-        self._note(end, state)
+        self._notes.write(end, state)
         if commit(self._place, SHAPE, app, end, added, removed, follows=version):
-            self._forget(end)
+            self._notes.forget_all_but(end)
             return count
         return 0  # somebody else was faster
 
@@ -135,7 +132,8 @@ class LifeTable:
         for number in sorted(touched):
             parts = [np.empty(0, LIFE)]
             if number < len(files):
-                with pq.ParquetFile(files[number].uri, read_dictionary=["channel"]) as file:
+                opened = self._there().opened(files[number])
+                with opened, pq.ParquetFile(opened, read_dictionary=["channel"]) as file:
                     parts += [lives_in(batch, names) for batch in file.iter_batches()]
             lives = brought_up(np.concatenate(parts), new[owner == number], firsts)
             for part in cut(by_offset(lives), limits.LIVES_FILE_ROWS):
@@ -151,33 +149,6 @@ class LifeTable:
         except BaseException:
             stager.abandon()
             raise
-
-    # --- what is remembered ---
-
-    def _state(self, version: int) -> State:
-        if version == 0:
-            return State()
-        path = self._folder / f"{version}.json"
-        try:
-            return State(**json.loads(path.read_text("utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            rule = f"{path} can't be read ({error}): delete the table, it is made anew"
-            raise LakeFailed(self._place.uri, rule) from error
-
-    def _note(self, version: int, state: State) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{version}.json"
-        beside = path.with_suffix(".new")
-        with beside.open("w", encoding="utf-8") as file:
-            json.dump({"channels": state.channels, "ranges": state.ranges}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-
-    def _forget(self, version: int) -> None:
-        for path in self._folder.glob("*.json"):
-            if path.stem != str(version):
-                path.unlink(missing_ok=True)
 
 
 def _replaced(file: LakeFile, topic: str) -> Replaced:
@@ -207,11 +178,12 @@ def _next(files: list[LakeFile], version: int, events_max: int) -> tuple[int, li
 Topic = tuple[Names, Numbers, Numbers]
 
 
-def _read(files: list[LakeFile], version: int, end: int) -> dict[str, Topic]:
+def _read(trace: LakeTable, files: list[LakeFile], version: int, end: int) -> dict[str, Topic]:
     """Events and ranges, by topic."""
     found: dict[str, list[Packed]] = {}
     for file in files:
-        with pq.ParquetFile(file.uri, read_dictionary=list(TEXTS)) as opened:
+        source = trace.opened(file)
+        with source, pq.ParquetFile(source, read_dictionary=list(TEXTS)) as opened:
             for batch in opened.iter_batches(limits.AUDIT_READ_ROWS, columns=list(COLUMNS)):
                 for topic, packed in _packed(batch, version, end):
                     found.setdefault(topic, []).append(packed)
@@ -303,9 +275,12 @@ class LifeKeeper:
             self._thread = threading.Thread(target=self._try)
             self._thread.start()
 
-    def finish(self) -> None:
+    def join(self) -> None:
         if self._thread is not None:
             self._thread.join()
+
+    def finish(self) -> None:
+        self.join()
         events = self._table.update()
         self._progress.say(f"{events:,} events came into the lifecycles in {self._path}")
 
@@ -314,6 +289,6 @@ class LifeKeeper:
             self._table.update()
             if time.monotonic() - self._vacuumed_s >= limits.LIVES_VACUUM_S:
                 self._vacuumed_s = time.monotonic()
-                vacuum(Place(self._path, {}), limits.LIVES_RETAIN_S)
+                vacuum(self._table.place, limits.LIVES_RETAIN_S)
         except (DeltaError, PenstockError, OSError) as error:
             self._progress.say(f"the lifecycles were not brought up to date: {error}")

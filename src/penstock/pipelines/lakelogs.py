@@ -1,0 +1,130 @@
+"""Which logs a table has messages of, and which archive writes each topic: in its properties.
+
+A table outlives its checkpoint, and its highest offsets say where to go on. That is right for the
+log that these offsets are of; a topic that was deleted and made again counts from 0. So the table
+notes the identity of a topic's log before the first batch that has messages of it; and as one more
+identity comes, when the messages of a second log are let in, both are there for good.
+
+Two archives of one topic would double it. So a topic belongs to the first archive that names it or
+has messages of it, and the commits of another are refused. `--recover` takes a topic over. All this
+holds because a commit that was prepared before a change of the properties fails and is made again.
+
+A property `penstock.log.TOPIC` is "IDENTITY,IDENTITY OWNER"; each half may be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from penstock.errors import ConfigError, DataLost
+from penstock.pipelines.lake import Place, Properties
+from penstock.wire.names import is_ephemeral
+
+_PREFIX = "penstock.log."  # and the topic
+_AGAIN = (
+    "it was deleted and made again since it was archived: its offsets count from 0 again, so it "
+    "needs another table"
+)
+
+
+class TopicLog(NamedTuple):
+    """Of one topic of one table."""
+
+    identities: tuple[str, ...] = ()  # of the logs that the table has messages of
+    owner: str = ""  # the archive that writes it
+
+    @property
+    def text(self) -> str:
+        return f"{','.join(self.identities)} {self.owner}".rstrip()
+
+
+def known(properties: Properties) -> dict[str, TopicLog]:
+    """By topic."""
+    return {
+        name.removeprefix(_PREFIX): _parsed(value)
+        for name, value in properties.items()
+        if name.startswith(_PREFIX)
+    }
+
+
+def _parsed(text: str) -> TopicLog:
+    identities, _, owner = text.partition(" ")
+    return TopicLog(tuple(each for each in identities.split(",") if each), owner)
+
+
+# --- who writes a topic ---
+
+
+def claimed(properties: Properties, owner: str, topics: Iterable[str]) -> dict[str, str]:
+    """What to set so that these topics are the owner's. ConfigError when one is another's."""
+    there, fresh = known(properties), {}
+    for topic in topics:
+        log = there.get(topic, TopicLog())
+        if log.owner not in ("", owner):
+            rule = (
+                f"the archive {log.owner} writes this topic into the table, so it would come "
+                "twice: name another table, or take the topic over with archive --recover and a "
+                "new checkpoint"
+            )
+            raise ConfigError("topics", topic, rule)
+        if not log.owner:
+            fresh[_PREFIX + topic] = log._replace(owner=owner).text
+    return fresh
+
+
+def claim(place: Place, owner: str, topics: Collection[str]) -> None:
+    place.set_properties(lambda properties: claimed(properties, owner, topics))
+
+
+def take_over(place: Place, owner: str, topics: Collection[str]) -> None:
+    """From whoever has them: his next commit is refused."""
+
+    def taken(properties: Properties) -> dict[str, str]:
+        there = known(properties)
+        logs = {topic: there.get(topic, TopicLog()) for topic in topics}
+        return {
+            _PREFIX + topic: log._replace(owner=owner).text
+            for topic, log in logs.items()
+            if log.owner != owner
+        }
+
+    place.set_properties(taken)
+
+
+# --- which log it is ---
+
+
+def noted(
+    properties: Properties, owner: str, logs: Collection[tuple[str, str]], only_one: bool = False
+) -> dict[str, str]:
+    """What to set before a commit with messages of these (topic, identity). With `only_one`,
+    DataLost for a second log of a topic that is to be kept."""
+    fresh = claimed(properties, owner, sorted({topic for topic, _ in logs}))
+    there = known({**properties, **fresh})
+    for topic, identity in sorted(logs):
+        log = there.get(topic, TopicLog())
+        if identity not in log.identities:
+            if only_one and log.identities and not is_ephemeral(topic):
+                raise DataLost(topic, 0, _AGAIN)
+            log = there[topic] = log._replace(identities=(*log.identities, identity))
+            fresh[_PREFIX + topic] = log.text
+    return fresh
+
+
+def check_identities(place: Place, present: Mapping[str, str], topics: Collection[str]) -> None:
+    """DataLost when one of these topics, which the table has messages of, is not the log of these
+    messages, or nobody can tell. `present` are the identities of the logs there are."""
+    there = known(place.properties())
+    for topic in sorted(topics):
+        identities = there.get(topic, TopicLog()).identities
+        if topic not in present:
+            raise DataLost(topic, 0, "there is no such topic, and the table has messages of it")
+        if not identities:
+            reason = (
+                "the table does not say which log its messages of it are from, so nobody knows "
+                "whether the offsets go on: archive it into another table"
+            )
+            raise DataLost(topic, 0, reason)
+        if identities != (present[topic],):
+            raise DataLost(topic, 0, _AGAIN)

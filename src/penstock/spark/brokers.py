@@ -1,0 +1,163 @@
+"""The nsqds that a query reads: one, a list, or all that nsqlookupds know.
+
+Each has a name, its address as host:port, which stands in the column `broker` and in the offsets.
+A query of one nsqd names none there, as it did before there were several. What ties an offset to
+its log is the log's identity: an nsqd that moved to another address is found again by it, and so is
+a log of a checkpoint from before the query had several nsqds.
+
+An nsqd that can't be reached is an outage, and never a reason to go on without its messages: also
+when no nsqlookupd knows it any more, as long as the checkpoint does. One that is gone for good is
+named by the option `goneBrokers`; its offsets stay in the checkpoint as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from typing import NamedTuple, Self
+
+from penstock.errors import BrokerRefused, ConfigError, FetchFailed
+from penstock.spark.brokerapi import BrokerApi, Positions, Span, name_of
+from penstock.spark.offsets import Log, Offsets, relocated, spans
+from penstock.spark.options import Options
+
+
+class Found(NamedTuple):
+    have: dict[Log, Span]
+    missing: tuple[str, ...]  # topics that are asked for by name and that none has
+    brokers: frozenset[str]  # that were asked
+
+    @property
+    def topics(self) -> set[str]:
+        return {log.topic for log in self.have}
+
+
+class Brokers:
+    """Of one thread; connections are kept until the end."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._urls = {name_of(url): url for url in options.urls}
+        self._stack = ExitStack()
+        self._apis: dict[str, BrokerApi] = {}
+        self.ended: dict[str, dict[str, int]] = {}  # of deleted topics: ends by log identity
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def api(self, broker: str) -> BrokerApi:
+        """ "" is the only one."""
+        if broker not in self._apis:
+            url = self._urls.get(broker, f"http://{broker}") if broker else self._options.urls[0]
+            self._apis[broker] = self._stack.enter_context(self._opened(url))
+        return self._apis[broker]
+
+    def label(self, broker: str) -> str:
+        """As the column `broker` has it."""
+        return broker or name_of(self._options.urls[0])
+
+    def found(self, begun: Offsets | None = None) -> Found:
+        """What all have of the topics that the query asks for. `begun` are the offsets that are
+        known: their nsqds are asked too where nsqlookupds say which there are."""
+        options = self._options
+        listed = self._listed()
+        known = {log.broker for log in begun or () if log.broker} if options.lookupds else set()
+        have: dict[Log, Span] = {}
+        missing = set(options.topics)
+        failed: dict[str, FetchFailed] = {}
+        for broker in sorted({*listed, *known} - set(options.gone)):
+            try:
+                positions = self._positions(broker, options.topics, options.pattern)
+            except FetchFailed as error:
+                if broker in listed or isinstance(error, BrokerRefused):
+                    raise
+                failed[broker] = error
+                continue
+            have |= spans(positions.topics, broker)
+            missing -= set(positions.topics)
+        check_apart(have)
+        self._check_failed(failed, begun or {}, have)
+        asked = frozenset({*listed, *known} - set(failed) - set(options.gone))
+        return Found(have, tuple(sorted(missing)), asked)
+
+    def have(self, wanted: Offsets) -> dict[Log, Span]:
+        """What there is of these logs, wherever they are now."""
+        options = self._options
+        topics = sorted({log.topic for log in wanted})
+        at = {log.broker for log in wanted if log.broker} if options.lookupds else set()
+        listed = self._listed()
+        found: dict[Log, Span] = {}
+        failed: dict[str, FetchFailed] = {}
+        for broker in sorted({*listed, *at} - set(options.gone)):
+            try:
+                found |= spans(self._positions(broker, topics).topics, broker)
+            except FetchFailed as error:
+                if broker in listed or isinstance(error, BrokerRefused):
+                    raise
+                failed[broker] = error
+        check_apart(found)
+        self._check_failed(failed, wanted, found)
+        return found
+
+    def topics(self, broker: str, names: Collection[str]) -> set[str]:
+        """Which of these one nsqd has."""
+        return set(self._positions(broker, sorted(names)).topics)
+
+    def _positions(
+        self, broker: str, names: Collection[str], pattern: str | None = None
+    ) -> Positions:
+        positions = self.api(broker).positions(names, pattern)
+        for name, ends in positions.ended.items():
+            self.ended.setdefault(name, {}).update(ends)
+        return positions
+
+    def _check_failed(
+        self, failed: Mapping[str, FetchFailed], begun: Offsets, have: Mapping[Log, Span]
+    ) -> None:
+        for log in relocated(begun, have):
+            if log.broker in failed:
+                error = failed[log.broker]
+                reason = (
+                    f"{error.reason}; the checkpoint has offsets of this nsqd, and no nsqlookupd "
+                    "knows it: if it is gone for good, name it in goneBrokers"
+                )
+                raise FetchFailed(error.url, reason)
+
+    def _listed(self) -> set[str]:
+        options = self._options
+        if not options.several:
+            return {""}
+        if options.urls:
+            return set(self._urls)
+        found: set[str] = set()
+        errors: list[FetchFailed] = []
+        for url in options.lookupds:
+            try:
+                with self._opened(url) as lookupd:
+                    found |= set(lookupd.nodes())
+            except FetchFailed as error:
+                errors.append(error)
+        if len(errors) == len(options.lookupds):
+            raise errors[0]
+        return found
+
+    def _opened(self, url: str) -> BrokerApi:
+        options = self._options
+        return BrokerApi(
+            url, options.timeout_ms, options.retries, options.retry_ms, options.ca_file
+        )
+
+
+def check_apart(have: Collection[Log]) -> None:
+    """ConfigError when two of the addresses are of one nsqd: its messages would come twice."""
+    seen: dict[tuple[str, str, int], str] = {}
+    for log in have:
+        other = seen.setdefault((log.topic, log.identity, log.partition), log.broker)
+        if other != log.broker:
+            rule = (
+                f"both have the same log of topic {log.topic}, so they are one nsqd: name it once"
+            )
+            raise ConfigError("url", f"{other}, {log.broker}", rule)

@@ -1,0 +1,124 @@
+"""How far behind a streaming query is: of our pipelines, and of a query of one's own.
+
+Spark says after each batch where it ended, and where the logs ended when it was planned. What lies
+between has not been read yet.
+
+    listener = LagListener()
+    spark.streams.addListener(listener)
+    with served("0.0.0.0:9209", listener.metrics):
+        query.awaitTermination()
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from penstock.spark.exposition import Metric, exposed
+
+logger = logging.getLogger(__name__)
+
+Log = tuple[str, int]  # topic and partition
+
+
+class QueryLag(NamedTuple):
+    """Of one query, after its last batch."""
+
+    name: str  # or its id, when it has none
+    batch: int
+    rows_per_second: float
+    behind: int  # rows that the logs had and the query has not read
+    logs: Mapping[Log, tuple[int, int]]  # (read to, end of the log)
+
+
+class LagListener(StreamingQueryListener):
+    """Writes a line for each query that is behind, and keeps the figures for Prometheus."""
+
+    def __init__(self) -> None:
+        self.lags: dict[str, QueryLag] = {}  # by the query's id
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing is known yet."""
+
+    def onQueryIdle(self, event: Any) -> None:
+        """As after the last batch."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        batch = event.progress
+        sources = [
+            {"endOffset": source.endOffset, "latestOffset": source.latestOffset}
+            for source in batch.sources
+        ]
+        behind = lag_rows(sources)
+        if behind is None:
+            return  # it reads nothing of ours
+        rate = batch.processedRowsPerSecond
+        lag = QueryLag(
+            batch.name or str(batch.id),
+            int(batch.batchId),
+            float(rate) if rate == rate else 0.0,  # NaN without rows
+            behind,
+            logs_of(sources),
+        )
+        self.lags[str(batch.id)] = lag
+        if behind:
+            logger.info("query %s is %d rows behind", lag.name, behind)
+
+    def onQueryTerminated(self, event: Any) -> None:
+        self.lags.pop(str(event.id), None)
+
+    def metrics(self) -> str:
+        """For Prometheus."""
+        return exposed(self._metrics())
+
+    def _metrics(self) -> Iterator[Metric]:
+        for lag in list(self.lags.values()):
+            query = {"query": lag.name}
+            yield Metric("query_batch", "gauge", "Number of the last batch.", lag.batch, query)
+            text = "Rows a second of the last batch."
+            yield Metric("query_rows_per_second", "gauge", text, lag.rows_per_second, query)
+            text = "Rows that the logs had and the query had not read."
+            yield Metric("query_lag_rows", "gauge", text, lag.behind, query)
+            for (topic, partition), (at, end) in lag.logs.items():
+                labels = {**query, "topic": topic, "partition": str(partition)}
+                text = "The same of each topic."
+                yield Metric("query_topic_lag_rows", "gauge", text, end - at, labels)
+
+
+def lag_rows(sources: list[Any]) -> int | None:
+    """Rows that the logs had when the batch was planned, and that no batch has read yet."""
+    found = None
+    for source in sources:
+        end, latest = _positions(source["endOffset"]), _positions(source["latestOffset"])
+        if latest is not None and end is not None:
+            behind = sum(max(0, at - end.get(log, 0)) for log, at in latest.items())
+            found = (found or 0) + behind
+    return found
+
+
+def logs_of(sources: list[Any]) -> dict[Log, tuple[int, int]]:
+    """How far each log was read, and where it ended when the batch was planned."""
+    found: dict[Log, tuple[int, int]] = {}
+    for source in sources:
+        latest = _positions(source["latestOffset"]) or {}
+        for (topic, partition), at in (_positions(source["endOffset"]) or {}).items():
+            found[topic, int(partition)] = (at, max(at, latest.get((topic, partition), at)))
+    return found
+
+
+def _positions(offset: Any) -> dict[tuple[str, str], int] | None:
+    """Offsets of the source "penstock" by (topic, partition), summed over its nsqds; None for
+    those of other sources."""
+    document = json.loads(offset) if isinstance(offset, str) and offset else offset
+    if not isinstance(document, dict) or not {"topics", "brokers"} & document.keys():
+        return None
+    found: dict[tuple[str, str], int] = {}
+    for part in document.get("brokers", {"": document}).values():
+        for topic, entry in part["topics"].items():
+            for partition, at in entry["partitions"].items():
+                found[topic, partition] = found.get((topic, partition), 0) + int(at)
+    return found

@@ -1,0 +1,153 @@
+"""Tables in an object store: what Spark reads of them, and that nobody sees their options."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Field, write_deltalake
+
+from penstock.errors import ConfigError, LakeFailed, TableUnreadable
+from penstock.pipelines.lakeread import Among, LakeTable, Span, is_delta, read_table
+from penstock.pipelines.storage import options_of, read_file
+from penstock.pipelines.trouble import outage_of
+
+from .store import REGION, SECRET, Store, store
+from .test_lakeread import AWKWARD, DAY, NULL_DIRECTORY, TYPES, instant, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Store]:
+    with store() as found:
+        yield found
+
+
+def made(bucket: Store, name: str, *parts: pa.Table) -> str:
+    for part in parts:
+        write_deltalake(
+            bucket.table(name),
+            part,
+            mode="append",
+            partition_by=["topic", "date"],
+            storage_options=bucket.options,
+        )
+    return bucket.table(name)
+
+
+@pytest.mark.spark
+def test_values_and_types_come_back(spark: SparkSession, bucket: Store) -> None:
+    topics = (*AWKWARD, NULL_DIRECTORY)
+    path = made(bucket, "awkward", *(rows(topic, 0) for topic in topics))
+    frame = read_table(spark, path, options=bucket.options)
+    assert frame.dtypes == TYPES
+    found = {tuple(row) for row in frame.groupBy("topic", "date").count().collect()}
+    assert found == {(topic, DAY, 5) for topic in topics}
+    first = frame.where("topic = '0123' AND offset = 3").collect()
+    assert [(row["body"], row["timestamp"].astimezone(dt.UTC)) for row in first] == [
+        (bytearray(b"3"), instant(3))
+    ]
+
+
+@pytest.mark.spark
+def test_conditions_skip_files_and_rows(spark: SparkSession, bucket: Store) -> None:
+    path = made(bucket, "skipped", rows("a", 0), rows("a", 100), rows("b", 0))
+    table = LakeTable(path, options=bucket.options)
+    wanted = [Among("topic", ("a",)), Span("offset", 102, 104)]
+    assert len(table.files(wanted)) == 1
+    assert [row["offset"] for row in table.frame(spark, wanted).collect()] == [102, 103]
+
+
+@pytest.mark.spark
+def test_columns_that_were_added_later_are_null(spark: SparkSession, bucket: Store) -> None:
+    path = made(bucket, "wider", rows("a", 0, 2))
+    table = DeltaTable(path, storage_options=bucket.options)
+    table.alter.add_columns([Field.from_arrow(pa.field("key", pa.binary()))])
+    frame = read_table(spark, path, options=bucket.options)
+    assert [(row["offset"], row["key"]) for row in frame.orderBy("offset").collect()] == [
+        (0, None),
+        (1, None),
+    ]
+
+
+@pytest.mark.spark
+def test_plans_show_no_option(spark: SparkSession, bucket: Store) -> None:
+    path = made(bucket, "plans", rows("a", 0, 2))
+    frame = read_table(spark, path, options=bucket.options)
+    plan = frame._jdf.queryExecution().toString()
+    assert "mapinarrow" in plan.lower()
+    assert SECRET not in plan
+    assert REGION not in plan
+
+
+@pytest.mark.spark
+def test_what_is_no_table_is_refused(spark: SparkSession, bucket: Store) -> None:
+    with pytest.raises(TableUnreadable, match="no Delta table"):
+        read_table(spark, bucket.table("nothing"), options=bucket.options)
+
+
+def test_a_store_that_is_away_is_an_outage(bucket: Store) -> None:
+    options = {
+        **bucket.options,
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "max_retries": "0",
+    }
+    with pytest.raises(LakeFailed) as met:
+        is_delta(bucket.table("t"), options)
+    assert outage_of(met.value) == "the table's store"
+    with pytest.raises(LakeFailed) as met:
+        LakeTable(bucket.table("t"), options=options)
+    assert outage_of(met.value) == "the table's store"
+
+
+def test_options_are_read_and_never_repeated(tmp_path: Path) -> None:
+    assert options_of("x", ["A=b", "C=d=e", "A=f"]) == {"A": "f", "C": "d=e"}
+    with pytest.raises(ConfigError) as met:
+        options_of("storage-option", [SECRET])
+    assert SECRET not in str(met.value)
+    assert "AWS_REGION=eu-west-1" in str(met.value)
+    path = tmp_path / "options"
+    path.write_text("# of the lake\n\nA=b\nAWS_REGION = eu\n")
+    assert read_file(str(path)) == {"A": "b", "AWS_REGION": "eu"}
+    path.write_text(f"{SECRET}\n")
+    with pytest.raises(ConfigError) as met:
+        read_file(str(path))
+    assert SECRET not in str(met.value)
+    assert str(path) in str(met.value)
+    with pytest.raises(ConfigError, match="can't be read"):
+        read_file(str(tmp_path / "none"))
+
+
+@pytest.mark.spark
+def test_sql_takes_the_options_of_a_file_and_of_the_environment(
+    bucket: Store, tmp_path: Path
+) -> None:
+    path = made(bucket, "asked", rows("a", 0, 3))
+    options = bucket.options
+    hidden = {"AWS_SECRET_ACCESS_KEY": options.pop("AWS_SECRET_ACCESS_KEY")}
+    given = tmp_path / "options"
+    given.write_text("".join(f"{name}={value}\n" for name, value in options.items()))
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "penstock.tools.main", "sql", "--json"),
+            *("--table", f"t={path}", "--storage-options-file", str(given), "--url", "127.0.0.1:1"),
+            "select count(*) as n, max(offset) as most from t where topic = 'a'",
+        ],
+        env={**os.environ, **hidden},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"n": 3, "most": 2}

@@ -1,0 +1,96 @@
+"""Every pipeline with its tables in an object store: a real nsqd, a real Spark, a store of S3."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from e2e.daemon import Daemon
+from penstock.log.traceevents import TOPIC
+from penstock.pipelines import archive, replay, trace
+from penstock.pipelines.audit import program as audit
+from penstock.pipelines.frame import Pipeline
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.settings import defaults
+from spark.fakebroker import FakeBroker
+from spark.patience import patiently
+
+from .node import Node, in_the_log, numbered
+from .store import SECRET, Store, store
+from .test_trace_pipeline import life
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Store]:
+    with store() as found:
+        yield found
+
+
+def run(spark: SparkSession, pipeline: Pipeline, bucket: Store, **given: Any) -> int:
+    settings = defaults(pipeline.settings, storage_option=bucket.pairs, **given)
+    if pipeline.check is not None:
+        pipeline.check(settings)
+    progress = Progress(pipeline.name, stream=io.StringIO())
+    return patiently(lambda: pipeline.run(spark, settings, progress))
+
+
+def test_archived_audited_and_replayed(
+    spark: SparkSession, bucket: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = bucket.table("archive")
+    with Daemon(tmp_path / "nsqd") as daemon:
+        node = Node(daemon)
+        node.publish("orders", numbered(100))
+        checkpoint = str(tmp_path / "checkpoint")
+        given = {"url": node.url, "table": table}
+        run(spark, archive.PIPELINE, bucket, once=True, pattern="orders.*", checkpoint=checkpoint,
+            **given)  # fmt: skip
+        plans = tmp_path / "plans"
+        run(spark, replay.PIPELINE, bucket, to="again", name="one", plans=str(plans),
+            from_offset=10, topics=("orders",), **given)  # fmt: skip
+        rows = in_the_log(node, "again", pa.schema([("body", pa.binary())])).to_pylist()
+        assert [row["body"] for row in rows] == numbered(90, 10)
+        assert SECRET not in "".join(path.read_text() for path in plans.iterdir())
+    capsys.readouterr()
+    clean = {"topic": "orders", "archive": table, "json": True}
+    assert run(spark, audit.PIPELINE, bucket, **clean) == 0
+    assert '"findings": []' in capsys.readouterr().out
+
+
+def test_traced_with_lives_and_audited(
+    spark: SparkSession, bucket: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = bucket.table("trace")
+    given = {"table": table, "once": True, "checkpoint": str(tmp_path / "checkpoint")}
+    with FakeBroker() as broker:
+        for first in (0, 5):
+            broker.topic(TOPIC).publish([life(offset, 10) for offset in range(first, first + 5)])
+            capsys.readouterr()
+            assert run(spark, trace.PIPELINE, bucket, url=broker.url, report=True, json=True,
+                       **given) == 0  # fmt: skip
+    (hour,) = json.loads(capsys.readouterr().out)["latency"]
+    assert (hour["messages"], hour["finished"]) == (10, 10)
+    lives = DeltaTable(f"{table}_lives", storage_options=bucket.options)
+    found = lives.to_pyarrow_table(columns=["offset", "fate"]).to_pylist()
+    assert sorted(row["offset"] for row in found) == list(range(10))
+    assert {row["fate"] for row in found} == {"finished"}
+    notes = [name for name in bucket.objects() if name.startswith("trace_lives/_penstock/")]
+    assert len(notes) == 1
+    audited = {"topic": "orders", "trace": table, "json": True, "as_of": "2027-01-01T00:00:00Z"}
+    assert run(spark, audit.PIPELINE, bucket, **audited) == 0
+    report = json.loads(capsys.readouterr().out)["audit"]
+    assert [channel["name"] for channel in report["channels"]] == ["billing"]
+    assert report["findings"] == []

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+
+from penstock.errors import (
+    BrokerRefused,
+    ConfigError,
+    DataLost,
+    FetchFailed,
+    LakeFailed,
+    SchemaMismatch,
+)
+from penstock.pipelines.outages import Outages, Pauses
+from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.trouble import outage_of
+
+AWAY = FetchFailed("http://a/log/positions", "connection refused")
+CRASH = Exception("[STREAM_FAILED] Python worker exited unexpectedly (crashed).")
+
+
+class Waits(Progress):
+    """Waits for nobody, and notes how long it would have."""
+
+    def __init__(self) -> None:
+        super().__init__("sample", 0, io.StringIO())
+        self.waits: list[float] = []
+        self.stop_after = 1_000
+
+    def wait(self, seconds: float) -> bool:
+        self.waits.append(seconds)
+        if len(self.waits) >= self.stop_after:
+            self.ask_to_stop()
+        return self.stopping
+
+
+def failing(*errors: Exception) -> Callable[[], int]:
+    left = list(errors)
+
+    def attempt() -> int:
+        if left:
+            raise left.pop(0)
+        return 7
+
+    return attempt
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (AWAY, "nsqd"),
+        (Exception("penstock.errors.FetchFailed: http://a: refused"), "nsqd"),
+        (BrokerRefused("http://a", 503, "FAILED the disk is full", {}), "nsqd"),
+        (Exception("penstock.errors.BrokerRefused: http://a: got response 503 EXITING"), "nsqd"),
+        (OSError(28, "No space left on device"), "a disk"),
+        (Exception("java.io.IOException: No space left on device"), "a disk"),
+        (
+            LakeFailed(
+                "s3://lake/t", "the commit failed: Generic S3 error: Error performing PUT in 3s"
+            ),
+            "the table's store",
+        ),
+        (
+            Exception("OSError: Generic S3 error: Server returned 503 Slow Down"),
+            "the table's store",
+        ),
+    ],
+)
+def test_what_may_be_back(error: Exception, what: str) -> None:
+    assert outage_of(error) == what
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BrokerRefused("http://a", 400, "BAD", {}),
+        ConfigError("table", "x", "No space left on device"),
+        DataLost("orders", 0, "offsets 3 to 4 are gone"),
+        SchemaMismatch("t", "it has no column body"),
+        LakeFailed("s3://lake/t", "Generic S3 error: status code: 403 Forbidden"),
+        LakeFailed("t", "Generic LocalFileSystem error: permission denied"),
+        LakeFailed("t", "there is no table"),
+        ValueError("no"),
+    ],
+)
+def test_what_trying_again_does_not_cure(error: Exception) -> None:
+    assert outage_of(error) == ""
+    progress = Waits()
+    with pytest.raises(type(error)):
+        Outages(progress, None).ride_out(failing(error), 0)
+    assert progress.waits == []
+
+
+def test_a_run_that_goes_on_waits_as_long_as_it_takes() -> None:
+    progress = Waits()
+    assert Outages(progress, None).ride_out(failing(*[AWAY] * 40), 0) == 7
+    assert len(progress.waits) == 40
+
+
+def test_one_that_ends_by_itself_waits_for_its_time() -> None:
+    with pytest.raises(FetchFailed):
+        Outages(Waits(), 0.0).ride_out(failing(AWAY), 0)
+    progress = Waits()
+    assert Outages(progress, 1000.0).ride_out(failing(AWAY, AWAY), 0) == 7
+    assert progress.waits == [1, 2]
+
+
+def test_a_stop_ends_the_wait() -> None:
+    progress = Waits()
+    progress.stop_after = 3
+    assert Outages(progress, None).ride_out(failing(*[AWAY] * 40), 0) == 0
+    assert len(progress.waits) == 3
+
+
+def test_processes_that_die_again_and_again_have_a_reason() -> None:
+    progress = Waits()
+    with pytest.raises(Exception, match="exited unexpectedly"):
+        Outages(progress, None).ride_out(failing(*[CRASH] * 40), 0)
+    assert len(progress.waits) == 5
+
+
+def test_rows_are_counted_over_all_attempts() -> None:
+    progress = Waits()
+    counts = [5, 3]
+
+    def attempt() -> int:
+        rows = counts.pop(0)
+        progress.report(Report(rows, total=10), final=True)
+        if counts:
+            raise AWAY
+        return 0
+
+    assert Outages(progress, None).ride_out(attempt, 1) == 0
+    assert progress.last is not None
+    assert (progress.last.rows, progress.last.total) == (8, 15)
+
+
+def test_pauses_grow_until_something_was_done() -> None:
+    pauses = Pauses()
+    assert [pauses.next(0) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert (pauses.next(3), pauses.failures) == (1, 1)
+    assert (pauses.next(3), pauses.failures) == (2, 2)

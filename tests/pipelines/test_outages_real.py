@@ -1,0 +1,74 @@
+"""A pipeline as a user runs it: nsqd is away when it starts, and while it runs; a supervisor sends
+SIGTERM to its whole process group."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.pipelines.lake import Place
+
+from .command import POLL_S, WAIT_S_MAX, Command
+from .node import Node
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with Daemon(tmp_path / "nsqd", f"--http-address=127.0.0.1:{port}") as running:
+        yield running
+
+
+def archive(path: Path, node: Node, *flags: str) -> Command:
+    table = f"--table={path / 'lake'}"
+    names = (f"--url={node.url}", "--topics=orders", table, "--trigger=50ms")
+    return Command(path / "stderr", "archive", *names, *flags)
+
+
+def test_an_archive_waits_for_nsqd_and_ends_with_its_group(
+    java: None, tmp_path: Path, daemon: Daemon
+) -> None:
+    node = Node(daemon)
+    node.publish("orders", [b"one", b"two"])
+    daemon.kill()
+    run = archive(tmp_path, node)
+    try:
+        deadline_s = time.monotonic() + WAIT_S_MAX
+        while "trying again" not in run.said():
+            assert not run.ended, run.said()
+            assert time.monotonic() < deadline_s, run.said()
+            time.sleep(POLL_S)
+        daemon.start()
+        assert run.wait_for_rows(2), run.said()
+        run.signal_group(signal.SIGTERM)
+        assert run.finish() == 0, run.said()
+    finally:
+        if not run.ended:
+            run.kill()
+    table = Place(str(tmp_path / "lake"), {}).open()
+    assert table is not None
+    assert table.to_pyarrow_table(columns=["offset"]).num_rows == 2
+    assert "Traceback" not in run.said()
+
+
+def test_a_run_that_ends_by_itself_says_that_nsqd_is_away(
+    java: None, tmp_path: Path, daemon: Daemon
+) -> None:
+    node = Node(daemon)
+    daemon.kill()
+    run = archive(tmp_path, node, "--once", "--outage-wait=2s")
+    try:
+        assert run.finish() == 1, run.said()
+        assert "Connection refused" in run.said()
+    finally:
+        if not run.ended:
+            run.kill()
