@@ -28,6 +28,10 @@ class Refused(Exception):
         self.status = status
 
 
+class Unhealthy(Exception):
+    """What /ping then says."""
+
+
 @dataclass
 class Calls:
     """(daemon, method, path with query), of all daemons."""
@@ -117,6 +121,8 @@ class _Stand:
         if (method, path) in routes:
             try:
                 return 200, routes[method, path](query)
+            except Unhealthy as error:
+                return 500, str(error)
             except Refused as error:
                 return error.status, {"message": str(error)}
         known = any(path == one for _, one in routes)
@@ -165,6 +171,7 @@ class Nsqd(_Stand):
         self.version = version
         self.topics: dict[str, dict[str, Any]] = {}
         self.producers: list[dict[str, Any]] = []
+        self.health = "OK"
 
     @property
     def is_old(self) -> bool:
@@ -180,7 +187,7 @@ class Nsqd(_Stand):
                     for verb in ("create", "delete", "empty", "pause", "unpause")}  # fmt: skip
         of_channel = {verb: ("POST", f"/channel/{verb}") for verb in of_topic}
         return {
-            ("GET", "/ping"): lambda query: "OK",
+            ("GET", "/ping"): self._ping,
             ("GET", "/info"): self._info,
             ("GET", "/stats"): self._stats,
             ("POST", "/pub"): self._publish,
@@ -198,6 +205,11 @@ class Nsqd(_Stand):
         key = path.removeprefix("/config/")
         known = method == "GET" and key in _OPTIONS
         return (200, _OPTIONS[key]) if known else (400, {"message": "INVALID_OPTION"})
+
+    def _ping(self, query: Query) -> Any:
+        if self.health != "OK":
+            raise Unhealthy(self.health)
+        return "OK"
 
     def _info(self, query: Query) -> Any:
         found = {"version": self.version, "broadcast_address": "127.0.0.1", "hostname": self.name,

@@ -92,13 +92,17 @@ def test_bad_requests(
     assert (found, json.loads(body)) == (status, {"message": message})
 
 
-def test_an_unknown_topic_is_told_in_the_official_words(installation: Installation) -> None:
-    status, body, _ = installation.admin.request("GET", "/api/topics/nowhere")
-    assert status == 502
-    assert json.loads(body)["message"] == (
-        "UPSTREAM_ERROR: failed to query any nsqlookupd: got response 404 Not Found "
-        '"{\\"message\\":\\"TOPIC_NOT_FOUND\\"}"'
-    )
+def test_an_unknown_topic_is_not_found(installation: Installation) -> None:
+    for path in ("/api/topics/nowhere", "/api/topics/nowhere/c"):
+        status, body, _ = installation.admin.request("GET", path)
+        assert (status, json.loads(body)["message"]) == (404, "TOPIC_NOT_FOUND")
+    for path in ("/topics/nowhere", "/topics/nowhere/c", "/messages/nowhere"):
+        status, body, _ = installation.admin.request("GET", path)
+        assert status == 404, path
+        assert b"nsqlookupd that may have it says so" in body
+    status, body, _ = installation.admin.request("GET", "/topics/no%20name")
+    assert status == 404
+    assert b"is not a valid name of a topic: 1 to 64 of" in body
 
 
 def test_nodes(installation: Installation, topic: str) -> None:

@@ -14,11 +14,28 @@ from penstock.errors import QueryRefused
 from penstock.nsqadmin.console import Question, Reply, answer
 
 from .conftest import Installation
+from .official import Calls, Nsqd
 
 
 def asked(sql: str, installation: Installation | None = None, lake: Path | None = None) -> Reply:
     nodes = [f"127.0.0.1:{installation.nsqd.http_port}"] if installation else []
     return answer(Question(sql, nodes, [str(lake)] if lake else [], 3))
+
+
+def test_an_official_nsqd_among_ours_is_left_out(installation: Installation) -> None:
+    """It has no messages that could be read, and theirs are still an answer."""
+    installation.nsqd.post("/pub?topic=asked.mixed", b"ours")
+    sql = 'SELECT decode(body) FROM "asked.mixed"'
+    with Nsqd("official", Calls()) as official:
+        ours = f"127.0.0.1:{installation.nsqd.http_port}"
+        reply = answer(Question(sql, [ours, official.address], [], 3))
+        assert reply.rows == [["ours"]]
+        assert reply.notes == [
+            f"without {official.address}: it is not Penstock's, and its messages can't be read"
+        ]
+        with pytest.raises(QueryRefused, match=f"without {official.address}: it is not Penstock's"):
+            answer(Question(sql, [official.address], [], 3))
+    installation.nsqd.post("/topic/delete?topic=asked.mixed")
 
 
 def test_topics_and_tables_are_views(installation: Installation, tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from penstock.nsqadmin import definitions
-from penstock.nsqadmin.definitions import DefinitionsInvalid, Summary
+from penstock.nsqadmin.definitions import DefinitionsInvalid, NotComplete, Summary
 from penstock.nsqadmin.settings import SettingRefused
-from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
+from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState, make
 from penstock.nsqadmin.upstream import DaemonRefused, Producer, Upstream
 
 SNAPSHOT = Snapshot(
@@ -62,6 +62,62 @@ def test_out_and_in_is_the_same() -> None:
         ("/channel/config", channel | {"max_attempts": "3"}),
     ]  # fmt: skip
     assert upstream.posted == [(node, *one) for one in wanted for node in ("a", "b")]
+
+
+def of_node(address: str, *rows: dict[str, Any]) -> NodeState:
+    producer = Producer("h", address.partition(":")[0], 1, 2, "1")
+    return NodeState(address, producer, {"start_time": 1, "topics": list(rows)}, answered_s=1.0)
+
+
+class _Differing(_Upstream):
+    """Node b has other settings than a."""
+
+    async def get(self, address: str, path: str, query: Any = None) -> Any:
+        if path == "/channel/config":
+            return {"max_attempts": 3, "own": ["max_attempts"] if address == "a:2" else []}
+        depth = 5 if address == "a:2" else 7
+        return {"max_depth": depth, "max_age": "1h0m0s", "own": ["max_depth", "max_age"]}
+
+
+def test_what_was_taken_out_changes_nothing_where_it_came_from() -> None:
+    """On two nodes that differ in everything that they can differ in."""
+    mail = {"channel_name": "mail", "paused": True}
+    rows = [{"topic_name": "orders", "channels": [mail]}]
+    more = {"topic_name": "only_b", "paused": True, "channels": []}
+    other = {"topic_name": "orders", "channels": [{"channel_name": "mail"}, {"channel_name": "b"}]}
+    nodes = {"a:2": of_node("a:2", *rows), "b:2": of_node("b:2", other, more)}
+    snapshot = make(1.0, nodes, (), (), Snapshot())
+    upstream = _Differing()
+    text = definitions.to_text(asyncio.run(definitions.taken(upstream, snapshot))).decode()
+    found = definitions.read(text)
+    assert asyncio.run(definitions.changes(upstream, snapshot, found)) == []
+    only_b, orders = found.topics
+    assert orders.settings == {"max_age": "1h0m0s"}
+    assert orders.settings_on == {"a:2": {"max_depth": "5"}, "b:2": {"max_depth": "7"}}
+    assert (orders.nodes, only_b.nodes, only_b.paused) == ([], ["b:2"], True)
+    assert [(one.name, one.nodes, one.paused_on) for one in orders.channels] == [
+        ("b", ["b:2"], []), ("mail", [], ["a:2"]),
+    ]  # fmt: skip
+    elsewhere = make(1.0, {"c:2": of_node("c:2")}, (), (), Snapshot())
+    made = asyncio.run(definitions.changes(upstream, elsewhere, found))
+    assert {one.topic for one in made if one.kind == "create"} == {"orders", "only_b"}
+    chosen = asyncio.run(definitions.changes(upstream, snapshot, found, ["a:2"]))
+    assert {(one.kind, one.topic, one.channel, one.nodes) for one in chosen} >= {
+        ("create", "only_b", "", ("a:2",)), ("create", "orders", "b", ("a:2",)),
+    }  # fmt: skip
+    assert asyncio.run(definitions.put(upstream, ["a:2", "b:2"], found)) == ""
+    assert ("b:2", "/topic/config", {"topic": "orders", "max_age": "1h0m0s", "max_depth": "7"}) in (
+        upstream.posted
+    )
+    assert [one[0] for one in upstream.posted if one[2].get("topic") == "only_b"] == ["b:2"] * 3
+
+
+def test_half_an_installation_is_not_taken_out() -> None:
+    nodes = {"a:2": of_node("a:2"), "b:2": of_node("b:2")}
+    nodes["b:2"].error = "timed out"
+    snapshot = make(1.0, nodes, (), (), Snapshot())
+    with pytest.raises(NotComplete, match=r"b:2: timed out"):
+        asyncio.run(definitions.taken(_Upstream(), snapshot))
 
 
 def test_a_refused_setting_names_its_topic() -> None:

@@ -166,7 +166,7 @@ def test_every_route_that_changes_is_in_the_tables() -> None:
                 handlers.add(ast.unparse(node.args[1] if len(node.args) > 1 else node.args[0]))
     wanted = {"self.create", "self.act", "self.delete", "self.act_channel", "self.delete_channel",
               "self.tombstone", "self.put", "f'{shared.base}/login'",
-              "f'{shared.base}/logout'"}  # fmt: skip
+              "f'{shared.base}/logout'", "f'{shared.base}/session'"}  # fmt: skip
     assert handlers == wanted | {"refuse"}
 
 

@@ -76,7 +76,7 @@ def test_lists_repeat_and_a_bare_number_is_milliseconds(tmp_path: Path) -> None:
     found = read_options(["-nsqd-http-address=a:1", "--nsqd-http-address", "b:2", "-verbose"], {})
     assert found.nsqd_http_address == ("a:1", "b:2")
     file = tmp_path / "nsqadmin.cfg"
-    file.write_text('nsqd_http_addresses = ["a:1", "b:2"]\nstatsd_interval = 1500\nunknown = 1\n')
+    file.write_text('nsqd_http_addresses = ["a:1", "b:2"]\nstatsd_interval = 1500\n')
     found = read_options([f"-config={file}"], {})
     assert found.nsqd_http_address == ("a:1", "b:2")
     assert found.statsd_interval_ns == 1_500_000_000

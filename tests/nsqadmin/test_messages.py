@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from penstock.errors import RangeCorrupt
+from penstock.kernel import encode_batch
+from penstock.net.fetch import Fetched, Fetcher
 from penstock.nsqadmin import jsonview, messages
 from penstock.nsqadmin.messages import MASK, Message
+from penstock.nsqadmin.upstream import Upstream
 
 NOW_MS = 1_795_248_000_000  # 2026-11-21 08:00 UTC
 
@@ -105,3 +111,33 @@ def test_times_as_people_type_them(text: str, at_ms: int) -> None:
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(messages.PlaceInvalid, match="is not an offset"):
         messages.moment_ms(text, NOW_MS / 1000)
+
+
+class Sent(Upstream):
+    """An nsqd that answers with these bytes."""
+
+    def __init__(self, data: bytes, following: int) -> None:
+        super().__init__(Fetcher(), (), ("a:4151",))
+        self._answer = Fetched(200, data, {"x-penstock-next-offset": str(following)})
+
+    async def fetch(self, *_: object) -> Fetched:
+        return self._answer
+
+
+def walked(data: bytes, following: int) -> list[bytes]:
+    async def bodies() -> list[bytes]:
+        log = messages.Log(Sent(data, following), "a:4151", "t")
+        extent = messages.Extent("identity", 0, following)
+        return [one.body async for some in log.walk(extent, 0, following) for one in some]
+
+    return asyncio.run(bodies())
+
+
+def test_a_range_that_is_not_what_was_asked_for_is_an_error() -> None:
+    """Of the many forms of wrong see `tests/log/test_fetched.py`."""
+    data = encode_batch([b"a", b"b"], 0, 1 << 22, 0)
+    assert walked(data, 2) == [b"a", b"b"]
+    with pytest.raises(RangeCorrupt, match="end at offset 2, not at 3"):
+        walked(data, 3)
+    with pytest.raises(RangeCorrupt, match="holds offsets 7 to 8, not offset 0"):
+        walked(encode_batch([b"a", b"b"], 7, 1 << 22, 0), 2)

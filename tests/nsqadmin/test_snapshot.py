@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from penstock.nsqadmin.attention import findings
+from penstock.nsqadmin.history import FIELDS
+from penstock.nsqadmin.recent import Sample
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
 from penstock.nsqadmin.upstream import Producer
 
@@ -45,6 +48,49 @@ def test_a_node_that_is_down_keeps_its_topics_and_has_no_rate() -> None:
     assert after.topics["t"].messages == 100
     assert after.topics["t"].in_rate == 0
     assert not after.nodes["127.0.0.1:2"].is_up
+
+
+def dead_letters(**channel: Any) -> Snapshot:
+    """Of channel t/ch, which has given up 9 since its node started; 2 of them are there now."""
+    dead = {"topic_name": "t.ch.dead", "message_count": 9, "depth": 0, "channels": [
+        {"channel_name": "redrive", "depth": 1, "deferred_count": 1},
+        {"channel_name": "own", "depth": 4},
+    ]}  # fmt: skip
+    one = node(10.0, 100, dead_letter_count=9, **channel)
+    one.document["topics"].append(dead)
+    return make(1.0, {one.address: one}, (), (), Snapshot())
+
+
+def test_dead_letters_are_counted_as_they_are_now() -> None:
+    found = dead_letters()
+    channel, holder = found.channel("t", "ch"), found.channel("t.ch.dead", "redrive")
+    own = found.channel("t.ch.dead", "own")
+    assert channel is not None
+    assert holder is not None
+    assert own is not None
+    assert (channel.dead_letters, channel.given_up) == (2, 9)
+    assert (holder.holds_of, holder.is_internal) == (("t/ch",), True)
+    assert (own.is_internal, own.dead_letters) == (False, 0)
+
+
+def test_a_channel_of_that_name_elsewhere_holds_none() -> None:
+    """What it says of its dead-letter topic counts before the usual name."""
+    found = dead_letters(dead_letter_topic="elsewhere")
+    holder = found.channel("t.ch.dead", "redrive")
+    assert holder is not None
+    assert not holder.is_internal
+
+
+def test_nobody_is_advised_to_consume_dead_letters() -> None:
+    found = dead_letters()
+    values = dict.fromkeys(FIELDS, 1.0)
+    grown = [
+        Sample(float(at), tuple((values | {"depth": at}).values())) for at in range(0, 120, 10)
+    ]
+    told = [one.what for one in findings(found, lambda name: grown)]
+    assert "channel t/ch has dead letters" in told
+    assert "nobody reads channel t.ch.dead/own" in told
+    assert not [one for one in told if "redrive" in one]
 
 
 def test_a_topic_without_nsqd_is_there() -> None:

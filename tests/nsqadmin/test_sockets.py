@@ -48,8 +48,10 @@ class World:
         return bool(self.nsqd.topic_stats(TOPIC)["paused"])
 
     def done(self) -> list[str]:
-        """Every action that has ended, the first one first."""
-        found = [one for one in self.store.audit(count=1000) if one.result != BEGUN]
+        """Every action that was done, the first one first."""
+        found = [one for one in self.store.audit(count=1000)
+                 if one.result not in ("", BEGUN) and not one.result.startswith("failed")
+                 and one.action != "logout"]  # fmt: skip
         return [one.action for one in found][::-1]
 
     async def press(self, name: str, label: str) -> None:
@@ -274,7 +276,11 @@ def test_a_role_that_was_taken_away_counts_at_once(
             await settle(own, page)
 
     def ended() -> list[str]:
-        return [one.action for one in store.audit() if one.result != BEGUN][::-1]
+        return [one.action for one in store.audit() if one.result == "ok"][::-1]
+
+    def refused() -> list[str]:
+        """What was tried in vain is written down."""
+        return [one.result for one in store.audit() if one.result.startswith("failed")]
 
     store.put_user("mara", hashed, Role.OPERATE)
     with Admin(path, *flags) as admin:
@@ -289,5 +295,6 @@ def test_a_role_that_was_taken_away_counts_at_once(
         asyncio.run(press(drawn(admin, at, headers), "Unpause"))
         eventually(lambda: "unpause_topic" in ended())
         assert ended() == ["pause_topic", "unpause_topic"]
+        assert refused() == ["failed: needs the role operate"]
     store.close()
     installation.nsqd.post("/topic/delete?topic=demoted")

@@ -1,13 +1,19 @@
-"""How often an nsqd is asked."""
+"""How often an nsqd is asked, and that one that hangs holds up nobody."""
 
 from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from penstock import limits
+from penstock.errors import FetchFailed
 from penstock.nsqadmin.snapshot import NodeState
-from penstock.nsqadmin.upstream import Producer
-from penstock.nsqadmin.watch import pause_s
+from penstock.nsqadmin.upstream import Producer, Upstream
+from penstock.nsqadmin.watch import Watch, pause_s
 
 
 def node(*took_s: float) -> NodeState:
@@ -15,14 +21,155 @@ def node(*took_s: float) -> NodeState:
 
 
 def test_what_costs_little_is_asked_once_an_interval() -> None:
-    assert pause_s(1.0, []) == 1.0
-    assert pause_s(1.0, [node(), node(0.001)]) == 1.0
+    assert pause_s(1.0, node()) == 1.0
+    assert pause_s(1.0, node(0.001)) == 1.0
 
 
 def test_an_answer_takes_no_more_than_a_fiftieth_of_the_time() -> None:
-    assert pause_s(1.0, [node(0.001), node(0.1, 0.1)]) == pytest.approx(5.0)
-    assert pause_s(1.0, [node(60.0)]) == limits.ADMIN_POLL_S_MAX
+    assert pause_s(1.0, node(0.1, 0.1)) == pytest.approx(5.0)
+    assert pause_s(1.0, node(60.0)) == limits.ADMIN_POLL_S_MAX
 
 
 def test_one_slow_answer_among_quick_ones_slows_nothing() -> None:
-    assert pause_s(1.0, [node(0.01, 0.01, 2.0)]) == 1.0
+    assert pause_s(1.0, node(0.01, 0.01, 2.0)) == 1.0
+
+
+class Nodes(Upstream):
+    """Nodes "a" and "b", known to a nsqlookupd, and topics on them. Those in `hung` do not answer,
+    those in `failed` say no."""
+
+    def __init__(self) -> None:
+        super().__init__(None, ("lookupd",), ())  # type: ignore[arg-type]
+        self.count = 0
+        self.asked: list[str] = []
+        self.hung: set[str] = set()
+        self.failed: set[str] = set()
+        self.is_silent = False  # nsqlookupd
+
+    async def producers(self) -> tuple[list[Producer], str]:
+        while self.is_silent:
+            await asyncio.sleep(0.01)
+        topics = (("both", False), ("orders", False))
+        return [Producer(name, name, 0, 1, "1", topics=topics) for name in "ab"], ""
+
+    async def topics(self) -> tuple[list[str], str]:
+        return ["both", "idle", "orders"], ""
+
+    async def light_stats(self, address: str) -> dict[str, Any]:
+        self.asked.append(address)
+        while address in self.hung:
+            await asyncio.sleep(0.01)
+        if address in self.failed:
+            raise FetchFailed(address, "timed out")
+        self.count += 10
+        names = ("both", "orders") if address == "b:1" else ("both",)
+        return {"start_time": 1, "topics": [
+            {"topic_name": name, "message_count": self.count, "paused": address == "b:1",
+             "channels": []} for name in names
+        ]}  # fmt: skip
+
+
+def watching(test: Callable[[Watch, Nodes], Awaitable[None]]) -> None:
+    async def run() -> None:
+        upstream = Nodes()
+        watch = Watch(upstream, limits.SECOND // 100)
+        try:
+            await test(watch, upstream)
+        finally:
+            await watch.stop()
+
+    asyncio.run(run())
+
+
+async def looks(watch: Watch, for_s: float) -> None:
+    until_s = time.monotonic() + for_s
+    while time.monotonic() < until_s:
+        await watch.look()
+        await asyncio.sleep(0.01)
+
+
+def test_one_that_hangs_slows_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ADMIN_LOOK_S", 0.05)
+    monkeypatch.setattr(limits, "ADMIN_STALE_S", 0.2)
+
+    async def test(watch: Watch, upstream: Nodes) -> None:
+        await watch.look()
+        upstream.hung.add("b:1")
+        upstream.asked.clear()
+        await looks(watch, 0.6)
+        assert upstream.asked.count("b:1") == 1  # it is not asked again while it hangs
+        assert upstream.asked.count("a:1") > 5
+        stale, fresh = watch.latest.nodes["b:1"], watch.latest.nodes["a:1"]
+        assert (stale.can_be_asked, fresh.can_be_asked) == (False, True)
+        assert 0.2 < stale.stale_s < 5
+        topics = watch.latest.topics
+        assert topics["orders"].stale_s == topics["both"].stale_s == stale.stale_s
+        assert topics["orders"].nodes == ["b:1"]  # what it said last is still there
+        assert (topics["both"].paused_on, topics["both"].is_paused_partly) == (["b:1"], True)
+        upstream.hung.clear()
+        await looks(watch, 0.1)
+        assert [one.stale_s for one in watch.latest.nodes.values()] == [0, 0]
+
+    watching(test)
+
+
+def test_a_rate_holds_until_the_next_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ADMIN_LOOK_S", 0.05)
+
+    async def test(watch: Watch, upstream: Nodes) -> None:
+        await watch.look()
+        await asyncio.sleep(0.25)
+        await watch.look()
+        rate = watch.latest.nodes["b:1"].in_rate
+        assert rate > 0
+        upstream.hung.add("b:1")
+        await asyncio.sleep(0.02)
+        await watch.look()  # asks a and b
+        assert watch.latest.nodes["b:1"].in_rate == rate
+
+    watching(test)
+
+
+def test_silence_is_no_absence() -> None:
+    """A node that has never answered may have what is registered for it."""
+
+    async def test(watch: Watch, upstream: Nodes) -> None:
+        upstream.failed.add("b:1")
+        await watch.look()
+        topics = watch.latest.topics
+        assert [name for name in sorted(topics) if topics[name].is_idle] == ["idle"]
+        assert topics["orders"].registered == ["a:1", "b:1"]
+        assert topics["orders"].stale_s > 0
+        assert watch.latest.nodes["b:1"].error == "timed out"
+
+    watching(test)
+
+
+def test_a_nsqlookupd_that_hangs_holds_up_no_nsqd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ADMIN_LOOK_S", 0.05)
+    monkeypatch.setattr(limits, "ADMIN_DISCOVERY_S", 0.0)
+
+    async def test(watch: Watch, upstream: Nodes) -> None:
+        await watch.look()
+        upstream.is_silent = True
+        upstream.asked.clear()
+        await looks(watch, 0.4)
+        assert upstream.asked.count("a:1") > 5
+
+    watching(test)
+
+
+def test_after_an_action_all_are_asked_at_once() -> None:
+    async def test(watch: Watch, upstream: Nodes) -> None:
+        await watch.look()
+        upstream.asked.clear()
+        watch._interval_s = 3600.0
+        await watch.look()
+        upstream.asked.clear()
+        await watch.look()
+        assert upstream.asked == []  # nobody's turn
+        watch.hurry()
+        await watch.look()
+        assert sorted(upstream.asked) == ["a:1", "b:1"]
+
+    watching(test)

@@ -2,6 +2,7 @@
 
 | how a caller is known          | name         | role                                         |
 |--------------------------------|--------------|----------------------------------------------|
+| token of a program             | the token's  | the token's                                  |
 | session of a log-in            | the user's   | the user's                                   |
 | session by an OIDC provider    | the verified | the same as by a header, but view where      |
 |                                | email or id  | neither -group-role nor -admin-user is given |
@@ -67,7 +68,7 @@ class Claimed(NamedTuple):
 class Caller(NamedTuple):
     name: str  # "" when nobody has logged in
     role: Role
-    how: str  # "session", "oidc", "header", "anonymous", "foreign" (under a name that is not ours)
+    how: str  # "session", "token", "oidc", "header", "anonymous"; "foreign": under another name
     remote: str  # the address that the request came from
     session: str = ""  # the hash of its token
     claimed: Claimed | None = None  # of a header, or by a provider
@@ -169,6 +170,14 @@ class Rules(NamedTuple):
         else:
             role = self.limit(self.anonymous_role)
         return Caller("", role, "anonymous", remote)
+
+
+def is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def within(address: str, networks: Sequence[Network]) -> bool:

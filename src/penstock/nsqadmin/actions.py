@@ -1,20 +1,42 @@
 """What an operator changes, on every daemon that it concerns.
 
 An action goes to all nsqlookupds and to all nsqds that have the topic. It has failed when nobody of
-a kind did it; when some did not, the rest is done and a warning names them. Deleting asks for the
-nsqds before the lookupds forget them, and tombstones come first so that consumers do not make a
-topic again that is being deleted.
+a kind did it; when some did not, the rest is done, and a warning says on how many and names the
+others with their reasons.
+
+Deleting asks for the nsqds before the lookupds forget them, and tombstones come first so that
+consumers do not make a topic again that is being deleted. What a lookupd knows of a topic is all
+that leads to an nsqd that can't be asked now. So every nsqd is asked for a sign of life first: when
+none gives one nothing is deleted anywhere, and when some do not the lookupds keep the registration,
+and only tombstone the topic on those that delete it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from penstock.errors import NotFound
+from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.nsqadmin.upstream import LOOKUPD, NSQD, Producer, Upstream, warnings
 
 VERBS = ("pause", "unpause", "empty")
+_UNHEALTHY = '"NOK - '  # an nsqd that says so is there, and to delete may be what heals it
+_DONE = {"pause": "paused", "unpause": "unpaused", "empty": "emptied", "delete": "deleted",
+         "create": "made", "tombstone": "tombstoned"}  # fmt: skip
+
+
+class StillRegistered(PenstockError):
+    """A topic that was taken for one that no nsqd has is registered for one."""
+
+    def __init__(self, topic: str, address: str) -> None:
+        super().__init__(f"not deleted: {address} has registered {topic}; delete it on its page")
+
+
+class NotCertain(PenstockError):
+    """Somebody who may know an nsqd of the topic can't be asked."""
+
+    def __init__(self, topic: str, why: str) -> None:
+        super().__init__(f"not deleted: whether an nsqd has {topic} is not certain: {why}")
 
 
 class Actions:
@@ -52,21 +74,54 @@ class Actions:
         kind = "channel" if channel else "topic"
         producers, missed = await self._upstream.producers_of(topic)
         said, names = [missed], _names(topic, channel)
-        if self._upstream.lookupds:
+        addresses = [one.address for one in producers]
+        alive = await self._alive(addresses)
+        if self._upstream.lookupds and len(alive) == len(addresses):
             said.append(await self._on_lookupds(f"/{kind}/delete", names))
+        elif self._upstream.lookupds and not channel:
+            said += [await self._tombstoned(topic, one) for one in producers
+                     if one.address in alive]  # fmt: skip
         if producers:
-            said.append(await self._on(producers, f"/{kind}/delete", names))
+            said.append(await self._on_nsqds(addresses, f"/{kind}/delete", names))
         return warnings(*said)
+
+    async def _alive(self, addresses: Sequence[str]) -> set[str]:
+        """Those that answer. UpstreamFailed when none does."""
+        if not addresses:
+            return set()
+
+        async def ping(address: str) -> None:
+            try:
+                await self._upstream.get(address, "/ping")
+            except FetchFailed as error:
+                if _UNHEALTHY not in error.reason:
+                    raise
+
+        return set((await self._upstream.ask(NSQD, addresses, ping)).answers)
+
+    async def forget(self, topic: str) -> str:
+        """Delete a topic that no nsqd has, on the lookupds. StillRegistered, NotCertain."""
+        producers, missed = await self._upstream.producers()
+        if missed:
+            raise NotCertain(topic, missed.removeprefix("WARNING: "))
+        for producer in producers:
+            if topic in dict(producer.topics):
+                raise StillRegistered(topic, producer.address)
+        return await self._on_lookupds("/topic/delete", _names(topic))
 
     async def tombstone(self, node: str, topic: str) -> str:
         """Take a topic off one nsqd."""
         producer, missed = await self.find(node)
         said = [missed]
+        await self._alive([producer.address])
         if self._upstream.lookupds:
-            names = {"topic": topic, "node": node}
-            said.append(await self._on_lookupds("/topic/tombstone", names))
+            said.append(await self._tombstoned(topic, producer))
         said.append(await self._on([producer], "/topic/delete", {"topic": topic}))
         return warnings(*said)
+
+    async def _tombstoned(self, topic: str, producer: Producer) -> str:
+        names = {"topic": topic, "node": producer.address}
+        return await self._on_lookupds("/topic/tombstone", names)
 
     async def find(self, node: str) -> tuple[Producer, str]:
         """The nsqd "host:port" that pages link to, and a warning. NotFound."""
@@ -77,19 +132,30 @@ class Actions:
         raise NotFound("node", node)
 
     async def _on_lookupds(self, path: str, query: dict[str, str]) -> str:
-        asked = await self._upstream.ask(
-            LOOKUPD, self._upstream.lookupds, lambda at: self._upstream.post(at, path, query)
-        )
-        return asked.warning
+        return await self._on_all(LOOKUPD, self._upstream.lookupds, path, query)
 
     async def _on(self, producers: Iterable[Producer], path: str, query: dict[str, str]) -> str:
         return await self._on_nsqds([one.address for one in producers], path, query)
 
     async def _on_nsqds(self, addresses: Iterable[str], path: str, query: dict[str, str]) -> str:
+        return await self._on_all(NSQD, addresses, path, query)
+
+    async def _on_all(
+        self, kind: str, addresses: Iterable[str], path: str, query: dict[str, str]
+    ) -> str:
+        """Returns a warning about those that did not do it."""
+
         async def post(address: str) -> Any:
             return await self._upstream.post(address, path, query)
 
-        return (await self._upstream.ask(NSQD, addresses, post)).warning
+        asked = await self._upstream.ask(kind, addresses, post)
+        if not asked.failed:
+            return ""
+        verb = _DONE[path.rpartition("/")[2]]
+        of = "" if kind == NSQD else f" {kind}s"
+        done, all_ = len(asked.answers), len(asked.answers) + len(asked.failed)
+        why = "; ".join(f"{address}: {error.reason}" for address, error in asked.failed.items())
+        return f"WARNING: {verb} on {done} of {all_}{of}: {why}"
 
 
 def _names(topic: str, channel: str = "") -> dict[str, str]:

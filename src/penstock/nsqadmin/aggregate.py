@@ -78,7 +78,11 @@ def channel(topic_name: str, name: str, nodes: Iterable[NodeStats]) -> Row | Non
         return None
     total = _channel_sum(topic_name, name, parts)
     clients = [client for part in parts for client in part["clients"]]
-    return total | {"clients": sorted(clients, key=lambda one: (one["hostname"], one["node"]))}
+    return total | {
+        "global_msg_count": _sum(parts, ("global_msg_count",))["global_msg_count"],
+        "nodes": sorted(parts, key=_host),
+        "clients": sorted(clients, key=lambda one: (one["hostname"], one["node"])),
+    }
 
 
 def node(stats: NodeStats) -> Row:

@@ -28,6 +28,7 @@ from penstock.nsqadmin.upstream import Producer, UpstreamFailed, warnings
 from penstock.wire.names import is_valid_name
 
 Document = dict[str, Any]
+_TARGET_CHARS = 300  # of what was refused, in the audit log: a topic's and a channel's name
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"description": "the request breaks a rule; `message` is its code"},
@@ -85,7 +86,13 @@ def changed(grounds: Grounds, request: Request, role: Role) -> tuple[Ground, Cal
     """The same for a request that changes something."""
     ground = grounds.of(request)
     caller = caller_of(ground, request)
-    ground.gate.check_change(caller, role, request.headers, request.cookies)
+    try:
+        ground.gate.check_change(caller, role, request.headers, request.cookies)
+    except Forbidden as error:
+        if ground.gate.is_new_refusal(caller, f"{request.method} {request.url.path}"):
+            target = f"{request.method} {request.url.path}"[:_TARGET_CHARS]
+            ground.audit.note(caller, "request", f"failed: {error}", target)
+        raise
     return ground, caller
 
 

@@ -8,13 +8,14 @@ samples: so short a window makes nobody "stuck" who may only be slow.
 |-----------------|---------------------------------------------------------------------|-------|
 | node down       | a node does not answer                                              | bad   |
 | unhealthy       | a node says so itself                                               | bad   |
+| warns           | a node serves all that is sound, and something stored is not        | warn  |
 | refusing        | a topic refuses publishes                                           | bad   |
 | damaged         | part of a topic's log can't be read                                 | bad   |
 | stuck           | a channel holds messages, has consumers, and finishes none          | bad   |
 | nobody reads    | a channel's depth grows and it has no consumer                      | warn  |
 | growing         | a channel's depth has grown through the whole window                | warn  |
 | timeouts        | a tenth of a channel's deliveries time out                          | warn  |
-| dead letters    | messages were given up                                              | warn  |
+| dead letters    | messages that were given up wait to be redriven                     | warn  |
 | slow sync       | a node's disk needs long for a sync                                 | warn  |
 | disk            | a node's disk is nearly full                                        | warn  |
 | run failed      | a pipeline's run failed or fell silent in the last day              | bad   |
@@ -78,6 +79,8 @@ def findings(snapshot: Snapshot, recent: Recent, window: Window = _MINUTE) -> li
     for topic in snapshot.topics.values():
         found += _of_topic(topic)
         for channel in topic.channels.values():
+            if channel.is_internal:
+                continue  # dead letters wait to be redriven: they are their own channel's finding
             holds = channel.depth + channel.in_flight  # who holds nothing needs no past
             past = recent(f"{topic.name}/{channel.name}") if holds else ()
             found += _of_channel(channel, past, window)
@@ -110,7 +113,7 @@ def _ended_badly(runs: Runs, run: Run, now_s: float) -> Finding:
     state, path = run.state, ("pipelines", run.id)
     if runs.phase(run) == "failed":
         what = f"pipeline {state.name} failed"
-        step = "Mend that, and start it again: its page has the command."
+        step = "Repair that, and start it again: its page has the command."
         return Finding(Level.BAD, what, f"{state.reason.rstrip('.')}.", step, path)
     minutes = (now_s - run.heard_s) / 60
     why = f"Nothing was heard of it for {minutes:,.0f} min, and it had not ended."
@@ -125,9 +128,12 @@ def _of_node(node: NodeState) -> Iterator[Finding]:
         step = "See whether the process runs and its port can be reached."
         yield Finding(Level.BAD, f"{what} does not answer", node.error, step, path)
         return
-    if node.health not in ("OK", ""):
+    if node.is_unhealthy:
         step = "Its log says more; a full or failing disk is the usual cause."
         yield Finding(Level.BAD, f"{what} is not healthy", node.health, step, path)
+    elif node.warning:
+        step = "Run penstock log verify on the node; it serves all that is sound."
+        yield Finding(Level.WARN, f"{what} warns", node.warning, step, path)
     disk = node.document.get("disk") or {}
     slow_s = disk.get("sync_slowest_seconds") or 0.0
     if slow_s > limits.ADMIN_SYNC_SLOW_S:
@@ -194,8 +200,9 @@ def _of_channel(
         step = "Consumers need longer than msg-timeout: let them TOUCH, or raise it."
         yield Finding(Level.WARN, f"{what} times out", why, step, path, "times out")
     if channel.dead_letters:
-        why = f"{channel.dead_letters:,} messages were given up after max_attempts."
-        step = "Read why on its page, mend the consumer, then redrive them."
+        where = f" in {channel.dead_letter_topic}" if channel.dead_letter_topic else ""
+        why = f"{channel.dead_letters:,} messages that were given up wait{where}."
+        step = "Look at them on its page, repair the consumer, then redrive them."
         yield Finding(Level.WARN, f"{what} has dead letters", why, step, path, "dead letters")
 
 

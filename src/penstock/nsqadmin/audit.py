@@ -71,10 +71,10 @@ class Audit:
         except StoreFailed as error:
             log.error("the audit log has %s as begun only (%s): %s", entries, result, error)
 
-    def note(self, caller: Caller, action: str, result: str) -> None:
-        """What somebody has tried in vain: it is told in any case."""
+    def note(self, caller: Caller, action: str, result: str, target: str = "") -> None:
+        """What is done, or was tried in vain, whether it can be written down or not."""
         try:
-            self.end(self.begin(caller, (action,), {}), result)
+            self.end(self.begin(caller, (action,), {"target": target}), result)
         except NotDone as error:
             log.error(
                 "%s of %s from %s (%s): %s", action, caller.shown, caller.remote, result, error

@@ -24,7 +24,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock import limits
-from penstock.errors import ConfigError, PenstockError, QueryRefused
+from penstock.errors import (
+    BrokerRefused,
+    ConfigError,
+    FetchFailed,
+    PenstockError,
+    QueryRefused,
+)
 from penstock.pipelines.lakeread import LakeTable, local_path, tables_below
 from penstock.spark.brokerapi import BrokerApi
 
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+_NO_ROUTE = (404, "NOT_FOUND")  # what the official nsqd answers to a path that it has not
 _NAME_MAX = 200  # characters of a column's name
 
 
@@ -138,11 +145,11 @@ def _make_view(
     if name in question.tables:
         tables = {name: local_path(LakeTable(question.tables[name]).path)}
     if name in tables:
-        from deltalake import DeltaTable
+        from penstock.pipelines.lakedataset import dataset
 
-        connection.register(name, DeltaTable(tables[name]).to_pyarrow_dataset())
+        connection.register(name, dataset(tables[name]))
         return
-    batches = [batch for node in question.nodes for batch in _topic(node, name, question, reply)]
+    batches = [batch for node in question.nodes for batch in _told(node, name, question, reply)]
     if batches:
         import pyarrow as pa
 
@@ -150,9 +157,21 @@ def _make_view(
         return
     if not name.startswith(("duckdb_", "pragma_")):
         there = ", ".join(sorted(tables)) or "none"
+        if reply.notes:
+            raise QueryRefused(f"{name} can't be read: {'; '.join(reply.notes)}")
         raise QueryRefused(
             f"{name} is neither a topic with messages nor a table (tables: {there}{missing})"
         )
+
+
+def _told(node: str, name: str, question: Question, reply: Reply) -> Iterator[pa.RecordBatch]:
+    """Of one that can't tell it is noted: what the others have is still an answer."""
+    try:
+        yield from _topic(node, name, question, reply)
+    except FetchFailed as error:
+        lacks = isinstance(error, BrokerRefused) and (error.status, error.code) == _NO_ROUTE
+        why = "it is not Penstock's, and its messages can't be read" if lacks else error.reason
+        reply.notes.append(f"without {node}: {why}")
 
 
 def _topic(node: str, name: str, question: Question, reply: Reply) -> Iterator[pa.RecordBatch]:
@@ -175,7 +194,9 @@ def _topic(node: str, name: str, question: Question, reply: Reply) -> Iterator[p
             if start > span.earliest:
                 reply.notes.append(f"{name} on {node}: its newest {share:,} messages")
             for fetched in api.fetches(name, partition, spans.identity, start, span.end):
-                yield from decode(fetched.data, schema, name, partition, start, span.end)
+                held = fetched.base_offset, fetched.next_offset
+                where = name, partition, start, span.end
+                yield from decode(fetched.data, schema, *where, span=held)
 
 
 def _shown(value: Any) -> Any:

@@ -21,6 +21,7 @@ from penstock.command.program import version_line
 from penstock.errors import ConfigError
 from penstock.net.fetch import Fetcher
 from penstock.net.listener import Address, bound_address, close_listener, listen, parse_address
+from penstock.net.secretfile import first_secret
 from penstock.nsqadmin import api, config_api, description, diagnostics_api, paths
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.connections import Connections
@@ -31,7 +32,7 @@ from penstock.nsqadmin.installations import Installation, naming
 from penstock.nsqadmin.notify import Notifier
 from penstock.nsqadmin.oidclogin import OidcLogin
 from penstock.nsqadmin.options import Options, read_installations
-from penstock.nsqadmin.pages import site
+from penstock.nsqadmin.pages import guard, site
 from penstock.nsqadmin.runwatch import RunWatch
 from penstock.nsqadmin.store import DataPathLock, Store
 from penstock.nsqadmin.upstream import Upstream
@@ -47,6 +48,7 @@ class Daemon:
         self._options = options
         self._server: Server | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None  # of pages whose callers may not look
         self._grounds: Grounds | None = None
         self._lock: DataPathLock | None = None
 
@@ -68,6 +70,7 @@ class Daemon:
         # It closes what it is given.
         self._serving = asyncio.create_task(self._server.serve([self._socket.dup()]))
         self._serving.add_done_callback(self._on_served)
+        self._ending = asyncio.create_task(guard.end_with_rights())
 
     def _on_served(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -82,6 +85,8 @@ class Daemon:
             self._server.should_exit = True
             await asyncio.wait([self._serving], timeout=limits.SHUTDOWN_NS / limits.SECOND)
             close_listener(self._socket)
+        if self._ending is not None:
+            self._ending.cancel()
         if self._grounds is not None:
             await self._grounds.stop()
         if self._lock is not None:
@@ -122,10 +127,12 @@ def _ground(
     name, options, gate = installation.name, installation.options, shared.gate
     with naming(name) if options is not shared.options else nullcontext():
         fetcher = _fetcher(options)
+        secret = first_secret(options.http_client_secret_file, "http-client-secret-file")
         if installation.has_own_rules or options.read_only != shared.options.read_only:
             gate = Gate(options, shared.store, address)
             shared.gates.append(gate)
-    upstream = Upstream(fetcher, options.lookupd_http_address, options.nsqd_http_address)
+    lookupds, nsqds = options.lookupd_http_address, options.nsqd_http_address
+    upstream = Upstream(fetcher, lookupds, nsqds, secret)
     watch = Watch(upstream, options.poll_interval_ns)
     directory = Path(options.data_path)
     if not is_default:
@@ -213,4 +220,4 @@ def client_tls(options: Options) -> ssl.SSLContext | None:
 
 
 def _no_password() -> str:
-    raise ssl.SSLError("the key has a password: nobody is here to type it")
+    raise ssl.SSLError("the key is encrypted; passphrases are not supported")

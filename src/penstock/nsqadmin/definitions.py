@@ -6,7 +6,13 @@ what was chosen for each. Taken out of one installation, it makes the same in an
 
 Putting it in makes what is missing on every nsqd, sets the settings that it names, and pauses what
 it says is paused. It deletes nothing, and what it does not name stays as it is. Messages are not in
-it. Ephemeral topics and channels, and Penstock's own topics, are left out.
+it. Ephemeral topics and channels, Penstock's own topics, and its channels of dead letters are left
+out.
+
+Where nodes differ the document says so: `nodes` of what only some of them have, `paused_on`, and
+`settings_on` with the settings of each. That holds for nodes of these addresses; where there is
+none of them, as in another installation, `nodes` means all. So what was taken out changes nothing
+when it is put in again where it came from.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import settings
 from penstock.nsqadmin.settings import OF_CHANNEL, OF_TOPIC, Setting, SettingRefused
-from penstock.nsqadmin.snapshot import NodeState, Snapshot
+from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 from penstock.nsqadmin.upstream import NSQD, Upstream
 from penstock.wire.names import is_ephemeral, is_valid_name
 
@@ -35,6 +41,19 @@ class Defined(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     name: str
     paused: bool = False
     settings: dict[str, str] = {}
+    nodes: list[str] = []  # of those above it; empty: all
+    paused_on: list[str] = []
+    settings_on: dict[str, dict[str, str]] = {}
+
+    def among(self, nodes: Sequence[str]) -> list[str]:
+        """Where it is to be."""
+        return [node for node in nodes if node in self.nodes] or list(nodes)
+
+    def settings_of(self, node: str) -> dict[str, str]:
+        return self.settings | self.settings_on.get(node, {})
+
+    def is_paused_on(self, node: str) -> bool:
+        return self.paused or node in self.paused_on
 
 
 class DefinedTopic(Defined, forbid_unknown_fields=True, omit_defaults=True):
@@ -50,6 +69,14 @@ class DefinitionsInvalid(PenstockError):
     """Says what, and where."""
 
 
+class NotComplete(PenstockError):
+    """Half an installation would look like a whole one."""
+
+    def __init__(self, node: NodeState) -> None:
+        why = node.error or "it has not answered for a while"
+        super().__init__(f"the definitions would not be complete: {node.address}: {why}")
+
+
 class Summary(NamedTuple):
     topics: int
     channels: int
@@ -61,7 +88,10 @@ class Summary(NamedTuple):
 
 
 async def taken(upstream: Upstream, snapshot: Snapshot) -> Definitions:
-    """Of what is there now."""
+    """Of what is there now. NotComplete while a node does not answer."""
+    for node in snapshot.nodes.values():
+        if not node.can_be_asked:
+            raise NotComplete(node)
     together = asyncio.Semaphore(_AT_ONCE)
 
     async def topic(name: str) -> DefinedTopic:
@@ -78,23 +108,34 @@ async def taken(upstream: Upstream, snapshot: Snapshot) -> Definitions:
 
 async def _topic(upstream: Upstream, snapshot: Snapshot, name: str) -> DefinedTopic:
     found = snapshot.topics[name]
-    nodes = [node for node in found.nodes if snapshot.nodes[node].is_up]
-    topic = DefinedTopic(name, found.paused, await _chosen(upstream, nodes, {"topic": name}))
-    for channel in sorted(found.channels):
-        if is_ephemeral(channel):
-            continue
-        about = {"topic": name, "channel": channel}
-        chosen = await _chosen(upstream, nodes, about)
-        topic.channels.append(Defined(channel, found.channels[channel].paused, chosen))
+    topic = DefinedTopic(name)
+    await _fill(upstream, topic, found, {"topic": name}, list(snapshot.nodes))
+    for key, channel in sorted(found.channels.items()):
+        if not is_ephemeral(key) and not channel.is_internal:
+            defined = Defined(key)
+            about = {"topic": name, "channel": key}
+            await _fill(upstream, defined, channel, about, found.nodes)
+            topic.channels.append(defined)
     return topic
 
 
-async def _chosen(
-    upstream: Upstream, nodes: Sequence[str], about: dict[str, str]
-) -> dict[str, str]:  # fmt: skip
-    """Where nodes differ, what the first of them has."""
+async def _fill(
+    upstream: Upstream, one: Defined, found: TopicState | ChannelState, about: dict[str, str],
+    above: Sequence[str],
+) -> None:  # fmt: skip
+    """What was chosen for it, on all its nodes or on some."""
+    nodes = found.nodes or list(above)
+    one.nodes = sorted(nodes) if len(nodes) < len(above) else []
+    one.paused = found.paused and not found.is_paused_partly
+    one.paused_on = sorted(found.paused_on) if found.is_paused_partly else []
     told = await settings.read(upstream, nodes, about)
-    return {one.setting.name: one.values[min(one.own)] for one in told.held if one.own}
+    for held in told.held:
+        name, chosen = held.setting.name, {node: held.values[node] for node in sorted(held.own)}
+        if len(chosen) == len(nodes) and len(set(chosen.values())) == 1:
+            one.settings[name] = next(iter(chosen.values()))
+            continue
+        for node, value in chosen.items():
+            one.settings_on.setdefault(node, {})[name] = value
 
 
 # --- in ---
@@ -129,7 +170,7 @@ def _check_names(kind: str, found: Sequence[Defined]) -> None:
 
 def _check(one: Defined, where: str, known: Iterable[Setting]) -> None:
     names = [setting.name for setting in known]
-    for name in one.settings:
+    for name in (*one.settings, *(name for on in one.settings_on.values() for name in on)):
         if name not in names:
             raise DefinitionsInvalid(f"{where}: {name!r} is no setting; there are {names}")
 
@@ -160,16 +201,21 @@ class Change(NamedTuple):
         return f"{self.kind} {name}{value} on {', '.join(self.nodes)}"
 
 
-async def changes(upstream: Upstream, snapshot: Snapshot, found: Definitions) -> list[Change]:
-    """What is there already, everywhere, is no change."""
+async def changes(
+    upstream: Upstream, snapshot: Snapshot, found: Definitions, nodes: Sequence[str] | None = None
+) -> list[Change]:
+    """On these nodes, or on all. What is there already is no change."""
     together = asyncio.Semaphore(_AT_ONCE)
+    all_ = list(snapshot.nodes) if nodes is None else nodes
 
     async def of_topic(topic: DefinedTopic) -> list[Change]:
         async with together:
-            changed = await _changes(upstream, snapshot, {"topic": topic.name}, topic)
+            at = topic.among(all_)
+            changed = await _changes(upstream, snapshot, {"topic": topic.name}, topic, at)
             for channel in topic.channels:
                 about = {"topic": topic.name, "channel": channel.name}
-                changed += await _changes(upstream, snapshot, about, channel)
+                below = channel.among(at)
+                changed += await _changes(upstream, snapshot, about, channel, below)
             return changed
 
     lists = await asyncio.gather(*map(of_topic, found.topics))
@@ -177,22 +223,28 @@ async def changes(upstream: Upstream, snapshot: Snapshot, found: Definitions) ->
 
 
 async def _changes(
-    upstream: Upstream, snapshot: Snapshot, about: dict[str, str], one: Defined
-) -> list[Change]:
+    upstream: Upstream, snapshot: Snapshot, about: dict[str, str], one: Defined,
+    nodes: Sequence[str],
+) -> list[Change]:  # fmt: skip
     topic, channel = about["topic"], about.get("channel", "")
-    rows = {node: _row(state, topic, channel) for node, state in snapshot.nodes.items()}
+    rows = {node: _row(snapshot.nodes[node], topic, channel) for node in nodes}
     having = [node for node, row in rows.items() if row is not None]
     lacking = tuple(node for node in rows if node not in having)
     changed = [Change("create", topic, channel, "", "", lacking)] if lacking else []
-    told = await settings.read(upstream, having, about) if one.settings and having else None
+    wanted: dict[tuple[str, str], list[str]] = {}
+    for node in nodes:
+        for pair in one.settings_of(node).items():
+            wanted.setdefault(pair, []).append(node)
+    told = await settings.read(upstream, having, about) if wanted and having else None
     held = {each.setting.name: each for each in told.held} if told else {}
-    for name, value in one.settings.items():
+    for (name, value), places in wanted.items():
         same = held[name].chosen_on(value) if name in held else frozenset()
-        other = tuple(node for node in rows if node not in same)
+        other = tuple(node for node in places if node not in same)
         if other:
             changed.append(Change("set", topic, channel, name, value, other))
-    running = tuple(node for node, row in rows.items() if not (row or {}).get("paused"))
-    if one.paused and running:
+    running = tuple(node for node, row in rows.items()
+                    if one.is_paused_on(node) and not (row or {}).get("paused"))  # fmt: skip
+    if running:
         changed.append(Change("pause", topic, channel, "", "", running))
     return changed
 
@@ -210,32 +262,35 @@ def _row(node: NodeState, topic: str, channel: str) -> Mapping[str, Any] | None:
 
 
 async def put(upstream: Upstream, nodes: Sequence[str], found: Definitions) -> str:
-    """On all these nodes. Returns a warning. SettingRefused and UpstreamFailed say how far it
+    """On these nodes. Returns a warning. SettingRefused and UpstreamFailed say how far it
     came: what stands before in the document is done."""
     warnings = []
     for topic in found.topics:
-        about = {"topic": topic.name}
-        warnings.append(await _put(upstream, nodes, "topic", about, topic))
+        about, at = {"topic": topic.name}, topic.among(nodes)
+        warnings.append(await _put(upstream, at, "topic", about, topic))
         for channel in topic.channels:
             more = about | {"channel": channel.name}
-            warnings.append(await _put(upstream, nodes, "channel", more, channel))
+            warnings.append(await _put(upstream, channel.among(at), "channel", more, channel))
     return "\n".join(dict.fromkeys(one for one in warnings if one))
 
 
 async def _put(
     upstream: Upstream, nodes: Sequence[str], kind: str, about: dict[str, str], one: Defined
 ) -> str:
-    async def post(path: str) -> str:
-        return (await upstream.ask(NSQD, nodes, lambda at: upstream.post(at, path, about))).warning
+    async def post(path: str, on: Sequence[str]) -> str:
+        return (await upstream.ask(NSQD, on, lambda at: upstream.post(at, path, about))).warning
 
-    warning = await post(f"/{kind}/create")
-    if one.settings:
+    warning = await post(f"/{kind}/create", nodes)
+    for on in [[node] for node in nodes] if one.settings_on else [list(nodes)]:
+        chosen = one.settings_of(on[0])
+        if not chosen:
+            continue
         try:
-            warning = await settings.write(upstream, nodes, about, one.settings) or warning
+            warning = await settings.write(upstream, on, about, chosen) or warning
         except SettingRefused as error:
             raise SettingRefused(f"{'/'.join(about.values())}: {error}") from error
-    if one.paused:
-        warning = await post(f"/{kind}/pause") or warning
+    if paused := [node for node in nodes if one.is_paused_on(node)]:
+        warning = await post(f"/{kind}/pause", paused) or warning
     return warning
 
 

@@ -181,12 +181,12 @@ def _polling(ground: Ground) -> dict[str, Any]:
     return {
         "installation": ground.name,
         "interval_s": interval_s,
-        "pause_s": round(pause_s(interval_s, latest.nodes.values()), 3),
         "errors": list(latest.errors),
         "nodes": [
             {
                 "address": node.address,
                 "answers_s": [round(one, 4) for one in node.took_s],
+                "pause_s": round(pause_s(interval_s, node), 3),
                 "error": node.error,
             }
             for node in latest.nodes.values()

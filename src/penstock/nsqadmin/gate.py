@@ -1,7 +1,13 @@
 """The gate that every request passes: it finds the caller, and refuses what the caller may not do.
 
-The rules are `access.py`'s; here they meet a request. Failed log-ins are counted by user name and
-by address: after a few the next ones have to wait, whatever their password.
+The rules are `access.py`'s; here they meet a request. `remote` is the address that a connection
+comes from; behind a proxy that -trusted-proxy-cidr names, the client is the last address in
+X-Forwarded-For that is not such a proxy (`client_of`).
+
+Failed log-ins are counted by client, and by user name: after a few the next ones have to wait,
+whatever their password. A name has many more tries than a client, so that nobody can keep somebody
+else out with five wrong passwords. The address of a proxy that names no client is not counted: it
+is everybody's.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ import asyncio
 import hmac
 import ipaddress
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from penstock import limits
 from penstock.errors import PenstockError
@@ -18,10 +24,11 @@ from penstock.net.listener import Address
 from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Claimed, Role, Rules
 from penstock.nsqadmin.options import TRUSTED_BY_DEFAULT, Options, read_network
-from penstock.nsqadmin.store import Session, Store, is_password
+from penstock.nsqadmin.store import TOKEN_PREFIX, Session, Store, is_password
 
 COOKIE = "penstock_admin"
 CSRF_HEADER = "x-csrf-token"
+_FORWARDED = "x-forwarded-for"
 _TRIED_MAX = 10_000  # names and addresses with failed log-ins that are remembered
 
 
@@ -74,6 +81,8 @@ class Gate:
         self._trusted = [read_network("trusted-proxy-cidr", one)
                          for one in options.trusted_proxy_cidr]  # fmt: skip
         self._is_trust_given = options.trusted_proxy_cidr != TRUSTED_BY_DEFAULT
+        self._refused: dict[tuple[str, str, str], float] = {}
+        self._clock_s = clock_s
         self._hashing = asyncio.Semaphore(limits.ADMIN_LOGINS_AT_ONCE)
         self._config_network = options.allow_config_from_cidr and read_network(
             "allow-config-from-cidr", options.allow_config_from_cidr
@@ -112,16 +121,47 @@ class Gate:
 
     def caller(self, headers: Mapping[str, str], cookies: Mapping[str, str], remote: str) -> Caller:
         """`headers` has its names in lower case."""
-        rules = self.rules()
+        rules, client = self.rules(), self.client_of(headers, remote)
+        token = _token_in(headers)
+        if token:
+            return self._by_token(rules, token, client)
         session = self.session(cookies)
         if session is not None:
-            return self._by_session(rules, session, remote)
+            return self._by_session(rules, session, client)
         claimed = rules.headers.read(headers)
         if claimed is not None and self._believes(rules, headers, remote):
-            return rules.by_header(claimed, self._known(claimed), remote)
+            return rules.by_header(claimed, self._known(claimed), client)
         if not self.is_own_host(headers, remote):
-            return Caller("", Role.NONE, "foreign", remote)
-        return rules.anonymous(remote)
+            return Caller("", Role.NONE, "foreign", client)
+        return rules.anonymous(client)
+
+    def client_of(self, headers: Mapping[str, str], remote: str) -> str:
+        """Who has sent a request through the proxies that the flag names."""
+        if not (self._is_trust_given and access.within(remote, self._trusted)):
+            return remote
+        return self._passed_on(headers) or remote
+
+    def counted(self, headers: Mapping[str, str], remote: str) -> str:
+        """The address that wrong passwords are counted of; "" when nobody says which it is: that
+        of a proxy which the flag names is everybody's."""
+        is_proxy = self._is_trust_given and access.within(remote, self._trusted)
+        return self._passed_on(headers) if is_proxy else remote
+
+    def _passed_on(self, headers: Mapping[str, str]) -> str:
+        """The last address that is no proxy's; "" without one."""
+        for address in reversed(headers.get(_FORWARDED, "").split(",")):
+            if not access.is_address(address.strip()):
+                return ""
+            if not access.within(address.strip(), self._trusted):
+                return address.strip()
+        return ""
+
+    def _by_token(self, rules: Rules, token: str, client: str) -> Caller:
+        """One that is not known is nobody, whatever else the request has."""
+        found = self._store.token(token)
+        if found is None:
+            return Caller("", Role.NONE, "token", client)
+        return Caller(found.name, rules.limit(found.role), "token", client)
 
     def _believes(self, rules: Rules, headers: Mapping[str, str], remote: str) -> bool:
         """Whether the header with the user's name counts."""
@@ -145,6 +185,15 @@ class Gate:
         token = cookies.get(COOKIE, "")
         return self._store.session(token, self._lifetime_s) if token else None
 
+    def renew(self, cookies: Mapping[str, str]) -> bool:
+        """A person does something: their session goes on. False without one, and for one by a
+        provider, whose end is fixed."""
+        session = self.session(cookies)
+        if session is None or session.claimed is not None:
+            return False
+        self._store.renew(session, self._lifetime_s)
+        return True
+
     def is_still(self, caller: Caller, role: Role) -> bool:
         """Whether the caller of a page that was opened some time ago may do this now."""
         return self.held(caller) >= role
@@ -159,6 +208,9 @@ class Gate:
         if caller.how == "oidc" and caller.claimed is not None:
             known = self._known(caller.claimed)
             return rules.by_provider(caller.claimed, known, caller.remote, "").role
+        if caller.how == "token":
+            found = [one.role for one in self._store.tokens() if one.name == caller.name]
+            return rules.limit(found[0]) if found else Role.NONE
         if caller.how == "session":
             user = self._store.user(caller.name)
             return rules.limit(user.role) if user is not None else Role.NONE
@@ -177,7 +229,7 @@ class Gate:
             raise HostUnknown
         if caller.role == Role.NONE and caller.claimed is not None:
             raise Forbidden(f"{caller.shown} has logged in, and none of the groups"
-                            f" ({', '.join(caller.claimed.groups) or 'none were told'}) has a role"
+                            f" ({', '.join(caller.claimed.groups) or 'none were given'}) has a role"
                             " here: see -group-role")  # fmt: skip
         if caller.role == Role.NONE:
             raise LoginWanted
@@ -212,14 +264,16 @@ class Gate:
     # --- logging in ---
 
     async def login(self, name: str, password: str, remote: str) -> str:
-        """The token of a new session. LoginRefused."""
+        """The token of a new session; `remote` is the address that counts. LoginRefused."""
         await self.prove(name, password, remote)
         return self._store.begin_session(name)
 
     async def prove(self, name: str, password: str, remote: str) -> None:
         """Raises LoginRefused when that is not the password of this user, and when somebody has
         tried too often."""
-        keys = (f"name {name}", f"address {remote}")
+        keys = {f"name {name}": limits.ADMIN_LOGIN_TRIES_OF_NAME}
+        if remote:
+            keys[f"address {remote}"] = limits.ADMIN_LOGIN_TRIES
         self._tries.check(keys)
         self._tries.failed(keys)  # counted before, so that many at once are counted too
         wanted = self._store.password_hash(name)
@@ -242,6 +296,17 @@ class Gate:
         self.check(caller, Role.VIEW)
         return self._store.begin_session(claimed.name, claimed)
 
+    def is_new_refusal(self, caller: Caller, action: str) -> bool:
+        """Whether to write it down: not again and again, and of nobody who is not known at all."""
+        if caller.role == Role.NONE and not caller.name:
+            return False
+        now_s, key = self._clock_s(), (caller.shown, caller.remote, action)
+        is_new = now_s - self._refused.pop(key, -limits.ADMIN_REFUSAL_S) >= limits.ADMIN_REFUSAL_S
+        self._refused[key] = now_s
+        while len(self._refused) > _TRIED_MAX:
+            del self._refused[next(iter(self._refused))]
+        return is_new
+
     def logout(self, cookies: Mapping[str, str]) -> None:
         session = self.session(cookies)
         if session is not None:
@@ -255,17 +320,18 @@ class Tries:
         self._clock_s = clock_s
         self._failed: dict[str, tuple[int, float]] = {}
 
-    def check(self, keys: tuple[str, ...]) -> None:
-        wait_s = max(self._wait_s(key) for key in keys)
+    def check(self, keys: Mapping[str, int]) -> None:
+        """By key: how many tries it has."""
+        wait_s = max(self._wait_s(key, most) for key, most in keys.items())
         if wait_s > 0:
             raise LoginRefused(max(wait_s, 1.0))
 
-    def _wait_s(self, key: str) -> float:
+    def _wait_s(self, key: str, most: int) -> float:
         count, at_s = self._failed.get(key, (0, 0.0))
-        over = count >= limits.ADMIN_LOGIN_TRIES
+        over = count >= most
         return at_s + limits.ADMIN_LOGIN_WAIT_S - self._clock_s() if over else 0.0
 
-    def failed(self, keys: tuple[str, ...]) -> None:
+    def failed(self, keys: Iterable[str]) -> None:
         now_s = self._clock_s()
         for key in keys:
             count, at_s = self._failed.pop(key, (0, now_s))
@@ -274,9 +340,16 @@ class Tries:
         while len(self._failed) > _TRIED_MAX:
             del self._failed[next(iter(self._failed))]
 
-    def forget(self, keys: tuple[str, ...]) -> None:
+    def forget(self, keys: Iterable[str]) -> None:
         for key in keys:
             self._failed.pop(key, None)
+
+
+def _token_in(headers: Mapping[str, str]) -> str:
+    """Of a program; "" when there is none of ours."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    token = token.strip()
+    return token if scheme.lower() == "bearer" and token.startswith(TOKEN_PREFIX) else ""
 
 
 def is_loopback(host: str) -> bool:

@@ -61,7 +61,7 @@ class History:
             self._ids: dict[str, int] = dict(self._db.execute("SELECT name, id FROM series"))
         except sqlite3.Error as error:
             self._db.close()
-            raise FileDamaged(path, error, "charts then begin anew") from error
+            raise FileDamaged(path, error, "charts then begin again") from error
         self.troubles: list[str] = []  # why nothing is kept, for the pages
         self._retention_minutes = max(1, int(retention_s // _MINUTE_S))
         self._recent = Recent(len(FIELDS))

@@ -7,6 +7,7 @@ people type become places that they know.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,12 +15,13 @@ from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
+from penstock.nsqadmin.messages import Log, preview
 from penstock.nsqadmin.upstream import NSQD, Upstream, UpstreamFailed
 
 # What a channel can be moved to: (kind, words, whether something has to be typed).
 PLACES = (
     ("time", "A time", True),
-    ("back", "Back so many messages", True),
+    ("back", "Back this many messages", True),
     ("offset", "An offset", True),
     ("id", "A message's id", True),
     ("earliest", "All that is stored", False),
@@ -86,9 +88,15 @@ def _seconds(text: str) -> str:
 class Inside:
     """One channel, on the nodes that have it."""
 
-    def __init__(self, upstream: Upstream, topic: str, channel: str) -> None:
+    def __init__(
+        self, upstream: Upstream, topic: str, channel: str, hidden: Sequence[str] = ()
+    ) -> None:
+        """`hidden`: the names of fields whose values are masked in bodies."""
         self._upstream = upstream
         self._names = {"topic": topic, "channel": channel}
+        self._hidden = hidden
+        self._bodies: dict[tuple[str, str, int], str] = {}  # of dead letters, in a line
+        self._reading = asyncio.Semaphore(limits.ADMIN_BODIES_AT_ONCE)
 
     async def messages(self, nodes: Iterable[str], state: str) -> Listed:
         query = self._names | {"state": state, "limit": str(limits.ADMIN_LISTED)}
@@ -101,6 +109,27 @@ class Inside:
         except UpstreamFailed as error:
             return Listed({}, error.errors)
         return Listed(asked.answers, asked.errors)
+
+    async def bodies(self, listed: Listed) -> Mapping[tuple[str, str, int], str]:
+        """Those of the dead letters listed, each in a line, by node, topic and offset. None is read
+        twice."""
+        wanted = {
+            (node, str(one["dead_letter_topic"]), int(one["offset"]))
+            for node, found in listed.messages.items() for one in found
+        }  # fmt: skip
+        self._bodies = {key: text for key, text in self._bodies.items() if key in wanted}
+        await asyncio.gather(*(self._read(*key) for key in wanted - self._bodies.keys()))
+        return self._bodies
+
+    async def _read(self, node: str, topic: str, offset: int) -> None:
+        async with self._reading:
+            try:
+                found = await Log(self._upstream, node, topic, self._hidden).message(offset)
+            except PenstockError as error:
+                self._bodies[node, topic, offset] = f"its body can't be read: {error}"
+                return
+        text = preview(found.body) if found is not None else "its body is not stored any more"
+        self._bodies[node, topic, offset] = text
 
     async def finish(self, held: Iterable[Held]) -> str:
         return await self._each(held, "/channel/message/finish", {})

@@ -31,6 +31,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.command.environment import nearest
 from penstock.command.flags import Flag, read_file
 from penstock.errors import ConfigError
 from penstock.net.listener import parse_address
@@ -51,7 +52,7 @@ _OWN = frozenset((
     "lookupd-http-address", "nsqd-http-address",
     "http-client-connect-timeout", "http-client-request-timeout",
     "http-client-tls-insecure-skip-verify", "http-client-tls-root-ca-file",
-    "http-client-tls-cert", "http-client-tls-key",
+    "http-client-tls-cert", "http-client-tls-key", "http-client-secret-file",
     "graphite-url", "proxy-graphite", "statsd-prefix", "statsd-interval", "statsd-counter-format",
     "statsd-gauge-format", "poll-interval", "history-retention", "mask-field", "lake",
     "trace-table", "read-only", "admin-user", "group-role",
@@ -122,7 +123,9 @@ def _of_file(options: Options, flags: tuple[Flag, ...], name: str, path: str) ->
         raise ConfigError(FLAG, f"{name}={path}", f"failed to load the file: {error}") from error
     for key in document:
         if key not in known:
-            rule = f"no key of an installation; there are {', '.join(sorted(known))}"
+            near = nearest(key, known)
+            meant = f"; is it {near}?" if near else ""
+            rule = f"no key of an installation{meant}; there are {', '.join(sorted(known))}"
             raise ConfigError(f"{FLAG} {name}: {path}", key, rule)
     with naming(name):
         given = read_file(own, path)

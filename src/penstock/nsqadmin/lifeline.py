@@ -22,12 +22,12 @@ _CUTS_MAX = 4
 LEVELS = {
     Kind.PUBLISHED: "ink", Kind.FINISHED: "good", Kind.SENT: "water", Kind.TIMED_OUT: "warn",
     Kind.REQUEUED: "warn", Kind.DISCONNECTED: "warn", Kind.DEAD_LETTERED: "bad",
-    Kind.SKIPPED: "bad", Kind.EMPTIED: "bad",
+    Kind.SKIPPED: "bad", Kind.EMPTIED: "bad", Kind.CORRUPT: "bad",
 }  # fmt: skip
 _ENDS = {
     Kind.FINISHED: "finished", Kind.DEAD_LETTERED: "given up to the dead letters",
     Kind.SKIPPED: "skipped", Kind.FILTERED: "left out by its sample rate",
-    Kind.EMPTIED: "emptied by hand",
+    Kind.EMPTIED: "emptied by hand", Kind.CORRUPT: "lost: its bytes in the log are corrupt",
 }  # fmt: skip
 _AGAIN = {Kind.TIMED_OUT: "timed out", Kind.REQUEUED: "requeued", Kind.DISCONNECTED: "dropped"}
 _RETURNED = frozenset((*_ENDS, *_AGAIN, Kind.STARTED))

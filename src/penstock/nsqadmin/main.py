@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from penstock.command import run as command_run
+from penstock.command.extras import lacks_extra
 from penstock.command.program import Program, run_program
 from penstock.errors import PenstockError
 from penstock.nsqadmin import memory
@@ -35,7 +36,7 @@ async def _serve(options: Options) -> int:
     try:
         from penstock.nsqadmin.daemon import Daemon
     except ModuleNotFoundError as error:
-        log.critical("nsqadmin needs the extra `admin`: pip install 'penstock[admin]' (%s)", error)
+        log.critical("%s", lacks_extra("nsqadmin", "admin", error))
         return command_run.EXIT_FATAL
     daemon = Daemon(options)
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from penstock import limits
 from penstock.errors import BrokerRefused, PenstockError
 from penstock.kernel import Section, decode_columns, decode_header, decode_sections
+from penstock.log.fetched import end_of_range
 from penstock.nsqadmin.upstream import Upstream
 
 MASK = "•••"
@@ -41,7 +42,7 @@ class PlaceInvalid(PenstockError):
 
 
 def moment_ms(text: str, now_s: float) -> int:
-    """A time as people type it: a date and a time, a time of today (UTC), or so long ago.
+    """A time as people type it: a date and a time, a time of today (UTC), or this long ago.
     Raises PlaceInvalid."""
     text = text.strip()
     ago = _AGO.fullmatch(text.lower())
@@ -149,8 +150,8 @@ class Log:
             "bytes_max": str(limits.ADMIN_FETCH_BYTES),
         }
         answer = await self._upstream.fetch(self.node, "/log/fetch", query)
-        following = int(answer.headers.get("x-penstock-next-offset", "0"))
-        return answer.body, max(following, position + 1)
+        following = answer.headers.get("x-penstock-next-offset")
+        return answer.body, max(end_of_range(answer.body, position, following), position + 1)
 
     async def message(self, offset: int) -> Message | None:
         async for found in self.walk(await self.extent(), offset, offset + 1):

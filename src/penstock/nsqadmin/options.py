@@ -25,7 +25,7 @@ TRUSTED_BY_DEFAULT = ("127.0.0.0/8", "::1/128")
 FLAGS: tuple[Flag, ...] = (
     *first_flags("nsqadmin"),
     Flag("http-address", Kind.STRING, "127.0.0.1:4171", "<addr>:<port> for HTTP clients; loopback"
-         " unless told otherwise"),
+         " unless set otherwise"),
     Flag("base-path", Kind.STRING, "/", "URL base path, for a reverse proxy"),
     Flag("dev-static-dir", Kind.STRING, "", "accepted; there are no static files to replace",
          effect=Effect.LATER),
@@ -81,6 +81,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("http-client-tls-cert", Kind.STRING, "", "certificate to show to nsqds and nsqlookupds"),
     Flag("http-client-tls-key", Kind.STRING, "", "key of that certificate"),
     # --- ours ---
+    Flag("http-client-secret-file", Kind.STRING, "", "file with the secret that nsqds and"
+         " nsqlookupds want for changes (their -http-secret-file)"),
     Flag("data-path", Kind.STRING, "", "directory for users, history and the audit log; by default"
          " penstock/nsqadmin in the user's state directory"),
     Flag("trusted-proxy-cidr", Kind.STRINGS, TRUSTED_BY_DEFAULT, "networks whose"
@@ -93,8 +95,8 @@ FLAGS: tuple[Flag, ...] = (
          choices=("auto", "true", "false")),
     Flag("secure-cookie", Kind.BOOL, False, "send the session only over HTTPS (a proxy in front"
          " speaks it)"),
-    Flag("session-lifetime", Kind.DURATION, 12 * 3600 * limits.SECOND, "a log-in ends after so long"
-         " without use"),
+    Flag("session-lifetime", Kind.DURATION, 12 * 3600 * limits.SECOND, "a log-in ends after this"
+         " long without use"),
     Flag("poll-interval", Kind.DURATION, limits.SECOND, "how often nsqds are asked, at most"),
     Flag("history-retention", Kind.DURATION, 48 * 3600 * limits.SECOND, "how long charts go back"),
     Flag("mask-field", Kind.STRINGS, (), "field of JSON messages, or header, whose value is not"
@@ -147,6 +149,7 @@ class Options(CommonOptions):
     http_client_tls_root_ca_file: str
     http_client_tls_cert: str
     http_client_tls_key: str
+    http_client_secret_file: str
     data_path: str
     trusted_proxy_cidr: tuple[str, ...]
     login: str

@@ -18,6 +18,7 @@ from typing import Any
 from penstock import limits
 from penstock.broker.internal import PIPELINES
 from penstock.errors import FetchFailed, PenstockError
+from penstock.log.fetched import end_of_range
 from penstock.nsqadmin import messages
 from penstock.nsqadmin.runs import Place, Runs
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
@@ -160,6 +161,8 @@ class RunWatch:
             known.offset = end
             return
         now_s, before = time.time(), known.offset
+        # What is corrupt on the way is not passed over: the next look asks for it again.
+        following = end_of_range(answer.body, before, answer.headers.get("x-penstock-next-offset"))
         try:
             found = list(messages.decoded(answer.body))
         except ValueError:
@@ -175,6 +178,5 @@ class RunWatch:
                 stored_s = min(message.timestamp_ns / limits.SECOND, now_s)
                 place = Place(address, message.offset)
                 self.runs.take(place, message.body, stored_s if is_first else now_s)
-        following = int(answer.headers.get("x-penstock-next-offset", "0"))
         known.offset = max(known.offset, min(following, end), before + 1)
         await asyncio.sleep(0)  # a thousand messages at a time: others have their turn

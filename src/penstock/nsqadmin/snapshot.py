@@ -1,8 +1,13 @@
 """The whole installation at one moment, from what every nsqd said last; and what moved since.
 
 Values in, values out: `Watch` (watch.py) asks and calls `take`, pages read. Counters of nsqd begin
-at nought when it starts again, so a rate is never made from a counter that fell. A node that does
-not answer keeps what it said last, marked as down, so that its topics stay on the page.
+at 0 when it starts again, so a rate is never made from a counter that fell. A node that does not
+answer keeps what it said last, with the age of that, so that its topics stay on the page; sums over
+it are as old. What a node has not said yet is not known: a topic is on no node only when nobody has
+registered it for one (`is_idle`).
+
+Nodes are asked each in its own time. A rate is over the last two answers of its node, and holds
+until the next one.
 
 | row          | of                          | sums and rates over                        |
 |--------------|-----------------------------|--------------------------------------------|
@@ -15,9 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.broker.internal import is_internal
+from penstock.nsqadmin import deadletters
 from penstock.nsqadmin.upstream import Producer
 
 _TELLING = frozenset(("stored_bytes", "oldest_age_seconds"))  # to say 0 is not to say nothing
@@ -36,7 +42,10 @@ class ChannelState:
     requeues: int = 0
     timeouts: int = 0
     expired: int = 0
-    dead_letters: int = 0
+    given_up: int = 0  # dead letters, since its nsqds started
+    dead_letters: int = 0  # of it that wait now, or of all that share its dead-letter topic
+    dead_letter_topic: str = ""  # that it says it has
+    holds_of: tuple[str, ...] = ()  # it holds the dead letters of these: it is Penstock's own
     paused: bool = False
     oldest_s: float = 0.0  # age of the oldest unfinished message; 0 when there is none, or unknown
     tells_age: bool = False  # the official nsqd does not
@@ -45,6 +54,17 @@ class ChannelState:
     requeue_rate: float = 0.0
     timeout_rate: float = 0.0
     nodes: list[str] = field(default_factory=list)
+    paused_on: list[str] = field(default_factory=list)  # of these
+    stale_s: float = 0.0  # the age of the oldest figures among those of its nodes; 0: all are new
+
+    @property
+    def is_paused_partly(self) -> bool:
+        return 0 < len(self.paused_on) < len(self.nodes)
+
+    @property
+    def is_internal(self) -> bool:
+        """Penstock's own: nobody consumes it."""
+        return bool(self.holds_of)
 
 
 @dataclass(slots=True)
@@ -56,13 +76,26 @@ class TopicState:
     stored_bytes: int = 0
     unsynced_bytes: int = 0
     tells_disk: bool = False  # the official nsqd does not tell of these
+    without_disk: int = 0  # nodes that do not
     paused: bool = False
     refusals: list[str] = field(default_factory=list)  # why publishes are refused, by node
     damaged: int = 0  # ranges of the log that can't be read
     in_rate: float = 0.0
     byte_rate: float = 0.0
     nodes: list[str] = field(default_factory=list)
+    paused_on: list[str] = field(default_factory=list)  # of these
+    registered: list[str] = field(default_factory=list)  # nodes that have not told of it themselves
+    stale_s: float = 0.0  # as of a channel
     channels: dict[str, ChannelState] = field(default_factory=dict)
+
+    @property
+    def is_idle(self) -> bool:
+        """No nsqd has it."""
+        return not self.nodes and not self.registered
+
+    @property
+    def is_paused_partly(self) -> bool:
+        return 0 < len(self.paused_on) < len(self.nodes)
 
     @property
     def is_internal(self) -> bool:
@@ -87,6 +120,13 @@ class TopicState:
         return sum(one.clients for one in self.channels.values())
 
 
+class Answer(NamedTuple):
+    """What a node said, and when."""
+
+    document: Mapping[str, Any]
+    answered_s: float
+
+
 @dataclass(slots=True)
 class NodeState:
     address: str
@@ -95,6 +135,8 @@ class NodeState:
     answered_s: float = 0.0  # when it last did; 0: never
     took_s: tuple[float, ...] = ()  # the last answers, the newest last
     error: str = ""  # why the last question failed; "" when it did not
+    stale_s: float = 0.0  # the age of its figures, where that is more than it should be
+    earlier: Answer | None = None  # the answer before the last one
     in_rate: float = 0.0
     out_rate: float = 0.0
     timeout_rate: float = 0.0
@@ -106,7 +148,12 @@ class NodeState:
 
     @property
     def is_up(self) -> bool:
+        """Its last question did not fail."""
         return not self.error
+
+    @property
+    def can_be_asked(self) -> bool:
+        return not self.error and not self.stale_s
 
     @property
     def cost_s(self) -> float:
@@ -116,6 +163,16 @@ class NodeState:
     @property
     def health(self) -> str:
         return str(self.document.get("health", ""))
+
+    @property
+    def is_unhealthy(self) -> bool:
+        """By its own words: /ping is not OK."""
+        return bool(self.health) and not self.health.startswith("OK")
+
+    @property
+    def warning(self) -> str:
+        """What it warns of while its /ping is OK."""
+        return self.health.partition("OK - warning: ")[2]
 
     @property
     def start_s(self) -> int:
@@ -142,6 +199,15 @@ class Snapshot:
     @property
     def backlog(self) -> int:
         return sum(one.backlog for one in self.topics.values())
+
+    @property
+    def stale_s(self) -> float:
+        """The age of the oldest figures in the sums; 0: all are new."""
+        return max((one.stale_s for one in self.nodes.values()), default=0.0)
+
+    def can_ask(self, addresses: Iterable[str]) -> bool:
+        """Whether any of these nodes answers."""
+        return any(at in self.nodes and self.nodes[at].can_be_asked for at in addresses)
 
     def channels(self) -> Iterable[ChannelState]:
         for topic in self.topics.values():
@@ -185,19 +251,54 @@ def make(
     snapshot before."""
     snapshot = Snapshot(time_s, dict(nodes), {name: TopicState(name) for name in names}, errors)
     for node in nodes.values():
-        known = before.nodes.get(node.address)
+        node.earlier = _earlier(node, before.nodes.get(node.address))
         try:
-            _add_node(snapshot, node, known)
+            _add_node(snapshot, node)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             node.document = {}
             node.error = f"its answer is not an nsqd's: {error}"
+    _add_registered(snapshot)
+    _add_dead_letters(snapshot)
     return snapshot
 
 
-def _add_node(snapshot: Snapshot, node: NodeState, known: NodeState | None) -> None:
-    rate = _Rates(node, known)
+def _earlier(node: NodeState, known: NodeState | None) -> Answer | None:
+    if known is None or not known.answered_s:
+        return None
+    if known.answered_s == node.answered_s:
+        return known.earlier  # it has not answered since
+    return Answer(known.document, known.answered_s)
+
+
+def _add_dead_letters(snapshot: Snapshot) -> None:
+    all_ = ((one.topic, one.name, one.dead_letter_topic) for one in snapshot.channels())
+    for (topic, name), sources in deadletters.holders(all_).items():
+        holder = snapshot.topics[topic].channels[name]
+        holder.holds_of = tuple("/".join(one) for one in sources)
+        for source in sources:
+            channel = snapshot.topics[source[0]].channels[source[1]]
+            channel.dead_letters = holder.depth + holder.in_flight + holder.deferred
+            channel.dead_letter_topic = topic
+
+
+def _add_registered(snapshot: Snapshot) -> None:
+    """For topics that no nsqd has told of: where nsqlookupds know them."""
+    unseen = {name for name, topic in snapshot.topics.items() if not topic.nodes}
+    if not unseen:
+        return
+    for node in snapshot.nodes.values():
+        for name, _ in node.producer.topics:
+            if name in unseen:
+                topic = snapshot.topics[name]
+                topic.registered.append(node.address)
+                topic.stale_s = max(topic.stale_s, node.stale_s)
+
+
+def _add_node(snapshot: Snapshot, node: NodeState) -> None:
+    rate = _Rates(node)
     node.in_rate = node.out_rate = node.timeout_rate = 0.0
-    earlier = _by_name(known.document, "topics", "topic_name") if known else {}
+    node.depth = node.in_flight = node.deferred = node.stored_bytes = node.unsynced_bytes = 0
+    earlier = _by_name(node.earlier.document, "topics", "topic_name") if node.earlier else {}
     for row in node.document.get("topics") or ():
         name = row.get("topic_name", "")
         topic = snapshot.topics.setdefault(name, TopicState(name))
@@ -225,13 +326,17 @@ def _add_node(snapshot: Snapshot, node: NodeState, known: NodeState | None) -> N
 
 def _add_topic(topic: TopicState, node: NodeState, row: Mapping[str, Any]) -> None:
     topic.nodes.append(node.address)
+    topic.stale_s = max(topic.stale_s, node.stale_s)
     topic.depth += _int(row, "depth")
     topic.messages += _int(row, "message_count")
     topic.message_bytes += _int(row, "message_bytes")
     topic.tells_disk = topic.tells_disk or "stored_bytes" in row
+    topic.without_disk += "stored_bytes" not in row
     topic.stored_bytes += _int(row, "stored_bytes")
     topic.unsynced_bytes += _int(row, "unsynced_bytes")
-    topic.paused = topic.paused or bool(row.get("paused"))
+    if row.get("paused"):
+        topic.paused = True
+        topic.paused_on.append(node.address)
     topic.damaged += len(row.get("damaged") or ())
     if row.get("refusal"):
         topic.refusals.append(f"{node.address}: {row['refusal']}")
@@ -239,6 +344,7 @@ def _add_topic(topic: TopicState, node: NodeState, row: Mapping[str, Any]) -> No
 
 def _add_channel(channel: ChannelState, node: NodeState, row: Mapping[str, Any]) -> None:
     channel.nodes.append(node.address)
+    channel.stale_s = max(channel.stale_s, node.stale_s)
     channel.depth += _int(row, "depth")
     channel.in_flight += _int(row, "in_flight_count")
     channel.deferred += _int(row, "deferred_count")
@@ -247,8 +353,11 @@ def _add_channel(channel: ChannelState, node: NodeState, row: Mapping[str, Any])
     channel.requeues += _int(row, "requeue_count")
     channel.timeouts += _int(row, "timeout_count")
     channel.expired += _int(row, "expired_count")
-    channel.dead_letters += _int(row, "dead_letter_count")
-    channel.paused = channel.paused or bool(row.get("paused"))
+    channel.given_up += _int(row, "dead_letter_count")
+    channel.dead_letter_topic = channel.dead_letter_topic or str(row.get("dead_letter_topic", ""))
+    if row.get("paused"):
+        channel.paused = True
+        channel.paused_on.append(node.address)
     age_s = row.get("oldest_age_seconds")
     channel.tells_age = channel.tells_age or "oldest_age_seconds" in row
     channel.oldest_s = max(channel.oldest_s, float(age_s) if age_s else 0.0)
@@ -274,13 +383,13 @@ def _add_rates(
 class _Rates:
     """From two answers of one life of one nsqd."""
 
-    def __init__(self, node: NodeState, known: NodeState | None) -> None:
-        self.span_s = node.answered_s - known.answered_s if known else 0.0
+    def __init__(self, node: NodeState) -> None:
+        earlier = node.earlier
+        self.span_s = node.answered_s - earlier.answered_s if earlier else 0.0
         self.is_known = (
-            known is not None
+            earlier is not None
             and node.is_up
-            and bool(known.answered_s)
-            and node.start_s == known.start_s
+            and node.start_s == _int(earlier.document, "start_time")
             and self.span_s >= _RATE_SPAN_MIN_S
         )
 

@@ -44,8 +44,6 @@ async def _in_channel(
     channel, low, following = row["channel_name"], row.get("low"), row.get("next")
     if low is None or following is None:
         return Standing(channel, UNKNOWN, "this nsqd does not tell")
-    if offset >= following:
-        return Standing(channel, WAITING, f"{offset - following:,} before it")
     states = list(_LISTS) if offset >= low else []
     if row.get("dead_letter_count") and "dead" not in states:
         states.append("dead")
@@ -56,6 +54,8 @@ async def _in_channel(
         if found is not None:
             return Standing(channel, _LISTS[state], _detail(state, found))
         is_whole &= listed is not None and len(listed) < limits.LISTED_MESSAGES_MAX
+    if offset >= following:  # a delayed message is deferred there, too, and in one of the lists
+        return Standing(channel, WAITING, f"{offset - following:,} before it")
     if offset >= low and not is_whole:
         return Standing(channel, UNKNOWN, "finished, or one of very many that it holds")
     return Standing(channel, FINISHED, "or from before the channel began" if offset < low else "")

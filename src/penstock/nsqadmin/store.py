@@ -4,6 +4,7 @@
 |----------|---------------------------------------------------------------------|
 | users    | name (key), password (scrypt: salt and hash), role, created_s       |
 | sessions | token (SHA-256 of it; key), user, csrf, created_s, used_s, claimed  |
+| tokens   | token (SHA-256 of it; key), name, role, created_s                   |
 | audit    | id, time_s, who, how, remote, action, target, detail, result,       |
 |          | installation                                                        |
 
@@ -49,6 +50,9 @@ CREATE TABLE IF NOT EXISTS users (
 CREATE TABLE IF NOT EXISTS sessions (
     token TEXT PRIMARY KEY, user TEXT NOT NULL, csrf TEXT NOT NULL,
     created_s REAL NOT NULL, used_s REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS tokens (
+    token TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, role TEXT NOT NULL,
+    created_s REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS audit (
     id INTEGER PRIMARY KEY, time_s REAL NOT NULL, who TEXT NOT NULL, how TEXT NOT NULL,
     remote TEXT NOT NULL, action TEXT NOT NULL, target TEXT NOT NULL, detail TEXT NOT NULL,
@@ -59,6 +63,7 @@ _END_OF_USER = "DELETE FROM sessions WHERE user = ? AND claimed = ''"
 _SCRYPT = {"n": 1 << 15, "r": 8, "p": 1, "maxmem": 64 << 20}  # 32 MiB, some 0.1 s
 
 
+TOKEN_PREFIX = "penstock_"  # so that other programs' bearer tokens, passed on by a proxy, are none
 BEGUN = "begun"  # also what stays of an action in whose midst nsqadmin was killed
 
 
@@ -161,7 +166,7 @@ class Store:
             self._open()
         except sqlite3.Error as error:
             self._db.close()
-            loss = "users and the audit log then begin anew"
+            loss = "users and the audit log then begin again"
             raise FileDamaged(self._path, error, loss) from error
 
     def _open(self) -> None:
@@ -257,7 +262,7 @@ class Store:
         return token
 
     def session(self, token: str, lifetime_s: float) -> Session | None:
-        """The live session of a token; using it keeps it alive."""
+        """The live session of a token. To ask for it keeps it alive no longer: `renew` does."""
         key = _digest(token)
         row = self._db.execute(
             "SELECT s.csrf, s.used_s, s.claimed, s.user, u.role, u.created_s FROM sessions s"
@@ -273,9 +278,13 @@ class Store:
             name, email, groups = json.loads(row[2])
             claimed = Claimed(name, email, tuple(groups))
             return Session(key, User(name, Role.NONE, row[1]), row[0], row[1], claimed)
-        if now_s - row[1] > limits.ADMIN_SESSION_TOUCH_S:
-            self._touch(key, now_s)
         return Session(key, _user(row[3:]), row[0], row[1])
+
+    def renew(self, session: Session, lifetime_s: float) -> None:
+        """A person has used it: its lifetime begins again. One by a provider has a fixed end."""
+        now_s = self._clock_s()
+        if session.claimed is None and now_s - session.used_s > renewal_s(lifetime_s):
+            self._touch(session.key, now_s)
 
     def _touch(self, key: str, now_s: float) -> None:
         try:
@@ -306,6 +315,33 @@ class Store:
             log.error(
                 "a session has ended until nsqadmin is started again, not for good: %s", error
             )
+
+    # --- tokens of programs ---
+
+    def put_token(self, name: str, role: Role) -> str:
+        """Returns the token, which nobody can read here again."""
+        check_user_name(name)
+        if any(one.name == name for one in self.tokens()):
+            raise ConfigError("token", name, "there is one of this name: remove it first")
+        token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+        values = (_digest(token), name, role.name.lower(), self._clock_s())
+        self._write(("INSERT INTO tokens VALUES (?, ?, ?, ?)", values))
+        return token
+
+    def tokens(self) -> list[User]:
+        """Who they let in, without the tokens."""
+        rows = self._db.execute("SELECT name, role, created_s FROM tokens ORDER BY name")
+        return [_user(row) for row in rows]
+
+    def token(self, token: str) -> User | None:
+        query = "SELECT name, role, created_s FROM tokens WHERE token = ?"
+        row = self._db.execute(query, (_digest(token),)).fetchone()
+        return _user(row) if row else None
+
+    def remove_token(self, name: str) -> None:
+        if all(one.name != name for one in self.tokens()):
+            raise NotFound("token", name)
+        self._write(("DELETE FROM tokens WHERE name = ?", (name,)))
 
     # --- the audit log ---
 
@@ -386,6 +422,11 @@ def _conditions(narrowed: Narrowed) -> list[tuple[str, object]]:
 def _escaped(text: str) -> str:
     """For LIKE."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def renewal_s(lifetime_s: float) -> float:
+    """How often a session's use is written down."""
+    return min(limits.ADMIN_SESSION_TOUCH_S, lifetime_s / 4)
 
 
 def check_user_name(name: str) -> None:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime
+import logging
 import time
 from collections.abc import Awaitable, Iterable
 from typing import NamedTuple
 
 from penstock import limits
-from penstock.errors import FetchFailed, PenstockError, QueryRefused
+from penstock.errors import FetchFailed, PenstockError, QueryRefused, RangeCorrupt
 from penstock.ids.guid import parse
 from penstock.kernel import hex_to_id
 from penstock.log.traceevents import TOPIC, Event, decode
@@ -20,6 +21,8 @@ from penstock.nsqadmin import sandbox, tracetable
 from penstock.nsqadmin.console import Question
 from penstock.nsqadmin.tracetable import Found, Place, Wanted
 from penstock.nsqadmin.upstream import NotOffered, Upstream
+
+log = logging.getLogger("penstock.nsqadmin.traces")
 
 _ID_AHEAD_MS = 10_000  # an id may be ahead of the clock that wrote the event
 _TRACE_ID_MS = 2 * 3600 * 1000  # how far back a trace id is looked for in the log
@@ -62,11 +65,13 @@ async def _recent(upstream: Upstream, node: str) -> list[Event]:
             return []
         query = {"topic": TOPIC, "from": str(first), "bytes_max": str(limits.ADMIN_FETCH_BYTES)}
         data = (await upstream.fetch(node, "/log/fetch", query)).body
-    except FetchFailed:
+        found = list(bodies_of(data, first))
+    except (FetchFailed, RangeCorrupt) as error:
+        log.info("%s: what was traced last can't be read: %s", node, error)
         return []
     return [
         event
-        for base_offset, bodies in bodies_of(data)
+        for base_offset, bodies in found
         for body in bodies[max(first - base_offset, 0) :]
         for event in decode(body)
         if event.message_id
@@ -170,7 +175,7 @@ class Seeker:
             data = (await upstream.fetch(node, "/log/fetch", target | span)).body
             left -= len(data)
             before = offset
-            for base_offset, bodies in bodies_of(data):
+            for base_offset, bodies in bodies_of(data, offset):
                 search.feed(bodies[max(offset - base_offset, 0) :])
                 offset = base_offset + len(bodies)
             if offset == before:

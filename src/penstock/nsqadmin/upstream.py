@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
-from penstock.errors import FetchFailed, PenstockError
+from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.net.fetch import Fetched, Fetcher
+from penstock.net.secretfile import authorization
 
 T = TypeVar("T")
 
@@ -34,12 +35,22 @@ _PHRASES = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 500: "Intern
 
 
 class UpstreamFailed(PenstockError):
-    """Nobody who was asked gave an answer; `kind` says who was asked."""
+    """Nobody who was asked gave an answer; `kind` says who was asked, `failed` why each did not,
+    by address."""
 
-    def __init__(self, kind: str, errors: Sequence[str]) -> None:
+    def __init__(
+        self, kind: str, errors: Sequence[str], failed: Mapping[str, FetchFailed] | None = None
+    ) -> None:
         super().__init__(f"failed to query any {kind}: " + "\n".join(errors))
         self.kind = kind
         self.errors = tuple(errors)
+        self.failed = dict(failed or {})
+
+    @property
+    def is_unknown(self) -> bool:
+        """All of them say that there is no such topic."""
+        said = {getattr(one, "said", "") for one in self.failed.values()}
+        return said == {"TOPIC_NOT_FOUND"}
 
 
 class DaemonRefused(FetchFailed):
@@ -60,10 +71,14 @@ class NotOffered(DaemonRefused):
 
 
 class Asked(NamedTuple, Generic[T]):
-    """The answers there are, by address, and what the others said instead."""
+    """The answers there are, and what the others said instead; both by address."""
 
     answers: dict[str, T]
-    errors: tuple[str, ...]
+    failed: dict[str, FetchFailed]
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        return tuple(one.reason for one in self.failed.values())
 
     @property
     def warning(self) -> str:
@@ -106,6 +121,7 @@ class Upstream:
     fetcher: Fetcher
     lookupds: tuple[str, ...]
     nsqds: tuple[str, ...]
+    secret: str = field(default="", repr=False)  # for changes
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
 
     # --- one daemon ---
@@ -153,7 +169,8 @@ class Upstream:
     ) -> Fetched:
         base = address if "://" in address else f"http://{address}"
         url = f"{base}{path}?{urlencode(query)}" if query else f"{base}{path}"
-        answer = await self.fetcher.request(method, url, body)
+        headers = authorization(self.secret) if method != "GET" else None
+        answer = await self.fetcher.request(method, url, body, headers)
         if answer.status == 200:
             return answer
         shown = json.dumps(answer.body[:1000].decode("utf-8", "replace"), ensure_ascii=False)
@@ -175,17 +192,17 @@ class Upstream:
         asked = list(dict.fromkeys(addresses))
         results = await asyncio.gather(*map(question, asked), return_exceptions=True)
         answers: dict[str, T] = {}
-        errors = []
+        failed: dict[str, FetchFailed] = {}
         for address, result in zip(asked, results, strict=True):
             if isinstance(result, FetchFailed):
-                errors.append(result.reason)
+                failed[address] = result
             elif isinstance(result, BaseException):
                 raise result
             else:
                 answers[address] = result
         if not answers:
-            raise UpstreamFailed(kind, errors)
-        return Asked(answers, tuple(errors))
+            raise UpstreamFailed(kind, [one.reason for one in failed.values()], failed)
+        return Asked(answers, failed)
 
     # --- who is there ---
 
@@ -215,14 +232,26 @@ class Upstream:
         return _by_name(asked.answers.values()), asked.warning
 
     async def producers_of(self, topic: str) -> tuple[list[Producer], str]:
-        """The nsqds that have a topic. A tombstoned one is left out."""
+        """The nsqds that have a topic. A tombstoned one is left out. NotFound when everybody says
+        that there is no such topic."""
         if self.lookupds:
+            return await self._registered(topic)
+        found, warning = await self.producers()
+        having = [one for one in found if topic in dict(one.topics)]
+        if not having and not warning:
+            raise NotFound("topic", topic)
+        return having, warning
+
+    async def _registered(self, topic: str) -> tuple[list[Producer], str]:
+        try:
             listed = await self.ask(
                 LOOKUPD, self.lookupds, lambda at: self.document(at, "/lookup", {"topic": topic})
             )
-            return _merge(listed.answers), listed.warning
-        found, warning = await self.producers()
-        return [one for one in found if topic in dict(one.topics)], warning
+        except UpstreamFailed as error:
+            if error.is_unknown:
+                raise NotFound("topic", topic) from error
+            raise
+        return _merge(listed.answers), listed.warning
 
     async def stats(
         self, producers: Iterable[Producer], topic: str = "", channel: str = "",
@@ -247,17 +276,22 @@ class Upstream:
         info, stats = await asyncio.gather(
             self.document(address, "/info"), self.light_stats(address)
         )
-        return Producer(
-            hostname=str(info.get("hostname") or ""),
-            broadcast_address=str(info.get("broadcast_address") or ""),
-            tcp_port=_port(info, "tcp_port"),
-            http_port=_port(info, "http_port"),
-            version=str(info.get("version") or ""),
-            topology_zone=str(info.get("topology_zone") or ""),
-            topology_region=str(info.get("topology_region") or ""),
-            topics=tuple((name, False) for name in _names(stats)),
-            given_address=address,
-        )
+        return described(address, info, stats)
+
+
+def described(address: str, info: Mapping[str, Any], stats: Mapping[str, Any]) -> Producer:
+    """An nsqd that was given by hand, by its `/info` and `/stats`."""
+    return Producer(
+        hostname=str(info.get("hostname") or ""),
+        broadcast_address=str(info.get("broadcast_address") or ""),
+        tcp_port=_port(info, "tcp_port"),
+        http_port=_port(info, "http_port"),
+        version=str(info.get("version") or ""),
+        topology_zone=str(info.get("topology_zone") or ""),
+        topology_region=str(info.get("topology_region") or ""),
+        topics=tuple((name, False) for name in _names(stats)),
+        given_address=address,
+    )
 
 
 def _said(body: bytes) -> str:

@@ -1,9 +1,14 @@
 """The one who asks: every nsqd's `/stats`, again and again, for all pages at once.
 
-However many browsers look, an nsqd is asked once an interval. The interval grows with what an
-answer costs: an nsqd that needs 50 ms for its answer is asked every 2.5 seconds, so that it spends
-no more than a fiftieth of a core on us. What it costs is the quickest of the last answers: a slow
-one among them has waited for others. After an action the next question comes at once.
+However many browsers look, an nsqd is asked once an interval. Each nsqd is asked on its own, so one
+that hangs slows nobody: a look waits a moment for those that it has asked, and goes on without the
+others, whose answers are in a later look. Until then their figures are stale, and say how old they
+are. nsqlookupds, which are asked who is there, hold up nobody either.
+
+The interval of an nsqd grows with what its answer costs: one that needs 50 ms is asked every 2.5
+seconds, so that it spends no more than a fiftieth of a core on us. What it costs is the quickest of
+the last answers: a slow one among them has waited for others. After an action the next question
+comes at once.
 
 Those who want to know register a callback, which gets every new snapshot in the event loop.
 """
@@ -13,17 +18,43 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from penstock import limits
 from penstock.errors import FetchFailed
 from penstock.nsqadmin import snapshot
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
-from penstock.nsqadmin.upstream import Producer, Upstream, UpstreamFailed
+from penstock.nsqadmin.upstream import Producer, Upstream, UpstreamFailed, described
 
 log = logging.getLogger("penstock.nsqadmin.watch")
 
 Listener = Callable[[Snapshot], None]
+
+
+@dataclass
+class _Node:
+    """One nsqd, and the question that it was asked."""
+
+    state: NodeState
+    since_s: float  # when it was first heard of
+    begun_s: float = 0.0  # of the last question
+    due_s: float = 0.0  # of the next one
+    described_s: float = 0.0  # when its `/info` was read, if nobody else describes it
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+    def is_due(self, now_s: float, wanted_s: float) -> bool:
+        return not self.is_busy and (now_s >= self.due_s or self.begun_s < wanted_s)
+
+    def stale_s(self, now_s: float) -> float:
+        """The age of its figures, where they should be newer; 0 where not."""
+        age_s = now_s - (self.state.answered_s or self.since_s)
+        late = self.is_busy and now_s - self.begun_s > limits.ADMIN_STALE_S
+        return age_s if late or self.state.error else 0.0
 
 
 class Watch:
@@ -34,10 +65,16 @@ class Watch:
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
         self._looked = asyncio.Event()
+        self._nodes: dict[str, _Node] = {}
+        self._discovery: asyncio.Task[None] | None = None
         self._producers: list[Producer] = []
         self._names: list[str] = []
         self._errors: tuple[str, ...] = ()
         self._discovered_s = 0.0
+        self._wanted_s = 0.0  # answers to questions from before then are not new enough
+        self._is_changed = True  # since the last snapshot
+        self._stale: set[str] = set()
+        self._made_s = 0.0
         self.latest = Snapshot()
 
     # --- for pages ---
@@ -62,6 +99,7 @@ class Watch:
     def hurry(self) -> None:
         """Something was changed: look now."""
         self._discovered_s = 0.0
+        self._wanted_s = time.monotonic()
         self._hurry.set()
 
     # --- its life ---
@@ -70,9 +108,11 @@ class Watch:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [self._task, self._discovery, *(one.task for one in self._nodes.values())]
+        running = [one for one in tasks if one is not None]
+        for one in running:
+            one.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:
@@ -82,77 +122,142 @@ class Watch:
             except Exception:
                 log.exception("looking at the installation failed")
             try:
-                await asyncio.wait_for(self._hurry.wait(), self._pause_s())
+                await asyncio.wait_for(self._hurry.wait(), self._interval_s)
             except TimeoutError:
                 continue
             await asyncio.sleep(limits.ADMIN_HURRY_S)  # several actions in a row are one look
 
-    def _pause_s(self) -> float:
-        return pause_s(self._interval_s, self.latest.nodes.values())
-
     async def look(self) -> Snapshot:
-        """Ask all, once."""
+        """Ask those whose turn it is, and take what has come when most of them have answered."""
+        await self._find_out()
+        begun = [self._begin(one) for one in self._due()]
+        if begun:
+            await asyncio.wait(begun, timeout=limits.ADMIN_LOOK_S)
+        if self._is_news():
+            self._make()
+        if self._discovery is None or self._discovery.done():
+            self._looked.set()
+        return self.latest
+
+    # --- who is there ---
+
+    async def _find_out(self) -> None:
+        """What nsqlookupds say, when it is time to ask them; or what they said, if they hang."""
+        if not self._upstream.lookupds:
+            self._producers = [self._given(address) for address in self._upstream.nsqds]
+            self._keep_to(self._producers)
+            return
+        if self._discovery is not None and self._discovery.done():
+            self._discovery = None
+        is_due = time.monotonic() - self._discovered_s > limits.ADMIN_DISCOVERY_S
+        if self._discovery is None and (is_due or not self._discovered_s):
+            self._discovered_s = time.monotonic()
+            self._discovery = asyncio.get_running_loop().create_task(self._discover())
+            await asyncio.wait([self._discovery], timeout=limits.ADMIN_LOOK_S)
+        self._keep_to(self._producers)
+
+    async def _discover(self) -> None:
+        """When nobody says who is there, those who were there are asked on."""
+        before = (self._producers, self._names, self._errors)
+        try:
+            found, missed = await self._upstream.producers()
+            names, warning = await self._upstream.topics()
+        except UpstreamFailed as error:
+            self._errors = (str(error),)
+        else:
+            self._producers, self._names = found, names
+            self._errors = tuple(dict.fromkeys(one for one in (missed, warning) if one))
+        self._is_changed |= before != (self._producers, self._names, self._errors)
+
+    def _given(self, address: str) -> Producer:
+        """One that was named: it stands there also while it does not answer."""
+        known = self._nodes.get(address)
+        return known.state.producer if known else Producer("", address, 0, 0, "",
+                                                           given_address=address)  # fmt: skip
+
+    def _keep_to(self, producers: list[Producer]) -> None:
         now_s = time.monotonic()
-        if not self._discovered_s or now_s - self._discovered_s > limits.ADMIN_DISCOVERY_S:
-            await self._discover()
-            self._discovered_s = now_s
-        before = self.latest
-        states = await asyncio.gather(
-            *(self._ask(one, before.nodes.get(one.address)) for one in self._producers)
-        )
-        nodes = {state.address: state for state in states}
-        self.latest = snapshot.make(time.time(), nodes, self._names, self._errors, before)
-        self._looked.set()
+        addresses = {one.address for one in producers}
+        for address in self._nodes.keys() - addresses:
+            gone = self._nodes.pop(address)
+            if gone.task is not None:
+                gone.task.cancel()
+            self._is_changed = True
+        for one in producers:
+            if one.address not in self._nodes:
+                self._nodes[one.address] = _Node(NodeState(one.address, one), now_s)
+                self._is_changed = True
+            self._nodes[one.address].state.producer = one
+
+    # --- what they say ---
+
+    def _due(self) -> list[_Node]:
+        now_s = time.monotonic()
+        return [one for one in self._nodes.values() if one.is_due(now_s, self._wanted_s)]
+
+    def _begin(self, node: _Node) -> asyncio.Task[None]:
+        node.begun_s = time.monotonic()
+        node.task = asyncio.get_running_loop().create_task(self._ask(node))
+        return node.task
+
+    async def _ask(self, node: _Node) -> None:
+        try:
+            await self._take(node)
+        except FetchFailed as error:
+            self._fail(node, error.reason)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            self._fail(node, f"its answer is not an nsqd's: {error}")
+        node.due_s = node.begun_s + pause_s(self._interval_s, node.state)
+
+    def _fail(self, node: _Node, reason: str) -> None:
+        self._is_changed |= node.state.error != reason
+        node.state.error = reason
+
+    async def _take(self, node: _Node) -> None:
+        state = node.state
+        document = await self._upstream.light_stats(state.address)
+        answered_s = time.monotonic()
+        await self._describe(node, document)
+        state.document, state.error = snapshot.lean(document), ""
+        state.answered_s = answered_s
+        state.took_s = (*state.took_s, answered_s - node.begun_s)[-limits.ADMIN_POLL_ANSWERS :]
+        self._is_changed = True
+
+    async def _describe(self, node: _Node, document: dict[str, object]) -> None:
+        """By its `/info`, where no nsqlookupd describes it."""
+        if self._upstream.lookupds:
+            return
+        if not node.described_s or node.begun_s - node.described_s > limits.ADMIN_DISCOVERY_S:
+            address = node.state.address
+            info = await self._upstream.document(address, "/info")
+            node.state.producer = described(address, info, document)
+            node.described_s = node.begun_s
+
+    # --- one snapshot of all ---
+
+    def _is_news(self) -> bool:
+        now_s = time.monotonic()
+        stale = {address for address, one in self._nodes.items() if one.stale_s(now_s)}
+        older = bool(stale) and now_s - self._made_s >= limits.ADMIN_STALE_EVERY_S
+        is_news = self._is_changed or older or stale != self._stale or not self._made_s
+        self._stale = stale
+        return is_news
+
+    def _make(self) -> None:
+        now_s = time.monotonic()
+        self._made_s, self._is_changed = now_s, False
+        nodes = {
+            address: replace(one.state, stale_s=one.stale_s(now_s))
+            for address, one in self._nodes.items()
+        }
+        self.latest = snapshot.make(time.time(), nodes, self._names, self._errors, self.latest)
         for listener in tuple(self._listeners):
             try:
                 listener(self.latest)
             except Exception:
                 log.exception("a page or chart did not take the last look")
-        return self.latest
-
-    async def _discover(self) -> None:
-        """Who is there. When nobody says so, those who were there are asked on."""
-        try:
-            if self._upstream.lookupds:
-                self._producers, missed = await self._upstream.producers()
-                self._names, warning = await self._upstream.topics()
-                self._errors = tuple(dict.fromkeys(one for one in (missed, warning) if one))
-            else:
-                self._producers = await self._given()
-                self._errors = ()
-        except UpstreamFailed as error:
-            self._errors = (str(error),)
-
-    async def _given(self) -> list[Producer]:
-        """nsqds that were named: those that do not answer stand there too."""
-
-        async def describe(address: str) -> Producer:
-            known = next((one for one in self._producers if one.address == address), None)
-            try:
-                return await self._upstream.describe(address)
-            except FetchFailed:
-                return known or Producer("", address, 0, 0, "", given_address=address)
-
-        return list(await asyncio.gather(*map(describe, self._upstream.nsqds)))
-
-    async def _ask(self, producer: Producer, known: NodeState | None) -> NodeState:
-        state = NodeState(producer.address, producer)
-        if known is not None:
-            state.document, state.answered_s = known.document, known.answered_s
-            state.took_s = known.took_s
-        begun_s = time.monotonic()
-        try:
-            state.document = snapshot.lean(await self._upstream.light_stats(producer.address))
-        except FetchFailed as error:
-            state.error = error.reason
-        else:
-            state.answered_s = time.monotonic()
-            took_s = (*state.took_s, state.answered_s - begun_s)
-            state.took_s = took_s[-limits.ADMIN_POLL_ANSWERS :]
-        return state
 
 
-def pause_s(interval_s: float, nodes: Iterable[NodeState]) -> float:
-    """From one look to the next."""
-    dearest_s = max((node.cost_s for node in nodes), default=0.0)
-    return min(max(interval_s, dearest_s * limits.ADMIN_POLL_SHARE), limits.ADMIN_POLL_S_MAX)
+def pause_s(interval_s: float, node: NodeState) -> float:
+    """From one question to the next."""
+    return min(max(interval_s, node.cost_s * limits.ADMIN_POLL_SHARE), limits.ADMIN_POLL_S_MAX)

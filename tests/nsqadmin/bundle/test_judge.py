@@ -63,6 +63,15 @@ def no_consumers(depth: int) -> Hurt:
     return hurt
 
 
+def dead_letters(made: Made) -> None:
+    """In a channel that nobody has to consume."""
+    holder = {"channel_name": "redrive", "depth": 4, "message_count": 4}
+    for sample in (1, 2):
+        made.channel(sample).update(dead_letter_count=4, dead_letter_topic="unpaid")
+        topics = made.files[f"nsqd/1/stats-{sample}.json"]["topics"]
+        topics.append({"topic_name": "unpaid", "channels": [holder]})
+
+
 def stuck(made: Made) -> None:
     for node in (1, 2, 3):
         for sample in (1, 2):
@@ -76,7 +85,7 @@ _CASES: list[tuple[Hurt, Level, str]] = [
     (down("nsqlookupd/2"), BAD, "nsqlookupd 10.0.1.2:4161 does not answer"),
     (lambda made: made.files.update({"nsqd/1/ping.txt": "500 NOK - disk"}),
      BAD, "node 10.0.0.1:4151 is not healthy"),
-    (put("nsqd/2/stats-2.json", start_time=9), BAD, "node 10.0.0.2:4151 has just started anew"),
+    (put("nsqd/2/stats-2.json", start_time=9), BAD, "node 10.0.0.2:4151 has just started again"),
     (put("nsqd/2/info.json", version="0.2.0"), WARN, "nsqds have different versions"),
     (put("nsqlookupd/2/info.json", version="0.2.0"), WARN, "nsqlookupds have different versions"),
     (put("nsqd/2/facts.json", clock_offset_s=[4.0, 5.0]), WARN, "clocks are apart"),
@@ -120,7 +129,7 @@ _CASES: list[tuple[Hurt, Level, str]] = [
     (no_consumers(0), NOTE, "channels have no consumer"),
     (channels({"depth": 2000}, {"depth": 9000}), WARN, "channel orders/billing falls behind"),
     (stuck, BAD, "channel orders/billing is stuck"),
-    (channels({}, {"dead_letter_count": 4}), WARN, "channel orders/billing has dead letters"),
+    (dead_letters, WARN, "channel orders/billing has dead letters"),
     (lambda made: made.failures.append(("nsqd/1", "/debug/pprof/heap", "no answer in 10 s")),
      NOTE, "the bundle lacks answers of 10.0.0.1:4151"),
 ]  # fmt: skip

@@ -42,7 +42,7 @@ def paths(installation: Installation) -> list[str]:
     """Every place of the bar, and the pages below."""
     node = f"127.0.0.1:{installation.nsqd.http_port}"
     below = [f"/topics/{TOPIC}", f"/topics/{TOPIC}/c", f"/messages/{TOPIC}?at=oldest&open=0",
-             f"/nodes/{node}", "/trace?id=1", "/account", "/topics/unknown", "/login"]  # fmt: skip
+             f"/nodes/{node}", "/trace?id=1", "/account", "/login"]  # fmt: skip
     return [path for path, _, _ in layout.PLACES] + below
 
 

@@ -135,12 +135,16 @@ def test_a_message_in_flight_is_put_off(work: Work) -> None:
 
 def test_dead_letters_are_looked_at_and_sent_back(work: Work) -> None:
     work.installation.nsqd.post(f"/channel/config?topic={work.topic}&channel=work&max_attempts=1")
-    work.publish(b"a", b"b")
+    work.publish(b"a", b'{"order": 12}')
     first, second = work.take(2)
     for id in (first, second):
         work.client.req(id)
     work.open()
+    tile = work.page.locator(".tile", has_text="Dead letters")
+    expect(tile).to_contain_text("wait; 2 since start")
+    expect(tile.locator(".number")).to_have_text("2")
     work.press("Dead letters")
+    expect(work.row(second)).to_contain_text('sent 1 time and never finished: {"order": 12}')
     expect(work.row(second)).to_contain_text("published 20")
     link = work.row(second).get_by_role("link").get_attribute("href") or ""
     assert f"/messages/{work.topic}.work.dead?node=" in link
@@ -152,6 +156,7 @@ def test_dead_letters_are_looked_at_and_sent_back(work: Work) -> None:
     work.press("Redrive all")
     work.press("Go on")
     expect(work.row(first)).to_have_count(0)
+    expect(tile.locator(".number")).to_have_text("0")  # now; since start it is 2 as before
     assert [message.id for message in work.client.messages(1)] == [first]
 
 
@@ -168,7 +173,7 @@ def test_replay_shows_first_and_moves_then(work: Work) -> None:
     work.press("Preview")
     expect(replay.get_by_text("From offset 0: 3 messages would come again.")).to_be_visible()
     replay.get_by_label("To", exact=True).click()
-    work.page.get_by_role("option", name="Back so many messages").click()
+    work.page.get_by_role("option", name="Back this many messages").click()
     replay.get_by_label("How many").fill("2")
     work.press("Preview")
     expect(replay.get_by_text("From offset 1: 2 messages would come again.")).to_be_visible()

@@ -69,9 +69,12 @@ def test_a_page_leads_to_the_log_in_and_back(page: Page, guarded: Admin) -> None
     expect(page.get_by_label("Password")).to_be_visible()
 
 
-def test_a_viewer_sees_no_buttons_and_no_log(page: Page, guarded: Admin) -> None:
+def test_a_viewer_sees_no_buttons_and_no_log(
+    page: Page, guarded: Admin, installation: Installation
+) -> None:
+    installation.nsqd.post("/topic/create?topic=seen")
     log_in(page, guarded, "vera")
-    page.goto(url(guarded, f"/topics/{'seen'}"))
+    page.goto(url(guarded, "/topics/seen"))
     expect(page.get_by_role("heading", name="seen")).to_be_visible()
     expect(page.get_by_role("button", name="Delete")).to_have_count(0)
     expect(page.get_by_role("button", name="Pause", exact=True)).to_have_count(0)

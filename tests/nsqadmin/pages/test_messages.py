@@ -165,6 +165,12 @@ def test_publishing_one(page: Page, installation: Installation) -> None:
     page.goto(url(installation))
     page.get_by_role("button", name="Publish one").click()
     page.get_by_label("Body").fill("by hand")
+    page.get_by_label("Deferred by, ms").fill("99999999")
+    page.get_by_role("button", name="Publish", exact=True).click()
+    # What is refused is said in words, and nothing that was typed is lost.
+    expect(page.get_by_text("the delay is negative, or longer than its")).to_be_visible()
+    expect(page.get_by_label("Body")).to_have_value("by hand")
+    page.get_by_label("Deferred by, ms").fill("0")
     page.get_by_role("button", name="Publish", exact=True).click()
     expect(page.get_by_role("gridcell", name="by hand")).to_be_visible()
 

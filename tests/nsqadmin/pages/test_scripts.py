@@ -82,9 +82,14 @@ def test_addresses_are_no_scripts(page: Page, installation: Installation, evil: 
         f"/connections?{urlencode({'topic': evil, 'channel': evil, 'node': evil, 'q': evil})}",
         f"/trace?{urlencode({'id': evil, 'topic': evil})}",
     ):
-        page.goto(base + path)
+        answer = page.request.get(base + path)
+        if answer.status == 404:  # no topic can have this name
+            page.goto("about:blank")  # the scripts of the page before must not run on in this one
+            page.set_content(answer.text())
+        else:
+            page.goto(base + path)
+            expect(page.locator("#content")).not_to_be_empty()
         expect(page.locator("h1")).to_be_visible()
-        expect(page.locator("#content")).not_to_be_empty()
         is_clean(page)
 
 

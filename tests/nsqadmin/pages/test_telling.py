@@ -27,9 +27,19 @@ def test_a_topic_with_a_channel_that_is_late() -> None:
 def test_a_topic_that_is_well_and_one_that_nobody_reads() -> None:
     found = {"a": Lag(lag.KEEPS_UP, 0), "b": Lag(lag.KEEPS_UP, 3)}
     assert telling.of_topic(topic("a", "b"), found).endswith("All channels keep up.")
-    held = TopicState("orders", depth=5)
+    held = TopicState("orders", depth=5, nodes=["n:1"])
     assert "5 messages are held for the first one" in telling.of_topic(held, {})
     assert telling.of_topic(topic(in_rate=0.0), {}).startswith("Nothing comes in")
+
+
+def test_what_is_not_known_of_a_topic() -> None:
+    assert telling.of_topic(TopicState("idle"), {}).startswith("No nsqd has it")
+    unseen = TopicState("orders", registered=["n:1"], stale_s=9.0)
+    assert telling.of_topic(unseen, {}) == "n:1 does not answer, so nothing is known of it."
+    assert states.of_topic(unseen, {}) == ("node down", "soft")
+    assert states.of_topic(TopicState("idle"), {}) == ("on no node", "soft")
+    old = TopicState("orders", nodes=["n:1"], stale_s=62.0)
+    assert states.of_topic(old, {}) == ("1 min 2 s old", "soft")
 
 
 def test_a_channel() -> None:
@@ -58,6 +68,8 @@ def test_the_worst_is_the_state() -> None:
     assert states.of_topic(halted, {"orders": [note]}) == ("channel paused", "soft")
     halted.paused = True
     assert states.of_topic(halted, {}) == ("paused", "warn")
+    halted.nodes, halted.paused_on = ["n:1", "n:2"], ["n:2"]
+    assert states.of_topic(halted, {}) == ("paused on 1 of 2", "warn")
     assert states.of_topic(topic("archive"), {}) == ("", "")
     assert states.of_channel([note, fault], path) == ("stuck", "bad")
 

@@ -89,7 +89,7 @@ def keep_in_table(installation: Installation, path: Path) -> None:
         batches = [
             events(body, 0, base_offset + number)
             for fetched in api.fetches("_trace", 0, topic.identity, span.earliest, span.end)
-            for base_offset, bodies in bodies_of(bytes(fetched.data))
+            for base_offset, bodies in bodies_of(bytes(fetched.data), fetched.base_offset)
             for number, body in enumerate(bodies)
         ]
     write_deltalake(path, pa.Table.from_batches(batches), partition_by=["date"])

@@ -29,6 +29,7 @@ from typing import Any
 
 from penstock import limits
 from penstock.broker.internal import is_internal
+from penstock.nsqadmin import deadletters
 from penstock.nsqadmin.attention import Finding, Level
 from penstock.nsqadmin.bundle.contents import Contents, Node, is_number, listed, rows, text, texts
 
@@ -88,7 +89,7 @@ def _of_node(node: Node) -> Iterator[Finding]:
     if all(map(is_number, starts)) and starts[0] != starts[1]:
         why = "Between the two samples: something ends it and starts it again."
         step = "See its log, and the system's: out of memory, or a supervisor's check."
-        yield Finding(Level.BAD, f"{what} has just started anew", why, step, path)
+        yield Finding(Level.BAD, f"{what} has just started again", why, step, path)
 
 
 def _versions(nodes: list[Node]) -> Iterator[Finding]:
@@ -223,16 +224,20 @@ def _tombstones(lookupd: Node) -> Iterator[Finding]:
 def _consumers(nodes: list[Node]) -> Iterator[Finding]:
     """Of all nodes together: a consumer on one of them is one."""
     found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    told: dict[tuple[str, str], str] = {}  # the dead-letter topics
     for node in nodes:
         for topic in rows(node.stats, "topics"):
             for channel in rows(topic, "channels"):
-                sums = found[text(topic, "topic_name"), text(channel, "channel_name")]
+                names = (text(topic, "topic_name"), text(channel, "channel_name"))
+                told[names] = text(channel, "dead_letter_topic") or told.get(names, "")
+                sums = found[names]
                 for at, key in enumerate(("client_count", "depth", "in_flight_count")):
                     value = channel.get(key)
                     sums[at] += value if isinstance(value, int) else 0
     idle = []
+    holders = deadletters.holders((*names, dead) for names, dead in told.items())
     for (name, part), (clients, depth, in_flight) in sorted(found.items()):
-        if clients or is_internal(name):
+        if clients or is_internal(name) or (name, part) in holders:
             continue
         if depth + in_flight:
             count = depth + in_flight

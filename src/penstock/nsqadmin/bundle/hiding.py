@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from penstock.broker.internal import is_internal
+from penstock.nsqadmin import deadletters
 from penstock.nsqadmin.bundle.form import Kind
 
 MASK = "***"
@@ -323,7 +324,7 @@ class Names:
 
 def _stays(kind: str, name: str) -> bool:
     if kind in ("topic", "channel"):
-        return is_internal(name)
+        return is_internal(name) or (kind == "channel" and name == deadletters.REDRIVE)
     if name in _PASSED:
         return True
     if not _is_address(name):

@@ -97,7 +97,7 @@ def _of_path(bundle: Bundle, place: str, held: Contents) -> Iterator[Finding]:
         free, count = number(disk, "inodes_free"), number(disk, "inodes")
         if count and free < count * limits.ADMIN_DISK_FREE_SHARE:
             why = f"{free:,.0f} of {count:,.0f} are free: every topic and segment needs some."
-            step = "Remove small files of others from that disk, or make it anew with more inodes."
+            step = "Remove other small files from that disk, or format it again with more inodes."
             yield Finding(Level.WARN, f"the disk of {name} runs out of inodes", why, step, ())
     process = lock.get("process") if isinstance(lock, dict) else None
     if isinstance(process, dict):

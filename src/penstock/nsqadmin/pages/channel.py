@@ -14,17 +14,28 @@ from penstock.nsqadmin import aggregate, lag
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_stats
 from penstock.nsqadmin.ground import Grounds
-from penstock.nsqadmin.pages import chart, inside, layout, replay, settings, states, telling, words
+from penstock.nsqadmin.pages import (
+    chart,
+    existing,
+    inside,
+    layout,
+    replay,
+    settings,
+    states,
+    telling,
+    words,
+)
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, since, wide
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.pages.topic import oldest_of
-from penstock.nsqadmin.snapshot import ChannelState, Snapshot
+from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot
 
 
 def add(grounds: Grounds) -> None:
     @ui.page("/topics/{topic}/{name}")
-    def channel(request: Request, topic: str, name: str) -> None:
+    async def channel(request: Request, topic: str, name: str) -> None:
         here = layout.opened(grounds, request)
+        await existing.check(here, topic, name)
         with layout.page(here, f"{topic}/{name}"):
             draw(here, topic, name)
 
@@ -35,8 +46,7 @@ def draw(here: Opened, topic: str, name: str) -> None:
     with layout.heading(name, *trail):
         paused, state = layout.Badge(states.PAUSED, "warn"), layout.Badge()
         ui.element("div").classes("grow")
-        known = latest.channel(topic, name)
-        turn = _buttons(here, topic, name, bool(known and known.paused))
+        turn = _buttons(here, topic, name, latest)
     layout.tabs("This channel", tabs_of(here, topic, name), "Channel")
     gone = ui.label("No nsqd has this channel: its first consumer makes it.")
     gone.classes("panel empty")
@@ -61,8 +71,9 @@ def draw(here: Opened, topic: str, name: str) -> None:
         found = snapshot.channel(topic, name)
         gone.set_visibility(found is None)
         below.set_visibility(found is not None)
-        turn(bool(found and found.paused))
-        paused.set_visibility(bool(found and found.paused))
+        layout.show_age(below, found.stale_s if found else 0)
+        turn(snapshot)
+        paused.show(states.paused(found), "warn")
         state.show(*_state(here, snapshot, found))
         saying.set_text(_saying(here, found) if found else "")
         for label, shown in tiles_of(found or ChannelState(topic, name)).items():
@@ -94,8 +105,8 @@ def _saying(here: Opened, found: ChannelState) -> str:
     return telling.of_channel(found, lag.of_channel(found, recent))
 
 
-def _buttons(here: Opened, topic: str, name: str, paused: bool) -> Callable[[bool], None]:
-    """Returns what is told whether the channel is paused now."""
+def _buttons(here: Opened, topic: str, name: str, latest: Snapshot) -> Callable[[Snapshot], None]:
+    """Returns what shows the buttons that apply. None does while no node of it answers."""
     actions = here.ground.actions
     about = {"topic": topic, "channel": name}
 
@@ -115,11 +126,14 @@ def _buttons(here: Opened, topic: str, name: str, paused: bool) -> Callable[[boo
             if await layout.change(here, Role.DESTROY, "delete_channel", about, run):
                 layout.go(here.link("topics", topic))
 
-    switch = layout.Switch("Pause", "Unpause", turn, paused) if here.may(Role.OPERATE) else None
-    if here.may(Role.DESTROY):
-        ui.button("Empty", on_click=empty).props("flat dense color=negative")
-        ui.button("Delete", on_click=delete).props("flat dense color=negative")
-    return switch.show if switch else lambda paused: None
+    known = latest.channel(topic, name)
+    buttons = layout.StateButtons(here, turn, empty, delete, bool(known and known.paused))
+
+    def show(snapshot: Snapshot) -> None:
+        found = snapshot.channel(topic, name) or ChannelState(topic, name)
+        buttons.show(snapshot, found, found.nodes)
+
+    return show
 
 
 def tiles_of(channel: ChannelState) -> dict[str, tuple[str, str, str]]:
@@ -131,7 +145,10 @@ def tiles_of(channel: ChannelState) -> dict[str, tuple[str, str, str]]:
         "Deferred": (words.number(channel.deferred), "not due yet"),
         "Requeued": (words.number(channel.requeues), words.rate(channel.requeue_rate)),
         "Timed out": (words.number(channel.timeouts), words.rate(channel.timeout_rate)),
-        "Given up": (words.number(channel.dead_letters), "dead letters"),
+        "Dead letters": (
+            words.number(channel.dead_letters),
+            f"wait; {words.number(channel.given_up)} since start",
+        ),
     }
     return {name: (*pair, "") for name, pair in plain.items()} | {"Oldest": oldest_of(channel, "")}
 
@@ -211,18 +228,18 @@ def node_rows(here: Opened, topic: str, name: str, snapshot: Snapshot) -> list[R
         for above in aggregate.topic_rows(node.document, topic):
             for row in above.get("channels") or ():
                 if row.get("channel_name") == name:
-                    rows.append(_node_row(here, node.address, node.is_up, row))
+                    rows.append(_node_row(here, node, row))
     return rows
 
 
-def _node_row(here: Opened, address: str, is_up: bool, row: dict[str, Any]) -> Row:
+def _node_row(here: Opened, node: NodeState, row: dict[str, Any]) -> Row:
     depth, backend = row.get("depth", 0), row.get("backend_depth", 0)
     percentiles = (row.get("e2e_processing_latency") or {}).get("percentiles") or ()
     latency = [f"{one['quantile'] * 100:g} %: {words.span(one['value'] / 1e9)}"
                for one in percentiles]  # fmt: skip
     return {
-        "node": address,
-        "link": here.link("nodes", address),
+        "node": node.address,
+        "link": here.link("nodes", node.address),
         "depth": depth,
         "memory": depth - backend,
         "disk": backend,
@@ -232,7 +249,8 @@ def _node_row(here: Opened, address: str, is_up: bool, row: dict[str, Any]) -> R
         "timed_out": row.get("timeout_count", 0),
         "messages": row.get("message_count", 0),
         "clients": row.get("client_count", 0),
-        "near": row.get("zone_local_msg_count", 0),
+        "near": row.get("zone_local_msg_count", 0 if "oldest_age_seconds" in row else None),
         "latency": ", ".join(latency),
-        "state": "node down" if not is_up else "paused" if row.get("paused") else "",
+        "state": states.silent(node) or ("paused" if row.get("paused") else ""),
+        "stale": bool(node.stale_s),
     }

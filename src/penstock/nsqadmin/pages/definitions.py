@@ -15,7 +15,7 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import viewed
 from penstock.nsqadmin.definitions import Definitions
 from penstock.nsqadmin.ground import Grounds
-from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.pages import layout, static, words
 from penstock.nsqadmin.pages.layout import Opened
 
 _PATH = "definitions.json"
@@ -43,13 +43,7 @@ def panel(here: Opened) -> None:
 
 
 # A chosen file is read by the browser, into the field: nothing else is sent anywhere.
-_READ = """async (e) => {
-  const file = e.target.files[0];
-  if (!file) return;
-  const field = document.querySelector('.definitions textarea');
-  field.value = await file.text();
-  field.dispatchEvent(new Event('input', {bubbles: true}));
-  e.target.value = ''; }"""
+_READ = static.text("read_file.js")
 _SHOWN_MAX = 200  # changes of a preview
 
 
@@ -67,11 +61,20 @@ class _Form:
         with ui.element("div").classes("heading"):
             chosen = ui.element("input").props('type=file accept=".json,application/json"')
             layout.named(chosen, "Take them from a file").on("change", js_handler=_READ)
+            nodes = list(self._here.ground.watch.latest.nodes)
+            self._nodes = ui.select(nodes, value=nodes, label="On nodes", multiple=True)
+            self._nodes.props("dense outlined use-chips").set_visibility(len(nodes) > 1)
             ui.element("div").classes("grow")
             ui.button("Show what would change", on_click=self._preview).props("outline")
             ui.button("Put in", on_click=self._put).props("unelevated")
         self._note = ui.label().classes("bad").props('role="status"')
         self._changes = ui.element("div")
+
+    def _chosen(self) -> list[str]:
+        """Those that answer: all, when there was one when the page was drawn."""
+        nodes = self._here.ground.watch.latest.nodes
+        chosen = self._nodes.value if self._nodes.visible else list(nodes)
+        return [at for at in chosen or () if at in nodes and nodes[at].is_up]
 
     def _read(self) -> Definitions | None:
         self._changes.clear()
@@ -89,7 +92,8 @@ class _Form:
             return
         ground = self._here.ground
         try:
-            changes = await definitions.changes(ground.upstream, ground.watch.latest, found)
+            latest, nodes = ground.watch.latest, self._chosen()
+            changes = await definitions.changes(ground.upstream, latest, found, nodes)
         except PenstockError as error:
             self._note.set_text(str(error))
             return
@@ -108,7 +112,10 @@ class _Form:
         if found is None:
             return
         latest = self._here.ground.watch.latest
-        nodes = [one.address for one in latest.nodes.values() if one.is_up]
+        nodes = self._chosen()
+        if not nodes:
+            self._note.set_text("Choose a node that answers.")
+            return
         told = definitions.summary(found, latest)
         question = (
             f"{words.count(told.topics, 'topic')} ({told.new_topics:,} new) and"

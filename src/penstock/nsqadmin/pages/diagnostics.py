@@ -57,7 +57,7 @@ class _Page:
         with layout.section("Files"):
             ui.label(
                 f"The last {limits.BUNDLE_KEPT} are here for an hour, then they are gone. What is"
-                " wrong in one is also told by: penstock bundle analyze FILE"
+                " wrong in one is also shown by: penstock bundle analyze FILE"
             ).classes("soft")
             self._files = ui.element("div")
         self._show()

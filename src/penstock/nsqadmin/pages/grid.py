@@ -13,7 +13,7 @@ import msgspec
 from nicegui import background_tasks, ui
 
 from penstock.errors import PenstockError
-from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages import layout, static
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot
 
@@ -91,10 +91,7 @@ def since(field: str, words: str, **more: Any) -> dict[str, Any]:
     }
 
 
-_AGO = """const s = Math.max(0, Math.round(Date.now() / 1000 - at));
-  const [n, unit] = s < 60 ? [s, 's'] : s < 3600 ? [s / 60, 'min']
-    : s < 172800 ? [s / 3600, 'h'] : [s / 86400, 'd'];
-  return Math.floor(n) + ' ' + unit + ' ago';"""
+_AGO = static.text("grid_ago.js")
 
 
 def linked(field: str, words: str, href: str, **more: Any) -> dict[str, Any]:
@@ -105,19 +102,7 @@ def linked(field: str, words: str, href: str, **more: Any) -> dict[str, Any]:
 
 
 # A curve from hexadecimal digits, one for each point.
-_CURVE = """(p) => {
-  if (!p.value || p.value.length < 2) return '';
-  const values = [...p.value].map((one) => parseInt(one, 16)), last = values.length - 1;
-  const points = values.map((one, at) => 100 * at / last + ',' + (22 - 1.3 * one)).join(' ');
-  const make = (tag, of) => {
-    const one = document.createElementNS('http://www.w3.org/2000/svg', tag);
-    for (const [name, value] of Object.entries(of)) one.setAttribute(name, value);
-    return one; };
-  const svg = make('svg', {viewBox: '0 0 100 24', preserveAspectRatio: 'none'});
-  svg.append(make('polygon', {points: '0,24 ' + points + ' 100,24'}), make('polyline', {points}));
-  const box = document.createElement('div');
-  box.className = 'curve'; box.setAttribute('aria-hidden', 'true'); box.append(svg);
-  return box; }"""
+_CURVE = static.text("grid_curve.js")
 
 
 def curves(field: str, words: str, **more: Any) -> dict[str, Any]:
@@ -127,13 +112,7 @@ def curves(field: str, words: str, **more: Any) -> dict[str, Any]:
 
 
 # A word with its colour, which the row has as its level: good, warn, bad, soft, or plain.
-_STATED = """(p) => {
-  if (!p.value) return '';
-  const level = p.data.LEVEL || 'soft';
-  if (level === 'plain') return p.value;
-  const badge = document.createElement('span');
-  badge.className = 'badge ' + level; badge.textContent = p.value;
-  return badge; }"""
+_STATED = static.text("grid_stated.js")
 
 
 def stated(field: str, words: str, level: str = "level", **more: Any) -> dict[str, Any]:
@@ -147,26 +126,9 @@ _FOLLOW = "(p) => { if (p.event.key === 'Enter') p.event.target.querySelector('a
 
 
 # Columns that have no room go; those that stay share what there is.
-_FIT = """(p) => {
-  if (!p.clientWidth) return;
-  const show = [], hide = [];
-  for (const one of p.api.getColumns()) {
-    const from = one.getColDef().context?.from;
-    if (from && one.isVisible() !== p.clientWidth >= from)
-      (one.isVisible() ? hide : show).push(one);
-  }
-  if (show.length) p.api.setColumnsVisible(show, true);
-  if (hide.length) p.api.setColumnsVisible(hide, false);
-}"""
+_FIT = static.text("grid_fit.js")
 # What says how long ago something was has to be drawn again and again.
-_TICK = """(p) => {
-  const ticking = p.api.getColumns().filter((one) => one.getColDef().context?.ticks);
-  if (!ticking.length) return;
-  const timer = setInterval(() => {
-    if (p.api.isDestroyed()) clearInterval(timer);
-    else p.api.refreshCells({columns: ticking, force: true, suppressFlash: true});
-  }, 5000);
-}"""
+_TICK = static.text("grid_tick.js")
 
 
 class _Table(ui.aggrid):
@@ -212,6 +174,7 @@ class Grid:
             },
             "overlayNoRowsTemplate": f'<span class="empty">{empty}</span>',
             "animateRows": False,
+            "rowClassRules": {"stale": "data.stale"},
             "suppressCellFocus": False,
             "ensureDomOrder": True,
             "enableCellTextSelection": True,

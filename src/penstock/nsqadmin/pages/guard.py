@@ -11,7 +11,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from nicegui import Client, background_tasks, core
@@ -19,6 +19,7 @@ from socketio.exceptions import ConnectionRefusedError  # type: ignore[import-un
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 
+from penstock import limits
 from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.gate import Gate
@@ -110,24 +111,50 @@ def cookies_in(header: str) -> dict[str, str]:
 
 # --- events ---
 
-# By the page's id, as long as it may be looked at: for whom, and the gate of its installation.
-_callers: dict[str, tuple[Caller, Gate]] = {}
+
+class Drawn(NamedTuple):
+    """A page, for whom, the gate of its installation, and where its browser goes in the end."""
+
+    client: Client
+    caller: Caller
+    gate: Gate
+    way_out: str
 
 
-def drawn_for(client: Client, caller: Caller, gate: Gate) -> None:
+# By the page's id, as long as it may be looked at.
+_drawn: dict[str, Drawn] = {}
+
+
+def drawn_for(client: Client, caller: Caller, gate: Gate, way_out: str) -> None:
     """A page tells whom it was drawn for."""
-    _callers[client.id] = (caller, gate)
-    client.on_delete(lambda: _callers.pop(client.id, None))
+    _drawn[client.id] = Drawn(client, caller, gate, way_out)
+    client.on_delete(lambda: _drawn.pop(client.id, None))
+
+
+async def end_with_rights() -> None:
+    """A log-in that ends, or a role that is taken away, ends its pages too, and what they show."""
+    while True:
+        await asyncio.sleep(limits.ADMIN_RIGHTS_S)
+        _end_those_without_rights()  # a function: a variable of this loop would keep a page alive
+
+
+def _end_those_without_rights() -> None:
+    for one in list(_drawn.values()):
+        try:
+            if not one.gate.is_still(one.caller, Role.VIEW):
+                close(one.client, one.way_out)
+        except Exception:
+            log.exception("cannot determine whether the caller of a page still has the right to it")
 
 
 def is_open(client: Client) -> bool:
-    return client.id in _callers
+    return client.id in _drawn
 
 
 def close(client: Client, target: str) -> None:
     """Its caller may not look any more: lead the browser away, then end the page whatever the
     browser does. From now on none of its events counts; without a socket NiceGUI deletes it."""
-    _callers.pop(client.id, None)
+    _drawn.pop(client.id, None)
     with client:
         go(target)
 
@@ -178,10 +205,10 @@ def _guarded(handler: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
 
 def _is_its(scope: Scope, page: str) -> bool:
     """Whether the socket belongs to whom the page was drawn for, and they may still look."""
-    if page not in _callers or not scope:
+    if page not in _drawn or not scope:
         return False
-    drawn, gate = _callers[page]
-    now = caller_of(gate, scope)
+    drawn = _drawn[page].caller
+    now = caller_of(_drawn[page].gate, scope)
     same = (now.name, now.how, now.session) == (drawn.name, drawn.how, drawn.session)
     return same and now.role >= Role.VIEW
 

@@ -53,7 +53,7 @@ class _Messages:
         self._here = here
         self._topic = topic
         self._name = name
-        self._inside = Inside(here.ground.upstream, topic, name)
+        self._inside = Inside(here.ground.upstream, topic, name, here.ground.options.mask_field)
         self._state = IN_FLIGHT
 
     def draw(self) -> None:
@@ -110,9 +110,19 @@ class _Messages:
         listed = await self._inside.messages(nodes, state) if nodes else Listed({})
         if state != self._state:
             return await self._rows()  # somebody wants to see others meanwhile
+        bodies = await self._inside.bodies(listed) if state == DEAD else {}
         self._note.set_text(_note(state, listed))
         return [
             self._row(node, state, message)
+            | (
+                {
+                    "about": _why(
+                        message, bodies[node, message["dead_letter_topic"], message["offset"]]
+                    )
+                }
+                if state == DEAD
+                else {}
+            )
             for node, messages in listed.messages.items()
             for message in messages
         ]
@@ -207,9 +217,14 @@ def _about(state: str, message: Mapping[str, Any]) -> str:
         return _owner(message.get("client"))
     if state == DEFERRED:
         return f"due {words.moment(message['due_ns'])}"
-    if state == DEAD:
-        return f"published {words.moment(message['timestamp_ns'])}"
     return "for the next consumer that is ready"
+
+
+def _why(message: Mapping[str, Any], body: str) -> str:
+    """Of a dead letter: the reason, and what it says."""
+    sent = words.count(message["attempts"], "time")
+    published = words.moment(message["timestamp_ns"])
+    return f"sent {sent} and never finished: {body} (published {published})"
 
 
 def _owner(client: Mapping[str, Any] | None) -> str:

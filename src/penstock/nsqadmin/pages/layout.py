@@ -6,6 +6,7 @@ every action: a log-in may have ended meanwhile, or a role may have been taken a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ from fastapi import Request
 from nicegui import context, ui
 
 from penstock.errors import PenstockError
+from penstock.nsqadmin import refusals
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import caller_of, origin
 from penstock.nsqadmin.ground import Ground, Grounds
-from penstock.nsqadmin.pages import bar, guard
+from penstock.nsqadmin.pages import bar, guard, static, words
 from penstock.nsqadmin.pages.bar import remember
 from penstock.nsqadmin.pages.parts import (
     Badge,
@@ -34,12 +36,14 @@ from penstock.nsqadmin.pages.parts import (
     written,
 )
 from penstock.nsqadmin.pages.style import SHEET, first_paint, theme_of
-from penstock.nsqadmin.snapshot import Snapshot
+from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
+from penstock.nsqadmin.store import renewal_s
+from penstock.nsqadmin.upstream import UpstreamFailed
 
 __all__ = [
-    "FIRST", "PLACES", "Badge", "Bar", "Curve", "Opened", "Switch", "Tile", "change", "confirm",
-    "follow", "follow_runs", "go", "heading", "named", "opened", "page", "remember", "section",
-    "tabs", "way", "written",
+    "FIRST", "PLACES", "Badge", "Bar", "Curve", "Opened", "StateButtons", "Switch", "Tile",
+    "change", "confirm", "follow", "follow_runs", "go", "heading", "named", "opened", "page",
+    "remember", "section", "show_age", "tabs", "way", "written",
 ]  # fmt: skip
 
 # What the bar leads to: (path, words, the role that sees it).
@@ -103,11 +107,14 @@ def opened(grounds: Grounds, request: Request) -> Opened:
 @contextmanager
 def page(here: Opened, title: str) -> Iterator[None]:
     """The bar and the place for everything else."""
-    guard.drawn_for(context.client, here.caller, here.ground.gate)
-    _end_with_rights(here)
+    ground = here.ground
+    way_out = f"{ground.base}/login?next={quote(ground.place + here.path)}"
+    guard.drawn_for(context.client, here.caller, ground.gate, way_out)
     several = len(here.grounds) > 1
     ui.page_title(f"{title} · {here.ground.name if several else 'Penstock'}")
     ui.add_head_html(f"<style>{first_paint(here.theme)}</style><script>{bar.SCRIPT}</script>")
+    if here.caller.how == "session":
+        ui.add_head_html(f"<script>{_renewal(ground)}</script>")
     ui.add_css(SHEET)
     ui.html('<a class="skip" href="#content">Skip to the content</a>', sanitize=False)
     with ui.element("header").classes("bar"):
@@ -120,15 +127,12 @@ def page(here: Opened, title: str) -> Iterator[None]:
         yield
 
 
-def _end_with_rights(here: Opened) -> None:
-    """A log-in that ends ends its pages too, and what they show."""
-    client, ground = context.client, here.ground
-
-    def on_snapshot(snapshot: Snapshot) -> None:
-        if guard.is_open(client) and not ground.gate.is_still(here.caller, Role.VIEW):
-            guard.close(client, f"{ground.base}/login?next={quote(ground.place + here.path)}")
-
-    client.on_delete(ground.watch.listen(on_snapshot))
+def _renewal(ground: Ground) -> str:
+    """Keeps the session while its person does something: the socket, and what a page does by
+    itself, do not."""
+    every_ms = 1000 * renewal_s(ground.shared.gate.lifetime_s)
+    told = json.dumps({"way": f"{ground.base}/session", "every": every_ms})
+    return f"window.penstockSession = {told};\n{static.text('session.js')}"
 
 
 def _banners(here: Opened) -> None:
@@ -137,12 +141,19 @@ def _banners(here: Opened) -> None:
 
     def show(snapshot: Snapshot) -> None:
         lines = [*here.ground.history.troubles, *snapshot.errors]
-        lines += [f"{one.address} does not answer: {one.error}"
-                  for one in snapshot.nodes.values() if one.error]  # fmt: skip
+        lines += [_silent(one) for one in snapshot.nodes.values() if not one.can_be_asked]
         banner.set_text("\n".join(lines[:8]))
         banner.set_visibility(bool(lines))
 
     follow(here, show)
+
+
+def _silent(node: NodeState) -> str:
+    age = words.span(node.stale_s)
+    said = f"{node.address} does not answer: {node.error}." if node.error else (
+        f"{node.address} has not answered for {age}."
+    )  # fmt: skip
+    return f"{said} Its figures are {age} old." if node.document and node.stale_s else said
 
 
 def follow(here: Opened, show: Callable[[Snapshot], None]) -> None:
@@ -172,6 +183,37 @@ def follow_runs(here: Opened, show: Callable[[], None]) -> None:
     show()
 
 
+class StateButtons:
+    """Pause, Empty and Delete of a topic or channel, for those who may; hidden while no node of it
+    can be asked, because then nothing would be done."""
+
+    def __init__(
+        self, here: Opened, turn: Callable[[bool], Awaitable[None]],
+        empty: Callable[[], Awaitable[None]], delete: Callable[[], Awaitable[None]], paused: bool,
+    ) -> None:  # fmt: skip
+        self._switch = None
+        self._destroying: list[ui.button] = []
+        if here.may(Role.OPERATE):
+            self._switch = Switch("Pause", "Unpause", turn, paused)
+        if here.may(Role.DESTROY):
+            for label, act in (("Empty", empty), ("Delete", delete)):
+                button = ui.button(label, on_click=act).props("flat dense color=negative")
+                self._destroying.append(button)
+
+    def show(self, snapshot: Snapshot, of: TopicState | ChannelState, nodes: Sequence[str]) -> None:
+        can_act = snapshot.can_ask(nodes)
+        if self._switch is not None:
+            self._switch.show(of.paused, of.is_paused_partly)
+            self._switch.set_visibility(can_act)
+        for button in self._destroying:
+            button.set_visibility(can_act)
+
+
+def show_age(element: ui.element, stale_s: float) -> None:
+    """Figures that are old are grey; the banner says why, and tables how old they are."""
+    element.classes(remove="" if stale_s else "stale", add="stale" if stale_s else "")
+
+
 async def change(
     here: Opened, role: Role, action: str, about: dict[str, str],
     run: Callable[[], Awaitable[str]], detail: str = "",
@@ -188,16 +230,29 @@ async def change_all(
     """The same for what the official one tells of as several actions."""
     ground = here.ground
     if not ground.gate.is_still(here.caller, role):
+        target = "/".join(one for one in about.values() if one)
+        ground.audit.note(here.caller, actions[0], f"failed: needs the role {role.name.lower()}",
+                          target)  # fmt: skip
         ui.notify("You may not do this any more: open the page again.", type="negative")
         return False
     try:
         warning = await ground.perform(here.caller, actions, about, run, here.origin, detail)
     except PenstockError as error:
-        ui.notify(str(error), type="negative", multi_line=True, timeout=10_000)
+        ui.notify(_why(error), type="negative", multi_line=True, timeout=10_000)
         return False
     ground.watch.hurry()
-    ui.notify(warning or "Done.", type="warning" if warning else "positive")
+    shown = warning.removeprefix("WARNING: ")
+    ui.notify(shown or "Done.", type="warning" if warning else "positive", multi_line=True,
+              timeout=10_000 if warning else 5_000)  # fmt: skip
     return True
+
+
+def _why(error: PenstockError) -> str:
+    """Who did not do it, and why."""
+    if isinstance(error, UpstreamFailed) and error.failed:
+        named = "; ".join(f"{at}: {refusals.reason(one)}" for at, one in error.failed.items())
+        return f"Nothing was done: {named}"
+    return refusals.reason(error)
 
 
 async def confirm(words: str, name: str = "") -> bool:

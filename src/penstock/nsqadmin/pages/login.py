@@ -49,12 +49,22 @@ def add(app: FastAPI, shared: Shared) -> None:
     async def logout(request: Request) -> Response:
         session = shared.gate.session(request.cookies)
         by_provider = session is not None and session.claimed is not None
-        if not access.is_foreign(request.headers):
+        if session is not None and not access.is_foreign(request.headers):
+            how = "oidc" if by_provider else "session"
+            caller = Caller(session.user.name, Role.NONE, how, _client(shared, request))
             shared.gate.logout(request.cookies)
+            shared.audit.note(caller, "logout", "ok")
         more = "?out=1" if by_provider else ""  # it is left by a link: a form leads to us only
         response = RedirectResponse(f"{shared.base}/login{more}", 303)
         response.delete_cookie(COOKIE, path=shared.base or "/")
         return response
+
+    @app.post(f"{shared.base}/session", include_in_schema=False)
+    async def renew(request: Request) -> Response:
+        """A page says that its person does something."""
+        if access.is_foreign(request.headers) or not shared.gate.renew(request.cookies):
+            return Response(status_code=403)
+        return _keep(shared, Response(status_code=204), request.cookies[COOKIE], False)
 
     if shared.oidc is not None:
         _add_provider(app, shared, shared.oidc)
@@ -79,8 +89,7 @@ def _add_provider(app: FastAPI, shared: Shared, oidc: OidcLogin) -> None:
 
     @app.get(f"{shared.base}{CALLBACK}", include_in_schema=False)
     async def come_back(request: Request) -> Response:
-        remote = request.client.host if request.client else ""
-        name = ""
+        remote, name = _client(shared, request), ""
         try:
             cookie = request.cookies.get(_BEGUN, "")
             claimed, target = await oidc.finish(request.query_params, cookie)
@@ -99,7 +108,11 @@ def _add_provider(app: FastAPI, shared: Shared, oidc: OidcLogin) -> None:
 
 
 def _with_session(shared: Shared, target: str, token: str, secure: bool) -> Response:
-    response = RedirectResponse(target, 303)
+    return _keep(shared, RedirectResponse(target, 303), token, secure)
+
+
+def _keep(shared: Shared, response: Response, token: str, secure: bool) -> Response:
+    """The browser has the session for its lifetime from now on."""
     response.set_cookie(
         COOKIE, token, httponly=True, samesite="lax", path=shared.base or "/",
         secure=shared.options.secure_cookie or secure,
@@ -114,9 +127,11 @@ async def _login(shared: Shared, request: Request) -> Response:
         return _page(shared, request, "", "This request came from another site.", status=403)
     fields = await _fields(request)
     name, target = fields.get("name", "")[:200], fields.get("next", "")
-    caller = Caller(name, Role.NONE, "login", remote)
+    client = _client(shared, request)
+    caller = Caller(name, Role.NONE, "login", client)
     try:
-        token = await shared.gate.login(name, fields.get("password", ""), remote)
+        counted = shared.gate.counted(request.headers, remote)
+        token = await shared.gate.login(name, fields.get("password", ""), counted)
         shared.done(caller, "login")
     except LoginRefused as error:
         shared.audit.note(caller, "login", f"failed: {error}")
@@ -125,6 +140,11 @@ async def _login(shared: Shared, request: Request) -> Response:
     except StoreFailed as error:
         return _page(shared, request, target, f"You can't log in now: {error}.", name, 503)
     return _with_session(shared, _own(shared, target), token, secure=False)
+
+
+def _client(shared: Shared, request: Request) -> str:
+    remote = request.client.host if request.client else ""
+    return shared.gate.client_of(request.headers, remote)
 
 
 async def _fields(request: Request) -> dict[str, str]:

@@ -38,27 +38,30 @@ def draw(here: Opened) -> None:
         return
     with layout.section("Topics that no nsqd has"):
         place = ui.element("div")
-    shown: list[str] = []
+    shown: list[object] = []
 
     def show(snapshot: Snapshot) -> None:
-        idle = sorted(one.name for one in snapshot.topics.values() if not one.nodes)
-        if idle == shown and place.default_slot.children:
+        idle = sorted(one.name for one in snapshot.topics.values() if one.is_idle)
+        is_certain = not snapshot.errors
+        if [is_certain, *idle] == shown and place.default_slot.children:
             return
-        shown[:] = idle
+        shown[:] = [is_certain, *idle]
         place.clear()
         with place:
+            if not is_certain:
+                ui.label("Not every nsqlookupd answers: an nsqd may have these.").classes("soft")
             if not idle:
                 ui.label("None.").classes("soft")
             for name in idle:
-                _idle(here, name)
+                _idle(here, name, is_certain)
 
     layout.follow(here, show)
 
 
-def _idle(here: Opened, name: str) -> None:
+def _idle(here: Opened, name: str, is_certain: bool) -> None:
     async def delete() -> None:
         if await layout.confirm("Delete this topic on every nsqlookupd?", name):
-            run = partial(here.ground.actions.delete, name)
+            run = partial(here.ground.actions.forget, name)
             await layout.change(here, Role.DESTROY, "delete_topic", {"topic": name}, run)
 
     async def channels() -> None:
@@ -73,7 +76,7 @@ def _idle(here: Opened, name: str) -> None:
         ui.label(name)
         label = ui.label().classes("soft")
         ui.timer(0.01, channels, once=True)
-        if here.may(Role.DESTROY):
+        if here.may(Role.DESTROY) and is_certain:
             ui.button("Delete", on_click=delete).props("flat dense color=negative")
 
 

@@ -15,47 +15,13 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin import jsonview, messages, standing
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.messages import Message
-from penstock.nsqadmin.pages import layout, publish, words
+from penstock.nsqadmin.pages import layout, publish, static, words
 from penstock.nsqadmin.pages.layout import Opened
 
-SHEET = """
-.browser { display: grid; gap: 1rem; grid-template-columns: minmax(0, 1fr); align-items: start;
-  --browser: max(22rem, calc(100vh - 265px)); }
-.browser > .pane { display: none; } .browser.open > .pane { display: block; min-width: 0; }
-.pane .panel { max-height: var(--browser); overflow: auto; }
-.pane .panel > * { flex-shrink: 0; }
-.pane .body { max-height: max(14rem, 45vh); }
-.pane .hex { white-space: pre; font-size: .8rem; overflow-wrap: normal; }
-@media (min-width: 1100px) {
-  .browser.open { grid-template-columns: minmax(0, 3fr) minmax(0, 2fr); } }
-@media (max-width: 1099px) {
-  .browser.open { --browser: 38vh; } .browser.open .panel { max-height: none; } }
-.moment { display: flex; gap: .5rem; align-items: center; padding: .3rem 1rem .6rem; }
-.folding { padding-left: 1.3rem; white-space: pre-wrap; overflow-wrap: anywhere; }
-.folding summary { list-style: none; cursor: pointer; position: relative; }
-.folding summary::-webkit-details-marker { display: none; }
-.folding summary::before { content: '▾'; position: absolute; left: -1.1rem; color: var(--soft); }
-.folding details:not([open]) > summary::before { content: '▸'; }
-.folding details:not([open]) > summary::after { content: ' … ' attr(data-count);
-  color: var(--soft); }
-.folding .line-end { display: none; }
-.json-name { color: var(--water); } .json-text { color: var(--good); }
-.json-number { color: var(--warn); } .json-word { color: var(--bad); }
-table.pairs { border-collapse: collapse; width: 100%; }
-.pairs th, .pairs td { text-align: left; padding: .2rem .8rem .2rem 0; vertical-align: top;
-  border-bottom: 1px solid var(--line); overflow-wrap: anywhere; font-weight: 400; }
-.pairs th { color: var(--soft); }
-h3 { font-size: .95rem; line-height: 1.3; font-weight: 650; margin: .4rem 0 0; }
-"""
+SHEET = static.text("message.css")
 # Copies what the browser already shows. Without the clipboard (no https) it is selected and copied.
-_COPY = """async () => {
-  const shown = document.querySelector('.shown-body');
-  if (navigator.clipboard) await navigator.clipboard.writeText(shown.textContent);
-  else { getSelection().selectAllChildren(shown); document.execCommand('copy'); }
-  emit(); }"""
-_COPY_LINK = """async () => {
-  if (navigator.clipboard) { await navigator.clipboard.writeText(location.href); emit(true); }
-  else emit(false); }"""
+_COPY = static.text("copy.js")
+_COPY_LINK = static.text("copy_link.js")
 
 
 def panel(

@@ -21,7 +21,7 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.browse import Hunt, Line, Page, Shelf, Span
 from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.messages import NEWEST
-from penstock.nsqadmin.pages import downloads, layout, message, publish, words
+from penstock.nsqadmin.pages import downloads, existing, layout, message, publish, static, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
 
@@ -46,10 +46,7 @@ _COLUMNS: list[dict[str, Any]] = [
 ]
 _NODE_COLUMN = wide(900, column("node", "Node", width=150))
 # The message of the cell that has the focus is the one that is open; keys may run over many.
-_FOCUSED = """(p) => { const row = p.api.getDisplayedRowAtIndex(p.rowIndex);
-  clearTimeout(window.penstockOpening);
-  if (row) window.penstockOpening = setTimeout(() => emitEvent('message-open', row.data.at), 120);
-}"""
+_FOCUSED = static.text("messages_focused.js")
 _WATCH_TAB = (
     "if (!window.penstockTab) { window.penstockTab = true;"
     " document.addEventListener('visibilitychange',"
@@ -65,6 +62,7 @@ def add(grounds: Grounds) -> None:
     ) -> None:  # fmt: skip
         here = layout.opened(grounds, request)
         await here.ground.watch.ready()
+        await existing.check(here, topic)
         with layout.page(here, f"Messages of {topic}"):
             asked = _Asked(node, at, contains, where)
             await _Browser(here, topic, asked).draw((on or node, open))

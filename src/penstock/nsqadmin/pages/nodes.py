@@ -15,7 +15,7 @@ from penstock.nsqadmin.api import node_rows as official_rows
 from penstock.nsqadmin.api import node_stats
 from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.history import series_of_node
-from penstock.nsqadmin.pages import chart, layout, process, words
+from penstock.nsqadmin.pages import chart, layout, process, static, words
 from penstock.nsqadmin.pages.grid import (
     BYTES,
     RATE,
@@ -52,14 +52,7 @@ def add(grounds: Grounds) -> None:
 
 
 # How full a disk is, and what it has left.
-_DISK = """(p) => {
-  if (p.value == null) return '';
-  const box = document.createElement('div'), bar = document.createElement('progress');
-  const said = document.createElement('span');
-  box.className = 'share'; bar.max = 100; bar.value = p.value; said.textContent = p.data.left;
-  if (p.value > 90) bar.className = 'full';
-  bar.setAttribute('aria-label', 'Disk used'); box.append(bar, said);
-  return box; }"""
+_DISK = static.text("nodes_disk.js")
 _ALL = [
     linked("address", "Node", "link", flex=2, minWidth=130),
     wide(1350, column("hostname", "Host", flex=1, minWidth=80)),
@@ -124,7 +117,7 @@ def _all_row(here: Opened, node: NodeState, old: set[str]) -> Row:
         "topics": len(node.document.get("topics") or ()),
         "disk": None if used is None else round(used, 1),
         "left": left,
-        "unsynced": node.unsynced_bytes,
+        "unsynced": node.unsynced_bytes if disk else None,
         "sync": disk.get("last_sync_seconds_ago"),
         "version": f"{producer.version} (out of date)" if is_old else producer.version,
         "version_level": "warn" if is_old else "plain",
@@ -133,6 +126,7 @@ def _all_row(here: Opened, node: NodeState, old: set[str]) -> Row:
         "since": max(0, int(time.time()) - node.start_s) // 60 * 60 if node.start_s else 0,
         "state": state,
         "level": level,
+        "stale": bool(node.stale_s),
     }
 
 
@@ -161,18 +155,19 @@ def draw(here: Opened, address: str) -> None:
             ("Connections", here.connections(node=address))]  # fmt: skip
     layout.tabs("This node", ways, "Node")
     error = ui.label().classes("bad")
-    with ui.element("div").classes("tiles row"):
+    with ui.element("div").classes("tiles row") as tiles_row:
         tiles = {name: layout.Tile(name) for name in _tiles_of(None)}
     with layout.section("Topics"):
         grid = Grid(_TOPICS, [], "topic", "It has no topic.", "Topics of this node", "24rem")
         grid.follow(here, partial(_topic_rows, here, address))
     chart.pair(here, series_of_node(address))
     process.panel(here, address)
-    if here.may(Role.DESTROY):
-        _tombstone(here, address)
+    taking = _tombstone(here, address) if here.may(Role.DESTROY) else ui.element("div")
 
     def show(snapshot: Snapshot) -> None:
         node = snapshot.nodes.get(address)
+        taking.set_visibility(bool(node and node.can_be_asked))
+        layout.show_age(tiles_row, node.stale_s if node else 0)
         if node is None:
             state.show("unknown", "bad")
         else:
@@ -190,8 +185,11 @@ def _why(node: NodeState | None) -> str:
     if node is None:
         return "No nsqlookupd knows this node: it has stopped, or never was."
     if node.error:
-        return f"It does not answer: {node.error}. What is shown is what it said last."
-    return "" if node.health in ("OK", "") else node.health
+        age = f", {words.span(node.stale_s)} ago" if node.document else ""
+        return f"It does not answer: {node.error}. What is shown is what it said last{age}."
+    if node.stale_s:
+        return f"It has not answered for {words.span(node.stale_s)}."
+    return node.health if node.is_unhealthy else node.warning
 
 
 def _tiles_of(node: NodeState | None) -> dict[str, tuple[str, str, str]]:
@@ -249,7 +247,7 @@ async def _topic_rows(here: Opened, address: str) -> list[Row]:
     ]
 
 
-def _tombstone(here: Opened, address: str) -> None:
+def _tombstone(here: Opened, address: str) -> ui.element:
     """Take a topic off this node: consumers are told to look elsewhere first."""
 
     async def go() -> None:
@@ -262,6 +260,8 @@ def _tombstone(here: Opened, address: str) -> None:
             run = partial(here.ground.actions.tombstone, address, topic)
             await layout.change(here, Role.DESTROY, "tombstone_topic_producer", about, run)
 
-    with layout.section("Take a topic off this node"), ui.element("div").classes("heading"):
+    panel = layout.section("Take a topic off this node")
+    with panel, ui.element("div").classes("heading"):
         name = ui.input("Topic").props("dense outlined")
         ui.button("Delete there", on_click=go).props("flat color=negative")
+    return panel

@@ -55,7 +55,8 @@ class _Card:
                 f" {words.number(node.depth)} wait"
             )
         else:
-            self._rates.set_text(node.error)
+            age = f"; figures {words.aged(node.stale_s)}" if node.document else ""
+            self._rates.set_text(f"{node.error}{age}")
         self._disk.show(*disk_of(node))
 
 
@@ -63,7 +64,9 @@ def state_of(node: NodeState) -> tuple[str, str]:
     """In a word, with its colour."""
     if node.error:
         return "down", "bad"
-    return ("up", "good") if node.health in ("OK", "") else ("not healthy", "bad")
+    if node.stale_s or not node.answered_s:
+        return f"no answer for {words.span(node.stale_s)}" if node.stale_s else "asked", "soft"
+    return ("not healthy", "bad") if node.is_unhealthy else ("up", "good")
 
 
 def disk_of(node: NodeState) -> tuple[float | None, str]:

@@ -36,13 +36,14 @@ def add(grounds: Grounds) -> None:
 def draw(here: Opened) -> None:
     latest = here.ground.watch.latest
     layout.heading("Overview")
-    with ui.element("div").classes("tiles"):
+    with ui.element("div").classes("tiles") as flow:
         tiles = {name: layout.Tile(name, name in _CURVES) for name in flow_of(latest)}
     with ui.element("div").classes("tiles facts-row"):
         tiles |= {name: layout.Tile(name) for name in facts_of(latest)}
     _first_steps(here)
 
     def show(snapshot: Snapshot) -> None:
+        layout.show_age(flow, snapshot.stale_s)
         for name, shown in (flow_of(snapshot) | facts_of(snapshot)).items():
             tiles[name].show(*shown)
         for name, field in _CURVES.items():
@@ -109,7 +110,7 @@ def _attention(here: Opened) -> None:
 
 def _all_well(snapshot: Snapshot) -> str:
     if not snapshot.nodes:
-        return "No nsqd is known yet: start one that is told of this nsqlookupd."
+        return "No nsqd is known yet: start one with the address of this nsqlookupd."
     return "All nodes answer, and every channel moves."
 
 
@@ -230,7 +231,7 @@ def _oldest(channel: ChannelState | None) -> Shown:
 def facts_of(snapshot: Snapshot) -> dict[str, Shown]:
     """The rest, which is looked at when something is wrong."""
     nodes = snapshot.nodes.values()
-    up = sum(one.is_up for one in nodes)
+    up = sum(one.can_be_asked for one in nodes)
     channels = list(snapshot.channels())
     unsynced = sum(one.unsynced_bytes for one in snapshot.topics.values())
     disks = [one.document["disk"] for one in nodes if one.document.get("disk")]

@@ -85,7 +85,8 @@ class Badge:
 
 
 class Switch:
-    """One button for two actions of which one applies: Pause, or Unpause what is paused."""
+    """One button for two actions of which one applies: Pause, or Unpause what is paused. What is
+    paused on some nodes only has both."""
 
     def __init__(
         self, off: str, on: str, act: Callable[[bool], Awaitable[None]], is_on: bool
@@ -95,13 +96,24 @@ class Switch:
         self._is_on = is_on
         self._act = act
         self._button = ui.button(self._words[is_on], on_click=self._press).props("flat dense")
+        self._rest = ui.button("", on_click=self._press_rest).props("flat dense")
+        self._rest.set_visibility(False)
 
     async def _press(self) -> None:
         await self._act(not self._is_on)
 
-    def show(self, is_on: bool) -> None:
+    async def _press_rest(self) -> None:
+        await self._act(self._is_on)
+
+    def show(self, is_on: bool, is_partly: bool = False) -> None:
         self._is_on = is_on
         self._button.set_text(self._words[is_on])
+        self._rest.set_text(self._words[not is_on] if is_partly else "")
+        self._rest.set_visibility(is_partly)
+
+    def set_visibility(self, visible: bool) -> None:
+        self._button.set_visibility(visible)
+        self._rest.set_visibility(visible and bool(self._rest.text))
 
 
 class Tile:

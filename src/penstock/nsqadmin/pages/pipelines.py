@@ -9,7 +9,7 @@ from fastapi import Request
 from nicegui import ui
 
 from penstock.nsqadmin.ground import Grounds
-from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.pages import layout, static, words
 from penstock.nsqadmin.pages.grid import RATE, SPAN, Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.runs import VANISHED, Run, done_share, duration_s
@@ -19,14 +19,7 @@ _HEIGHT = "calc(100vh - 210px)"
 PHASES = {"started": "starts", "running": "running", "finished": "finished", "stopped": "stopped",
           "failed": "failed", VANISHED: "fell silent"}  # fmt: skip
 COLOURS = {"running": "good", "failed": "bad", VANISHED: "bad"}
-_SHARE = """(p) => {
-  if (p.value == null) return '';
-  const box = document.createElement('div'), bar = document.createElement('progress');
-  const said = document.createElement('span');
-  box.className = 'share'; bar.max = 100; bar.value = p.value;
-  said.textContent = Math.floor(p.value) + ' %';
-  bar.setAttribute('aria-label', 'Done'); box.append(bar, said);
-  return box; }"""
+_SHARE = static.text("pipelines_share.js")
 _PHASE = "(p) => ({'running': 'good', 'failed': 'bad', 'fell silent': 'bad'}[p.value] || '')"
 
 

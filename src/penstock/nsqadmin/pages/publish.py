@@ -23,10 +23,11 @@ async def one(here: Opened, topic: str, nodes: list[str], node: str) -> bool:
         body = ui.textarea("Body").props("outlined autogrow autofocus").classes("mono")
         defer = ui.number("Deferred by, ms", value=0, min=0, precision=0).props("outlined dense")
         _buttons(dialog)
-    if not await dialog:
-        return False
-    data = str(body.value or "").encode()
-    return await _publish(here, str(chosen.value), topic, data, defer.value, "")
+    while await dialog:
+        data = str(body.value or "").encode()
+        if await _publish(here, str(chosen.value), topic, data, defer.value, ""):
+            return True
+    return False  # it was given up; until then a refused message keeps its text
 
 
 async def again(here: Opened, topic: str, node: str, message: Message) -> None:
@@ -58,12 +59,14 @@ async def again(here: Opened, topic: str, node: str, message: Message) -> None:
             ui.label("Only the body: no key, headers or trace id.").classes("soft")
         defer = ui.number("Deferred by, ms", value=0, min=0, precision=0).props("outlined dense")
         _buttons(dialog)
-    if not await dialog or not into.validate():
-        return
-    is_same = text is None or str(body.value or "") == text
-    data = raw if is_same else str(body.value or "").encode()
-    about = f"{topic} offset {message.offset} again{'' if is_same else ', changed'}, "
-    await _publish(here, node, str(into.value), data, defer.value, about)
+    while await dialog:
+        if not into.validate():
+            continue
+        is_same = text is None or str(body.value or "") == text
+        data = raw if is_same else str(body.value or "").encode()
+        about = f"{topic} offset {message.offset} again{'' if is_same else ', changed'}, "
+        if await _publish(here, node, str(into.value), data, defer.value, about):
+            return
 
 
 def _buttons(dialog: ui.dialog) -> None:

@@ -10,15 +10,12 @@ from nicegui import ui
 from penstock.errors import PenstockError
 from penstock.nsqadmin import settings
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages import layout, static
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.settings import Held, Setting
 
 Field = ui.input | ui.select
-_SHEET = """
-.changed { border-left: 3px solid var(--water); padding-left: .5rem; border-radius: 3px; }
-.changed-word { color: var(--water); font-weight: 600; }
-"""  # what was chosen here stands out from what is as everywhere
+_SHEET = static.text("settings.css")  # what was chosen here stands out from what is as everywhere
 
 
 def panel(here: Opened, topic: str, channel: str = "") -> None:

@@ -25,6 +25,7 @@ from penstock.nsqadmin.pages import (
     definitions,
     diagnostics,
     downloads,
+    existing,
     guard,
     installations,
     login,
@@ -65,6 +66,7 @@ def add(app: FastAPI, grounds: Grounds) -> None:
     app_of_pages.add_exception_handler(Forbidden, _refuse(grounds))
     app_of_pages.add_exception_handler(LoginWanted, _to_login(grounds))
     app_of_pages.add_exception_handler(404, _not_found(grounds))
+    app_of_pages.add_exception_handler(existing.NoSuchPage, _no_such(grounds))
     app_of_pages.add_exception_handler(Exception, _broken(grounds))
     guard.watch_events()
     app_of_pages.on_delete(crowd.Sweeper().on_page_left)
@@ -116,6 +118,16 @@ def _not_found(grounds: Grounds) -> Answering:
         words = "There is no such installation here, or no such page of one."
         others = _others(grounds, request)
         return plain.instead(request, grounds.base, "Not found", words, 404, others)
+
+    return answer
+
+
+def _no_such(grounds: Grounds) -> Answering:
+    """A topic or channel that is not there."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        home = grounds.of(request).home
+        return plain.instead(request, home, "Not found", f"{error}.", 404)
 
     return answer
 

@@ -20,38 +20,13 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.console import Question, Reply
 from penstock.nsqadmin.gate import Forbidden
 from penstock.nsqadmin.ground import Ground, Grounds
-from penstock.nsqadmin.pages import layout, statements, words
+from penstock.nsqadmin.pages import layout, statements, static, words
 from penstock.nsqadmin.pages.grid import Grid, column, numbers
 from penstock.nsqadmin.pages.layout import Opened
 
 _running = asyncio.Semaphore(1)  # one statement at a time, whoever asks
-_SHEET = """
-.console { display: grid; grid-template-columns: 17rem minmax(0, 1fr); gap: 1rem;
-  align-items: start; }
-.console > * { min-width: 0; }
-.things { max-height: calc(100vh - 200px); overflow: auto; }
-.panel.things { gap: 0; }
-.thing { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 .5rem;
-  align-items: baseline; }
-.thing details[open] { flex-basis: 100%; }
-.things summary { cursor: pointer; padding: .15rem 0; display: list-item; }
-.things button { font: inherit; background: none; border: 0; padding: .1rem .2rem; cursor: pointer;
-  color: var(--water); text-align: left; overflow-wrap: anywhere; }
-.things button:hover { text-decoration: underline; }
-.things li { list-style: none; display: flex; gap: .4rem; align-items: baseline; }
-.things ul { margin: 0; padding-left: 1.2rem; }
-.things h3 { font-size: .9rem; line-height: 1.4; margin: .5rem 0 .2rem; font-weight: 600; }
-.writing { display: flex; flex-direction: column; gap: .8rem; }
-.writing .fault { color: var(--bad); white-space: pre; overflow-x: auto; padding: .7rem;
-  background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
-@media (max-width: 800px) { .console { grid-template-columns: minmax(0, 1fr); }
-  .console .things { order: 2; max-height: none; } }
-"""
-_INSERT = """(e) => {
-  const field = document.querySelector('.statement textarea');
-  field.setRangeText(e.currentTarget.dataset.name, field.selectionStart, field.selectionEnd, 'end');
-  field.dispatchEvent(new Event('input', {bubbles: true}));
-  field.focus(); }"""
+_SHEET = static.text("sql.css")
+_INSERT = static.text("sql_insert.js")
 _KINDS = {"TIMESTAMP WITH TIME ZONE": "timestamptz"}
 _KEY, _KEPT = "penstock.sql", 20
 # This browser's statements, the last first; a browser that keeps nothing has none.

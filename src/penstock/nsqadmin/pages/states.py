@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 from penstock.nsqadmin.attention import Finding, Level, findings
+from penstock.nsqadmin.pages import words
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.snapshot import Snapshot, TopicState
+from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 from penstock.nsqadmin.watch import Watch
 
 PAUSED = "paused"
@@ -36,18 +37,35 @@ def by_topic(found: Sequence[Finding]) -> dict[str, list[Finding]]:
     return sorted_
 
 
+def paused(of: TopicState | ChannelState | None) -> str:
+    """Where it is."""
+    if of is None or not of.paused:
+        return ""
+    return f"{PAUSED} on {len(of.paused_on)} of {len(of.nodes)}" if of.is_paused_partly else PAUSED
+
+
+def silent(node: NodeState) -> str:
+    """Of a node's figures, while it does not answer."""
+    if not node.stale_s:
+        return "" if node.is_up else "node down"
+    state = "node down" if node.error else "no answer"
+    return f"{state}, {words.aged(node.stale_s)}" if node.document else state
+
+
 def of_topic(topic: TopicState, found: Mapping[str, Sequence[Finding]]) -> tuple[str, str]:
     """The word and its colour; two empty ones when there is nothing to say."""
     told = found.get(topic.name, ())
     if told and told[0].level > Level.NOTE:
         return told[0].state, LEVELS[told[0].level]
+    if topic.stale_s:
+        return words.aged(topic.stale_s) if topic.nodes else "node down", "soft"
     if topic.paused:
-        return PAUSED, "warn"
+        return paused(topic), "warn"
     if any(one.paused for one in topic.channels.values()):
         return f"channel {PAUSED}", "soft"
     if told:
         return told[0].state, "soft"
-    return ("", "") if topic.nodes else ("on no node", "soft")
+    return ("on no node", "soft") if topic.is_idle else ("", "")
 
 
 def of_channel(found: Sequence[Finding], path: tuple[str, ...]) -> tuple[str, str]:

@@ -31,6 +31,10 @@ def until_empty(found: Lag) -> str:
 
 
 def of_topic(topic: TopicState, found: Mapping[str, Lag]) -> str:
+    if topic.is_idle:
+        return "No nsqd has it: the first message that is published makes it. Lookup deletes it."
+    if not topic.nodes:
+        return f"{_listed(topic.registered)} does not answer, so nothing is known of it."
     said = [_comes(topic)]
     if topic.refusals:
         said.append("Publishes are refused.")
@@ -39,6 +43,9 @@ def of_topic(topic: TopicState, found: Mapping[str, Lag]) -> str:
     if not topic.channels:
         held = f"{words.number(topic.depth)} messages are held" if topic.depth else "It holds none"
         said.append(f"It has no channel. {held} for the first one.")
+    holders = {name for name, one in topic.channels.items() if one.is_internal}
+    said += [_holds(topic.channels[name]) for name in sorted(holders)]
+    found = {name: one for name, one in found.items() if name not in holders}
     fine = [name for name, one in found.items() if one.pace in (lag.KEEPS_UP, lag.IDLE)]
     late = sorted((one for one in found.items() if one[0] not in fine), key=lambda one: -one[1][1])
     if fine:
@@ -56,7 +63,17 @@ def _comes(topic: TopicState) -> str:
     return "Nothing comes in at the moment." if topic.messages else "Nothing has been published."
 
 
+def _holds(channel: ChannelState) -> str:
+    count = words.count(channel.depth + channel.in_flight + channel.deferred, "dead letter")
+    return f"{channel.name} holds {count} of {_listed(channel.holds_of)}."
+
+
 def of_channel(channel: ChannelState, found: Lag) -> str:
+    if channel.is_internal:
+        return (
+            f"{_holds(channel)} It is Penstock's own: a consumer here would take them. Look at"
+            " them, and redrive them, on the page of the channel that they came from."
+        )
     if found.pace == lag.IDLE:
         return "Nothing waits, and nothing comes in at the moment."
     if found.pace == lag.KEEPS_UP:

@@ -13,7 +13,7 @@ from penstock import limits
 from penstock.nsqadmin import lag
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.ground import Grounds
-from penstock.nsqadmin.pages import chart, layout, settings, states, telling, words
+from penstock.nsqadmin.pages import chart, existing, layout, settings, states, telling, words
 from penstock.nsqadmin.pages.grid import (
     BYTES,
     FLASH,
@@ -35,8 +35,9 @@ from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
 
 def add(grounds: Grounds) -> None:
     @ui.page("/topics/{name}")
-    def topic(request: Request, name: str) -> None:
+    async def topic(request: Request, name: str) -> None:
         here = layout.opened(grounds, request)
+        await existing.check(here, name)
         with layout.page(here, name):
             draw(here, name)
 
@@ -46,7 +47,7 @@ def draw(here: Opened, name: str) -> None:
     with layout.heading(name, ("Topics", here.link("topics"))):
         paused, state = layout.Badge(states.PAUSED, "warn"), layout.Badge()
         ui.element("div").classes("grow")
-        turn = _buttons(here, name, bool(latest.topics.get(name, TopicState(name)).paused))
+        turn = _buttons(here, name, latest)
     layout.tabs("This topic", tabs_of(here, name), "Topic")
     gone = _gone(here)
     with ui.element("div").classes("below") as below:
@@ -67,11 +68,12 @@ def draw(here: Opened, name: str) -> None:
         topic = snapshot.topics.get(name)
         gone.set_visibility(topic is None)
         below.set_visibility(topic is not None)
+        layout.show_age(below, topic.stale_s if topic else 0)
         found = states.by_topic(states.found(here, snapshot))
         word, level = states.of_topic(topic, found) if topic else ("", "")
-        state.show("" if word == states.PAUSED else word, level)
-        turn(bool(topic and topic.paused))
-        paused.set_visibility(bool(topic and topic.paused))
+        state.show("" if word == states.paused(topic) else word, level)
+        turn(snapshot)
+        paused.show(states.paused(topic), "warn")
         saying.set_text(telling.of_topic(topic, telling.lags(here, topic)) if topic else "")
         for label, shown in tiles_of(topic or TopicState(name)).items():
             tiles[label].show(*shown)
@@ -101,8 +103,8 @@ def tabs_of(here: Opened, name: str) -> list[tuple[str, str]]:
     ]
 
 
-def _buttons(here: Opened, name: str, paused: bool) -> Callable[[bool], None]:
-    """Returns what is told whether the topic is paused now."""
+def _buttons(here: Opened, name: str, latest: Snapshot) -> Callable[[Snapshot], None]:
+    """Returns what shows the buttons that apply. None does while no node of it answers."""
     actions = here.ground.actions
     about = {"topic": name}
 
@@ -124,11 +126,14 @@ def _buttons(here: Opened, name: str, paused: bool) -> Callable[[bool], None]:
             if done:
                 layout.go(here.link("topics"))
 
-    switch = layout.Switch("Pause", "Unpause", turn, paused) if here.may(Role.OPERATE) else None
-    if here.may(Role.DESTROY):
-        ui.button("Empty", on_click=empty).props("flat dense color=negative")
-        ui.button("Delete", on_click=delete).props("flat dense color=negative")
-    return switch.show if switch else lambda paused: None
+    known = latest.topics.get(name)
+    buttons = layout.StateButtons(here, turn, empty, delete, bool(known and known.paused))
+
+    def show(snapshot: Snapshot) -> None:
+        topic = snapshot.topics.get(name) or TopicState(name)
+        buttons.show(snapshot, topic, [*topic.nodes, *topic.registered])
+
+    return show
 
 
 def tiles_of(topic: TopicState) -> dict[str, tuple[str, str, str]]:
@@ -144,7 +149,8 @@ def tiles_of(topic: TopicState) -> dict[str, tuple[str, str, str]]:
         "Deferred": (words.number(topic.deferred), "not due yet"),
         "Messages": (words.number(topic.messages), words.size(topic.message_bytes)),
         "On disk": (words.size(topic.stored_bytes),
-                    f"{words.size(topic.unsynced_bytes)} not synced")
+                    f"{words.size(topic.unsynced_bytes)} not synced" if not topic.without_disk
+                    else f"without {words.count(topic.without_disk, 'node')} that do not tell")
                    if topic.tells_disk else words.UNKNOWN,
     }  # fmt: skip
     shown = {name: (*pair, "") for name, pair in plain.items()}
@@ -202,7 +208,7 @@ def _channel_row(here: Opened, one: ChannelState, waits: int) -> Row:
         "link": here.link("topics", one.topic, one.name),
         "depth": one.depth,
         "share": round(lag.share(one, waits)),
-        "oldest": round(one.oldest_s),
+        "oldest": round(one.oldest_s) if one.tells_age else None,
         "in_flight": one.in_flight,
         "deferred": one.deferred,
         "in_rate": round(one.in_rate, 1),
@@ -210,6 +216,7 @@ def _channel_row(here: Opened, one: ChannelState, waits: int) -> Row:
         "requeues": one.requeues,
         "timeouts": one.timeouts,
         "clients": one.clients,
+        "stale": bool(one.stale_s),
     }
 
 
@@ -277,8 +284,9 @@ def node_rows(here: Opened, name: str, snapshot: Snapshot) -> list[Row]:
     for node in snapshot.nodes.values():
         found = next((row for row in node.document.get("topics") or ()
                       if row.get("topic_name") == name), None)  # fmt: skip
-        dead = dict(node.producer.topics).get(name, False)
-        if found is None and not dead:
+        registered = dict(node.producer.topics)
+        dead, is_silent = registered.get(name, False), name in registered and not node.document
+        if found is None and not dead and not is_silent:
             continue
         row = found or {}
         depth, backend = row.get("depth", 0), row.get("backend_depth", 0)
@@ -290,9 +298,10 @@ def node_rows(here: Opened, name: str, snapshot: Snapshot) -> list[Row]:
             "memory": depth - backend,
             "disk": backend,
             "messages": row.get("message_count", 0),
-            "stored": row.get("stored_bytes", 0),
+            "stored": row.get("stored_bytes"),
             "channels": len(row.get("channels") or ()),
             "durability": row.get("durability", ""),
-            "state": "tombstoned" if dead else "" if node.is_up else "node down",
+            "state": "tombstoned" if dead else states.silent(node),
+            "stale": bool(node.stale_s),
         })  # fmt: skip
     return rows

@@ -57,7 +57,8 @@ _STATES: dict[str, tuple[str, Callable[[TopicState, Told], bool]]] = {
     "unread": (
         "No consumers",
         lambda topic, told: (
-            not all(one.clients for one in topic.channels.values()) or not topic.channels
+            not all(one.clients or one.is_internal for one in topic.channels.values())
+            or not topic.channels
         ),
     ),
     "waiting": ("Messages wait", lambda topic, told: topic.backlog > 0),
@@ -208,8 +209,9 @@ def _row_of(here: Opened, topic: TopicState, told: Told, drawn: _Drawn) -> Row:
         "channels": len(channels),
         "clients": topic.clients,
         "messages": topic.messages,
-        "stored": topic.stored_bytes,
-        "nodes": len(topic.nodes),
+        "stored": topic.stored_bytes if topic.tells_disk or not topic.nodes else None,
+        "nodes": len(topic.nodes) or len(topic.registered),
+        "stale": bool(topic.stale_s),
         "state": state,
         "level": level,
     }

@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 from penstock.log.traceevents import Event
 from penstock.nsqadmin import lifeline, traces
 from penstock.nsqadmin.ground import Grounds
-from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.pages import layout, static, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.traces import Seeker, Traced
@@ -167,7 +167,8 @@ def _event(here: Opened, found: Found, passed_ns: int) -> None:
 
 _COLOURS = {
     "published": "good", "finished": "good", "timed_out": "warn", "requeued": "warn",
-    "dead_lettered": "bad", "skipped": "bad", "emptied": "warn", "disconnected": "warn",
+    "dead_lettered": "bad", "skipped": "bad", "corrupt": "bad", "emptied": "warn",
+    "disconnected": "warn",
 }  # fmt: skip
 
 
@@ -255,28 +256,4 @@ def _track(lane: lifeline.Lane, drawing: lifeline.Drawing) -> None:
         layout.named(dot, said)
 
 
-_SHEET = """
-.told { font-size: 1.05rem; }
-.lanes { display: grid; grid-template-columns: minmax(5rem, max-content) minmax(0, 1fr);
-  gap: .35rem 1rem; align-items: center; padding-right: .6rem; }
-.lanes > a { overflow-wrap: anywhere; max-width: 14rem; }
-.track { position: relative; height: 2rem; background: linear-gradient(var(--line), var(--line))
-  center / 100% 1px no-repeat; }
-.track .dot { position: absolute; top: 50%; transform: translate(-50%, -50%); }
-.dot { display: inline-block; width: 13px; height: 13px; border-radius: 50%;
-  background: var(--soft); border: 2px solid var(--card); box-sizing: border-box; }
-.dot.ink { background: var(--ink); }
-.dot.good { background: var(--good); } .dot.warn { background: var(--warn); border-radius: 2px; }
-.dot.bad { background: var(--bad); border-radius: 2px; } .dot.water { background: var(--water); }
-.track .span { position: absolute; top: 50%; height: 6px; transform: translateY(-50%);
-  border-radius: 3px; background: var(--line); }
-.track .span.water { background: var(--water); opacity: .45; }
-.track .cut { position: absolute; top: 0; bottom: 0; display: flex; align-items: flex-start;
-  justify-content: center; color: var(--soft); border: dashed var(--line); border-width: 0 1px;
-  white-space: nowrap; overflow: hidden; }
-.axis { display: flex; justify-content: space-between; gap: .5rem; }
-.legend { display: flex; flex-wrap: wrap; gap: .3rem 1rem; }
-.legend span { display: flex; align-items: center; gap: .35rem; }
-@media (max-width: 640px) { .lanes { grid-template-columns: minmax(0, 1fr); padding: 0 .4rem; }
-  .lanes > span { display: none; } }
-"""
+_SHEET = static.text("trace.css")

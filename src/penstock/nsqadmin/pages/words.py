@@ -60,6 +60,11 @@ def clock(time_s: float) -> str:
     return found.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def aged(stale_s: float) -> str:
+    """Of figures that should be newer; "" when they are new."""
+    return f"{span(stale_s)} old" if stale_s else ""
+
+
 def count(value: int, one: str, many: str = "") -> str:
     return f"{value:,} {one if value == 1 else many or one + 's'}"
 

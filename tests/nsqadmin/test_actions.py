@@ -1,0 +1,111 @@
+"""What an action does when some of those that it concerns can't be asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
+from typing import NamedTuple, TypeVar
+
+import pytest
+
+from penstock import limits
+from penstock.net.fetch import Fetcher
+from penstock.nsqadmin.actions import Actions, NotCertain, StillRegistered
+from penstock.nsqadmin.upstream import Upstream, UpstreamFailed
+
+from .official import Calls, Lookupd, Nsqd, channel
+
+T = TypeVar("T")
+
+
+class Site(NamedTuple):
+    calls: Calls
+    nsqds: list[Nsqd]
+    lookupd: Lookupd
+
+    def act(self, run: Callable[[Actions], Awaitable[T]]) -> T:
+        async def go() -> T:
+            fetcher = Fetcher(request_timeout_ns=2 * limits.SECOND)
+            try:
+                return await run(Actions(Upstream(fetcher, (self.lookupd.address,), ())))
+            finally:
+                await fetcher.close()
+
+        return asyncio.run(go())
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    calls = Calls()
+    with ExitStack() as stack:
+        nsqds = [stack.enter_context(Nsqd(f"nsqd{one}", calls)) for one in range(2)]
+        for nsqd in nsqds:
+            nsqd.put("orders", {"mail": channel()})
+        lookupd = stack.enter_context(Lookupd("lookupd", calls, nsqds))
+        lookupd.made["idle"] = set()
+        yield Site(calls, nsqds, lookupd)
+
+
+def test_a_result_names_each_node_that_did_not_do_it(site: Site) -> None:
+    site.nsqds[1].fails = 500
+    said = site.act(lambda actions: actions.act("pause", "orders"))
+    assert said.startswith(f"WARNING: paused on 1 of 2: {site.nsqds[1].address}: got response 500")
+    site.nsqds[1].fails = 0
+    assert site.act(lambda actions: actions.act("unpause", "orders", "mail")) == ""
+
+
+@pytest.mark.parametrize("part", ["", "mail"])
+def test_nothing_is_deleted_when_no_nsqd_can_be_asked(site: Site, part: str) -> None:
+    for nsqd in site.nsqds:
+        nsqd.fails = 502
+    with pytest.raises(UpstreamFailed) as failed:
+        site.act(lambda actions: actions.delete("orders", part))
+    assert list(failed.value.failed) == [one.address for one in site.nsqds]
+    assert site.calls.posts() == []
+
+
+def test_a_registration_stays_when_one_nsqd_cannot_be_asked(site: Site) -> None:
+    site.nsqds[1].fails = 502
+    said = site.act(lambda actions: actions.delete("orders"))
+    assert f"deleted on 1 of 2: {site.nsqds[1].address}: got response 502" in said
+    posts = [at for who, at in site.calls.posts() if who == "lookupd"]
+    assert posts == [
+        f"/topic/tombstone?topic=orders&node={site.nsqds[0].address.replace(':', '%3A')}"
+    ]
+    assert list(site.nsqds[0].topics) == []
+    assert list(site.nsqds[1].topics) == ["orders"]
+
+
+def test_an_nsqd_that_says_it_is_not_healthy_is_there(site: Site) -> None:
+    """A full disk, which deleting helps."""
+    for nsqd in site.nsqds:
+        nsqd.health = "NOK - the disk is full"
+    assert site.act(lambda actions: actions.delete("orders")) == ""
+    assert [list(one.topics) for one in site.nsqds] == [[], []]
+
+
+def test_a_tombstone_is_set_only_where_the_node_can_be_asked(site: Site) -> None:
+    site.nsqds[1].fails = 502
+    with pytest.raises(UpstreamFailed):
+        site.act(lambda actions: actions.tombstone(site.nsqds[1].address, "orders"))
+    assert site.calls.posts() == []
+
+
+def test_only_what_no_nsqd_has_is_forgotten(site: Site) -> None:
+    with pytest.raises(StillRegistered, match=r"has registered orders"):
+        site.act(lambda actions: actions.forget("orders"))
+    assert site.act(lambda actions: actions.forget("idle")) == ""
+    assert site.calls.posts() == [("lookupd", "/topic/delete?topic=idle")]
+
+
+def test_nothing_is_forgotten_while_an_nsqlookupd_is_silent(site: Site) -> None:
+    """It may know an nsqd that has the topic."""
+
+    async def forget(actions: Actions) -> str:
+        actions._upstream.lookupds = (site.lookupd.address, "127.0.0.1:1")
+        return await actions.forget("idle")
+
+    with pytest.raises(NotCertain, match=r"127\.0\.0\.1:1"):
+        site.act(forget)
+    assert site.calls.posts() == []

@@ -1,0 +1,153 @@
+"""Who is counted, known and written down: addresses behind proxies, sessions, tokens, refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from e2e.lookupd import eventually
+from penstock import limits
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.gate import COOKIE, CSRF_HEADER, LoginRefused, Tries
+from penstock.nsqadmin.store import Entry, Store, hash_password
+
+from .conftest import Installation
+from .running import Admin
+
+PASSWORD = "correct horse"
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+TRIES = limits.ADMIN_LOGIN_TRIES
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "admin")
+    hashed = hash_password(PASSWORD)
+    for name, role in (("ann", Role.DESTROY), ("bo", Role.VIEW)):
+        store.put_user(name, hashed, role)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def admin(installation: Installation, tmp_path: Path, store: Store) -> Iterator[Admin]:
+    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+    with Admin(tmp_path / "admin", asked) as admin:
+        yield admin
+
+
+@pytest.fixture
+def proxied(installation: Installation, tmp_path: Path, store: Store) -> Iterator[Admin]:
+    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+    trusted = ("-trusted-proxy-cidr=127.0.0.1/32", "-trusted-proxy-cidr=10.0.0.0/8")
+    with Admin(tmp_path / "admin", asked, *trusted) as admin:
+        yield admin
+
+
+def log_in(admin: Admin, name: str, password: str = PASSWORD, **headers: str) -> int:
+    body = urlencode({"name": name, "password": password}).encode()
+    named = {key.replace("_", "-"): value for key, value in headers.items()}
+    return admin.request("POST", "/login", body, FORM | named)[0]
+
+
+def newest(store: Store, action: str) -> Entry:
+    return next(one for one in store.audit(count=100) if one.action == action)
+
+
+def test_wrong_passwords_behind_a_proxy_keep_out_only_their_client(
+    proxied: Admin, store: Store
+) -> None:
+    guessing, other = "203.0.113.9, 10.0.0.2", "198.51.100.7"
+    for _ in range(TRIES):
+        assert log_in(proxied, "ann", "wrong", X_Forwarded_For=guessing) == 401
+    assert log_in(proxied, "ann", X_Forwarded_For=guessing) == 429
+    assert log_in(proxied, "bo", X_Forwarded_For=f"1.2.3.4, {guessing}") == 429  # made up in front
+    assert log_in(proxied, "ann", X_Forwarded_For=other) == 303
+    assert log_in(proxied, "ann") == 303  # the proxy itself, which is everybody, is not counted
+    entries = store.audit(narrowed=None, count=100)
+    assert {one.remote for one in entries if one.action == "login"} == {
+        "203.0.113.9", other, "127.0.0.1",
+    }  # fmt: skip
+
+
+def test_an_address_that_is_made_up_gets_around_nothing(admin: Admin, store: Store) -> None:
+    """No flag names a proxy, so nobody's word for it counts."""
+    for number in range(TRIES):
+        assert log_in(admin, "ann", "wrong", X_Forwarded_For=f"203.0.113.{number}") == 401
+    assert log_in(admin, "ann", X_Forwarded_For="198.51.100.7") == 429
+    assert newest(store, "login").remote == "127.0.0.1"
+
+
+def test_a_name_is_guessed_from_everywhere_only_so_often() -> None:
+    tries = Tries(lambda: 0.0)
+    most = {"name ann": limits.ADMIN_LOGIN_TRIES_OF_NAME}
+    for _ in range(limits.ADMIN_LOGIN_TRIES_OF_NAME):
+        tries.check(most)
+        tries.failed(most)
+    with pytest.raises(LoginRefused, match="too many tries"):
+        tries.check(most)
+
+
+def test_looking_keeps_no_session_alive_and_a_person_does(admin: Admin, store: Store) -> None:
+    token = store.begin_session("ann")
+    cookie = {"Cookie": f"{COOKIE}={token}"}
+    store._db.execute("UPDATE sessions SET used_s = used_s - 3600")
+    (before,) = store.sessions(86400)
+    assert admin.request("GET", "/api/topics", headers=cookie)[0] == 200
+    assert admin.request("GET", "/topics", headers=cookie)[0] == 200
+    assert store.sessions(86400) == [before]
+    status, _, headers = admin.request("POST", "/session", b"", cookie)
+    assert status == 204
+    assert headers["set-cookie"].startswith(f"{COOKIE}={token}; HttpOnly; Max-Age=43200")
+    assert store.sessions(86400)[0].used_s > before.used_s + 3500
+    foreign = cookie | {"Origin": "http://evil.example"}
+    assert admin.request("POST", "/session", b"", foreign)[0] == 403
+    assert admin.request("POST", "/session", b"")[0] == 403
+
+
+def test_log_outs_and_refusals_are_written_down(
+    admin: Admin, store: Store, installation: Installation
+) -> None:
+    token = store.begin_session("bo")
+    session = store.session(token, 3600)
+    assert session is not None
+    headers = {"Cookie": f"{COOKIE}={token}", CSRF_HEADER: session.csrf}
+    for _ in range(3):
+        assert admin.request("DELETE", "/api/topics/precious", None, headers)[0] == 403
+    refused = [one for one in store.audit(count=100) if one.action == "request"]
+    assert len(refused) == 1  # a script that goes on fills no disk
+    assert (refused[0].who, refused[0].target) == ("bo", "DELETE /api/topics/precious")
+    assert refused[0].result == "failed: bo may view, this needs the role destroy"
+    assert admin.request("DELETE", "/api/topics/precious")[0] == 401  # nobody who is known
+    assert admin.request("POST", "/logout", b"", headers)[0] == 303
+    assert (newest(store, "logout").who, newest(store, "logout").result) == ("bo", "ok")
+    assert len([one for one in store.audit(count=100) if one.action == "request"]) == 1
+
+
+def test_a_token_lets_a_program_in_with_its_role(
+    admin: Admin, store: Store, installation: Installation
+) -> None:
+    installation.nsqd.post("/topic/create?topic=automated")
+    token = store.put_token("ci", Role.OPERATE)
+    bearer = {"Authorization": f"Bearer {token}"}
+    assert token.encode() not in Path(store._path).read_bytes()
+    assert admin.request("GET", "/api/topics", headers=bearer)[0] == 200
+    paused = admin.request("POST", "/api/topics/automated", {"action": "pause"}, bearer)
+    assert paused[0] == 200
+    entry = newest(store, "pause_topic")
+    assert (entry.who, entry.how, entry.result) == ("ci", "token", "ok")
+    status, body, _ = admin.request("DELETE", "/api/topics/automated", None, bearer)
+    assert (status, json.loads(body)) == (403, {"message": "FORBIDDEN"})
+    foreign = bearer | {"Origin": "http://evil.example"}
+    act = {"action": "unpause"}
+    assert admin.request("POST", "/api/topics/automated", act, foreign)[0] == 403
+    store.remove_token("ci")
+    eventually(lambda: admin.request("GET", "/api/topics", headers=bearer)[0] == 401)
+    other = {"Authorization": "Bearer eyJhbGciOi.of.others"}  # as a proxy passes it on
+    session = {"Cookie": f"{COOKIE}={store.begin_session('bo')}"}
+    assert admin.request("GET", "/api/topics", headers=other | session)[0] == 200
+    installation.nsqd.post("/topic/delete?topic=automated")
