@@ -123,9 +123,13 @@ def test_lists_repeat_and_may_stand_in_the_file_as_a_list(
             assert value_of(name, f"-config={file}") == values
 
 
-def test_keys_that_nobody_knows_are_ignored(tmp_path: Path) -> None:
+def test_keys_that_nobody_knows_are_refused(tmp_path: Path) -> None:
+    """NSQ ignores them, and so `tls_requird` too."""
     file = tmp_path / "nsqd.cfg"
     file.write_text("nonsense = 1\nverbose = 1\nsnappy = 0\n")
+    with pytest.raises(ConfigError, match="'nonsense' is not valid: there is no such key"):
+        value_of("snappy", f"-config={file}")
+    file.write_text("verbose = 1\nsnappy = 0\n")
     assert value_of("snappy", f"-config={file}") is False
     file.write_text("snappy = 2\n")
     with pytest.raises(ConfigError, match="snappy"):

@@ -210,7 +210,7 @@ SLOW_STREAMS = (
 )
 SLOW_REQUESTS = (
     b"POST /pub?topic=slow HTTP/1.1\r\nContent-Length: 1000000\r\n\r\nabc",
-    b"GET /stats HTTP/1.1\r\nHost: a\r\nX-Header: aaaaaaaaaaaa",
+    b"GET /stats HTTP/1.1\r\nHost: localhost\r\nX-Header: aaaaaaaaaaaa",
     b"POST /mpub?topic=slow HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffff\r\nabc",
 )
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.store import Store, is_password
-from penstock.tools.admin import admin_main
+from penstock.tools.admin import admin_main, found_data_path
 
 
 def put(monkeypatch: pytest.MonkeyPatch, path: Path, password: str, *words: str) -> int:
@@ -32,6 +37,14 @@ def test_a_user_is_made_changed_and_removed(
     store.close()
     assert admin_main([f"--data-path={tmp_path}", "remove-user", "ann", "--yes"]) == 0
     assert "no users" in capsys.readouterr().out
+    store = Store(tmp_path)
+    written = [(one.action, one.target, one.detail, one.how, one.result) for one in store.audit()]
+    store.close()
+    assert written[::-1] == [
+        ("put_user", "ann", "destroy", "command line", "ok"),
+        ("put_user", "ann", "operate", "command line", "ok"),
+        ("remove_user", "ann", "", "command line", "ok"),
+    ]
     assert admin_main([f"--data-path={tmp_path}", "remove-user", "ann", "--yes"]) == 1
 
 
@@ -47,3 +60,58 @@ def test_what_is_no_user(
     said = capsys.readouterr().err
     assert rule in said
     assert password not in said
+
+
+def test_a_token_is_made_shown_once_and_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = f"--data-path={tmp_path}"
+    assert admin_main([where, "--json", "put-token", "ci", "--role=operate"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["name"], made["role"]) == ("ci", "operate")
+    store = Store(tmp_path)
+    found = store.token(made["token"])
+    assert found is not None
+    assert (found.name, found.role) == ("ci", Role.OPERATE)
+    assert admin_main([where, "put-token", "ci"]) == 1
+    assert "there is one of this name: remove it first" in capsys.readouterr().err
+    assert admin_main([where, "tokens"]) == 0
+    said = capsys.readouterr().out
+    assert "ci" in said
+    assert made["token"] not in said
+    assert admin_main([where, "remove-token", "ci", "--yes"]) == 0
+    assert store.token(made["token"]) is None
+    assert admin_main([where, "remove-token", "ci", "--yes"]) == 1
+    results = [one.result.partition(":")[0] for one in store.audit()]
+    assert results == ["failed", "ok", "failed", "ok"]
+    store.close()
+
+
+def test_without_a_path_it_is_that_of_the_unit_where_one_has_no_nsqadmin(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, unit = tmp_path / "state", tmp_path / "unit"
+    monkeypatch.setenv("XDG_STATE_HOME", str(own))
+    monkeypatch.setattr("penstock.tools.admin.UNIT_DATA_PATH", unit)
+    for made, found in ((None, own / "penstock" / "nsqadmin"), (unit, unit)):
+        if made is not None:
+            made.mkdir()
+        path = found_data_path(os.environ)
+        assert path == found
+        assert f"data path is {found}" in capsys.readouterr().err
+    (own / "penstock" / "nsqadmin").mkdir(parents=True)
+    assert found_data_path(os.environ) == own / "penstock" / "nsqadmin"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_root_writes_as_the_owner_of_the_directory(tmp_path: Path) -> None:
+    path = Path(tempfile.mkdtemp(dir="/tmp"))  # one that others can reach
+    try:
+        os.chown(path, 65534, 65534)
+        command = [sys.executable, "-m", "penstock.tools.main", "admin", f"--data-path={path}"]
+        command += ["put-user", "ann", "--password-stdin"]
+        done = subprocess.run(command, input="long enough\n", text=True, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        assert {file.stat().st_uid for file in path.iterdir()} == {65534}
+    finally:
+        shutil.rmtree(path)

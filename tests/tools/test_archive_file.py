@@ -72,7 +72,7 @@ def test_each_sync_ends_a_gzip_member(tmp_path: Path) -> None:
         assert file.path is not None
         assert gzip.decompress(file.path.read_bytes()).endswith(body + b"\n")
     file.close()
-    assert names(tmp_path) == ["orders.box.2026-03-04_05.log.gz"]
+    assert names(tmp_path) == ["orders.box-000000.2026-03-04_05.log.gz"]
 
 
 def test_a_gzipped_file_is_made_anew(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_gzipped_file_is_made_anew(tmp_path: Path) -> None:
     assert names(tmp_path) == [
         "orders.box-000000.2026-03-04_05.log.gz",
         "orders.box-000001.2026-03-04_05.log.gz",
-        "orders.box.2026-03-04_05.log.gz",
+        "orders.box-000002.2026-03-04_05.log.gz",
     ]
 
 
@@ -136,12 +136,12 @@ def test_a_complete_file_is_moved_and_overwrites_nothing(tmp_path: Path) -> None
     file = archive(clock, out, work_dir=work)
     file.write(b"mine")
     assert names(out) == []
-    (out / "orders.box.2026-03-04_05.log").parent.mkdir(parents=True)
-    (out / "orders.box.2026-03-04_05.log").write_bytes(b"another's")
+    out.mkdir(parents=True)
+    (out / "orders.box-000000.2026-03-04_05.log").write_bytes(b"another's")
     file.close()
     assert names(work) == []
-    assert (out / "orders.box.2026-03-04_05.log").read_bytes() == b"another's"
-    assert (out / "orders.box-000000.2026-03-04_05.log").read_bytes() == b"mine\n"
+    assert (out / "orders.box-000000.2026-03-04_05.log").read_bytes() == b"another's"
+    assert (out / "orders.box-000001.2026-03-04_05.log").read_bytes() == b"mine\n"
 
 
 def test_a_disk_without_hard_links_gets_a_copy(
@@ -159,7 +159,7 @@ def test_a_disk_without_hard_links_gets_a_copy(
     file = archive(Clock(), out, work_dir=work)
     file.write(b"x")
     file.close()
-    assert (names(out), names(work)) == (["orders.box.2026-03-04_05.log"], [])
+    assert (names(out), names(work)) == (["orders.box-000000.2026-03-04_05.log"], [])
 
 
 def test_directories_in_names_are_made_and_files_are_private(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,20 +16,20 @@ import pytest
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd, eventually, nsqd
 from penstock.tools import completing, contextfile, where
-from penstock.tools.completing import complete, joined
-from penstock.tools.completion import all_words, bash, zsh
+from penstock.tools.completing import complete_line
+from penstock.tools.completion import script
 from penstock.tools.contexts import Context
-from penstock.tools.main import VERBS
+from penstock.tools.main import ASKED, VERBS
 
-Offers = Callable[..., list[str]]
+Offers = Callable[[str], list[str]]
 needs_zsh = pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
 
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("completion")
-    (path / "bash").write_text(bash(all_words()))
-    (path / "zsh").write_text(zsh(all_words()))
+    for shell in ("bash", "zsh"):
+        (path / shell).write_text(script(shell))
     return path
 
 
@@ -63,13 +65,13 @@ def here(daemon: Daemon) -> str:
     return address
 
 
-def run_shell(program: list[str], script: str) -> list[str]:
+def run_shell(program: list[str], commands: str) -> list[str]:
     environment = {**os.environ, "PYTHON": sys.executable}
     done = subprocess.run(
-        [*program, "-c", script], capture_output=True, text=True, check=True, env=environment
+        [*program, "-c", commands], capture_output=True, text=True, check=True, env=environment
     )
     assert done.stderr == ""
-    return done.stdout.split()
+    return done.stdout.splitlines()
 
 
 PENSTOCK = 'penstock() { "$PYTHON" -m penstock.tools.main "$@"; }'
@@ -77,73 +79,98 @@ PENSTOCK = 'penstock() { "$PYTHON" -m penstock.tools.main "$@"; }'
 
 @pytest.fixture
 def in_bash(scripts: Path) -> Offers:
-    def offers(*words: str) -> list[str]:
-        """What bash offers at the end of these words."""
-        quoted = " ".join(f"'{word}'" for word in words)
-        return run_shell(["bash", "--norc"], f"""
+    def offers(line: str) -> list[str]:
+        """What bash offers at the end of this line."""
+        found = run_shell(["bash", "--norc"], f"""
             {PENSTOCK}
-            source '{scripts / "bash"}'; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}
-            _penstock; printf '%s\\n' "${{COMPREPLY[@]}}" """)  # fmt: skip
+            source '{scripts / "bash"}'; COMP_LINE='{line}'; COMP_POINT={len(line)}
+            _python_argcomplete penstock; printf '%s\n' "${{COMPREPLY[@]}}" """)  # fmt: skip
+        return [one.rstrip() for one in found]
 
     return offers
 
 
 @pytest.fixture
 def in_zsh(scripts: Path) -> Offers:
-    def offers(*words: str) -> list[str]:
-        """What zsh is told, before it picks what fits."""
-        quoted = " ".join(f"'{word}'" for word in words)
-        return run_shell(["zsh", "-f"], f"""
+    def offers(line: str) -> list[str]:
+        """What zsh gets, before it picks what fits."""
+        quoted = " ".join(f"'{word}'" for word in line.split(" "))
+        found = run_shell(["zsh", "-f"], f"""
             {PENSTOCK}
-            compdef() {{ : }}; _files() {{ : }}; compadd() {{ shift; print -rl -- "$@" }}
-            source '{scripts / "zsh"}'; words=({quoted}); CURRENT={len(words)}
-            _penstock""")  # fmt: skip
+            compdef() {{ : }}; _files() {{ print FILES }}
+            _describe() {{ (( ${{#${{(P)2}}}} )) && print -rl -- "${{(@P)2}}" }}
+            source '{scripts / "zsh"}'; words=({quoted}); CURRENT={len(line.split(" "))}
+            BUFFER='echo a | {line}'; CURSOR=3; _python_argcomplete""")  # fmt: skip
+        return [re.split(r"(?<!\\):", one)[0].replace("\\", "") for one in found]  # no help
 
     return offers
 
 
 def test_verbs(in_bash: Offers) -> None:
-    assert in_bash("penstock", "") == list(VERBS)
-    assert in_bash("penstock", "cha") == ["channel"]
+    assert in_bash("penstock ") == list(VERBS)
+    assert in_bash("penstock cha") == ["channel"]
 
 
 def test_verbs_below_and_their_options(in_bash: Offers) -> None:
-    assert in_bash("penstock", "topic", "un") == ["unpause"]
-    assert "--yes" in in_bash("penstock", "channel", "delete", "--")
-    assert "--yes" not in in_bash("penstock", "channel", "pause", "--")
-    assert in_bash("penstock", "completion", "z") == ["zsh"]
+    assert in_bash("penstock topic un") == ["unpause"]
+    assert "--yes" in in_bash("penstock channel delete --")
+    assert "--yes" not in in_bash("penstock channel pause --")
+    assert in_bash("penstock completion z") == ["zsh"]
 
 
 def test_the_flags_of_a_daemon(in_bash: Offers) -> None:
-    assert "--data-path" in in_bash("penstock", "nsqd", "--data")
+    assert in_bash("penstock nsqd --data") == ["--data-path"]
+    assert set(in_bash("penstock nsqd --durability ")) == {"disk", "os"}
 
 
 def test_names_in_bash(in_bash: Offers, here: str) -> None:
-    assert in_bash("penstock", "pub", "o") == ["orders"]
-    assert in_bash("penstock", "context", "select", "pr") == ["prod"]
-    # bash has cut the words at = and :
-    assert in_bash("penstock", "stats", "--context", "=", "pr") == ["prod"]
+    assert in_bash("penstock pub o") == ["orders"]
+    assert in_bash("penstock context select pr") == ["prod"]
+    assert in_bash("penstock channel pause orders tm") == ["tmp#ephemeral"]
+    # bash cuts words at = and :, and replaces the last of them
+    assert in_bash("penstock stats --context=pr") == ["prod"]
     host, port = here.split(":")
-    assert in_bash("penstock", "node", "show", host, ":", port[:2]) == [port]
+    assert in_bash(f"penstock node show {host}:{port[:2]}") == [port]
 
 
 @needs_zsh
 def test_names_in_zsh(in_zsh: Offers, here: str) -> None:
-    assert in_zsh("penstock", "") == list(VERBS)
-    assert "unpause" in in_zsh("penstock", "topic", "un")
-    assert in_zsh("penstock", "pub", "o") == ["orders"]
-    assert in_zsh("penstock", "stats", "--context=pr") == ["--context=prod"]
-    assert "--yes" in in_zsh("penstock", "channel", "delete", "--")
+    assert in_zsh("penstock ") == list(VERBS)
+    assert in_zsh("penstock topic un") == ["unpause"]
+    assert in_zsh("penstock pub o") == ["orders"]
+    assert in_zsh("penstock stats --context=pr") == ["--context=prod"]
+    assert in_zsh(f"penstock node show {here[:-1]}") == [here]
+    assert "--yes" in in_zsh("penstock channel delete --")
+    assert in_zsh("penstock fly ") == ["FILES"]
 
 
-def test_zsh_names_every_verb() -> None:
-    text = zsh(all_words())
+def test_the_zsh_script_asks_about_the_command_alone() -> None:
+    text = script("zsh")
     assert text.startswith("#compdef penstock\n")
-    for verb in VERBS:
-        assert f"    {verb}/*) found=" in text
+    assert "$BUFFER" not in text
+    assert "$CURSOR" not in text
+    assert "|| _files\n" in text
 
 
 # --- what belongs where, without a shell ---
+
+
+@pytest.fixture
+def complete(monkeypatch: pytest.MonkeyPatch) -> Offers:
+    def offers(words: str) -> list[str]:
+        line = f"penstock {words}"
+        monkeypatch.setenv("COMP_LINE", line)
+        monkeypatch.setenv("COMP_POINT", str(len(line)))
+        monkeypatch.setenv("_ARGCOMPLETE_SUPPRESS_SPACE", "1")
+        monkeypatch.setenv("_ARGCOMPLETE_IFS", "\n")
+        monkeypatch.setenv(ASKED, "1")
+        answer, codes = io.StringIO(), list[int]()
+        complete_line(answer, codes.append)
+        assert codes == [0]
+        found = answer.getvalue().splitlines()
+        return [] if all(one.startswith("--") for one in found) else sorted(found)
+
+    return offers
 
 
 @pytest.mark.parametrize(
@@ -159,7 +186,7 @@ def test_zsh_names_every_verb() -> None:
         ("stats orders b", ["billing"]),
         ("stats --context looked-up ", ["orders", "pay"]),
         ("channel list --context=looked-up pa", ["pay"]),
-        ("check orders --context looked-up b", ["billing"]),
+        ("check orders b", ["billing"]),
         ("stats --context ", ["away", "looked-up", "prod"]),
         ("context remove a", ["away"]),
         ("trace --topic o", ["orders"]),
@@ -171,33 +198,31 @@ def test_zsh_names_every_verb() -> None:
         ("nsqd ", []),
     ],
 )  # fmt: skip
-def test_what_belongs_there(words: str, offered: list[str], here: str) -> None:
-    assert complete(words.split(" ")) == offered
+def test_what_belongs_there(words: str, offered: list[str], complete: Offers, here: str) -> None:
+    assert complete(words) == offered
 
 
-def test_nodes(daemon: Daemon, here: str) -> None:
-    assert complete(["node", "show", ""]) == [here]
-    assert complete(["node", "show", "--context", "looked-up", ""]) == [here]
+def test_nodes(complete: Offers, here: str) -> None:
+    assert complete("node show ") == [here]
+    assert complete("node show --context looked-up ") == [here]
 
 
-def test_words_as_they_were_typed() -> None:
-    assert joined(["stats", "--context", "=", "p"]) == ["stats", "--context=p"]
-    assert joined(["stats", "--x", "=", "h", ":", "1", "t"]) == ["stats", "--x=h:1", "t"]
-    assert joined(["node", "show", "h", ":"]) == ["node", "show", "h:"]
-
-
-def test_nothing_is_said_when_the_file_is_damaged(here: str) -> None:
+def test_nothing_is_printed_when_the_file_is_damaged(complete: Offers, here: str) -> None:
     contextfile.path().write_text("][")
-    assert complete(["stats", "--context", ""]) == []
-    assert complete(["pub", ""]) == []
+    assert complete("stats --context ") == []
+    assert complete("pub ") == []
 
 
-def test_what_a_shell_would_run_does_not_pass(here: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_shell_would_run_does_not_pass(
+    complete: Offers, here: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = ["fine", "$(reboot)", "`reboot`", "a b", "a;b", "~", "*"]
     monkeypatch.setattr(completing, "_together", lambda *_: names)
-    assert complete(["pub", ""]) == ["fine"]
+    assert complete("pub ") == ["fine"]
 
 
-def test_who_is_late_is_left_out(here: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_is_late_is_left_out(
+    complete: Offers, here: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(completing.VARIABLE, "0")
-    assert complete(["pub", ""]) == []
+    assert complete("pub ") == []

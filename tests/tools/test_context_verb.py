@@ -102,7 +102,7 @@ def test_selecting(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("context", "previous")[:2] == (0, "selected: a\n")
     assert run("context", "show")[1].startswith("a (selected)\n")
     assert run("context", "select", "--none")[0] == 0
-    assert run("context", "select")[0] == 1
+    assert run("context", "select")[0] == 2
     monkeypatch.setenv("PENSTOCK_CONTEXT", "b")
     assert "$PENSTOCK_CONTEXT" in run("context", "list")[1]
     code, _, err = run("context", "select", "c")
@@ -194,4 +194,4 @@ def test_a_damaged_file(run: Run) -> None:
     for arguments in (["stats"], ["context", "list"], ["pub", "orders", "x"]):
         code, out, err = run(*arguments)
         assert (code, out) == (1, "")
-        assert "contexts.toml is damaged: " in err
+        assert "contexts.toml is corrupt: " in err

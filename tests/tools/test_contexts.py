@@ -101,10 +101,10 @@ def test_a_password_is_refused_and_not_repeated(field: str) -> None:
 def test_a_damaged_file_is_named(text: str, place: Path) -> None:
     place.parent.mkdir(parents=True)
     place.write_text(text)
-    with pytest.raises(ContextTrouble, match="is damaged: ") as caught:
+    with pytest.raises(ContextTrouble, match="is corrupt: ") as caught:
         contextfile.load()
     assert str(caught.value).startswith(str(place))
-    with pytest.raises(ContextTrouble, match="is damaged"), contextfile.changed():
+    with pytest.raises(ContextTrouble, match="is corrupt"), contextfile.changed():
         pass
     assert place.read_text() == text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -16,9 +17,9 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.net.listener import parse_address
-from penstock.tools.demo import _archive_words
 from penstock.tools.demo_archive import missing
 from penstock.tools.demo_traffic import Meter
+from penstock.tools.demo_words import Words
 
 WAIT_SECONDS = 100
 
@@ -87,6 +88,44 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     assert demo.returncode == 1
     assert f"127.0.0.1:{port}: taken. Is another nsqd running?" in err
     assert not (tmp_path / "data").exists()
+
+
+def test_the_command_for_other_ports_works_when_pasted(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        given = ("--called-as=make run", "--seconds=1.5", "--rate=100")
+        demo = start(tmp_path, port, free_port(), *given)
+        _, err = demo.communicate(timeout=WAIT_SECONDS)
+        make, run, words = shlex.split(err.splitlines()[-1])
+        assert (make, run) == ("make", "run")
+        arguments = shlex.split(words.removeprefix("ARGS="))
+        assert not any(one.endswith(f":{port}") for one in arguments)
+        again = subprocess.run(
+            [sys.executable, "-m", "penstock.tools.main", "demo", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS,
+            check=False,
+        )
+    assert (again.returncode, again.stderr) == (0, "")
+
+
+def test_its_hints_work_when_pasted_and_its_end_says_what_stays(tmp_path: Path) -> None:
+    """The commands that it prints for the log run as they are, from any directory."""
+    path = tmp_path / "a place"
+    path.mkdir()
+    demo = start(path, free_port(), free_port(), "--seconds=2.5", "--rate=500")
+    out, err = demo.communicate(timeout=WAIT_SECONDS)
+    assert (demo.returncode, err) == (0, "")
+    hints = [line.partition("; ")[2] or line for line in out.splitlines() if " log " in line]
+    shown = [subprocess.check_output(hint.split("   ")[0], shell=True, cwd="/") for hint in hints]
+    assert len(shown) == 2
+    assert b'"number": 1' in shown[0]
+    assert "every message and channel stays in" in out
+    deletes = next(line for line in out.splitlines() if line.endswith("deletes them"))
+    subprocess.run(deletes.partition("   deletes")[0], shell=True, cwd="/", check=True)
+    assert not (path / "data").exists()
 
 
 def test_a_killed_daemon_is_noticed(tmp_path: Path) -> None:
@@ -158,8 +197,19 @@ def test_without_java_the_demo_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     lacks = missing()
     assert "Java 17 or newer" in lacks
-    words = _archive_words(parse_address("127.0.0.1:4151", "x"), Path("data"), lacks)
+    http = parse_address("127.0.0.1:4151", "x")
+    words = Words(Path("data"), "", []).archive(http, "messages", Path("lake"), lacks)
     assert words.startswith("No archive")
+
+
+def test_insisting_on_spark_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    demo = start(tmp_path, free_port(), free_port(), "--spark")
+    _, err = demo.communicate(timeout=WAIT_SECONDS)
+    assert demo.returncode == 1
+    assert err.startswith("--spark: ")
+    assert "Java 17" in err
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_meter() -> None:

@@ -5,6 +5,7 @@ beginning. Left out is what measures, starts or stops daemons, needs Spark, or w
 from __future__ import annotations
 
 import io
+import json
 import shlex
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ VERBS = {"admin", "channel", "check", "cheat", "completion", "context", "definit
          "id", "node", "pub", "stats", "topic"}  # fmt: skip
 
 
+SOME_ID = "18a2000000001000"  # of a deferred message, in the examples
 CHANGES = {"channel", "definitions", "topic"}  # what they leave behind is not where others begin
 
 
@@ -45,6 +47,13 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield running
 
 
+def deferred_id(daemon: Daemon) -> str:
+    where = "topic=orders&channel=billing&state=deferred"
+    found = json.loads(daemon.http("GET", f"/channel/messages?{where}")[1])
+    id: str = found["messages"][0]["id"]
+    return id
+
+
 def make_topic(daemon: Daemon) -> None:
     daemon.http("POST", "/topic/delete?topic=orders")
     daemon.post("/topic/create?topic=orders")
@@ -53,6 +62,7 @@ def make_topic(daemon: Daemon) -> None:
         "/channel/config?topic=orders&channel=billing&max_attempts=3&dead_letter_topic=dead"
     )
     daemon.post("/pub?topic=orders", b"x")
+    daemon.post("/pub?topic=orders&defer=3000000", b"later")
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +95,10 @@ def test_it_runs(example: str, daemon: Daemon, capsys: pytest.CaptureFixture[str
     words = shlex.split(example.replace("127.0.0.1:4151", f"127.0.0.1:{daemon.http_port}"))
     if words[1:3] == ["admin", "remove-user"]:
         assert main(["admin", "put-user", words[3], "--password-stdin"]) == 0
+    if words[1:3] == ["admin", "remove-token"]:
+        assert main(["admin", "put-token", words[3]]) == 0
+    if SOME_ID in words:
+        words[words.index(SOME_ID)] = deferred_id(daemon)
     code = main(words[1:])
     out, err = capsys.readouterr()
     assert code == 0, err

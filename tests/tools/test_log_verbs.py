@@ -161,3 +161,40 @@ def test_nothing_is_changed_by_looking(directory: Path) -> None:
     log_main(["dump", str(directory)])
     after = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
     assert before == after
+
+
+def test_repair_lists_asks_and_gives_up(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = segment(directory)
+    data = bytearray(path.read_bytes())
+    data[90] ^= 1
+    path.write_bytes(data)
+    assert log_main(["verify", str(directory)]) == 1
+    capsys.readouterr()
+    assert log_main(["repair", str(directory)]) == 1  # nobody is here to ask
+    said = capsys.readouterr()
+    assert "CORRUPT  orders/0: offsets 0 to 1 (2 messages)" in said.out
+    assert said.err == "penstock log: give up 2 messages: give --yes (stdin is not a terminal)\n"
+    assert log_main(["repair", str(directory), "--json", "--yes"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [(row["from_offset"], row["to_offset"]) for row in document["lost"]] == [(0, 2)]
+    (copy,) = document["copies"]
+    assert Path(copy).read_bytes() == bytes(data)
+    assert log_main(["verify", str(directory)]) == 0
+    assert "given up" in capsys.readouterr().out
+    assert log_main(["repair", str(directory), "--yes"]) == 0
+    assert "nothing to repair" in capsys.readouterr().out
+
+
+def test_repair_wants_the_whole_directory_and_no_daemon(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert log_main(["repair", str(directory / "topics" / "orders"), "--yes"]) == 2
+    assert "give the data directory, and --topic for one topic" in capsys.readouterr().err
+    lock = OsDisk().lock(str(directory / "penstock.lock"))
+    try:
+        assert log_main(["repair", str(directory), "--yes"]) == 1
+    finally:
+        lock.release()
+    assert "failed to lock data-path" in capsys.readouterr().err

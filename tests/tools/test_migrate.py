@@ -118,7 +118,7 @@ def test_an_interruption_is_no_success(
 
     with monkeypatch.context() as patch:
         patch.setattr("penstock.broker.takeover.Takeover._commit", interrupt)
-        assert migrate(old, "--in-place") == 1
+        assert migrate(old, "--in-place") == 130
     assert "run it again" in capsys.readouterr().err
     assert migrate(old, "--in-place") == 0
     assert names(old) == {"topics", "takeover-report.json", "penstock.lock", "nsqd-old"}

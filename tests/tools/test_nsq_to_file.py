@@ -88,7 +88,7 @@ def test_sighup_goes_on_in_a_new_file(daemon: Daemon, tmp_path: Path) -> None:
         assert archiver.end() == 0
     assert sorted(path.name for path in out.iterdir()) == [
         "hup.box-000000.day.log.gz",
-        "hup.box.day.log.gz",
+        "hup.box-000001.day.log.gz",
     ]
     assert sorted(lines(out)) == sorted([*bodies(5), b"later"])
 

@@ -100,7 +100,7 @@ def test_each_body_is_posted(daemon: Daemon, server: Server, tmp_path: Path) -> 
 
 
 def test_each_body_is_in_the_url(daemon: Daemon, server: Server, tmp_path: Path) -> None:
-    odd = b"a b&c=%d/?\xff\xc3\xa9"
+    odd = b"a b+c&c=%d/?%2B\xff\xc3\xa9"
     publish(daemon, "got", [odd])
     more = [f"--get={server.url}/in?%s"]
     with Utility("nsq_to_http", *flags(daemon, "got", *more), cwd=tmp_path) as utility:

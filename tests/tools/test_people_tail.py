@@ -58,7 +58,7 @@ def test_a_body_cannot_write_on_the_terminal() -> None:
 
 
 def test_wrong_use(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tail", "t", "--count=-1"]) == 1
+    assert main(["tail", "t", "--count=-1"]) == 2
     assert main(["tail", "bad name", f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}"]) == 1
     assert main(["tail", "t", "--nsqd-tcp-address=127.0.0.1:1"]) == 1
     said = capsys.readouterr().err

@@ -58,7 +58,7 @@ def test_what_is_wrong_has_the_pipelines_exit_code(
         err = capsys.readouterr().err
         assert err.startswith("penstock pipeline audit: ")
         assert said in err
-    assert main(["pipeline", "run", *AUDIT, "--context"]) == 1
+    assert main(["pipeline", "run", *AUDIT, "--context"]) == 2
     assert runs == []
 
 

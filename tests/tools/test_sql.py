@@ -65,10 +65,10 @@ def test_json_lines_and_csv() -> None:
 @pytest.mark.parametrize(
     ("argv", "code", "said"),
     [
-        (["select 1", "--limit", "0"], 1, "limit"),
-        ([" ; "], 1, "no statement"),
+        (["select 1", "--limit", "0"], 2, "limit"),
+        ([" ; "], 2, "no statement"),
         (["select 1", "--lake", "/nothing/there"], 1, "/nothing/there"),
-        (["select 1", "--table", "x"], 1, "archive=/data"),
+        (["select 1", "--table", "x"], 2, "archive=/data"),
         (["select 1", "--json", "--csv"], 2, "not allowed with"),
     ],
 )

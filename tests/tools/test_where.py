@@ -57,9 +57,9 @@ def test_addresses_take_nothing_of_a_context_that_nobody_named() -> None:
     assert found(nsqd_http_address=["given:1"]).context.tls_root_ca_file == ""
 
 
-def test_a_damaged_file_does_not_lead_to_this_machine() -> None:
+def test_a_corrupt_file_does_not_lead_to_this_machine() -> None:
     contextfile.path().write_text("x")
-    with pytest.raises(ContextTrouble, match="is damaged"):
+    with pytest.raises(ContextTrouble, match="is corrupt"):
         found()
     assert found(nsqd_http_address=["given:1"]).context.nsqd_http_address == ("given:1",)
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.bench.daemon import Contender, Daemon, penstock
 from penstock.bench.dialect import HOST, DaemonFailed
 from penstock.bench.v2 import V2
+from penstock.command.extras import lacks_extra
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -187,7 +188,7 @@ def chromium() -> Iterator[Browser]:
     try:
         from playwright.sync_api import sync_playwright
     except ImportError as error:
-        raise DaemonFailed("this figure needs Playwright: pip install 'penstock[dev]'") from error
+        raise DaemonFailed(lacks_extra("this figure", "dev", error)) from error
     path = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if not path:
         raise DaemonFailed("this figure needs Chromium: apt-get install chromium")

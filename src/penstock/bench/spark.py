@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--quick", action="store_true", help="a short look: the figures mean little")
     p.add_argument("--rows", type=int, help=f"messages in the log ({FULL.rows:,})")
     p.add_argument("--repeats", type=int, help=f"the median counts ({FULL.repeats})")
-    about = "only this: an archive beside 20,000 messages a second, for so long"
+    about = "only this: an archive beside 20,000 messages a second, for this long"
     p.add_argument("--steady", type=float, metavar="MINUTES", help=about)
     p.add_argument("--data-dir", type=Path, help="where nsqd's data and the tables go")
     about = "print JSON instead of lines; with FILE write it there too"

@@ -149,7 +149,8 @@ def raw(bench: Bench) -> Iterator[Figure]:
             offset, end = spans.partitions[0].earliest, spans.partitions[0].end
             while offset < end:
                 fetched = api.fetch(TOPIC, 0, spans.identity, offset, end, limits.SPARK_FETCH_BYTES)
-                for piece in decode(fetched.data, schema, TOPIC, 0, offset, end):
+                held = fetched.base_offset, fetched.next_offset
+                for piece in decode(fetched.data, schema, TOPIC, 0, offset, end, span=held):
                     counted += piece.num_rows
                 offset = fetched.next_offset
 

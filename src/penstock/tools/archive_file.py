@@ -4,9 +4,9 @@ are safe.
 A message is a line: its body and a newline. What is written becomes safe with `sync`; only then may
 the messages be finished. With gzip each sync ends a member, so that what is safe can be read.
 
-The name comes from a template. `<REV>` stands for nothing, or for `-000000`, `-000001` and so on
-when a file of that name is there already. Files that are gzipped, or end by size or time, are
-made anew and never appended to; others are continued.
+The name comes from a template. With gzip, rotation or a work directory `<REV>` stands for
+`-000000`, or for the first number after it that no file has; otherwise it stands for nothing. Files
+that are gzipped, or end by time, are made new and never appended to; others are continued.
 
 With a work directory the file is written there and moved to the output directory when it is
 complete. The move never overwrites: it is a hard link, and then the old name is removed; where the
@@ -59,6 +59,12 @@ class Layout:
     @property
     def needs_revision(self) -> bool:
         return bool(self.gzip_level or self.rotate_bytes or self.rotate_ns or self._moves)
+
+    @property
+    def revisions(self) -> range:
+        """As the official one: with gzip, rotation or a work directory every name has a number,
+        from -000000 on; otherwise none has (-1), and a file is continued."""
+        return range(0 if self.needs_revision else -1, REVISIONS_MAX)
 
     @property
     def _moves(self) -> bool:
@@ -176,7 +182,7 @@ class ArchiveFile:
     def _open(self) -> None:
         layout = self._layout
         self._moment = self._current_moment()
-        for revision in range(-1, REVISIONS_MAX):
+        for revision in layout.revisions:
             name = layout.name(self.topic, self._moment, revision)
             path, final = layout.write_dir / name, layout.output_dir / name
             if layout.write_dir != layout.output_dir and final.exists():
@@ -206,7 +212,7 @@ class ArchiveFile:
 
     def _move(self, path: Path) -> None:
         layout = self._layout
-        for revision in range(-1, REVISIONS_MAX):
+        for revision in layout.revisions:
             final = layout.output_dir / layout.name(self.topic, self._moment, revision)
             final.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
             try:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.tools import channel_report, nodes
+from penstock.tools import channel_messages, channel_report, nodes
 from penstock.tools.peek import epoch_ms
 from penstock.tools.stats import as_json, look
 from penstock.tools.topic import act, add_verbs, configure
@@ -15,6 +15,7 @@ from penstock.tools.verbs import (
     DONE,
     FAILED,
     VerbParser,
+    WrongUse,
     add_json,
     add_yes,
     confirm,
@@ -50,13 +51,14 @@ def parser() -> argparse.ArgumentParser:
     nodes.add_arguments(listing)
     redrive = verbs.add_parser(
         "redrive",
-        help="deliver its dead letters anew",
+        help="deliver its dead letters again",
         examples=["penstock channel redrive orders billing --count 100"],
     )
     _add_common(redrive)
-    redrive.add_argument("--count", type=int, default=0, metavar="N", help="so many (0: all)")
+    redrive.add_argument("--count", type=int, default=0, metavar="N", help="this many (0: all)")
     _add_seek(verbs)
     channel_report.add_parser(verbs)
+    channel_messages.add_parsers(verbs, _add_common)
     example = "penstock channel {verb} orders billing"
     add_verbs(verbs, ACTIONS, _add_common, example, "max_attempts=10")
     return parser
@@ -65,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
 def _add_seek(verbs: argparse._SubParsersAction[VerbParser]) -> None:
     seek = verbs.add_parser(
         "seek",
-        help="go back, or on, to a place in the log, and deliver anew",
+        help="move to a position in the log and deliver from there",
         description="It asks first when messages would be skipped or given up.",
         examples=[
             "penstock channel seek orders billing back:1000 --dry-run",
@@ -106,6 +108,10 @@ def _run(arguments: argparse.Namespace) -> int:
         return _redrive(arguments, target)
     if arguments.verb == "seek":
         return _seek(arguments, target)
+    if arguments.verb == "messages":
+        return channel_messages.show(arguments, target)
+    if arguments.verb in channel_messages.SETTLED:
+        return channel_messages.settle(arguments, target)
     name = f"channel {arguments.channel} of topic {arguments.topic}"
     return act(arguments, f"/channel/{arguments.verb}", target, name)
 
@@ -128,7 +134,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _redrive(arguments: argparse.Namespace, target: dict[str, str]) -> int:
     if arguments.count < 0:
-        raise PenstockError(f"--count {arguments.count}: must be 0 (all) or more")
+        raise WrongUse(f"--count {arguments.count}: must be 0 (all) or more")
     if arguments.count:
         target["count"] = str(arguments.count)
     members = nodes.nodes(arguments, changes=True)

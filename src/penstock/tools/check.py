@@ -11,10 +11,11 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.tools import nodes
+from penstock.tools.contexts import ContextTrouble
 from penstock.tools.stats import Look, look
-from penstock.tools.verbs import VerbParser, add_json, print_json
+from penstock.tools.verbs import VerbParser, WrongUse, add_json, print_json
 
 OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
@@ -35,7 +36,8 @@ class Finding(NamedTuple):
 def parser() -> argparse.ArgumentParser:
     parser = VerbParser(
         prog="penstock check",
-        description="Is all well? Exit code 0: yes, 1: warning, 2: critical, 3: wrong use.",
+        description="Is all well? Exit code 0: yes, 1: warning, 2: critical, 3: unknown (wrong "
+        "use).",
         examples=["penstock check", "penstock check orders billing --depth-warn 1000 --json"],
     )
     parser.add_argument("topic", nargs="?", default="", metavar="TOPIC", help="only this one")
@@ -46,9 +48,10 @@ def parser() -> argparse.ArgumentParser:
                 f"--{option}-{level}",
                 type=_bound,
                 metavar="N",
-                help=f"{WORDS[1 + (level == 'crit')].lower()} above so many {called} in a channel",
+                help=f"{WORDS[1 + (level == 'crit')].lower()} above this many {called} in a "
+                "channel",
             )
-    parser.add_argument("--consumers", type=_bound, metavar="N", help="critical below so many")
+    parser.add_argument("--consumers", type=_bound, metavar="N", help="critical below this many")
     add_json(parser)
     nodes.add_arguments(parser)
     return parser
@@ -67,6 +70,8 @@ def check_main(argv: Sequence[str]) -> int:
         return OK if leaving.code in (None, 0) else UNKNOWN
     try:
         now = look(nodes.nodes(arguments), arguments.topic, arguments.channel)
+    except (ConfigError, ContextTrouble, WrongUse) as error:  # of us, not of the installation
+        return _tell([Finding(UNKNOWN, str(error))], arguments)
     except PenstockError as error:
         return _tell([Finding(CRITICAL, str(error))], arguments)
     return _tell(list(findings(now, arguments)), arguments)
@@ -99,7 +104,8 @@ def _about_nodes(now: Look) -> Iterator[Finding]:
         yield Finding(CRITICAL, f"{address}: {reason}")
     for address, document in now.documents.items():
         if document["health"] != "OK":
-            yield Finding(CRITICAL, f"{address}: {document['health']}")
+            level = WARNING if document["health"].startswith("OK") else CRITICAL
+            yield Finding(level, f"{address}: {document['health']}")
         for topic in document["topics"] or ():
             name = f"{address}: topic {topic['topic_name']}"
             if topic.get("refusal"):

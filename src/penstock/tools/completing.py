@@ -1,12 +1,12 @@
-"""What may stand where the user types: names of topics, channels, nodes and contexts.
+"""What may stand where the user types: verbs, options, and names of topics, channels and nodes.
 
-The shell's script asks with all words of the line up to the one that is being typed. The verb's own
-parser says what belongs there, so options may stand anywhere and may say where to ask. Whoever
-presses Tab does not wait: what has not answered within a second (`PENSTOCK_COMPLETION_SECONDS`) is
-not offered, and nothing is ever printed but names.
+The shell runs `penstock` with the line in the environment (argcomplete's protocol), and the verb's
+own parser says what belongs there; only that verb's module is imported. Nobody who presses Tab
+waits: what has not answered within a second (`PENSTOCK_COMPLETION_SECONDS`) is not offered, and
+nothing but names is printed.
 
-Names come from daemons, and shells expand what they are given to complete with. So only characters
-pass that mean nothing to a shell.
+Names come from daemons, and shells expand what they are given to complete with. So only names pass
+whose characters mean nothing to a shell.
 """
 
 from __future__ import annotations
@@ -18,10 +18,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
+
+from argcomplete.completers import BaseCompleter
+from argcomplete.finders import CompletionFinder
 
 from penstock.errors import PenstockError
 from penstock.tools import contextfile, nodes, where
+from penstock.tools.main import ASKED, VERBS
 from penstock.tools.nodes import Node
 from penstock.tools.where import Where
 
@@ -35,116 +39,84 @@ _DAEMON_DESTS = ("topic", "channel", "node")
 class Wanted(NamedTuple):
     """The argument that is being typed, and those before it."""
 
-    verb: str
-    action: argparse.Action
-    given: dict[str, list[str]]
-    ahead: str  # of the word, before the value: "--context=" or nothing
+    program: str  # "penstock topic pause"
+    dest: str
+    given: argparse.Namespace
 
 
-def complete(raw: Sequence[str]) -> list[str]:
-    """`raw` are the words behind `penstock`, the last one unfinished. bash cuts words at = and :,
-    so the answer is what may replace the last of them."""
-    words = joined(raw)
-    current = words[-1] if words else ""
-    last = "" if raw and raw[-1] in ("=", ":") else (raw[-1] if raw else "")
-    cut = len(current) - len(last)
-    found = find(words)
-    if found is None:
-        return []
-    offered = (f"{found.ahead}{name}" for name in values(found) if _HARMLESS.fullmatch(name))
-    return sorted({word[cut:] for word in offered if word.startswith(current)})
+class _Finder(CompletionFinder):
+    """Names where there are any, options otherwise, or where the word begins with a dash."""
+
+    def collect_completions(
+        self,
+        active_parsers: list[argparse.ArgumentParser],
+        parsed_args: argparse.Namespace,
+        cword_prefix: str,
+    ) -> list[str]:
+        found = super().collect_completions(active_parsers, parsed_args, cword_prefix)
+        return [one for one in found if not one.startswith("-")] or found
+
+    def _init_debug_stream(self) -> None:
+        """None: descriptor 9 may be somebody else's."""
 
 
-def joined(raw: Sequence[str]) -> list[str]:
-    """The words as the user has typed them."""
-    words: list[str] = []
-    glue = False
-    for word in raw:
-        if words and (glue or word in ("=", ":")):
-            words[-1] += word
-        else:
-            words.append(word)
-        glue = word in ("=", ":")
-    return words
+def complete_line(answer: TextIO | None = None, leave: Callable[[int], object] = os._exit) -> None:
+    """Answer the shell (on descriptor 8, unless `answer` is given), and leave."""
+    line = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT", "0"))]
+    words = line.split()
+    parser = _root()
+    if len(words) > 2 or (len(words) == 2 and line[-1].isspace()):
+        parser = parser_of(words[1])
+        os.environ[ASKED] = "2"  # the parser begins at the verb
+    _Finder()(
+        parser,
+        always_complete_options="long",
+        default_completer=_Names(),
+        output_stream=answer,
+        exit_method=leave,
+    )
 
 
-def find(words: Sequence[str]) -> Wanted | None:
-    """None: nothing that has a list of values."""
-    from penstock.tools.main import VERBS
+def parser_of(verb: str) -> argparse.ArgumentParser:
+    """The verb's own; of a daemon, one that knows its flags; an empty one of what is no verb."""
+    entry = VERBS.get(verb)
+    module = import_module(entry.module) if entry is not None else None
+    if module is not None and hasattr(module, "parser"):
+        parser: argparse.ArgumentParser = module.parser()
+        return parser
+    parser = argparse.ArgumentParser(prog=f"penstock {verb}", add_help=False)
+    for flag in getattr(module, "FLAGS", ()):
+        parser.add_argument(f"--{flag.name}", choices=[one for one in flag.choices if one] or None)
+    return parser
 
-    if len(words) < 2 or words[0] not in VERBS:
-        return None
-    module = import_module(VERBS[words[0]].module)
-    if not hasattr(module, "parser"):
-        return None
-    return _Line(words[0], module.parser()).read(words[1:])
+
+def _root() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="penstock", add_help=False)
+    parser.add_argument("verb", choices=list(VERBS))
+    return parser
 
 
-class _Line:
-    """Reads words as argparse would, without failing."""
+class _Names(BaseCompleter):
+    """What argcomplete asks where the parser itself names no choices."""
 
-    def __init__(self, verb: str, parser: argparse.ArgumentParser) -> None:
-        self._verb = verb
-        self._given: dict[str, list[str]] = {}
-        self._enter(parser)
-
-    def _enter(self, parser: argparse.ArgumentParser) -> None:
-        self._options = {
-            text: action for action in parser._actions for text in action.option_strings
-        }
-        self._positionals = [one for one in parser._actions if not one.option_strings]
-
-    def read(self, words: Sequence[str]) -> Wanted | None:
-        pending: argparse.Action | None = None
-        for word in words[:-1]:
-            if pending is not None:
-                self._keep(pending, word)
-                pending = None
-            elif word.startswith("--"):
-                name, equals, value = word.partition("=")
-                action = self._options.get(name)
-                if action is not None and equals:
-                    self._keep(action, value)
-                elif action is not None and action.nargs != 0:
-                    pending = action
-            else:
-                self._take(word)
-        return self._last(words[-1], pending)
-
-    def _take(self, word: str) -> None:
-        if not self._positionals:
-            return
-        action = self._positionals[0]
-        if isinstance(action, argparse._SubParsersAction):
-            below = action.choices.get(word)
-            if below is not None:
-                self._enter(below)
-        else:
-            self._keep(action, word)
-            if action.nargs not in ("*", "+", argparse.REMAINDER):
-                self._positionals.pop(0)
-
-    def _keep(self, action: argparse.Action, value: str) -> None:
-        self._given.setdefault(action.dest, []).append(value)
-
-    def _last(self, word: str, pending: argparse.Action | None) -> Wanted | None:
-        ahead = ""
-        if pending is None and word.startswith("-"):
-            name, equals, _ = word.partition("=")
-            pending = self._options.get(name) if equals else None
-            ahead = f"{name}="
-        elif pending is None and self._positionals:
-            pending = self._positionals[0]
-        return None if pending is None else Wanted(self._verb, pending, self._given, ahead)
+    def __call__(
+        self,
+        *,
+        prefix: str,
+        action: argparse.Action,
+        parser: argparse.ArgumentParser,
+        parsed_args: argparse.Namespace,
+    ) -> list[str]:
+        names = values(Wanted(parser.prog, action.dest, parsed_args))
+        fitting = {name for name in names if name.startswith(prefix)}
+        return sorted(name for name in fitting if _HARMLESS.fullmatch(name))
 
 
 def values(wanted: Wanted) -> Iterable[str]:
     """Nothing when nobody answers, or the line makes no sense."""
-    action, dest = wanted.action, wanted.action.dest
+    dest = wanted.dest
     try:
-        if action.choices:
-            return list(map(str, action.choices))
-        if dest == "context" or (wanted.verb == "context" and dest == "name"):
+        if dest == "context" or (dest == "name" and wanted.program.startswith("penstock context")):
             return list(contextfile.load().context)
         if dest == "theme":
             from penstock.tools.recipes import RECIPES
@@ -160,20 +132,21 @@ def values(wanted: Wanted) -> Iterable[str]:
 
 def _asked(wanted: Wanted) -> Iterator[str]:
     given = wanted.given
-    if given.get(where.NSQD_TCP):
-        return  # names are told over HTTP
+    if getattr(given, where.NSQD_TCP, None):
+        return  # nsqd gives names over HTTP only
     found = where.find(
         argparse.Namespace(
-            nsqd_http_address=given.get(where.NSQD_HTTP),
-            lookupd_http_address=given.get(where.LOOKUPD_HTTP),
-            context=given.get("context", [""])[-1],
-            tls_root_ca_file=given.get("tls_root_ca_file", [""])[-1],
+            nsqd_http_address=getattr(given, where.NSQD_HTTP, None),
+            lookupd_http_address=getattr(given, where.LOOKUPD_HTTP, None),
+            context=getattr(given, "context", None) or "",
+            tls_root_ca_file=getattr(given, "tls_root_ca_file", None) or "",
         )
     )
-    topic = (given.get("topic") or [""])[0]
+    topic = getattr(given, "topic", None) or ""
+    topic = topic[0] if isinstance(topic, list) else topic
     lookupds = list(found.context.lookupd_http_address)
-    if wanted.action.dest != "node":
-        ask = _names_of(wanted.action.dest, topic, bool(lookupds))
+    if wanted.dest != "node":
+        ask = _names_of(wanted.dest, topic, bool(lookupds))
         yield from _together(found, lookupds or nodes.addresses_of(found), ask)
     elif lookupds:
         yield from _together(found, lookupds, _registered)

@@ -17,6 +17,7 @@ from penstock.tools.verbs import (
     DONE,
     FAILED,
     VerbParser,
+    WrongUse,
     add_json,
     add_yes,
     confirm,
@@ -33,8 +34,11 @@ _TEXTS = {
     "tls_key": ("FILE", "key of that certificate"),
     "auth_secret_file": ("FILE", "file that holds the secret for AUTH"),
     "auth_secret_env": ("NAME", "environment variable that holds it"),
+    "http_secret_file": ("FILE", "file that holds the secret for changes over HTTP"),
 }
-_PATHS = frozenset({"tls_root_ca_file", "tls_cert", "tls_key", "auth_secret_file"})
+_PATHS = frozenset(
+    {"tls_root_ca_file", "tls_cert", "tls_key", "auth_secret_file", "http_secret_file"}
+)
 _FLAGS = {
     "tls": "TCP connections are upgraded to TLS (HTTP: say https:// in the address)",
     "tls_insecure_skip_verify": "accept any certificate",
@@ -205,7 +209,7 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _select(arguments: argparse.Namespace) -> int:
     if bool(arguments.name) == arguments.none:
-        raise ContextTrouble("give a name, or --none")
+        raise WrongUse("give a name, or --none")
     with contextfile.changed() as contexts:
         contexts.select(arguments.name or "")
     return _tell_selected(contexts, arguments)
@@ -228,7 +232,7 @@ def _tell_selected(contexts: Contexts, arguments: argparse.Namespace) -> int:
 def _validate(arguments: argparse.Namespace) -> int:
     contexts = contextfile.load()
     if arguments.all and arguments.name:
-        raise ContextTrouble("give a name or --all, not both")
+        raise WrongUse("give a name or --all, not both")
     names = sorted(contexts.context) if arguments.all else [_named(contexts, arguments.name)]
     found = {name: check(contexts.context[name]) for name in names}
     if arguments.json:

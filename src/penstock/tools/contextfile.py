@@ -35,7 +35,7 @@ def load() -> Contexts:
     except (OSError, UnicodeDecodeError) as error:
         raise ContextTrouble(f"{place} cannot be read: {error}") from error
     except ContextTrouble as error:
-        raise ContextTrouble(f"{place} is damaged: {error}; mend it, or move it away") from error
+        raise ContextTrouble(f"{place} is corrupt: {error}; repair it, or move it away") from error
 
 
 @contextmanager

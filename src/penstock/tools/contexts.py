@@ -52,6 +52,7 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     tls_insecure_skip_verify: bool = False
     auth_secret_file: str = ""
     auth_secret_env: str = ""
+    http_secret_file: str = ""  # for changes over HTTP
 
     @property
     def addresses(self) -> list[str]:

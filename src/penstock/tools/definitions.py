@@ -63,6 +63,13 @@ def parser() -> argparse.ArgumentParser:
         ],
     )
     put.add_argument("file", metavar="FILE", help="- for stdin")
+    put.add_argument(
+        "--on",
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="only on this node, host:port of its HTTP (may be given several times)",
+    )
     put.add_argument("--dry-run", action="store_true", help="only show the changes")
     add_json(put)
     add_yes(put)
@@ -119,13 +126,13 @@ def _import(arguments: argparse.Namespace) -> int:
     found = where.find(arguments)
     members = nodes.nodes_of(found)
     snapshot = _seen(members)
-    upstream = NodeUpstream(found.tls())
-    changes = asyncio.run(definitions.changes(upstream, snapshot, wanted))
+    upstream = NodeUpstream(found.tls(), found.http_secret())
+    addresses = _chosen([node.address for node in members], arguments.on)
+    changes = asyncio.run(definitions.changes(upstream, snapshot, wanted, addresses))
     if not arguments.json:
         for change in changes:
             print(change.text)
         print(f"{len(changes)} changes" if changes else "nothing to change")
-    addresses = [node.address for node in members]
     if arguments.dry_run or not changes:
         return _told(arguments, changes, [], "")
     where.announce(found)
@@ -133,6 +140,13 @@ def _import(arguments: argparse.Namespace) -> int:
         return FAILED
     warning = asyncio.run(definitions.put(upstream, addresses, wanted))
     return _told(arguments, changes, addresses, warning)
+
+
+def _chosen(addresses: list[str], wanted: Sequence[str]) -> list[str]:
+    for one in wanted:
+        if one not in addresses:
+            raise PenstockError(f"--on {one}: it is none of the nodes ({', '.join(addresses)})")
+    return [one for one in addresses if not wanted or one in wanted]
 
 
 def _told(

@@ -18,17 +18,20 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 from penstock.net.listener import Address, listen, parse_address
 from penstock.tools import demo_admin, demo_archive
 from penstock.tools.demo_archive import ArchiveProcess
 from penstock.tools.demo_traffic import DemoFailed, Meter, consume, produce
+from penstock.tools.demo_words import Words
 from penstock.tools.verbs import VerbParser
 
 TOPIC = "demo"
 CONSUMERS = {"archive": 1, "metrics": 2}  # channel: number of consumers
 START_SECONDS_MAX = 10.0
 STOP_SECONDS_MAX = 15.0
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # as Ctrl-C; SIGHUP: the terminal closed
 
 
 def demo_main(argv: Sequence[str]) -> int:
@@ -37,17 +40,19 @@ def demo_main(argv: Sequence[str]) -> int:
     http = parse_address(options.http_address, "--http-address")
     admin = parse_address(options.admin_address, "--admin-address")
     web = options.admin == "auto"
-    taken = [one for one in (tcp, http, *([admin] if web else [])) if not _is_free(one)]
-    if taken:
-        where = " and ".join(map(str, taken))
-        print(
-            f"{where}: taken. Is another nsqd running? Stop it, or choose others with "
-            "--tcp-address, --http-address and --admin-address",
-            file=sys.stderr,
-        )
-        return 1
     data_path = Path(options.data_path)
+    words = Words(data_path, options.called_as, argv)
+    wanted = (tcp, http, admin if web else None)
+    if not all(_is_free(one) for one in wanted if one is not None):
+        print(words.taken(wanted, _is_free), file=sys.stderr)
+        return 1
+    lacks_spark = demo_archive.missing() if options.spark or options.archive == "auto" else "off"
+    if options.spark and lacks_spark:
+        print(f"--spark: {lacks_spark}", file=sys.stderr)
+        return 1
     data_path.mkdir(parents=True, exist_ok=True)
+    for number in _ENDINGS:  # also before the loop takes them: nothing is left running
+        signal.signal(number, _interrupt)
     daemon = _start_daemon(options, data_path)
     lacks_web = demo_admin.missing() if web else "off"
     pages = None if lacks_web else demo_admin.start(admin, http, data_path)
@@ -55,18 +60,27 @@ def demo_main(argv: Sequence[str]) -> int:
         if not _wait_until_it_listens(daemon, tcp):
             print("nsqd did not start; its own words stand above", file=sys.stderr)
             return 1
-        lacks = demo_archive.missing() if options.archive == "auto" else "off"
-        print(_intro(tcp, http, data_path, daemon.pid), end="")
-        print(_web_words(admin, lacks_web) + _archive_words(http, data_path, lacks), end="")
+        lake = demo_archive.lake_of(data_path)
+        print(words.intro(TOPIC, _consumers(), tcp, http, daemon.pid), end="")
+        print(words.web(admin, lacks_web), end="")
+        print(words.archive(http, demo_archive.TABLE, lake, lacks_spark), end="")
         print("Ctrl-C stops everything.", flush=True)
-        archive = None if lacks else ArchiveProcess(http, data_path)
+        archive = None if lacks_spark else ArchiveProcess(http, data_path)
         return asyncio.run(_run(options, tcp, daemon, archive))
     except KeyboardInterrupt:
         return 0
     finally:
+        for number in _ENDINGS:
+            signal.signal(number, signal.SIG_IGN)  # it ends already
+        _stop_daemon(daemon)
         if pages is not None:
             demo_admin.stop(pages)
-        _stop_daemon(daemon)
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            print(words.farewell(), end="", flush=True)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def parser() -> argparse.ArgumentParser:
@@ -83,8 +97,12 @@ def parser() -> argparse.ArgumentParser:
         "--archive",
         choices=("auto", "off"),
         default="auto",
-        help="archive all messages in a Delta table, where there is Java",
+        help="archive all messages in a Delta table, where Spark and Java are installed",
     )
+    parser.add_argument(
+        "--spark", action="store_true", help="insist on the archive: without Spark, do not start"
+    )
+    parser.add_argument("--called-as", default="", help=argparse.SUPPRESS)  # by the Makefile
     parser.add_argument("--tcp-address", default="127.0.0.1:4150")
     parser.add_argument("--http-address", default="127.0.0.1:4151")
     parser.add_argument("--admin-address", default="127.0.0.1:4171", help="of the web UI")
@@ -136,36 +154,8 @@ def _stop_daemon(daemon: subprocess.Popen[bytes]) -> None:
         daemon.wait()
 
 
-def _intro(tcp: Address, http: Address, data_path: Path, pid: int) -> str:
-    channels = ", ".join(f"{name} with {count}" for name, count in CONSUMERS.items())
-    return f"""\
-nsqd is up: TCP {tcp}, HTTP {http}, data in {data_path}, process {pid}.
-Every OK below came after the message was on disk. Topic {TOPIC}; consumers: {channels}.
-
-Try, in another terminal:
-  curl 'http://{http}/stats'                          everything it knows, as text
-  curl -d 'hello' 'http://{http}/pub?topic=greetings'  publish; stored before it says OK
-  curl -X POST 'http://{http}/channel/pause?topic={TOPIC}&channel=archive'   (then unpause)
-  penstock log dump {data_path} --topic {TOPIC} --count 5 --bodies   what is stored
-  kill -9 {pid}; penstock log verify {data_path}       every acknowledged message is there
-"""
-
-
-def _web_words(admin: Address, lacks: str) -> str:
-    if lacks:
-        return "" if lacks == "off" else f"No web UI: {lacks}\n"
-    return f"See and steer it all in a browser:  http://{admin}\n"
-
-
-def _archive_words(http: Address, data_path: Path, lacks: str) -> str:
-    if lacks:
-        return "" if lacks == "off" else f"No archive in a table: {lacks}\n"
-    lake = demo_archive.lake_of(data_path)
-    query = f"SELECT topic, count(*), max(timestamp) FROM {demo_archive.TABLE} GROUP BY topic"
-    return f"""\
-All messages also go into the Delta table {lake / demo_archive.TABLE}, each exactly once:
-  penstock sql --url {http} --lake {lake} "{query}"
-"""
+def _consumers() -> str:
+    return ", ".join(f"{name} with {count}" for name, count in CONSUMERS.items())
 
 
 async def _run(
@@ -188,7 +178,7 @@ async def _run(
     ]
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, *_ENDINGS):
         loop.add_signal_handler(number, stop.set)
     shown = asyncio.create_task(_show(producer, meters, options.seconds, stop, archive))
     beside = [asyncio.create_task(archive.run())] if archive else []

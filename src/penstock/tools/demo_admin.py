@@ -16,7 +16,7 @@ _STOP_S_MAX = 10.0
 def missing() -> str:
     """What nsqadmin lacks here, "" when nothing."""
     if any(importlib.util.find_spec(name) is None for name in _NEEDED):
-        return 'NiceGUI is not installed (pip install "penstock[admin]")'
+        return "its packages are not installed (the extra `admin`; `make run` installs them)"
     return ""
 
 

@@ -28,7 +28,7 @@ _NEEDED = ("pyspark", "pyarrow", "deltalake")
 def missing() -> str:
     """What the archive lacks here, "" when nothing."""
     if any(importlib.util.find_spec(name) is None for name in _NEEDED):
-        return 'PySpark is not installed (pip install "penstock[spark]")'
+        return "Spark is not installed; `make run ARGS=--spark` installs it first"
     from penstock.spark.session import require_java
 
     try:

@@ -1,7 +1,9 @@
 """`penstock log`: look at a data directory, or a part of one, from outside.
 
-It takes no lock and writes nothing, so it can be used while a daemon runs. Exit codes: 0 all is
-well, 1 something was found, 2 the command line is wrong or there is nothing to look at.
+`verify` and `dump` take no lock and write nothing, so they can be used while a daemon runs;
+`repair` (`log_repair.py`) wants it stopped. Exit codes: 0 all is well, 1 something was found (for
+`repair`: and it is still there), 2 the command line is wrong or there is nothing to look at. What
+fails ends `dump` and `repair` with 1, and `verify` with 2: its 1 is about the data.
 """
 
 from __future__ import annotations
@@ -15,13 +17,14 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock.errors import TraceBroken
+from penstock.errors import PenstockError, TraceBroken
 from penstock.log.disk import OsDisk
 from penstock.log.dump import Row, dump_file, dump_partition
 from penstock.log.inspect import Found, NothingThere, find
 from penstock.log.traceevents import TOPIC, Event, decode
 from penstock.log.verify import Finding, PartitionSummary, Report, verify
-from penstock.tools.verbs import VerbParser
+from penstock.tools.log_repair import repair
+from penstock.tools.verbs import FAILED, VerbParser, WrongUse, add_yes
 
 SOUND, FOUND, USAGE = 0, 1, 2
 
@@ -33,6 +36,8 @@ def log_main(argv: list[str]) -> int:
         return SOUND if leaving.code in (None, 0) else USAGE
     try:
         found = find(OsDisk(), arguments.path, arguments.topic, arguments.partition)
+        if arguments.verb == "repair":
+            return FOUND if repair(arguments, found) else SOUND
         return _verify(arguments, found) if arguments.verb == "verify" else _dump(arguments, found)
     except NothingThere as error:
         print(f"penstock log: {error}", file=sys.stderr)
@@ -40,16 +45,16 @@ def log_main(argv: list[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has seen enough
         return SOUND
-    except OSError as error:
+    except (OSError, PenstockError) as error:
         print(f"penstock log: {error}", file=sys.stderr)
-        return USAGE
+        return USAGE if arguments.verb == "verify" or isinstance(error, WrongUse) else FAILED
 
 
 def parser() -> argparse.ArgumentParser:
     parser = VerbParser(
         prog="penstock log",
         description="Look at stored messages. PATH is a data directory, a topic, a partition or a "
-        "file of one. Nothing is written or locked.",
+        "file of one. Only repair writes anything.",
         examples=["penstock log verify /var/lib/penstock"],
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -63,13 +68,19 @@ def parser() -> argparse.ArgumentParser:
         help="show messages, or what another file says",
         examples=["penstock log dump /var/lib/penstock --topic orders --count 3 --bodies"],
     )
-    for verb in (check, show):
+    restore = verbs.add_parser(
+        "repair",
+        help="give up what is corrupt and set copies of it aside; nsqd must be stopped",
+        examples=["penstock log repair /var/lib/penstock --topic orders"],
+    )
+    add_yes(restore)
+    for verb in (check, show, restore):
         verb.add_argument("path", metavar="PATH")
         verb.add_argument("--json", action="store_true", help="for scripts")
         verb.add_argument("--topic", metavar="T", help="only this topic")
         verb.add_argument("--partition", type=int, metavar="N", help="only this partition")
     show.add_argument("--from-offset", type=int, default=0, metavar="N")
-    show.add_argument("--count", type=int, metavar="N", help="at most so many rows")
+    show.add_argument("--count", type=int, metavar="N", help="at most this many rows")
     show.add_argument("--bodies", action="store_true", help="show the bodies too")
     return parser
 

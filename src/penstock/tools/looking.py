@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=interval,
         default=1.0,
         metavar="SECONDS",
-        help="between two looks: rates are over so long (1)",
+        help="between two looks: rates are over this many (1)",
     )
     parser.add_argument("--count", type=int, default=0, metavar="N", help="stop after N reports")
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
 from penstock import __version__
+from penstock.command.environment import COMMAND_LINE, check_near_misses
+from penstock.command.extras import extra_of, lacks_extra
+from penstock.errors import ConfigError
 from penstock.tools.recipes import RECIPES
-from penstock.tools.verbs import INTERRUPTED
+from penstock.tools.verbs import FAILED, INTERRUPTED, USAGE
 
 
 class VerbEntry(NamedTuple):
@@ -47,6 +51,9 @@ VERBS = {
     ),
     "channel": VerbEntry(
         "penstock.tools.channel", "channel_main", "list, make, change and remove channels"
+    ),
+    "stage": VerbEntry(
+        "penstock.tools.stage", "stage_main", "what programs have staged and not committed"
     ),
     "definitions": VerbEntry(
         "penstock.tools.definitions",
@@ -102,6 +109,10 @@ VERBS = {
         "penstock.tools.completion", "completion_main", "print a completion script: bash or zsh"
     ),
 }
+UNKNOWN = 3  # `penstock check`
+ASKED = "_ARGCOMPLETE"  # a shell that completes sets it: which word the parser begins at
+# These look at the environment themselves; completion prints nothing but its script.
+_WITH_NAMES_OF_THEIR_OWN = ("nsqd", "nsqlookupd", "nsqadmin", "pipeline", "completion")
 
 
 def help_text() -> str:
@@ -116,6 +127,10 @@ def help_text() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    if ASKED in os.environ:
+        from penstock.tools.completing import complete_line
+
+        complete_line()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(help_text())
@@ -126,12 +141,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     entry = VERBS.get(arguments[0])
     if entry is None:
         print(f"penstock: no such verb: {arguments[0]}{_meant(arguments[0])}", file=sys.stderr)
-        return 2
-    run: Callable[[Sequence[str]], int] = getattr(import_module(entry.module), entry.function)
+        return USAGE
+    if arguments[0] not in _WITH_NAMES_OF_THEIR_OWN:
+        try:
+            check_near_misses(COMMAND_LINE, os.environ)
+        except ConfigError as error:
+            print(f"penstock: {error}", file=sys.stderr)
+            return _wrong_use(arguments)
     try:
+        run: Callable[[Sequence[str]], int] = getattr(import_module(entry.module), entry.function)
         return run(arguments[1:])
     except KeyboardInterrupt:
         return INTERRUPTED
+    except ModuleNotFoundError as error:
+        extra = extra_of(error)
+        if not extra:
+            raise
+        print(lacks_extra(f"penstock {arguments[0]}", extra, error), file=sys.stderr)
+        return FAILED
+
+
+def _wrong_use(arguments: Sequence[str]) -> int:
+    """Where 2 means that the installation is in trouble, wrong use is 3, as in monitoring."""
+    levels = list(arguments[:1]) == ["check"] or list(arguments[:2]) == ["bundle", "analyze"]
+    return UNKNOWN if levels else USAGE
 
 
 def _meant(word: str) -> str:

@@ -28,7 +28,7 @@ from penstock.ids.guid import check_node_id, default_node_id
 from penstock.log.disk import OsDisk, lock_directory
 from penstock.log.diskqueue import FILE_BYTES_MAX
 from penstock.log.diskrecords import SPANS_SHOWN_MAX
-from penstock.tools.verbs import DONE, FAILED, USAGE, VerbParser, print_json, run_verb
+from penstock.tools.verbs import DONE, INTERRUPTED, USAGE, VerbParser, print_json, run_verb
 
 
 def parser() -> argparse.ArgumentParser:
@@ -83,7 +83,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return _migrate(arguments)
     except KeyboardInterrupt:
         print("penstock migrate: interrupted; nothing is lost, run it again", file=sys.stderr)
-        return FAILED
+        return INTERRUPTED
 
 
 def _migrate(arguments: argparse.Namespace) -> int:

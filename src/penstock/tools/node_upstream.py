@@ -17,9 +17,10 @@ from penstock.tools.nodes import Node, NodeFailed
 class NodeUpstream(Upstream):
     """Addresses are given with each question; it knows none itself."""
 
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None, secret: str = "") -> None:
         super().__init__(Fetcher(), (), ())  # which opens nothing until it is used
         self._tls = tls
+        self._secret = secret
 
     async def get(self, address: str, path: str, query: Mapping[str, str] | None = None) -> Any:
         node = Node(address, tls=self._tls)
@@ -28,7 +29,7 @@ class NodeUpstream(Upstream):
     async def post(
         self, address: str, path: str, query: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Any:
-        node = Node(address, tls=self._tls)
+        node = Node(address, tls=self._tls, secret=self._secret)
         return await self._answer(address, lambda: node.post(path, dict(query or {}), body))
 
     async def _answer(self, address: str, ask: Callable[[], Any]) -> Any:

@@ -20,6 +20,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 
 from penstock.command import terminal
 from penstock.errors import PenstockError
+from penstock.net.secretfile import authorization
 from penstock.tools import where
 from penstock.tools.verbs import DONE, FAILED
 from penstock.tools.where import DEFAULT_ADDRESS, Where
@@ -58,7 +59,10 @@ class Node:
         address: str,
         timeout_seconds: float = REQUEST_SECONDS_MAX,
         tls: ssl.SSLContext | None = None,
+        secret: str = "",
     ) -> None:
+        """`secret` goes with what changes something."""
+        self._secret = secret
         self.address = address
         self.tls = tls
         self._connection = _connection(address, timeout_seconds, tls)
@@ -93,7 +97,8 @@ class Node:
         """The body of a 200. Raises NodeFailed."""
         target = f"{path}?{urlencode(parameters)}" if parameters else path
         try:
-            self._connection.request(method, target, body or None)
+            headers = authorization(self._secret) if method != "GET" else {}
+            self._connection.request(method, target, body or None, headers)
             response = self._connection.getresponse()
             answer = response.read()
         except (OSError, http.client.HTTPException) as error:
@@ -196,6 +201,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     where.add_context(group)
     where.add_files(group)
+    where.add_http_secret(group)
 
 
 def addresses_of(found: Where, tls: ssl.SSLContext | None = None) -> list[str]:
@@ -219,8 +225,8 @@ def nodes(arguments: argparse.Namespace, changes: bool = False) -> list[Node]:
 
 
 def nodes_of(found: Where) -> list[Node]:
-    tls = found.tls()
-    return [Node(address, tls=tls) for address in addresses_of(found, tls)]
+    tls, secret = found.tls(), found.http_secret()
+    return [Node(address, tls=tls, secret=secret) for address in addresses_of(found, tls)]
 
 
 def _known_to(lookupds: Sequence[str], tls: ssl.SSLContext | None) -> list[str]:

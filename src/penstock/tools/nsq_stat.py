@@ -21,12 +21,12 @@ from penstock.tools.utility import (
     REQUEST_TIMEOUT,
     VERSION,
     Values,
-    WrongUse,
     need_names,
     need_source,
     pause,
     run_utility,
 )
+from penstock.tools.verbs import WrongUse
 
 PROGRAM = "nsq_stat"
 HEADING_EVERY_ROWS = 25

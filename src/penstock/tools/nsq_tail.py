@@ -24,12 +24,12 @@ from penstock.tools.utility import (
     NSQD_TCP,
     VERSION,
     Values,
-    WrongUse,
     need_names,
     need_source,
     run_utility,
     user_agent,
 )
+from penstock.tools.verbs import WrongUse
 
 PROGRAM = "nsq_tail"
 
@@ -39,7 +39,7 @@ FLAGS = (
     Flag("topic", Kind.STRINGS, (), "NSQ topic (may be repeated)"),
     Flag("channel", Kind.STRING, "", "NSQ channel (default: an ephemeral one of its own)"),
     Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight"),
-    Flag("n", Kind.INT, 0, "stop after so many messages (0: go on)"),
+    Flag("n", Kind.INT, 0, "stop after this many messages (0: go on)"),
     Flag("print-topic", Kind.BOOL, False, "print the topic's name before each message"),
     NSQD_TCP,
     LOOKUPD_HTTP,

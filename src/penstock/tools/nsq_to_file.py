@@ -35,13 +35,13 @@ from penstock.tools.utility import (
     REQUEST_TIMEOUT,
     VERSION,
     Values,
-    WrongUse,
     need_names,
     need_source,
     pause,
     run_utility,
     user_agent,
 )
+from penstock.tools.verbs import WrongUse
 
 log = logging.getLogger("penstock.tools")
 
@@ -68,7 +68,7 @@ FLAGS = (
     Flag("gzip-level", Kind.INT, 6, "1 to 9"),
     Flag("skip-empty-files", Kind.BOOL, False, "make no file before there is a message for it"),
     Flag("rotate-size", Kind.INT, 0, "a new file when this many bytes are written (0: off)"),
-    Flag("rotate-interval", Kind.DURATION, 0, "a new file after so long (0: off)"),
+    Flag("rotate-interval", Kind.DURATION, 0, "a new file after this long (0: off)"),
     Flag("sync-interval", Kind.DURATION, 30 * limits.SECOND, "the longest time between fsyncs"),
     NSQD_TCP,
     LOOKUPD_HTTP,

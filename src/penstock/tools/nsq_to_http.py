@@ -31,13 +31,13 @@ from penstock.tools.utility import (
     REQUEST_TIMEOUT,
     VERSION,
     Values,
-    WrongUse,
     consume_until,
     need_names,
     need_source,
     run_utility,
     user_agent,
 )
+from penstock.tools.verbs import WrongUse
 
 log = logging.getLogger("penstock.tools")
 
@@ -59,7 +59,7 @@ FLAGS = (
     Flag("sample", Kind.FLOATS, (), "share of the messages to send, above 0 to 1 (default 1)"),
     Flag("content-type", Kind.STRING, "", f"of a POST (default {CONTENT_TYPE})"),
     Flag("header", Kind.REPEATED, (), 'header of the requests, as "Name: value" (may be repeated)'),
-    Flag("status-every", Kind.INT, 250, "log figures after so many requests (0: never)"),
+    Flag("status-every", Kind.INT, 250, "log figures after this many requests (0: never)"),
     NSQD_TCP,
     LOOKUPD_HTTP,
     CONSUMER_OPT,

@@ -31,13 +31,13 @@ from penstock.tools.utility import (
     PRODUCER_OPT,
     VERSION,
     Values,
-    WrongUse,
     consume_until,
     need_names,
     need_source,
     run_utility,
     user_agent,
 )
+from penstock.tools.verbs import WrongUse
 
 log = logging.getLogger("penstock.tools")
 
@@ -56,7 +56,7 @@ FLAGS = (
     Flag("require-json-field", Kind.STRING, "", "only pass JSON messages that have this field"),
     Flag("require-json-value", Kind.STRING, "", "only pass those where it has this value"),
     Flag("whitelist-json-field", Kind.STRINGS, (), "pass only these fields (may be repeated)"),
-    Flag("status-every", Kind.INT, 250, "log figures after so many messages (0: never)"),
+    Flag("status-every", Kind.INT, 250, "log figures after this many messages (0: never)"),
     NSQD_TCP,
     LOOKUPD_HTTP,
     CONSUMER_OPT,

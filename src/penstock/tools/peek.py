@@ -12,9 +12,8 @@ from typing import Any
 
 from penstock import limits
 from penstock.command import terminal
-from penstock.errors import PenstockError
 from penstock.tools import nodes
-from penstock.tools.verbs import print_json
+from penstock.tools.verbs import WrongUse, print_json
 
 COUNT_MAX = 1000
 _BEYOND_END = 416
@@ -27,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     place.add_argument("--id", metavar="HEX", help="from this message on (alone: only it)")
     place.add_argument("--time", metavar="TIME", help="from then on: 2026-11-21T06:00:00Z, seconds")
     parser.add_argument(
-        "--count", type=int, metavar="N", help="so many (10; without a place: the newest ones)"
+        "--count", type=int, metavar="N", help="this many (10; without a place: the newest ones)"
     )
 
 
@@ -36,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     if count is None:
         count = 1 if arguments.id else 10
     if not 1 <= count <= COUNT_MAX:
-        raise PenstockError(f"--count {count}: must be between 1 and {COUNT_MAX}")
+        raise WrongUse(f"--count {count}: must be between 1 and {COUNT_MAX}")
     members = nodes.nodes(arguments)
     found = nodes.ask_each(members, lambda node: list(_messages(node, arguments, count)))
     if arguments.json:
@@ -59,7 +58,7 @@ def epoch_ms(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         rule = "is neither a time such as 2026-11-21T06:00:00Z nor seconds since 1970"
-        raise PenstockError(f"{text!r} {rule}") from None
+        raise WrongUse(f"{text!r} {rule}") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)

@@ -12,8 +12,7 @@ from penstock.errors import PenstockError
 from penstock.pipelines import example, registry, settings
 from penstock.pipelines.frame import Pipeline, run_by_name
 from penstock.tools import nodes, where
-from penstock.tools.contexts import ContextTrouble
-from penstock.tools.verbs import DONE, VerbParser, add_json, print_json, run_verb
+from penstock.tools.verbs import DONE, VerbParser, WrongUse, add_json, print_json, run_verb
 
 
 def parser() -> argparse.ArgumentParser:
@@ -57,6 +56,9 @@ def _act(arguments: argparse.Namespace) -> int:
     if arguments.verb == "list":
         return _list(arguments.json)
     if arguments.verb == "example":
+        for name in arguments.names:
+            if name not in registry.PIPELINES:
+                raise WrongUse(f"no such pipeline: {name}")
         print(example.example(arguments.names or list(registry.PIPELINES)), end="")
         return DONE
     return _run(arguments.name, arguments.settings)
@@ -84,7 +86,7 @@ def _without_context(words: Sequence[str]) -> tuple[str, list[str]]:
         if word.startswith("-") and flag == "context":
             context = text if equals else next(left, "")
             if not context:
-                raise ContextTrouble("--context needs a name")
+                raise WrongUse("--context needs a name")
         else:
             rest.append(word)
     return context, rest
@@ -111,8 +113,11 @@ def _place(context: str) -> list[str]:
     if len(members) > 1:
         raise PenstockError(f"it reads from one nsqd, give --url: {', '.join(members)}")
     url = members[0] if "://" in members[0] else f"http://{members[0]}"
-    ca_file = found.context.tls_root_ca_file
-    return [f"--url={url}", *([f"--ca-file={ca_file}"] if ca_file else [])]
+    files = {
+        "ca-file": found.context.tls_root_ca_file,
+        "http-secret-file": found.context.http_secret_file,
+    }
+    return [f"--url={url}", *(f"--{name}={path}" for name, path in files.items() if path)]
 
 
 def _list(as_json: bool) -> int:

@@ -13,7 +13,7 @@ from penstock.command import terminal
 from penstock.command.durations import parse_duration
 from penstock.errors import PenstockError
 from penstock.tools import nodes
-from penstock.tools.verbs import DONE, VerbParser, add_json, print_json, run_verb
+from penstock.tools.verbs import DONE, VerbParser, WrongUse, add_json, print_json, run_verb
 
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 1 << 20  # of bodies in one request: far below any daemon's bound, far above its cost
@@ -44,9 +44,9 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         delay_ms = parse_duration(arguments.delay) // limits.MS
     except ValueError as error:
-        raise PenstockError(f"--delay: {error}") from error
+        raise WrongUse(f"--delay: {error}") from error
     if delay_ms < 0:
-        raise PenstockError(f"--delay {arguments.delay}: must not be negative")
+        raise WrongUse(f"--delay {arguments.delay}: must not be negative")
     parameters = {"topic": arguments.topic}
     if delay_ms:
         parameters["defer"] = str(delay_ms)

@@ -59,7 +59,7 @@ RECIPES = (
              "penstock channel config orders billing max_attempts=10 "
              "dead_letter_topic=orders.dead"),
         Step("look at some", "penstock topic peek orders.dead --count 5"),
-        Step("mend the consumer, then deliver one", "penstock channel redrive orders billing "
+        Step("repair the consumer, then deliver one", "penstock channel redrive orders billing "
              "--count 1"),
         Step("and the rest", "penstock channel redrive orders billing"),
     ), ("dlq", "poison", "redrive", "attempts")),

@@ -18,14 +18,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, PenstockError, QueryRefused
-from penstock.pipelines import lakeread
+from penstock.pipelines import lakeread, storage
 from penstock.pipelines.session import LOG_SETTINGS
 from penstock.pipelines.sqldoor import Door
 from penstock.pipelines.sqlrows import read
 from penstock.pipelines.sqlviews import Catalogue, read_pairs, topics_at
 from penstock.spark.session import open_session
 from penstock.tools import nodes, sql_output, where
-from penstock.tools.verbs import DONE, FAILED, INTERRUPTED, VerbParser, run_verb
+from penstock.tools.verbs import DONE, FAILED, INTERRUPTED, VerbParser, WrongUse, run_verb
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,8 +77,9 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=PATH",
-        help="a Delta table, or Parquet files, as a view (may be repeated)",
+        help="a Delta table, or Parquet files, as a view: a path, or s3://... (may be repeated)",
     )
+    _add_storage(parser)
     parser.add_argument(
         "--topic",
         action="append",
@@ -93,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
         "--limit",
         type=int,
         metavar="N",
-        help=f"so many rows at most (a table: {sql_output.TABLE_ROWS}; JSON, CSV: all)",
+        help=f"this many rows at most (a table: {sql_output.TABLE_ROWS}; JSON, CSV: all)",
     )
     parser.add_argument("--wide", action="store_true", help="cut no value on a terminal")
     parser.add_argument("--master", default="local[*]", help="where Spark runs (default local[*])")
@@ -103,21 +104,35 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_storage(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--storage-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of delta-rs, for tables in an object store, as AWS_REGION=eu-west-1; secrets are "
+        "better in the environment or a file (may be repeated)",
+    )
+    parser.add_argument(
+        "--storage-options-file", metavar="FILE", help="such options, one a line of the file"
+    )
+
+
 def sql_main(argv: Sequence[str]) -> int:
     return run_verb(parser(), argv, _run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.limit is not None and arguments.limit < 1:
-        raise ConfigError("limit", arguments.limit, "1 row at least")
+        raise WrongUse(f"--limit {arguments.limit}: 1 row at least")
     catalogue = _catalogue(arguments)
     asks = arguments.statement is None and sys.stdin.isatty()
     statement = arguments.statement
     if statement is None and not asks:
         statement = sys.stdin.read()
     if not asks and not statement.strip().strip(";"):
-        raise QueryRefused('there is no statement: penstock sql "select ..."')
-    conf = read_pairs("conf", arguments.conf, "spark.driver.memory=2g")
+        raise WrongUse('there is no statement: penstock sql "select ..."')
+    conf = _pairs("conf", arguments.conf, "spark.driver.memory=2g")
     with quiet_session(arguments.master, conf) as spark:
         door = Door(spark, catalogue)
         if asks:
@@ -131,14 +146,27 @@ def _catalogue(arguments: argparse.Namespace) -> Catalogue:
     tables: dict[str, str] = {}
     for directory in arguments.lake or filter(None, [os.environ.get(LAKE_VARIABLE, "")]):
         tables |= lakeread.tables_below(directory)
-    tables |= read_pairs("table", arguments.table, "archive=/data/lake/archive")
-    topics = read_pairs("topic", arguments.topic, "shouted=ORDERS")
+    tables |= _pairs("table", arguments.table, "archive=/data/lake/archive")
+    topics = _pairs("topic", arguments.topic, "shouted=ORDERS")
     url, ca_file = place(arguments)
     options = {"minPartitions": str(os.cpu_count() or 1)}
     if ca_file:
         options["caFile"] = ca_file
     named = partial(topics_at, ca_file=ca_file)
-    return Catalogue(url, tables, topics, named, options)
+    return Catalogue(url, tables, topics, named, options, _storage(arguments))
+
+
+def _storage(arguments: argparse.Namespace) -> dict[str, str]:
+    path = arguments.storage_options_file
+    given = storage.options_of("storage-option", arguments.storage_option)
+    return {**(storage.read_file(path) if path else {}), **given}
+
+
+def _pairs(option: str, texts: Sequence[str], example: str) -> dict[str, str]:
+    try:
+        return read_pairs(option, texts, example)
+    except ConfigError as error:
+        raise WrongUse(str(error)) from error
 
 
 def place(arguments: argparse.Namespace) -> tuple[str, str | None]:

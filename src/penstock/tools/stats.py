@@ -156,7 +156,7 @@ def as_json(now: Look, flow: dict[Key, float]) -> Row:
 def _node_lines(now: Look) -> list[str]:
     lines = []
     for address, document in now.documents.items():
-        healthy = document["health"] == "OK"
+        healthy = document["health"].startswith("OK")  # there may be a warning behind it
         health = terminal.painted(
             document["health"], terminal.GREEN if healthy else terminal.RED, sys.stdout
         )

@@ -21,7 +21,7 @@ from penstock.command.run import loop_factory
 from penstock.errors import PenstockError
 from penstock.tools import where
 from penstock.tools.nodes import Node
-from penstock.tools.verbs import DONE, VerbParser, add_json, print_json, run_verb
+from penstock.tools.verbs import DONE, VerbParser, WrongUse, add_json, print_json, run_verb
 from penstock.tools.where import DEFAULT_TCP_ADDRESS, Where
 
 PREVIEW_CHARACTERS = 500  # of a body, unless --full asks for all of it
@@ -62,7 +62,7 @@ def tail_main(argv: Sequence[str]) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.count < 0:
-        raise PenstockError(f"--count {arguments.count}: must be 0 or more")
+        raise WrongUse(f"--count {arguments.count}: must be 0 or more")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_tail(arguments))
     return DONE

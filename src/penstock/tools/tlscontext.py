@@ -35,4 +35,4 @@ def from_files(root_ca_file: str, cert: str, key: str, skip_verify: bool) -> ssl
 
 
 def _no_password() -> str:
-    raise ssl.SSLError("the key has a password: nobody is here to type it")
+    raise ssl.SSLError("the key is encrypted; passphrases are not supported")

@@ -25,12 +25,12 @@ from penstock.tools.utility import (
     PRODUCER_OPT,
     VERSION,
     Values,
-    WrongUse,
     need_names,
     pause,
     run_utility,
     user_agent,
 )
+from penstock.tools.verbs import WrongUse
 
 PROGRAM = "to_nsq"
 READ_BYTES = 64 * limits.KIB

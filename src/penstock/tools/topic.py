@@ -13,6 +13,7 @@ from penstock.tools.verbs import (
     DONE,
     FAILED,
     VerbParser,
+    WrongUse,
     add_json,
     add_yes,
     confirm,
@@ -153,7 +154,7 @@ def configure(arguments: argparse.Namespace, path: str, target: dict[str, str]) 
     for setting in arguments.settings:
         name, equals, value = setting.partition("=")
         if not equals or not name:
-            raise PenstockError(f"{setting!r} is not NAME=VALUE")
+            raise WrongUse(f"{setting!r} is not NAME=VALUE")
         changes[name.replace("-", "_")] = value
     members = nodes.nodes(arguments, changes=bool(changes))
     losing = sorted(LETTING_GO & changes.keys())

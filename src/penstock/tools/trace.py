@@ -26,7 +26,7 @@ from penstock.log.traceevents import TOPIC, Event
 from penstock.log.tracesearch import Search, bodies_of
 from penstock.tools import nodes
 from penstock.tools.peek import epoch_ms, when
-from penstock.tools.verbs import DONE, FAILED, VerbParser, add_json, print_json, run_verb
+from penstock.tools.verbs import DONE, FAILED, VerbParser, WrongUse, add_json, print_json, run_verb
 
 SEARCH_BYTES_MAX = 1 << 30  # of one node's log
 FETCH_BYTES = 4 << 20
@@ -91,17 +91,17 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _wanted(arguments: argparse.Namespace) -> Wanted:
     if (arguments.id is None) == (arguments.trace_id is None):
-        raise PenstockError("give a message id, or --trace-id")
+        raise WrongUse("give a message id, or --trace-id")
     since_ms = epoch_ms(arguments.since) if arguments.since else None
     if arguments.trace_id is not None:
         if not 0 < arguments.trace_id < 1 << 64:
-            raise PenstockError(f"--trace-id {arguments.trace_id}: must be 1 to 2^64 - 1")
+            raise WrongUse(f"--trace-id {arguments.trace_id}: must be 1 to 2^64 - 1")
         if since_ms is None:
             since_ms = max(time.time_ns() // limits.MS - TRACE_ID_MS, 0)
         return Wanted(0, arguments.trace_id, arguments.topic, since_ms)
     number = hex_to_id(arguments.id.encode("utf-8", "replace"))
     if number <= 0:
-        raise PenstockError(f"{arguments.id!r} is no message id: 16 hex digits")
+        raise WrongUse(f"{arguments.id!r} is no message id: 16 hex digits")
     if since_ms is None:
         since_ms = max(parse(number).time_ns // limits.MS - ID_AHEAD_MS, 0)
     return Wanted(number, 0, arguments.topic, since_ms)
@@ -126,7 +126,7 @@ def _bodies(node: nodes.Node, wanted: Wanted) -> Iterator[bytes]:
         span = {"from": str(offset), "to": str(partition["end"]), "bytes_max": str(FETCH_BYTES)}
         data = node.request("GET", "/log/fetch", target | span)
         left -= len(data)
-        for base_offset, bodies in bodies_of(data):
+        for base_offset, bodies in bodies_of(data, offset):
             yield from bodies[max(offset - base_offset, 0) :]
             offset = base_offset + len(bodies)
     for newest in range(max(offset, partition["committed"] - NEWEST_MAX), partition["committed"]):

@@ -21,6 +21,7 @@ from penstock.command import logs
 from penstock.command.flags import Flag, HelpWanted, Kind, Resolved, UsageError, resolve, usage
 from penstock.command.run import loop_factory, raise_descriptor_limit
 from penstock.errors import ConfigError, PenstockError
+from penstock.tools.verbs import WrongUse
 from penstock.wire.names import is_valid_name
 
 EXIT_FAILED = 1
@@ -45,10 +46,6 @@ REQUEST_TIMEOUT = Flag(
 
 Values = dict[str, Any]
 Main = Callable[[Values, asyncio.Event], Coroutine[Any, Any, int]]
-
-
-class WrongUse(PenstockError):
-    """Flags that do not go together, or one that is missing."""
 
 
 def version_line(program: str) -> str:

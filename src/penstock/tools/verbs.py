@@ -21,6 +21,10 @@ DONE, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130  # as shells say it: 128 and the number of SIGINT
 
 
+class WrongUse(PenstockError):
+    """Arguments that do not go together, that are missing, or that cannot be right."""
+
+
 if TYPE_CHECKING:
     _SubParsers = argparse._SubParsersAction["VerbParser"]
 else:
@@ -74,6 +78,9 @@ def run_verb(
         return DONE
     except KeyboardInterrupt:
         return INTERRUPTED
+    except WrongUse as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return USAGE
     except (PenstockError, OSError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return FAILED
@@ -88,7 +95,7 @@ def confirm(arguments: argparse.Namespace, question: str, name: str) -> bool:
     if arguments.yes:
         return True
     if not sys.stdin.isatty():
-        raise PenstockError(f"{question}: give --yes, nobody is here to ask")
+        raise PenstockError(f"{question}: give --yes (stdin is not a terminal)")
     print(f"{question}? Type {name} to do it: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip() == name:
         return True

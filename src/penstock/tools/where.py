@@ -18,9 +18,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.errors import PenstockError
+from penstock.net.secretfile import first_secret
 from penstock.tools import contextfile
 from penstock.tools.contexts import Context
 from penstock.tools.tlscontext import from_files
+from penstock.tools.verbs import WrongUse
 
 DEFAULT_ADDRESS = "127.0.0.1:4151"
 DEFAULT_TCP_ADDRESS = "127.0.0.1:4150"
@@ -30,7 +32,7 @@ NSQD_HTTP, NSQD_TCP, LOOKUPD_HTTP = (
 HTTP = (NSQD_HTTP, LOOKUPD_HTTP)
 TCP = (NSQD_TCP, LOOKUPD_HTTP, NSQD_HTTP)  # an nsqd tells its TCP port over HTTP
 _FILES = ("tls_root_ca_file", "tls_cert", "tls_key", "tls_insecure_skip_verify", "tls",
-          "auth_secret_file", "auth_secret_env")  # fmt: skip
+          "auth_secret_file", "auth_secret_env", "http_secret_file")  # fmt: skip
 _SECRET_BYTES_MAX = 65536
 SELECTED = "selected"
 
@@ -61,6 +63,10 @@ class Where(NamedTuple):
         except (OSError, UnicodeDecodeError) as error:
             raise PenstockError(f"AUTH's secret cannot be read: {error}") from error
 
+    def http_secret(self) -> str:
+        """For changes over HTTP. Raises ConfigError, and never shows it."""
+        return first_secret(self.context.http_secret_file, "http-secret-file")
+
     def lacks(self, *needed: str) -> PenstockError:
         wanted = " or ".join(needed)
         return PenstockError(f"context {self.name} has no {wanted}: penstock context save")
@@ -83,6 +89,14 @@ def add_files(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_http_secret(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--http-secret-file",
+        metavar="FILE",
+        help="file that holds the secret for changes over HTTP, where nsqd has one",
+    )
+
+
 def add_auth(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--tls", action="store_true", help="upgrade TCP connections to TLS")
     parser.add_argument("--auth-secret-file", metavar="FILE", help="file that holds AUTH's secret")
@@ -95,7 +109,7 @@ def find(arguments: argparse.Namespace, kinds: Sequence[str] = HTTP) -> Where:
     """`kinds` are the addresses that the verb can use. Raises PenstockError."""
     given = {kind: tuple(getattr(arguments, kind, None) or ()) for kind in kinds}
     if all(given.get(kind) for kind in HTTP) and kinds == HTTP:
-        raise PenstockError("give --nsqd-http-address or --lookupd-http-address, not both")
+        raise WrongUse("give --nsqd-http-address or --lookupd-http-address, not both")
     files: dict[str, Any] = {
         name: getattr(arguments, name) for name in _FILES if getattr(arguments, name, None)
     }

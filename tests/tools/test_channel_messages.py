@@ -1,0 +1,53 @@
+"""`penstock channel messages`, `finish` and `requeue` against a real daemon."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.tools.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("inside") / "data", "--durability=os") as running:
+        yield running
+
+
+@pytest.fixture
+def run(daemon: Daemon, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", f"127.0.0.1:{daemon.http_port}")
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = main(arguments)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_a_scheduled_message_is_listed_and_cancelled(run: Run, daemon: Daemon) -> None:
+    assert run("topic", "create", "plan")[0] == 0
+    assert run("channel", "create", "plan", "a")[0] == 0
+    assert run("channel", "pause", "plan", "a")[0] == 0
+    daemon.post("/pub?topic=plan", b"now")
+    for _ in range(3):
+        daemon.post("/pub?topic=plan&defer=3000000", b"later")
+    first, second, third = run("channel", "messages", "plan", "a")[1].splitlines()
+    assert "  offset 1  attempts 0  due in 5" in first
+    assert first.rstrip().endswith("m")
+    id = first.split()[1]
+    assert f"{id} finished" in run("channel", "finish", "plan", "a", id)[1]
+    code, _, err = run("channel", "finish", "plan", "a", id)
+    assert (code, "MESSAGE_NOT_FOUND" in err) == (1, True)
+    id = second.split()[1]
+    assert f"{id} requeued" in run("channel", "requeue", "plan", "a", id)[1]
+    (row,) = run("channel", "messages", "plan", "a", "--state", "requeued")[1].splitlines()
+    assert id in row
+    (left,) = json.loads(run("channel", "messages", "plan", "a", "--json")[1])["nodes"].values()
+    assert [one["id"] for one in left["messages"]] == [third.split()[1]]
