@@ -6,19 +6,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-INSTALLED := $(VENV)/.installed
-BUILT := $(VENV)/.built
+# What the virtual environment is ready for: `make run` asks for less than `make test`.
+READY_TO_RUN := $(VENV)/.ready-to-run
+READY_TO_TEST := $(VENV)/.ready-to-test
+READY_FOR_SPARK := $(VENV)/.ready-for-spark
 PYX := $(wildcard src/penstock/*/*.pyx src/penstock/*/*/*.pyx)
 PXD := $(wildcard src/penstock/*/*.pxd src/penstock/*/*/*.pxd)
 
 .PHONY: run test check bench bench-spark fmt build clean
 
-run: build  ## start nsqd with a small demo: a producer, two channels, live rates
-	@$(BIN)/penstock demo $(ARGS)
+run: $(READY_TO_RUN) $(if $(findstring --spark,$(ARGS)),$(READY_FOR_SPARK))  ## start nsqd, nsqadmin and a demo with live rates; ARGS=--spark for the archive
+	@$(BIN)/penstock demo --called-as='make run' $(ARGS)
 
-test: build  ## the whole suite
+test: build  ## the whole suite on all cores; ARGS="-m quick" for the quick part
+ifeq ($(strip $(ARGS)),)
+	@.ci/test
+else
 	@.ci/install_test_tools
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n auto --no-loadscope-reorder $(ARGS)
+endif
 
 check: build  ## lint, format, types, import direction, tidiness
 	@$(BIN)/ruff check .
@@ -36,26 +42,25 @@ fmt: build  ## format and sort imports
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-build: $(BUILT)  ## install into .venv and compile the kernel in place
+build: $(READY_TO_TEST)  ## everything in .venv, and the kernel compiled in place
 	@$(BIN)/python .ci/warn_without_kernel.py
 
 clean:  ## remove what was built, keep the virtual environment's packages
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis $(BUILT)
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/.ready-*
 	rm -f $(PYX:.pyx=.c)
 	find src -name '*.so' -delete
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "Penstock needs Python 3.11 or newer; name one: make PYTHON=python3.12" >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
-		echo "python3 -m venv failed: install your system's package for it (python3-venv)" >&2; exit 1; }
-
-$(INSTALLED): pyproject.toml setup.py | $(BIN)/python
-	@echo "installing into $(VENV) (once)"
-	@PENSTOCK_BUILD=later $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+$(READY_TO_RUN): pyproject.toml setup.py $(PYX) $(PXD)
+	@echo "preparing $(VENV) (once; a minute or so)"
+	@$(PYTHON) .ci/prepare.py $(VENV) run
 	@touch $@
 
-$(BUILT): $(INSTALLED) $(PYX) $(PXD)
-	@$(BIN)/python setup.py --quiet build_ext --inplace --parallel 4
+$(READY_FOR_SPARK): $(READY_TO_RUN)
+	@$(PYTHON) .ci/prepare.py $(VENV) spark
 	@touch $@
+
+$(READY_TO_TEST): pyproject.toml setup.py $(PYX) $(PXD)
+	@echo "preparing $(VENV) with all that tests need (once; some minutes)"
+	@$(PYTHON) .ci/prepare.py $(VENV) dev
+	@touch $@ $(READY_TO_RUN) $(READY_FOR_SPARK)

@@ -7,11 +7,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+import sharing
 from penstock.errors import ConfigError
 from penstock.spark.session import open_session, require_java
 from spark import quickjvm
@@ -33,6 +34,14 @@ SETTINGS = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.ByFile:
+    return sharing.ByFile(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    sharing.arrange(items, config.rootpath)
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ KNOWN: dict[str, dict[str, str]] = {
         "Type": "exec|simple|notify",
         "User": r"[a-z]+",
         "Group": r"[a-z]+",
-        "ExecStart": r"/\S+( --[a-z-]+=\S+)*",
+        "ExecStart": r"/\S+( [a-z%]+)*( --[a-z-]+=\S+)*",
         "StateDirectory": r"[a-z/]+",
         "StateDirectoryMode": r"0[0-7]{3}",
         "KillSignal": r"SIG[A-Z]+",
@@ -113,7 +113,7 @@ def test_a_slip_in_a_unit_is_found() -> None:
 
 
 def test_every_unit_is_as_closed_as_the_others() -> None:
-    """What one daemon may not do, none may."""
+    """What one daemon may not do, none may; but the JVM of a pipeline compiles while it runs."""
     closed = {
         unit.name: re.findall(
             r"(?m)^(?:No|Protect|Private|Restrict|Lock|Memory|Sys|Cap|UM)\S*", text
@@ -121,8 +121,12 @@ def test_every_unit_is_as_closed_as_the_others() -> None:
         for unit in UNITS
         if (text := unit.read_text())
     }
-    assert len(closed) == 3
-    assert len({tuple(lines) for lines in closed.values()}) == 1
+    assert len(closed) == 4
+    compiles = "MemoryDenyWriteExecute=yes"
+    assert [name for name, lines in closed.items() if compiles not in lines] == [
+        "penstock-pipeline@.service"
+    ]
+    assert len({tuple(one for one in lines if one != compiles) for lines in closed.values()}) == 1
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

@@ -277,6 +277,58 @@ def test_calls_can_fail() -> None:
     assert not unfinished("m", 'body = b"' + "X" * 8 + '"')
 
 
+# --- words ---
+
+# Operators search for what programs of this field say: corrupt, again, this many, cannot be
+# determined.
+ODD_WORDS = re.compile(
+    r"\b(hurt|anew|mend|so many|(can't|cannot|can not) be told)\b", re.IGNORECASE
+)
+
+
+def odd_strings(name: str, text: str) -> list[str]:
+    """String literals with odd words; docstrings and comments are not among them."""
+    tree = ast.parse(text)
+    docstrings = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    return [
+        f"{name}:{node.lineno} says {found.group()!r}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and id(node) not in docstrings
+        for found in ODD_WORDS.finditer(node.value)
+    ]
+
+
+def odd_lines(name: str, text: str) -> list[str]:
+    return [
+        f"{name}:{number} says {found.group()!r}"
+        for number, line in enumerate(text.splitlines(), 1)
+        for found in ODD_WORDS.finditer(line)
+    ]
+
+
+def test_users_read_the_words_of_the_field() -> None:
+    product = sorted(SOURCE.rglob("*.py"))
+    assert [w for p in product for w in odd_strings(name_of(p), p.read_text())] == []
+    shown = [path for path in files(".md", ".toml", under=("docs",)) if path.parent != ROOT]
+    assert [w for path in shown for w in odd_lines(name_of(path), path.read_text())] == []
+
+
+def test_words_can_fail() -> None:
+    assert odd_strings("m", 'raise E("the record is hurt")') == ["m:1 says 'hurt'"]
+    assert odd_strings("m", 'x = f"{name} begins anew"')
+    assert odd_strings("m", 'help("at most so" " many rows")')
+    assert odd_strings("m", 'log("the end can\'t be told")')
+    assert not odd_strings("m", 'def f():\n    """Begins anew."""\n    # so many')
+    assert not odd_strings("m", 'raise E("the record is corrupt")')
+    assert odd_lines("m", "sound\nhurt") == ["m:2 says 'hurt'"]
+
+
 # --- nothing dead, nothing foreign ---
 
 

@@ -1,0 +1,57 @@
+"""How the suite is shared between workers, and which of it is quick.
+
+`make test` runs one worker for each core. A file's tests stay together, since they share daemons.
+What talks to Spark stays together in two pieces, since a session costs ten seconds and half a
+gigabyte. Files that take long come first, so that no worker is left alone with one at the end.
+
+A test is `quick` unless it starts a JVM, a browser or a crowd of processes, or plays histories for
+longer than a few seconds: the files in SLOW, measured. `make test ARGS="-m quick"` runs the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ONE_SESSION = ("tests/spark/", "tests/pipelines/")
+SLOW = (
+    *ONE_SESSION,
+    "tests/nsqadmin/pages/",
+    "tests/e2e/",
+    "tests/conformance/",
+)
+CORES = ("tests/kernel/", "tests/wire/", "tests/ids/", "tests/log/", "tests/broker/")
+
+
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """One file, or a folder that shares a session of Spark, is one piece of work."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path: str = nodeid.split("::", 1)[0]
+        return next((start for start in ONE_SESSION if path.startswith(start)), path)
+
+
+def arrange(items: list[pytest.Item], root: Path) -> None:
+    """Mark the quick tests, and bring those that take long to the front. Coverage is measured in
+    the cores' own tests only: it slows what it measures."""
+    ranks = {}
+    for item in items:
+        path = item.path.relative_to(root).as_posix()
+        ranks[item] = rank = _rank(path, SLOW)
+        if rank == len(SLOW) and not item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.quick)
+        if not path.startswith(CORES):
+            item.add_marker(pytest.mark.no_cover)
+    items.sort(key=ranks.__getitem__)
+
+
+def _rank(path: str, slow: Iterable[str]) -> int:
+    """The place of the first entry that the path begins with; behind all of them if none."""
+    places = [place for place, start in enumerate(slow) if path.startswith(start)]
+    return min(places, default=len(tuple(slow)))
