@@ -267,7 +267,40 @@ def test_only_of_one_nsqd_of_several(spark: SparkSession, node: Node, tmp_path: 
         made.settings(table=str(path), broker="b:4151")
     given = {"topic": "orders", "archive": str(tmp_path / "lake")}
     several = defaults(audit.SETTINGS, **given)
+    for dry_run in (True, False):
+        with pytest.raises(ConfigError, match=r"orders of several .* a:4151, b:4151 \(--broker\)"):
+            made.run(table=str(tmp_path / "lake"), name="all", dry_run=dry_run)
     with pytest.raises(ConfigError, match="name one of a:4151, b:4151"):
         audit.run(spark, several, Progress("audit", stream=io.StringIO()))
     one = defaults(audit.SETTINGS, broker="a:4151", **given)
     assert audit.run(spark, one, Progress("audit", stream=io.StringIO())) == 0
+
+
+@pytest.mark.spark
+def test_a_table_of_several_is_replayed_where_no_topic_is_of_two(
+    replays: Replay, tmp_path: Path
+) -> None:
+    """Also when its older rows name no nsqd, and those behind them do."""
+    rows = []
+    for path, topic, broker, first in (
+        ("1", "orders", None, 0),
+        ("2", "orders", "a:4151", 5),
+        ("3", "bills", "b:4151", 0),
+        ("4", "orders", "b:4151", 4),
+    ):
+        archived(tmp_path / path, topic, 5, first)
+        table = pa.table(DeltaTable(str(tmp_path / path)).to_pyarrow_table())
+        rows.append(table.append_column("broker", pa.array([broker] * 5, pa.string())))
+    lake = {"table": str(tmp_path / "lake")}
+    for table in rows[:3]:
+        write_deltalake(lake["table"], table, mode="append", partition_by=["topic", "date"])
+    assert "15 of 15" in replays.run(**lake)
+    wanted = [f"bills {n}" for n in range(5)] + [f"orders {n}" for n in range(10)]
+    assert replays.bodies() == wanted
+    (tmp_path / "other").mkdir()
+    lake = {"table": str(tmp_path / "other"), "name": "two"}
+    for table in (rows[0], rows[3]):
+        write_deltalake(lake["table"], table, mode="append", partition_by=["topic", "date"])
+    with pytest.raises(ConfigError, match="older ones are of an nsqd without a name"):
+        replays.run(**lake)
+    assert "5 of 5" in replays.run(**lake, where="broker IS NULL")

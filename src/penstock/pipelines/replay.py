@@ -27,6 +27,7 @@ from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
 from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, local_path
+from penstock.pipelines.onebroker import require_one_broker
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.replayplan import Bucket, Cut, Kept, Plan, Wish, chunks_of, cuts_of
 from penstock.pipelines.settings import Setting, Settings
@@ -128,6 +129,8 @@ def moment(name: str, text: str) -> datetime | None:
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     source = _Source(session, settings)
+    if settings.text("table") and not settings.text("broker"):
+        require_one_broker(settings.text("table"), source.wanted())  # each time: tables grow
     if settings.flag("dry-run"):
         return _dry_run(source, progress)
     kept = Kept(plans_directory(settings), settings.text("name"))

@@ -31,6 +31,7 @@ from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, is_delta, read_table
 from penstock.pipelines.lifecycles.events import INDEX_BITS, Wanted
 from penstock.pipelines.moments import read_moment
+from penstock.pipelines.onebroker import require_one_broker
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
@@ -279,18 +280,9 @@ def _archive(
         raise ConfigError("broker", broker, f"the archive {path} has no column broker")
     if broker:
         frame = frame.where(frame.broker == broker)
-    elif "broker" in frame.columns:
-        _require_one_broker(path, frame)
+    else:
+        require_one_broker(path, frame)
     return frame.selectExpr(*_AS_ROWS)
-
-
-def _require_one_broker(path: str, frame: DataFrame) -> None:
-    """Each nsqd counts its offsets by itself: those of two look like faults of one."""
-    rows = frame.where("broker IS NOT NULL").select("broker").distinct().collect()
-    names = sorted(row["broker"] for row in rows)
-    if len(names) > 1:
-        rule = f"{path} has messages of several nsqds, name one of {', '.join(names)}"
-        raise ConfigError("broker", "", rule)
 
 
 def _log(session: SparkSession, settings: Settings, rules: Rules) -> tuple[DataFrame, int]:
