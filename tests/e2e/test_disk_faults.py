@@ -61,6 +61,15 @@ class Patient:
             self.delivered |= {message.body for message in client.drain(0.1)}
         return ""
 
+    def check_after_a_kill(self) -> None:
+        """Nothing acknowledged is lost by it, and the node is as live as before."""
+        assert self.publish() == ""
+        self.daemon.kill()
+        self.daemon.start()
+        self.consume()
+        assert set(self.acknowledged) <= self.delivered
+        assert self.ping() == "OK"
+
     def create_channel(self) -> str:
         status, answer = self.daemon.http("POST", f"/channel/create?topic={TOPIC}&channel=other")
         return "" if status == 200 else answer.decode()
@@ -120,6 +129,11 @@ CASES = [
     Case("open", errno.EMFILE, f"{PARTITION}mark", Patient.publish, False),
     Case("write", errno.EIO, f"{PARTITION}mark", Patient.publish, False),
     Case("unlink", errno.EIO, f"{PARTITION}0", Patient.consume, False),
+    *(
+        Case(call, errno.EIO, f"topics/{TOPIC}/topic.json", Patient.create_channel, True)
+        for call in ("create", "write", "sync", "rename")
+    ),
+    Case("sync_directory", errno.EIO, f"topics/{TOPIC}", Patient.create_channel, True),
 ]
 
 
@@ -137,6 +151,7 @@ def test_a_fault_shows_in_ping_until_it_is_healed(patient: Patient, case: Case) 
     patient.consume()
     assert set(patient.acknowledged) <= patient.delivered
     assert patient.ping() == "OK"
+    patient.check_after_a_kill()
 
 
 @pytest.mark.parametrize("call", ["create", "write", "sync", "rename", "sync_directory"])

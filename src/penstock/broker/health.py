@@ -30,6 +30,7 @@ class Trouble(IntEnum):
     COMMIT = 9  # a commit that is decided cannot be finished
     TRACE = 10  # trace events are dropped
     READ = 7  # a channel waits for messages that cannot be read just now
+    TOPIC_FILE = 16  # a topic.json could not be written: changes of settings and channels
     CORRUPT = 11  # stored messages are corrupt: readers step over them
     MISSING = 12  # messages that a channel had not finished are gone from the log's beginning
     JOURNAL_CORRUPT = 13  # a part of a channel journal has rotted

@@ -30,7 +30,8 @@ from penstock.broker.internal import is_internal
 from penstock.broker.partition import Partition, PublishDone, step_over
 from penstock.broker.producers import Producers, Stamp, StampedDone, read_producers
 from penstock.broker.settings import Effective, effective, sample_below
-from penstock.broker.topicfile import ChannelEntry, TopicFile, write_topic_file
+from penstock.broker.topicfile import ChannelEntry, TopicFile
+from penstock.broker.topicstore import TopicStore
 from penstock.broker.traced import Traced, TracedDone, publish_traced
 from penstock.errors import NameInvalid, NotFound, Refused, StorageError
 from penstock.kernel import Conn, Pack, Source, TraceKind
@@ -72,6 +73,7 @@ class Topic:
         self._marks_stored_ns = 0
         self._marks_unstored = False
         self.directory = directory
+        self._store = TopicStore(context, file.name, directory, self._file, self._touch)
         self.paused = file.paused
         self.channels: dict[str, Channel] = {}
         self.deleted = False
@@ -394,19 +396,14 @@ class Topic:
 
     def store_or(self, undo: Callable[[], object]) -> None:
         """Write topic.json; when that fails, take the change back and raise StorageError."""
-        if self.ephemeral:
-            return
-        try:
-            write_topic_file(self._context.disk, self.directory, self._file())
-        except StorageError:
-            undo()
-            raise
+        if not self.ephemeral:
+            self._store.write_or(undo)
 
     def make_known(self, topics_path: str) -> None:
         """The last step of a creation: from here on a start brings the topic back."""
         if self.ephemeral:
             return
-        write_topic_file(self._context.disk, self.directory, self._file())
+        self._store.write(self._file())
         try:
             self._context.disk.sync_directory(topics_path)
         except OSError as error:
@@ -418,7 +415,7 @@ class Topic:
         if not self.ephemeral:
             file = self._file()
             file.deleted = True
-            write_topic_file(self._context.disk, self.directory, file)
+            self._store.write(file)
 
     def _file(self) -> TopicFile:
         return TopicFile(
@@ -466,6 +463,7 @@ class Topic:
         """True when nothing is left to do until the next write."""
         settled = self.partition.settle(wall_ns, sync_log)
         self.producers.settle()
+        settled &= self._store.settle()
         if self._cursors is not None:
             settled &= self._cursors.settle(sync_journal)
         return settled

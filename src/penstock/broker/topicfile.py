@@ -77,6 +77,12 @@ def read_node_file(disk: Disk, directory: str) -> NodeFile:
 
 def write_topic_file(disk: Disk, directory: str, content: TopicFile) -> None:
     """Raises StorageError, also for what a start could not read: the old file stays then."""
+    document = check_topic_file(directory, content)
+    _replace(disk, os.path.join(directory, TOPIC_FILE), seal(document))
+
+
+def check_topic_file(directory: str, content: TopicFile) -> bytes:
+    """The document, which a start can read. Raises StorageError."""
     path = os.path.join(directory, TOPIC_FILE)
     document = msgspec.json.encode(content)
     if len(document) > _DOCUMENT_BYTES_MAX:
@@ -85,7 +91,7 @@ def write_topic_file(disk: Disk, directory: str, content: TopicFile) -> None:
         msgspec.json.decode(document, type=TopicFile)
     except msgspec.DecodeError as error:
         raise StorageError(path, f"would not be valid: {error}") from error
-    _replace(disk, path, seal(document))
+    return document
 
 
 def write_node_file(disk: Disk, directory: str, content: NodeFile) -> None:
