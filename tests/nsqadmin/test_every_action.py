@@ -81,6 +81,12 @@ CLICKS = {
         "Remove", DESTROY),
     "pages.people._Users._end": Click(
         "pages/test_login.py::test_a_session_is_ended_by_hand", "/users", "", DESTROY),
+    "pages.tokens._Tokens._make": Click(
+        "pages/test_tokens.py::test_a_token_is_made_shown_once_and_removed", "/tokens", "Make",
+        DESTROY),
+    "pages.tokens._Tokens._remove": Click(
+        "pages/test_tokens.py::test_a_token_is_made_shown_once_and_removed", "/tokens", "Remove",
+        DESTROY),
     "pages.people._Password._save": Click(
         "pages/test_login.py::test_one_changes_ones_own_password_and_other_sessions_end",
         "/account", "Change", VIEW),
@@ -212,6 +218,7 @@ def guarded(
         session = store.session(token, 1000.0)
         assert session is not None
         headers[role] = {"Cookie": f"{COOKIE}={token}", CSRF_HEADER: session.csrf}
+    store.put_token("ci", VIEW)
     store.close()
     asked = f"-lookupd-http-address=127.0.0.1:{installation.lookupd.http_port}"
     with Admin(path, asked) as admin:
@@ -225,7 +232,7 @@ def test_a_button_is_shown_to_those_who_may(guarded: Guarded, site: str) -> None
     click = CLICKS[site]
     path = click.page.format(node=guarded.node)
     for role, headers in guarded.headers.items():
-        if path in ("/users", "/sql", "/diagnostics") and role < click.role:
+        if path in ("/users", "/tokens", "/sql", "/diagnostics") and role < click.role:
             assert guarded.admin.request("GET", path, headers=headers)[0] == 403
             continue
         page = drawn(guarded.admin, path, headers)

@@ -239,10 +239,10 @@ def test_roles_are_those_of_the_installation(
             expected = 200 if role >= needed else refused if role == 0 else 403
             status, body, _ = ruled.request(method, home + path, document, headers=dict(who))
             assert status == expected, (home, path, body)
-        for needed, path in [(1, "/topics"), (1, ""), (2, "/audit"), (3, "/users")]:
+        for needed, path in [(1, "/topics"), (1, ""), (2, "/audit"), (3, "/users"), (3, "/tokens")]:
             status, _, headers = ruled.request("GET", home + path, headers=dict(who))
             expected = 200 if role >= needed else 403 if who else 303
-            if path == "/users":  # nobody has that role everywhere
+            if path in ("/users", "/tokens"):  # nobody has that role everywhere
                 expected = 403 if who else 303
             assert status == expected, (home, path)
             if status == 303:

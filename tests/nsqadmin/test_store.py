@@ -168,3 +168,28 @@ def test_the_audit_log_is_narrowed(tmp_path: Path) -> None:
     for narrowed, count in asked.items():
         assert len(store.audit(narrowed=narrowed)) == count, narrowed
     store.close()
+
+
+def test_the_use_of_a_token_is_written_down_now_and_then(tmp_path: Path) -> None:
+    """In a file of before, too; also after a clock that was ahead."""
+    db = sqlite3.connect(tmp_path / "admin.db")
+    db.execute(
+        "CREATE TABLE tokens (token TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE,"
+        " role TEXT NOT NULL, created_s REAL NOT NULL)"
+    )
+    db.execute("INSERT INTO tokens VALUES ('hash', 'earlier', 'view', 7.0)")
+    db.commit()
+    db.close()
+    clock = _Clock()
+    store = Store(tmp_path, clock)
+    secret = store.put_token("ci", Role.OPERATE)
+    assert [tuple(one) for one in store.tokens()] == [
+        ("ci", Role.OPERATE, 1000.0, 0.0), ("earlier", Role.VIEW, 7.0, 0.0),
+    ]  # fmt: skip
+    for now_s, used_s in ((1000.0, 1000.0), (1029.0, 1000.0), (1030.0, 1030.0), (900.0, 900.0)):
+        clock.now_s = now_s
+        found = store.token(secret)
+        assert found is not None
+        store.use_token(found)
+        assert [one.used_s for one in store.tokens()] == [used_s, 0.0]
+    store.close()

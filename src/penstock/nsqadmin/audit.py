@@ -19,7 +19,9 @@ About = Mapping[str, str]  # names topic, channel, node
 
 
 # Actions that concern all installations.
-OF_ALL = frozenset(("put_user", "remove_user", "end_session", "change_password"))
+OF_ALL = frozenset((
+    "put_user", "remove_user", "end_session", "change_password", "put_token", "remove_token",
+))  # fmt: skip
 
 
 class NotDone(StoreFailed):

@@ -161,6 +161,7 @@ class Gate:
         found = self._store.token(token)
         if found is None:
             return Caller("", Role.NONE, "token", client)
+        self._store.use_token(found)
         return Caller(found.name, rules.limit(found.role), "token", client)
 
     def _believes(self, rules: Rules, headers: Mapping[str, str], remote: str) -> bool:

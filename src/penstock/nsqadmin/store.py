@@ -4,7 +4,7 @@
 |----------|---------------------------------------------------------------------|
 | users    | name (key), password (scrypt: salt and hash), role, created_s       |
 | sessions | token (SHA-256 of it; key), user, csrf, created_s, used_s, claimed  |
-| tokens   | token (SHA-256 of it; key), name, role, created_s                   |
+| tokens   | token (SHA-256 of it; key), name, role, created_s, used_s           |
 | audit    | id, time_s, who, how, remote, action, target, detail, result,       |
 |          | installation                                                        |
 
@@ -15,8 +15,11 @@ works: what can't be written is remembered until nsqadmin ends.
 `claimed` is "" for a local user, else what an OIDC provider has said of one (JSON). Such a session
 ends so long after its log-in, used or not: only at the next one the provider is asked again.
 
-`installation` is "" for what concerns all of them (log-ins, users), and for what was written before
-there could be several.
+The `used_s` of sessions and tokens is written down every half minute at most; that of a token is 0
+before its first use.
+
+`installation` is "" for what concerns all of them (log-ins, users, tokens), and for what was
+written before there could be several.
 
 The file and its directory are private. Tokens and passwords are kept as hashes only: who reads the
 file can't log in with it. Calls are short and made in the event loop, but for hashing a password,
@@ -52,7 +55,7 @@ CREATE TABLE IF NOT EXISTS sessions (
     created_s REAL NOT NULL, used_s REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS tokens (
     token TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, role TEXT NOT NULL,
-    created_s REAL NOT NULL);
+    created_s REAL NOT NULL, used_s REAL NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS audit (
     id INTEGER PRIMARY KEY, time_s REAL NOT NULL, who TEXT NOT NULL, how TEXT NOT NULL,
     remote TEXT NOT NULL, action TEXT NOT NULL, target TEXT NOT NULL, detail TEXT NOT NULL,
@@ -108,6 +111,15 @@ class User(NamedTuple):
     name: str
     role: Role
     created_s: float
+
+
+class Token(NamedTuple):
+    """What one lets a program do, without the token itself."""
+
+    name: str
+    role: Role
+    created_s: float
+    used_s: float  # 0: never
 
 
 class Session(NamedTuple):
@@ -177,6 +189,8 @@ class Store:
             self._db.execute("ALTER TABLE sessions ADD COLUMN claimed TEXT NOT NULL DEFAULT ''")
         if "installation" not in {row[1] for row in self._db.execute("PRAGMA table_info(audit)")}:
             self._db.execute("ALTER TABLE audit ADD COLUMN installation TEXT NOT NULL DEFAULT ''")
+        if "used_s" not in {row[1] for row in self._db.execute("PRAGMA table_info(tokens)")}:
+            self._db.execute("ALTER TABLE tokens ADD COLUMN used_s REAL NOT NULL DEFAULT 0")
         for table in ("users", "sessions"):
             found = self._db.execute(f"PRAGMA quick_check('{table}')").fetchone()[0]
             if found != "ok":
@@ -284,13 +298,15 @@ class Store:
         """A person has used it: its lifetime begins again. One by a provider has a fixed end."""
         now_s = self._clock_s()
         if session.claimed is None and now_s - session.used_s > renewal_s(lifetime_s):
-            self._touch(session.key, now_s)
+            query = "UPDATE sessions SET used_s = ? WHERE token = ?"
+            self._note((query, (now_s, session.key)), "a session")  # else it ends earlier
 
-    def _touch(self, key: str, now_s: float) -> None:
+    def _note(self, statement: tuple[str, Sequence[object]], of: str) -> None:
+        """The use of something: no reason to refuse it when this can't be written."""
         try:
-            self._write(("UPDATE sessions SET used_s = ? WHERE token = ?", (now_s, key)))
-        except StoreFailed as error:  # it ends earlier then; no reason to refuse a page
-            log.debug("the use of a session could not be noted: %s", error)
+            self._write(statement)
+        except StoreFailed as error:
+            log.debug("the use of %s could not be noted: %s", of, error)
 
     def has_session(self, key: str, lifetime_s: float) -> bool:
         query = "SELECT used_s FROM sessions WHERE token = ?"
@@ -325,18 +341,26 @@ class Store:
             raise ConfigError("token", name, "there is one of this name: remove it first")
         token = TOKEN_PREFIX + secrets.token_urlsafe(32)
         values = (_digest(token), name, role.name.lower(), self._clock_s())
-        self._write(("INSERT INTO tokens VALUES (?, ?, ?, ?)", values))
+        columns = "token, name, role, created_s"
+        self._write((f"INSERT INTO tokens ({columns}) VALUES (?, ?, ?, ?)", values))
         return token
 
-    def tokens(self) -> list[User]:
-        """Who they let in, without the tokens."""
-        rows = self._db.execute("SELECT name, role, created_s FROM tokens ORDER BY name")
-        return [_user(row) for row in rows]
+    def tokens(self) -> list[Token]:
+        rows = self._db.execute("SELECT name, role, created_s, used_s FROM tokens ORDER BY name")
+        return [_token(row) for row in rows]
 
-    def token(self, token: str) -> User | None:
-        query = "SELECT name, role, created_s FROM tokens WHERE token = ?"
+    def token(self, token: str) -> Token | None:
+        query = "SELECT name, role, created_s, used_s FROM tokens WHERE token = ?"
         row = self._db.execute(query, (_digest(token),)).fetchone()
-        return _user(row) if row else None
+        return _token(row) if row else None
+
+    def use_token(self, token: Token) -> None:
+        """Note that a program has used it, so that people see which are no longer needed."""
+        now_s = self._clock_s()
+        if 0 <= now_s - token.used_s < limits.ADMIN_SESSION_TOUCH_S:
+            return
+        query = "UPDATE tokens SET used_s = ? WHERE name = ?"
+        self._note((query, (now_s, token.name)), "a token")
 
     def remove_token(self, name: str) -> None:
         if all(one.name != name for one in self.tokens()):
@@ -462,3 +486,7 @@ def _digest(token: str) -> str:
 
 def _user(row: tuple[str, str, float]) -> User:
     return User(row[0], ROLE_NAMES[row[1]], row[2])
+
+
+def _token(row: tuple[str, str, float, float]) -> Token:
+    return Token(row[0], ROLE_NAMES[row[1]], row[2], row[3])

@@ -60,6 +60,7 @@ PLACES: list[tuple[str, str, Role]] = [
     ("/diagnostics", "Diagnostics", Role.OPERATE),
     ("/audit", "Audit", Role.OPERATE),
     ("/users", "Users", Role.DESTROY),
+    ("/tokens", "Tokens", Role.DESTROY),
 ]
 
 # Those that stand in the bar itself. The others are under More.

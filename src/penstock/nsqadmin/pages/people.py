@@ -20,7 +20,7 @@ from penstock.nsqadmin.store import LoggedIn, User, hash_password
 _ROLES = {
     "view": "may look",
     "operate": "may pause, publish, replay, requeue",
-    "destroy": "may also delete, empty, and make users",
+    "destroy": "may also delete, empty, and make users and tokens",
 }
 
 
@@ -28,10 +28,7 @@ def add(grounds: Grounds) -> None:
     @ui.page("/users")
     def users(request: Request) -> None:
         here = layout.opened(grounds, request)
-        if not here.may(Role.DESTROY):
-            raise Forbidden("this page needs the role destroy")
-        if not grounds.shared.may_make_users(here.caller):
-            raise Forbidden("this page needs the role destroy in every installation")
+        check_page(here)
         with layout.page(here, "Users"):
             _Users(here).draw()
 
@@ -40,6 +37,20 @@ def add(grounds: Grounds) -> None:
         here = layout.opened(grounds, request)
         with layout.page(here, "Your account"):
             _draw_account(here)
+
+
+def check_page(here: Opened) -> None:
+    """Whether the caller may see who may do what. Raises Forbidden."""
+    if not here.may(Role.DESTROY):
+        raise Forbidden("this page needs the role destroy")
+    if not here.grounds.shared.may_make_users(here.caller):
+        raise Forbidden("this page needs the role destroy in every installation")
+
+
+def check_right(here: Opened) -> None:
+    """The same at an action: a role may have been taken away since the page was drawn."""
+    if not here.grounds.shared.may_make_users(here.caller):
+        raise Forbidden("users and tokens need the role destroy in every installation")
 
 
 class _Users:
@@ -82,7 +93,7 @@ class _Users:
         with ui.element("div").classes("heading"):
             ui.label(user.name)
             ui.label(user.role.name.lower()).classes("badge soft")
-            last = f"last log-in {_ago(login_s)}" if login_s else "never logged in"
+            last = f"last log-in {ago(login_s)}" if login_s else "never logged in"
             ui.label(f"since {words.clock(user.created_s)}, {last}").classes("soft")
             remove = ui.button("Remove", on_click=partial(self._remove, user.name))
             layout.named(remove.props("flat dense color=negative"), f"Remove {user.name}")
@@ -93,13 +104,13 @@ class _Users:
             if one.key == self._here.caller.session:
                 ui.label("this browser").classes("badge good")
             how = "by the provider" if one.is_by_provider else "by password"
-            ui.label(f"{how} {_ago(one.created_s)}, used {_ago(one.used_s)}").classes("soft")
+            ui.label(f"{how} {ago(one.created_s)}, used {ago(one.used_s)}").classes("soft")
             end = ui.button("End", on_click=partial(self._end, one)).props("flat dense")
             layout.named(end, f"End the session of {one.user}")
 
     async def _end(self, one: LoggedIn) -> None:
         async def run() -> str:
-            self._check()
+            check_right(self._here)
             self._here.ground.store.end_session(one.key)
             return ""
 
@@ -114,7 +125,7 @@ class _Users:
             return
 
         async def run() -> str:
-            self._check()
+            check_right(self._here)
             left = [one.role for one in self._here.ground.store.users() if one.name != name]
             if left and Role.DESTROY not in left:
                 rule = "the others could make no user then: give one of them the role destroy"
@@ -125,21 +136,14 @@ class _Users:
         await layout.change(self._here, Role.DESTROY, "remove_user", {"user": name}, run)
         self._show()
 
-    def _check(self) -> None:
-        if not self._here.grounds.shared.may_make_users(self._here.caller):
-            raise Forbidden("users need the role destroy in every installation")
-
     def _form(self) -> None:
         """A form of its own, so that password managers know what is asked for."""
-        with _form():
+        with form():
             self._name = ui.input("Name").props("dense outlined autocomplete=username")
             self._password = ui.input("Password", password=True).props(
                 "dense outlined autocomplete=new-password"
             )
-            self._role = ui.select(
-                {name: f"{name}: {what}" for name, what in _ROLES.items()}, value="view",
-                label="Role",
-            ).props("dense outlined")  # fmt: skip
+            self._role = role_select()
             ui.button("Save", on_click=self._save).props("unelevated type=submit")
 
     async def _save(self) -> None:
@@ -148,7 +152,7 @@ class _Users:
         store = self._here.ground.store
 
         async def run() -> str:
-            self._check()
+            check_right(self._here)
             if role != "destroy" and not any(
                 one.role is Role.DESTROY and one.name != name for one in store.users()
             ):
@@ -163,13 +167,18 @@ class _Users:
         self._show()
 
 
-def _form() -> ui.element:
+def form() -> ui.element:
     """Enter presses its button; the browser itself sends nothing."""
     form = ui.element("form").classes("heading")
     return form.on("submit.prevent", js_handler="() => {}")
 
 
-def _ago(time_s: float) -> str:
+def role_select() -> ui.select:
+    shown = {name: f"{name}: {what}" for name, what in _ROLES.items()}
+    return ui.select(shown, value="view", label="Role").props("dense outlined")
+
+
+def ago(time_s: float) -> str:
     return f"{words.span(max(0.0, time.time() - time_s))} ago"
 
 
@@ -195,7 +204,7 @@ class _Password:
 
     def draw(self) -> None:
         ui.label("Your other sessions end then.").classes("soft")
-        with _form():
+        with form():
             name = ui.input("Name", value=self._here.caller.name)
             name.props("dense outlined readonly autocomplete=username")
             self._old = ui.input("Password so far", password=True)

@@ -38,6 +38,7 @@ from penstock.nsqadmin.pages import (
     plain,
     run,
     sql,
+    tokens,
     topic,
     topics,
     trace,
@@ -50,8 +51,8 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 _PARTS = (
-    overview, topics, topic, channel, nodes, connections, counter, lookup, messages, people, audit,
-    trace, pipelines, run, sql, diagnostics, installations,
+    overview, topics, topic, channel, nodes, connections, counter, lookup, messages, people, tokens,
+    audit, trace, pipelines, run, sql, diagnostics, installations,
 )  # fmt: skip
 
 

@@ -1,0 +1,115 @@
+"""Tokens of programs on their page: made, shown once, used, removed, and by whom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.store import Store, hash_password
+
+from ..conftest import Installation
+from ..running import Admin
+
+PASSWORD = "correct horse"
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    installation: Installation, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Admin]:
+    path = tmp_path_factory.mktemp("tokens") / "admin"
+    store = Store(path)
+    store.put_user("dora", hash_password(PASSWORD), Role.DESTROY)
+    store.close()
+    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+    with Admin(path, asked) as admin:
+        yield admin
+
+
+@pytest.fixture
+def store(guarded: Admin) -> Iterator[Store]:
+    store = Store(guarded.data_path)
+    yield store
+    store.close()
+
+
+def opened(page: Page, admin: Admin) -> None:
+    page.goto(f"http://127.0.0.1:{admin.http_port}/login?next=/tokens")
+    page.get_by_label("Name").fill("dora")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Tokens")).to_be_visible()
+    page.wait_for_function("window.did_handshake")
+
+
+def make(page: Page, name: str, role: str = "") -> None:
+    page.get_by_label("Name of the program").fill(name)
+    if role:
+        page.get_by_label("Role").click()
+        page.get_by_role("option", name=f"{role}:").click()
+    page.get_by_role("button", name="Make").click()
+
+
+def get(admin: Admin, token: str) -> int:
+    bearer = {"Authorization": f"Bearer {token}"}
+    return admin.request("GET", "/api/topics", headers=bearer)[0]
+
+
+def test_a_token_is_made_shown_once_and_removed(page: Page, guarded: Admin, store: Store) -> None:
+    opened(page, guarded)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    make(page, "ci", "operate")
+    token = str(page.locator(".shown-body").text_content())
+    found = store.token(token)
+    assert found is not None
+    assert (found.name, found.role, found.used_s) == ("ci", Role.OPERATE, 0)
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_text("The token is copied.")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == token
+    row = page.locator(".heading", has_text="never used")
+    expect(row).to_contain_text("operate")
+    assert get(guarded, token) == 200
+    page.reload()
+    expect(page.locator(".heading", has_text="last used")).to_contain_text("ago")
+    assert token not in page.content()
+    page.get_by_role("button", name="Remove ci").click()
+    page.get_by_label("Type ci to confirm").fill("ci")
+    page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_text("None yet.")).to_be_visible()
+    assert get(guarded, token) == 401
+    written = [one for one in store.audit() if one.action.endswith("_token")]
+    assert [(one.action, one.target, one.detail, one.who, one.result) for one in written] == [
+        ("remove_token", "ci", "", "dora", "ok"), ("put_token", "ci", "operate", "dora", "ok"),
+    ]  # fmt: skip
+    assert token not in json.dumps(store.audit())
+
+
+def test_a_name_that_is_there_or_is_none_is_refused(
+    page: Page, guarded: Admin, store: Store
+) -> None:
+    token = store.put_token("nightly", Role.VIEW)
+    opened(page, guarded)
+    for name, rule in (("nightly", "there is one of this name"), ("two words", "without spaces")):
+        make(page, name)
+        expect(page.get_by_text(rule)).to_be_visible()
+        expect(page.locator(".shown-body")).to_have_count(0)
+    assert get(guarded, token) == 200
+    store.remove_token("nightly")
+
+
+def test_a_role_that_was_taken_away_makes_none(page: Page, guarded: Admin, store: Store) -> None:
+    """The page is open still: its button asks again."""
+    opened(page, guarded)
+    lowered = "UPDATE users SET role = ? WHERE name = 'dora'"
+    store._db.execute(lowered, ("view",))
+    make(page, "late", "destroy")
+    expect(page.get_by_text("You may not do this any more")).to_be_visible()
+    assert store.tokens() == []
+    assert [one.result for one in store.audit() if one.target == "late"] == [
+        "failed: needs the role destroy"
+    ]
+    store._db.execute(lowered, ("destroy",))
