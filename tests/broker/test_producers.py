@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from penstock import limits
 from penstock.broker.producers import SEQUENCE_END_MAX, Stamp
 from penstock.broker.traced import Stored
-from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
+from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap, WriteRefused
 from penstock.kernel import load
 from penstock.log.head import HEAD_BYTES
 from penstock.sim.disk import Fault, SimDisk
 
+from .faults import FaultyDisk
 from .tripwire import Stop, Tripwire
 from .world import FakeClock, World, bodies
 
@@ -399,3 +400,68 @@ def test_the_table_never_knows_more_than_the_log(
     found = stored(again)
     assert found == [b"%d" % number for number in range(gap.value.expected)]
     again.close()
+
+
+CALLS = ["create", "write", "sync", "rename", "sync_directory"]
+
+
+def _failing(disk: FaultyDisk, call: str) -> None:
+    disk.fail.add((call, "producers" if call != "sync_directory" else "topics/t/0"))
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_first_table_that_cannot_be_written_is_named_until_it_is(start: Start, call: str) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.broker.topic("t")
+    world.pass_ns(limits.SECOND)  # nothing else is left to do for the topic
+    _failing(disk, call)
+    with pytest.raises(WriteRefused):
+        send(world, 0, b"a")
+    for _ in range(3):
+        assert "topic t: " in world.broker.health
+        assert "the table of producers cannot be written" in world.broker.health
+        world.pass_ns(limits.SECOND)
+    disk.fail.clear()
+    for _ in range(3):
+        world.pass_ns(limits.SECOND)  # though nobody publishes
+    assert world.broker.health == "OK"
+    assert send(world, 0, b"a").told == STORED
+    world = world.killed()
+    assert send(world, 0, b"a").told == REPEATED
+    assert stored(world) == [b"a"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_later_table_that_cannot_be_written_is_written_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 3)
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    for number in range(3):
+        send(world, number, b"x")
+    _failing(disk, call)
+    for _ in range(3):
+        world.pass_ns(limits.SECOND)
+        assert "the table of producers cannot be written" in world.broker.health
+    producers = world.broker.topic("t").producers
+    assert producers.floor == 0
+    disk.fail.clear()
+    world.pass_ns(limits.SECOND)
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+    assert producers.floor == 3
+
+
+def test_retention_does_not_end_the_trouble_of_a_table(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 1)
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    send(world, 0, b"x")
+    _failing(disk, "write")
+    world.pass_ns(limits.SECOND)
+    world.broker.topic("t").retain(world.clock.wall_ns())
+    assert "the table of producers cannot be written" in world.broker.health

@@ -50,6 +50,18 @@ class Patient:
         self.acknowledged.append(body)
         return ""
 
+    def publish_numbered(self) -> str:
+        """The first of an idempotent producer: its table is made for it."""
+        self._number += 1
+        body = b"%d numbered" % self._number
+        status, answer = self.daemon.http(
+            "POST", f"/pub?topic={TOPIC}&producer_id=7&sequence=0", body
+        )
+        if status != 200:
+            return answer.decode()
+        self.acknowledged.append(body)
+        return ""
+
     def publish_many(self) -> str:
         """Enough to begin a new segment; the last error."""
         return [self.publish() for _ in range(10)][-1]
@@ -134,6 +146,10 @@ CASES = [
         for call in ("create", "write", "sync", "rename")
     ),
     Case("sync_directory", errno.EIO, f"topics/{TOPIC}", Patient.create_channel, True),
+    *(
+        Case(call, errno.EIO, f"{PARTITION}producers", Patient.publish_numbered, True)
+        for call in ("create", "write", "sync", "rename")
+    ),
 ]
 
 

@@ -30,6 +30,7 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -153,6 +154,7 @@ class Producers:
         self._end = 0  # of the file
         self._candidate: tuple[int, bytes] | None = None
         self._writing = False
+        self._failed = False  # health says so: until the file was written
         self._counted = (0, 0)  # of the tail, when the last candidate was made
         if file is not None:
             self._bring_back(file)
@@ -274,8 +276,22 @@ class Producers:
         try:
             SnapshotJob(self._context.disk, self._path, self._encode(end)).run()
         except OSError as error:
+            self._fail(error)
             raise WriteRefused(self._path, f"cannot be made: {error}") from error
-        self._begun, self._end = True, end
+        self._begun = True
+        self._succeed(end)
+
+    def _fail(self, error: OSError) -> None:
+        self._failed = True
+        self._context.touched[self._partition.tail.owner] = None  # `settle` tries it again
+        reason = f"{self._path}: the table of producers cannot be written: {error}"
+        self._context.health.report(self._topic_name, Trouble.PRODUCERS, reason)
+
+    def _succeed(self, end: int) -> None:
+        self._end = end
+        if self._failed:
+            self._failed = False
+            self._context.health.clear(self._topic_name, Trouble.PRODUCERS)
 
     def _encode(self, end: int) -> bytes:
         entries = sorted(self._entries.values(), key=lambda entry: entry.producer_id)
@@ -308,10 +324,19 @@ class Producers:
 
     # --- housekeeping and the end ---
 
-    def settle(self) -> None:
-        """Write the file anew when the log has grown enough since."""
-        if not self._kept or not self._begun or self._writing or self._partition.stopped:
-            return
+    def settle(self) -> bool:
+        """Write the file anew when the log has grown enough since, or when writing it failed. True
+        when nothing is left of that."""
+        if not self._kept or self._partition.stopped:
+            return True
+        if self._begun and not self._writing:
+            self._write()
+        elif self._failed and not self._begun:
+            with suppress(WriteRefused):  # health says so
+                self._begin()
+        return not (self._writing or self._failed)
+
+    def _write(self) -> None:
         if self._candidate is None:
             self._make_candidate()
         if self._candidate is None or self._candidate[0] > self._partition.log.synced_end:
@@ -324,7 +349,7 @@ class Producers:
     def _make_candidate(self) -> None:
         tail = self._partition.tail
         count, size = tail.message_count, tail.message_bytes
-        if (
+        if not self._failed and (
             count - self._counted[0] < limits.PRODUCERS_LOG_COUNT
             and size - self._counted[1] < limits.PRODUCERS_LOG_BYTES
         ):
@@ -336,11 +361,10 @@ class Producers:
 
     def _written(self, end: int, error: OSError | None) -> None:
         self._writing = False
-        health = self._context.health
         if error is None:
-            self._end = end
+            self._succeed(end)
         else:
-            health.report(self._topic_name, Trouble.CLEANUP, f"{self._path}: {error}")
+            self._fail(error)
 
     def _forget(self) -> None:
         """Producers that were not heard of for long."""
@@ -364,7 +388,7 @@ class Producers:
         try:
             self._replace(end)
         except StorageError as error:
-            self._context.health.report(self._topic_name, Trouble.CLEANUP, str(error))
+            self._context.health.report(self._topic_name, Trouble.PRODUCERS, str(error))
 
 
 def _headers(log: PartitionLog, offset: int) -> Iterator[BatchHeader]:

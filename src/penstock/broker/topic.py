@@ -462,7 +462,7 @@ class Topic:
     def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> bool:
         """True when nothing is left to do until the next write."""
         settled = self.partition.settle(wall_ns, sync_log)
-        self.producers.settle()
+        settled &= self.producers.settle()
         settled &= self._store.settle()
         if self._cursors is not None:
             settled &= self._cursors.settle(sync_journal)
