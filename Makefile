@@ -13,6 +13,9 @@ READY_FOR_SPARK := $(VENV)/.ready-for-spark
 PYX := $(wildcard src/penstock/*/*.pyx src/penstock/*/*/*.pyx)
 PXD := $(wildcard src/penstock/*/*.pxd src/penstock/*/*/*.pxd)
 
+# Spark's workers and the tests' daemons start by the dozen: none should compile its modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test check bench bench-spark fmt build clean
 
 run: $(READY_TO_RUN) $(if $(findstring --spark,$(ARGS)),$(READY_FOR_SPARK))  ## start nsqd, nsqadmin and a demo with live rates; ARGS=--spark for the archive

@@ -25,6 +25,8 @@ SLOW = (
     "tests/nsqadmin/pages/",
     "tests/e2e/",
     "tests/conformance/",
+    "tests/broker/test_commits_crashes.py",
+    "tests/log/test_power_loss.py",
 )
 CORES = ("tests/kernel/", "tests/wire/", "tests/ids/", "tests/log/", "tests/broker/")
 
