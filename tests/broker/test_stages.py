@@ -94,6 +94,7 @@ def test_what_is_not_sound_is_removed_at_the_start(disk: SimDisk) -> None:
     disk.create("/data/stages/0000000000000009.stage.tmp")
     disk.create("/data/stages/notes")
     world = on(disk)
+    settle(world)
     assert files(world) == ["0000000000000003.stage", "notes"]
     assert put(world, "t", block("x", b"b")).told == [None]
     assert world.broker.commits.stages.count == 2
@@ -195,11 +196,86 @@ def test_files_that_cannot_be_removed_are_reported(disk: SimDisk) -> None:
     fault = disk.inject(Fault("unlink", errno.EIO, "stages", times=0))
     assert commit(world, "app", 0, ("t", "x")).told == done(1)
     assert stored(world, "t") == [b"a"]
+    put(world, "t", block("y", b"b"))
+    for _ in range(3):
+        world.pass_ns(limits.SECOND)
+        assert "stages cannot be removed" in world.broker.health
+    disk.faults.remove(fault)
+    assert commit(world, "app", 1, ("t", "y")).told == done(1)
+    assert "stages cannot be removed" in world.broker.health  # another one was
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+    assert files(world) == []
+    world.close()
+
+
+WRITE_CALLS = ["create", "write", "sync", "rename", "sync_directory"]
+
+
+@pytest.mark.parametrize("call", WRITE_CALLS)
+def test_a_write_that_fails_is_named_until_as_much_can_be_written(disk: SimDisk, call: str) -> None:
+    world = on(disk)
+    put(world, "t", block("first", b"a"))
+    fault = disk.inject(Fault(call, errno.EIO, "stages", times=0))  # type: ignore[arg-type]
+    assert isinstance(put(world, "t", block("x", b"a" * 5000)).error, WriteRefused)
+    for _ in range(3):
+        assert "a stage of" in world.broker.health
+        world.pass_ns(limits.SECOND)
+    disk.faults.remove(fault)
+    assert put(world, "t", block("y", b"a")).told == [None]
+    assert "a stage of" in world.broker.health  # a shorter one
+    world.pass_ns(limits.SECOND)  # though nobody stages
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+    assert len(files(world)) == 2  # the probe is gone, and what the failed write left
+    assert put(world, "t", block("x", b"a" * 5000)).told == [None]
+    world.close()
+    world = on(disk)
+    assert world.broker.commits.stages.count == 3
+    world.close()
+
+
+def test_a_stage_that_is_as_long_ends_the_trouble_at_once(disk: SimDisk) -> None:
+    world = on(disk)
+    world.broker.topic("t")
+    disk.inject(Fault("sync", errno.EIO, "stages"))
+    assert isinstance(put(world, "t", block("x", b"a")).error, WriteRefused)
+    assert put(world, "t", block("x", b"a")).told == [None]
+    assert world.broker.health == "OK"
+    world.close()
+
+
+def test_where_there_is_no_room_no_probe_is_written(disk: SimDisk) -> None:
+    world = on(disk, disk_free_bytes_min=1000)
+    world.broker.topic("t")
+    disk.inject(Fault("sync", errno.EIO, "stages"))
+    assert isinstance(put(world, "t", block("x", b"a" * 5000)).error, WriteRefused)
+    disk.capacity_bytes = disk.used_bytes() + 5500
+    created = disk.inject(Fault("create", errno.EIO, "probe", times=0))
+    world.pass_ns(limits.SECOND)
+    disk.faults.remove(created)
+    assert "/data/stages/probe" not in world.broker.health
+    disk.capacity_bytes = None
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+    world.close()
+
+
+@pytest.mark.parametrize("name", ["probe.stage.tmp", "probed.stage.tmp"])
+def test_a_start_removes_what_a_probe_left(disk: SimDisk, name: str) -> None:
+    world = on(disk)
+    put(world, "t", block("x", b"a"))
+    world.close()
+    disk.create(f"/data/stages/{name}")
+    fault = disk.inject(Fault("unlink", errno.EIO, "stages", times=0))
+    world = on(disk)
+    assert name in files(world)
+    settle(world)
     assert "stages cannot be removed" in world.broker.health
     disk.faults.remove(fault)
-    put(world, "t", block("y", b"b"))
-    assert commit(world, "app", 1, ("t", "y")).told == done(1)
+    world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
+    assert name not in files(world)
     world.close()
 
 

@@ -4,12 +4,15 @@ acknowledged, and once they succeed again all goes on and `/ping` is OK."""
 from __future__ import annotations
 
 import errno
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from penstock.kernel import encode_batch
 
 from .daemon import Daemon
 from .syscalls import compile_library
@@ -31,6 +34,7 @@ class Patient:
         self.delivered: set[bytes] = set()
         self._faults = faults
         self._number = 0
+        self._staged = b""
 
     def fail(self, call: str, number: int, part: str) -> None:
         self._faults.write_text(f"{call} {number} {part}\n")
@@ -60,6 +64,31 @@ class Patient:
         if status != 200:
             return answer.decode()
         self.acknowledged.append(body)
+        return ""
+
+    def stage(self) -> str:
+        self._number += 1
+        body = b"%d staged" % self._number
+        status, answer = self.daemon.http(
+            "POST", f"/stage?topic={TOPIC}&stage={self._number}", encode_batch([body], 0, 0, 0)
+        )
+        if status != 200:
+            return answer.decode()
+        self._staged = body
+        return ""
+
+    def commit(self) -> str:
+        if refusal := self.stage():
+            return refusal
+        stage = {"topic": TOPIC, "partition": 0, "stage": str(self._number)}
+        status, answer = self.daemon.http(
+            "POST",
+            f"/stage/commit?app=a&version={self._number}",
+            json.dumps({"stages": [stage]}).encode(),
+        )
+        if status != 200:
+            return answer.decode()
+        self.acknowledged.append(self._staged)
         return ""
 
     def publish_many(self) -> str:
@@ -123,6 +152,7 @@ class Case(NamedTuple):
     part: str
     act: Callable[[Patient], str]
     refused: bool  # what `act` asks for
+    named: str = f"topic {TOPIC}: "  # in /ping
 
     def __str__(self) -> str:
         return f"{self.call} {errno.errorcode[self.number]} {self.part}"
@@ -150,6 +180,11 @@ CASES = [
         Case(call, errno.EIO, f"{PARTITION}producers", Patient.publish_numbered, True)
         for call in ("create", "write", "sync", "rename")
     ),
+    *(
+        Case(call, errno.EIO, "/stages", Patient.stage, True, "a stage of ")
+        for call in ("mkdir", "create", "write", "sync", "rename", "sync_directory")
+    ),
+    Case("unlink", errno.EIO, "/stages", Patient.commit, False, "stages cannot be removed"),
 ]
 
 
@@ -160,7 +195,7 @@ def test_a_fault_shows_in_ping_until_it_is_healed(patient: Patient, case: Case) 
     refusal = case.act(patient)
     assert bool(refusal) == case.refused
     said = patient.wait_for_ping(lambda said: said.startswith("NOK"))
-    assert f"topic {TOPIC}: " in said
+    assert case.named in said
     patient.heal()
     patient.wait_for_ping(lambda said: said == "OK")  # though nobody publishes
     assert patient.publish() == ""

@@ -237,6 +237,7 @@ class Commits:
     def housekeeping(self, wall_ns: int) -> None:
         for run in list(self._unfinished.values()):
             run.retry()
+        self.stages.settle()
         if wall_ns >= self._sweep_ns or wall_ns < self._sweep_ns - limits.STAGE_SWEEP_NS:
             self._sweep_ns = wall_ns + limits.STAGE_SWEEP_NS
             self.stages.sweep(wall_ns, self._is_known)

@@ -32,6 +32,8 @@ class Trouble(IntEnum):
     READ = 7  # a channel waits for messages that cannot be read just now
     TOPIC_FILE = 16  # a topic.json could not be written: changes of settings and channels
     PRODUCERS = 17  # the table of idempotent producers could not be written
+    STAGE_WRITE = 18  # a stage could not be written
+    STAGE_REMOVAL = 19  # stages that nobody needs any more could not be removed
     CORRUPT = 11  # stored messages are corrupt: readers step over them
     MISSING = 12  # messages that a channel had not finished are gone from the log's beginning
     JOURNAL_CORRUPT = 13  # a part of a channel journal has rotted

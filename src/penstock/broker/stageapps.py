@@ -41,6 +41,11 @@ class Stage:
     def key(self) -> tuple[str, str]:
         return self.head.topic, self.head.name
 
+    @property
+    def length(self) -> int:
+        """Of its file, in bytes."""
+        return self.body_at + self.head.bytes
+
 
 def owner_of(head: StageHead) -> Owner:
     return Owner(head.app, head.app_version, head.attempt)

@@ -20,6 +20,7 @@ from penstock.errors import StageDamaged
 from penstock.log.disk import Disk, File, read_file
 from penstock.log.sealed import seal, unseal
 
+PROBE_NAMES = ("probe.stage.tmp", "probed.stage.tmp")
 _NAME = re.compile(r"(\d{16})\.stage")
 
 
@@ -80,7 +81,7 @@ def make_directory(disk: Disk, path: str) -> None:
 
 
 class WriteJob:
-    """Puts a new stage on the disk."""
+    """Puts a new stage on the disk. Who made the job removes what a failure leaves."""
 
     teaches = False  # it is no sync of a log: SyncPool is to learn nothing from it
 
@@ -94,18 +95,13 @@ class WriteJob:
         disk, beside = self._disk, self._path + ".tmp"
         directory = os.path.dirname(self._path)
         make_directory(disk, directory)
+        file = disk.create(beside)
         try:
-            file = disk.create(beside)
-            try:
-                self._write(file)
-            finally:
-                file.close()
-            disk.rename(beside, self._path)
-            disk.sync_directory(directory)
-        except OSError:
-            self._remove(beside)
-            self._remove(self._path)
-            raise
+            self._write(file)
+        finally:
+            file.close()
+        disk.rename(beside, self._path)
+        disk.sync_directory(directory)
 
     def _write(self, file: File) -> None:
         line, body = self._line, memoryview(self._body)
@@ -115,12 +111,33 @@ class WriteJob:
             file.pwritev((piece,), len(line) + at, len(piece))
         file.fdatasync()
 
-    def _remove(self, path: str) -> None:
+
+class ProbeJob:
+    """Would a stage of `length` bytes be written? The same steps, with zeros. A start removes what
+    a crash leaves of it."""
+
+    teaches = False
+
+    def __init__(self, disk: Disk, directory: str, length: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._length = length
+
+    def run(self) -> None:
+        disk, directory = self._disk, self._directory
+        beside, path = (os.path.join(directory, name) for name in PROBE_NAMES)
+        make_directory(disk, directory)
         try:
-            if self._disk.exists(path):
-                self._disk.unlink(path)
-        except OSError:
-            return  # the next start removes it, or it expires
+            file = disk.create(beside)
+            try:
+                file.allocate(0, self._length)
+                file.fdatasync()
+            finally:
+                file.close()
+            disk.rename(beside, path)
+            disk.sync_directory(directory)
+        finally:
+            RemoveJob(disk, directory, list(PROBE_NAMES)).run()
 
 
 class CompareJob:
@@ -201,7 +218,8 @@ class ReadJob:
 
 
 class RemoveJob:
-    """Removes files that nobody needs any more."""
+    """Removes files that nobody needs any more, as many as it can. `left` are the others, and all
+    of them when their removal is not durable."""
 
     teaches = False
 
@@ -209,11 +227,19 @@ class RemoveJob:
         self._disk = disk
         self._directory = directory
         self._names = names
+        self.left = names
 
     def run(self) -> None:
+        failed: dict[str, OSError] = {}
         for name in self._names:
             path = os.path.join(self._directory, name)
-            if self._disk.exists(path):
-                self._disk.unlink(path)
+            try:
+                if self._disk.exists(path):
+                    self._disk.unlink(path)
+            except OSError as error:
+                failed[name] = error
         if self._disk.is_directory(self._directory):
             self._disk.sync_directory(self._directory)
+        self.left = list(failed)
+        for first in failed.values():
+            raise first

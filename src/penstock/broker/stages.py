@@ -23,12 +23,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.broker.health import Trouble
 from penstock.broker.ports import Job
 from penstock.broker.stageapps import HOW_TO_ABORT, NOBODY, Owner, Stage, StageApps, refused_for_all
 from penstock.broker.stagefile import (
     CompareJob,
-    RemoveJob,
     StageHead,
     WriteJob,
     head_line,
@@ -36,6 +34,7 @@ from penstock.broker.stagefile import (
     stage_file_name,
     stage_number,
 )
+from penstock.broker.stageretry import StageRetry
 from penstock.errors import (
     PenstockError,
     Refused,
@@ -104,6 +103,7 @@ class Stages:
         self._writing: dict[_Key, list[Callable[[], None]]] = {}  # and who waits for the outcome
         self._number_next = 1
         self._row = _Row(context)
+        self._retry = StageRetry(context, self.path, self._row.submit)
 
     @property
     def count(self) -> int:
@@ -124,7 +124,7 @@ class Stages:
                 self._number_next = max(self._number_next, number + 1)
                 self._bring_back(name, name in needed)
             elif name.endswith(".stage.tmp"):
-                disk.unlink(os.path.join(self.path, name))
+                self._remove_files([name])
             else:
                 _log.warning("%s: not a stage, left alone", os.path.join(self.path, name))
         self.discard(self.apps.superseded())
@@ -136,15 +136,14 @@ class Stages:
         except (OSError, ValueError) as error:
             _log.warning("%s: a stage that is damaged: %s", path, error)
             if not needed:
-                self._context.disk.unlink(path)
+                self._remove_files([name])
             return
         stage = Stage(head, name, body_at)
         stage.pinned = needed
         older = self._found.get(stage.key)
         if older is not None and not older.pinned:
             # its removal was not durable when the name was used again
-            self._forget(older)
-            self._context.disk.unlink(os.path.join(self.path, older.file_name))
+            self.discard([older])
         self._add(stage)
 
     def _add(self, stage: Stage) -> None:
@@ -252,9 +251,12 @@ class Stages:
             if error is None:
                 self._add(stage)
                 self.apps.end(block.owner)
+                self._retry.note_written(stage.length)
                 done(None)
             else:
                 self.apps.end(block.owner)
+                self._retry.note_unwritten(stage.length, error)
+                self._remove_files([stage.file_name, stage.file_name + ".tmp"])
                 done(WriteRefused(path, f"cannot be written: {error}"))
             for again in waiting:
                 again()
@@ -310,27 +312,25 @@ class Stages:
     def discard(self, stages: list[Stage]) -> None:
         """Forget them, and remove the files soon."""
         self.forget(stages)
-        self.remove_files([stage.file_name for stage in stages], lambda: None)
+        self._remove_files([stage.file_name for stage in stages])
 
     def forget(self, stages: list[Stage]) -> None:
         for stage in stages:
             self._forget(stage)
 
     def remove_files(self, names: list[str], done: Callable[[], None]) -> None:
-        """What cannot be removed is left to the expiry after the next start."""
-
-        def ended(error: OSError | None) -> None:
-            if error is not None:
-                reason = f"{self.path}: stages cannot be removed: {error}"
-                self._context.health.report("", Trouble.CLEANUP, reason)
-            else:
-                self._context.health.clear("", Trouble.CLEANUP)
-            done()
-
+        """What cannot be removed is removed later (`settle`), or expires after the next start."""
         if names:
-            self._row.submit(RemoveJob(self._context.disk, self.path, names), ended)
+            self._retry.remove(names, done)
         else:
             done()
+
+    def _remove_files(self, names: list[str]) -> None:
+        self.remove_files(names, lambda: None)
+
+    def settle(self) -> None:
+        """About once a second: try again what failed."""
+        self._retry.settle()
 
     def sweep(self, wall_ns: int, is_known: Callable[[str, str], bool]) -> None:
         """Give up what is too old, and what was for topics that are gone. `is_known` tells of a
