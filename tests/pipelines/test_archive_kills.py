@@ -14,7 +14,8 @@ import socket
 import struct
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ import pytest
 from e2e.daemon import Daemon
 from e2e.harness import fresh_seed
 from penstock.pipelines.lake import Place
+from penstock.spark.brokerapi import name_of
 
 from .command import WAIT_S_MAX, Command
 from .node import Node, in_the_log
@@ -30,6 +32,7 @@ from .node import Node, in_the_log
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 ROUNDS = int(os.environ.get("PENSTOCK_TEST_ROUNDS", "20"))
 VICTIMS = ("worker",) * 11 + ("broker",) * 6 + ("driver",) * 3
+VICTIMS_OF_TWO = ("worker",) * 4 + ("broker",) * 5 + ("driver",)
 PAUSE_S_MAX = 0.8  # several batches
 AWAY_S_MAX = 1.0
 BODIES = 30  # of one publish
@@ -71,13 +74,13 @@ class Traffic:
 
 
 class Arena:
-    """nsqd, traffic, and an archive that is started again when it has ended."""
+    """nsqds, traffic, and an archive that is started again when it has ended."""
 
-    def __init__(self, path: Path, daemon: Daemon, seed: int) -> None:
-        self.table, self.daemon, self.node = path / "lake", daemon, Node(daemon)
+    def __init__(self, path: Path, daemons: Sequence[Daemon], seed: int) -> None:
+        self.table, self.nodes = path / "lake", [Node(daemon) for daemon in daemons]
         self.chance = random.Random(seed)
         self.starts = 0
-        self.traffic = Traffic(self.node, seed)
+        self.traffic = [Traffic(node, seed + n) for n, node in enumerate(self.nodes)]
         self.archive = self.started()
 
     def started(self, *flags: str) -> Command:
@@ -85,7 +88,7 @@ class Arena:
         return Command(
             self.table.with_suffix(".stderr"),
             "archive",
-            f"--url={self.node.url}",
+            f"--url={','.join(node.url for node in self.nodes)}",
             "--topics=orders",
             f"--table={self.table}",
             "--trigger=50ms",
@@ -98,9 +101,10 @@ class Arena:
         if victim == "driver":
             self.archive.kill()
         elif victim == "broker":
-            self.daemon.kill()
+            daemon = self.chance.choice(self.nodes).daemon
+            daemon.kill()
             time.sleep(self.chance.uniform(0, AWAY_S_MAX))
-            self.daemon.start()
+            daemon.start()
         else:
             return self.kill_worker()
         return victim
@@ -122,8 +126,9 @@ class Arena:
 
     def catch_up(self) -> None:
         """With all that was published: the traffic ends."""
-        self.traffic.stop()
-        end, deadline_s = self.node.end("orders"), time.monotonic() + WAIT_S_MAX
+        self.stop_traffic()
+        end = sum(node.end("orders") for node in self.nodes)
+        deadline_s = time.monotonic() + WAIT_S_MAX
         while len(in_the_table(self.table)) < end:
             assert time.monotonic() < deadline_s, self.archive.said()
             if self.archive.ended:
@@ -131,16 +136,35 @@ class Arena:
                 self.archive = self.started()
             time.sleep(0.1)
 
+    def stop_traffic(self) -> None:
+        for traffic in self.traffic:
+            traffic.stop()
+
+    def check(self) -> int:
+        """What each log has is in the table, and nothing else. How many messages that is."""
+        count = 0
+        for node, traffic in zip(self.nodes, self.traffic, strict=True):
+            log = in_the_log(node, "orders", COLUMNS)
+            check_traffic(log, traffic.answered)
+            broker = name_of(node.url) if len(self.nodes) > 1 else None
+            assert in_the_table(self.table, broker).equals(log)
+            count += log.num_rows
+        assert len(in_the_table(self.table)) == count
+        return count
+
     def end(self) -> None:
-        self.traffic.stop()
+        self.stop_traffic()
         if not self.archive.ended:
             self.archive.kill()
 
 
-def in_the_table(path: Path) -> pa.Table:
+def in_the_table(path: Path, broker: str | None = None) -> pa.Table:
+    """All rows, or those of one nsqd of several."""
     made = Place(str(path), {}).open()
     assert made is not None
-    return made.to_pyarrow_table(columns=COLUMNS.names).sort_by("offset").cast(COLUMNS)
+    of_one = [("broker", "=", broker)] if broker else None
+    found = made.to_pyarrow_table(columns=COLUMNS.names, filters=of_one)
+    return found.sort_by("offset").cast(COLUMNS)
 
 
 def check_traffic(log: pa.Table, answered: int) -> None:
@@ -151,30 +175,46 @@ def check_traffic(log: pa.Table, answered: int) -> None:
     assert len(firsts) >= answered
 
 
-def test_driver_workers_and_nsqd_are_killed_while_messages_flow(java: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("nsqds", "of", "count"),
+    [(1, VICTIMS, ROUNDS), (2, VICTIMS_OF_TWO, ROUNDS // 2)],
+    ids=["one nsqd", "two nsqds"],
+)
+def test_driver_workers_and_nsqd_are_killed_while_messages_flow(
+    java: None, tmp_path: Path, nsqds: int, of: Sequence[str], count: int
+) -> None:
     seed = fresh_seed()
     print(f"PENSTOCK_TEST_SEED={seed}")  # shown when it fails
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with Daemon(tmp_path / "nsqd", f"--http-address=127.0.0.1:{port}") as daemon:
-        arena = Arena(tmp_path, daemon, seed)
+    with ExitStack() as stack:
+        daemons = [
+            stack.enter_context(Daemon(tmp_path / f"nsqd-{n}", f"--http-address=127.0.0.1:{port}"))
+            for n, port in enumerate(free_ports(nsqds))
+        ]
+        arena = Arena(tmp_path, daemons, seed)
         try:
-            for victim in rounds(arena.chance):
+            for victim in rounds(arena.chance, of, count):
                 arena.go_on()
                 time.sleep(arena.chance.uniform(0, PAUSE_S_MAX))
                 print(arena.kill(victim), flush=True)
             arena.catch_up()
         finally:
             arena.end()
-        log = in_the_log(arena.node, "orders", COLUMNS)
-        check_traffic(log, arena.traffic.answered)
-        assert in_the_table(arena.table).equals(log)
-    print(f"{log.num_rows} messages, {arena.starts} starts")
+        messages = arena.check()
+    print(f"{messages} messages, {arena.starts} starts")
 
 
-def rounds(chance: random.Random) -> list[str]:
+def free_ports(count: int) -> list[int]:
+    """They stay the same when an nsqd is started again."""
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [server.getsockname()[1] for server in servers]
+
+
+def rounds(chance: random.Random, of: Sequence[str], count: int) -> list[str]:
     """Each kind in its share, in any order."""
     victims: list[str] = []
-    while len(victims) < ROUNDS:
-        victims += chance.sample(VICTIMS, len(VICTIMS))
-    return victims[:ROUNDS]
+    while len(victims) < count:
+        victims += chance.sample(of, len(of))
+    return victims[:count]

@@ -71,6 +71,19 @@ def test_a_second_log_of_a_topic_is_refused_where_one_is_wanted() -> None:
     assert again == {"penstock.log.b": "one A", "penstock.log.e#ephemeral": "one,two A"}
 
 
+def test_a_log_is_noted_with_each_nsqd_that_rows_of_it_name() -> None:
+    known = {"penstock.log.a": "one A"}
+    batch = [("a", lakelogs.noted_as("one", "x:1")), ("a", lakelogs.noted_as("two", "y:1"))]
+    fresh = lakelogs.noted(known, "A", batch)
+    assert fresh == {"penstock.log.a": "one,one@x:1,two@y:1 A"}
+    log = lakelogs.known(fresh)["a"]
+    assert (log.identities, log.of("")) == (("one", "two"), {"one"})
+    assert (log.of("x:1"), log.brokers("two")) == ({"one"}, {"y:1"})
+    assert lakelogs.noted(known, "A", batch[:1], only_one=True)  # it is the same log
+    with pytest.raises(DataLost, match="deleted and made again"):
+        lakelogs.noted(known, "A", batch[1:], only_one=True)
+
+
 def test_what_former_tables_have_noted_is_known(place: Place) -> None:
     place.set_properties(
         lambda known: {} if "penstock.log.a" in known else {"penstock.log.a": "one"}

@@ -22,17 +22,17 @@ import pyarrow as pa
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError
-from penstock.pipelines import archivestate, jsonbody, lakelogs
+from penstock.pipelines import archivestate, jsonbody, lakelogs, recovery
 from penstock.pipelines.archivestate import Identity, Starting, State
 from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lake import Place, Shape, check_fits
 from penstock.pipelines.lakecare import Care, care_settings, configuration
-from penstock.pipelines.lakesink import FORMAT, LakeSink
+from penstock.pipelines.lakesink import FORMAT, LakeSink, with_store
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.pipelines.streams import follow
-from penstock.spark.brokerapi import Span
+from penstock.spark.brokerapi import Span, name_of
 from penstock.spark.brokers import Brokers
 from penstock.spark.offsets import Log
 from penstock.spark.options import read_options
@@ -150,13 +150,10 @@ def check(settings: Settings) -> None:
         rule = "it is needed with a table that is no local path: Spark has to reach it by itself"
         raise ConfigError("checkpoint", "", rule)
     jsonbody.read_schema(settings.text("schema"))
-    options = read_options({**_addresses(settings), "subscribe": "any"}, streaming=True)
+    read_options({**_addresses(settings), "subscribe": "any"}, streaming=True)
     table = place.open()
     if table is not None and not settings.text("schema"):
         check_fits(place, table, _shape_there(settings, None, table))
-    if options.several and settings.flag("recover"):
-        rule = "offsets of several nsqds cannot be determined from a table: keep the checkpoint"
-        raise ConfigError("recover", True, rule)
     _logs(settings)  # a wrong address is reported now, and not when Spark is up
 
 
@@ -229,7 +226,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         check_fits(place, table, _shape_there(settings, value, table))
         place.add_columns(list(shape.schema))
         check_fits(place, place.open() or table, shape)
-    session.dataSource.register(LakeSink)
+    session.dataSource.register(with_store(LakeSink, place.options))
     checkpoint = checkpoint_of(settings)
     progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
     care = Care(place, settings, progress)
@@ -326,28 +323,42 @@ def _starting(
 ) -> Starting:
     """Where a checkpoint begins. A topic that is not there yet begins at 0 when it is."""
     topics = {log.topic for log in logs}
-    highest = archivestate.highest_offsets(place, {*topics, *settings.texts("topics")})
-    names = {topic for topic, _ in highest}
-    if highest and not settings.flag("recover"):
-        advice = "name the checkpoint, or another table"
-        if not _is_of_several(settings):
-            advice = "run with --recover to go on behind them"
+    wanted, several = {*topics, *settings.texts("topics")}, _is_of_several(settings)
+    recovers = settings.flag("recover")
+    highest = archivestate.highest_offsets(place, wanted, several and recovers)
+    names = {topic for topic, _, _ in highest}
+    if highest and not recovers:
         rule = (
             f"there is no checkpoint in {checkpoint_of(settings)}, but the table has messages of "
-            f"{', '.join(sorted(names))}, which would come again: {advice}"
+            f"{', '.join(sorted(names))}, which would come again: run with --recover to go on "
+            "behind them"
         )
         raise ConfigError("table", settings.text("table"), rule)
     is_latest = settings.text("from") == "latest"
     begins = {log: span.end if is_latest else span.earliest for log, span in logs.items()}
-    if _is_of_several(settings):
-        return _by_broker(begins)
+    if several:
+        return _by_broker(begins | _recovered(settings, place, highest, logs, progress))
     lakelogs.check_identities(place, {log.topic: log.identity for log in logs}, names)
     found: Starting = {topic: {"0": 0} for topic in settings.texts("topics")}
     for log, at in begins.items():
         found.setdefault(log.topic, {})[str(log.partition)] = at
-    for (topic, partition), offset in sorted(highest.items()):
+    for (topic, _, partition), offset in sorted(highest.items()):
         found.setdefault(topic, {})[str(partition)] = offset + 1
         progress.say(f"recovering: {topic} goes on at offset {offset + 1}")
+    return found
+
+
+def _recovered(
+    settings: Settings,
+    place: Place,
+    highest: recovery.Reached,
+    logs: Collection[Log],
+    progress: Progress,
+) -> dict[Log, int]:
+    gone = {name_of(name) for name in settings.texts("gone-brokers")}
+    found = recovery.following(highest, lakelogs.known(place.properties()), logs, gone)
+    for log, offset in found.items():
+        progress.say(f"recovering: {log.topic} of {log.broker} goes on at offset {offset}")
     return found
 
 
@@ -369,9 +380,9 @@ def _start(
         .option("path", settings.text("table"))
         .option("partitionBy", ",".join(PARTITION_BY))
         .option("statistics", ",".join(STATISTICS))
-        .option("storageOptions", json.dumps(dict(place_of(settings).options)))
         .option("txnAppId", state.application)
         .option("logColumn", LOG)
+        .option("brokerColumn", BROKER if BROKER in columns else "")
         .option("logsOfTopic", "many" if _lets_in(settings) else "one")
         .option("checkpointLocation", checkpoint_of(settings))
     )

@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock import limits
 from penstock.errors import ConfigError, TableAway
 from penstock.pipelines.lake import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_OFFSETS = ("partition", "offset")
 _RECORD = "penstock.json"
 _VERSION = 1
 
@@ -159,33 +160,42 @@ def _state(checkpoint: str, text: str, wanted: Identity) -> State:
 # --- the table ---
 
 
-def highest_offsets(place: Place, topics: Collection[str]) -> dict[tuple[str, int], int]:
-    """By topic and partition, what the table has; nothing for what it has nothing of."""
+def highest_offsets(
+    place: Place, topics: Collection[str], by_broker: bool = False
+) -> dict[tuple[str, str, int], int]:
+    """By topic, broker and partition, what the table has; nothing for what it has nothing of. The
+    broker is "" in rows that name none, and in all unless it is asked for."""
     table = place.open()
-    found: dict[tuple[str, int], int] = {}
+    found: dict[tuple[str, str, int], int] = {}
     if table is None:
         return found
+    by_broker = by_broker and "broker" in {field.name for field in table.schema().fields}
     for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
         topic = action["partition.topic"]
         if topic not in topics:
             continue
-        for partition, offset in _highest(place, action).items():
-            log = (topic, partition)
+        for (broker, partition), offset in _highest(place, action, by_broker).items():
+            log = (topic, broker, partition)
             found[log] = max(offset, found.get(log, -1))
     return found
 
 
-def _highest(place: Place, action: Mapping[str, Any]) -> dict[int, int]:
-    """Of one file: by its statistics, unless they are of several partitions."""
+def _highest(
+    place: Place, action: Mapping[str, Any], by_broker: bool
+) -> dict[tuple[str, int], int]:
+    """Of one file: by its statistics, unless they are of several partitions or brokers."""
     least, greatest = action.get("min.partition"), action.get("max.partition")
     offset = action.get("max.offset")
-    if least is not None and least == greatest and offset is not None:
-        return {int(least): int(offset)}
+    if not by_broker and least is not None and least == greatest and offset is not None:
+        return {("", int(least)): int(offset)}
     path = place.full(unquote(action["path"]))  # in the log it is a URL
-    rows = pq.read_table(path, columns=["partition", "offset"], filesystem=place.files())
-    grouped = rows.group_by("partition").aggregate([("offset", "max")])
-    return {
-        row["partition"]: row["offset_max"]
-        for row in grouped.to_pylist()
-        if pc.is_valid(pa.scalar(row["offset_max"])).as_py()
-    }
+    found: dict[tuple[str, int], int] = {}
+    with place.files().open_input_file(path) as opened, pq.ParquetFile(opened) as file:
+        names = ["broker"] if by_broker and "broker" in file.schema_arrow.names else []
+        for batch in file.iter_batches(limits.LAKE_READ_ROWS, columns=[*names, *_OFFSETS]):
+            rows = pa.Table.from_batches([batch]).group_by([*names, "partition"])
+            for row in rows.aggregate([("offset", "max")]).to_pylist():
+                log = (row.get("broker") or "", row["partition"])
+                if row["offset_max"] is not None:
+                    found[log] = max(row["offset_max"], found.get(log, -1))
+    return found

@@ -9,7 +9,9 @@ Two archives of one topic would double it. So a topic belongs to the first archi
 has messages of it, and the commits of another are refused. `--recover` takes a topic over. All this
 holds because a commit that was prepared before a change of the properties fails and is made again.
 
-A property `penstock.log.TOPIC` is "IDENTITY,IDENTITY OWNER"; each half may be missing.
+A property `penstock.log.TOPIC` is "LOG,LOG OWNER"; each half may be missing. A log is "IDENTITY",
+or "IDENTITY@BROKER" where the rows name their nsqd: a table may have offsets of several, and this
+note says which log the rows of a broker are from, also when that nsqd has moved since.
 """
 
 from __future__ import annotations
@@ -22,21 +24,44 @@ from penstock.pipelines.lake import Place, Properties
 from penstock.wire.names import is_ephemeral
 
 _PREFIX = "penstock.log."  # and the topic
-_AGAIN = (
+AGAIN = (
     "it was deleted and made again since it was archived: its offsets count from 0 again, so it "
     "needs another table"
+)
+NOT_SAID = (
+    "the table does not say which log its messages of it are from, so it cannot be determined "
+    "whether the offsets go on: archive it into another table"
 )
 
 
 class TopicLog(NamedTuple):
     """Of one topic of one table."""
 
-    identities: tuple[str, ...] = ()  # of the logs that the table has messages of
+    noted: tuple[str, ...] = ()  # logs that the table has messages of, as `noted_as` writes them
     owner: str = ""  # the archive that writes it
 
     @property
+    def identities(self) -> tuple[str, ...]:
+        """Each once, wherever it was."""
+        return tuple(dict.fromkeys(each.partition("@")[0] for each in self.noted))
+
+    def of(self, broker: str) -> set[str]:
+        """Identities of the logs that rows with this broker are from; "" is for those without."""
+        parts = (each.partition("@") for each in self.noted)
+        return {identity for identity, _, name in parts if name == broker}
+
+    def brokers(self, identity: str) -> set[str]:
+        """Where that log was."""
+        parts = (each.partition("@") for each in self.noted)
+        return {name for each, _, name in parts if each == identity}
+
+    @property
     def text(self) -> str:
-        return f"{','.join(self.identities)} {self.owner}".rstrip()
+        return f"{','.join(self.noted)} {self.owner}".rstrip()
+
+
+def noted_as(identity: str, broker: str | None) -> str:
+    return f"{identity}@{broker}" if broker else identity
 
 
 def known(properties: Properties) -> dict[str, TopicLog]:
@@ -49,8 +74,8 @@ def known(properties: Properties) -> dict[str, TopicLog]:
 
 
 def _parsed(text: str) -> TopicLog:
-    identities, _, owner = text.partition(" ")
-    return TopicLog(tuple(each for each in identities.split(",") if each), owner)
+    logs, _, owner = text.partition(" ")
+    return TopicLog(tuple(each for each in logs.split(",") if each), owner)
 
 
 # --- who writes a topic ---
@@ -98,16 +123,17 @@ def take_over(place: Place, owner: str, topics: Collection[str]) -> None:
 def noted(
     properties: Properties, owner: str, logs: Collection[tuple[str, str]], only_one: bool = False
 ) -> dict[str, str]:
-    """What to set before a commit with messages of these (topic, identity). With `only_one`,
-    DataLost for a second log of a topic that is to be kept."""
+    """What to set before a commit with messages of these (topic, log as `noted_as`). With
+    `only_one`, DataLost for a second log of a topic that is to be kept."""
     fresh = claimed(properties, owner, sorted({topic for topic, _ in logs}))
     there = known({**properties, **fresh})
-    for topic, identity in sorted(logs):
+    for topic, seen in sorted(logs):
         log = there.get(topic, TopicLog())
-        if identity not in log.identities:
-            if only_one and log.identities and not is_ephemeral(topic):
-                raise DataLost(topic, 0, _AGAIN)
-            log = there[topic] = log._replace(identities=(*log.identities, identity))
+        if seen not in log.noted:
+            is_second = log.noted and seen.partition("@")[0] not in log.identities
+            if only_one and is_second and not is_ephemeral(topic):
+                raise DataLost(topic, 0, AGAIN)
+            log = there[topic] = log._replace(noted=(*log.noted, seen))
             fresh[_PREFIX + topic] = log.text
     return fresh
 
@@ -121,10 +147,6 @@ def check_identities(place: Place, present: Mapping[str, str], topics: Collectio
         if topic not in present:
             raise DataLost(topic, 0, "there is no such topic, and the table has messages of it")
         if not identities:
-            reason = (
-                "the table does not say which log its messages of it are from, so nobody knows "
-                "whether the offsets go on: archive it into another table"
-            )
-            raise DataLost(topic, 0, reason)
+            raise DataLost(topic, 0, NOT_SAID)
         if identities != (present[topic],):
-            raise DataLost(topic, 0, _AGAIN)
+            raise DataLost(topic, 0, AGAIN)

@@ -6,19 +6,23 @@ recognised by its number, and its second set of files stays outside the table. S
 batch that failed: the vacuum takes them.
 
 Options: `path`; `partitionBy` and `statistics` (names of columns, with commas between them);
-`storageOptions` (JSON, as delta-rs takes them); `txnAppId`, the name under which the batches are
-counted. Delta's own writer calls it the same. `logColumn` is a column with the identity of the log
-that a row's topic has; it is not written, but noted in the table (`lakelogs`). With `logsOfTopic`
-`one` a second log of a topic is refused, unless it is an ephemeral one; the default is `many`.
+`txnAppId`, the name under which the batches are counted. Delta's own writer calls it the same.
+`logColumn` is a column with the identity of the log that a row's topic has; it is not written, but
+noted in the table (`lakelogs`), with the nsqd of the row where `brokerColumn` has it. With
+`logsOfTopic` `one` a second log of a topic is refused, unless it is an ephemeral one; the default
+is `many`.
+
+What delta-rs has to know of the table's store is no option: Spark keeps those in plans,
+and may show them on its web pages. It is part of the class that is registered
+(`with_store`), of which Spark sees bytes.
 """
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -32,29 +36,36 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from penstock.errors import ConfigError
 from penstock.pipelines.lake import Place, Properties, Shape, Staged, commit
 from penstock.pipelines.lakefiles import Stager
-from penstock.pipelines.lakelogs import noted
+from penstock.pipelines.lakelogs import noted, noted_as
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FORMAT = "penstock_delta"
 _NAMES = (
-    "path", "partitionBy", "statistics", "storageOptions", "txnAppId", "txnVersion", "logColumn",
+    "path", "partitionBy", "statistics", "txnAppId", "txnVersion", "logColumn", "brokerColumn",
     "logsOfTopic",
 )  # fmt: skip
 _FROM_SPARK = ("checkpointlocation", "queryname")
 
 
 class LakeSink(DataSource):
+    store: ClassVar[Mapping[str, str]] = {}  # of delta-rs; secret
+
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        return BatchWriter(self.options, schema, overwrite)
+        return BatchWriter(self.options, schema, overwrite, self.store)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        return StreamWriter(self.options, schema, overwrite)
+        return StreamWriter(self.options, schema, overwrite, self.store)
+
+
+def with_store(sink: type[LakeSink], store: Mapping[str, str]) -> type[LakeSink]:
+    """The sink to register for tables that are in this store."""
+    return type(sink.__name__, (sink,), {"store": dict(store)})
 
 
 @dataclass
@@ -62,11 +73,17 @@ class Files(WriterCommitMessage):
     """What one task wrote."""
 
     staged: list[Staged]
-    logs: set[tuple[str, str]]  # (topic, identity) of its rows
+    logs: set[tuple[str, str]]  # (topic, log) of its rows, as they are noted
 
 
 class _Writer:
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        schema: StructType,
+        overwrite: bool,
+        store: Mapping[str, str],
+    ) -> None:
         if overwrite:
             rule = "rows are only added to the table: append"
             raise ConfigError("mode", "complete or overwrite", rule)
@@ -78,8 +95,9 @@ class _Writer:
                 raise ConfigError(f"option {name}", given[name], rule)
         if not given.get("path"):
             raise ConfigError("option path", given.get("path"), "where the table is")
-        self._place = Place(given["path"], json.loads(given.get("storageoptions", "{}")))
+        self._place = Place(given["path"], store)
         self._log_column = given.get("logcolumn", "")
+        self._broker_column = given.get("brokercolumn", "")
         self._one_log = given.get("logsoftopic", "many") == "one"
         columns = pa.schema(
             [f for f in to_arrow_schema(schema, timezone="UTC") if f.name != self._log_column]
@@ -96,7 +114,7 @@ class _Writer:
         try:
             for batch in batches:
                 if self._log_column:
-                    logs |= _logs_of(batch, self._log_column)
+                    logs |= _logs_of(batch, self._log_column, self._broker_column)
                 stager.add(batch)
             return Files(stager.finish(), logs)
         except BaseException:
@@ -115,8 +133,14 @@ class _Writer:
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        super().__init__(options, schema, overwrite)
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        schema: StructType,
+        overwrite: bool,
+        store: Mapping[str, str],
+    ) -> None:
+        super().__init__(options, schema, overwrite, store)
         if not self._application:
             rule = "a name for this query that goes with its checkpoint"
             raise ConfigError("option txnAppId", None, rule)
@@ -135,8 +159,14 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     """Once, when the caller names the write (`txnAppId`, `txnVersion`); Spark itself may repeat a
     commit otherwise."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        super().__init__(options, schema, overwrite)
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        schema: StructType,
+        overwrite: bool,
+        store: Mapping[str, str],
+    ) -> None:
+        super().__init__(options, schema, overwrite, store)
         self._application = self._application or f"penstock-{uuid.uuid4()}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -149,11 +179,12 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         """Spark calls this after a commit that failed, too, and that one may be in the table."""
 
 
-def _logs_of(batch: pa.RecordBatch, column: str) -> set[tuple[str, str]]:
-    pairs = pa.table([batch.column("topic"), batch.column(column)], names=["topic", "log"])
+def _logs_of(batch: pa.RecordBatch, log: str, broker: str) -> set[tuple[str, str]]:
+    names = ["topic", log, *([broker] if broker else [])]
+    found = pa.table([batch.column(name) for name in names], names=names).group_by(names)
     return {
-        (row["topic"], row["log"])
-        for row in pairs.group_by(["topic", "log"]).aggregate([]).to_pylist()
+        (row["topic"], noted_as(row[log], row.get(broker)))
+        for row in found.aggregate([]).to_pylist()
     }
 
 

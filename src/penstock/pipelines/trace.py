@@ -31,7 +31,7 @@ from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lake import Place, Shape, check_fits
 from penstock.pipelines.lakecare import Care, care_settings, configuration
 from penstock.pipelines.lakeread import Condition, Span, local_path, read_table
-from penstock.pipelines.lakesink import FORMAT, LakeSink
+from penstock.pipelines.lakesink import FORMAT, LakeSink, with_store
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
 from penstock.pipelines.lifecycles.latencies import latencies, slowest
 from penstock.pipelines.moments import duration, read_moment
@@ -119,7 +119,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     if state is None:
         state = made
         archivestate.make(session, checkpoint, identity, state)
-    session.dataSource.register(LakeSink)
+    session.dataSource.register(with_store(LakeSink, place.options))
     progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
     care = Care(place, settings, progress)
     keeper = _keeper(settings, progress)
@@ -186,7 +186,6 @@ def _start(session: SparkSession, settings: Settings, state: State) -> Streaming
         .option("path", settings.text("table"))
         .option("partitionBy", ",".join(PARTITION_BY))
         .option("statistics", ",".join(STATISTICS))
-        .option("storageOptions", json.dumps(storage_options(settings)))
         .option("txnAppId", state.application)
         .option("checkpointLocation", _checkpoint(settings))
     )
