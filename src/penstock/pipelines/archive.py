@@ -6,7 +6,8 @@ has. The two are tied by a name that is made once for a checkpoint (`archivestat
 refuses to start where they do not belong together.
 
 Columns, in this order: the source's, with `date` behind `topic`; `value` and `bad` where bodies are
-decoded. The table is partitioned by `topic` and `date`, the day of the message's time in UTC.
+decoded, and a column with what their schema would drop where that is wanted. The table is
+partitioned by `topic` and `date`, the day of the message's time in UTC.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 PARTITION_BY = ("topic", "date")
 EARLIEST = -2  # as Kafka writes it
 BROKER = "broker"
+DECODED = ("value", "bad")
 LOG = "_log"  # for the sink: the identity of the log that a row is from
 STATISTICS = ("partition", "offset", "timestamp")
 _OPTIONAL = tuple(name for name, column in COLUMNS.items() if not column.always)
@@ -108,6 +110,18 @@ SETTINGS = (
         "",
         "decode JSON bodies into the column value: Spark's DDL, or @FILE that holds it",
     ),
+    Setting(
+        "rescue",
+        Kind.BOOL,
+        False,
+        "with a schema: keep what it lacks, and what does not fit it, as JSON in a column",
+    ),
+    Setting(
+        "rescue-column",
+        Kind.STRING,
+        jsonbody.RESCUE_COLUMN,
+        "the name of that column; a name that is given asks for it",
+    ),
     Setting("once", Kind.BOOL, False, "stop when all is archived that was there at the start"),
     Setting("trigger", Kind.DURATION, limits.SECOND, "time between batches", least=0),
     Setting("max-offsets-per-trigger", Kind.INT, 500_000, "messages of a batch at most", least=1),
@@ -150,11 +164,26 @@ def check(settings: Settings) -> None:
         rule = "it is needed with a table that is no local path: Spark has to reach it by itself"
         raise ConfigError("checkpoint", "", rule)
     jsonbody.read_schema(settings.text("schema"))
+    _check_rescue(settings)
     read_options({**_addresses(settings), "subscribe": "any"}, streaming=True)
     table = place.open()
     if table is not None and not settings.text("schema"):
         check_fits(place, table, _shape_there(settings, None, table))
     _logs(settings)  # a wrong address is reported now, and not when Spark is up
+
+
+def _check_rescue(settings: Settings) -> None:
+    name = _rescue_column(settings)
+    if name and not settings.text("schema"):
+        raise ConfigError("rescue-column", name, "it is of a schema: name one")
+    if name:
+        jsonbody.check_rescue_column(name, {*COLUMNS, *PARTITION_BY, *DECODED, LOG})
+
+
+def _rescue_column(settings: Settings) -> str:
+    """ "" when it is not wanted."""
+    is_wanted = settings.flag("rescue") or "rescue-column" in settings.explicit
+    return settings.text("rescue-column") if is_wanted else ""
 
 
 def place_of(settings: Settings) -> Place:
@@ -188,7 +217,7 @@ def _shape_there(settings: Settings, value: pa.DataType | None, table: DeltaTabl
     shape = shape_of(settings, chosen_columns(settings, table), value)
     addable = {BROKER}
     if settings.flag("add-columns"):
-        addable |= {*_OPTIONAL, "value", "bad"}
+        addable |= {*_OPTIONAL, *DECODED, _rescue_column(settings)}
     there = {field.name for field in table.schema().fields}
     kept = [field for field in shape.schema if field.name in there or field.name not in addable]
     return replace(shape, schema=pa.schema(kept))
@@ -204,7 +233,9 @@ def shape_of(settings: Settings, chosen: Collection[str], value: pa.DataType | N
         if name == "topic":
             fields.append(("date", pa.date32()))
     if value is not None:
-        fields += [("value", value), ("bad", pa.string())]
+        fields += zip(DECODED, (value, pa.string()), strict=True)
+        if _rescue_column(settings):
+            fields.append((_rescue_column(settings), pa.string()))
     return Shape(pa.schema(fields), PARTITION_BY, STATISTICS)
 
 
@@ -373,7 +404,8 @@ def _by_broker(begins: Mapping[Log, int]) -> Starting:
 def _start(
     session: SparkSession, settings: Settings, state: State, ddl: str, columns: Collection[str]
 ) -> StreamingQuery:
-    frame = _shaped(_source(session, settings, state.starting, columns), ddl)
+    source = _source(session, settings, state.starting, columns)
+    frame = _shaped(source, ddl, _rescue_column(settings))
     writer = (
         frame.writeStream.format(FORMAT)
         .queryName(settings.text("name"))
@@ -430,10 +462,10 @@ def _source(
     return frame.selectExpr(*chosen, f"log AS {LOG}")
 
 
-def _shaped(frame: DataFrame, ddl: str) -> DataFrame:
+def _shaped(frame: DataFrame, ddl: str, rescue_column: str) -> DataFrame:
     names = frame.columns
     dated = frame.selectExpr(names[0], "to_date(timestamp) AS date", *names[1:])
-    return jsonbody.decoded(dated, ddl) if ddl else dated
+    return jsonbody.decoded(dated, ddl, rescue_column) if ddl else dated
 
 
 PIPELINE = Pipeline(

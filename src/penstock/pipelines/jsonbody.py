@@ -1,10 +1,14 @@
 """Bodies that are JSON, decoded by a schema: the column `value`, and `bad` that says why not.
 
-The body is kept as it came in any case, so nothing is lost by a schema that was wrong.
+The body is kept as it came in any case, so nothing is lost by a schema that was wrong. What a
+schema would drop of a body that is an object (`rescue`) can be had in a column of its own; then a
+value that does not fit makes only its own column null, and not the whole `value`.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+RESCUE_COLUMN = "_rescued"
+_FORBIDDEN = re.compile(r"[\s,;{}()=.`]|^$")
 _CORRUPT = "_penstock_corrupt"
 NOT_TEXT, NOT_JSON = "not UTF-8", "not JSON"
 NOT_OBJECT, NO_FIT = "not a JSON object", "does not fit the schema"
@@ -45,34 +51,50 @@ def parsed_schema(session: SparkSession, ddl: str) -> StructType:
     return found
 
 
+def check_rescue_column(name: str, others: Collection[str]) -> None:
+    """ConfigError for a name that no table can have, or has for something else."""
+    if _FORBIDDEN.search(name):
+        raise ConfigError("rescue-column", name, "a name without spaces and , ; { } ( ) = .")
+    if name.lower() in {other.lower() for other in others}:
+        raise ConfigError("rescue-column", name, "there is another column of that name")
+
+
 def value_type(session: SparkSession, ddl: str) -> pa.DataType:
     from pyspark.sql.pandas.types import to_arrow_type
 
     return to_arrow_type(parsed_schema(session, ddl), timezone="UTC")
 
 
-def decoded(frame: DataFrame, ddl: str) -> DataFrame:
-    """With the columns `value` and `bad`: one of the two is null."""
+def decoded(frame: DataFrame, ddl: str, rescue_column: str = "") -> DataFrame:
+    """With the columns `value` and `bad`: one of the two is null. And a `rescue_column` where one
+    is named: JSON text of what the schema would drop, null where it drops nothing."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructType
+
+    from penstock.pipelines.rescue import rescued
 
     wanted = parsed_schema(frame.sparkSession, ddl)
     parsed_as = StructType([*wanted.fields]).add(_CORRUPT, StringType())
     text = f.expr("try_validate_utf8(string(body))")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    document = f.try_parse_json(f.col("_text"))
-    parsed = frame.withColumn("_text", text).withColumn(
-        "_parsed", f.from_json(f.col("_text"), parsed_as, options)
+    document = f.col("_document")
+    parsed = (
+        frame.withColumn("_text", text)
+        .withColumn("_document", f.try_parse_json("_text"))
+        .withColumn("_parsed", f.from_json(f.col("_text"), parsed_as, options))
     )
     fits = f.col("_parsed").isNotNull() & f.col("_parsed")[_CORRUPT].isNull()
     reason = (
         f.when(f.col("_text").isNull(), NOT_TEXT)
         .when(document.isNull(), NOT_JSON)
         .when(~f.schema_of_variant(document).startswith("OBJECT"), NOT_OBJECT)
-        .when(~fits, NO_FIT)
     )
+    if not rescue_column:
+        reason = reason.when(~fits, NO_FIT)
     value = f.struct(*[f.col("_parsed")[field.name].alias(field.name) for field in wanted.fields])
     told = parsed.withColumn("bad", reason)
-    return told.select(
-        *frame.columns, f.when(f.col("bad").isNull(), value).alias("value"), f.col("bad")
-    )
+    made = [f.when(f.col("bad").isNull(), value).alias("value"), f.col("bad")]
+    if rescue_column:
+        left = rescued(wanted, f.col("_parsed"), document)
+        made.append(f.when(f.col("bad").isNull(), left).alias(rescue_column))
+    return told.select(*frame.columns, *made)
