@@ -17,6 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.net.listener import parse_address
+from penstock.tools.demo import parser
 from penstock.tools.demo_archive import missing
 from penstock.tools.demo_traffic import Meter
 from penstock.tools.demo_words import Words
@@ -88,6 +89,18 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     assert demo.returncode == 1
     assert f"127.0.0.1:{port}: taken. Is another nsqd running?" in err
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("option", ["--tcp-address", "--http-address", "--admin-address"])
+@pytest.mark.parametrize("value", ["nix", "", "a:b", "127.0.0.1:0", "127.0.0.1:65536", "/run/x"])
+def test_what_is_no_address_is_refused(
+    capsys: pytest.CaptureFixture[str], option: str, value: str
+) -> None:
+    """A path would be a unix socket, which the demo's own hints cannot use."""
+    with pytest.raises(SystemExit) as left:
+        parser().parse_args([f"{option}={value}"])
+    assert left.value.code == 2
+    assert f"argument {option}: {value!r} is not host:port" in capsys.readouterr().err
 
 
 def test_the_command_for_other_ports_works_when_pasted(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import argparse
 import pytest
 
 from penstock.tools.main import VERBS, main
+from penstock.tools.verbs import VerbParser
 from tools.parsers import Found, all_parsers, daemons, examples_of, parse
 
 PARSERS = list(all_parsers())
@@ -21,6 +22,35 @@ WITHOUT_JSON = {
 
 def title(found: Found) -> str:
     return " ".join(found.words)
+
+
+def with_optional_words() -> list[Found]:
+    return [
+        found for found in PARSERS
+        if found.words not in WITHOUT_JSON and isinstance(found.parser, VerbParser)
+        and {one.nargs for one in found.parser._get_positional_actions()} & {"?", "*"}
+    ]  # fmt: skip
+
+
+def test_these_have_optional_words() -> None:
+    found = {title(one) for one in with_optional_words()}
+    assert found >= {"check", "stats", "channel report", "topic config", "pub", "id", "trace"}
+
+
+@pytest.mark.parametrize("found", with_optional_words(), ids=title)
+def test_an_option_may_stand_between_any_words(found: Found) -> None:
+    """Also in front of a word that may be left out, and of one that begins with a dash."""
+    words = ["one"] * len(found.parser._get_positional_actions())
+    if found.parser._get_positional_actions()[-1].nargs == "*":
+        words += ["more", "--", "-x"]
+    wanted = found.parser.parse_args(["--json", *words])
+    assert wanted.json
+    for place in range(1, len(words) + 1):
+        if "--" not in words[:place]:
+            line = [*words[:place], "--json", *words[place:]]
+            assert found.parser.parse_args(line) == wanted, line
+    with pytest.raises(SystemExit):
+        found.parser.parse_args([*words[:1], "--nix", *words[1:]])
 
 
 def test_no_verb_is_forgotten() -> None:

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from penstock.errors import ConfigError
 from penstock.net.listener import Address, listen, parse_address
 from penstock.tools import demo_admin, demo_archive
 from penstock.tools.demo_archive import ArchiveProcess
@@ -36,9 +37,7 @@ _ENDINGS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # as Ctrl-C; SIGHUP:
 
 def demo_main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
-    tcp = parse_address(options.tcp_address, "--tcp-address")
-    http = parse_address(options.http_address, "--http-address")
-    admin = parse_address(options.admin_address, "--admin-address")
+    tcp, http, admin = options.tcp_address, options.http_address, options.admin_address
     web = options.admin == "auto"
     data_path = Path(options.data_path)
     words = Words(data_path, options.called_as, argv)
@@ -103,13 +102,26 @@ def parser() -> argparse.ArgumentParser:
         "--spark", action="store_true", help="insist on the archive: without Spark, do not start"
     )
     parser.add_argument("--called-as", default="", help=argparse.SUPPRESS)  # by the Makefile
-    parser.add_argument("--tcp-address", default="127.0.0.1:4150")
-    parser.add_argument("--http-address", default="127.0.0.1:4151")
-    parser.add_argument("--admin-address", default="127.0.0.1:4171", help="of the web UI")
+    parser.add_argument("--tcp-address", type=_address, default="127.0.0.1:4150")
+    parser.add_argument("--http-address", type=_address, default="127.0.0.1:4151")
+    parser.add_argument(
+        "--admin-address", type=_address, default="127.0.0.1:4171", help="of the web UI"
+    )
     parser.add_argument(
         "--admin", choices=("auto", "off"), default="auto", help="the web UI, where it is installed"
     )
     return parser
+
+
+def _address(text: str) -> Address:
+    """The demo's hints are for curl and a browser: a unix socket, or any free port, is none."""
+    try:
+        found = parse_address(text)
+    except ConfigError:
+        found = Address("", 0, text)
+    if found.path or not found.port:
+        raise argparse.ArgumentTypeError(f"{text!r} is not host:port with a port of 1 to 65535")
+    return found
 
 
 def _is_free(address: Address) -> bool:

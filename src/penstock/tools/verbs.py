@@ -51,6 +51,25 @@ class VerbParser(argparse.ArgumentParser):
         keywords["formatter_class"] = _HelpFormatter
         super().__init__(*arguments, **keywords)
         self.register("action", "parsers", _Verbs)
+        self._is_mixing = False
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """argparse takes an optional word as left out where an option comes first, and refuses it
+        behind that: here `orders --json billing` is the same as `orders billing --json`."""
+        if self._is_mixing or not self._has_optional_words():
+            return super().parse_known_args(args, namespace)
+        self._is_mixing = True  # what follows comes here again, for the options and for the words
+        try:
+            return super().parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_mixing = False
+
+    def _has_optional_words(self) -> bool:
+        counts = [action.nargs for action in self._get_positional_actions()]
+        has_rest = argparse.PARSER in counts or argparse.REMAINDER in counts
+        return not has_rest and (argparse.OPTIONAL in counts or argparse.ZERO_OR_MORE in counts)
 
 
 class _HelpFormatter(argparse.HelpFormatter):
