@@ -37,6 +37,7 @@ ID_POOL_COUNT = 4096  # ids in stock: one tick's, as many as NSQ's channel of id
 ID_BORROW_TICKS_MAX = 60_000  # how far ids may run ahead of the clock (about 63 s) before a warning
 CLOCK_BEHIND_NS = 60 * SECOND  # a log's timestamps this far ahead of the clock say nothing of ages
 AGE_MARKS = 16  # in a topic's maximum age, while its timestamps are ahead: what it may be late by
+TOPICS_RETRIED_MAX = 16  # that could not be made or removed, each second: each takes some fsyncs
 AGE_MARKS_STORE_NS = 60 * SECOND  # they are written down no more often: each is an fsync
 
 # --- TLS and compression ---

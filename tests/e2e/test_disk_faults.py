@@ -111,6 +111,15 @@ class Patient:
         assert set(self.acknowledged) <= self.delivered
         assert self.ping() == "OK"
 
+    def create_topic(self) -> str:
+        status, answer = self.daemon.http("POST", "/topic/create?topic=fresh")
+        return "" if status == 200 else answer.decode()
+
+    def delete_topic(self) -> str:
+        self.daemon.post("/topic/create?topic=old")
+        status, answer = self.daemon.http("POST", "/topic/delete?topic=old")
+        return "" if status == 200 else answer.decode()
+
     def create_channel(self) -> str:
         status, answer = self.daemon.http("POST", f"/channel/create?topic={TOPIC}&channel=other")
         return "" if status == 200 else answer.decode()
@@ -179,6 +188,14 @@ CASES = [
     *(
         Case(call, errno.EIO, f"{PARTITION}producers", Patient.publish_numbered, True)
         for call in ("create", "write", "sync", "rename")
+    ),
+    *(
+        Case(call, errno.EIO, "topics/fresh", Patient.create_topic, True, "topic fresh: ")
+        for call in ("mkdir", "create", "write", "sync", "rename", "sync_directory")
+    ),
+    *(
+        Case(call, errno.EIO, "topics/old", Patient.delete_topic, False, "the deleted topic")
+        for call in ("unlink", "rmdir")
     ),
     *(
         Case(call, errno.EIO, "/stages", Patient.stage, True, "a stage of ")

@@ -33,6 +33,7 @@ from penstock.broker.syncs import Syncs
 from penstock.broker.takeover import Takeover
 from penstock.broker.topic import Topic
 from penstock.broker.topicbuild import BuildSettings, Progress
+from penstock.broker.topicdirs import TopicDirectories
 from penstock.broker.topicfile import (
     NODE_FILE,
     NODE_VERSION,
@@ -101,6 +102,9 @@ class Broker:
             segment_age_max_ns=options.segment_age_max_ns,
         )
         self._disk_checked_ns = self._logs_synced_ns = self._journals_synced_ns = clock.mono_ns()
+        self._directories = TopicDirectories(
+            self._context, self._topics_path, self._log_settings, self.topics
+        )
         self._idle = IdleSweep(self, options)
         self.commits = Commits(self._context, self.topics, self._path)
         self._dead_letters = DeadLetters(self._context, self.topics, self.topic)
@@ -242,9 +246,9 @@ class Broker:
         if not is_valid_name(name.encode("utf-8", "surrogateescape")):
             _log.warning("%s: not a topic's directory, left alone", directory)
         elif is_ephemeral(name):
-            directories.remove_tree(self._disk, directory)
+            self._directories.remove(name)
         elif not self._disk.exists(os.path.join(directory, TOPIC_FILE)):
-            self._remove_unfinished(directory)
+            self._remove_unfinished(name, directory)
         else:
             self._open_topic(name, directory)
 
@@ -252,7 +256,7 @@ class Broker:
         file = read_topic_file(self._disk, directory)
         if file.deleted:
             _log.info("%s: the deletion is finished now", directory)
-            directories.remove_tree(self._disk, directory, last=TOPIC_FILE)
+            self._directories.remove(name)
             return
         if file.name != name:
             raise TopicDamaged(directory, f"topic.json is about another topic, {file.name!r}")
@@ -269,7 +273,7 @@ class Broker:
         _report_cut(name, log)
         self._add_topic(directory, file, log)
 
-    def _remove_unfinished(self, directory: str) -> None:
+    def _remove_unfinished(self, name: str, directory: str) -> None:
         """A creation that was interrupted before it ended: nothing can have been published. When
         there are messages all the same, topic.json got lost, and that is for people to look at."""
         partition_path = directories.partition_directory(directory)
@@ -283,7 +287,7 @@ class Broker:
                 raise TopicDamaged(
                     directory, f"{TOPIC_FILE} is gone, but {stored} messages are there"
                 )
-        directories.remove_tree(self._disk, directory)
+        self._directories.remove(name)
 
     def _add_topic(self, directory: str, file: TopicFile, log: PartitionLog) -> Topic:
         ids = self._context.ids
@@ -322,10 +326,10 @@ class Broker:
             topic.close_partition()
         for topic in self.topics.values():
             topic.close_cursors()
-        for topic in self.topics.values():
-            if topic.ephemeral:
-                self._remove_files(topic)
+        ephemeral = [topic.name for topic in self.topics.values() if topic.ephemeral]
         self.topics.clear()
+        for name in ephemeral:
+            self._directories.remove(name)
         self._context.touched.clear()
         self._context.bounded.clear()
         self._context.aging.clear()
@@ -352,33 +356,30 @@ class Broker:
             raise Refused("exiting")
         if name in self._context.set_aside:
             raise Refused(self._context.set_aside[name])
-        directory = directories.topic_directory(self._topics_path, name)
+        try:
+            topic = self._make_topic(name)
+        except StorageError as error:
+            self._directories.note_unmade(name, error)
+            raise
+        self._directories.note_made(name)
+        topic.refresh_refusal()
+        self._context.changed(Change.TOPIC_CREATED, topic)
+        return topic
+
+    def _make_topic(self, name: str) -> Topic:
         wall_ns = self._clock.wall_ns()
         identity = f"{self._context.options.node_id:03x}-{wall_ns:016x}"
         file = TopicFile(
             name=name, identity=identity, created_ns=wall_ns, settings=settings_of(name)
         )
-        try:
-            if self._disk.exists(directory):
-                # of a deletion that failed half way
-                directories.remove_tree(self._disk, directory, last=TOPIC_FILE)
-            self._disk.mkdir(directory)
-            log = PartitionLog.create(
-                self._disk,
-                directories.partition_directory(directory),
-                self._log_settings,
-                file.owner,
-            )
-        except OSError as error:
-            raise StorageError(directory, f"cannot be made: {error}") from error
-        topic = self._add_topic(directory, file, log)
+        log = self._directories.make(file)
+        topic = self._add_topic(self._directories.path(name), file, log)
         try:
             topic.make_known(self._topics_path)
         except BaseException:
-            self._drop(topic)
+            self._drop(topic, made=False)
+            self._directories.remove_unmade(name)
             raise
-        topic.refresh_refusal()
-        self._context.changed(Change.TOPIC_CREATED, topic)
         return topic
 
     def delete_topic(self, name: str) -> None:
@@ -389,26 +390,17 @@ class Broker:
         topic.mark_deleted()
         self.ended.add(topic.name, topic.identity, topic.tail.committed_end)
         self._drop(topic)
+        self._directories.remove(topic.name)
         self._context.changed(Change.TOPIC_DELETED, topic)
 
     def _delete_ephemeral(self, topic: Topic) -> None:
         if topic.name in self.topics:
             self.delete_topic(topic.name)
 
-    def _drop(self, topic: Topic) -> None:
+    def _drop(self, topic: Topic, made: bool = True) -> None:
         del self.topics[topic.name]
-        topic.delete()
+        topic.delete(keep_files=not made)
         self._context.health.forget(topic.name)
-        self._remove_files(topic)  # reports what cannot be removed
-
-    def _remove_files(self, topic: Topic) -> None:
-        try:
-            if self._disk.exists(topic.directory):
-                directories.remove_tree(self._disk, topic.directory, last=TOPIC_FILE)
-            self._disk.sync_directory(self._topics_path)
-        except OSError as error:
-            reason = f"files of the deleted topic are left: {error}"
-            self._context.health.report(topic.name, Trouble.CLEANUP, reason)
 
     def redrive(
         self, channel: Channel, count_max: int, done: RedriveDone, id: int | None = None
@@ -484,6 +476,7 @@ class Broker:
         self._idle.sweep(mono_ns)
         self._dead_letters.housekeeping()
         self.commits.housekeeping(wall_ns)
+        self._directories.settle()
         if self._context.options.latency_quantiles:
             self._latency_turns.housekeeping(mono_ns)
         self._settle(mono_ns, wall_ns)

@@ -39,6 +39,8 @@ class Trouble(IntEnum):
     JOURNAL_CORRUPT = 13  # a part of a channel journal has rotted
     MARK = 14  # the mark could not be written
     CLOCK = 15  # ids and timestamps are ahead of the clock
+    CREATION = 21  # a topic could not be made
+    DELETION = 22  # files of a deleted topic could not be removed
     SET_ASIDE = 20  # a topic could not be opened; it is as it was until the next start
 
 

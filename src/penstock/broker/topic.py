@@ -529,8 +529,9 @@ class Topic:
         if self._cursors is not None:
             self._cursors.close()
 
-    def delete(self) -> None:
-        """Let go of everything in memory and destroy the log. `mark_deleted` came before."""
+    def delete(self, keep_files: bool = False) -> None:
+        """Let go of everything in memory and destroy the log. `mark_deleted` came before, or the
+        topic could not be made: then its files are not touched."""
         self.deleted = True
         self.partition.retire()
         self.producers.wait()
@@ -542,7 +543,10 @@ class Topic:
             self._cursors.discard()
         self._context.touched.pop(self, None)
         self._context.aging.pop(self, None)
-        self.partition.destroy()
+        if keep_files:
+            self.partition.close()
+        else:
+            self.partition.destroy()
 
     # --- numbers ---
 

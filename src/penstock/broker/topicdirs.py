@@ -1,0 +1,135 @@
+"""The directories of topics: made, removed, and tried again when either fails.
+
+A creation that fails is refused. Then, about once a second, the directory is made once more in the
+same steps and removed again, until that has succeeded; `/ping` names the trouble until then. The
+`topic.json` of such a try says "deleted", so a start that finds one removes it.
+
+A deletion is decided by what `topic.json` says. Files that are left of it are removed about once a
+second, and `/ping` names them until they are gone; a start would go on with it, too.
+
+| left in the directory | what goes first | so that a start after a crash |
+|---|---|---|
+| of a deletion | all but `topic.json` | finishes the deletion |
+| of a creation that failed | `topic.json` | does not miss the log of a topic that never was |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from penstock import limits
+from penstock.broker import directories
+from penstock.broker.health import Trouble
+from penstock.broker.topicfile import TOPIC_FILE, TopicFile, write_topic_file
+from penstock.errors import StorageError
+from penstock.log.partition import PartitionLog
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Context
+    from penstock.log.settings import LogSettings
+
+
+class TopicDirectories:
+    def __init__(
+        self, context: Context, topics_path: str, settings: LogSettings, topics: Container[str]
+    ) -> None:
+        """`topics` are those that there are: their directories are left alone."""
+        self._context = context
+        self._disk = context.disk
+        self._topics_path = topics_path
+        self._settings = settings
+        self._topics = topics
+        self._unmade: dict[str, None] = {}  # topics whose creation failed, the oldest first
+        self._left: dict[str, None] = {}  # topics that are gone, and files of them are not
+
+    def path(self, name: str) -> str:
+        return directories.topic_directory(self._topics_path, name)
+
+    def settle(self) -> None:
+        """About once a second: try again what failed."""
+        for name in list(self._left)[: limits.TOPICS_RETRIED_MAX]:
+            self.remove(name)
+        for name in list(self._unmade):
+            self._try_again(name)
+
+    # --- making ---
+
+    def make(self, file: TopicFile) -> PartitionLog:
+        """The directory, with an empty log and without `topic.json`. Raises StorageError."""
+        directory = self.path(file.name)
+        partition = directories.partition_directory(directory)
+        try:
+            self._clear_away(file.name)
+            self._note_removed(file.name)
+            self._disk.mkdir(directory)
+            return PartitionLog.create(self._disk, partition, self._settings, file.owner)
+        except OSError as error:
+            raise StorageError(directory, f"cannot be made: {error}") from error
+
+    def note_made(self, name: str) -> None:
+        if name in self._unmade:
+            del self._unmade[name]
+            self._context.health.clear(name, Trouble.CREATION)
+
+    def note_unmade(self, name: str, error: StorageError) -> None:
+        self._unmade[name] = None
+        self._context.health.report(name, Trouble.CREATION, f"it could not be made: {error}")
+        if len(self._unmade) > limits.TOPICS_RETRIED_MAX:
+            self.note_made(next(iter(self._unmade)))  # the others show the same
+
+    def _try_again(self, name: str) -> None:
+        now_ns = self._context.clock.wall_ns()
+        file = TopicFile(name=name, identity="", created_ns=now_ns, deleted=True)
+        try:
+            self.make(file).close()
+            write_topic_file(self._disk, self.path(name), file)
+            self._disk.sync_directory(self._topics_path)
+            directories.remove_tree(self._disk, self.path(name), last=TOPIC_FILE)
+            self._disk.sync_directory(self._topics_path)
+        except OSError as error:
+            self.note_unmade(name, StorageError(self.path(name), str(error)))
+        except StorageError as error:
+            self.note_unmade(name, error)
+        else:
+            self.note_made(name)
+
+    # --- removing ---
+
+    def remove(self, name: str) -> None:
+        """All of a topic that was deleted. What cannot be removed is removed later."""
+        try:
+            self._clear_away(name)
+            self._disk.sync_directory(self._topics_path)
+        except OSError as error:
+            self._left.pop(name, None)
+            self._left[name] = None  # behind the others
+            reason = f"files of the deleted topic are left: {error}"
+            self._context.health.report(name, Trouble.DELETION, reason)
+        else:
+            self._note_removed(name)
+
+    def remove_unmade(self, name: str) -> None:
+        """What there is of a creation that failed. `note_unmade` follows, and with it the tries,
+        which remove what is left now."""
+        self._unmade[name] = None
+        with suppress(OSError):
+            self._clear_away(name)
+
+    def _clear_away(self, name: str) -> None:
+        if name in self._topics:
+            raise RuntimeError(f"{name}: the directory of a topic that there is")
+        directory = self.path(name)
+        if not self._disk.exists(directory):
+            return
+        path = os.path.join(directory, TOPIC_FILE)
+        is_deletion = name in self._left or name not in self._unmade
+        if not is_deletion and self._disk.exists(path):
+            self._disk.unlink(path)
+        directories.remove_tree(self._disk, directory, last=TOPIC_FILE)
+
+    def _note_removed(self, name: str) -> None:
+        self._left.pop(name, None)
+        self._context.health.clear(name, Trouble.DELETION)
