@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -88,6 +89,40 @@ def test_what_differs_on_one_node_is_a_change_there(run: Run, daemons: list[str]
     assert [(one["kind"], one["nodes"]) for one in found["changes"]] == [
         ("create", rest), ("set", rest),
     ]  # fmt: skip
+
+
+def test_only_the_nodes_that_are_chosen_are_changed(run: Run, daemons: list[str]) -> None:
+    text = b'{"version":1,"topics":[{"name":"chosen","paused":true,"channels":[{"name":"c"}]}]}'
+    first, *others = daemons
+    planned = as_json(
+        run("import", "-", "--dry-run", "--json", "--on", first, on=daemons, stdin=text)
+    )
+    assert {tuple(one["nodes"]) for one in planned["changes"]} == {(first,)}
+    code, out, _ = run("import", "-", "--yes", "--on", first, on=daemons, stdin=text)
+    assert (code, out.splitlines()[-1]) == (0, f"done on {first}")
+    assert [is_there("chosen", at) for at in daemons] == [True, False, False]
+    words = [word for at in others for word in ("--on", at)]
+    done = as_json(run("import", "-", "--yes", "--json", *words, on=daemons, stdin=text))
+    assert done["done_on"] == others
+    assert [is_there("chosen", at) for at in daemons] == [True] * 3
+    assert run("import", "-", "--yes", on=daemons, stdin=text) == (0, "nothing to change\n", "")
+
+
+def is_there(topic: str, node: str) -> bool:
+    with urlopen(f"http://{node}/stats?format=json&topic={topic}") as answer:
+        found = json.loads(answer.read())["topics"] or ()
+    return [one["channel_name"] for row in found for one in row["channels"]] == ["c"]
+
+
+def test_a_node_that_is_none_of_them_is_refused(run: Run, daemons: list[str]) -> None:
+    """Also beside one that is: nothing is changed anywhere then."""
+    text = b'{"version":1,"topics":[{"name":"astray","channels":[{"name":"c"}]}]}'
+    for other in ("127.0.0.1:1", "", daemons[2]):
+        words = ["--on", daemons[0], "--on", other]
+        code, out, err = run("import", "-", "--yes", *words, on=daemons[:2], stdin=text)
+        assert (code, out) == (1, "")
+        assert f"--on {other}: it is none of the nodes ({', '.join(daemons[:2])})" in err
+    assert not any(is_there("astray", at) for at in daemons)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ out.
 
 Where nodes differ the document says so: `nodes` of what only some of them have, `paused_on`, and
 `settings_on` with the settings of each. That holds for nodes of these addresses; where there is
-none of them, as in another installation, `nodes` means all. So what was taken out changes nothing
-when it is put in again where it came from.
+none of them among those that it is put on, as in another installation or on a new node alone,
+`nodes` means all. So what was taken out changes nothing when it is put in again where it came from.
 """
 
 from __future__ import annotations

@@ -83,6 +83,33 @@ def test_sums_over_all_nodes_and_clients_of_each(page: Page, cluster: Cluster) -
         assert len(shown["clients"]) == 3 * EACH
 
 
+def test_definitions_are_put_on_the_nodes_that_are_chosen(page: Page, cluster: Cluster) -> None:
+    text = '{"version":1,"topics":[{"name":"placed","channels":[{"name":"c"}]}]}'
+    page.goto(cluster.url("/lookup"))
+    page.get_by_label("Definitions to put in").fill(text)
+    chosen = page.get_by_label("On nodes")
+    chosen.click()
+    for number in range(3):  # all are chosen at first: take them away
+        page.get_by_role("option", name=cluster.address(number)).click()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Put in").click()
+    expect(page.get_by_text("Choose a node that answers.")).to_be_visible()
+    chosen.click()
+    page.get_by_role("option", name=cluster.address(1)).click()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Show what would change").click()
+    expect(page.get_by_text(f"create topic placed on {cluster.address(1)}")).to_be_visible()
+    page.get_by_role("button", name="Put in").click()
+    expect(page.get_by_text("(1 new) on 1 node:")).to_be_visible()
+    page.get_by_label("Type definitions to confirm").fill("definitions")
+    page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_text("Done.")).to_be_visible()
+    there = [one.http("GET", "/stats?format=json&topic=placed")[1] for one in cluster.nsqds]
+    assert [b"placed" in one for one in there] == [False, True, False]
+    page.goto(cluster.url("/audit?action=put_definitions"))
+    expect(page.get_by_role("gridcell", name=f"placed on {cluster.address(1)}")).to_be_visible()
+
+
 def test_a_topic_of_one_node_and_its_tombstone(page: Page, cluster: Cluster) -> None:
     for number in (0, 1):
         cluster.nsqds[number].post("/topic/create?topic=narrow")

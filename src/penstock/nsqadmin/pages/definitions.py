@@ -125,6 +125,7 @@ class _Form:
         )
         if await layout.confirm(question, "definitions"):
             run = partial(definitions.put, self._here.ground.upstream, nodes, found)
-            detail = ", ".join(one.name for one in found.topics)
+            names = ", ".join(one.name for one in found.topics)
+            detail = f"{names} on {', '.join(nodes)}"
             if await layout.change(self._here, Role.DESTROY, "put_definitions", {}, run, detail):
                 self._text.set_value("")
