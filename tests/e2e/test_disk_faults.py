@@ -120,6 +120,24 @@ class Patient:
         status, answer = self.daemon.http("POST", "/topic/delete?topic=old")
         return "" if status == 200 else answer.decode()
 
+    def create_journal(self) -> str:
+        status, answer = self.daemon.http("POST", "/channel/create?topic=quiet&channel=first")
+        return "" if status == 200 else answer.decode()
+
+    def make_spare(self) -> str:
+        """For retention: the segment behind the first one, which no start has found."""
+        return self.publish_many() or self.consume()
+
+    def use_spare(self) -> str:
+        """The next segment is to be made of a spare."""
+        self.make_spare()
+        spare = self.daemon.data_path / PARTITION / "spare-0.log"
+        deadline_s = time.monotonic() + HEALED_S_MAX
+        while not spare.exists():
+            assert time.monotonic() < deadline_s, "retention has made no spare"
+            time.sleep(0.05)
+        return self.publish_many()
+
     def create_channel(self) -> str:
         status, answer = self.daemon.http("POST", f"/channel/create?topic={TOPIC}&channel=other")
         return "" if status == 200 else answer.decode()
@@ -152,6 +170,7 @@ def patient(library: Path, tmp_path: Path) -> Iterator[Patient]:
     with Daemon(tmp_path / "data", *FLAGS, environment=environment) as daemon:
         daemon.post(f"/topic/create?topic={TOPIC}")
         daemon.post(f"/channel/create?topic={TOPIC}&channel={CHANNEL}")
+        daemon.post("/topic/create?topic=quiet")  # it has no channel, and so no journal
         yield Patient(daemon, faults)
 
 
@@ -180,6 +199,14 @@ CASES = [
     Case("open", errno.EMFILE, f"{PARTITION}mark", Patient.publish, False),
     Case("write", errno.EIO, f"{PARTITION}mark", Patient.publish, False),
     Case("unlink", errno.EIO, f"{PARTITION}0", Patient.consume, False),
+    Case("rename", errno.EIO, f"{PARTITION}spare", Patient.make_spare, False),
+    Case("rename", errno.EIO, f"{PARTITION}0", Patient.use_spare, True),
+    Case("sync_directory", errno.EIO, f"topics/{TOPIC}/0", Patient.consume, False),
+    Case("truncate", errno.EIO, f"{PARTITION}0", Patient.publish_many, False),
+    *(
+        Case(call, errno.EIO, "topics/quiet/0", Patient.create_journal, False, "topic quiet: ")
+        for call in ("create", "truncate", "sync", "sync_directory")
+    ),
     *(
         Case(call, errno.EIO, f"topics/{TOPIC}/topic.json", Patient.create_channel, True)
         for call in ("create", "write", "sync", "rename")
@@ -237,10 +264,12 @@ def test_a_deletion_that_fails_is_none_after_a_kill_either(patient: Patient, cal
     assert set(patient.acknowledged) == patient.delivered
 
 
-def test_a_failed_sync_stops_the_partition_until_a_restart(patient: Patient) -> None:
+@pytest.mark.parametrize("call", ["sync", "sync_directory"])
+def test_a_failed_sync_stops_the_partition_until_a_restart(patient: Patient, call: str) -> None:
+    """Of the log, or of the directory in which a new segment was made."""
     assert patient.publish() == ""
-    patient.fail("sync", errno.EIO, f"{PARTITION}0")
-    assert "a sync failed" in patient.publish()
+    patient.fail(call, errno.EIO, f"topics/{TOPIC}/0")
+    assert "a sync failed" in patient.publish_many()
     patient.heal()
     assert "a sync failed" in patient.publish()
     said = patient.ping()

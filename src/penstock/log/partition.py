@@ -31,6 +31,7 @@ from penstock.log.segment import Ground, Segment, SegmentInfo, write_at
 from penstock.log.settings import LogSettings
 from penstock.log.spares import Spares
 from penstock.log.sync import SyncJob
+from penstock.log.trims import Trims
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -62,6 +63,7 @@ class PartitionLog:
         "_segments",
         "_settings",
         "_spares",
+        "_trims",
         "damage",
         "last_id",
         "last_timestamp_ns",
@@ -138,6 +140,7 @@ class PartitionLog:
         self._active = opened.segments.active
         self._ground = Ground(settings, opened.prepared)
         self._reader = LogReader(opened.segments, self.damage, self.written_end)
+        self._trims = Trims()
         self._spares = Spares(disk, directory, settings.spare_segments_max)
         self._mark_file = MarkFile(
             disk, os.path.join(directory, names.MARK), opened.mark_state.next_copy
@@ -252,20 +255,13 @@ class PartitionLog:
         new.adopt(file)
         old = self._active
         old.unsynced = True
-        self._trim(old)
+        if self._ground.prepared > old.data_bytes:
+            self._trims.trim(old)
         self._segments.save_index(self._segments.active_index)
         self._segments.append(new, SparseIndex(new.index_path))
         self._active = new
         self._ground = Ground(self._settings, prepared)
         self._settle_active()
-
-    def _trim(self, segment: Segment) -> None:
-        """Give back what was prepared and is not needed. The bytes do no harm where they stay."""
-        if self._ground.prepared > segment.data_bytes:
-            try:
-                segment.file.truncate(segment.data_bytes)
-            except OSError:
-                return
 
     def _settle_active(self) -> None:
         index = self._segments.active_index
@@ -448,9 +444,14 @@ class PartitionLog:
             ):
                 self._remove_first()
                 removed += 1
-            return removed
         except OSError as error:
             raise StorageError(self.path, f"old segments could not be removed: {error}") from error
+        try:
+            self._trims.settle(segments)
+        except OSError as error:
+            reason = f"room of sealed segments could not be given back: {error}"
+            raise StorageError(self.path, reason) from error
+        return removed
 
     def _roll_by_age(self, floor_offset: int, wall_ns: int, age_max_ns: int, old_end: int) -> None:
         """A segment that nobody writes to any more would never be sealed by a write."""

@@ -66,7 +66,8 @@ class Spares:
         """A file for a new segment, and how many bytes of it are there to be overwritten."""
         if not self._numbers:
             return self._disk.create(path), 0
-        self._disk.rename(self._path(self._numbers.pop()), path)
+        self._disk.rename(self._path(self._numbers[-1]), path)
+        self._numbers.pop()
         try:
             file = self._disk.open(path, write=True)
         except OSError:
