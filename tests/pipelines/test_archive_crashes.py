@@ -62,7 +62,7 @@ class DyingWriter(StreamWriter):
 
 class DyingSink(LakeSink):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        return DyingWriter(self.options, schema, overwrite)
+        return DyingWriter(self.options, schema, overwrite, self.store)
 
 
 STEPS = (
