@@ -28,6 +28,7 @@ PenstockError
 ├── RangeCorrupt         what a broker sent of its log is not the range that was asked for
 ├── DataLost             a reader of the log wants offsets that are not there any more
 ├── RowRefused           a row of a table can't be a message: names its number and its topic
+├── RowsRefused          more rows of a batch can't be messages than may be rejected: how many
 ├── LakeFailed           a Delta table can't be opened, made or written
 │   ├── TableAway        it was there, and may come back: its disk is not mounted
 │   ├── TableUnreadable  it is written in a way that is not read here, or is none
@@ -231,6 +232,15 @@ class RowRefused(PenstockError):
         self.row = row
         self.where = where
         self.topic = topic
+        self.reason = reason
+
+
+class RowsRefused(PenstockError):
+    def __init__(self, count: int, most: int, reason: str) -> None:
+        rule = f"of one batch {most} may be (rejectedRowsMax)"
+        super().__init__(f"{count} rows or more can't be messages, and {rule}; the first: {reason}")
+        self.count = count
+        self.most = most
         self.reason = reason
 
 

@@ -256,6 +256,7 @@ SPARK_COMMIT_MS = 300_000  # the same while it commits: it answers when all is o
 SPARK_STAGE_BYTES = 4 * MIB  # stageBytes: one request, far below STAGE_BYTES_MAX
 SPARK_BATCH_BYTES = 1 * MIB  # of one batch in it: a consumer's load, and a reader's, is of batches
 SPARK_BATCH_ROWS = 65_536  # of small messages
+SPARK_REJECTED_ROWS_MAX = 10_000  # rejectedRowsMax, of a batch: more have one cause to be found
 SPARK_HELD_BYTES = 64 * MIB  # rows of many topics that a task holds before it stages them all
 SPARK_TRIGGER_DELAY_MS = 15 * 60 * 1000  # maxTriggerDelay: Kafka's own
 PIPELINE_BATCH_BYTES = 1024 * MIB  # of log in a batch: large bodies make no batch that takes hours

@@ -15,11 +15,11 @@ import pytest
 from e2e.daemon import Daemon
 from penstock.errors import ConfigError, DataLost, FetchFailed, SchemaMismatch, TableAway
 from penstock.pipelines import archive
-from penstock.pipelines.lake import Place
 from penstock.pipelines.lakeread import LakeTable
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
 from penstock.pipelines.trouble import cause_line, outage_of
+from penstock.spark.lake import Place
 from spark.patience import patiently
 
 from .node import Node, numbered

@@ -23,8 +23,8 @@ import pytest
 
 from e2e.daemon import Daemon
 from e2e.harness import fresh_seed
-from penstock.pipelines.lake import Place
 from penstock.spark.brokerapi import name_of
+from penstock.spark.lake import Place
 
 from .command import WAIT_S_MAX, Command
 from .node import Node, in_the_log

@@ -14,10 +14,11 @@ import pytest
 
 from penstock import limits
 from penstock.errors import LakeFailed, SchemaMismatch
-from penstock.pipelines import archivestate, lake, lakecare
-from penstock.pipelines.lake import Place, Shape, Staged
-from penstock.pipelines.lakefiles import Stager
+from penstock.pipelines import archivestate, lakecare
 from penstock.pipelines.settings import defaults
+from penstock.spark import lake
+from penstock.spark.lake import Place, Shape, Staged
+from penstock.spark.lakefiles import Stager
 
 SHAPE = Shape(
     pa.schema(
@@ -145,14 +146,14 @@ def test_the_statistics_of_a_table_with_structs_and_maps_are_read(tmp_path: Path
 
 def test_files_of_any_topic_are_kept_as_long_as_they_are_named(place: Place) -> None:
     lake.commit(place, SHAPE, "app", 0, stage(place, rows(range(3), "a.b#ephemeral")))
-    assert archivestate.highest_offsets(place, {"a.b#ephemeral"}) == {("a.b#ephemeral", 0): 2}
+    assert archivestate.highest_offsets(place, {"a.b#ephemeral"}) == {("a.b#ephemeral", "", 0): 2}
     table = place.open()
     assert table is not None
     gone = table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     assert (gone, len(read(place))) == ([], 3)
     files = [rows(range(3, 4), "a.b#ephemeral", partition=n) for n in range(2)]
     lake.commit(place, SHAPE, "app", 1, stage(place, *files))
-    assert archivestate.highest_offsets(place, {"a.b#ephemeral"})[("a.b#ephemeral", 1)] == 3
+    assert archivestate.highest_offsets(place, {"a.b#ephemeral"})[("a.b#ephemeral", "", 1)] == 3
 
 
 def test_no_files_are_left_of_a_task_that_failed(place: Place, tmp_path: Path) -> None:
@@ -277,7 +278,7 @@ def test_the_highest_offsets_survive_compaction(place: Place) -> None:
     assert archivestate.highest_offsets(place, {"a"}) == {}
     files = [rows(range(5)), rows(range(9), partition=1), rows(range(70), "b")]
     lake.commit(place, SHAPE, "app", 0, [each for f in files for each in stage(place, f)])
-    wanted = {("a", 0): 4, ("a", 1): 8}
+    wanted = {("a", "", 0): 4, ("a", "", 1): 8}
     assert archivestate.highest_offsets(place, {"a"}) == wanted
     assert lakecare.compact(place, 2) == 2  # one file now has both partitions
     assert archivestate.highest_offsets(place, {"a"}) == wanted

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError, DataLost
-from penstock.pipelines import lake, lakelogs
-from penstock.pipelines.lake import Place, Properties
+from penstock.pipelines import lakelogs
 from penstock.pipelines.lakelogs import TopicLog
+from penstock.spark import lake
+from penstock.spark.lake import Place, Properties
 
 from .test_lake import SHAPE, read, rows, stage
 

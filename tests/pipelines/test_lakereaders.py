@@ -12,13 +12,14 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock import limits
-from penstock.pipelines import archive, lake, lakecare, trace
-from penstock.pipelines.lake import Place, Shape
-from penstock.pipelines.lakefiles import Stager
+from penstock.pipelines import archive, lakecare, trace
 from penstock.pipelines.lakeread import Among, LakeTable
 from penstock.pipelines.lifecycles import table as lives
 from penstock.pipelines.lifecycles.keeper import LifeTable
 from penstock.pipelines.settings import defaults
+from penstock.spark import lake
+from penstock.spark.lake import Place, Shape
+from penstock.spark.lakefiles import Stager
 
 from .lakereaders import READERS, Count, truths, wrong
 from .tracetable import healthy

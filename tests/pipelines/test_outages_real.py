@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from e2e.daemon import Daemon
-from penstock.pipelines.lake import Place
+from penstock.spark.lake import Place
 
 from .command import POLL_S, WAIT_S_MAX, Command
 from .node import Node

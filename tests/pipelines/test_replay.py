@@ -163,6 +163,25 @@ def test_what_is_wanted_can_be_said_in_many_ways(replays: Replay, tmp_path: Path
 
 
 @pytest.mark.spark
+def test_messages_that_nsqd_refuses_go_into_a_table(replays: Replay, tmp_path: Path) -> None:
+    archived(tmp_path / "archive", "orders", 12)
+    rows = pa.table(DeltaTable(str(tmp_path / "archive")).to_pyarrow_table()).sort_by("offset")
+    bodies = [b"" if n in (3, 7) else b"%d" % n for n in range(12)]
+    rows = rows.set_column(rows.schema.get_field_index("body"), "body", pa.array(bodies))
+    lake = {"table": str(tmp_path / "lake"), "chunk": 5, "topics": ("orders",)}
+    write_deltalake(lake["table"], rows, partition_by=["topic", "date"])
+    with pytest.raises(Exception, match="the body is empty"):
+        replays.run(**lake)
+    said = replays.run(**lake, rejected_table=str(tmp_path / "rejected"))
+    assert f"2 of 12 messages were refused, they are in {tmp_path / 'rejected'}" in said
+    assert replays.bodies() == [str(n) for n in range(12) if n not in (3, 7)]
+    table = pa.table(DeltaTable(str(tmp_path / "rejected")).to_pyarrow_table())
+    found = sorted((r["app"], r["topic"], r["key"], r["reason"]) for r in table.to_pylist())
+    reason = "the body is empty, and NSQ has no empty messages"
+    assert found == [("replay-one", "again", b"k%d" % n, reason) for n in (3, 7)]
+
+
+@pytest.mark.spark
 def test_a_topic_is_replayed_from_its_own_log(replays: Replay) -> None:
     bodies = numbered(1200)
     replays.node.publish("orders", bodies)

@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 from penstock.errors import ConfigError
 from penstock.log.traceevents import TOPIC, Event, Kind, encode
 from penstock.pipelines import lakelogs, trace
-from penstock.pipelines.lake import Place
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
+from penstock.spark.lake import Place
 from spark.fakebroker import FakeBroker
 from spark.patience import patiently
 

@@ -39,6 +39,7 @@ class FakeBroker:
     def __init__(self) -> None:
         self.topics: dict[str, FakeTopic] = {}
         self.ended: dict[str, dict[str, int]] = {}
+        self.refused: set[str] = set()  # paths that answer 404
         self.failures = 0  # so many requests are answered with 503
         self.hangups = 0  # so many connections are closed without an answer
         self.sent: Callable[[bytes], bytes] = lambda data: data  # what becomes of it on the way
@@ -103,6 +104,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if broker.failures:
             broker.failures -= 1
             status, content, headers = _json(503, message="NOT_READY")
+        elif parts.path in broker.refused:
+            status, content, headers = _json(404, message="STAGE_NOT_FOUND")
         elif parts.path in broker.answers:
             status, content, headers = _json(200, **broker.answers[parts.path])
         elif parts.path in POSTS:

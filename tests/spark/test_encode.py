@@ -134,4 +134,4 @@ def times(*microseconds: int) -> pa.Array:
 def test_a_row_that_is_no_message_is_named(columns: dict[str, pa.Array], reason: str) -> None:
     with pytest.raises(BadRow, match=reason) as caught:
         message_columns({"body": pa.array([b"a", b"b"]), **columns})
-    assert caught.value.index == 1
+    assert caught.value.indexes == [1]

@@ -14,6 +14,7 @@ from penstock import limits
 from penstock.errors import BrokerRefused, RowRefused
 from penstock.kernel import encode_batch
 from penstock.spark.brokerapi import BrokerApi, Committed, Owner, Stage
+from penstock.spark.rejects import RejectedTable, Rejects
 from penstock.spark.stager import Stager
 
 from .queries import batch
@@ -89,6 +90,33 @@ def test_a_message_that_is_too_big_is_named(api: BrokerApi) -> None:
     with pytest.raises(RowRefused, match=r"row 2 of task 0 for topic orders: .* 1001 bytes"):
         stager.finish()
     stager.abort()
+
+
+def test_what_nsqd_refuses_goes_into_a_table(api: BrokerApi, tmp_path: Path) -> None:
+    table = RejectedTable(str(tmp_path / "rejected"), 10, {})
+    columns = {"body": "body", "partition": "p", "timestamp": "at"}
+    given = {
+        "body": [b"a", b"x" * 1001, b"b", b"c", b"x" * 1000],
+        "p": pa.array([0, 0, 7, None, 0], pa.int32()),
+        "at": pa.array([5, 6, 7, 8, None], pa.timestamp("us", "UTC")),
+    }
+    stager = Stager(api, columns, "orders", "task 0", rejects=Rejects(table, "app", 0))
+    stager.add(pa.RecordBatch.from_pydict(given))
+    staged = stager.finish()
+    assert api.commit("app", 0, list(staged.stages)) == Committed(False, 3)
+    table.prepare()
+    table.commit("app", 0, [staged.rejected])
+    made = table.place().open()
+    assert made is not None
+    names = ["body", "partition", "reason", "topic", "timestamp"]
+    found = pa.table(made.to_pyarrow_table(columns=names)).sort_by("partition").to_pylist()
+    assert [(len(row["body"]), row["partition"], row["topic"]) for row in found] == [
+        (1001, 0, "orders"),
+        (1, 7, "orders"),
+    ]
+    assert "1001 bytes or more, and nsqd refuses it" in found[0]["reason"]
+    assert found[1]["reason"] == "there is no partition 7"
+    assert [row["timestamp"].microsecond for row in found] == [6, 7]
 
 
 @pytest.mark.spark

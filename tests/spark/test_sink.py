@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from penstock.kernel import Section, decode_bodies, decode_sections
 
@@ -164,7 +165,49 @@ def test_a_task_that_fails_drops_what_it_staged(spark: SparkSession, broker: Fak
     assert (broker.topics, broker.stages) == ({}, {})
 
 
+def rejected(path: Path) -> list[tuple[Any, ...]]:
+    table = DeltaTable(str(path)).to_pyarrow_table(columns=["app", "version", "topic", "body"])
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+def test_refused_rows_go_into_a_table_once(
+    spark: SparkSession, broker: FakeBroker, tmp_path: Path
+) -> None:
+    """Also when the driver dies between the two commits, and when it does all of it again."""
+    broker.message_bytes_max = 100
+    given = {"topic": "orders", "txnAppId": "app", "txnVersion": "3"}
+    given["rejectedTable"] = str(tmp_path / "rejected")
+    with pytest.raises(Exception, match=r"1 rows or more can't be .* 0 may be") as caught:
+        write(with_a_big_row(spark), broker, rejectedRowsMax="0", **given)
+    assert "101 bytes" in str(caught.value)
+    assert (broker.topics, rejected(tmp_path / "rejected")) == ({}, [])
+    broker.refused = {"/stage/commit"}
+    with pytest.raises(Exception, match="STAGE_NOT_FOUND"):
+        write(with_a_big_row(spark), broker, **given)
+    assert broker.topics == {}
+    broker.refused = set()
+    for _ in range(2):
+        write(with_a_big_row(spark), broker, **given)
+        assert bodies(broker, "orders") == [b"%d" % n for n in range(1000) if n != 700]
+        assert rejected(tmp_path / "rejected") == [("app", 3, "orders", b"x" * 101)]
+
+
 # --- streaming ---
+
+
+def test_rows_that_a_stream_refuses_go_into_a_table_once(
+    spark: SparkSession, broker: FakeBroker, tmp_path: Path
+) -> None:
+    broker.topic("orders").publish([b"%d" % n for n in range(50)])
+    broker.topic("orders").publish([b"x" * 101, b"y" * 102])
+    broker.message_bytes_max = 100
+    copy = Copy(spark, broker, tmp_path / "checkpoint", rejectedTable=str(tmp_path / "rejected"))
+    query = copy.run(rate=50)
+    copy.forget_last_commit()  # of a batch that has no other rows
+    copy.run(rate=50)
+    assert bodies(broker, "copy") == [b"%d" % n for n in range(50)]
+    wanted = [(query.id, 1, "copy", b"x" * 101), (query.id, 1, "copy", b"y" * 102)]
+    assert rejected(tmp_path / "rejected") == wanted
 
 
 def test_each_batch_is_a_version_of_the_query(

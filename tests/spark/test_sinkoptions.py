@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from penstock import limits
 from penstock.errors import ConfigError
 from penstock.spark.schema import sink_columns
 from penstock.spark.sinkoptions import read_sink_options
@@ -54,6 +55,18 @@ def test_what_spark_hands_on_is_passed_over() -> None:
 def test_bad_options_are_named(given: dict[str, str], reason: str, streaming: bool) -> None:
     with pytest.raises(ConfigError, match=reason):
         read_sink_options(given, streaming)
+
+
+def test_a_table_for_rejected_rows() -> None:
+    path = {"rejectedTable": "/lake/rejected"}
+    options = read_sink_options({**URL, **path}, streaming=True)
+    assert options.rejected_table == "/lake/rejected"
+    assert options.rejected_rows_max == limits.SPARK_REJECTED_ROWS_MAX
+    chosen = read_sink_options({**URL, **path, "rejectedRowsMax": "5"}, streaming=True)
+    assert chosen.rejected_rows_max == 5
+    for wrong in ({"rejectedRowsMax": "5"}, {"rejectedTable": ""}):
+        with pytest.raises(ConfigError, match="rejectedTable"):
+            read_sink_options({**URL, **wrong}, streaming=False)
 
 
 def test_a_version_is_for_batches_and_belongs_to_an_app() -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
-from penstock.errors import BrokerRefused, RowRefused
+from penstock.errors import BrokerRefused, RowRefused, RowsRefused, SchemaMismatch
 from penstock.kernel import decode_bodies, decode_header
 from penstock.spark.brokerapi import BrokerApi
+from penstock.spark.lake import Place
+from penstock.spark.rejects import COLUMNS, Rejected, RejectedTable, Rejects
 from penstock.spark.stager import Staged, Stager
 
 from .fakebroker import FakeBroker
@@ -110,7 +114,7 @@ def test_names_are_never_used_twice(broker: FakeBroker, api: BrokerApi) -> None:
 def test_nothing_is_staged_of_nothing(broker: FakeBroker, api: BrokerApi) -> None:
     one = stager(api)
     one.add(rows((b"1", "a"))[:0])
-    assert one.finish() == Staged((), 0)
+    assert one.finish() == Staged((), 0, Rejected())
     one.abort()
     assert broker.requests == []
 
@@ -192,3 +196,110 @@ def test_another_refusal_is_what_it_is(broker: FakeBroker, api: BrokerApi) -> No
     one.add(rows((b"1", None)))
     with pytest.raises(BrokerRefused, match="NOT_READY"):
         one.finish()
+
+
+# --- rows that are rejected ---
+
+
+def rejecting(
+    api: BrokerApi, path: Path, columns: dict[str, str], rows_max: int = 100, **more: Any
+) -> tuple[RejectedTable, Stager]:
+    table = RejectedTable(str(path), rows_max, {})
+    table.prepare()
+    return table, Stager(api, columns, None, "task 3", rejects=Rejects(table, "app", 7), **more)
+
+
+def in_the_table(path: Path) -> list[dict[str, Any]]:
+    found = Place(str(path), {}).open()
+    assert found is not None
+    assert pa.schema(found.schema().to_arrow()).names == COLUMNS.names
+    return pa.table(found.to_pyarrow_table()).sort_by("rejected_at").to_pylist()
+
+
+def test_rows_that_cannot_be_messages_go_into_a_table_and_the_others_out(
+    broker: FakeBroker, api: BrokerApi, tmp_path: Path
+) -> None:
+    columns = {**ALL, "headers": "h", "timestamp": "at"}
+    _, one = rejecting(api, tmp_path / "rejected", columns)
+    headers = pa.map_(pa.string(), pa.binary())
+    given = [
+        (b"good", "a", 0, b"k", {"h": b"1"}, 5),
+        (None, "a", None, b"k", None, None),
+        (b"", "a", 0, None, None, None),
+        (b"1", None, 0, None, None, None),
+        (b"2", "no topic", 0, None, None, None),
+        (b"3", "a", -1, None, None, None),
+        (b"4", "a", 0, None, {"h": b"\xff"}, None),
+        (b"5", "a", 0, None, None, -1),
+        (b"also good", "b", 0, None, None, None),
+    ]
+    types = [pa.binary(), pa.string(), pa.int32(), pa.binary(), headers, pa.timestamp("us", "UTC")]
+    names = ("BODY", "t", "p", "k", "h", "at")
+    values = [pa.array([dict_or(row[n]) for row in given], kind) for n, kind in enumerate(types)]
+    one.add(pa.RecordBatch.from_arrays(values, names=list(names)))
+    staged = one.finish()
+    assert staged_bodies(broker, staged) == {("a", 0): [b"good"], ("b", 0): [b"also good"]}
+    assert (staged.messages, staged.rejected.rows) == (2, 7)
+    assert in_the_table(tmp_path / "rejected") == []  # until the driver commits it
+    table = RejectedTable(str(tmp_path / "rejected"), 100, {})
+    for _ in range(2):
+        table.commit("app", 7, [staged.rejected])
+    found = {row["body"]: row for row in in_the_table(tmp_path / "rejected")}
+    assert {body: row["reason"].partition(",")[0] for body, row in found.items()} == {
+        None: "the body is null",
+        b"": "the body is empty",
+        b"1": "the topic is null",
+        b"2": "'no topic' is no topic to keep: 1 to 64 of . a-z A-Z 0-9 _ -",
+        b"3": "there is no partition -1",
+        b"4": "header 'h' is not UTF-8",
+        b"5": "the timestamp is not within the years 1970 to 2262",
+    }
+    assert {(row["app"], row["version"]) for row in found.values()} == {("app", 7)}
+    assert (found[None]["key"], found[None]["topic"], found[None]["partition"]) == (b"k", "a", None)
+    assert found[b"4"]["headers"] == [{"key": "h", "value": b"\xff"}]
+    assert (found[b"5"]["timestamp"].year, found[b"3"]["partition"]) == (1969, -1)
+
+
+def dict_or(value: Any) -> Any:
+    return list(value.items()) if isinstance(value, dict) else value
+
+
+def test_what_nsqd_finds_too_big_goes_into_the_table(
+    broker: FakeBroker, api: BrokerApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.limits.SPARK_BATCH_BYTES", 300)
+    broker.message_bytes_max = 100
+    table, one = rejecting(
+        api, tmp_path / "rejected", {"body": "BODY", "topic": "t", "headers": "h"}
+    )
+    bodies = [b"%03d" % n * (40 if n % 7 == 3 else 10) for n in range(40)]
+    bodies[17] = b"017" * 60  # larger than the others that are too large
+    headers = pa.array([[("n", "1")]] * 40, pa.map_(pa.string(), pa.string()))
+    given = {"BODY": bodies, "t": ["a"] * 40, "h": headers}
+    one.add(pa.RecordBatch.from_pydict(given))
+    staged = one.finish()
+    too_big = [body for body in bodies if len(body) > 100]
+    assert staged_bodies(broker, staged) == {("a", 0): [b for b in bodies if len(b) <= 100]}
+    assert (staged.messages, staged.rejected.rows) == (40 - len(too_big), len(too_big))
+    assert len(staged.stages) == len(broker.stages)
+    table.commit("app", 7, [staged.rejected])
+    rows = in_the_table(tmp_path / "rejected")
+    assert sorted(row["body"] for row in rows) == too_big
+    assert all("a message has at most 100" in row["reason"] for row in rows)
+    assert rows[0]["headers"] == [{"key": "n", "value": b"1"}]
+    assert {(row["topic"], row["partition"]) for row in rows} == {("a", 0)}
+
+
+def test_there_is_a_bound(api: BrokerApi, tmp_path: Path) -> None:
+    _, one = rejecting(api, tmp_path / "rejected", {"body": "BODY", "topic": "t"}, rows_max=2)
+    one.add(rows((None, "a"), (b"", "a"), (b"x", "a")))
+    with pytest.raises(RowsRefused, match=r"3 rows or more .* 2 may be .* the body is null"):
+        one.add(rows((b"", "a")))
+    one.abort()
+    assert list((tmp_path / "rejected").glob("*.parquet")) == []
+
+
+def test_another_table_is_refused(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "other"), pa.table({"body": ["x"]}))
+    with pytest.raises(SchemaMismatch, match="no column rejected_at"):
+        RejectedTable(str(tmp_path / "other"), 1, {}).prepare()

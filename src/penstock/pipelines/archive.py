@@ -26,18 +26,19 @@ from penstock.errors import ConfigError
 from penstock.pipelines import archivestate, jsonbody, lakelogs, recovery
 from penstock.pipelines.archivestate import Identity, Starting, State
 from penstock.pipelines.frame import DONE, Pipeline
-from penstock.pipelines.lake import Place, Shape, check_fits
 from penstock.pipelines.lakecare import Care, care_settings, configuration
-from penstock.pipelines.lakesink import FORMAT, LakeSink, with_store
+from penstock.pipelines.lakesink import FORMAT, LakeSink
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.pipelines.streams import follow
 from penstock.spark.brokerapi import Span, name_of
 from penstock.spark.brokers import Brokers
+from penstock.spark.lake import Place, Shape, check_fits
 from penstock.spark.offsets import Log
 from penstock.spark.options import read_options
 from penstock.spark.schema import COLUMNS
+from penstock.spark.stores import with_store
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

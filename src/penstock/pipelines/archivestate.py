@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from penstock import limits
 from penstock.errors import ConfigError, TableAway
-from penstock.pipelines.lake import Place
+from penstock.spark.lake import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

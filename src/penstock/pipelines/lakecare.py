@@ -24,9 +24,9 @@ from deltalake.exceptions import DeltaError
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import PenstockError
-from penstock.pipelines.lake import Place
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
+from penstock.spark.lake import Place
 
 _HOUR_S = 3600
 _STEPS_BYTES = (limits.LAKE_MEDIUM_BYTES, limits.LAKE_LARGE_BYTES)

@@ -195,7 +195,7 @@ class LakeTable:
         return place, name
 
     def opened(self, file: LakeFile) -> NativeFile:
-        from penstock.pipelines.lake import Place
+        from penstock.spark.lake import Place
 
         place, path = self._split(file)
         where = Place(place, self._options)

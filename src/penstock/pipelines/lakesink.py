@@ -11,10 +11,7 @@ Options: `path`; `partitionBy` and `statistics` (names of columns, with commas b
 noted in the table (`lakelogs`), with the nsqd of the row where `brokerColumn` has it. With
 `logsOfTopic` `one` a second log of a topic is refused, unless it is an ephemeral one; the default
 is `many`.
-
-What delta-rs has to know of the table's store is no option: Spark keeps those in plans,
-and may show them on its web pages. It is part of the class that is registered
-(`with_store`), of which Spark sees bytes.
+What delta-rs has to know of the table's store is no option (`stores`).
 """
 
 from __future__ import annotations
@@ -34,9 +31,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import ConfigError
-from penstock.pipelines.lake import Place, Properties, Shape, Staged, commit
-from penstock.pipelines.lakefiles import Stager
 from penstock.pipelines.lakelogs import noted, noted_as
+from penstock.spark.lake import Place, Properties, Shape, Staged, commit
+from penstock.spark.lakefiles import Stager
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -61,11 +58,6 @@ class LakeSink(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         return StreamWriter(self.options, schema, overwrite, self.store)
-
-
-def with_store(sink: type[LakeSink], store: Mapping[str, str]) -> type[LakeSink]:
-    """The sink to register for tables that are in this store."""
-    return type(sink.__name__, (sink,), {"store": dict(store)})
 
 
 @dataclass

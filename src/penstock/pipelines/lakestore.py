@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock import limits
-from penstock.pipelines.lake import Place
+from penstock.spark.lake import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,6 +21,8 @@ from datetime import UTC, datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from penstock import limits
 from penstock.command import terminal
 from penstock.command.flags import Kind
@@ -33,6 +35,9 @@ from penstock.pipelines.replayplan import Bucket, Cut, Kept, Plan, Wish, chunks_
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.spark.brokerapi import BrokerApi
+from penstock.spark.lake import Place
+from penstock.spark.source import PenstockSource
+from penstock.spark.stores import with_store
 from penstock.wire.names import is_valid_name
 
 if TYPE_CHECKING:
@@ -73,6 +78,12 @@ SETTINGS = (
         Kind.STRING,
         "",
         "directory of plans (default: in the table, _penstock/replay, or ~/.local/state/penstock)",
+    ),
+    Setting(
+        "rejected-table",
+        Kind.STRING,
+        "",
+        "a Delta table for messages that nsqd refuses; without it they end the replay",
     ),
     Setting("dry-run", Kind.BOOL, False, "say what would be replayed, and write nothing"),
 )
@@ -143,6 +154,8 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     replayed = plan.done_by(last)
     if replayed:
         progress.say(f"{replayed:,} of {plan.messages:,} messages were replayed before")
+    if settings.text("rejected-table"):
+        session.dataSource.register(with_store(PenstockSource, storage_options(settings)))
     _write(source, plan, 0 if last is None else last + 1, kept, progress)
     return DONE
 
@@ -355,8 +368,22 @@ def _write(source: _Source, plan: Plan, first: int, kept: Kept, progress: Progre
         progress.report(_report(plan, done - before, done, time.monotonic() - began_s))
     report = _report(plan, done - before, done, time.monotonic() - began_s)
     progress.report(report, final=True)
-    if done == plan.messages:
+    rejected = _rejected(source.settings)
+    if rejected:
+        where = source.settings.text("rejected-table")
+        progress.say(f"{rejected:,} of {done:,} messages were refused, they are in {where}")
+    elif done == plan.messages:
         progress.say(f"{plan.wish.to} has all {done:,} messages of this replay")
+
+
+def _rejected(settings: Settings) -> int:
+    """How many messages of this replay are in the table for them."""
+    path = settings.text("rejected-table")
+    table = Place(path, storage_options(settings)).open() if path else None
+    if table is None:
+        return 0
+    mine = pc.field("app") == application(settings)
+    return int(table.to_pyarrow_dataset().count_rows(filter=mine))
 
 
 def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int) -> None:
@@ -381,6 +408,8 @@ def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int) -> No
         writer = writer.option("caFile", settings.text("ca-file"))
     if settings.text("http-secret-file"):
         writer = writer.option("httpSecretFile", settings.text("http-secret-file"))
+    if settings.text("rejected-table"):
+        writer = writer.option("rejectedTable", settings.text("rejected-table"))
     writer.save()
 
 

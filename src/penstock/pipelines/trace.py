@@ -28,10 +28,9 @@ from penstock.log.traceevents import TOPIC
 from penstock.pipelines import archivestate, lakelogs, trace_table
 from penstock.pipelines.archivestate import Identity, State
 from penstock.pipelines.frame import DONE, Pipeline
-from penstock.pipelines.lake import Place, Shape, check_fits
 from penstock.pipelines.lakecare import Care, care_settings, configuration
 from penstock.pipelines.lakeread import Condition, Span, local_path, read_table
-from penstock.pipelines.lakesink import FORMAT, LakeSink, with_store
+from penstock.pipelines.lakesink import FORMAT, LakeSink
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
 from penstock.pipelines.lifecycles.latencies import latencies, slowest
 from penstock.pipelines.moments import duration, read_moment
@@ -41,6 +40,8 @@ from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.pipelines.streams import follow
 from penstock.pipelines.views import Views
 from penstock.spark.brokerapi import BrokerApi
+from penstock.spark.lake import Place, Shape, check_fits
+from penstock.spark.stores import with_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,21 +5,25 @@
     spark.read.format("penstock").option("url", ...).option("subscribe", "orders").load()
 
 `source` is all that knows of PySpark's classes. Below it are rules and a client that need no
-Spark: `options` and `offsets` (pure), `brokerapi` (HTTP), `decode` (raw batches to Arrow). Spark is
-a reader of the log, not an NSQ consumer: it moves no channel, and nobody waits for it. A session
-with the settings that Python sources need is opened by `penstock.spark.session`.
+Spark: `options` and `offsets` (pure), `brokerapi` (HTTP), `decode` (raw batches to Arrow), `lake`
+(Delta tables). Spark is a reader of the log, not an NSQ consumer: it moves no channel, and nobody
+waits for it. A session with the settings that Python sources need is opened by
+`penstock.spark.session`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def register(spark: SparkSession) -> None:
-    """Make format("penstock") known to this session."""
+def register(spark: SparkSession, storage_options: Mapping[str, str] | None = None) -> None:
+    """Make format("penstock") known to this session. `storage_options` are delta-rs's, for a table
+    of rejected rows in an object store."""
     from penstock.spark.source import PenstockSource
+    from penstock.spark.stores import with_store
 
-    spark.dataSource.register(PenstockSource)
+    spark.dataSource.register(with_store(PenstockSource, storage_options or {}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,12 +25,14 @@ _TIMESTAMP_US_MAX = ((1 << 63) - 1) // 1000
 
 
 class BadRow(ValueError):
-    """`index`: of the first row that cannot be a message."""
+    """Rows that cannot be messages for one reason: their indexes, rising. There may be others, of
+    other reasons. `is_topic`: the topic is what is wrong."""
 
-    def __init__(self, index: int, reason: str) -> None:
-        super().__init__(f"row {index}: {reason}")
-        self.index = index
+    def __init__(self, indexes: Iterable[int], reason: str, is_topic: bool = False) -> None:
+        self.indexes = [int(index) for index in indexes]
+        super().__init__(f"row {self.indexes[0]}: {reason}")
         self.reason = reason
+        self.is_topic = is_topic
 
 
 class Block(NamedTuple):
@@ -94,11 +96,11 @@ def _batch(rows: pa.RecordBatch, low: int, high: int) -> bytes:
 
 def _bodies(column: pa.Array) -> pa.Array:
     if column.null_count:
-        raise BadRow(_first(~_valid(column)), "the body is null")
+        raise BadRow(_rows(~_valid(column)), "the body is null")
     bodies = column.cast(pa.binary())
     empty = np.diff(_ends(bodies)) == 0
     if empty.any():
-        raise BadRow(_first(empty), "the body is empty, and NSQ has no empty messages")
+        raise BadRow(_rows(empty), "the body is empty, and NSQ has no empty messages")
     return bodies
 
 
@@ -108,7 +110,7 @@ def _nanoseconds(column: pa.Array) -> pa.Array:
     values = microseconds.to_numpy()
     outside = (values > _TIMESTAMP_US_MAX) | (values < 0)
     if outside.any():
-        raise BadRow(_first(outside), "the timestamp is not within the years 1970 to 2262")
+        raise BadRow(_rows(outside), "the timestamp is not within the years 1970 to 2262")
     return pa.array(values * 1000, pa.int64(), mask=~valid)
 
 
@@ -136,13 +138,13 @@ def _header_text(index: int, names: list[Any], values: list[Any]) -> bytes:
     """A JSON object."""
     if None in names or len(set(names)) < len(names):
         shown = ", ".join(map(repr, names))
-        raise BadRow(index, f"a header has no name, or is there twice: {shown}")
+        raise BadRow([index], f"a header has no name, or is there twice: {shown}")
     members = []
     for name, value in zip(names, values, strict=True):
         try:
             text = value.decode() if isinstance(value, bytes) else value
         except UnicodeDecodeError as error:
-            raise BadRow(index, f"header {name!r} is not UTF-8, and headers are JSON") from error
+            raise BadRow([index], f"header {name!r} is not UTF-8, and headers are JSON") from error
         members.append(f"{_quoted(name)}: {'null' if text is None else _quoted(text)}")
     return f"{{{', '.join(members)}}}".encode()
 
@@ -188,8 +190,9 @@ def _valid(column: pa.Array) -> np.ndarray[Any, Any]:
     return valid
 
 
-def _first(rows: np.ndarray[Any, Any]) -> int:
-    return int(np.argmax(rows))
+def _rows(chosen: np.ndarray[Any, Any]) -> list[int]:
+    found: list[int] = np.flatnonzero(chosen).tolist()
+    return found
 
 
 def _ends(column: pa.Array) -> np.ndarray[Any, Any]:

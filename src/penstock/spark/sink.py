@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,8 @@ from pyspark.sql.datasource import (
 
 from penstock import limits
 from penstock.errors import ConfigError
-from penstock.spark.brokerapi import BrokerApi, Owner, Stage
+from penstock.spark.brokerapi import BrokerApi, Owner, Stage, name_of
+from penstock.spark.rejects import Rejected, RejectedTable, Rejects
 from penstock.spark.sinkoptions import SinkOptions
 from penstock.spark.stager import Stager, abort
 
@@ -42,14 +43,18 @@ _BATCH_ID = "streaming.sql.batchId"
 class TaskStages(WriterCommitMessage):
     stages: tuple[Stage, ...]
     messages: int
+    rejected: Rejected
     query_id: str | None
 
 
 class _Writer:
     """What both writers share. It is pickled: tasks and commits run in processes of their own."""
 
-    def __init__(self, options: SinkOptions, columns: dict[str, str]) -> None:
+    def __init__(
+        self, options: SinkOptions, columns: dict[str, str], store: Mapping[str, str]
+    ) -> None:
         self._options = options
+        self._rejected = _rejected_table(options, store)
         self._columns = columns
         self._attempt = uuid.uuid4().hex  # of this batch: the same in all of its tasks
 
@@ -82,7 +87,10 @@ class _Writer:
         where = f"task {task.partitionId()}" if task else "the task"
         options = self._options
         with self._api() as api:
-            stager = Stager(api, self._columns, options.topic, where, options.stage_bytes, owner)
+            rejects = self._rejects(app, version)
+            stager = Stager(
+                api, self._columns, options.topic, where, options.stage_bytes, owner, rejects
+            )
             try:
                 for batch in batches:
                     stager.add(batch)
@@ -92,7 +100,24 @@ class _Writer:
                 raise
         return TaskStages(*staged, query_id)
 
+    def _rejects(self, app: str | None, version: int | None) -> Rejects | None:
+        if self._rejected is None:
+            return None
+        if not app or version is None:
+            rule = "Spark names no query, so it is needed for the table of rejected rows"
+            raise ConfigError("option txnAppId", None, rule)
+        return Rejects(self._rejected, app, version)
+
+    def _commit_rejected(self, app: str, version: int, messages: list[TaskStages]) -> None:
+        """Before the messages: what is published is then all that is missing there."""
+        rejected = [message.rejected for message in messages if message.rejected.rows]
+        if self._rejected is not None and rejected:
+            self._rejected.check(sum(each.rows for each in rejected), rejected[0].reason)
+            counted = f"{name_of(self._options.url)}/{self._scoped(app)}"
+            self._rejected.commit(counted, version, rejected)
+
     def _commit(self, app: str, version: int, messages: list[TaskStages]) -> None:
+        self._commit_rejected(app, version, messages)
         stages = [stage for message in messages for stage in message.stages]
         if not stages:
             return
@@ -116,8 +141,10 @@ class _Writer:
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """One write is one version: of the app that was named, or of one that is made up for it."""
 
-    def __init__(self, options: SinkOptions, columns: dict[str, str]) -> None:
-        super().__init__(options, columns)
+    def __init__(
+        self, options: SinkOptions, columns: dict[str, str], store: Mapping[str, str]
+    ) -> None:
+        super().__init__(options, columns, store)
         self._app = options.app or uuid.uuid4().hex
         self._version = options.version or 0
 
@@ -156,6 +183,15 @@ def refuse_overwrite(streaming: bool) -> None:
         )
         raise ConfigError("outputMode", "complete", rule)
     raise ConfigError("mode", "overwrite", "messages are added to a topic: use append")
+
+
+def _rejected_table(options: SinkOptions, store: Mapping[str, str]) -> RejectedTable | None:
+    """In the driver, so that a table that does not fit is known before anything runs."""
+    if options.rejected_table is None:
+        return None
+    table = RejectedTable(options.rejected_table, options.rejected_rows_max, store)
+    table.prepare()
+    return table
 
 
 def _present(messages: list[WriterCommitMessage | None]) -> list[TaskStages]:

@@ -21,6 +21,8 @@ NAMES = (
     "retryIntervalMs",
     "caFile",
     "httpSecretFile",
+    "rejectedTable",
+    "rejectedRowsMax",
 )
 _SPARK_NAMES = ("checkpointLocation", "queryName")  # Spark's own: it hands them on
 
@@ -37,6 +39,8 @@ class SinkOptions:
     retry_ms: int
     ca_file: str | None
     secret_file: str | None
+    rejected_table: str | None  # of rows that cannot be messages; without it they are errors
+    rejected_rows_max: int  # of one batch
 
 
 def read_sink_options(given: Mapping[str, str], streaming: bool) -> SinkOptions:
@@ -68,7 +72,18 @@ def read_sink_options(given: Mapping[str, str], streaming: bool) -> SinkOptions:
         retry_ms=values.number("retryIntervalMs", limits.SPARK_RETRY_MS, 0),
         ca_file=values.get("caFile"),
         secret_file=values.get("httpSecretFile"),
+        rejected_table=_rejected_table(values),
+        rejected_rows_max=values.number("rejectedRowsMax", limits.SPARK_REJECTED_ROWS_MAX, 0),
     )
+
+
+def _rejected_table(values: Values) -> str | None:
+    path = values.get("rejectedTable")
+    if path is None:
+        values.refuse("rejectedRowsMax", "it is of the option rejectedTable")
+    elif not path:
+        raise ConfigError("option rejectedTable", path, "the path or URL of a Delta table")
+    return path
 
 
 def _version(values: Values) -> int | None:

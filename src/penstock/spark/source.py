@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 
 
 class PenstockSource(DataSource):
+    store: ClassVar[Mapping[str, str]] = {}  # of the table of rejected rows: `stores.with_store`
+
     @classmethod
     def name(cls) -> str:
         return "penstock"
@@ -69,13 +71,13 @@ class PenstockSource(DataSource):
         if overwrite:
             refuse_overwrite(streaming=False)
         options = read_sink_options(self.options, streaming=False)
-        return BatchWriter(options, sink_columns(schema, options.topic))
+        return BatchWriter(options, sink_columns(schema, options.topic), self.store)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if overwrite:
             refuse_overwrite(streaming=True)
         options = read_sink_options(self.options, streaming=True)
-        return StreamWriter(options, sink_columns(schema, options.topic))
+        return StreamWriter(options, sink_columns(schema, options.topic), self.store)
 
 
 @dataclass

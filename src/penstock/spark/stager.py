@@ -14,16 +14,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock import limits
 from penstock.errors import BrokerRefused, FetchFailed, RowRefused
 from penstock.spark.brokerapi import BrokerApi, Owner, Stage
 from penstock.spark.encode import BadRow, Block, encode, largest, message_columns
+from penstock.spark.rejects import Rejected, Rejects
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 logger = logging.getLogger(__name__)
 
 _PARTITION_MAX = 1 << 16  # the groups of a record batch are numbered by topic and partition
+_TOO_BIG = ("BAD_BATCH", "STAGE_TOO_BIG")  # what nsqd says of a message that is too large
+_NO_PARTITION = "PARTITION_NOT_FOUND"
 _MESSAGE_COLUMNS = ("body", "key", "headers", "timestamp")
 
 
@@ -35,11 +39,13 @@ class Target(NamedTuple):
 class Staged(NamedTuple):
     stages: tuple[Stage, ...]
     messages: int
+    rejected: Rejected
 
 
 class Stager:
     """`columns` names the columns by what they are to the sink; `where` names the task in errors.
-    `topic` is that of all rows, unless there is a column for it."""
+    `topic` is that of all rows, unless there is a column for it. Rows that cannot be messages go
+    into `rejects`; without it they are errors."""
 
     def __init__(
         self,
@@ -49,8 +55,10 @@ class Stager:
         where: str,
         stage_bytes: int = limits.SPARK_STAGE_BYTES,
         owner: Owner | None = None,
+        rejects: Rejects | None = None,
     ) -> None:
         self._api = api
+        self._rejects = rejects
         self._owner = owner
         self._columns = columns
         self._topic = topic
@@ -64,39 +72,63 @@ class Stager:
         self._held_bytes: dict[Target, int] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """RowRefused for a row that cannot be a message."""
+        """RowRefused for a row that cannot be a message, where there is no table for such rows."""
         first, self._row_count = self._row_count, self._row_count + len(batch)
-        if not len(batch):
-            return
-        column = {role: batch.column(name) for role, name in self._columns.items()}
-        try:
-            rows = message_columns({n: column[n] for n in _MESSAGE_COLUMNS if n in column})
-        except BadRow as bad:
-            topic = self._topic_of(column, bad.index)
-            raise RowRefused(first + bad.index, self._where, topic, bad.reason) from bad
-        numbers = pa.array(np.arange(first, first + len(batch)))
-        rows = rows.append_column("row", numbers)
-        for target, part in self._parts(column, rows, first):
+        numbers = np.arange(first, first + len(batch))
+        parts: list[tuple[Target, pa.RecordBatch]] = []
+        while len(batch) and not parts:
+            column = {role: batch.column(name) for role, name in self._columns.items()}
+            try:
+                parts = self._sorted(column, numbers)
+            except BadRow as bad:
+                self._refuse(column, numbers, bad)
+                good = np.ones(len(batch), bool)
+                good[bad.indexes] = False
+                batch, numbers = batch.filter(pa.array(good)), numbers[good]
+        for target, part in parts:
             self._hold(target, part)
+
+    def _sorted(
+        self, column: dict[str, pa.Array], numbers: np.ndarray[Any, Any]
+    ) -> list[tuple[Target, pa.RecordBatch]]:
+        """Raises BadRow."""
+        rows = message_columns({n: column[n] for n in _MESSAGE_COLUMNS if n in column})
+        rows = rows.append_column("row", pa.array(numbers))
+        return list(self._parts(column, rows))
+
+    def _refuse(
+        self, column: dict[str, pa.Array], numbers: np.ndarray[Any, Any], bad: BadRow
+    ) -> None:
+        if self._rejects is None:
+            topic = "" if bad.is_topic else self._topic_of(column, bad.indexes[0])
+            row = int(numbers[bad.indexes[0]])
+            raise RowRefused(row, self._where, topic, bad.reason) from bad
+        rows = {role: values.take(pa.array(bad.indexes)) for role, values in column.items()}
+        if self._topic is not None:
+            rows["topic"] = pa.array([self._topic] * len(bad.indexes))
+        self._rejects.add(rows, bad.reason)
 
     def finish(self) -> Staged:
         """Stage what is left; all that this task staged, in order."""
         for target in list(self._held):
             self._flush(target)
-        return Staged(tuple(self._stages), self._messages)
+        rejected = self._rejects.finish() if self._rejects is not None else Rejected()
+        return Staged(tuple(self._stages), self._messages, rejected)
 
     def abort(self) -> None:
         """What was staged is not wanted. It would expire anyway, so a failure is not one."""
         self._held.clear()
+        if self._rejects is not None:
+            self._rejects.abandon()
         abort(self._api, self._stages)
 
     # --- by topic and partition ---
 
     def _parts(
-        self, column: dict[str, pa.Array], rows: pa.RecordBatch, first: int
+        self, column: dict[str, pa.Array], rows: pa.RecordBatch
     ) -> Iterator[tuple[Target, pa.RecordBatch]]:
-        topics, topic_numbers = self._topics(column, len(rows), first)
-        partitions = self._partitions(column, len(rows), first)
+        topics, topic_numbers = self._topics(column, len(rows))
+        partitions = self._partitions(column, len(rows))
         keys = topic_numbers * _PARTITION_MAX + partitions
         if (keys == keys[0]).all():
             yield Target(topics[int(topic_numbers[0])], int(partitions[0])), rows
@@ -108,35 +140,31 @@ class Stager:
             yield target, rows.take(pa.array(indexes))
 
     def _topics(
-        self, column: dict[str, pa.Array], count: int, first: int
+        self, column: dict[str, pa.Array], count: int
     ) -> tuple[list[str], np.ndarray[Any, Any]]:
         """The names, and for each row which of them."""
         if self._topic is not None:
             return [self._topic], np.zeros(count, np.int64)
         if column["topic"].null_count:
-            bad = int(np.argmax(column["topic"].is_null().to_numpy(zero_copy_only=False)))
-            raise RowRefused(first + bad, self._where, "", "the topic is null")
+            absent = column["topic"].is_null().to_numpy(zero_copy_only=False)
+            raise BadRow(np.flatnonzero(absent), "the topic is null", is_topic=True)
         coded = column["topic"].dictionary_encode()
         names: list[str] = coded.dictionary.to_pylist()
         numbers = coded.indices.to_numpy().astype(np.int64)
         for number, name in enumerate(names):
             if not is_valid_name(name.encode()) or is_ephemeral(name):
-                bad = int(np.argmax(numbers == number))
                 reason = f"{name!r} is no topic to keep: 1 to 64 of . a-z A-Z 0-9 _ -"
-                raise RowRefused(first + bad, self._where, "", reason)
+                raise BadRow(np.flatnonzero(numbers == number), reason, is_topic=True)
         return names, numbers
 
-    def _partitions(
-        self, column: dict[str, pa.Array], count: int, first: int
-    ) -> np.ndarray[Any, Any]:
+    def _partitions(self, column: dict[str, pa.Array], count: int) -> np.ndarray[Any, Any]:
         if "partition" not in column:
             return np.zeros(count, np.int64)
         given: np.ndarray[Any, Any] = column["partition"].fill_null(0).to_numpy().astype(np.int64)
-        wrong = (given < 0) | (given >= _PARTITION_MAX)
-        if wrong.any():
-            bad = int(np.argmax(wrong))
-            reason = f"there is no partition {given[bad]}"
-            raise RowRefused(first + bad, self._where, self._topic_of(column, bad), reason)
+        wrong = np.flatnonzero((given < 0) | (given >= _PARTITION_MAX))
+        if len(wrong):
+            same = wrong[given[wrong] == given[wrong[0]]]
+            raise BadRow(same, f"there is no partition {given[wrong[0]]}")
         return given
 
     def _topic_of(self, column: dict[str, pa.Array], index: int) -> str:
@@ -172,6 +200,19 @@ class Stager:
 
     def _stage(self, target: Target, blocks: list[Block], rows: pa.RecordBatch) -> None:
         """`rows` are those of the blocks, and others behind them."""
+        rows = rows[: sum(block.count for block in blocks)]
+        while blocks:
+            refusal = self._refusal(target, blocks)
+            if refusal is None:
+                return
+            if refusal.code == _NO_PARTITION:
+                self._reject(target, rows, f"there is no partition {target.partition}")
+                return
+            rows = self._without_too_big(target, blocks, rows, refusal)
+            blocks = list(encode(rows, min(limits.SPARK_BATCH_BYTES, self._stage_bytes)))
+
+    def _refusal(self, target: Target, blocks: list[Block]) -> BrokerRefused | None:
+        """None when they are staged."""
         name = f"{self._attempt}-{len(self._stages)}"
         stage = Stage(target.topic, target.partition, name)
         self._stages.append(stage)  # an answer may be lost, so it is dropped with the others
@@ -179,15 +220,19 @@ class Stager:
         try:
             self._messages += self._api.stage(*stage, data, self._owner)
         except BrokerRefused as refusal:
-            if refusal.code not in ("BAD_BATCH", "STAGE_TOO_BIG"):
+            is_of_rows = refusal.code == _NO_PARTITION and self._rejects is not None
+            if not is_of_rows and refusal.code not in _TOO_BIG:
                 raise
-            raise self._too_big(target, blocks, rows, refusal) from refusal
+            self._stages.pop()  # nothing of it is there
+            return refusal
+        return None
 
-    def _too_big(
+    def _without_too_big(
         self, target: Target, blocks: list[Block], rows: pa.RecordBatch, refusal: BrokerRefused
-    ) -> RowRefused:
+    ) -> pa.RecordBatch:
         """Batches are right, so what is refused is the size of a message: the largest of the batch
-        that begins where nsqd says."""
+        that begins where nsqd says. Those that are as large are refused with it, unasked. A whole
+        stage that is too big says nothing about one of several messages."""
         position, low, high = 0, 0, 0
         for block in blocks:
             low, high = high, high + block.count
@@ -195,9 +240,26 @@ class Stager:
                 break
             position += len(block.data)
         index, size = largest(rows[low:high])
-        reason = f"the body has {size} bytes, and nsqd refuses it: {refusal.reason}"
-        row = rows.column("row")[low + index].as_py()
-        return RowRefused(row, self._where, target.topic, reason)
+        if self._rejects is None or (refusal.code == "STAGE_TOO_BIG" and len(rows) > 1):
+            reason = f"the body has {size} bytes, and nsqd refuses it: {refusal.reason}"
+            row = rows.column("row")[low + index].as_py()
+            raise RowRefused(row, self._where, target.topic, reason) from refusal
+        too_big = pc.greater_equal(pc.binary_length(rows.column("body")), size)
+        reason = f"the body has {size} bytes or more, and nsqd refuses it: {refusal.reason}"
+        self._reject(target, rows.filter(too_big), reason)
+        return rows.filter(pc.invert(too_big))
+
+    def _reject(self, target: Target, rows: pa.RecordBatch, reason: str) -> None:
+        """Rows in the form in which `encode` takes them."""
+        if self._rejects is None:
+            raise TypeError("there is no table for rejected rows")
+        count = len(rows)
+        given = {name: rows.column(name) for name in rows.schema.names if name != "row"}
+        if "timestamp" in given:
+            given["timestamp"] = pc.divide(given["timestamp"], 1000)  # microseconds
+        given["topic"] = pa.array([target.topic] * count)
+        given["partition"] = pa.array([target.partition] * count, pa.int32())
+        self._rejects.add(given, reason)
 
 
 def abort(api: BrokerApi, stages: list[Stage]) -> None:

@@ -29,9 +29,7 @@ from deltalake.exceptions import DeltaError
 
 from penstock import limits
 from penstock.errors import ConfigError, PenstockError, TableUnreadable
-from penstock.pipelines.lake import Place, Replaced, Staged, commit
 from penstock.pipelines.lakecare import vacuum
-from penstock.pipelines.lakefiles import Stager
 from penstock.pipelines.lakeread import Among, LakeFile, LakeTable
 from penstock.pipelines.lifecycles.events import (
     COLUMNS,
@@ -52,6 +50,8 @@ from penstock.pipelines.lifecycles.notes import Notes, State
 from penstock.pipelines.lifecycles.ranges import islands
 from penstock.pipelines.lifecycles.table import SHAPE, brought_up, by_offset, cut, lives_in, rows_of
 from penstock.pipelines.progress import Progress
+from penstock.spark.lake import Place, Replaced, Staged, commit
+from penstock.spark.lakefiles import Stager
 
 _EVER = 1 << 62
 

@@ -14,7 +14,7 @@ from pyarrow.fs import FileSelector
 
 from penstock import limits
 from penstock.errors import LakeFailed
-from penstock.pipelines.lake import Place
+from penstock.spark.lake import Place
 
 _FOLDER = "_penstock/lives"
 

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.pipelines.lake import Shape
 from penstock.pipelines.lifecycles.events import Names, Numbers, coded, ids_of, numbers_of
 from penstock.pipelines.lifecycles.fates import FATES, fates
 from penstock.pipelines.lifecycles.lives import (
@@ -34,6 +33,7 @@ from penstock.pipelines.lifecycles.lives import (
 )
 from penstock.pipelines.lifecycles.ranges import within
 from penstock.pipelines.trace_table import hex_ids
+from penstock.spark.lake import Shape
 
 _TIME = pa.timestamp("us", tz="UTC")
 _TIMES = ("published", "first_sent", "finished", "last")

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from penstock import limits
-from penstock.pipelines.lake import Place, Shape, Staged
+from penstock.spark.lake import Place, Shape, Staged
 
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _IDS = ("id", "message_id")
