@@ -20,7 +20,7 @@ MIRRORS = [
     ("conn.pxd", "OWED_MAX", limits.OWED_MAX),
     ("cursor.pyx", "RING_SPAN_MAX", limits.RING_SPAN_MAX),
     ("delivery.pyx", "CHUNK_BYTES", limits.CHUNK_BYTES),
-    ("delivery.pyx", "PARKED_MAX", limits.PARKED_MAX),
+    ("cursor.pyx", "PARKED_MAX", limits.PARKED_MAX),
     ("delivery.pyx", "REFILL_NS", limits.REFILL_NS),
     ("engine.pyx", "DRAIN_BYTES_MAX", limits.DRAIN_BYTES_MAX),
     ("engine.pyx", "RECV_BYTES", limits.RECEIVE_BYTES),

@@ -58,6 +58,10 @@ WINDOW_STATE = [
     "depth",
     "in_flight",
     "delayed",
+    "unparked",
+    "search_start",
+    "search_end",
+    "searched",
     "floor",
     "timeout_count",
     "requeue_count",
@@ -428,6 +432,33 @@ def bound(world: World, dice: random.Random) -> None:
         tail.append_end_max = 0
 
 
+def search(world: World, dice: random.Random) -> list[Any]:
+    """A few steps, or all of it: then nothing that is delayed counts as depth."""
+    window = dice.choice(world.windows)
+    steps = dice.choice([1, 2, 1_000_000])
+    world.side.search(window, steps)
+    if steps > 2:
+        assert window.unparked >= world.side.delayed_ahead(window)
+    taken = world.side.engine.take_searches()
+    return sorted(world.windows.index(one) for one in taken if one in world.windows)
+
+
+def recount(world: World, dice: random.Random) -> bool:
+    """With the other searches done, a pass leaves the count as it is in truth."""
+    window = dice.choice(world.windows)
+    world.side.search(window)
+    window.recount(world.side.wall_ns)
+    begun = bool(window.search_start < window.search_end)
+    world.side.search(window)
+    if begun:
+        assert window.unparked == world.side.delayed_ahead(window)
+    return begun
+
+
+def limit_parked(world: World, dice: random.Random) -> None:
+    dice.choice(world.windows).parked_max = dice.choice([0, 1, 3, 1 << 20])
+
+
 def restart(world: World, dice: random.Random) -> None:
     """The channel comes back from what its journal says."""
     number = dice.randrange(len(world.windows))
@@ -438,6 +469,8 @@ def restart(world: World, dice: random.Random) -> None:
             conn.close()
             world.consumers.remove((place, conn))
     world.take(world.side.flush())
+    recovery.apply(entries(old.take_journal()))
+    searched = old.searched
     world.side.engine.forget_window(old)
     window = world.side.engine.window(old.tail, recovery.low)
     window.attempts_max = old.attempts_max
@@ -445,6 +478,8 @@ def restart(world: World, dice: random.Random) -> None:
     window.trace_below = old.trace_below
     finished, strays = recovery.records()
     window.restore(recovery.low, recovery.next, finished, strays)
+    window.searched = searched
+    window.parked_max = old.parked_max
     for id, (offset, attempts, state, due_ns) in recovery.strays.items():
         if state == Stray.IN_FLIGHT:  # it waits now; that needs no entry
             recovery.strays[id] = (offset, attempts, Stray.WAITING, due_ns)
@@ -475,6 +510,9 @@ WEIGHTS: dict[Callable[[World, random.Random], Any], int] = {
     take_exhausted: 6,
     settle_by_hand: 6,
     bound: 2,
+    search: 5,
+    recount: 3,
+    limit_parked: 2,
     restart: 1,
 }
 

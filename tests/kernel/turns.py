@@ -6,7 +6,7 @@ import struct
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from penstock.kernel import Event, Source, TraceKind
+from penstock.kernel import Event, Section, Source, TraceKind
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -284,6 +284,49 @@ class Side:
         for window in self.windows:
             window.validate()
             window.tail.validate()
+
+    # --- the search for delayed messages ---
+
+    def search(self, window: Any, steps: int = 1_000_000) -> None:
+        """So many batches of what the window wants searched, as a broker does it."""
+        while window.search_start < window.search_end and steps:
+            block = self.block(window.tail.topic, window.search_start, 1)
+            header = self.kernel.decode_header(block, 0)
+            found = [block] if header.flags & 1 else []
+            end = header.base_offset + header.count
+            self.engine.search(window, found, end, self.lowest_id(window))
+            steps -= 1
+        self.flush()
+
+    def lowest_id(self, window: Any) -> int:
+        """By the log's own count, of what the cursor has not passed."""
+        block = self.block(window.tail.topic, window.next, 1)
+        if not block:
+            return 0
+        header = self.kernel.decode_header(block, 0)
+        return int(self.kernel.id_at(header.base_id, window.next - header.base_offset))
+
+    def dues(self, topic: bytes) -> dict[int, int]:
+        """When the delayed messages of the log are due, by offset."""
+        found = {}
+        for data in self.written[topic]:
+            start = self.kernel.decode_header(data, 0).base_offset
+            sections = self.kernel.decode_sections(data, 0)
+            for index, due_ns in sections.get(Section.DUE, {}).items():
+                found[start + index] = int(due_ns)
+        return found
+
+    def delayed_ahead(self, window: Any) -> int:
+        """How many messages that the cursor has not come to are delayed, and no strays."""
+        said = entries(window.snapshot())
+        done = {at for e in said if e.kind == FINISHED for at in range(e.a, e.b)}
+        done |= {e.a for e in said if e.kind == STRAY}
+        return sum(
+            window.next <= offset < window.tail.handed_end
+            and offset not in done
+            and due_ns > self.wall_ns
+            for offset, due_ns in self.dues(window.tail.topic).items()
+        )
 
     # --- reading what was written ---
 

@@ -35,6 +35,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from penstock.kernel.search_interface import Searched, Searches
 from penstock.kernel.trace_interface import Noted, NotedTail, TraceKind
 
 if TYPE_CHECKING:
@@ -393,7 +394,7 @@ class Tail(NotedTail, Protocol):
     def validate(self) -> None: ...
 
 
-class Window(Protocol):
+class Window(Searched, Protocol):
     """One channel on one partition: cursor, messages in flight, strays, deadlines.
 
     First deliveries live in a ring indexed by offset over [low, next). A message that leaves the
@@ -401,7 +402,8 @@ class Window(Protocol):
     its bound) is a stray, kept in a table by id, and `low` moves on without it.
 
     A delayed message becomes a stray when it is handed to the channel, wherever the cursor stands.
-    Those that are not in memory, or beyond PARKED_MAX, do when the cursor meets them.
+    Those that are in the log alone are looked for there (`search_interface.py`). Beyond
+    `parked_max` they are counted, and become strays when there is room or the cursor meets them.
 
     While a consumer is nearer than GLOBAL, what there is goes to the nearest consumers with room
     first. The others get what is left: it is a preference, and nobody is shut out.
@@ -412,7 +414,7 @@ class Window(Protocol):
     paused: bool
     low: int
     next: int
-    depth: int  # handed_end - next + strays waiting
+    depth: int  # handed_end - next + strays waiting, without what is delayed
     in_flight: int
     delayed: int
     attempts_max: int  # a message that was sent so often is not sent again; 0: no bound
@@ -534,7 +536,7 @@ class Window(Protocol):
     def validate(self) -> None: ...
 
 
-class Engine(Noted, Protocol):
+class Engine(Noted, Searches, Protocol):
     """All connections of one daemon, on an epoll of its own that the outer loop watches."""
 
     busy: bool  # work is left though no socket is ready: call the turn again at once

@@ -4,6 +4,7 @@ window.pxd tells what the ring, runs, strays, skips and redo are. Everything her
 such that `validate` holds and `take_journal` says what changed.
 """
 
+from penstock.kernel.fast.beyond cimport Beyond
 from penstock.kernel.fast.block cimport Block
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.latency cimport Latencies
@@ -55,7 +56,12 @@ cdef class Cursor(Named):
     cdef Latencies latencies  # None: not measured
     # skips, redo
     cdef Skips skips
-    cdef i64 parked_end  # below it delayed messages in memory have been looked for
+    # delayed messages ahead (parking.pxd)
+    cdef i64 parked_end  # those below it are parked, but for what is to be searched
+    cdef public i64 parked_max
+    cdef i64 search_from  # from here to `search_end` the log is to be searched
+    cdef readonly i64 search_end
+    cdef Beyond beyond
     cdef i64 redo_end
     # reading
     cdef Block forward, stray_block
@@ -80,7 +86,8 @@ cdef class Cursor(Named):
     cdef u32 fin_count, fin_capacity
     cdef bint cursor_changed, reset_pending
     # lists of the hub
-    cdef bint pump_listed, journal_listed, active_listed, short_listed, forgotten
+    cdef bint pump_listed, journal_listed, active_listed, short_listed, search_listed
+    cdef bint forgotten
 
     cdef int mark_traced(self, u64 id, u64 trace_id) except -1
     cdef int forget_traced(self, u64 id) except -1
@@ -93,6 +100,11 @@ cdef class Cursor(Named):
     cdef int trace_left(self, Named conn, u32 serial) except -1
     cdef int trace_emptied(self, i64 offset) except -1
     cdef bint has_timers(self) noexcept
+    cdef i64 search_start_c(self) noexcept
+    cdef int widen_search(self, i64 start, i64 end) except -1
+    cdef int searched_to(self, i64 offset) except -1
+    cdef int list_search(self) except -1
+    cdef int count_anew(self) except -1
     cdef int mark_pump(self) except -1
     cdef int mark_journal(self) except -1
     cdef int mark_active(self) except -1

@@ -4,6 +4,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
 from penstock.kernel.fast.batch cimport id_at_c
+from penstock.kernel.fast.beyond cimport Beyond
 from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_init, buf_t
 from penstock.kernel.fast.entries cimport ENTRY_CURSOR, ENTRY_FINISHED, ENTRY_RESET, add_entry
 from penstock.kernel.fast.hub cimport Hub
@@ -20,6 +21,7 @@ from penstock.kernel.fast.types cimport i64, u16, u32, u64
 cdef enum:
     RING_SPAN_MAX = 65536  # beyond it the oldest message in flight becomes a stray
     RING_SPAN_MIN = 64
+    PARKED_MAX = 1 << 20  # delayed messages that are strays before the cursor meets them
 
 cdef enum:  # Locality
     UNKNOWN = 0
@@ -38,7 +40,8 @@ cdef class Cursor:
         self.count_base = tail.handed_end
         self.touch_max_ns = 900 * <i64>1000000000
         self.conns = []
-        self.runs, self.strays, self.skips = Runs(), Strays(), Skips()
+        self.runs, self.strays, self.skips, self.beyond = Runs(), Strays(), Skips(), Beyond()
+        self.parked_max = PARKED_MAX
         self.forward_place.base_offset = self.stray_place.base_offset = -1
         self.cursor_changed = True
 
@@ -476,6 +479,39 @@ cdef class Cursor:
         if self.has_timers():
             self.mark_active()
 
+    # --- the search for delayed messages ---
+
+    cdef i64 search_start_c(self) noexcept:
+        return max(self.search_from, self.next)
+
+    cdef int widen_search(self, i64 start, i64 end) except -1:
+        if self.search_start_c() < self.search_end:
+            self.search_from = min(self.search_from, start)
+            self.search_end = max(self.search_end, end)
+        else:
+            if not self.beyond.count:
+                self.beyond.clear(start, self.hub.wall_ns)
+            self.search_from, self.search_end = self.beyond.at, end
+        return self.list_search()
+
+    cdef int list_search(self) except -1:
+        if not self.search_listed and not self.forgotten:
+            self.search_listed = True
+            self.hub.searches.append(self)
+        return 0
+
+    cdef int searched_to(self, i64 offset) except -1:
+        self.search_from = max(self.search_from, offset)
+        self.beyond.passed(self.search_from)
+        return self.mark_pump()
+
+    cdef int count_anew(self) except -1:
+        """A part of what is counted is skipped; only the log says how much of it was delayed."""
+        self.search_end = max(self.beyond.end, self.search_end)
+        self.search_from = max(self.beyond.start, self.next)
+        self.beyond.clear(self.search_from, self.hub.wall_ns)
+        return self.list_search()
+
     # --- moving the cursor ---
 
     cdef int step_over_skips(self) except -1:
@@ -514,6 +550,8 @@ cdef class Cursor:
             self.skips.add(start, to_offset)
             self.note_finished(start, to_offset)
             self.step_over_skips()
+            if self.beyond.overlaps(start, to_offset):
+                self.count_anew()
             self.forward_needed = False
             self.mark_pump()
 
@@ -531,6 +569,8 @@ cdef class Cursor:
         self.strays.clear()
         self.skips.clear()
         self.parked_end = self.redo_end = self.outdated_end = 0
+        self.search_from = self.search_end = 0
+        self.beyond.clear(0, 0)
         self.forward = self.stray_block = None
         self.forward_needed = self.stray_needed = False
         self.forward_place.base_offset = self.stray_place.base_offset = -1

@@ -9,10 +9,7 @@ from penstock.kernel.fast.conn cimport Conn
 from penstock.kernel.fast.cursor cimport consumer_t, place_t
 from penstock.kernel.fast.hexid cimport id_encode
 from penstock.kernel.fast.hub cimport Hub
-from penstock.kernel.fast.sections cimport (
-    SECTION_ATTEMPTS, SECTION_DUE, SECTION_ID, SECTION_TIMESTAMP, SECTION_TRACE, section_next,
-    section_t, section_value,
-)
+from penstock.kernel.fast.parking cimport delay_next, find_special, register_delayed, special_t
 from penstock.kernel.fast.tail cimport Tail, view_t
 from penstock.kernel.fast.unaligned cimport load_u32, load_u64
 from penstock.kernel.fast.strays cimport WAITING, stray_t
@@ -45,43 +42,7 @@ cdef enum:
     CHUNK_BYTES = 256 << 10  # frames built before they are sent; 64 KiB costs consume 30 %
     NEED = 9
     HYSTERESIS_RDY_MIN = 64
-    PARKED_MAX = 1 << 20  # delayed messages of a channel; more wait for the cursor
     REFILL_NS = 2000000  # a small refill waits so long; measured gains come from far shorter waits
-
-
-cdef struct special_t:
-    bint found
-    bint own_id
-    u64 id
-    u64 trace_id
-    i64 timestamp_ns
-    i64 due_ns
-    i64 attempts
-
-
-cdef void find_special(view_t* view, u32 index, special_t* out) noexcept:
-    """What the trailer says of one message."""
-    cdef size_t position = 0
-    cdef section_t section
-    cdef i64 value
-    out.own_id = False
-    out.id = id_at_c(view.base_id, index)
-    out.timestamp_ns = view.timestamp_ns
-    out.due_ns = out.attempts = 0
-    out.trace_id = 0
-    while section_next(view.trailer, view.trailer_length, view.count, &position, &section) == 1:
-        if section.type >= 64 or not section_value(&section, index, &value):
-            continue
-        if section.type == SECTION_TIMESTAMP:
-            out.timestamp_ns = value
-        elif section.type == SECTION_ID:
-            out.id, out.own_id = <u64>value, True
-        elif section.type == SECTION_DUE:
-            out.due_ns = value
-        elif section.type == SECTION_ATTEMPTS:
-            out.attempts = value
-        elif section.type == SECTION_TRACE:
-            out.trace_id = <u64>value
 
 
 cdef u32 body_position(view_t* view, u32 index, place_t* place) noexcept:
@@ -135,7 +96,7 @@ cdef int pump(Window window, Hub hub) except -1:
     if not patient:
         window.refill_ns = 0
     while not window._paused:
-        available = window.depth_c()
+        available = window.deliverable_c()
         if available <= 0:
             return 0
         count = window.consumer_count
@@ -184,85 +145,6 @@ cdef int put_off(Window window, Hub hub) except -1:
     if not window.short_listed:
         window.short_listed = True
         hub.shorts.append(window)
-    return 0
-
-
-cdef int register_delayed(Window window, Hub hub) except -1:
-    """Delayed messages at the cursor start their wait now, consumers or not (in memory only: what
-    has to be read from a file is met when the cursor gets there)."""
-    cdef view_t view
-    cdef special_t special
-    if window.skips.start <= window.next:
-        window.step_over_skips()
-    while window.next < window.tail.handed_end and window.tail.view(window.next, &view):
-        if view.trailer == NULL:
-            break
-        find_special(&view, <u32>(window.next - view.base_offset), &special)
-        if special.due_ns <= hub.wall_ns:
-            break
-        if special.own_id and window.has(special.id):
-            special.id = id_at_c(view.base_id, <u32>(window.next - view.base_offset))
-        window.mark_traced(special.id, special.trace_id)
-        delay_next(window, &special)
-    if window.parked_end < window.tail.trailer_end:
-        park_ahead(window, hub)
-    return 0
-
-
-cdef int park_ahead(Window window, Hub hub) except -1:
-    """So do those that stand behind messages which are still to be delivered (again, in memory
-    only): they are deferred, and no part of the depth."""
-    cdef Tail tail = window.tail
-    cdef view_t view
-    cdef i64 at = max(window.parked_end, window.next), batch_end
-    cdef i64 end = min(tail.trailer_end, tail.handed_end)
-    if tail.ring_count:
-        at = max(at, tail.ring[tail.ring_head & (tail.ring_capacity - 1)].base_offset)
-    while at < end and tail.view(at, &view):
-        batch_end = min(view.base_offset + view.count, tail.handed_end)
-        if view.trailer != NULL and not park_batch(window, hub, &view, at, batch_end):
-            return 0
-        at = batch_end
-    window.parked_end = at
-    return 0
-
-
-cdef bint park_batch(Window window, Hub hub, view_t* view, i64 start, i64 end) except -1:
-    """False: there are too many delayed messages by now. One with an id of its own waits until the
-    cursor meets it: what it is a copy of may come before it."""
-    cdef size_t position = 0
-    cdef section_t section
-    cdef special_t special
-    cdef stray_t* stray
-    cdef u32 i, index
-    cdef i64 offset
-    while section_next(view.trailer, view.trailer_length, view.count, &position, &section) == 1:
-        if section.type != SECTION_DUE:
-            continue
-        for i in range(section.entries):
-            index = load_u32(section.indexes + 4 * <size_t>i)
-            offset = view.base_offset + index
-            if offset < start or offset >= end or window.skips.has(offset):
-                continue
-            find_special(view, index, &special)
-            if special.own_id or special.due_ns <= hub.wall_ns:
-                continue
-            if window.strays.delayed_count >= PARKED_MAX:
-                window.parked_end = offset
-                return False
-            window.mark_traced(special.id, special.trace_id)
-            stray = window.strays.put(special.id, offset, <int>special.attempts, WAITING)
-            window.stray_sleeps(stray, special.due_ns)
-            window.skips.add(offset, offset + 1)
-    return True
-
-
-cdef int delay_next(Window window, special_t* special) except -1:
-    cdef stray_t* stray = window.strays.put(special.id, window.next, <int>special.attempts, WAITING)
-    window.stray_sleeps(stray, special.due_ns)
-    window.jump(window.next + 1)
-    if window.skips.start <= window.next:
-        window.step_over_skips()
     return 0
 
 
@@ -390,10 +272,11 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     find_special(view, index, &special)
     if special.own_id and window.has(special.id):
         special.own_id, special.id = False, id_at_c(view.base_id, index)  # taken: the log's own
-    window.mark_traced(special.id, special.trace_id)
     if special.due_ns > hub.wall_ns:
         delay_next(window, &special)
         return 0
+    window.beyond.met(window.next, special.due_ns)
+    window.mark_traced(special.id, special.trace_id)
     if sampled_away(conn, hub):
         if window.tracing:
             window.trace(FILTERED, special.id, window.next, <int>special.attempts, conn)

@@ -13,6 +13,7 @@ from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_reserve
 from penstock.kernel.fast.conn cimport Conn
 from penstock.kernel.fast.delivery cimport pump, send_waiting
 from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.parking cimport search_block
 from penstock.kernel.fast.peer cimport STATE_DRAINING, STATE_GONE
 from penstock.kernel.fast.poller cimport Poller, epoll_event
 from penstock.kernel.fast.tail cimport Tail
@@ -503,6 +504,20 @@ cdef class Engine(Poller):
             for conn in dirty:
                 conn.detached_listed = False
         return dirty
+
+    def take_searches(self):
+        cdef list taken = self.hub.searches
+        cdef Window window
+        self.hub.searches = []
+        for window in taken:
+            window.search_listed = False
+        return [window for window in taken if not (<Window>window).forgotten]
+
+    def search(self, Window window not None, blocks, i64 end, u64 ids_from):
+        end = min(end, window.tail.handed_end)
+        for block in blocks:
+            search_block(window, block, end, ids_from)
+        window.searched_to(end)
 
     def tick(self, i64 mono_ns, i64 wall_ns):
         cdef list active = self.hub.active

@@ -15,6 +15,7 @@ lists off.
     interests      Conn       halted, resumed, full, drained            Engine.flush
     journals       Window     cursor, finished or stray changes         Engine.dirty_windows
     active         Window     something in flight or delayed            Engine.tick
+    searches       Window     delayed messages to be found in the log   Engine.take_searches
     shorts         Window     a small refill is put off                 Engine.poll
     detached       Conn       output, halted, resumed or gone, no fd    Engine.dirty_detached
 """
@@ -35,7 +36,7 @@ cdef struct membatch_t:
 
 cdef class Hub:
     cdef list dirty_tails, handed, settled, unstalled, pumps, ready
-    cdef list outputs, interests, journals, active, shorts, detached
+    cdef list outputs, interests, journals, active, shorts, searches, detached
     cdef list events
     cdef Trace trace
     cdef dict tails  # topic -> Tail

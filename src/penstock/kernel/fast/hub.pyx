@@ -50,7 +50,7 @@ cdef class Hub:
         self.dirty_tails, self.settled, self.pumps, self.ready = [], [], [], []
         self.outputs, self.interests, self.journals, self.active = [], [], [], []
         self.events, self.handed, self.unstalled, self.shorts = [], [], [], []
-        self.detached = []
+        self.detached, self.searches = [], []
         self.tails = {}
         self.trace = Trace()
         self.line_bytes_max = limits.LINE_BYTES_MAX

@@ -31,4 +31,4 @@ cdef class Window(Cursor):
     cdef bint offset_in_ring(self, stray_t* stray) noexcept
     cdef int expire_ring(self, i64 mono_ns) except -1
     cdef int expire_strays(self, i64 mono_ns) except -1
-    cdef i64 depth_c(self) noexcept
+    cdef i64 deliverable_c(self) noexcept

@@ -35,7 +35,8 @@ cdef class Window(Cursor):
         self._paused = value
         self.mark_pump()
 
-    cdef i64 depth_c(self) noexcept:
+    cdef i64 deliverable_c(self) noexcept:
+        """What the cursor may come to, delayed messages that are only counted included."""
         cdef i64 ahead = self.tail.handed_end - self.next
         if self.skips.total:  # they may reach beyond what is handed
             ahead -= self.skips.below(self.tail.handed_end)
@@ -43,7 +44,7 @@ cdef class Window(Cursor):
 
     @property
     def depth(self):
-        return self.depth_c()
+        return self.deliverable_c() - self.beyond.count
 
     @property
     def in_flight(self):
@@ -51,7 +52,11 @@ cdef class Window(Cursor):
 
     @property
     def delayed(self):
-        return self.strays.delayed_count
+        return self.strays.delayed_count + self.beyond.count
+
+    @property
+    def unparked(self):
+        return self.beyond.count
 
     @property
     def message_count(self):
@@ -81,6 +86,32 @@ cdef class Window(Cursor):
     @property
     def floor(self):
         return self.strays.lowest_offset(self.low)
+
+    # --- the search for delayed messages ---
+
+    @property
+    def search_start(self):
+        return self.search_start_c()
+
+    @property
+    def searched(self):
+        cdef i64 start = self.search_start_c()
+        cdef i64 found_end = start if start < self.search_end else self.parked_end
+        return min(found_end, self.beyond.start) if self.beyond.count else found_end
+
+    @searched.setter
+    def searched(self, i64 offset):
+        self.parked_end = min(offset, self.tail.handed_end)
+
+    def recount(self, i64 wall_ns):
+        cdef bint has_room = self.strays.delayed_count <= self.parked_max // 2
+        if self.search_start_c() < self.search_end or not self.beyond.count:
+            return
+        if has_room or self.beyond.due_ns <= wall_ns:
+            self.search_from = max(self.beyond.start, self.next)
+            self.search_end = self.beyond.end
+            self.beyond.begin(self.search_from, wall_ns)
+            self.list_search()
 
     # --- FIN, REQ, TOUCH ---
 
@@ -272,7 +303,7 @@ cdef class Window(Cursor):
         return fired
 
     def outdate(self, i64 offset):
-        cdef i64 before = self.depth_c() + self.strays.delayed_count, expired
+        cdef i64 before = self.deliverable_c() + self.strays.delayed_count, expired
         cdef stray_t* stray
         cdef list old = []
         cdef u32 i
@@ -292,7 +323,7 @@ cdef class Window(Cursor):
             self.remove_stray(stray)
         self.stray_needed = False
         self.skip(self.next, offset)
-        expired = before - self.depth_c() - self.strays.delayed_count
+        expired = before - self.deliverable_c() - self.strays.delayed_count
         self.expired_count += expired
         self.mark_pump()
         return expired
@@ -502,6 +533,9 @@ cdef class Window(Cursor):
                 or counts[EXHAUSTED] != self.strays.exhausted_count):
             raise RuntimeError("counts of in-flight, waiting or delayed messages do not add up")
         self.skips.validate()
+        self.beyond.validate(self.next)
+        if max(self.parked_end, self.search_end) > self.tail.handed_end:
+            raise RuntimeError("delayed messages are looked for beyond what is handed over")
 
     cdef bint offset_in_ring(self, stray_t* stray) noexcept:
         if stray.offset < self.low or stray.offset >= self.next:

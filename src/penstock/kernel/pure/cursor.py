@@ -19,6 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from penstock.kernel.interface import Locality, Source, Stray, StrayRecord
+from penstock.kernel.pure.beyond import Beyond
 from penstock.kernel.pure.block import Batch
 from penstock.kernel.pure.flight import FLYING, GONE, RINGED, Flight
 from penstock.kernel.pure.journal import Notes, cursor_entry, finished_entry, stray_entry
@@ -26,7 +27,7 @@ from penstock.kernel.pure.ranges import Ranges
 from penstock.kernel.pure.strays import Strays
 from penstock.kernel.pure.trace import in_sample
 from penstock.kernel.trace_interface import TraceKind
-from penstock.limits import MESSAGE_TIMEOUT_MAX_NS, RING_SPAN_MAX
+from penstock.limits import MESSAGE_TIMEOUT_MAX_NS, PARKED_MAX, RING_SPAN_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,7 +46,13 @@ class Cursor:
         self.redo_end = 0
         self._attempts_max = 0
         self._outdated_end = 0  # below it nothing is sent any more
-        self.parked_end = 0  # below it delayed messages in memory have been looked for
+        self.parked_end = 0  # delayed messages below it are parked, but for those in the search
+        self.parked_max = PARKED_MAX
+        self._search = (
+            0,
+            0,
+        )  # from there to there delayed messages are to be looked for in the log
+        self.beyond = Beyond()
         self.timeout_count = 0
         self.requeue_count = 0
         self.finish_count = 0
@@ -253,6 +260,45 @@ class Cursor:
         self.sleep(flight, due_ns)
         self.skips.add(offset, offset + 1)
 
+    # --- the search for delayed messages ---
+
+    @property
+    def search_start(self) -> int:
+        return max(self._search[0], self.next)
+
+    @property
+    def _searching(self) -> bool:
+        return self.search_start < self._search[1]
+
+    def widen_search(self, start: int, end: int) -> None:
+        if self._searching:
+            self._search = (min(self._search[0], start), max(self._search[1], end))
+        else:
+            if not self.beyond.count:
+                self.beyond.clear(start, self._engine.wall_ns)
+            self._search = (self.beyond.at, end)
+        self._list_search()
+
+    def _list_search(self) -> None:
+        if not self.forgotten:
+            self._engine.searches[self._me] = None
+
+    def searched_to(self, offset: int) -> None:
+        start, end = self._search
+        self._search = (max(start, offset), end)
+        self.beyond.passed(self._search[0])
+        self.mark()
+
+    def _count_anew(self) -> None:
+        """A part of what is counted is skipped; only the log says how much of it was delayed."""
+        beyond = self.beyond
+        start, end = max(beyond.start, self.next), max(beyond.end, self._search[1])
+        beyond.clear(start, self._engine.wall_ns)
+        self._search = (start, end)
+        self._list_search()
+
+    # --- strays, again ---
+
     def _wait(self, flight: Flight) -> None:
         if self._attempts_max and flight.attempts >= self._attempts_max:
             self.strays.exhaust(flight)
@@ -299,6 +345,8 @@ class Cursor:
         self.notes.finished(start, to_offset)
         self.mark_dirty()
         self.step_over()
+        if self.beyond.overlaps(start, to_offset):
+            self._count_anew()
         self._needed[Source.FORWARD] = False
         self.mark()
 
@@ -324,6 +372,8 @@ class Cursor:
         self.strays = Strays()
         self.skips.clear()
         self.redo_end = self._outdated_end = self.parked_end = 0
+        self._search = (0, 0)
+        self.beyond.clear(0, 0)
         self.notes.forget()
         self._trace_ids.clear()
         self._drop_blocks()

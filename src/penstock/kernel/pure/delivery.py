@@ -10,8 +10,9 @@ import struct
 from typing import TYPE_CHECKING
 
 from penstock.kernel.interface import Source
+from penstock.kernel.pure.parking import park_delayed, park_next, special_at_cursor
 from penstock.kernel.trace_interface import TraceKind
-from penstock.limits import CHUNK_BYTES, PARKED_MAX, REFILL_NS
+from penstock.limits import CHUNK_BYTES, REFILL_NS
 
 if TYPE_CHECKING:
     from penstock.kernel.pure.block import Batch, Special
@@ -39,7 +40,7 @@ def pump(window: Window, engine: Engine) -> None:
         del engine.refills[window]
     prefers = window.prefers
     least = 0
-    while not window.paused and window.depth > 0:
+    while not window.paused and window.deliverable > 0:
         conns = window.conns
         if prefers:
             patient = False  # to wait for a better refill would send messages further away
@@ -53,80 +54,12 @@ def pump(window: Window, engine: Engine) -> None:
         first = window.turn % len(conns)
         window.turn = (first + 1) % len(conns)
         sent = 0
-        share = -(-window.depth // ready)
+        share = -(-window.deliverable // ready)
         for conn in conns[first:] + conns[:first]:
             if conn.locality >= least and not (patient and conn.is_small_refill()):
                 sent += Delivery(window, conn, engine).run(min(conn.room(), share))
         if sent == 0:
             return
-
-
-def park_delayed(window: Window, engine: Engine) -> None:
-    """Delayed messages at the cursor start their wait now, consumers or not (in memory only: what
-    has to be read from a file is met when the cursor gets there)."""
-    window.step_over()
-    while window.next < window.tail.handed_end:
-        batch = window.tail.find(window.next)
-        if batch is None or batch.plain:
-            break
-        special = _special_at_cursor(window, batch)
-        if special.due_ns <= engine.wall_ns:
-            break
-        _park(window, special)
-    if window.parked_end < window.tail.trailer_end:
-        park_ahead(window, engine)
-
-
-def park_ahead(window: Window, engine: Engine) -> None:
-    """So do those that stand behind messages which are still to be delivered (again, in memory
-    only): they are deferred, and no part of the depth."""
-    tail = window.tail
-    at = max(window.parked_end, window.next, tail.memory_start)
-    while at < min(tail.trailer_end, tail.handed_end):
-        batch = tail.find(at)
-        if batch is None:
-            break
-        end = min(batch.end, tail.handed_end)
-        if not _park_batch(window, batch, range(at, end), engine.wall_ns):
-            return
-        at = end
-    window.parked_end = at
-
-
-def _park_batch(window: Window, batch: Batch, offsets: range, wall_ns: int) -> bool:
-    """False: there are too many delayed messages by now. One with an id of its own waits until the
-    cursor meets it: what it is a copy of may come before it."""
-    for index in sorted(batch.dues()):
-        offset = batch.base_offset + index
-        if offset not in offsets or offset in window.skips:
-            continue
-        special = batch.special(index)
-        if special.own_id or special.due_ns <= wall_ns:
-            continue
-        if window.strays.delayed >= PARKED_MAX:
-            window.parked_end = offset
-            return False
-        window.mark_traced(special.id, special.trace_id)
-        window.park(offset, special.id, special.attempts, special.due_ns)
-    return True
-
-
-def _special_at_cursor(window: Window, batch: Batch) -> Special:
-    """An own id gives way to the log's while another message has it: a replay may bring the same
-    one twice."""
-    index = window.next - batch.base_offset
-    special = batch.special(index)
-    if special.own_id and window.has(special.id):
-        return special._replace(own_id=False, id=batch.ids(index, 1)[0])
-    return special
-
-
-def _park(window: Window, special: Special) -> None:
-    window.mark_traced(special.id, special.trace_id)
-    flight = window.new_stray(special.id, special.attempts)
-    window.sleep(flight, special.due_ns)
-    window.move_to(window.next + 1)
-    window.step_over()
 
 
 class Delivery:
@@ -254,12 +187,14 @@ class Delivery:
         journalled: the next restart counts on from there."""
         window = self._window
         index = window.next - batch.base_offset
-        special = _special_at_cursor(window, batch)
+        special = special_at_cursor(window, batch)
         attempts = window.attempts_next()
         window.mark_traced(special.id, special.trace_id)
         if special.due_ns > self._engine.wall_ns:
-            _park(window, special)
-        elif self._sampled_away():
+            park_next(window, special)
+            return
+        window.beyond.met(window.next, special.due_ns)
+        if self._sampled_away():
             self._trace_filtered(special.id, window.next, special.attempts)
             window.notes.finished(window.next, window.next + 1)
             window.move_to(window.next + 1)

@@ -16,13 +16,16 @@ from penstock import limits
 from penstock.kernel.interface import Event
 from penstock.kernel.pure.conn import Conn
 from penstock.kernel.pure.delivery import pump
+from penstock.kernel.pure.parking import search
 from penstock.kernel.pure.tail import Promise, Tail
 from penstock.kernel.pure.trace import Trace
 from penstock.kernel.pure.window import Window
 from penstock.limits import RECEIVE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from typing_extensions import Buffer
 
 ROUNDS_MAX = 4  # of delivering and sending in one flush; then others get their turn
 SAMPLE_DRAWS = 100
@@ -49,6 +52,7 @@ class Engine:
         self.endings: dict[Conn, None] = {}  # closing after their last bytes
         self.journals: dict[Window, None] = {}  # changes for the channel journal
         self.active: dict[Window, None] = {}  # something in flight or delayed
+        self.searches: dict[Window, None] = {}  # delayed messages are to be looked for in the log
         self.refills: dict[Window, int] = {}  # small ones that are put off, until this mono time
         self._holds: dict[Conn, None] = {}  # output held back
         self._detached: dict[Conn, None] = {}  # without a socket, and with something to do
@@ -126,7 +130,7 @@ class Engine:
     def forget_window(self, window: Window) -> None:
         window.forgotten = True
         window.tail.windows.remove(window)
-        for windows in (self.pumps, self.journals, self.active, self.refills):
+        for windows in (self.pumps, self.journals, self.active, self.refills, self.searches):
             windows.pop(window, None)
 
     # --- what the parts report ---
@@ -295,6 +299,15 @@ class Engine:
             window.unlist()
         return dirty
 
+    # --- delayed messages in the log ---
+
+    def take_searches(self) -> list[Window]:
+        taken, self.searches = list(self.searches), {}
+        return taken
+
+    def search(self, window: Window, blocks: Sequence[Buffer], end: int, ids_from: int) -> None:
+        search(window, blocks, end, ids_from)
+
     # --- trace ---
 
     @property
@@ -326,8 +339,8 @@ class Engine:
             window.release(wall_ns)
             if window.in_flight:
                 waits.append(max(window.deadline_ns - mono_ns, 1))
-            if window.delayed:
+            if window.strays.delayed:
                 waits.append(max(window.due_ns - wall_ns, 1))
-            if not (window.in_flight or window.delayed):
+            if not (window.in_flight or window.strays.delayed):
                 del self.active[window]
         return min(waits, default=0)

@@ -50,11 +50,20 @@ class Window(Cursor):
 
     @property
     def depth(self) -> int:
+        return self.deliverable - self.beyond.count
+
+    @property
+    def deliverable(self) -> int:
+        """What the cursor may come to, delayed messages that are only counted included."""
         return self.ahead + self.strays.waiting
 
     @property
     def delayed(self) -> int:
-        return self.strays.delayed
+        return self.strays.delayed + self.beyond.count
+
+    @property
+    def unparked(self) -> int:
+        return self.beyond.count
 
     @property
     def floor(self) -> int:
@@ -96,6 +105,31 @@ class Window(Cursor):
     @property
     def journal_dirty(self) -> bool:
         return bool(self.notes)
+
+    # --- the search for delayed messages ---
+
+    @property
+    def search_end(self) -> int:
+        return self._search[1]
+
+    @property
+    def searched(self) -> int:
+        found_end = self.search_start if self._searching else self.parked_end
+        return min(found_end, self.beyond.start) if self.beyond.count else found_end
+
+    @searched.setter
+    def searched(self, offset: int) -> None:
+        self.parked_end = min(offset, self.tail.handed_end)
+
+    def recount(self, wall_ns: int) -> None:
+        beyond = self.beyond
+        has_room = self.strays.delayed <= self.parked_max // 2
+        if self._searching or not beyond.count or not (has_room or beyond.due_ns <= wall_ns):
+            return
+        start = max(beyond.start, self.next)
+        beyond.begin(start, wall_ns)
+        self._search = (start, beyond.end)
+        self._list_search()
 
     # --- FIN, REQ, TOUCH ---
 
@@ -397,6 +431,9 @@ class Window(Cursor):
     def validate(self) -> None:
         self.strays.validate()
         self.skips.validate()
+        self.beyond.validate(self.next)
+        if max(self.parked_end, self.search_end) > self.tail.handed_end:
+            raise RuntimeError("delayed messages are looked for beyond what is handed over")
         low = self.low
         if not low <= self.next or self.next - low > RING_SPAN_MAX:
             raise RuntimeError(f"window [{low}, {self.next}) is out of shape")

@@ -1,0 +1,238 @@
+"""Delayed messages that are in the log alone when they are handed to a channel: they are looked for
+there, and are deferred from then on, whatever the channel's state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.kernel import Section, Stray
+
+from .turns import SECOND, Side, bodies, gone, stray
+
+
+def backlog(side: Side, count: int) -> Any:
+    """A message and a delayed one in turn, in a batch each; none of them is in memory."""
+    tail = side.tail(memory=0, handing=False)
+    window = side.window(tail)
+    for number in range(count):
+        side.publish(tail, b"n%d" % number)
+        side.publish(tail, b"d%d" % number, due_ns=side.wall_ns + (number + 1) * SECOND)
+    side.publish(tail, b"last")
+    tail.hand()
+    side.settle()
+    return window
+
+
+def counts(window: Any) -> tuple[int, int]:
+    window.validate()
+    return window.depth, window.delayed
+
+
+def drain(side: Side, window: Any) -> list[bytes]:
+    """All that comes to a new consumer at once."""
+    conn = side.consumer(window, rdy=100)
+    data = b""
+    for _ in range(40):
+        side.serve_needs(side.settle())
+        data += conn.take_output()
+    conn.close()
+    side.settle()
+    return bodies(data)
+
+
+def test_a_backlog_in_the_log_is_searched(side: Side) -> None:
+    window = backlog(side, 3)
+    assert side.engine.take_searches() == [window]
+    assert side.engine.take_searches() == []
+    assert (window.search_start, window.search_end, counts(window)) == (0, 6, (7, 0))
+    side.search(window, steps=2)
+    assert (window.search_start, window.searched, counts(window)) == (2, 2, (6, 1))
+    side.search(window)
+    assert (window.searched, window.next, counts(window)) == (7, 0, (4, 3))
+    id = window.stray_records(Stray.DELAYED, 1)[0].id
+    assert stray(1, id, 0, Stray.DELAYED, side.wall_ns + SECOND) in side.journal(window)
+    assert drain(side, window) == [b"n0", b"n1", b"n2", b"last"]
+    assert (window.next, window.delayed) == (7, 3)
+
+
+def test_what_is_found_comes_when_it_is_due_and_once(side: Side) -> None:
+    window = backlog(side, 2)
+    side.search(window)
+    side.pass_time(SECOND)
+    side.tick()
+    assert counts(window) == (4, 1)
+    assert sorted(drain(side, window)) == [b"d0", b"last", b"n0", b"n1"]
+    side.pass_time(SECOND)
+    side.tick()
+    assert drain(side, window) == [b"d1"]
+
+
+def test_what_is_found_can_be_cancelled(side: Side) -> None:
+    window = backlog(side, 2)
+    window.paused = True
+    side.search(window)
+    one = window.stray_records(Stray.DELAYED, 1)[0]
+    assert window.settle_stray(one.id, -1)
+    assert gone(1, one.id) in side.journal(window)
+    window.paused = False
+    side.pass_time(9 * SECOND)
+    side.tick()
+    assert sorted(drain(side, window)) == [b"d1", b"last", b"n0", b"n1"]
+
+
+def test_the_cursor_goes_on_while_the_search_is_under_way(side: Side) -> None:
+    window = backlog(side, 3)
+    side.search(window, steps=1)
+    assert drain(side, window) == [b"n0", b"n1", b"n2", b"last"]
+    assert window.search_start >= window.search_end
+    assert (window.searched, counts(window)) == (7, (0, 3))
+
+
+def test_a_commit_of_stages_is_searched(side: Side) -> None:
+    """It is adopted: no part of it was in memory."""
+    tail = side.tail()
+    window = side.window(tail)
+    window.paused = True
+    side.publish(tail, b"first")
+    side.settle()
+    dues = {Section.DUE: {0: side.wall_ns + SECOND, 2: side.wall_ns + SECOND}}
+    batch = side.kernel.encode_batch([b"a", b"b", b"c"], 1, side.next_id, 0, sections=dues)
+    side.written[tail.topic].append(batch)
+    tail.adopt(3, 3)
+    side.settle()
+    assert (window.search_start, window.search_end) == (1, 4)
+    side.search(window)
+    assert counts(window) == (2, 2)
+
+
+def test_a_search_begins_again_when_the_cursor_is_set(side: Side) -> None:
+    window = backlog(side, 3)
+    side.search(window)
+    window.seek(2)
+    side.settle()
+    assert (window.search_start, window.search_end, counts(window)) == (2, 6, (5, 0))
+    side.search(window)
+    assert counts(window) == (3, 2)
+
+
+def test_a_restart_searches_what_was_not_searched(side: Side) -> None:
+    window = backlog(side, 3)
+    side.search(window, steps=3)
+    records = window.stray_records(Stray.DELAYED, 9)
+    again = side.window(window.tail, 0)
+    again.restore(0, 0, [], records)
+    again.searched = window.searched
+    side.settle()
+    assert (again.search_start, again.search_end, counts(again)) == (3, 6, (6, 1))
+    side.search(again)
+    assert counts(again) == (4, 3)
+
+
+def copied(side: Side, id: int, *before: bytes) -> Any:
+    """Some messages, then a delayed one with this id of its own; all of it in memory."""
+    tail = side.tail()
+    window = side.window(tail)
+    window.paused = True
+    for body in before:
+        side.publish(tail, body)
+    tail.append(b"copy", side.wall_ns + SECOND, {Section.ID: id})
+    side.commit()
+    side.settle()
+    return window
+
+
+def test_one_with_its_own_id_is_deferred_by_it(side: Side) -> None:
+    window = copied(side, 77, b"first")
+    assert (window.search_start, window.search_end) == (1, 2)
+    side.search(window)
+    assert counts(window) == (1, 1)
+    assert window.stray_records(Stray.DELAYED, 1)[0].id == 77
+
+
+def test_a_copy_of_what_is_still_to_come_is_deferred_by_another_id(side: Side) -> None:
+    id = side.next_id
+    window = copied(side, id, b"original")
+    side.search(window)
+    assert counts(window) == (1, 1)
+    assert window.stray_records(Stray.DELAYED, 1)[0].id != id
+    window.paused = False
+    conn = side.consumer(window, rdy=10)
+    (original,) = side.received(conn)
+    assert (original.id, original.body) == (id, b"original")
+    side.pass_time(SECOND)
+    side.tick()
+    (copy,) = side.received(conn)
+    assert (copy.id != id, copy.body) == (True, b"copy")
+
+
+# --- more of them than become strays ---
+
+
+def bounded(side: Side, count: int, parked_max: int) -> Any:
+    window = backlog(side, count)
+    window.parked_max = parked_max
+    side.search(window)
+    return window
+
+
+def test_beyond_the_bound_they_are_counted(side: Side) -> None:
+    window = bounded(side, 5, parked_max=2)
+    assert (counts(window), window.unparked, window.searched) == ((6, 5), 3, 5)
+    assert [one.offset for one in window.stray_records(Stray.DELAYED, 9)] == [1, 3]
+
+
+def test_in_memory_too(side: Side) -> None:
+    window = side.window(side.tail())
+    window.paused = True
+    window.parked_max = 1
+    side.publish(window.tail, b"now")
+    for _ in range(3):
+        side.publish(window.tail, b"later", due_ns=side.wall_ns + SECOND)
+    side.settle()
+    assert counts(window) == (3, 1)
+    side.search(window)
+    assert counts(window) == (1, 3)
+
+
+def test_the_cursor_takes_them_out_of_the_count(side: Side) -> None:
+    window = bounded(side, 5, parked_max=2)
+    assert drain(side, window) == [b"n0", b"n1", b"n2", b"n3", b"n4", b"last"]
+    assert (counts(window), window.unparked) == ((0, 5), 0)
+    side.pass_time(9 * SECOND)
+    side.tick()
+    assert sorted(drain(side, window)) == [b"d0", b"d1", b"d2", b"d3", b"d4"]
+
+
+def test_room_is_filled_by_a_recount(side: Side) -> None:
+    window = bounded(side, 6, parked_max=2)
+    window.recount(side.wall_ns)
+    assert window.search_start >= window.search_end  # there is no room, and nothing is due
+    one = window.stray_records(Stray.DELAYED, 1)[0]
+    window.settle_stray(one.id, -1)
+    window.recount(side.wall_ns)
+    side.search(window, steps=1)
+    assert counts(window) == (7, 5)  # right at every step
+    side.search(window)
+    assert (counts(window), window.unparked) == ((7, 5), 3)
+    assert [one.offset for one in window.stray_records(Stray.DELAYED, 9)] == [3, 5]
+
+
+def test_what_is_due_is_depth_after_a_recount(side: Side) -> None:
+    window = bounded(side, 4, parked_max=2)
+    window.paused = True
+    side.pass_time(3 * SECOND)
+    side.tick()
+    assert counts(window) == (7, 2)
+    window.recount(side.wall_ns)
+    side.search(window)
+    assert (counts(window), window.unparked) == ((8, 1), 0)
+
+
+def test_what_is_skipped_is_counted_no_more(side: Side) -> None:
+    window = bounded(side, 5, parked_max=2)
+    window.skip(6, 8)
+    side.search(window)
+    assert (counts(window), window.unparked) == ((5, 4), 2)
+    assert window.outdate(6) == 6
+    side.search(window)
+    assert counts(window) == (2, 1)
