@@ -61,6 +61,11 @@ READ_PLACES_MAX = 64  # readers of a partition whose position in the file is rem
 SPARE_SEGMENTS_MAX = 2  # recycled files kept per partition: overwriting beats first touch
 TAIL_MEMORY_BYTES_MAX = 4 * MIB  # newest batches of a busy partition kept for consumers at the tail
 BATCH_BYTES_MAX = 16 * MIB  # an open batch stops taking publishes beyond this until it is sealed
+SEARCH_WINDOW_BYTES = 32 * KIB  # read for the next headers of a log: passes over large batches
+SEARCH_SLICE_BYTES = 1 * MIB  # of one slice of a search for delayed messages: a millisecond
+SEARCH_SLICE_HEADERS = 1000  # looked at in one slice: some milliseconds when all have delays
+SEARCH_PAUSE_NS = 5 * MS  # between two slices: a search takes less than half of a core
+SEARCH_AGAIN_NS = 10 * SECOND  # delayed messages beyond PARKED_MAX are not looked at more often
 READ_BLOCK_BYTES = 256 * KIB  # one load of a reader behind the tail
 MARK_EVERY_NS = 2 * SECOND  # how often the synced end is repeated in the mark file
 DISK_FREE_BYTES_MIN = 256 * MIB  # --min-disk-free: publishes are refused below this
@@ -90,7 +95,7 @@ DRAIN_BYTES_MAX = 16 * MIB  # of a refused client, read and dropped before the c
 CHUNK_BYTES = 256 * KIB  # deliveries built before they are sent: 64 KiB costs consuming 30 %
 OWED_MAX = 64  # runs of unanswered publishes; a connection that mixes topics waits beyond this
 RING_SPAN_MAX = 65_536  # offsets; one message held for hours must not keep the rest from moving on
-PARKED_MAX = 1 << 20  # delayed messages of a channel, some 100 bytes each; more wait for the cursor
+PARKED_MAX = 1 << 20  # delayed messages of a channel at hand, some 200 bytes each; more just count
 REFILL_NS = 2 * MS  # a small refill waits so long for a better one; gains come from far shorter
 
 # --- dead letters ---

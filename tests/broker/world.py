@@ -250,6 +250,8 @@ class World:
         self.clock.pass_ns(ns)
         self.turn()
         self.broker.housekeeping()
+        while self.broker.search():
+            self.turn()
         self.turn()
 
     def publish(self, topic: str, *bodies: bytes, due_ns: int = 0) -> Outcome:

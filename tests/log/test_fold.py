@@ -25,6 +25,7 @@ from penstock.log.fold import (
     fold_entries,
     has_rotted,
     normalised,
+    searched_entry,
 )
 
 
@@ -90,6 +91,18 @@ def test_a_reset_forgets() -> None:
         + cursor_entry(Entry.RESET, 3, 3)
     )
     assert fold_entries(entries) == ChannelState(3, 3, (), ())
+
+
+def test_the_search_for_delayed_messages_goes_on_where_it_was() -> None:
+    entries = cursor_entry(Entry.CURSOR, 0, 10) + searched_entry(7) + searched_entry(9)
+    assert fold_entries(entries).searched == 9
+    assert fold_entries(entries + cursor_entry(Entry.RESET, 3, 3)).searched == 0
+
+
+def test_a_search_of_offsets_that_are_lost_is_no_search_of_new_ones() -> None:
+    state = ChannelState(0, 5, (), (), searched=9)
+    assert clamped(state, 0, 9) == (state, False)
+    assert clamped(state, 0, 7) == (state._replace(searched=7), True)
 
 
 def test_records_count_in_sequence() -> None:

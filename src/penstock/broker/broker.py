@@ -22,6 +22,7 @@ from penstock.broker.commits import Commits
 from penstock.broker.context import Change, ChangeHook, Context
 from penstock.broker.cursors import Cursors
 from penstock.broker.deadletters import DeadLetter, DeadLetters, RedriveDone
+from penstock.broker.delaysearch import DelaySearch
 from penstock.broker.ended import EndedTopics
 from penstock.broker.health import Health, Trouble
 from penstock.broker.idle import IdleSweep
@@ -106,6 +107,7 @@ class Broker:
             self._context, self._topics_path, self._log_settings, self.topics
         )
         self._idle = IdleSweep(self, options)
+        self._delays = DelaySearch(self._context)
         self.commits = Commits(self._context, self.topics, self._path)
         self._dead_letters = DeadLetters(self._context, self.topics, self.topic)
         self.trace = TraceLog(self._context, self.topics, self.topic)
@@ -475,6 +477,7 @@ class Broker:
         self._drop_aged(wall_ns)
         self._idle.sweep(mono_ns)
         self._dead_letters.housekeeping()
+        self._delays.housekeeping(mono_ns, wall_ns)
         self.commits.housekeeping(wall_ns)
         self._directories.settle()
         if self._context.options.latency_quantiles:
@@ -482,6 +485,10 @@ class Broker:
         self._settle(mono_ns, wall_ns)
         for topic in self._next_to_retain():
             topic.retain(wall_ns)
+
+    def search(self) -> bool:
+        """A slice of the search for delayed messages, between turns. False: there is no more."""
+        return self._delays.slice()
 
     def _check_clock(self, wall_ns: int) -> None:
         """The clock was ahead when ids and timestamps were given, or it is behind now."""

@@ -22,7 +22,14 @@ from penstock.broker.health import Trouble
 from penstock.broker.journal import Journal, JournalSync
 from penstock.errors import StorageError
 from penstock.kernel import Tail, Window
-from penstock.log.fold import ChannelState, Entry, Group, clamped, cursor_entry
+from penstock.log.fold import (
+    ChannelState,
+    Entry,
+    Group,
+    clamped,
+    cursor_entry,
+    searched_entry,
+)
 from penstock.log.partition import PartitionLog
 
 _log = logging.getLogger("penstock.broker")
@@ -33,6 +40,7 @@ class Cursors:
         self._context = context
         self._topic_name = topic_name
         self._windows: dict[int, Window] = {}
+        self._searched: dict[int, int] = {}  # by channel, as last written
         self._tail: Tail | None = None
         self._handed_end = -1  # as last written
         self._lost = False  # something could not be written and is to be tried again
@@ -114,6 +122,7 @@ class Cursors:
 
     def drop(self, number: int) -> None:
         self._windows.pop(number, None)
+        self._searched.pop(number, None)
 
     def append(self, groups: Sequence[Group]) -> None:
         """One record: what one turn changed."""
@@ -126,28 +135,36 @@ class Cursors:
         self._handed_end = handed_end
         self._lost = False
 
-    def append_changes(self) -> None:
-        """What the windows have not yet told, outside of a turn."""
-        groups = [
-            Group(number, window.take_journal())
-            for number, window in self._windows.items()
-            if window.journal_dirty
-        ]
+    def append_changes(self, searched: bool = False) -> None:
+        """What the windows have not yet told, outside of a turn. `searched`: also how far delayed
+        messages were looked for, which a start goes on from; that need not be said at once."""
+        groups: list[Group] = []
+        for number, window in self._windows.items():
+            entries = window.take_journal() if window.journal_dirty else b""
+            if searched and self._searched.get(number) != window.searched:
+                entries += self._note_searched(number, window)
+            if entries:
+                groups.append(Group(number, entries))
         if groups or (self._tail is not None and self._tail.handed_end != self._handed_end):
             self.append(groups)
+
+    def _note_searched(self, number: int, window: Window) -> bytes:
+        self._searched[number] = window.searched
+        return searched_entry(window.searched)
 
     def _append_rest(self) -> None:
         """What is not yet in the journal: because nobody said it, or because that failed."""
         if self._lost or self._journal.broken:
             self.append([])  # begins a generation, with all that there is to say
         else:
-            self.append_changes()
+            self.append_changes(searched=True)
 
     def _snapshot(self) -> tuple[int, list[Group]]:
         groups: list[Group] = []
         for number, window in self._windows.items():
             window.take_journal()  # the snapshot says all of it
-            groups.append(Group(number, window.snapshot()))
+            entries = window.snapshot() + self._note_searched(number, window)
+            groups.append(Group(number, entries))
         return (self._tail.handed_end if self._tail is not None else 0), groups
 
     def report_missing(self, start_offset: int) -> None:

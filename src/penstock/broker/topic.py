@@ -129,6 +129,7 @@ class Topic:
             window = engine.window(tail, state.low)
             window.attempts_max = entry.settings.max_attempts
             window.restore(state.low, state.next, state.finished, state.strays)
+            window.searched = state.searched
             window.paused = entry.paused
             channel = Channel(self, entry.name, entry.number, window, entry.created_ns)
             channel.adopt(entry.settings)

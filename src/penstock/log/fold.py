@@ -40,6 +40,7 @@ class Entry(IntEnum):
     STRAY = 3
     GONE = 4
     RESET = 5
+    SEARCHED = 6
 
 
 class Group(NamedTuple):
@@ -60,12 +61,13 @@ class Record(NamedTuple):
 
 
 class ChannelState(NamedTuple):
-    """The arguments of `Window.restore`."""
+    """The arguments of `Window.restore`, and where the search for delayed messages goes on."""
 
     low: int
     next: int
     finished: tuple[tuple[int, int], ...]
     strays: tuple[StrayRecord, ...]
+    searched: int = 0  # delayed messages below it are strays, or done: set behind `restore`
 
 
 class Folded(NamedTuple):
@@ -86,6 +88,7 @@ class _Channel:
     next: int = 0
     finished: list[tuple[int, int]] = field(default_factory=list)
     strays: dict[int, StrayRecord] = field(default_factory=dict)
+    searched: int = 0
 
     def apply(self, entries: bytes) -> None:
         for kind, state, attempts, _reserved, a, b, id in ENTRY.iter_unpack(entries):
@@ -102,17 +105,29 @@ class _Channel:
                 self.low, self.next = a, b
                 self.finished.clear()
                 self.strays.clear()
+                self.searched = 0
+            elif kind == Entry.SEARCHED:
+                self.searched = a
 
     def state(self) -> ChannelState:
-        return normalised(self.low, self.next, self.finished, self.strays.values())
+        strays = self.strays.values()
+        return normalised(self.low, self.next, self.finished, strays, self.searched)
 
 
 def cursor_entry(kind: Entry, low: int, next_offset: int) -> bytes:
     return ENTRY.pack(kind, 0, 0, 0, low, next_offset, 0)
 
 
+def searched_entry(offset: int) -> bytes:
+    return ENTRY.pack(Entry.SEARCHED, 0, 0, 0, offset, 0, 0)
+
+
 def normalised(
-    low: int, next_offset: int, finished: Iterable[tuple[int, int]], strays: Iterable[StrayRecord]
+    low: int,
+    next_offset: int,
+    finished: Iterable[tuple[int, int]],
+    strays: Iterable[StrayRecord],
+    searched: int = 0,
 ) -> ChannelState:
     """One way to say it: ranges merged and above `low`, `low` as high as it goes. A stray stands
     for itself, so its offset counts among what the window has no more to do with."""
@@ -128,14 +143,14 @@ def normalised(
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
             merged.append((start, end))
-    return ChannelState(low, max(low, next_offset), tuple(merged), in_order)
+    return ChannelState(low, max(low, next_offset), tuple(merged), in_order, searched)
 
 
 def clamped(state: ChannelState, start_offset: int, written_end: int) -> tuple[ChannelState, bool]:
     """`state` within the log. True when it spoke of offsets that the log has lost: those will be
     given to other messages, so the journal that names them must be replaced before that."""
     beyond = (
-        state.next > written_end
+        max(state.next, state.searched) > written_end
         or any(end > written_end for _, end in state.finished)
         or any(stray.offset >= written_end for stray in state.strays)
     )
@@ -143,7 +158,8 @@ def clamped(state: ChannelState, start_offset: int, written_end: int) -> tuple[C
     next_offset = max(min(state.next, written_end), start_offset)
     finished = [(start, min(end, written_end)) for start, end in state.finished]
     strays = [stray for stray in state.strays if start_offset <= stray.offset < written_end]
-    return normalised(low, next_offset, finished, strays), beyond
+    searched = min(state.searched, written_end)
+    return normalised(low, next_offset, finished, strays, searched), beyond
 
 
 def fold_entries(entries: bytes) -> ChannelState:

@@ -31,6 +31,7 @@ from penstock.log.segment import Ground, Segment, SegmentInfo, write_at
 from penstock.log.settings import LogSettings
 from penstock.log.spares import Spares
 from penstock.log.sync import SyncJob
+from penstock.log.trailers import Trailers
 from penstock.log.trims import Trims
 
 if TYPE_CHECKING:
@@ -336,6 +337,12 @@ class PartitionLog:
         """Header and bytes of each batch from the one that holds `offset` to the written end."""
         with self._reading():
             yield from self._reader.batches(offset)
+
+    def trailers(self, offset: int, end_offset: int) -> Trailers:
+        """Batches with a trailer, found by the headers of a few (`trailers.py`)."""
+        self._check_offset(offset)
+        with self._reading():
+            return self._reader.trailers(offset, end_offset)
 
     def stretch(self, offset: int) -> Stretch | None:
         """For a thread that reads the segment beside the log; None where it can't. `release` it."""

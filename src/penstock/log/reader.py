@@ -29,6 +29,7 @@ from penstock.log.damage import DamageList
 from penstock.log.scan import HEADER_BYTES, Batch, find_beyond, walk
 from penstock.log.segment import Segment
 from penstock.log.segments import Segments
+from penstock.log.trailers import Heads, Trailers
 
 _HeaderTest = Callable[[BatchHeader], bool]
 _BASE_OFFSET = struct.Struct("<Q")
@@ -147,6 +148,32 @@ class LogReader:
                 yield header, block[position : position + header.length]
                 position += header.length
                 offset = header.base_offset + header.count
+
+    def trailers(self, offset: int, end_offset: int) -> Trailers:
+        """Batches with a trailer from the one that holds `offset` on, below `end_offset`, as far as
+        a slice goes. At least one batch is looked at."""
+        segment, position, base = self._place(offset)
+        limit = self._segments.limit(self._segments.holding(base))
+        end = end_offset if limit is None else min(limit, end_offset)
+        heads = Heads(segment.file, segment.data_bytes)
+        blocks: list[memoryview] = []
+        at = base
+        for _ in range(limits.SEARCH_SLICE_HEADERS):
+            head = heads.at(position) if at < end else None
+            if head is None or head.base_offset != at:
+                break
+            if head.has_trailer:
+                block = heads.sound(position, head.length)
+                if block is None:
+                    break
+                blocks.append(block)
+            position, at = position + head.length, at + head.count
+            if heads.bytes_read >= limits.SEARCH_SLICE_BYTES:
+                break
+        if at == base < end:
+            self._damaged(segment, position, base, limit)
+        self._remember(at, segment, position)
+        return Trailers(blocks, at)
 
     def _load(self, segment: Segment, position: int, length: int) -> memoryview:
         buffer = bytearray(length)

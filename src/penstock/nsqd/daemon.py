@@ -127,6 +127,7 @@ class Daemon:
 
     statsd: Statsd | None = None  # from the start on
     _secrets: tuple[bytes, ...] = ()  # for changes over HTTP, from the start on
+    _searching: asyncio.TimerHandle | None = None  # the next slice of a search
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -377,7 +378,22 @@ class Daemon:
         except Exception as error:
             self._on_fault(error)
             return
+        if self._searching is None:
+            self._search()
         self.turn.tick()  # also after the wall clock was set, when no timer knows it
+
+    def _search(self) -> None:
+        """For delayed messages in logs, a slice between turns and then a pause."""
+        self._searching = None
+        try:
+            more = self.broker.search()
+        except Exception as error:
+            self._on_fault(error)
+            return
+        if more:
+            pause_s = limits.SEARCH_PAUSE_NS / limits.SECOND
+            self._searching = self._loop.call_later(pause_s, self._search)
+            self.turn.soon()
 
     def _on_fault(self, error: Exception) -> None:
         """The turn broke: what it had in hand is in doubt, so nothing more is done with it."""
@@ -398,8 +414,9 @@ class Daemon:
     async def stop(self) -> None:
         log.info("NSQ: stopping")
         self.drain.stop()
-        if self._housekeeping is not None:
-            self._housekeeping.cancel()
+        for timer in (self._housekeeping, self._searching):
+            if timer is not None:
+                timer.cancel()
         self._close_listeners()
         await self.lookups.stop()
         if self.statsd is not None:

@@ -1,0 +1,84 @@
+"""Batches with a trailer, found by the headers alone: what is special about a message (a delay, an
+id of its own) stands in a trailer, and most batches have none.
+
+A walk looks at the header of each batch and goes on by its length, so the bodies of large batches
+are not even read. What a header says is believed only to pass over a batch: one that has a trailer
+is checked before it is handed out, and where a header is not what must come next, the walk ends and
+a checked read finds out why.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from penstock import limits
+from penstock.kernel import BatchCheck, check_batch
+from penstock.log.disk import File
+from penstock.log.scan import ALIGNMENT_BYTES, HEADER_BYTES, MAGIC
+
+_HEAD = struct.Struct("<4s4xIH2xQ40xI")  # magic, length, flags, base offset, count
+_FLAG_TRAILER = 1
+
+
+class Trailers(NamedTuple):
+    """What a part of the walk found."""
+
+    blocks: list[memoryview]  # batches with a trailer, whole and checked
+    next_offset: int  # all batches below it were looked at
+
+
+class Head(NamedTuple):
+    length: int
+    flags: int
+    base_offset: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
+
+    @property
+    def has_trailer(self) -> bool:
+        return bool(self.flags & _FLAG_TRAILER)
+
+
+class Heads:
+    """The headers of one segment, seen through a window that moves forward."""
+
+    __slots__ = ("_end", "_file", "_start", "_view", "bytes_read")
+
+    def __init__(self, file: File, end: int) -> None:
+        self._file = file
+        self._end = end
+        self._start = 0
+        self._view = memoryview(b"")
+        self.bytes_read = 0
+
+    def at(self, position: int) -> Head | None:
+        """None where no batch of this segment can begin."""
+        if self._end - position < HEADER_BYTES:
+            return None
+        view = self._held(position, HEADER_BYTES) or self._load(
+            position, limits.SEARCH_WINDOW_BYTES
+        )
+        if len(view) < HEADER_BYTES:
+            return None
+        magic, length, flags, base_offset, count = _HEAD.unpack_from(view, 0)
+        if magic != MAGIC or length < HEADER_BYTES or length % ALIGNMENT_BYTES or count < 1:
+            return None
+        return Head(length, flags, base_offset, count) if length <= self._end - position else None
+
+    def sound(self, position: int, length: int) -> memoryview | None:
+        """The batch of a header that was just seen; None when it is corrupt."""
+        view = self._held(position, length)
+        if view is None:
+            view = self._load(position, max(length, limits.SEARCH_WINDOW_BYTES))
+        return view[:length] if check_batch(view, 0)[0] == BatchCheck.SOUND else None
+
+    def _held(self, position: int, length: int) -> memoryview | None:
+        at = position - self._start
+        return self._view[at:] if 0 <= at <= len(self._view) - length else None
+
+    def _load(self, position: int, length: int) -> memoryview:
+        buffer = bytearray(min(length, self._end - position))
+        self._view = memoryview(buffer)[: self._file.pread_into(buffer, position)]
+        self._start = position
+        self.bytes_read += len(self._view)
+        return self._view
