@@ -10,7 +10,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.channel import Channel
-from penstock.broker.deadletters import REDRIVE_CHANNEL, origin
+from penstock.broker.deadletters import REDRIVE_CHANNEL, Origin, origin
 from penstock.broker.stored import Reader, Stored
 from penstock.errors import NotFound, Refused
 
@@ -32,6 +32,10 @@ def requeue_all(consumer: Consumer) -> list[Message]:
     for message in given:
         consumer.requeue(message)
     return given
+
+
+def causes(world: World) -> list[str]:
+    return [known.cause for one in letters(world) if (known := origin(one)) is not None]
 
 
 def letters(world: World, topic: str = DEAD) -> list[Stored]:
@@ -62,7 +66,7 @@ def test_a_message_that_has_used_its_attempts_becomes_a_dead_letter(start: Any) 
     assert letter.timestamp_ns == START_WALL_NS
     found = origin(letter)
     assert found is not None
-    assert (found.topic, found.channel, found.attempts) == ("t", "ch", 2)
+    assert found == Origin("t", "ch", 2, "requeued")
     assert (channel.dead_letter_count, channel.depth, channel.unfinished) == (1, 0, 0)
     assert channel.window.low == channel.window.next == 2
     assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 1
@@ -82,8 +86,29 @@ def test_timeouts_and_delays_count_as_well(start: Any) -> None:
     world.pass_ns(MESSAGE_TIMEOUT_NS)
     world.turns()
     assert [letter.body for letter in letters(world)] == [b"later", b"times out"]
+    assert causes(world) == ["requeued", "timed_out"]
     assert (channel.timeout_count, channel.requeue_count) == (1, 1)
     assert consumer.take() == []
+
+
+def test_one_whose_consumer_went(start: Any) -> None:
+    world: World = start()
+    give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    consumer.take()
+    consumer.leave()
+    world.pass_ns(MESSAGE_TIMEOUT_NS)
+    world.turns()
+    assert causes(world) == ["disconnected"]
+    channel = world.broker.find_topic("t").channels["ch"]
+    (waits,) = world.broker.dead_letters_of(channel, 10)
+    assert (waits.attempts, waits.cause) == (1, "disconnected")
+
+
+def test_one_of_before_has_no_cause() -> None:
+    headers = b'{"dead_letter":{"topic":"t","channel":"ch","attempts":2}}'
+    assert origin(Stored(0, 0, 1, b"x", headers)) == Origin("t", "ch", 2, "")
 
 
 def test_other_channels_are_not_concerned(start: Any) -> None:
@@ -265,6 +290,8 @@ def test_an_exhausted_message_stays_exhausted(start: Any, again: Callable[..., W
     world.turns()
     assert consumer.take() == []
     assert [letter.body for letter in letters(world)] == [b"x"]
+    assert causes(world) == [""]  # the journal does not say it
+    assert b"cause" not in letters(world)[0].headers
     assert channel.dead_letter_count == 1
 
 

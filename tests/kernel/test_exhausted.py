@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from penstock.kernel import Section, Stray, StrayRecord
+from penstock.kernel import Cause, Section, Stray, StrayRecord
 
 from .turns import MS, SECOND, Side, fin, gone, stray
 
 TIMEOUT_NS = 60 * SECOND
 
 
-def exhausted(offset: int, id: int, attempts: int) -> StrayRecord:
-    return StrayRecord(offset, id, attempts, Stray.EXHAUSTED, 0)
+def exhausted(offset: int, id: int, attempts: int, cause: Cause = Cause.TIMED_OUT) -> StrayRecord:
+    return StrayRecord(offset, id, attempts, Stray.EXHAUSTED, 0, cause)
 
 
 def pass_timeout(side: Side) -> None:
@@ -62,12 +62,50 @@ def test_a_requeue_at_once_and_one_with_a_delay(side: Side) -> None:
     assert len(side.received(conn)) == 2
     window.requeue(conn.serial, id, 0, side.wall_ns)
     window.requeue(conn.serial, id + 1, 5 * SECOND, side.wall_ns)
-    assert window.take_exhausted(10) == [exhausted(0, id, 1)]
+    assert window.take_exhausted(10) == [exhausted(0, id, 1, Cause.REQUEUED)]
     assert (window.delayed, window.requeue_count) == (1, 2)
     side.pass_time(5 * SECOND)
     side.tick()
-    assert window.take_exhausted(10) == [exhausted(1, id + 1, 1)]
+    assert window.take_exhausted(10) == [exhausted(1, id + 1, 1, Cause.REQUEUED)]
     assert side.received(conn) == []
+
+
+def test_the_cause_is_that_of_the_last_attempt(side: Side) -> None:
+    """Three messages, each of which ends its second attempt in another way than its first."""
+    window = window_of(side, 2)
+    stays, goes = side.consumer(window, rdy=2), side.consumer(window, rdy=0)
+    id = side.publish(window.tail, b"requeued", b"timed out")
+    assert len(side.received(stays)) == 2
+    pass_timeout(side)
+    assert [message.attempts for message in side.received(stays)] == [2, 2]
+    window.requeue(stays.serial, id, 0, side.wall_ns)
+    stays.feed(b"RDY 0\n")
+    goes.feed(b"RDY 1\n")
+    side.settle()
+    last = side.publish(window.tail, b"disconnected")
+    side.received(goes)
+    window.requeue(goes.serial, last, 0, side.wall_ns)
+    assert [message.attempts for message in side.received(goes)] == [2]
+    goes.close()
+    side.settle()
+    pass_timeout(side)
+    assert sorted(window.take_exhausted(10)) == [
+        exhausted(0, id, 2, Cause.REQUEUED), exhausted(1, id + 1, 2),
+        exhausted(2, last, 2, Cause.DISCONNECTED),
+    ]  # fmt: skip
+    assert window.settle_exhausted(id, False)  # offered again, and the cause is kept
+    assert window.take_exhausted(10) == [exhausted(0, id, 2, Cause.REQUEUED)]
+
+
+def test_one_that_goes_with_its_only_attempt(side: Side) -> None:
+    window = window_of(side, 1)
+    conn = side.consumer(window, rdy=1)
+    id = side.publish(window.tail, b"x")
+    side.received(conn)
+    conn.close()
+    side.settle()
+    pass_timeout(side)
+    assert window.take_exhausted(10) == [exhausted(0, id, 1, Cause.DISCONNECTED)]
 
 
 def test_its_place_goes_to_the_next_message(side: Side) -> None:
@@ -155,11 +193,11 @@ def test_the_journal_says_waiting_and_a_restart_knows_better(side: Side) -> None
     again = side.window(window.tail, 0)
     again.attempts_max = 1
     again.restore(0, 1, [], [StrayRecord(0, id, 1, Stray.WAITING, 0)])
-    assert again.take_exhausted(10) == [exhausted(0, id, 1)]
+    assert again.take_exhausted(10) == [exhausted(0, id, 1, Cause.UNKNOWN)]
     again = side.window(window.tail, 0)
     again.attempts_max = 1
     again.restore(0, 1, [], [StrayRecord(0, id, 1, Stray.IN_FLIGHT, 0)])
-    assert again.take_exhausted(10) == [exhausted(0, id, 1)]
+    assert again.take_exhausted(10) == [exhausted(0, id, 1, Cause.UNKNOWN)]
 
 
 @pytest.mark.parametrize(("attempts_max", "sent"), [(1, []), (2, [2])])
@@ -174,7 +212,7 @@ def test_the_last_attempt_in_flight_at_a_restart(
     conn = side.consumer(window, rdy=1)
     assert [message.attempts for message in side.received(conn)] == sent
     if not sent:
-        assert window.take_exhausted(10) == [exhausted(0, id, 1)]
+        assert window.take_exhausted(10) == [exhausted(0, id, 1, Cause.UNKNOWN)]
 
 
 def test_empty_and_seek_forget_them(side: Side) -> None:

@@ -158,7 +158,7 @@ def test_dead_letters_are_listed_and_one_is_sent_back(nsqd: Running) -> None:
         assert eventually(lambda: len(listed(nsqd, "dead")) == 2)
         second = listed(nsqd, "dead")[1]
         assert (second["id"], second["attempts"], second["body_bytes"]) == (ids[1].decode(), 1, 2)
-        assert second["dead_letter_topic"] == "t.c.dead"
+        assert (second["dead_letter_topic"], second["cause"]) == ("t.c.dead", "requeued")
         target = f"/channel/redrive?{HERE}&id={ids[1].decode()}"
         assert ask(nsqd, "POST", target) == (200, {"redriven": 1})
         assert client.message().id == ids[1]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from e2e.daemon import Daemon
+from e2e.lookupd import eventually
 from penstock.tools.main import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -51,3 +52,18 @@ def test_a_scheduled_message_is_listed_and_cancelled(run: Run, daemon: Daemon) -
     assert id in row
     (left,) = json.loads(run("channel", "messages", "plan", "a", "--json")[1])["nodes"].values()
     assert [one["id"] for one in left["messages"]] == [third.split()[1]]
+
+
+def test_a_dead_letter_says_how_its_last_attempt_ended(run: Run, daemon: Daemon) -> None:
+    daemon.post("/topic/create?topic=late")
+    daemon.post("/channel/create?topic=late&channel=a")
+    daemon.post("/channel/config?topic=late&channel=a&max_attempts=1")
+    daemon.post("/pub?topic=late", b"x")
+    with daemon.client() as client:
+        client.identify(msg_timeout=1000)
+        client.sub("late", "a")
+        client.rdy(1)
+        assert client.message() is not None
+        eventually(lambda: run("channel", "messages", "late", "a", "--state=dead")[1] != "")
+    (row,) = run("channel", "messages", "late", "a", "--state=dead")[1].splitlines()
+    assert row.endswith("attempts 1  timed out")

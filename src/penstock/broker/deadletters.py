@@ -7,9 +7,11 @@ and only when that publish is as safe as the topic's durability says is the mess
 channel. If any step fails the message waits, and is tried again about once a second. A kill between
 publish and finish makes a second dead letter, never none.
 
-A dead letter keeps its body, its id and its timestamp. Where it comes from and how often it was
-sent stand in its headers, under `dead_letter`. They are not its attempts on the wire: common
-clients drop a message whose attempts are above their own bound, and so would drop dead letters.
+A dead letter keeps its body, its id and its timestamp. Where it comes from, how often it was sent
+and how its last attempt ended stand in its headers, under `dead_letter`. They are not its attempts
+on the wire: common clients drop a message whose attempts are above their own bound, and so would
+drop dead letters. How an attempt ended is known in memory only, a byte of what the kernel keeps of
+each message that was requeued or timed out: after a restart it is not known.
 
 The dead-letter topic is a topic like any other. It has one channel from the start, `redrive`, whose
 cursor says which dead letters are still there to be sent back; nothing below it is deleted. Other
@@ -34,7 +36,7 @@ from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.stored import Reader, Stored
 from penstock.errors import LogDamaged, NotFound, PenstockError, Refused, StorageError
-from penstock.kernel import Section, Source, Stray, StrayRecord, Window
+from penstock.kernel import Cause, Section, Source, Stray, StrayRecord, Window
 from penstock.log.fold import fold_entries
 
 if TYPE_CHECKING:
@@ -43,6 +45,11 @@ if TYPE_CHECKING:
 
 REDRIVE_CHANNEL = "redrive"
 _HEADER = "dead_letter"
+CAUSES = {
+    Cause.TIMED_OUT: "timed_out",
+    Cause.REQUEUED: "requeued",
+    Cause.DISCONNECTED: "disconnected",
+}
 
 RedriveDone = Callable[[int, PenstockError | None], None]
 
@@ -54,12 +61,13 @@ class Letter(NamedTuple):
     sections: dict[int, int | bytes]
 
 
-class Origin(msgspec.Struct, frozen=True):
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a dead letter comes from."""
 
     topic: str
     channel: str
     attempts: int
+    cause: str = ""  # one of CAUSES: how its last attempt ended; "": nsqd was restarted since
 
     def is_of(self, channel: Channel) -> bool:
         return (self.topic, self.channel) == (channel.topic.name, channel.name)
@@ -70,6 +78,7 @@ class DeadLetter(NamedTuple):
 
     stored: Stored  # with its offset in the dead-letter topic
     attempts: int  # how often it was sent
+    cause: str  # as of Origin
 
 
 def _headers(text: bytes) -> dict[str, Any]:
@@ -82,7 +91,8 @@ def _headers(text: bytes) -> dict[str, Any]:
 
 def dead_letter(stored: Stored, record: StrayRecord, channel: Channel) -> Letter:
     headers = _headers(stored.headers)
-    headers[_HEADER] = Origin(channel.topic.name, channel.name, record.attempts)
+    cause = CAUSES.get(Cause(record.cause), "")
+    headers[_HEADER] = Origin(channel.topic.name, channel.name, record.attempts, cause)
     return Letter(
         stored.body,
         {
@@ -228,7 +238,7 @@ class DeadLetters:
                 continue
             known = origin(stored)
             if known is not None and known.is_of(channel):
-                found.append(DeadLetter(stored, known.attempts))
+                found.append(DeadLetter(stored, known.attempts, known.cause))
         return found
 
     def redrive(

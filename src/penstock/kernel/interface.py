@@ -126,6 +126,15 @@ class Stray(IntEnum):
     EXHAUSTED = 5  # has used its attempts; in the journal it is WAITING
 
 
+class Cause(IntEnum):
+    """How the last attempt of a message ended. In memory only: after a restart it is UNKNOWN."""
+
+    UNKNOWN = 0
+    TIMED_OUT = 1
+    REQUEUED = 2
+    DISCONNECTED = 3  # timed out, and its consumer had gone
+
+
 class Locality(IntEnum):
     """How near a consumer is, for windows that prefer near ones. UNKNOWN: nobody asked to know."""
 
@@ -148,6 +157,7 @@ class StrayRecord(NamedTuple):
     attempts: int
     state: int  # Stray
     due_ns: int
+    cause: int = 0  # Cause; of what is exhausted
 
 
 class BatchHeader(NamedTuple):

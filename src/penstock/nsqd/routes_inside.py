@@ -115,6 +115,7 @@ class _Inside:
                 "offset": one.stored.offset,  # in the dead-letter topic
                 "id": f"{one.stored.id:016x}",
                 "attempts": one.attempts,
+                "cause": one.cause or None,  # of the last attempt's end
                 "timestamp_ns": one.stored.timestamp_ns,
                 "body_bytes": len(one.stored.body),
                 "dead_letter_topic": channel.dead_letter_topic,

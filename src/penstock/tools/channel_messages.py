@@ -62,6 +62,8 @@ def _line(message: dict[str, Any]) -> str:
         text += f"  due in {_span(message['due_in_ms'])}"
     if "deadline_ms" in message:
         text += f"  times out in {_span(message['deadline_ms'])}"
+    if message.get("cause"):
+        text += f"  {message['cause'].replace('_', ' ')}"
     return text
 
 

@@ -144,7 +144,9 @@ def test_dead_letters_are_looked_at_and_sent_back(work: Work) -> None:
     expect(tile).to_contain_text("wait; 2 since start")
     expect(tile.locator(".number")).to_have_text("2")
     work.press("Dead letters")
-    expect(work.row(second)).to_contain_text('sent 1 time and never finished: {"order": 12}')
+    expect(work.row(second)).to_contain_text(
+        'sent 1 time and never finished, at last its consumer requeued it: {"order": 12}'
+    )
     expect(work.row(second)).to_contain_text("published 20")
     link = work.row(second).get_by_role("link").get_attribute("href") or ""
     assert f"/messages/{work.topic}.work.dead?node=" in link

@@ -464,7 +464,7 @@ cdef class Cursor:
         self.redo_end = next
         for start, end in finished:
             self.skips.add(max(<i64>start, low), end)
-        for offset, id, attempts, state, due_ns in strays:
+        for offset, id, attempts, state, due_ns, _ in strays:
             stray = self.strays.put(id, offset, attempts, WAITING)
             if state == DELAYED:
                 self.stray_sleeps(stray, due_ns)

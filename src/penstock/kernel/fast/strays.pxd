@@ -20,6 +20,11 @@ cdef enum:
     IN_FLIGHT = 3
     EXHAUSTED = 5  # 4 is taken in the pure form
 
+cdef enum:  # Cause
+    ENDED_TIMED_OUT = 1
+    ENDED_REQUEUED = 2
+    ENDED_DISCONNECTED = 3
+
 cdef struct stray_t:
     u64 id  # 0: a slot never used
     i64 offset
@@ -30,6 +35,7 @@ cdef struct stray_t:
     u32 turn  # of its latest place in a queue; older places are outlived
     u16 attempts
     u8 state  # 0: removed
+    u8 cause  # of the end of its last attempt; 0: unknown
 
 cdef struct turn_t:
     u64 id

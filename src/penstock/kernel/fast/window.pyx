@@ -7,7 +7,10 @@ from libc.string cimport memset
 
 from penstock.kernel.fast.block cimport Block
 from penstock.kernel.fast.cursor cimport Cursor, consumer_t
-from penstock.kernel.fast.strays cimport DELAYED, EXHAUSTED, IN_FLIGHT, WAITING, stray_t
+from penstock.kernel.fast.strays cimport (
+    DELAYED, ENDED_DISCONNECTED, ENDED_REQUEUED, ENDED_TIMED_OUT, EXHAUSTED, IN_FLIGHT, WAITING,
+    stray_t,
+)
 from penstock.kernel.fast.trace cimport (
     CORRUPT, DEAD_LETTERED, FINISHED, RELEASED, REQUEUED, SKIPPED, TIMED_OUT, TOUCHED,
 )
@@ -199,6 +202,7 @@ cdef class Window(Cursor):
         if self.tracing:
             self.trace_stray(REQUEUED, stray)
         self.requeue_count += 1
+        stray.cause = ENDED_REQUEUED
         consumer = self.consumer(conn_serial)
         if consumer != NULL:
             consumer.in_flight -= 1
@@ -277,8 +281,11 @@ cdef class Window(Cursor):
         return len(late)
 
     cdef int time_out(self, stray_t* stray) except -1:
+        cdef bint is_there
         if self.tracing:
             self.trace_stray(TIMED_OUT, stray)
+        is_there = self.consumer(stray.owner) != NULL
+        stray.cause = ENDED_TIMED_OUT if is_there else ENDED_DISCONNECTED
         self.land(stray)
         self.timeout_count += 1
         return self.stray_waits(stray)
@@ -365,7 +372,8 @@ cdef class Window(Cursor):
             stray = self.strays.take_exhausted()
             if stray == NULL:
                 break
-            taken.append(StrayRecord(stray.offset, stray.id, stray.attempts, EXHAUSTED, 0))
+            taken.append(StrayRecord(stray.offset, stray.id, stray.attempts, EXHAUSTED, 0,
+                                     stray.cause))
         return taken
 
     def settle_exhausted(self, u64 id, bint done):

@@ -23,6 +23,7 @@ class Flight:
 
     __slots__ = (
         "attempts",
+        "cause",
         "conn",
         "deadline_ns",
         "delivered_ns",
@@ -39,6 +40,7 @@ class Flight:
         self.id = id
         self.attempts = attempts
         self.state = state
+        self.cause = 0  # of the end of its last attempt; 0: unknown
         self.conn: Conn | None = None
         self.deadline_ns = 0  # mono, while in flight
         self.delivered_ns = 0  # mono

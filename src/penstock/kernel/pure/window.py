@@ -8,7 +8,7 @@ from __future__ import annotations
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
-from penstock.kernel.interface import Held, Locality, Source, StrayRecord
+from penstock.kernel.interface import Cause, Held, Locality, Source, StrayRecord
 from penstock.kernel.pure.block import Batch, find_batch, split_block
 from penstock.kernel.pure.cursor import Cursor
 from penstock.kernel.pure.flight import DELAYED, EXHAUSTED, FLYING, RINGED, WAITING, Flight
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _DONE = int(Held.DONE)
 _NOT_IN_FLIGHT = int(Held.NOT_IN_FLIGHT)
 _NOT_OWNER = int(Held.NOT_OWNER)
+_TIMED_OUT = int(Cause.TIMED_OUT)
+_REQUEUED = int(Cause.REQUEUED)
+_DISCONNECTED = int(Cause.DISCONNECTED)
 
 
 class Window(Cursor):
@@ -208,6 +211,7 @@ class Window(Cursor):
             return flight
         self.trace(TraceKind.REQUEUED, flight)
         self.requeue_count += 1
+        flight.cause = _REQUEUED
         conn = self._land(flight)
         if conn is not None:
             conn.requeue_count += 1
@@ -256,7 +260,7 @@ class Window(Cursor):
 
     def _time_out(self, flight: Flight) -> None:
         self.trace(TraceKind.TIMED_OUT, flight)
-        self._land(flight)
+        flight.cause = _DISCONNECTED if self._land(flight) is None else _TIMED_OUT
         self.timeout_count += 1
         self._wait(flight)
 
@@ -303,7 +307,9 @@ class Window(Cursor):
             flight = self.strays.take_exhausted()
             if flight is None:
                 break
-            taken.append(StrayRecord(flight.offset, flight.id, flight.attempts, EXHAUSTED, 0))
+            taken.append(
+                StrayRecord(flight.offset, flight.id, flight.attempts, EXHAUSTED, 0, flight.cause)
+            )
         return taken
 
     def settle_exhausted(self, id: int, done: bool) -> bool:

@@ -33,6 +33,11 @@ _EXPLAINED = {
     REQUEUED: "Requeued or timed out: the next consumer that is ready gets them.",
     DEAD: "Given up after too many attempts. Redrive sends them to this channel again.",
 }
+_LAST = {
+    "timed_out": ", at last it timed out",
+    "requeued": ", at last its consumer requeued it",
+    "disconnected": ", at last its consumer disconnected",
+}
 _COLUMNS = [
     linked("id", "Id", "link", width=190, cellClass="mono"),
     wide(600, numbers("offset", "Offset", "value", width=110)),
@@ -224,7 +229,8 @@ def _why(message: Mapping[str, Any], body: str) -> str:
     """Of a dead letter: the reason, and what it says."""
     sent = words.count(message["attempts"], "time")
     published = words.moment(message["timestamp_ns"])
-    return f"sent {sent} and never finished: {body} (published {published})"
+    last = _LAST.get(message.get("cause") or "", "")  # one from before, or of a restart, has none
+    return f"sent {sent} and never finished{last}: {body} (published {published})"
 
 
 def _owner(client: Mapping[str, Any] | None) -> str:
