@@ -217,8 +217,8 @@ def test_unused_apps_are_forgotten(start: Start, monkeypatch: pytest.MonkeyPatch
 # --- refused whole ---
 
 
-def refused(world: World, error: type[Exception], *refs: tuple[str, str]) -> None:
-    """And nothing has happened."""
+def refused(world: World, error: type[Exception], *refs: tuple[str, str], named: str = "") -> None:
+    """And nothing has happened. `named` is in the health then; else all is well."""
     before = ends(world, "a", "b")
     told = commit(world, "app", 0, *refs)
     assert isinstance(told.error, error), told.told
@@ -229,7 +229,8 @@ def refused(world: World, error: type[Exception], *refs: tuple[str, str]) -> Non
         partition = world.broker.topic(topic).partition
         assert partition.reserved_count == 0
     assert world.broker._context.reserved_bytes == 0
-    assert world.broker.health == "OK"
+    said = world.broker.health
+    assert named in said if named else said == "OK"
 
 
 def test_what_is_not_there(start: Start) -> None:
@@ -327,8 +328,10 @@ def test_a_record_that_cannot_be_written(disk: SimDisk, call: str) -> None:
         put(world, topic, block("x", b"1"))
     world.publish("a", b"plain")
     disk.inject(Fault(call, errno.ENOSPC, "commits/"))  # type: ignore[arg-type]
-    refused(world, WriteRefused, ("a", "x"), ("b", "x"))
+    named = "the record of a commit cannot be written"
+    refused(world, WriteRefused, ("a", "x"), ("b", "x"), named=named)
     assert commit(world, "app", 0, ("a", "x"), ("b", "x")).told == done(2)
+    assert world.broker.health == "OK"
     world.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.commitrun import Ref
-from penstock.errors import Refused, StageExists, WriteRefused
+from penstock.errors import Refused, StageDamaged, StageExists, WriteRefused
 from penstock.sim.disk import Fault, SimDisk
 
 from .staging import Told, block, commit, done, on, put, settle, stored
@@ -182,11 +182,37 @@ def test_what_is_refused(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_that_cannot_be_compared_is_not_confirmed(disk: SimDisk, call: str) -> None:
     world = on(disk)
     put(world, "t", block("x", b"a"))
-    disk.inject(Fault(call, errno.EIO, "stages"))  # type: ignore[arg-type]
+    fault = disk.inject(Fault(call, errno.EIO, "stages", times=0))  # type: ignore[arg-type]
     error = put(world, "t", block("x", b"a")).error
     assert isinstance(error, WriteRefused)
     assert "cannot be read" in str(error)
+    for _ in range(3):
+        assert "a stage cannot be read" in world.broker.health
+        world.pass_ns(limits.SECOND)
+    disk.faults.remove(fault)
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
     assert put(world, "t", block("x", b"a")).told == [None]
+    world.close()
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_one_that_a_commit_could_not_read_is_read_again(disk: SimDisk, gone: bool) -> None:
+    world = on(disk)
+    for name in ("x", "y"):
+        put(world, "t", block(name, b"a"))
+    fault = disk.inject(Fault("read", errno.EIO, "stages", times=0))
+    for version, name in enumerate(("x", "y")):
+        assert isinstance(commit(world, "app", version, ("t", name)).error, StageDamaged)
+    assert "a stage cannot be read" in world.broker.health
+    if gone:
+        world.broker.commits.stages.abort([("t", "x"), ("t", "y")])
+    else:
+        disk.faults.remove(fault)
+    world.pass_ns(limits.SECOND)
+    assert "a stage cannot be read" in world.broker.health  # the second one
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
     world.close()
 
 

@@ -228,6 +228,12 @@ CASES = [
         Case(call, errno.EIO, "/stages", Patient.stage, True, "a stage of ")
         for call in ("mkdir", "create", "write", "sync", "rename", "sync_directory")
     ),
+    Case("read", errno.EIO, "/stages", Patient.commit, True, "a stage cannot be read"),
+    *(
+        Case(call, errno.EIO, "/commits", Patient.commit, True, "the record of a commit")
+        for call in ("mkdir", "create", "write", "sync", "rename")
+    ),
+    Case("sync_directory", errno.EIO, "/commits", Patient.commit, True, "waits to be finished"),
     Case("unlink", errno.EIO, "/stages", Patient.commit, False, "stages cannot be removed"),
 ]
 

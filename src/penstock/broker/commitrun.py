@@ -113,6 +113,7 @@ class CommitRun:
         self.decided = False
         self.shown = False
         self.unfinished: CommitUnfinished | None = None
+        self.record_error: OSError | None = None  # why the record is not as it should be
         self._context = context
         self._stages = stages
         self._topics = topics
@@ -267,6 +268,7 @@ class CommitRun:
                 try:
                     yield from self._run(job)
                 except OSError as error:
+                    self._stages.note_unread(stage, error)
                     raise StageDamaged(path, f"cannot be read: {error}") from error
                 if job.damage is not None:
                     raise job.damage
@@ -316,6 +318,7 @@ class CommitRun:
             except OSError as error:
                 problem = WriteRefused(self._directory, f"the record of the commit: {error}")
                 if not (job.placed or self.decided):
+                    self.record_error = error
                     raise problem from error
             # A power loss may or may not bring it back. So it must be made to last.
             self.decided = True
@@ -409,7 +412,8 @@ class CommitRun:
             raise StorageError(where, f"the log holds something else than {path}")
 
     def _clean(self) -> Steps:
-        """No promise hangs on this: a start would do it."""
+        """No promise hangs on this: a start would do it. What fails is done again
+        (`stageretry.py`, `commitnotes.py`)."""
         names = [name for target in self._targets for name, _ in target.stages]
         names += [name for part in self.file.parts for name in part.stages]
         stages = [self._stages.of_file(name) for name in dict.fromkeys(names)]
@@ -429,7 +433,7 @@ class CommitRun:
         try:
             yield from self._run(RecordJob(self._context.disk, self._directory, self.file))
         except OSError as error:
-            _log.warning("%s: a commit cannot be noted as done: %s", self._directory, error)
+            self.record_error = error
 
     # --- after a start ---
 

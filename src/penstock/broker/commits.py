@@ -24,6 +24,7 @@ from penstock.broker.commitfile import (
     commit_file_name,
     read_commit_file,
 )
+from penstock.broker.commitnotes import CommitNotes
 from penstock.broker.commitrun import CommitDone, CommitRun, Committed, Ref
 from penstock.broker.health import Trouble
 from penstock.broker.stages import Stages
@@ -59,6 +60,7 @@ class Commits:
         self._context = context
         self._topics = topics
         self._path = os.path.join(data_path, COMMITS)
+        self._notes = CommitNotes(context, self._path, self._next)
         self._apps: dict[str, _App] = {}
         self._waiting: deque[_Waiting] = deque()
         self._running: CommitRun | None = None
@@ -114,7 +116,7 @@ class Commits:
 
     def close(self) -> None:
         """What is decided is finished, as far as it can be."""
-        self._context.syncs.wait_for(lambda: self._running is not None)
+        self._context.syncs.wait_for(lambda: self._running is not None or self._notes.busy)
         self.stages.close()
 
     # --- committing ---
@@ -145,7 +147,7 @@ class Commits:
             return
         self._starting = True
         try:
-            while self._waiting and self._running is None:
+            while self._waiting and self._running is None and not self._notes.busy:
                 self._begin(self._waiting.popleft())
         finally:
             self._starting = False
@@ -193,7 +195,9 @@ class Commits:
     def _on_change(self, run: CommitRun) -> None:
         """It can be seen, or it cannot be finished now."""
         file = run.file
+        self._notes.forget(file.app)
         if run.shown:
+            self._notes.note_written()
             self._apps[file.app] = _App(file.version, file.used_ns, file.before is None)
             self.total += 1
             self._tell(run, Committed(False, file.messages))
@@ -210,6 +214,10 @@ class Commits:
             self._leave(run)
 
     def _on_end(self, run: CommitRun, error: PenstockError | None) -> None:
+        if run.record_error is not None and run.decided:
+            self._notes.note_undone(run.file, run.record_error)
+        elif run.record_error is not None:
+            self._notes.note_refused(run.record_error)
         if error is not None:
             self._tell(run, error)
         self._leave(run)
@@ -237,6 +245,8 @@ class Commits:
     def housekeeping(self, wall_ns: int) -> None:
         for run in list(self._unfinished.values()):
             run.retry()
+        if self._running is None:
+            self._notes.settle()
         self.stages.settle()
         if wall_ns >= self._sweep_ns or wall_ns < self._sweep_ns - limits.STAGE_SWEEP_NS:
             self._sweep_ns = wall_ns + limits.STAGE_SWEEP_NS
@@ -268,5 +278,5 @@ class Commits:
             del self._apps[app]
 
     def validate(self) -> None:
-        if self._waiting and self._running is None and not self._starting:
+        if self._waiting and not (self._running or self._notes.busy or self._starting):
             raise RuntimeError("a commit waits for nobody")

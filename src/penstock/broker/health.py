@@ -41,6 +41,8 @@ class Trouble(IntEnum):
     CLOCK = 15  # ids and timestamps are ahead of the clock
     CREATION = 21  # a topic could not be made
     DELETION = 22  # files of a deleted topic could not be removed
+    COMMIT_RECORD = 23  # the record of a commit could not be written
+    STAGE_READ = 24  # a stage could not be read
     SET_ASIDE = 20  # a topic could not be opened; it is as it was until the next start
 
 

@@ -169,6 +169,28 @@ class CompareJob:
             file.close()
 
 
+class LookJob:
+    """Can all of a stage be read? One that is gone is no trouble."""
+
+    teaches = False
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def run(self) -> None:
+        if not self._disk.exists(self._path):
+            return
+        file = self._disk.open(self._path)
+        try:
+            read = bytearray(limits.STAGE_SLICE_BYTES)
+            position = 0
+            while (count := file.pread_into(read, position)) > 0:
+                position += count
+        finally:
+            file.close()
+
+
 class ReadJob:
     """Reads the whole batches from `position` on, about a slice of them and at least one. `sound`
     and `next_position` are the answer; `damage` says what is not as it was."""

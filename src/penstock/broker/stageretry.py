@@ -1,19 +1,21 @@
 """What failed in the directory of stages: `/ping` names it, and it is done again about once a
 second until it has succeeded.
 
-A stage whose write failed is its client's to send again, and the client may be gone. So a file of
-the same length is written in the same steps, and removed: then the disk takes stages again. Files
-that cannot be removed are removed later. A start would do that, too.
+A stage that could not be read is read again. One whose write failed is its client's to send again,
+and the client may be gone: so a file of the same length is written in the same steps, and removed.
+Then the disk takes stages again. Files that cannot be removed are removed later; a start would do
+that, too.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.broker.health import Trouble
-from penstock.broker.stagefile import ProbeJob, RemoveJob
+from penstock.broker.stagefile import LookJob, ProbeJob, RemoveJob
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
@@ -29,6 +31,8 @@ class StageRetry:
         self._submit = submit
         self._unwritten_bytes = 0  # of the longest stage whose write failed; 0: none has
         self._probing = False
+        self._unread: dict[str, None] = {}  # file names of stages that could not be read
+        self._looking = False
         self._left: dict[str, None] = {}  # file names that could not be removed
         self._removing = False
 
@@ -38,6 +42,33 @@ class StageRetry:
             self._remove_left()
         if self._unwritten_bytes and not self._probing:
             self._probe()
+        if self._unread and not self._looking:
+            self._look(next(iter(self._unread)))
+
+    # --- reads ---
+
+    def note_unread(self, file_name: str, error: OSError) -> None:
+        """One that is gone is no trouble of the disk."""
+        if isinstance(error, FileNotFoundError):
+            return
+        self._unread[file_name] = None
+        reason = f"{self._path}: a stage cannot be read: {error}"
+        self._context.health.report("", Trouble.STAGE_READ, reason)
+
+    def _look(self, file_name: str) -> None:
+        """Read it whole. One after another: the next when this one is read, or gone."""
+
+        def ended(error: OSError | None) -> None:
+            self._looking = False
+            del self._unread[file_name]
+            if error is not None:
+                self.note_unread(file_name, error)  # behind the others
+            if not self._unread:
+                self._context.health.clear("", Trouble.STAGE_READ)
+
+        self._looking = True
+        path = os.path.join(self._path, file_name)
+        self._submit(LookJob(self._context.disk, path), ended)
 
     # --- writes ---
 

@@ -269,6 +269,7 @@ class Stages:
 
         def ended(error: OSError | None) -> None:
             if error is not None:
+                self.note_unread(stage, error)
                 done(WriteRefused(path, f"cannot be read: {error}"))
             elif job.same:
                 done(None)
@@ -327,6 +328,10 @@ class Stages:
 
     def _remove_files(self, names: list[str]) -> None:
         self.remove_files(names, lambda: None)
+
+    def note_unread(self, stage: Stage, error: OSError) -> None:
+        """A request was refused since it could not be read."""
+        self._retry.note_unread(stage.file_name, error)
 
     def settle(self) -> None:
         """About once a second: try again what failed."""
