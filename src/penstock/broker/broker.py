@@ -18,6 +18,7 @@ from pathlib import Path
 from penstock import limits
 from penstock.broker import directories
 from penstock.broker.channel import NOT_KEPT, Channel
+from penstock.broker.clockleap import ClockLeap
 from penstock.broker.commits import Commits
 from penstock.broker.context import Change, ChangeHook, Context
 from penstock.broker.cursors import Cursors
@@ -108,6 +109,7 @@ class Broker:
         )
         self._idle = IdleSweep(self, options)
         self._delays = DelaySearch(self._context)
+        self._leap = ClockLeap(self._context.health)
         self.commits = Commits(self._context, self.topics, self._path)
         self._dead_letters = DeadLetters(self._context, self.topics, self.topic)
         self.trace = TraceLog(self._context, self.topics, self.topic)
@@ -173,6 +175,8 @@ class Broker:
             self.commits.open()
             self._check_disk()
             self._check_clock(self._clock.wall_ns())
+            newest = (topic.partition.log.last_timestamp_ns for topic in self.topics.values())
+            self._leap.look(max(newest, default=0), self._clock.wall_ns(), self._clock.mono_ns())
             self.trace.tell_start()
         except OSError as error:
             self._abandon()
@@ -474,7 +478,8 @@ class Broker:
             self._disk_checked_ns = mono_ns
             self._check_disk()
         self._check_clock(wall_ns)
-        self._drop_aged(wall_ns)
+        if not self._leap.stands(mono_ns):
+            self._drop_aged(wall_ns)
         self._idle.sweep(mono_ns)
         self._dead_letters.housekeeping()
         self._delays.housekeeping(mono_ns, wall_ns)
