@@ -157,13 +157,15 @@ def test_what_a_schema_would_drop_is_rescued(made: Archive) -> None:
         (b'{"n": 6, "m": {"a": 1, "b": "x"}, "ns": [1, "x"]}', {"m", "ns"}),
         (b'{"n": 7, "t": 200, "d": 1.239}', {"t", "d"}),  # from_json makes -56 and 1.24 of these
         (b'{"n": 3000000000, "at": "yesterday"}', {"n", "at"}),
+        (b'{"big": 12345678901234567890123456789012345678}', None),
         (b"[1]", None),
     ]
     for body, _ in bodies_and_kept:
         made.node.publish("orders", [body])
     ddl = (
         "n INT, inner STRUCT<a: INT, b: STRUCT<c: INT>>, list ARRAY<STRUCT<x: INT>>, "
-        "m MAP<STRING, INT>, ns ARRAY<INT>, t TINYINT, d DECIMAL(5, 2), at TIMESTAMP"
+        "m MAP<STRING, INT>, ns ARRAY<INT>, t TINYINT, d DECIMAL(5, 2), at TIMESTAMP, "
+        "big DECIMAL(38, 0)"
     )
     made.run(schema=ddl, rescue_column="left")
     rows = made.rows('"offset", "left", value.n, bad')
@@ -176,8 +178,8 @@ def test_what_a_schema_would_drop_is_rescued(made: Archive) -> None:
             assert kept is None
     inner = [json.loads(rows[n][1]) for n in (3, 4)]
     assert inner == [{"inner": {"a": "x", "b": {"q": 7}, "r": None}}, {"inner": 5}]
-    assert [n for _, _, n, _ in rows] == [1, None, None, 3, 4, 5, 6, 7, None, None]
-    assert [bad for *_, bad in rows] == [None] * 9 + ["not a JSON object"]
+    assert [n for _, _, n, _ in rows] == [1, None, None, 3, 4, 5, 6, 7, None, None, None]
+    assert [bad for *_, bad in rows] == [None] * 10 + ["not a JSON object"]
     with pytest.raises(SchemaMismatch, match="has a column left, which would not be written"):
         made.run(schema=ddl)
 

@@ -63,6 +63,14 @@ def test_archived_audited_and_replayed(
             from_offset=10, topics=("orders",), **given)  # fmt: skip
         rows = in_the_log(node, "again", pa.schema([("body", pa.binary())])).to_pylist()
         assert [row["body"] for row in rows] == numbered(90, 10)
+        with Daemon(tmp_path / "small", "--max-msg-size=1") as small:
+            rejected = bucket.table("rejected")
+            there = {**given, "url": Node(small).url, "rejected_table": rejected}
+            run(spark, replay.PIPELINE, bucket, to="again", name="two", plans=str(plans),
+                to_offset=15, topics=("orders",), **there)  # fmt: skip
+            assert Node(small).end("again") == 10
+        found = DeltaTable(rejected, storage_options=bucket.options).to_pyarrow_table()
+        assert sorted(found.column("body").to_pylist()) == numbered(5, 10)
         assert SECRET not in "".join(path.read_text() for path in plans.iterdir())
     capsys.readouterr()
     clean = {"topic": "orders", "archive": table, "json": True}

@@ -78,7 +78,7 @@ def _is_dropped(kind: DataType, value: Column, original: Column) -> Column:
         return nothing | F.coalesce(lost, F.lit(False))
     if isinstance(kind, ByteType | DecimalType):
         exact = F.try_variant_get(original, "$", _EXACT)
-        return nothing | F.coalesce(value.cast(_EXACT) != exact, F.lit(False))
+        return nothing | F.coalesce(value.try_cast(_EXACT) != exact, F.lit(False))
     return nothing
 
 
