@@ -7,8 +7,10 @@ import os
 from penstock.ids.guid import IdRange
 from penstock.kernel import decode_bodies, decode_header, encode_batch
 from penstock.log.disk import Disk
+from penstock.log.inspect import Place
 from penstock.log.partition import PartitionLog
 from penstock.log.settings import LogSettings
+from penstock.sim.disk import SimDisk
 
 NOW_NS = 1_790_000_000 * 10**9
 SECOND = 10**9
@@ -18,6 +20,11 @@ SMALL = LogSettings(
     preallocate_bytes_min=1024,
     preallocate_bytes_max=2048,
 )
+
+
+PATH = "data/topics/orders/0"
+PLACE = Place("orders", 0, PATH)
+END = 120  # of `filled_disk`
 
 
 class Writer:
@@ -81,3 +88,28 @@ def bodies_from(log: PartitionLog, offset: int, bytes_max: int = 1024) -> list[b
             position += header.length
             offset = header.base_offset + header.count
     return found
+
+
+def filled_disk() -> SimDisk:
+    """Some segments of batches with three messages each."""
+    disk = SimDisk()
+    disk.mkdir(PATH)
+    log, writer = new_log(disk, PATH)
+    writer.fill(END // 3)
+    log.close()
+    return disk
+
+
+def corrupt(disk: SimDisk, offset: int) -> str:
+    """Flip a bit of the batch that holds `offset`; the segment's path."""
+    log = PartitionLog.open(disk, PATH, SMALL)
+    position = log._reader.locate(offset).position
+    path = next(s.path for s in log.segments if s.from_offset <= offset < s.to_offset)
+    log._segments.close()
+    disk.flip(path, position + 90, 3)
+    return path
+
+
+def put(disk: SimDisk, path: str, content: bytes) -> None:
+    disk.create(path)
+    disk.replace(path, content)

@@ -7,40 +7,19 @@ import pytest
 from penstock.kernel import id_to_hex
 from penstock.log.dump import Row, dump_file, dump_partition, dump_segment
 from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
-from penstock.log.inspect import Place
 from penstock.log.partition import PartitionLog
 from penstock.sim.disk import SimDisk
 
-from .helpers import NOW_NS, SMALL, body, new_log
-
-PATH = "data/topics/orders/0"
-PLACE = Place("orders", 0, PATH)
-END = 120
+from .helpers import END, NOW_NS, PATH, PLACE, SMALL, body, corrupt, filled_disk, new_log
 
 
 @pytest.fixture
 def disk() -> SimDisk:
-    """Some segments of batches with three messages each."""
-    disk = SimDisk()
-    disk.mkdir(PATH)
-    log, writer = new_log(disk, PATH)
-    writer.fill(END // 3)
-    log.close()
-    return disk
+    return filled_disk()
 
 
 def segments(disk: SimDisk) -> list[str]:
     return sorted(f"{PATH}/{name}" for name in disk.listdir(PATH) if name.endswith(".log"))
-
-
-def corrupt(disk: SimDisk, offset: int) -> str:
-    """Flip a bit of the batch that holds `offset`; the segment's path."""
-    log = PartitionLog.open(disk, PATH, SMALL)
-    position = log._reader.locate(offset).position
-    path = next(s.path for s in log.segments if s.from_offset <= offset < s.to_offset)
-    log._segments.close()
-    disk.flip(path, position + 90, 3)
-    return path
 
 
 def offsets(rows: list[Row]) -> list[int]:

@@ -12,8 +12,8 @@ from penstock.log.queues import Queue, read_owner, read_queues
 from penstock.log.sealed import seal
 from penstock.sim.disk import SimDisk
 
-PATH = "data/topics/orders/0"
-PLACE = Place("orders", 0, PATH)
+from .helpers import PATH, PLACE, put
+
 TOPIC = "data/topics/orders/topic.json"
 
 
@@ -31,11 +31,6 @@ def disk() -> SimDisk:
     put(disk, f"{PATH}/channels.1", snapshot(2, 20))
     topic(disk, b'{"name":"orders","identity":"abc","channels":[{"name":"ch","number":1}]}')
     return disk
-
-
-def put(disk: SimDisk, path: str, content: bytes) -> None:
-    disk.create(path)
-    disk.replace(path, content)
 
 
 def topic(disk: SimDisk, document: bytes) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import LogDamaged
 from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
-from penstock.log.inspect import Place, find
+from penstock.log.inspect import find
 from penstock.log.lost import LostRange, is_lost, read_lost
 from penstock.log.partition import PartitionLog
 from penstock.log.repair import find_losses, give_up
@@ -14,21 +14,25 @@ from penstock.log.sealed import seal
 from penstock.log.verify import verify
 from penstock.sim.disk import Fault, SimDisk
 
-from .helpers import NOW_NS, SMALL, Writer, bodies_from, body, new_log
-
-PATH = "data/topics/orders/0"
-PLACE = Place("orders", 0, PATH)
-END = 120
+from .helpers import (
+    END,
+    NOW_NS,
+    PATH,
+    PLACE,
+    SMALL,
+    Writer,
+    bodies_from,
+    body,
+    corrupt,
+    filled_disk,
+    put,
+)
 
 
 @pytest.fixture
 def disk() -> SimDisk:
     """A topic with two channels: one has finished all but the last ten, the other nothing."""
-    disk = SimDisk()
-    disk.mkdir(PATH)
-    log, writer = new_log(disk, PATH)
-    writer.fill(END // 3)
-    log.close()
+    disk = filled_disk()
     groups = [
         Group(1, cursor_entry(Entry.CURSOR, END - 10, END)),
         Group(2, cursor_entry(Entry.CURSOR, 0, 0)),
@@ -37,21 +41,6 @@ def disk() -> SimDisk:
     channels = b'[{"name":"fast","number":1},{"name":"slow","number":2}]'
     put(disk, "data/topics/orders/topic.json", seal(b'{"name":"orders","channels":%s}' % channels))
     return disk
-
-
-def put(disk: SimDisk, path: str, content: bytes) -> None:
-    disk.create(path)
-    disk.replace(path, content)
-
-
-def corrupt(disk: SimDisk, offset: int) -> str:
-    """The segment that holds it."""
-    log = PartitionLog.open(disk, PATH, SMALL)
-    position = log._reader.locate(offset).position
-    path = next(s.path for s in log.segments if s.from_offset <= offset < s.to_offset)
-    log._segments.close()
-    disk.flip(path, position + 90, 3)
-    return path
 
 
 def findings(disk: SimDisk) -> list[tuple[int | None, int | None]]:

@@ -12,15 +12,13 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from e2e.certificates import Certificates
 from e2e.v2upgraded import Upgraded
 
-from .test_main import NSQD, WAIT_SECONDS, Process
+from .process import NSQD, WAIT_SECONDS, Process
 from .world import V2, ok, pub
 
 
@@ -31,27 +29,11 @@ def wait_until(done: Callable[[], bool], process: Process) -> None:
         time.sleep(0.02)
 
 
-@pytest.fixture
-def data_path(tmp_path: Path) -> Path:
-    path = tmp_path / "data"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
-def process(data_path: Path) -> Iterator[Process]:
-    process = Process(data_path)
-    yield process
-    if process.process.poll() is None:
-        process.process.kill()
-        process.process.wait()
-
-
-def test_sigquit_writes_the_stacks_and_stops_in_order(process: Process) -> None:
-    with V2(process.tcp) as client:
+def test_sigquit_writes_the_stacks_and_stops_in_order(nsqd_process: Process) -> None:
+    with V2(nsqd_process.tcp) as client:
         assert client.ask(pub(b"t", b"x")) == ok()
-    assert process.end(signal.SIGQUIT) == 0
-    log = process.log.read_text()
+    assert nsqd_process.end(signal.SIGQUIT) == 0
+    log = nsqd_process.log.read_text()
     assert "SIGQUIT: stopping; the stacks are" in log
     assert "thread MainThread:\n" in log
     assert log.rstrip().endswith("INFO: NSQ: bye")

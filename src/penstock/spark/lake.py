@@ -153,42 +153,40 @@ class Place:
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         """Those that the table lacks; rows that are there have null in them. Others may do the same
         meanwhile."""
-        for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
-            table = self.open()
-            if table is None:
-                raise LakeFailed(self.uri, "there is no table")
+
+        def add(table: DeltaTable) -> None:
             there = {field.name for field in table.schema().fields}
             fresh = [Field.from_arrow(each) for each in fields if each.name not in there]
-            if not fresh:
-                return
-            try:
+            if fresh:
                 table.alter.add_columns(fresh)
-                return
-            except CommitFailedError as error:
-                if left == 0:
-                    raise LakeFailed(self.uri, f"columns can't be added: {error}") from error
-            except (DeltaError, OSError) as error:
-                raise LakeFailed(self.uri, f"columns can't be added: {error}") from error
-            _pause()
+
+        self._alter(add, "columns can't be added")
 
     def set_properties(self, wanted: Needs) -> None:
         """What `wanted` gives for the table's properties, in one step: when somebody else changes
         them meanwhile, it is asked again."""
+
+        def change(table: DeltaTable) -> None:
+            fresh = dict(wanted(table.metadata().configuration))
+            if fresh:
+                table.alter.set_table_properties(fresh, raise_if_not_exists=False)
+
+        self._alter(change, "its properties can't be set")
+
+    def _alter(self, change: Callable[[DeltaTable], None], failed: str) -> None:
+        """In one transaction; when another was faster, again with the table as it is then."""
         for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
             table = self.open()
             if table is None:
                 raise LakeFailed(self.uri, "there is no table")
-            fresh = dict(wanted(table.metadata().configuration))
-            if not fresh:
-                return
             try:
-                table.alter.set_table_properties(fresh, raise_if_not_exists=False)
+                change(table)
                 return
             except CommitFailedError as error:
                 if left == 0:
-                    raise LakeFailed(self.uri, f"its properties can't be set: {error}") from error
+                    raise LakeFailed(self.uri, f"{failed}: {error}") from error
             except (DeltaError, OSError) as error:
-                raise LakeFailed(self.uri, f"its properties can't be set: {error}") from error
+                raise LakeFailed(self.uri, f"{failed}: {error}") from error
             _pause()
 
 

@@ -32,8 +32,6 @@ def parser() -> argparse.ArgumentParser:
     listing = verbs.add_parser(
         "list", help="what is staged, by app", examples=["penstock stage list --json"]
     )
-    add_json(listing)
-    nodes.add_arguments(listing)
     abort = verbs.add_parser(
         "abort",
         help="give up all that an app has staged; asks for --yes",
@@ -44,8 +42,9 @@ def parser() -> argparse.ArgumentParser:
     abort.add_argument("app", metavar="APP", help='as listed; "" for writers that name no app')
     abort.add_argument("--version", type=int, metavar="N", help="only that version of it")
     add_yes(abort)
-    add_json(abort)
-    nodes.add_arguments(abort)
+    for one in (listing, abort):
+        add_json(one)
+        nodes.add_arguments(one)
     return parser
 
 
