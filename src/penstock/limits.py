@@ -85,6 +85,7 @@ SYNC_TIMEOUT_NS = 2 * SECOND  # --sync-timeout, durability `os`: time between fs
 RETAIN_AGE_NS = 24 * 3600 * SECOND  # --retain-age: how long consumed data is kept
 RETAIN_BYTES = 1024 * MIB  # --retain-bytes: how much consumed data is kept per partition
 JOURNAL_BYTES_MAX = 1 * MIB  # a channel journal starts a new generation beyond this
+SYNCS_UNAWAITED_MAX = 16  # jobs out before a journal's sync waits: each holds a descriptor
 JOURNAL_SYNC_EVERY_NS = 2 * SECOND  # a power loss redelivers at most what was finished since
 
 # --- kernel (its C code has most of them as constants; tests/kernel/test_limits.py compares) ---

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from penstock import limits
 from penstock.broker.syncs import Syncs
 
 from .world import Threads
@@ -42,3 +45,28 @@ def test_waiting_lets_others_be_told_as_well() -> None:
     syncs.submit(Work(), lambda error: busy.update(mine=False))
     syncs.wait_for(lambda: busy["mine"])
     assert busy == {"mine": False, "other": False}
+
+
+def test_what_can_wait_begins_when_fewer_jobs_are_out() -> None:
+    threads = Threads()
+    syncs = Syncs(threads)
+    begun: list[int] = []
+
+    def begins(number: int) -> Callable[[], None]:
+        def begin() -> None:
+            begun.append(number)
+            syncs.submit(Work(), lambda error: None)
+
+        return begin
+
+    most = limits.SYNCS_UNAWAITED_MAX
+    asked = [begins(number) for number in range(most + 3)]
+    for begin in asked:
+        syncs.when_free(begin)
+    syncs.when_free(asked[-1])  # a second time: it begins once
+    assert (begun, syncs.outstanding) == (list(range(most)), most)
+    syncs.forget(asked[most])
+    syncs.settle()
+    assert sorted(begun) == [*range(most), most + 1, most + 2]
+    syncs.settle()
+    assert syncs.outstanding == 0

@@ -204,7 +204,7 @@ class Cursors:
         """Try again what failed, store a handed end that moved, sync. True when nothing is left."""
         self._append_rest()
         if sync:
-            self._sync()
+            self._context.syncs.when_free(self._sync)
         return not self._lost and not self.busy and not self._journal.unsynced
 
     def _sync(self) -> None:
@@ -252,6 +252,7 @@ class Cursors:
 
     def close(self) -> None:
         """Write and sync all of it. Trouble goes to health: there is nobody left to tell."""
+        self._context.syncs.forget(self._sync)
         self._context.syncs.wait_for(lambda: self.busy)
         self._append_rest()
         try:
@@ -262,6 +263,7 @@ class Cursors:
 
     def discard(self) -> None:
         """The topic is being deleted."""
+        self._context.syncs.forget(self._sync)
         self._context.syncs.wait_for(lambda: self.busy)
         self._journal.close()
 
