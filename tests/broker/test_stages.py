@@ -101,6 +101,26 @@ def test_what_is_not_sound_is_removed_at_the_start(disk: SimDisk) -> None:
     world.close()
 
 
+@pytest.mark.parametrize("sent_again", [False, True])
+def test_one_that_cannot_be_read_at_the_start_is_kept(disk: SimDisk, sent_again: bool) -> None:
+    world = on(disk)
+    put(world, "t", block("x", b"a"))
+    world.close()
+    fault = disk.inject(Fault("read", errno.EIO, "stages", times=0))
+    world = on(disk)
+    assert "a stage cannot be read" in world.broker.health
+    assert world.broker.commits.stages.count == 0
+    if sent_again:
+        assert put(world, "t", block("x", b"b")).told == [None]
+    disk.faults.remove(fault)
+    world.pass_ns(limits.SECOND)
+    settle(world)
+    assert (world.broker.health, len(files(world))) == ("OK", 1)
+    assert commit(world, "app", 0, ("t", "x")).told == done(1)
+    assert stored(world, "t") == [b"b" if sent_again else b"a"]
+    world.close()
+
+
 @pytest.mark.parametrize("call", ["create", "write", "sync", "rename", "sync_directory"])
 def test_a_stage_that_cannot_be_written(disk: SimDisk, call: str) -> None:
     world = on(disk)

@@ -25,10 +25,14 @@ Submit = Callable[["Job", Callable[[OSError | None], None]], None]
 
 
 class StageRetry:
-    def __init__(self, context: Context, path: str, submit: Submit) -> None:
+    def __init__(
+        self, context: Context, path: str, submit: Submit, on_read: Callable[[str], None]
+    ) -> None:
+        """`on_read` is called with the name of a file that could not be read and can be now."""
         self._context = context
         self._path = path
         self._submit = submit
+        self._on_read = on_read
         self._unwritten_bytes = 0  # of the longest stage whose write failed; 0: none has
         self._probing = False
         self._unread: dict[str, None] = {}  # file names of stages that could not be read
@@ -63,6 +67,8 @@ class StageRetry:
             del self._unread[file_name]
             if error is not None:
                 self.note_unread(file_name, error)  # behind the others
+            else:
+                self._on_read(file_name)
             if not self._unread:
                 self._context.health.clear("", Trouble.STAGE_READ)
 

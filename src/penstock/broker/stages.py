@@ -103,7 +103,8 @@ class Stages:
         self._writing: dict[_Key, list[Callable[[], None]]] = {}  # and who waits for the outcome
         self._number_next = 1
         self._row = _Row(context)
-        self._retry = StageRetry(context, self.path, self._row.submit)
+        self._unread: dict[str, bool] = {}  # found at the start; whether a commit needs it
+        self._retry = StageRetry(context, self.path, self._row.submit, self._bring_back_late)
 
     @property
     def count(self) -> int:
@@ -133,18 +134,33 @@ class Stages:
         path = os.path.join(self.path, name)
         try:
             head, body_at = read_head(self._context.disk, path)
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            _log.warning("%s: a stage that cannot be read, left until it can: %s", path, error)
+            self._unread[name] = needed
+            self._retry.note_unread(name, error)
+            return
+        except ValueError as error:
             _log.warning("%s: a stage that is damaged: %s", path, error)
             if not needed:
                 self._remove_files([name])
             return
         stage = Stage(head, name, body_at)
         stage.pinned = needed
-        older = self._found.get(stage.key)
-        if older is not None and not older.pinned:
+        other = self._found.get(stage.key)
+        if other is not None and name < other.file_name and not needed:
+            self._remove_files([name])  # its client has sent it again meanwhile
+            return
+        if other is not None and not other.pinned:
             # its removal was not durable when the name was used again
-            self.discard([older])
+            self.discard([other])
         self._add(stage)
+
+    def _bring_back_late(self, name: str) -> None:
+        """It can be read by now."""
+        needed = self._unread.pop(name, None)
+        if needed is not None:
+            self._bring_back(name, needed)
+            self.discard(self.apps.superseded())
 
     def _add(self, stage: Stage) -> None:
         self._found[stage.key] = self._numbers[stage.file_name] = stage
