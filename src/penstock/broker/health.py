@@ -39,7 +39,7 @@ class Trouble(IntEnum):
     JOURNAL_CORRUPT = 13  # a part of a channel journal has rotted
     MARK = 14  # the mark could not be written
     CLOCK = 15  # ids and timestamps are ahead of the clock
-    CLOCK_LEAP = 23  # at the start the clock was far ahead of all that is stored
+    CLOCK_LEAP = 25  # at the start the clock was far ahead of all that is stored
     CREATION = 21  # a topic could not be made
     DELETION = 22  # files of a deleted topic could not be removed
     COMMIT_RECORD = 23  # the record of a commit could not be written
