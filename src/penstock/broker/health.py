@@ -8,13 +8,14 @@ balancer that asks /ping must not take the node out.
 from __future__ import annotations
 
 import logging
-from enum import IntEnum
+from enum import IntEnum, unique
 
 from penstock import limits
 
 _log = logging.getLogger("penstock.broker")
 
 
+@unique
 class Trouble(IntEnum):
     """Kinds of trouble. STOPPED, DAMAGED, MISSING and SET_ASIDE stay until a restart; the others go
     away with the next success, CORRUPT when retention has removed what is corrupt, JOURNAL_CORRUPT
