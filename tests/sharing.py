@@ -27,6 +27,17 @@ SLOW = (
     "tests/conformance/",
     "tests/broker/test_commits_crashes.py",
     "tests/log/test_power_loss.py",
+    "tests/test_build.py",
+    "tests/bench/",
+    "tests/tools/test_demo.py",
+    "tests/tools/test_sql.py",
+    "tests/broker/test_takeover.py",
+    "tests/broker/test_crashes",
+    "tests/log/test_verify.py",
+    "tests/nsqadmin/test_crowd.py",
+    "tests/nsqadmin/test_openapi.py",
+    "tests/nsqadmin/test_restart.py",
+    "tests/nsqadmin/test_several.py",
 )
 CORES = ("tests/kernel/", "tests/wire/", "tests/ids/", "tests/log/", "tests/broker/")
 

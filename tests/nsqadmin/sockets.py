@@ -16,6 +16,7 @@ from .running import Admin
 class Button(NamedTuple):
     element: int
     listener: str
+    hidden: bool  # then its events are ignored
 
 
 class Drawn:
@@ -29,11 +30,11 @@ class Drawn:
 
     def button(self, label: str) -> Button | None:
         """Also one that is hidden for now."""
-        pattern = r'"(\d+)":\{"tag":"q-btn",(?:"class":\[[^\]]*\],)?'
+        pattern = r'"(\d+)":\{"tag":"q-btn",(?:"class":\[([^\]]*)\],)?'
         pattern += r'"props":\{[^{}]*"label":"LABEL"[^{}]*\},'
         pattern += r'"events":\[\{"listener_id":"([^"]+)"'
         found = re.search(pattern.replace("LABEL", re.escape(label)), self._html)
-        return Button(int(found[1]), found[2]) if found else None
+        return Button(int(found[1]), found[3], '"hidden"' in (found[2] or "")) if found else None
 
     def press(self, button: Button) -> dict[str, Any]:
         """The event of a click."""

@@ -185,7 +185,7 @@ def test_a_viewer_has_no_handle_to_pull(world: World) -> None:
         before = world.done()
         async with socket(world.admin, page, headers) as own:
             for element in range(1, 200):
-                await own.emit("event", page.press(Button(element, handle.listener)))
+                await own.emit("event", page.press(Button(element, handle.listener, False)))
             await settle(own, page)
         await world.prove_it_did_nothing(before)
 
@@ -238,7 +238,7 @@ def test_nonsense_is_ignored_and_not_logged(world: World) -> None:
                 await own.emit("log", said)
             wrong = page.press(pause_of(page)) | {"args": "no list"}
             await own.emit("event", wrong | {"id": "27"})
-            await own.emit("event", page.press(Button(pause_of(page).element, "unknown")))
+            await own.emit("event", page.press(Button(pause_of(page).element, "unknown", False)))
             await settle(own, page)
         await world.press("dora", "Pause")
         await world.press("dora", "Unpause")
