@@ -26,7 +26,7 @@ ifeq ($(strip $(ARGS)),)
 	@.ci/test
 else
 	@.ci/install_test_tools
-	@$(BIN)/python -m pytest -n auto --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -n $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 1)") --no-loadscope-reorder $(ARGS)
 endif
 
 check: build  ## lint, format, types, import direction, tidiness
