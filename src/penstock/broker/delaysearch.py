@@ -5,7 +5,7 @@ They are deferred like all others. So the log is searched for them, by the heade
 (`log/trailers.py`), and the kernel makes strays of what is found. A slice is a few milliseconds of
 work. Until it is found, a delayed message counts as depth, and nothing else is different: the
 cursor would meet it in its place. How far a search came is in the channel journal, so a start does
-not begin it anew.
+not begin it again.
 
 Of a channel that has more delayed messages than limits.PARKED_MAX the others are counted, and are
 looked at again when some of them are due or there is room.

@@ -19,7 +19,7 @@ _log = logging.getLogger("penstock.broker")
 class Trouble(IntEnum):
     """Kinds of trouble. STOPPED, DAMAGED, MISSING and SET_ASIDE stay until a restart; the others go
     away with the next success, CORRUPT when retention has removed what is corrupt, JOURNAL_CORRUPT
-    when the file was begun anew."""
+    when the file was begun again."""
 
     WRITE = 1  # the last write was not done
     JOURNAL = 2  # channel state could not be stored

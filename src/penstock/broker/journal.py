@@ -4,7 +4,7 @@ What it promises. After `append` the record is with the operating system, so a k
 loses nothing of it. After a sync it is on the disk, so neither does a power loss. What is lost
 makes messages come again; nothing here can make a message disappear.
 
-How it keeps that. A *generation* is one file begun anew: a snapshot of all channels first, then a
+How it keeps that. A *generation* is one file begun again: a snapshot of all channels first, then a
 record a turn. When the file has grown past `bytes_max`, the next generation begins in the other
 file. `_safe` names the file whose snapshot is known to be on the disk, and that file is never
 overwritten: a new generation always goes into the other one, and the places change only after a
@@ -18,7 +18,7 @@ followed it, and recovery takes the higher generation whose snapshot is whole:
 - A write fails or comes up short: the file's end is unknown. `broken` is set, nothing is appended
   to it any more, and the next `append` begins a new generation with a snapshot. What the lost
   record said is in that snapshot, because the window remembers its state, not the record.
-- Out of power while a file is begun anew: of the old records some may outlive the new beginning. A
+- Out of power while a file is begun again: of the old records some may outlive the new beginning. A
   new generation is numbered above every sound record that stands in either file, so that none of
   them can join on again.
 - A sync fails: what the file holds is unknown, and the system may not say so a second time. Same as
@@ -104,7 +104,7 @@ class Journal:
         self._job: JournalSync | None = None
         self._generation_seen = 0  # the highest of any sound record, whether or not it counts
         self._corrupt_place: int | None = None
-        self.corrupt = ""  # what has rotted of the news, until its file is begun anew
+        self.corrupt = ""  # what has rotted of the news, until its file is begun again
         self.generation = 0  # 0: no file was ever begun
         self.broken = False
 
@@ -278,7 +278,7 @@ class Journal:
         self._synced_end = self._end
 
     def close(self) -> None:
-        with suppress(OSError):  # `broken` is set: the next append begins the file anew
+        with suppress(OSError):  # `broken` is set: the next append begins the file again
             self._note_synced()
         files, self._files = self._files, [None, None]
         for file in files:

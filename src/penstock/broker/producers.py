@@ -325,7 +325,7 @@ class Producers:
     # --- housekeeping and the end ---
 
     def settle(self) -> bool:
-        """Write the file anew when the log has grown enough since, or when writing it failed. True
+        """Write the file again when the log has grown enough since, or when writing it failed. True
         when nothing is left of that."""
         if not self._kept or self._partition.stopped:
             return True

@@ -28,7 +28,7 @@ data and often behind: what lies behind the write position is readable all the s
 read since the last sync is read again. A file whose number is below the read file was read to its
 end; a read file that is gone was too.
 
-nsqd loses messages where this reader does not: without a meta file it begins anew and forgets the
+nsqd loses messages where this reader does not: without a meta file it begins again and forgets the
 data files, a bad length costs it the whole file (renamed to `.bad`), and it drops what is left
 when its depth does not add up. Here the data files are what counts, and the meta file only tells
 where to begin.

@@ -66,7 +66,7 @@ SETTINGS = (
         "gone-brokers",
         Kind.STRINGS,
         (),
-        "nsqds (host:port) that are gone for good, so that nobody waits for them",
+        "nsqds (host:port) that are gone for good, so that nothing waits for them",
     ),
     Setting(
         "table",
@@ -427,7 +427,7 @@ def _start(
 
 def _lets_in(settings: Settings) -> bool:
     """More logs of a topic than one: of several nsqds, or of a topic that was made again, whose
-    offsets count anew in the same table."""
+    offsets count from 0 again in the same table."""
     is_many = _is_of_several(settings) or settings.text("on-topic-deleted") == "ignore"
     return is_many or not settings.flag("fail-on-data-loss")
 

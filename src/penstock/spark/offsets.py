@@ -10,7 +10,7 @@ A query of several nsqds has them by nsqd:
 
 Keys are sorted and partitions in the order of their numbers, because Spark compares offsets as
 text. The identity is that of the topic's log: another one means that the topic was deleted and made
-again, and that its offsets count anew.
+again, and that its offsets count from 0 again.
 
 A range that can't be read whole is data loss. With `failOnDataLoss` it is an error; without, what
 is left is read, and a topic that was made again is read from its earliest offset. A topic that is

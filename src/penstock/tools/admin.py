@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     put_token.add_argument("--role", choices=list(ROLE_NAMES), default="view")
     remove_token = verbs.add_parser(
         "remove-token",
-        help="it lets nobody in from now on",
+        help="it no longer gives access",
         examples=["penstock admin remove-token ci --yes"],
     )
     remove_token.add_argument("name", metavar="NAME")
