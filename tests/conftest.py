@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import measuring
 import sharing
 from penstock.errors import ConfigError
 from penstock.spark.session import open_session, require_java
@@ -34,6 +35,10 @@ SETTINGS = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(measuring.Keeper(), "penstock-measuring")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.ByFile:

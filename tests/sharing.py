@@ -2,7 +2,9 @@
 
 `make test` runs one worker for each core. A file's tests stay together, since they share daemons.
 What talks to Spark stays together in two pieces, since a session costs ten seconds and half a
-gigabyte. Files that take long come first, so that no worker is left alone with one at the end.
+gigabyte. The cores' own tests come first, as they alone are measured for coverage and what Spark
+or a browser leaves behind in a process could cost some of it. Then come files that take long, so
+that no worker is left alone with one at the end.
 
 A test is `quick` unless it starts a JVM, a browser or a crowd of processes, or plays histories for
 longer than a few seconds: the files in SLOW, measured. `make test ARGS="-m quick"` runs the rest.
@@ -51,16 +53,18 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
 
 
 def arrange(items: list[pytest.Item], root: Path) -> None:
-    """Mark the quick tests, and bring those that take long to the front. Coverage is measured in
-    the cores' own tests only: it slows what it measures."""
+    """Mark the quick tests, and bring the cores' and those that take long to the front. Coverage is
+    measured in the cores' own tests only: it slows what it measures."""
     ranks = {}
     for item in items:
         path = item.path.relative_to(root).as_posix()
-        ranks[item] = rank = _rank(path, SLOW)
+        rank = _rank(path, SLOW)
         if rank == len(SLOW) and not item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.quick)
-        if not path.startswith(CORES):
+        measured = path.startswith(CORES)
+        if not measured:
             item.add_marker(pytest.mark.no_cover)
+        ranks[item] = (not measured, rank)
     items.sort(key=ranks.__getitem__)
 
 

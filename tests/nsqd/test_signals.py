@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from e2e.certificates import Certificates
+from e2e.ports import kept_port
 from e2e.v2upgraded import Upgraded
 
 from .process import NSQD, WAIT_SECONDS, Process
@@ -164,7 +164,7 @@ def test_a_closed_terminal_stops_it_in_order(data_path: Path) -> None:
 def test_closing_the_terminal_of_a_demo_leaves_nothing_running(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "penstock.tools.main", "demo"]
     command += [f"--data-path={tmp_path}/demo", "--archive=off", "--admin=off", "--rate=100"]
-    ports = free_ports()
+    ports = kept_port(), kept_port()
     command += [f"--tcp-address=127.0.0.1:{ports[0]}", f"--http-address=127.0.0.1:{ports[1]}"]
     pid, master = in_terminal(command)
     seen = read_until(master, rb"metrics +2 consumers")
@@ -173,9 +173,3 @@ def test_closing_the_terminal_of_a_demo_leaves_nothing_running(tmp_path: Path) -
     os.close(master)
     os.waitpid(pid, 0)
     assert subprocess.run(["ps", "-p", found[1].decode()], capture_output=True).returncode == 1
-
-
-def free_ports() -> tuple[int, int]:
-    here = ("127.0.0.1", 0)
-    with socket.create_server(here) as one, socket.create_server(here) as two:
-        return one.getsockname()[1], two.getsockname()[1]

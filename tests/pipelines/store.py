@@ -3,7 +3,6 @@ lock held, so it can't be a thread of the test."""
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ from typing import Any
 import boto3
 from botocore.exceptions import EndpointConnectionError
 
+from e2e.ports import kept_port
+
 START_S_MAX = 60.0
 KEY, SECRET, REGION = "akey", "averysecretone", "eu-west-1"
 BUCKET = "lake"
@@ -21,9 +22,7 @@ BUCKET = "lake"
 
 @contextmanager
 def store() -> Iterator[Store]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = kept_port()
     command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1"]
     process = subprocess.Popen(
         [*command, "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import struct
 import threading
 import time
@@ -23,6 +22,7 @@ import pytest
 
 from e2e.daemon import Daemon
 from e2e.harness import fresh_seed
+from e2e.ports import kept_port
 from penstock.spark.brokerapi import name_of
 from penstock.spark.lake import Place
 
@@ -188,7 +188,7 @@ def test_driver_workers_and_nsqd_are_killed_while_messages_flow(
     with ExitStack() as stack:
         daemons = [
             stack.enter_context(Daemon(tmp_path / f"nsqd-{n}", f"--http-address=127.0.0.1:{port}"))
-            for n, port in enumerate(free_ports(nsqds))
+            for n, port in enumerate(kept_port() for _ in range(nsqds))
         ]
         arena = Arena(tmp_path, daemons, seed)
         try:
@@ -201,15 +201,6 @@ def test_driver_workers_and_nsqd_are_killed_while_messages_flow(
             arena.end()
         messages = arena.check()
     print(f"{messages} messages, {arena.starts} starts")
-
-
-def free_ports(count: int) -> list[int]:
-    """They stay the same when an nsqd is started again."""
-    with ExitStack() as stack:
-        servers = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [server.getsockname()[1] for server in servers]
 
 
 def rounds(chance: random.Random, of: Sequence[str], count: int) -> list[str]:

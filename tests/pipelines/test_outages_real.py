@@ -4,7 +4,6 @@ SIGTERM to its whole process group."""
 from __future__ import annotations
 
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from e2e.daemon import Daemon
+from e2e.ports import kept_port
 from penstock.spark.lake import Place
 
 from .command import POLL_S, WAIT_S_MAX, Command
@@ -22,9 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    with Daemon(tmp_path / "nsqd", f"--http-address=127.0.0.1:{port}") as running:
+    with Daemon(tmp_path / "nsqd", f"--http-address=127.0.0.1:{kept_port()}") as running:
         yield running
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from e2e.ports import kept_port
 from penstock.net.listener import parse_address
 from penstock.tools.demo import parser
 from penstock.tools.demo_archive import missing
@@ -23,12 +24,6 @@ from penstock.tools.demo_traffic import Meter
 from penstock.tools.demo_words import Words
 
 WAIT_SECONDS = 100
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def start(path: Path, tcp: int, http_port: int, *arguments: str) -> subprocess.Popen[str]:
@@ -55,7 +50,7 @@ def is_refused(port: int) -> bool:
 
 
 def test_rates_and_a_clean_end(tmp_path: Path) -> None:
-    tcp, web = free_port(), free_port()
+    tcp, web = kept_port(), kept_port()
     demo = start(tmp_path, tcp, web, "--seconds=4.5", "--rate=500")
     out, err = demo.communicate(timeout=WAIT_SECONDS)
     assert (demo.returncode, err) == (0, "")
@@ -69,7 +64,7 @@ def test_rates_and_a_clean_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_everything(tmp_path: Path, number: int) -> None:
-    tcp, web = free_port(), free_port()
+    tcp, web = kept_port(), kept_port()
     demo = start(tmp_path, tcp, web)
     assert demo.stdout is not None
     for line in demo.stdout:
@@ -84,7 +79,7 @@ def test_a_signal_stops_everything(tmp_path: Path, number: int) -> None:
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        demo = start(tmp_path, port, free_port())
+        demo = start(tmp_path, port, kept_port())
         _, err = demo.communicate(timeout=WAIT_SECONDS)
     assert demo.returncode == 1
     assert f"127.0.0.1:{port}: taken. Is another nsqd running?" in err
@@ -107,7 +102,7 @@ def test_the_command_for_other_ports_works_when_pasted(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         given = ("--called-as=make run", "--seconds=1.5", "--rate=100")
-        demo = start(tmp_path, port, free_port(), *given)
+        demo = start(tmp_path, port, kept_port(), *given)
         _, err = demo.communicate(timeout=WAIT_SECONDS)
         make, run, words = shlex.split(err.splitlines()[-1])
         assert (make, run) == ("make", "run")
@@ -128,7 +123,7 @@ def test_its_hints_work_when_pasted_and_its_end_says_what_stays(tmp_path: Path) 
     """The commands that it prints for the log run as they are, from any directory."""
     path = tmp_path / "a place"
     path.mkdir()
-    demo = start(path, free_port(), free_port(), "--seconds=2.5", "--rate=500")
+    demo = start(path, kept_port(), kept_port(), "--seconds=2.5", "--rate=500")
     out, err = demo.communicate(timeout=WAIT_SECONDS)
     assert (demo.returncode, err) == (0, "")
     hints = [line.partition("; ")[2] or line for line in out.splitlines() if " log " in line]
@@ -142,7 +137,7 @@ def test_its_hints_work_when_pasted_and_its_end_says_what_stays(tmp_path: Path) 
 
 
 def test_a_killed_daemon_is_noticed(tmp_path: Path) -> None:
-    demo = start(tmp_path, free_port(), free_port())
+    demo = start(tmp_path, kept_port(), kept_port())
     assert demo.stdout is not None
     pid = 0
     for line in demo.stdout:
@@ -158,8 +153,8 @@ def test_a_killed_daemon_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_the_web_ui_shows_the_traffic(tmp_path: Path) -> None:
-    admin = free_port()
-    demo = start(tmp_path, free_port(), free_port(), f"--admin-address=127.0.0.1:{admin}")
+    admin = kept_port()
+    demo = start(tmp_path, kept_port(), kept_port(), f"--admin-address=127.0.0.1:{admin}")
     deadline_s = time.monotonic() + WAIT_SECONDS
     try:
         while (shown := topics_of(admin)) is None or "demo" not in shown:
@@ -190,7 +185,7 @@ def test_messages_are_archived_beside_the_traffic(tmp_path: Path) -> None:
     lacks = missing()
     if lacks:
         pytest.skip(lacks)
-    tcp, web = free_port(), free_port()
+    tcp, web = kept_port(), kept_port()
     demo = start(tmp_path, tcp, web, "--archive=auto", "--rate=500", "--seconds=200")
     assert demo.stdout is not None
     archived = ""
@@ -217,7 +212,7 @@ def test_without_java_the_demo_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_insisting_on_spark_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    demo = start(tmp_path, free_port(), free_port(), "--spark")
+    demo = start(tmp_path, kept_port(), kept_port(), "--spark")
     _, err = demo.communicate(timeout=WAIT_SECONDS)
     assert demo.returncode == 1
     assert err.startswith("--spark: ")

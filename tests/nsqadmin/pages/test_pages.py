@@ -80,6 +80,7 @@ def test_quick_open(page: Page, installation: Installation) -> None:
     page.wait_for_function("window.did_handshake")
     page.keyboard.press("/")
     page.keyboard.type("order")
+    expect(page.get_by_role("option").first).to_have_text(f"{TOPIC}topic")
     expect(page.get_by_role("option").first).to_have_attribute("aria-selected", "true")
     page.keyboard.press("ArrowDown")
     expect(page.get_by_role("option").nth(1)).to_have_attribute("aria-selected", "true")

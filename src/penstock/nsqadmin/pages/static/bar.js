@@ -26,7 +26,7 @@ addEventListener('keydown', (event) => {
   event.preventDefault();
   openFinder();
 });
-let finder, input, list, rows = [], at = 0, answered = '', going = false;
+let finder, input, list, rows = [], at = 0, answered = '', going = false, moved = false;
 const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
 function openFinder() {
   if (!finder) {
@@ -48,14 +48,15 @@ function openFinder() {
   draw(); finder.showModal(); input.focus(); ask();
 }
 function ask() {
-  going = false;
+  going = moved = false;
   if (!window.did_handshake) { setTimeout(ask, 100); return; }
   emitEvent('FIND', input.value);
 }
 function onKey(event) {
   const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
   if (step && rows.length) {
-    event.preventDefault(); at = (at + step + rows.length) % rows.length; draw();
+    event.preventDefault(); at = (at + step + rows.length) % rows.length;
+    moved = true; draw();
   } else if (event.key === 'Enter') {
     event.preventDefault(); going = true; go();
   }
@@ -81,6 +82,7 @@ function draw() {
 }
 window.penstockFound = (text, found) => {
   if (!input || text !== input.value) return;
-  rows = found; at = 0; answered = text; draw(); go();
+  const chosen = moved && rows[at]?.href;  // an answer that comes late moves nothing
+  rows = found; at = Math.max(0, rows.findIndex((row) => row.href === chosen)); answered = text; draw(); go();
 };
 })();
