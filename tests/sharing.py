@@ -27,13 +27,13 @@ SLOW = (
     "tests/nsqadmin/pages/",
     "tests/e2e/",
     "tests/conformance/",
-    "tests/broker/test_commits_crashes.py",
+    "tests/broker/commits/test_commits_crashes.py",
     "tests/log/test_power_loss.py",
     "tests/test_build.py",
     "tests/bench/",
     "tests/tools/test_demo.py",
     "tests/tools/test_sql.py",
-    "tests/broker/test_takeover.py",
+    "tests/takeover/test_takeover.py",
     "tests/broker/test_crashes",
     "tests/log/test_verify.py",
     "tests/nsqadmin/test_crowd.py",
@@ -41,7 +41,7 @@ SLOW = (
     "tests/nsqadmin/test_restart.py",
     "tests/nsqadmin/test_several.py",
 )
-CORES = ("tests/kernel/", "tests/wire/", "tests/ids/", "tests/log/", "tests/broker/")
+CORES = tuple(f"tests/{core}/" for core in ("kernel", "wire", "ids", "log", "broker", "takeover"))
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types

@@ -13,12 +13,15 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "penstock"
 # A package may import the packages of earlier rows, and itself.
 ORDER: tuple[tuple[str, ...], ...] = (
     ("errors", "limits"),
+    ("durations",),
     ("command",),
     ("kernel",),
     ("wire",),
     ("ids",),
     ("log",),
+    ("trace",),
     ("broker",),
+    ("takeover",),
     ("cluster",),
     ("net",),
     ("nsqd", "nsqlookupd"),

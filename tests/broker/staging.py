@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from penstock.broker.commitrun import Committed, Ref
-from penstock.broker.stages import Block
+from penstock.broker.commits.run import Committed, Ref
+from penstock.broker.commits.stages import Block
 from penstock.errors import PenstockError
 from penstock.kernel import decode_bodies, encode_batch, load
 from penstock.sim.disk import SimDisk

@@ -10,7 +10,7 @@ from penstock import limits
 from penstock.broker import byhand
 from penstock.broker.channel import Channel
 from penstock.errors import NotFound
-from penstock.log.traceevents import Kind
+from penstock.trace.events import Kind
 
 from .test_trace import events
 from .world import World, bodies

@@ -10,8 +10,8 @@ import pytest
 from penstock import limits
 from penstock.broker import byhand
 from penstock.broker.channel import Channel
+from penstock.broker.commits.stages import Block
 from penstock.broker.deadletters import Letter
-from penstock.broker.stages import Block
 from penstock.kernel import Section, Stray, encode_batch
 
 from .faults import FaultyDisk

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock import limits
-from penstock.broker.commitfile import CommitFile, Part, RecordJob
+from penstock.broker.commits.file import CommitFile, Part, RecordJob
 from penstock.broker.producers import Stamp
 from penstock.errors import DirectoryLocked, PartitionMissing, Refused, StorageError
 from penstock.log.disk import OsDisk

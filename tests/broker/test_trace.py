@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.commits.stages import Block
 from penstock.broker.internal import SETTINGS
 from penstock.broker.producers import Stamp
-from penstock.broker.stages import Block
 from penstock.broker.topic import INTERNAL
 from penstock.broker.traced import Stored, Traced
 from penstock.errors import Refused, WriteRefused
@@ -17,7 +17,7 @@ from penstock.kernel import TRACE_ALL, Section, encode_batch
 from penstock.limits import SECOND
 from penstock.log.head import HEAD_BYTES
 from penstock.log.partition import PartitionLog
-from penstock.log.traceevents import (
+from penstock.trace.events import (
     ABOUT_NO_MESSAGE,
     RATE_ALL,
     TOPIC,

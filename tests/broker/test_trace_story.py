@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock.limits import SECOND
-from penstock.log.traceevents import ABOUT_NO_MESSAGE, Kind
 from penstock.tools.trace import trace_main
+from penstock.trace.events import ABOUT_NO_MESSAGE, Kind
 
 from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
 

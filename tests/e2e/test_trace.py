@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from penstock.client import BlockingProducer
-from penstock.log.traceevents import TOPIC
 from penstock.tools.log import log_main
 from penstock.tools.trace import trace_main
+from penstock.trace.events import TOPIC
 
 from .daemon import Daemon
 from .lookupd import eventually

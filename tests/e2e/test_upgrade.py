@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from log.olddata import record, records, write_old_path
 from penstock.log.disk import OsDisk
-from penstock.log.diskqueue import Record
+from penstock.takeover.diskqueue import Record
 from penstock.tools.main import main
+from takeover.olddata import record, records, write_old_path
 
 from .daemon import Daemon
 

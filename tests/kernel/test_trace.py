@@ -10,7 +10,7 @@ import pytest
 from penstock.kernel import TRACE_ALL, Section, TraceKind, encode_batch
 from penstock.kernel.pure.trace import in_sample
 from penstock.limits import TRACE_CHUNK_EVENTS, TRACE_CHUNK_RECORDS
-from penstock.log.traceevents import ABOUT_NO_MESSAGE, Kind
+from penstock.trace.events import ABOUT_NO_MESSAGE, Kind
 
 from .turns import SECOND, Side, TraceEvent, fin, mpub, pub
 

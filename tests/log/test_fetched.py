@@ -7,7 +7,7 @@ import pytest
 from penstock.errors import RangeCorrupt
 from penstock.kernel import encode_batch
 from penstock.log.fetched import end_of_range
-from penstock.log.tracesearch import bodies_of
+from penstock.trace.search import bodies_of
 
 
 def batch(first: int, count: int) -> bytes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.log.traceevents import Event, Kind
 from penstock.nsqadmin import lifeline
+from penstock.trace.events import Event, Kind
 
 S = 10**9
 T = 1_795_248_000 * S

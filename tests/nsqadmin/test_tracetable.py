@@ -11,12 +11,12 @@ from deltalake import write_deltalake
 
 from penstock.errors import QueryRefused, TableUnreadable
 from penstock.ids.guid import make, parse, tick_of
-from penstock.log.traceevents import Event, Kind
 from penstock.nsqadmin import tracetable
 from penstock.nsqadmin.console import Question, answer
 from penstock.nsqadmin.traces import IdInvalid, wanted
 from penstock.nsqadmin.tracetable import Place, Wanted, merged, statement
 from penstock.pipelines.trace_table import SCHEMA
+from penstock.trace.events import Event, Kind
 
 DAY_US = 86_400_000_000
 T0_US = 1_790_000_000_000_000 // DAY_US * DAY_US + 12 * 3_600_000_000  # noon of some day

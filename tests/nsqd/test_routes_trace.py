@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.log.traceevents import ABOUT_NO_MESSAGE, TOPIC, Kind, decode
+from penstock.trace.events import ABOUT_NO_MESSAGE, TOPIC, Kind, decode
 from penstock.wire import frames
 
 from .world import Running, error, eventually, ok, pub

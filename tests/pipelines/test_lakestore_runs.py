@@ -12,12 +12,12 @@ import pytest
 from deltalake import DeltaTable
 
 from e2e.daemon import Daemon
-from penstock.log.traceevents import TOPIC
 from penstock.pipelines import archive, replay, trace
 from penstock.pipelines.audit import program as audit
 from penstock.pipelines.frame import Pipeline
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
+from penstock.trace.events import TOPIC
 from spark.fakebroker import FakeBroker
 from spark.patience import patiently
 

@@ -11,11 +11,11 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.errors import ConfigError
-from penstock.log.traceevents import TOPIC, Event, Kind, encode
 from penstock.pipelines import lakelogs, trace
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
 from penstock.spark.lake import Place
+from penstock.trace.events import TOPIC, Event, Kind, encode
 from spark.fakebroker import FakeBroker
 from spark.patience import patiently
 

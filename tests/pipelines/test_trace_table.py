@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import DataLost
-from penstock.log.traceevents import Event, Kind, encode
 from penstock.pipelines.trace_table import SCHEMA, decode_bodies, events
+from penstock.trace.events import Event, Kind, encode
 
 TIME_NS = 1_790_000_000_123_456_789
 

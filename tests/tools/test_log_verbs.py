@@ -11,8 +11,8 @@ from penstock.kernel import encode_batch
 from penstock.log.disk import OsDisk
 from penstock.log.partition import PartitionLog
 from penstock.log.sealed import seal
-from penstock.log.traceevents import Event, Kind, encode
 from penstock.tools.log import log_main
+from penstock.trace.events import Event, Kind, encode
 
 NOW_NS = 1_790_000_000 * 10**9
 FIRST_ID = 0x18A26F9AC7A69000

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from log.olddata import records, write_file, write_old_path
 from penstock.log.disk import OsDisk, lock_directory
-from penstock.log.diskqueue import list_old_files
-from penstock.log.diskrecords import Tally, read_queue
+from penstock.takeover.diskqueue import list_old_files
+from penstock.takeover.diskrecords import Tally, read_queue
 from penstock.tools.main import main
+from takeover.olddata import records, write_file, write_old_path
 
 QUEUES = {"t": records([9]), "t:a": records(range(5)), "t:b": records([3, 4])}
 
@@ -117,7 +117,7 @@ def test_an_interruption_is_no_success(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.broker.takeover.Takeover._commit", interrupt)
+        patch.setattr("penstock.takeover.takeover.Takeover._commit", interrupt)
         assert migrate(old, "--in-place") == 130
     assert "run it again" in capsys.readouterr().err
     assert migrate(old, "--in-place") == 0

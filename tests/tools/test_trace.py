@@ -11,8 +11,8 @@ import pytest
 
 from nsqd.test_traced import mpub_trace, pub_trace, traced
 from nsqd.world import V2, Running, eventually, ok, pub
-from penstock.log.traceevents import TOPIC
 from penstock.tools.trace import trace_main
+from penstock.trace.events import TOPIC
 from penstock.wire import frames
 
 

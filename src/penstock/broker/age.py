@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.broker.agemarks import AgeMarks
-from penstock.command.durations import format_duration
+from penstock.durations import format_duration
 from penstock.errors import Refused, StorageError
 
 if TYPE_CHECKING:

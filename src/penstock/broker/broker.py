@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from penstock import limits
 from penstock.broker import directories
 from penstock.broker.channel import NOT_KEPT, Channel
 from penstock.broker.clockleap import ClockLeap
-from penstock.broker.commits import Commits
+from penstock.broker.commits.commits import Commits
 from penstock.broker.context import Change, ChangeHook, Context
 from penstock.broker.cursors import Cursors
 from penstock.broker.deadletters import DeadLetter, DeadLetters, RedriveDone
@@ -32,9 +33,7 @@ from penstock.broker.latency import LatencyTurns
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Clock, Syncer
 from penstock.broker.syncs import Syncs
-from penstock.broker.takeover import Takeover
 from penstock.broker.topic import Topic
-from penstock.broker.topicbuild import BuildSettings, Progress
 from penstock.broker.topicdirs import TopicDirectories
 from penstock.broker.topicfile import (
     NODE_FILE,
@@ -64,7 +63,6 @@ from penstock.log.partition import PartitionLog
 from penstock.log.settings import LogSettings
 from penstock.wire.names import is_ephemeral, is_valid_name
 
-TAKEOVER_SAID_EVERY_NS = 5 * limits.SECOND  # it may take minutes, and nobody is served meanwhile
 RETAIN_TOPICS_MIN = 64  # topics whose retention is looked at per housekeeping: all of a small node,
 RETAIN_ROUNDS = 30  # or a thirtieth of a large one, so that none waits longer than half a minute
 
@@ -158,15 +156,16 @@ class Broker:
 
     # --- start and stop ---
 
-    def open(self) -> None:
-        """Lock the directory and bring back all topics. Raises StorageError or ConfigError, and
-        then nothing is held."""
+    def open(self, before_topics: Callable[[], object] = lambda: None) -> None:
+        """Lock the directory and bring back all topics. `before_topics` is called in between, with
+        the lock held: it may put topics there. Raises StorageError or ConfigError, and then
+        nothing is held."""
         if not self._disk.is_directory(self._path):
             raise StorageError(self._path, "the data directory does not exist")
         self._lock = lock_directory(self._disk, self._path)
         try:
             self._open_node()
-            self._take_over()
+            before_topics()
             if not self._disk.is_directory(self._topics_path):
                 self._disk.mkdir(self._topics_path)
                 self._disk.sync_directory(self._path)
@@ -204,28 +203,6 @@ class Broker:
         node.version = NODE_VERSION  # before a segment is written that an older release would cut
         write_node_file(self._disk, self._path, node)
         self._node = node
-
-    def _take_over(self) -> None:
-        """The data of an official nsqd, if that is what the directory holds."""
-        said_ns = self._clock.mono_ns()
-
-        def say(progress: Progress) -> None:
-            nonlocal said_ns
-            now_ns = self._clock.mono_ns()
-            if now_ns - said_ns >= TAKEOVER_SAID_EVERY_NS:
-                said_ns = now_ns
-                percent = 100 * progress.bytes_done // max(progress.bytes_total, 1)
-                _log.info("taking over nsqd's data: %d %%, at %s", percent, progress.topic)
-
-        options = self._context.options
-        settings = BuildSettings(
-            node_id=options.node_id,
-            wall_ns=self._clock.wall_ns,
-            log=self._log_settings,
-            journal_bytes_max=options.journal_bytes_max,
-            on_progress=say,
-        )
-        Takeover(self._disk, self._path, self._path, settings).run()
 
     def _note_clean_stop(self) -> None:
         if self._node is None or not self.healthy:

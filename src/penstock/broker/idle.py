@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import limits
 from penstock.broker.channel import Channel
 from penstock.broker.topic import Topic
-from penstock.command.durations import format_duration
+from penstock.durations import format_duration
 from penstock.errors import StorageError
 
 if TYPE_CHECKING:

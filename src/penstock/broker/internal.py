@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from penstock import limits
 from penstock.broker.settings import TopicSettings
-from penstock.log import traceevents
+from penstock.trace import events as traceevents
 
 TRACE = traceevents.TOPIC
 PIPELINES = "_pipelines"

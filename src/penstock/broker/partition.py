@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
-from penstock.broker.blocks import put_in_place
+from penstock.broker.commits.blocks import put_in_place
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.options import Durability

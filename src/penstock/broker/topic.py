@@ -35,8 +35,8 @@ from penstock.broker.topicstore import TopicStore
 from penstock.broker.traced import Traced, TracedDone, publish_traced
 from penstock.errors import NameInvalid, NotFound, Refused, StorageError
 from penstock.kernel import Conn, Pack, Source, TraceKind
-from penstock.log import traceevents
 from penstock.log.partition import PartitionLog
+from penstock.trace import events as traceevents
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The topic `_trace`: where the events about traced messages are kept.
 
 The kernel notes events in its buffers. Every few milliseconds (`net/turn.py` says when), and at an
-orderly stop, what it has is published here as messages of many events each (`log/traceevents.py`),
+orderly stop, what it has is published here as messages of many events each (`trace/events.py`),
 and written. So a kill loses the last few milliseconds of events, and no message. The topic is one
 of those that Penstock keeps for itself (`broker/internal.py`), and:
 
@@ -29,8 +29,8 @@ from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.topic import Topic
 from penstock.errors import PenstockError
-from penstock.log import traceevents
-from penstock.log.traceevents import Event, Kind
+from penstock.trace import events as traceevents
+from penstock.trace.events import Event, Kind
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

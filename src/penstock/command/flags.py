@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock import limits
-from penstock.command.durations import format_duration, parse_duration
 from penstock.command.environment import PREFIX, check_names, unknown
+from penstock.durations import format_duration, parse_duration
 from penstock.errors import ConfigError, PenstockError
 
 LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")

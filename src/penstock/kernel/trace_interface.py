@@ -1,4 +1,4 @@
-"""What the kernel notes of messages that are traced. The kinds are those of log/traceevents.py."""
+"""What the kernel notes of messages that are traced. The kinds are those of trace/events.py."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from penstock import limits
-from penstock.command.durations import format_duration
+from penstock.durations import format_duration
 from penstock.errors import PenstockError
 from penstock.net.exchange import BodyRule, Request, Response
 from penstock.net.gate import Caller, Gate

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from penstock import limits
-from penstock.command.durations import format_duration
+from penstock.durations import format_duration
 
 _log = logging.getLogger("penstock.net")
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import NamedTuple
 
-from penstock.log.traceevents import Event, Kind
+from penstock.trace.events import Event, Kind
 
 _CUT_SHARE = 4  # a silence so many times as long as all the rest together is cut out
 _CUT_NS_MIN = 500_000_000  # a shorter one is none

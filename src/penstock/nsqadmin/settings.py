@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock import limits
-from penstock.command.durations import format_duration
+from penstock.durations import format_duration
 from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.upstream import NSQD, DaemonRefused, Upstream

@@ -15,12 +15,12 @@ from penstock import limits
 from penstock.errors import FetchFailed, PenstockError, QueryRefused, RangeCorrupt
 from penstock.ids.guid import parse
 from penstock.kernel import hex_to_id
-from penstock.log.traceevents import TOPIC, Event, decode
-from penstock.log.tracesearch import Search, bodies_of
 from penstock.nsqadmin import sandbox, tracetable
 from penstock.nsqadmin.console import Question
 from penstock.nsqadmin.tracetable import Found, Place, Wanted
 from penstock.nsqadmin.upstream import NotOffered, Upstream
+from penstock.trace.events import TOPIC, Event, decode
+from penstock.trace.search import Search, bodies_of
 
 log = logging.getLogger("penstock.nsqadmin.traces")
 

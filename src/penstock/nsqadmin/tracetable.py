@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.errors import QueryRefused
-from penstock.log.traceevents import ABOUT_NO_MESSAGE, Event, Kind
+from penstock.trace.events import ABOUT_NO_MESSAGE, Event, Kind
 
 Place = tuple[str, int, int]  # topic, partition, offset
 

@@ -59,6 +59,7 @@ from penstock.nsqd.tls import client_context, server_context
 from penstock.nsqd.topics import TopicMaker
 from penstock.nsqd.upgrade import Upgrades
 from penstock.nsqd.web import TlsOnly, Web
+from penstock.takeover.start import take_over_at_start
 from penstock.wire.identify import Offer, Settings
 
 log = logging.getLogger("penstock.nsqd")
@@ -138,18 +139,17 @@ class Daemon:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self.broken = False  # by a fault of the program: no file is touched any more
-        self._clock = SteadyClock()
+        self._clock = clock = SteadyClock()
         self.engine = Engine(options.max_msg_size, options.max_body_size, options.max_rdy_count)
         self._pool = SyncPool(self.engine.wake)
         self._bulk = BulkThread(self._loop)
-        data_path = Path(options.data_path or os.curdir).absolute()
+        self._data_path = Path(options.data_path or os.curdir).absolute()
         self.broker = Broker(
-            self.engine, OsDisk(), data_path, broker_options(options), self._clock, self._pool
+            self.engine, OsDisk(), self._data_path, broker_options(options), clock, self._pool
         )
         self.broker.trace.client_name = lambda conn: conn.owner.label
         self.broker.on_topic_changed.append(self._on_topic_changed)
         self._offer = make_offer(options)
-        clock = self._clock
         self._fetcher = Fetcher(
             options.http_client_connect_timeout_ns,
             options.http_client_request_timeout_ns,
@@ -225,7 +225,7 @@ class Daemon:
                 http = self._listen(self.options.http_address, "http-address", undo)
             if self.options.https_address and self.upgrades.context is not None:
                 https = self._listen(self.options.https_address, "https-address", undo)
-            self.broker.open()
+            self.broker.open(self._take_over)
             undo.callback(self.broker.close)
             self.tcp_address = bound_address(tcp)
             self.turn.start()
@@ -242,6 +242,10 @@ class Daemon:
             self.statsd = Statsd(self.broker, self._statsd_options())
             self.statsd.start()
             undo.pop_all()
+
+    def _take_over(self) -> None:
+        options = broker_options(self.options)
+        take_over_at_start(OsDisk(), str(self._data_path), options, self._clock)
 
     def _listen(self, text: str, name: str, undo: ExitStack) -> socket.socket:
         sock = listen_at(text, name)

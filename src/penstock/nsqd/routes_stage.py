@@ -13,11 +13,11 @@ from collections.abc import Generator
 import msgspec
 
 from penstock import limits
-from penstock.broker.blocks import BlockInvalid, Contents, check_blocks
-from penstock.broker.commitparts import CommitParts
-from penstock.broker.commitrun import Committed, Ref
-from penstock.broker.stageapps import NOBODY, Owner
-from penstock.broker.stages import Block
+from penstock.broker.commits.blocks import BlockInvalid, Contents, check_blocks
+from penstock.broker.commits.parts import CommitParts
+from penstock.broker.commits.run import Committed, Ref
+from penstock.broker.commits.stageapps import NOBODY, Owner
+from penstock.broker.commits.stages import Block
 from penstock.broker.topic import Topic
 from penstock.errors import (
     CommitGap,

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.broker.broker import Broker
 from penstock.broker.options import DURABILITIES
 from penstock.broker.topic import Topic
-from penstock.command.durations import DURATION_NS_MAX, format_duration, parse_duration
+from penstock.durations import DURATION_NS_MAX, format_duration, parse_duration
 from penstock.errors import NotFound
 from penstock.net.api import (
     GET_POST,

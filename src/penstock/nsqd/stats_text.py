@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from penstock import limits
 from penstock.broker import stats as broker_stats
-from penstock.command.durations import format_duration
+from penstock.durations import format_duration
 from penstock.nsqd.stats import Row, View, memory_row, producers, walk
 
 

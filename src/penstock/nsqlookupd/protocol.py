@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock import limits
-from penstock.command.durations import format_duration
+from penstock.durations import format_duration
 from penstock.errors import PenstockError, Refused
 from penstock.nsqlookupd.registry import Peer, Producer, Registry
 from penstock.wire.names import is_valid_name

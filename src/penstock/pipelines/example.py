@@ -6,8 +6,8 @@ import json
 import textwrap
 from collections.abc import Sequence
 
-from penstock.command.durations import format_duration
 from penstock.command.flags import Kind
+from penstock.durations import format_duration
 from penstock.pipelines import registry
 from penstock.pipelines.settings import COMMON, Setting
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from penstock import limits
-from penstock.command.durations import parse_duration
+from penstock.durations import parse_duration
 from penstock.errors import ConfigError
 
 RULE = "as 2026-11-21T08:00:00Z, as milliseconds since 1970, or as a duration such as 24h: ago"

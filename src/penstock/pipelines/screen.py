@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from penstock import limits
-from penstock.command.durations import format_duration
 from penstock.command.flags import Kind
+from penstock.durations import format_duration
 from penstock.pipelines.runs import Option, cut
 from penstock.pipelines.settings import Setting, Settings
 

@@ -24,7 +24,6 @@ from penstock import limits
 from penstock.command.flags import Kind
 from penstock.command.terminal import BOLD, painted, table
 from penstock.errors import ConfigError
-from penstock.log.traceevents import TOPIC
 from penstock.pipelines import archivestate, lakelogs, trace_table
 from penstock.pipelines.archivestate import Identity, State
 from penstock.pipelines.frame import DONE, Pipeline
@@ -42,6 +41,7 @@ from penstock.pipelines.views import Views
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.lake import Place, Shape, check_fits
 from penstock.spark.stores import with_store
+from penstock.trace.events import TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

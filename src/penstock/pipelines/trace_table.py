@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import DataLost, TraceBroken
-from penstock.log.traceevents import KIND_LABELS, EventColumns, decode_columns
+from penstock.trace.events import KIND_LABELS, EventColumns, decode_columns
 
 _TIME = pa.timestamp("us", tz="UTC")
 

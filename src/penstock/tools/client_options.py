@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock import limits
-from penstock.command.durations import parse_duration
+from penstock.durations import parse_duration
 from penstock.errors import ConfigError
 from penstock.tools.tlscontext import tls_context
 

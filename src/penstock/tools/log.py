@@ -21,10 +21,10 @@ from penstock.errors import PenstockError, TraceBroken
 from penstock.log.disk import OsDisk
 from penstock.log.dump import Row, dump_file, dump_partition
 from penstock.log.inspect import Found, NothingThere, find
-from penstock.log.traceevents import TOPIC, Event, decode
 from penstock.log.verify import Finding, PartitionSummary, Report, verify
 from penstock.tools.log_repair import repair
 from penstock.tools.verbs import FAILED, VerbParser, WrongUse, add_yes
+from penstock.trace.events import TOPIC, Event, decode
 
 SOUND, FOUND, USAGE = 0, 1, 2
 

@@ -19,15 +19,15 @@ from typing import Any
 import msgspec
 
 from penstock import limits
-from penstock.broker.takeover import Report, Takeover, count
-from penstock.broker.topicbuild import BuildSettings, Progress
-from penstock.broker.writeback import WriteBack, WriteBackReport
 from penstock.command import terminal
 from penstock.errors import ConfigError, StorageError
 from penstock.ids.guid import check_node_id, default_node_id
 from penstock.log.disk import OsDisk, lock_directory
-from penstock.log.diskqueue import FILE_BYTES_MAX
-from penstock.log.diskrecords import SPANS_SHOWN_MAX
+from penstock.takeover.diskqueue import FILE_BYTES_MAX
+from penstock.takeover.diskrecords import SPANS_SHOWN_MAX
+from penstock.takeover.takeover import Report, Takeover, count
+from penstock.takeover.topicbuild import BuildSettings, Progress
+from penstock.takeover.writeback import WriteBack, WriteBackReport
 from penstock.tools.verbs import DONE, INTERRUPTED, USAGE, VerbParser, print_json, run_verb
 
 

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from penstock import limits
 from penstock.command import terminal
-from penstock.command.durations import parse_duration
+from penstock.durations import parse_duration
 from penstock.errors import PenstockError
 from penstock.tools import nodes
 from penstock.tools.verbs import DONE, VerbParser, WrongUse, add_json, print_json, run_verb

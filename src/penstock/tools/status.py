@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from penstock import limits
-from penstock.command.durations import format_duration
+from penstock.durations import format_duration
 
 log = logging.getLogger("penstock.tools")
 

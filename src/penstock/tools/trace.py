@@ -22,11 +22,11 @@ from penstock.log.disk import OsDisk
 from penstock.log.dump import dump_partition
 from penstock.log.inspect import NothingThere
 from penstock.log.inspect import find as find_places
-from penstock.log.traceevents import TOPIC, Event
-from penstock.log.tracesearch import Search, bodies_of
 from penstock.tools import nodes
 from penstock.tools.peek import epoch_ms, when
 from penstock.tools.verbs import DONE, FAILED, VerbParser, WrongUse, add_json, print_json, run_verb
+from penstock.trace.events import TOPIC, Event
+from penstock.trace.search import Search, bodies_of
 
 SEARCH_BYTES_MAX = 1 << 30  # of one node's log
 FETCH_BYTES = 4 << 20

@@ -13,9 +13,9 @@ import pytest
 from deltalake import write_deltalake
 from playwright.sync_api import Page, expect
 
-from penstock.log.tracesearch import bodies_of
 from penstock.pipelines.trace_table import events
 from penstock.spark.brokerapi import BrokerApi
+from penstock.trace.search import bodies_of
 
 from ..conftest import Installation
 from ..running import Admin

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from penstock.kernel.pure.trace import in_sample
-from penstock.log.traceevents import RATE_ALL, Event, Kind
+from penstock.trace.events import RATE_ALL, Event, Kind
 
 GIVEN_BACK = {Kind.REQUEUED, Kind.TIMED_OUT, Kind.DISCONNECTED}
 ENDED = {Kind.DEAD_LETTERED, Kind.SKIPPED, Kind.FILTERED, Kind.EMPTIED, Kind.CORRUPT}

@@ -14,11 +14,11 @@ import pytest
 from e2e.daemon import Daemon
 from e2e.v2client import V2Client
 from penstock import limits
-from penstock.log.traceevents import TOPIC as TRACE
 from penstock.pipelines import trace
 from penstock.pipelines.audit import program as audit
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
+from penstock.trace.events import TOPIC as TRACE
 from spark.patience import patiently
 
 from ..node import Node, numbered

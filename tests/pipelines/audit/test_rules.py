@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.kernel.pure.trace import in_sample
-from penstock.log.traceevents import RATE_ALL, Event, Kind, encode
 from penstock.pipelines import trace_table
 from penstock.pipelines.audit.report import Report
 from penstock.pipelines.audit.rules import Rules
 from penstock.pipelines.audit.tracing import Switch, tracing
 from penstock.pipelines.lifecycles.events import INDEX_BITS
+from penstock.trace.events import RATE_ALL, Event, Kind, encode
 
 from ..tracetable import healthy
 from .flowless import audited

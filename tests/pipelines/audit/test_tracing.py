@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernel.pure.trace import in_sample
-from penstock.log.traceevents import RATE_ALL
 from penstock.pipelines.audit.tracing import Switch, Tracing, tracing
+from penstock.trace.events import RATE_ALL
 
 HALF = RATE_ALL // 2
 TIMES = np.array([0, 15, 25, 35])

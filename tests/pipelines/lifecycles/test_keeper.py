@@ -13,7 +13,6 @@ from deltalake import DeltaTable
 
 from penstock import limits
 from penstock.errors import ConfigError, LakeFailed
-from penstock.log.traceevents import Event, Kind, encode
 from penstock.pipelines import trace, trace_table
 from penstock.pipelines.lifecycles import keeper
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
@@ -21,6 +20,7 @@ from penstock.pipelines.lifecycles.notes import Notes
 from penstock.pipelines.progress import Progress
 from penstock.spark.lake import Place, commit
 from penstock.spark.lakefiles import Stager
+from penstock.trace.events import Event, Kind, encode
 
 from ..audit.test_rules import History
 

@@ -9,7 +9,6 @@ from nicegui import ui
 
 from penstock import limits
 from penstock.errors import PenstockError
-from penstock.log.traceevents import Event
 from penstock.nsqadmin import lifeline, traces
 from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import layout, static, words
@@ -17,6 +16,7 @@ from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wid
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.traces import Seeker, Traced
 from penstock.nsqadmin.tracetable import Found
+from penstock.trace.events import Event
 
 
 def add(grounds: Grounds) -> None:

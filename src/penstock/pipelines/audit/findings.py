@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from penstock import limits
-from penstock.log.traceevents import Kind
 from penstock.pipelines.audit import passes
 from penstock.pipelines.audit.asking import Answer, Ask
 from penstock.pipelines.audit.marks import around_dtype, merged_marks
@@ -47,6 +46,7 @@ from penstock.pipelines.lifecycles.events import (
 from penstock.pipelines.lifecycles.fates import FATES
 from penstock.pipelines.lifecycles.ranges import islands
 from penstock.pipelines.moments import duration, moment
+from penstock.trace.events import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

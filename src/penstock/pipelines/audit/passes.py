@@ -28,7 +28,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock import limits
-from penstock.log.traceevents import Kind
 from penstock.pipelines.audit.marks import first_deliveries, marks_of
 from penstock.pipelines.audit.order import ROW, Broken, Order, check
 from penstock.pipelines.audit.rules import SEEN, Judged, Known, Rules, judge, seen_of, tally
@@ -50,6 +49,7 @@ from penstock.pipelines.lifecycles.events import (
 )
 from penstock.pipelines.lifecycles.lives import STEP
 from penstock.pipelines.lifecycles.ranges import islands
+from penstock.trace.events import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

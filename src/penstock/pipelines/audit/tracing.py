@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.log.traceevents import RATE_ALL
 from penstock.pipelines.lifecycles.events import Numbers
+from penstock.trace.events import RATE_ALL
 
 _EVER_US = 1 << 62
 

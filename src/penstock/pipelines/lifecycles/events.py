@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import DataLost
-from penstock.log.traceevents import Kind
+from penstock.trace.events import Kind
 
 Numbers = np.ndarray[Any, Any]
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.log.traceevents import Kind
 from penstock.pipelines.lifecycles.events import ENDED, GIVEN_BACK, Numbers
+from penstock.trace.events import Kind
 
 NEVER = np.iinfo(np.int64).max  # of what is a least: it has not happened
 NO_ATTEMPT = np.iinfo(np.int32).max

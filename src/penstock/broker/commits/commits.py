@@ -1,0 +1,282 @@
+"""Commits of stages: all or nothing, and each once.
+
+A client commits a set of stages as a version of an app. The versions of an app rise; nsqd remembers
+the last one. A version that is not above it was committed before: it changes nothing and is
+answered as a repeat. So a client that does not know whether its commit went through sends it again
+until it is answered.
+
+Commits go one after another (`commitrun.py` has the steps). One that is decided and cannot be
+finished, because a disk is full or hurt, steps aside: it is tried again about once a second, and
+the others go on. A start finishes what was decided before anybody is served.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock import limits
+from penstock.broker.commits.file import (
+    SUFFIX,
+    CommitFile,
+    commit_file_name,
+    read_commit_file,
+)
+from penstock.broker.commits.notes import CommitNotes
+from penstock.broker.commits.run import CommitDone, CommitRun, Committed, Ref
+from penstock.broker.commits.stages import Stages
+from penstock.broker.health import Trouble
+from penstock.errors import PenstockError, Refused, StorageError
+from penstock.log.names import COMMITS
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Context
+    from penstock.broker.topic import Topic
+
+_log = logging.getLogger("penstock.broker")
+
+
+class _App(NamedTuple):
+    """What is remembered of one."""
+
+    version: int | None  # None: its first commit is not finished
+    used_ns: int
+    once: bool  # it has committed once only
+
+
+class _Waiting(NamedTuple):
+    app: str
+    version: int
+    refs: list[Ref]
+    done: CommitDone
+
+
+class Commits:
+    def __init__(self, context: Context, topics: dict[str, Topic], data_path: str) -> None:
+        self.stages = Stages(context, data_path)
+        self.total = 0  # since the start
+        self._context = context
+        self._topics = topics
+        self._path = os.path.join(data_path, COMMITS)
+        self._notes = CommitNotes(context, self._path, self._next)
+        self._apps: dict[str, _App] = {}
+        self._waiting: deque[_Waiting] = deque()
+        self._running: CommitRun | None = None
+        self._asker: dict[CommitRun, CommitDone] = {}
+        self._unfinished: dict[str, CommitRun] = {}  # by app
+        self._starting = False  # within `_next`
+        self._sweep_ns = 0
+
+    # --- the start and the stop ---
+
+    def open(self) -> None:
+        """Finish what was decided. Raises StorageError when a record cannot be read: nobody could
+        say what is missing in which topic."""
+        prepared = self._read()
+        for file in prepared:
+            self._check_parts(file)
+        needed = {name for file in prepared for part in file.parts for name in part.stages}
+        self.stages.open(needed)
+        for file in prepared:
+            _log.info("commit %d of %s was decided: it is finished now", file.version, file.app)
+            self._running = self._run_of(file)
+            self._running.resume()
+            self._context.syncs.wait_for(lambda: self._running is not None)
+
+    def _check_parts(self, file: CommitFile) -> None:
+        """What is decided cannot be finished in a topic that is set aside, and must not be noted
+        as done without it."""
+        for part in file.parts:
+            reason = self._context.set_aside.get(part.topic)
+            if reason is not None:
+                decided = f"commit {file.version} of {file.app} is decided, but {reason}"
+                raise StorageError(self._path, decided)
+
+    def _read(self) -> list[CommitFile]:
+        """The apps; returns the records of commits that are to be finished."""
+        disk = self._context.disk
+        prepared: list[CommitFile] = []
+        names = sorted(disk.listdir(self._path)) if disk.is_directory(self._path) else []
+        for name in names:
+            path = os.path.join(self._path, name)
+            if name.endswith(SUFFIX):
+                file = read_commit_file(disk, path)
+                is_done = file.state == "done"
+                version = file.version if is_done else file.before
+                self._apps[file.app] = _App(version, file.used_ns, file.before is None)
+                if not is_done:
+                    prepared.append(file)
+            elif name.endswith(SUFFIX + ".tmp"):
+                disk.unlink(path)
+            else:
+                _log.warning("%s: not the record of a commit, left alone", path)
+        return prepared
+
+    def close(self) -> None:
+        """What is decided is finished, as far as it can be."""
+        self._context.syncs.wait_for(lambda: self._running is not None or self._notes.busy)
+        self.stages.close()
+
+    # --- committing ---
+
+    @property
+    def busy(self) -> bool:
+        """A commit goes on."""
+        return self._running is not None
+
+    @property
+    def unfinished_count(self) -> int:
+        return len(self._unfinished)
+
+    def last(self, app: str) -> int | None:
+        """The last version that was committed."""
+        known = self._apps.get(app)
+        return known.version if known is not None else None
+
+    def commit(self, app: str, version: int, refs: list[Ref], done: CommitDone) -> None:
+        """`done` hears what came of it. Raises Refused when too many are waiting."""
+        if len(self._waiting) >= limits.COMMITS_WAITING_MAX:
+            raise Refused(f"{limits.COMMITS_WAITING_MAX} commits are waiting already")
+        self._waiting.append(_Waiting(app, version, refs, done))
+        self._next()
+
+    def _next(self) -> None:
+        if self._starting:
+            return
+        self._starting = True
+        try:
+            while self._waiting and self._running is None and not self._notes.busy:
+                self._begin(self._waiting.popleft())
+        finally:
+            self._starting = False
+
+    def _begin(self, asked: _Waiting) -> None:
+        unfinished = self._unfinished.get(asked.app)
+        last = self.last(asked.app)
+        if last is not None and asked.version <= last:
+            asked.done(Committed(True, 0))
+            return
+        if unfinished is not None and unfinished.unfinished is not None:
+            asked.done(unfinished.unfinished)
+            return
+        if asked.app not in self._apps and len(self._apps) >= limits.APPS_MAX:
+            self._forget_apps()
+            if len(self._apps) >= limits.APPS_MAX:
+                asked.done(Refused(f"{limits.APPS_MAX} apps are remembered already"))
+                return
+        now_ns = self._context.clock.wall_ns()
+        file = CommitFile(
+            app=asked.app,
+            version=asked.version,
+            state="prepared",
+            messages=0,
+            used_ns=now_ns,
+            before=last,
+        )
+        run = self._running = self._run_of(file)
+        self._asker[run] = asked.done
+        run.begin(asked.refs)
+
+    def _run_of(self, file: CommitFile) -> CommitRun:
+        return CommitRun(
+            self._context,
+            self.stages,
+            self._topics,
+            self._path,
+            file,
+            self._on_end,
+            self._on_change,
+        )
+
+    # --- what a run tells ---
+
+    def _on_change(self, run: CommitRun) -> None:
+        """It can be seen, or it cannot be finished now."""
+        file = run.file
+        self._notes.forget(file.app)
+        if run.shown:
+            self._notes.note_written()
+            self._apps[file.app] = _App(file.version, file.used_ns, file.before is None)
+            self.total += 1
+            self._tell(run, Committed(False, file.messages))
+            if file.app:
+                self.stages.committed(file.app, file.version)
+            if self._unfinished.pop(file.app, None) is not None:
+                _log.info("commit %d of %s is finished", file.version, file.app)
+            self._report()
+        elif run.unfinished is not None:
+            self._apps.setdefault(file.app, _App(None, file.used_ns, True))
+            self._unfinished[file.app] = run
+            self._tell(run, run.unfinished)
+            self._report()
+            self._leave(run)
+
+    def _on_end(self, run: CommitRun, error: PenstockError | None) -> None:
+        if run.record_error is not None and run.decided:
+            self._notes.note_undone(run.file, run.record_error)
+        elif run.record_error is not None:
+            self._notes.note_refused(run.record_error)
+        if error is not None:
+            self._tell(run, error)
+        self._leave(run)
+
+    def _tell(self, run: CommitRun, outcome: Committed | PenstockError) -> None:
+        done = self._asker.pop(run, None)
+        if done is not None:
+            done(outcome)
+
+    def _leave(self, run: CommitRun) -> None:
+        if self._running is run:
+            self._running = None
+            self._next()
+
+    def _report(self) -> None:
+        health = self._context.health
+        for run in self._unfinished.values():
+            if run.unfinished is not None:
+                health.report("", Trouble.COMMIT, run.unfinished.reason)
+                return
+        health.clear("", Trouble.COMMIT)
+
+    # --- housekeeping ---
+
+    def housekeeping(self, wall_ns: int) -> None:
+        for run in list(self._unfinished.values()):
+            run.retry()
+        if self._running is None:
+            self._notes.settle()
+        self.stages.settle()
+        if wall_ns >= self._sweep_ns or wall_ns < self._sweep_ns - limits.STAGE_SWEEP_NS:
+            self._sweep_ns = wall_ns + limits.STAGE_SWEEP_NS
+            self.stages.sweep(wall_ns, self._is_known)
+
+    def _is_known(self, topic_name: str, identity: str) -> bool:
+        topic = self._topics.get(topic_name)
+        return topic is not None and topic.identity == identity
+
+    def _forget_apps(self) -> None:
+        """Those that were not heard of for long. One that has committed but once may never do it
+        again: batch jobs make up a name for each run."""
+        now_ns = self._context.clock.wall_ns()
+        stale = sorted(
+            (known.used_ns, app)
+            for app, known in self._apps.items()
+            if app not in self._unfinished
+            and now_ns - known.used_ns
+            > (limits.APP_ONCE_FORGET_NS if known.once else limits.APP_FORGET_NS)
+        )
+        for _, app in stale[: limits.APPS_FORGOTTEN_MAX]:
+            path = os.path.join(self._path, commit_file_name(app))
+            try:
+                if self._context.disk.exists(path):
+                    self._context.disk.unlink(path)
+            except OSError as error:
+                _log.warning("%s: an old record cannot be removed: %s", path, error)
+                return
+            del self._apps[app]
+
+    def validate(self) -> None:
+        if self._waiting and not (self._running or self._notes.busy or self._starting):
+            raise RuntimeError("a commit waits for nobody")

@@ -1,0 +1,267 @@
+"""A staged block as a file, and the jobs that read and write such files in the sync threads.
+
+The first line is a JSON object with a checksum: what the block is called, for which topic (and
+which one of that name), and how much there is. Behind it stand the batches as they were sent. A
+file is written beside, synced and renamed, so under its own name it is whole. Its name is a number
+that no other stage and no unfinished commit has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+import msgspec
+
+from penstock import limits
+from penstock.broker.commits.blocks import BlockInvalid, sound_header
+from penstock.errors import StageDamaged
+from penstock.log.disk import Disk, File, read_file
+from penstock.log.sealed import seal, unseal
+
+PROBE_NAMES = ("probe.stage.tmp", "probed.stage.tmp")
+_NAME = re.compile(r"(\d{16})\.stage")
+
+
+class StageHead(msgspec.Struct, forbid_unknown_fields=True):
+    topic: str
+    identity: str  # of the topic's log
+    name: str
+    count: int  # messages
+    bytes: int  # of the batches
+    created_ns: int
+    partition: int = 0
+    version: int = 1  # of this form
+    app: str = ""  # for which it was staged, as which version, in which attempt (`stageapps.py`)
+    app_version: int = -1
+    attempt: str = ""
+
+
+class Sound(NamedTuple):
+    """A batch of a stage."""
+
+    data: bytes
+    messages: int
+    bodies_length: int
+
+
+def stage_file_name(number: int) -> str:
+    return f"{number:016d}.stage"
+
+
+def stage_number(file_name: str) -> int | None:
+    found = _NAME.fullmatch(file_name)
+    return int(found[1]) if found else None
+
+
+def head_line(head: StageHead) -> bytes:
+    return seal(msgspec.json.encode(head)) + b"\n"
+
+
+def read_head(disk: Disk, path: str) -> tuple[StageHead, int]:
+    """The head, and where the batches begin. Raises OSError, or ValueError with the reason."""
+    line, newline, _ = read_file(disk, path, limits.STAGE_HEAD_BYTES_MAX).partition(b"\n")
+    if not newline:
+        raise ValueError("its first line has no end")
+    try:
+        head = msgspec.json.decode(unseal(line), type=StageHead)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"its first line is not what this version writes: {error}") from error
+    if disk.size(path) != len(line) + 1 + head.bytes:
+        raise ValueError("it is longer or shorter than it says")
+    return head, len(line) + 1
+
+
+def make_directory(disk: Disk, path: str) -> None:
+    """There, and durably so."""
+    if not disk.is_directory(path):
+        disk.mkdir(path)
+        disk.sync_directory(os.path.dirname(path))
+
+
+class WriteJob:
+    """Puts a new stage on the disk. Who made the job removes what a failure leaves."""
+
+    teaches = False  # it is no sync of a log: SyncPool is to learn nothing from it
+
+    def __init__(self, disk: Disk, path: str, line: bytes, body: bytes) -> None:
+        self._disk = disk
+        self._path = path
+        self._line = line
+        self._body = body
+
+    def run(self) -> None:
+        disk, beside = self._disk, self._path + ".tmp"
+        directory = os.path.dirname(self._path)
+        make_directory(disk, directory)
+        file = disk.create(beside)
+        try:
+            self._write(file)
+        finally:
+            file.close()
+        disk.rename(beside, self._path)
+        disk.sync_directory(directory)
+
+    def _write(self, file: File) -> None:
+        line, body = self._line, memoryview(self._body)
+        file.pwritev((line,), 0, len(line))
+        for at in range(0, len(body), limits.STAGE_SLICE_BYTES):
+            piece = body[at : at + limits.STAGE_SLICE_BYTES]
+            file.pwritev((piece,), len(line) + at, len(piece))
+        file.fdatasync()
+
+
+class ProbeJob:
+    """Would a stage of `length` bytes be written? The same steps, with zeros. A start removes what
+    a crash leaves of it."""
+
+    teaches = False
+
+    def __init__(self, disk: Disk, directory: str, length: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._length = length
+
+    def run(self) -> None:
+        disk, directory = self._disk, self._directory
+        beside, path = (os.path.join(directory, name) for name in PROBE_NAMES)
+        make_directory(disk, directory)
+        try:
+            file = disk.create(beside)
+            try:
+                file.allocate(0, self._length)
+                file.fdatasync()
+            finally:
+                file.close()
+            disk.rename(beside, path)
+            disk.sync_directory(directory)
+        finally:
+            RemoveJob(disk, directory, list(PROBE_NAMES)).run()
+
+
+class CompareJob:
+    """Does the stage hold just these batches? `same` is the answer."""
+
+    teaches = False
+
+    def __init__(self, disk: Disk, path: str, start: int, body: bytes) -> None:
+        self.same = False
+        self._disk = disk
+        self._path = path
+        self._start = start
+        self._body = body
+
+    def run(self) -> None:
+        body = memoryview(self._body)
+        file = self._disk.open(self._path)
+        try:
+            if file.size() != self._start + len(body):
+                return
+            for at in range(0, len(body), limits.STAGE_SLICE_BYTES):
+                wanted = body[at : at + limits.STAGE_SLICE_BYTES]
+                found = bytearray(len(wanted))
+                file.pread_into(found, self._start + at)
+                if found != wanted:
+                    return
+            self.same = True
+        finally:
+            file.close()
+
+
+class LookJob:
+    """Can all of a stage be read? One that is gone is no trouble."""
+
+    teaches = False
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def run(self) -> None:
+        if not self._disk.exists(self._path):
+            return
+        file = self._disk.open(self._path)
+        try:
+            read = bytearray(limits.STAGE_SLICE_BYTES)
+            position = 0
+            while (count := file.pread_into(read, position)) > 0:
+                position += count
+        finally:
+            file.close()
+
+
+class ReadJob:
+    """Reads the whole batches from `position` on, about a slice of them and at least one. `sound`
+    and `next_position` are the answer; `damage` says what is not as it was."""
+
+    teaches = False
+
+    def __init__(self, disk: Disk, path: str, position: int) -> None:
+        self.sound: list[Sound] = []
+        self.next_position = position
+        self.at_end = False  # of the file
+        self.damage: StageDamaged | None = None
+        self._disk = disk
+        self._path = path
+
+    def run(self) -> None:
+        file = self._disk.open(self._path)
+        try:
+            end = file.size()
+            wanted = min(limits.STAGE_SLICE_BYTES, end - self.next_position)
+            data = bytearray(wanted)
+            file.pread_into(data, self.next_position)
+            first = int.from_bytes(data[8:12], "little")  # the length of the first batch
+            if wanted < first <= end - self.next_position:
+                data = bytearray(first)
+                file.pread_into(data, self.next_position)
+        finally:
+            file.close()
+        self._split(bytes(data), at_end=self.next_position + len(data) == end)
+        self.at_end = self.next_position >= end
+
+    def _split(self, data: bytes, at_end: bool) -> None:
+        position = 0
+        try:
+            while position < len(data):
+                length = int.from_bytes(data[position + 8 : position + 12], "little")
+                cut_short = len(data) - position < max(length, 12)
+                if cut_short and position and not at_end:
+                    break
+                header = sound_header(data, position)
+                piece = data[position : position + header.length]
+                self.sound.append(Sound(piece, header.count, header.bodies_length))
+                position += header.length
+        except BlockInvalid as error:
+            at = self.next_position + error.position
+            self.damage = StageDamaged(self._path, f"at byte {at}: {error.reason}")
+        self.next_position += position
+
+
+class RemoveJob:
+    """Removes files that nobody needs any more, as many as it can. `left` are the others, and all
+    of them when their removal is not durable."""
+
+    teaches = False
+
+    def __init__(self, disk: Disk, directory: str, names: list[str]) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._names = names
+        self.left = names
+
+    def run(self) -> None:
+        failed: dict[str, OSError] = {}
+        for name in self._names:
+            path = os.path.join(self._directory, name)
+            try:
+                if self._disk.exists(path):
+                    self._disk.unlink(path)
+            except OSError as error:
+                failed[name] = error
+        if self._disk.is_directory(self._directory):
+            self._disk.sync_directory(self._directory)
+        self.left = list(failed)
+        for first in failed.values():
+            raise first

@@ -1,0 +1,384 @@
+"""Stages: blocks of batches that wait on the disk, invisible, until a commit puts them into their
+topics (`commits.py`) or they are given up.
+
+A stage belongs to one topic and has a name that its writer chose. The same name with the same bytes
+again is the same stage; with other bytes it is refused. It remembers the identity of its topic's
+log: when the topic is deleted, the stage is of no use any more. One that nobody has committed for a
+day is removed.
+
+| the crash comes | after the start |
+|---|---|
+| while the file is written | nothing was staged; what is there of it is removed |
+| file in its place, not acknowledged | the stage is there; sending it again changes nothing |
+| while stages are removed | some are left: they expire, or a commit that is finished removes them |
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock import limits
+from penstock.broker.commits.stageapps import (
+    HOW_TO_ABORT,
+    NOBODY,
+    Owner,
+    Stage,
+    StageApps,
+    refused_for_all,
+)
+from penstock.broker.commits.stagefile import (
+    CompareJob,
+    StageHead,
+    WriteJob,
+    head_line,
+    read_head,
+    stage_file_name,
+    stage_number,
+)
+from penstock.broker.commits.stageretry import StageRetry
+from penstock.broker.ports import Job
+from penstock.errors import (
+    PenstockError,
+    Refused,
+    StageExists,
+    StageMissing,
+    WriteRefused,
+)
+from penstock.log.names import STAGES
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Context
+    from penstock.broker.topic import Topic
+
+StageDone = Callable[[PenstockError | None], None]
+_Key = tuple[str, str]  # topic, name
+
+_log = logging.getLogger("penstock.broker")
+
+
+class Block(NamedTuple):
+    """What is to be staged: checked batches (`blocks.py`)."""
+
+    name: str
+    body: bytes
+    messages: int
+    owner: Owner = NOBODY
+
+
+class _Row:
+    """Jobs of stages, few at a time."""
+
+    def __init__(self, context: Context) -> None:
+        self._syncs = context.syncs
+        self._waiting: deque[tuple[Job, Callable[[OSError | None], None]]] = deque()
+        self._out = 0
+
+    @property
+    def busy(self) -> bool:
+        return self._out > 0
+
+    def submit(self, job: Job, ended: Callable[[OSError | None], None]) -> None:
+        self._waiting.append((job, ended))
+        self._next()
+
+    def _next(self) -> None:
+        while self._waiting and self._out < limits.STAGE_JOBS_MAX:
+            job, ended = self._waiting.popleft()
+            self._out += 1
+            self._syncs.submit(job, partial(self._ended, ended))
+
+    def _ended(self, ended: Callable[[OSError | None], None], error: OSError | None) -> None:
+        self._out -= 1
+        ended(error)
+        self._next()
+
+
+class Stages:
+    def __init__(self, context: Context, data_path: str) -> None:
+        self.path = os.path.join(data_path, STAGES)
+        self.bytes = 0
+        self.apps = StageApps()
+        self._context = context
+        self._found: dict[_Key, Stage] = {}
+        self._numbers: dict[str, Stage] = {}  # by file name
+        self._of_topics: Counter[tuple[str, str]] = Counter()  # by name and identity
+        self._writing: dict[_Key, list[Callable[[], None]]] = {}  # and who waits for the outcome
+        self._number_next = 1
+        self._row = _Row(context)
+        self._unread: dict[str, bool] = {}  # found at the start; whether a commit needs it
+        self._retry = StageRetry(context, self.path, self._row.submit, self._bring_back_late)
+
+    @property
+    def count(self) -> int:
+        return len(self._found)
+
+    # --- the start ---
+
+    def open(self, needed: set[str]) -> None:
+        """Bring them back. Files that are `needed` by an unfinished commit stay whatever they
+        hold."""
+        disk = self._context.disk
+        self._number_next = 1 + max((stage_number(name) or 0 for name in needed), default=0)
+        if not disk.is_directory(self.path):
+            return
+        for name in sorted(disk.listdir(self.path)):
+            number = stage_number(name)
+            if number is not None:
+                self._number_next = max(self._number_next, number + 1)
+                self._bring_back(name, name in needed)
+            elif name.endswith(".stage.tmp"):
+                self._remove_files([name])
+            else:
+                _log.warning("%s: not a stage, left alone", os.path.join(self.path, name))
+        self.discard(self.apps.superseded())
+
+    def _bring_back(self, name: str, needed: bool) -> None:
+        path = os.path.join(self.path, name)
+        try:
+            head, body_at = read_head(self._context.disk, path)
+        except OSError as error:
+            _log.warning("%s: a stage that cannot be read, left until it can: %s", path, error)
+            self._unread[name] = needed
+            self._retry.note_unread(name, error)
+            return
+        except ValueError as error:
+            _log.warning("%s: a stage that is damaged: %s", path, error)
+            if not needed:
+                self._remove_files([name])
+            return
+        stage = Stage(head, name, body_at)
+        stage.pinned = needed
+        other = self._found.get(stage.key)
+        if other is not None and name < other.file_name and not needed:
+            self._remove_files([name])  # its client has sent it again meanwhile
+            return
+        if other is not None and not other.pinned:
+            # its removal was not durable when the name was used again
+            self.discard([other])
+        self._add(stage)
+
+    def _bring_back_late(self, name: str) -> None:
+        """It can be read by now."""
+        needed = self._unread.pop(name, None)
+        if needed is not None:
+            self._bring_back(name, needed)
+            self.discard(self.apps.superseded())
+
+    def _add(self, stage: Stage) -> None:
+        self._found[stage.key] = self._numbers[stage.file_name] = stage
+        self.bytes += stage.head.bytes
+        self._of_topics[stage.head.topic, stage.head.identity] += 1
+        self.apps.add(stage)
+
+    def _forget(self, stage: Stage) -> None:
+        if self._numbers.pop(stage.file_name, None) is None:
+            return
+        self.bytes -= stage.head.bytes
+        topic = stage.head.topic, stage.head.identity
+        self._of_topics[topic] -= 1
+        if not self._of_topics[topic]:
+            del self._of_topics[topic]
+        self.apps.remove(stage)
+        if self._found.get(stage.key) is stage:
+            del self._found[stage.key]
+
+    # --- staging ---
+
+    def put(self, topic: Topic, block: Block, done: StageDone) -> None:
+        """`done` hears when it is on the disk, or why not. Raises Refused."""
+        if topic.ephemeral:
+            raise Refused("nothing can be staged for an ephemeral topic")
+        key = topic.name, block.name
+        if key in self._writing:
+            self._writing[key].append(lambda: self._put_again(topic, block, done))
+            return
+        stage = self._found.get(key)
+        if stage is not None and stage.head.identity != topic.identity:
+            self.discard([stage])
+            stage = None
+        if stage is None:
+            self._begin(topic, block, done)
+        else:
+            self._compare(stage, block, done)
+
+    def _put_again(self, topic: Topic, block: Block, done: StageDone) -> None:
+        try:
+            self.put(topic, block, done)
+        except PenstockError as error:
+            done(error)
+
+    def _begin(self, topic: Topic, block: Block, done: StageDone) -> None:
+        self.discard(self.apps.begin(block.owner))
+        try:
+            self._check(topic, block)
+        except Refused:
+            self.apps.end(block.owner)
+            raise
+        self._write(topic, block, done)
+
+    def _check(self, topic: Topic, block: Block) -> None:
+        reason = topic.refusal_of(block.messages) or self.apps.refusal_of(block.owner)
+        if reason:
+            raise Refused(reason)
+        if self.count + len(self._writing) >= limits.STAGES_MAX:
+            self._give_up_idlest()
+            if self.count + len(self._writing) >= limits.STAGES_MAX:
+                raise refused_for_all(limits.STAGES_MAX)
+        self._check_room(block)
+
+    def _check_room(self, block: Block) -> None:
+        """A commit copies what is staged, so there has to be room for that, too: sooner or later it
+        would be refused, and the disk would be full until then."""
+        reason = self._context.room_refusal(len(block.body))
+        staged = self.apps.bytes_of(block.owner.app)
+        if not reason and staged:
+            reason = self._context.room_refusal(len(block.body) + staged)
+            reason = reason and f"app {block.owner.app}, with {staged} bytes staged: {reason}"
+        if reason:
+            self._give_up_idlest()  # its room is free when the caller tries again
+            raise Refused(f"{reason}. {HOW_TO_ABORT}" if self.bytes else reason)
+
+    def _give_up_idlest(self) -> None:
+        idle_since_ns = self._context.clock.wall_ns() - limits.STAGE_IDLE_NS
+        stages = self.apps.idlest(idle_since_ns)
+        if stages:
+            app = stages[0].head.app or "writers that name no app"
+            _log.warning("%d stages of %s are given up: room is short", len(stages), app)
+            self.discard(stages)
+
+    def _write(self, topic: Topic, block: Block, done: StageDone) -> None:
+        head = StageHead(
+            topic=topic.name,
+            identity=topic.identity,
+            name=block.name,
+            count=block.messages,
+            bytes=len(block.body),
+            created_ns=self._context.clock.wall_ns(),
+            app=block.owner.app,
+            app_version=block.owner.version,
+            attempt=block.owner.attempt,
+        )
+        line = head_line(head)
+        stage = Stage(head, stage_file_name(self._number_next), len(line))
+        self._number_next += 1
+        path = os.path.join(self.path, stage.file_name)
+        self._writing[stage.key] = []
+
+        def ended(error: OSError | None) -> None:
+            waiting = self._writing.pop(stage.key)
+            if error is None:
+                self._add(stage)
+                self.apps.end(block.owner)
+                self._retry.note_written(stage.length)
+                done(None)
+            else:
+                self.apps.end(block.owner)
+                self._retry.note_unwritten(stage.length, error)
+                self._remove_files([stage.file_name, stage.file_name + ".tmp"])
+                done(WriteRefused(path, f"cannot be written: {error}"))
+            for again in waiting:
+                again()
+
+        self._row.submit(WriteJob(self._context.disk, path, line, block.body), ended)
+
+    def _compare(self, stage: Stage, block: Block, done: StageDone) -> None:
+        path = os.path.join(self.path, stage.file_name)
+        job = CompareJob(self._context.disk, path, stage.body_at, block.body)
+
+        def ended(error: OSError | None) -> None:
+            if error is not None:
+                self.note_unread(stage, error)
+                done(WriteRefused(path, f"cannot be read: {error}"))
+            elif job.same:
+                done(None)
+            else:
+                done(StageExists(stage.head.topic, block.name))
+
+        self._row.submit(job, ended)
+
+    # --- using and giving up ---
+
+    def find(self, topic: str, name: str) -> Stage:
+        stage = self._found.get((topic, name))
+        if stage is None:
+            raise StageMissing(topic, name)
+        return stage
+
+    def any_of(self, topic: Topic) -> bool:
+        return (topic.name, topic.identity) in self._of_topics
+
+    def of_file(self, file_name: str) -> Stage | None:
+        return self._numbers.get(file_name)
+
+    def abort(self, keys: Iterable[_Key]) -> int:
+        """Give these up, as far as they are there and no commit works on them. Returns how many."""
+        known = [self._found.get(key) for key in dict.fromkeys(keys)]
+        stages = [stage for stage in known if stage is not None and not stage.pinned]
+        self.discard(stages)
+        return len(stages)
+
+    def abort_app(self, app: str, version: int | None) -> int:
+        """Give up all of an app, or of one version of it. Returns how many."""
+        stages = self.apps.of(app, version)
+        self.discard(stages)
+        return len(stages)
+
+    def committed(self, app: str, version: int) -> None:
+        """What is left of that version and those before it will not be committed any more: tasks
+        that failed, or that ran twice."""
+        self.discard(self.apps.of(app, up_to=version))
+
+    def discard(self, stages: list[Stage]) -> None:
+        """Forget them, and remove the files soon."""
+        self.forget(stages)
+        self._remove_files([stage.file_name for stage in stages])
+
+    def forget(self, stages: list[Stage]) -> None:
+        for stage in stages:
+            self._forget(stage)
+
+    def remove_files(self, names: list[str], done: Callable[[], None]) -> None:
+        """What cannot be removed is removed later (`settle`), or expires after the next start."""
+        if names:
+            self._retry.remove(names, done)
+        else:
+            done()
+
+    def _remove_files(self, names: list[str]) -> None:
+        self.remove_files(names, lambda: None)
+
+    def note_unread(self, stage: Stage, error: OSError) -> None:
+        """A request was refused since it could not be read."""
+        self._retry.note_unread(stage.file_name, error)
+
+    def settle(self) -> None:
+        """About once a second: try again what failed."""
+        self._retry.settle()
+
+    def sweep(self, wall_ns: int, is_known: Callable[[str, str], bool]) -> None:
+        """Give up what is too old, and what was for topics that are gone. `is_known` tells of a
+        name and an identity whether there is such a topic."""
+        oldest_ns = wall_ns - limits.STAGE_EXPIRE_NS
+        unknown = {one for one in self._of_topics if not is_known(*one)}
+        stale: list[Stage] = []
+        for stage in self._found.values():  # as they were staged
+            head = stage.head
+            is_unknown = bool(unknown) and (head.topic, head.identity) in unknown
+            if not unknown and head.created_ns >= oldest_ns:
+                break
+            if (is_unknown or head.created_ns < oldest_ns) and not stage.pinned:
+                stale.append(stage)
+            if len(stale) >= limits.STAGES_SWEPT_MAX:
+                break
+        for stage in stale:
+            _log.info("stage %s of topic %s is given up", stage.head.name, stage.head.topic)
+        if stale:
+            self.discard(stale)
+
+    def close(self) -> None:
+        self._context.syncs.wait_for(lambda: self._row.busy)

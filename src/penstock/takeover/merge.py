@@ -1,0 +1,221 @@
+"""Several queues of nsqd become one log: which copy of a message is stored, and who wants it.
+
+nsqd keeps a copy of each message for each channel. Here a message is stored once, and what a
+channel does not want of the log is a range that counts as finished. The rules:
+
+- Two records are the same message when id, timestamp and body are the same. Ids alone prove
+  nothing: nsqd may give one twice after its clock was set back.
+- Twice in one queue is once. It happens when nsqd was killed after a requeue: the record that had
+  been read is read again, and the requeued one follows. The higher attempts count.
+- Channels share a copy when they agree about its attempts, which are stored with it. Where they do
+  not, each count has a copy of its own.
+- What is in the topic's own queue is for all channels, later, when it is handed over. What is there
+  and in a channel's queue too had been handed over when nsqd was killed: it goes to all channels
+  now, for some of them perhaps for the second time.
+
+Every channel gets its messages in the order of its files. Queues are laid out one after the other,
+the largest first, and what a channel shares with those before it is what stands in the same order
+in both (`alignment.py`); the rest it stores again. The topic's own queue stands at the end. In the
+common case, where one channel is behind another, nothing is stored twice, and what a channel does
+not want are few and long ranges. In the worst case (two channels that want every other message) the
+ranges would be as many as the messages. So each channel has a part of `RANGES_MAX`, and beyond it
+takes copies of its own, which is what nsqd did.
+
+Memory: two bytes for each record, four more in queues that share a message with one before them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.log.fold import ChannelState, normalised
+from penstock.takeover.alignment import Alignment, Run, Segment
+
+RANGES_MAX = 8192  # of a topic's channels together: 256 KiB in each snapshot of the journal
+NOBODY = 0xFFFF  # the owner of a record that is stored nowhere
+QUEUES_MAX = NOBODY
+
+
+class Entry(NamedTuple):
+    """One record: what it is, and where it stands."""
+
+    id: int
+    digest: int  # of timestamp and body
+    queue: int  # of channels by number; the topic's own comes last
+    ordinal: int  # in its queue
+    attempts: int
+
+
+class Layout(NamedTuple):
+    """The log as it will be."""
+
+    segments: list[Segment]
+    handed_end: int  # from here on stands what is the topic's own
+    end: int
+    states: list[ChannelState]  # by channel
+
+
+class Merge:
+    """`settle` all records that may be the same message together; then `layout`, once."""
+
+    def __init__(self, channel_sizes: Sequence[int], topic_size: int) -> None:
+        self._channels = len(channel_sizes)
+        self._sizes = [*channel_sizes, topic_size]
+        if len(self._sizes) > QUEUES_MAX:
+            raise ValueError(f"{self._channels} channels: a topic can have {QUEUES_MAX - 1}")
+        # by queue: whose copy each record is stored as
+        self.owners = [array("H", [queue]) * size for queue, size in enumerate(self._sizes)]
+        self._links: dict[int, array[int]] = {}  # by queue: the record's ordinal at its owner
+        # by channel and owner: ordinals [start, end) that the channel wants of what the owner has
+        self._wanted: list[dict[int, list[tuple[int, int]]]] = [{} for _ in channel_sizes]
+
+    # --- who stores what ---
+
+    def settle(self, entries: Iterable[Entry]) -> None:
+        messages: dict[tuple[int, int], Entry | list[Entry]] = {}
+        several: list[list[Entry]] = []
+        for entry in entries:
+            known = messages.setdefault(entry[:2], entry)
+            if known is entry:
+                continue
+            if isinstance(known, list):
+                known.append(entry)
+            else:
+                messages[entry[:2]] = pair = [known, entry]
+                several.append(pair)
+        for same in several:
+            self._settle_one(same)
+
+    def _settle_one(self, same: list[Entry]) -> None:
+        holders: dict[int, Entry] = {}
+        for entry in sorted(same, key=lambda one: (one.queue, -one.attempts, one.ordinal)):
+            if holders.setdefault(entry.queue, entry) is not entry:
+                self.owners[entry.queue][entry.ordinal] = NOBODY
+        topic = holders.pop(self._channels, None)
+        if not holders:
+            return
+        owners: dict[int, Entry] = {}  # by attempts
+        for channel, entry in holders.items():
+            owner = owners.setdefault(entry.attempts, entry)
+            if owner is not entry:
+                self.owners[channel][entry.ordinal] = owner.queue
+                self._links_of(channel)[entry.ordinal] = owner.ordinal
+        if topic is not None:
+            self.owners[topic.queue][topic.ordinal] = NOBODY
+            owner = owners.get(topic.attempts) or next(iter(owners.values()))
+            for channel in range(self._channels):
+                if channel not in holders:
+                    self._want(channel, owner.queue, owner.ordinal, owner.ordinal + 1)
+
+    def _links_of(self, queue: int) -> array[int]:
+        links = self._links.get(queue)
+        if links is None:
+            links = self._links[queue] = array("I", [0]) * self._sizes[queue]
+        return links
+
+    def _want(self, channel: int, owner: int, start: int, end: int) -> None:
+        self._wanted[channel].setdefault(owner, []).append((start, end))
+
+    # --- in which order ---
+
+    def layout(self) -> Layout:
+        alignment = Alignment()
+        left = RANGES_MAX
+        for channel in range(self._channels):
+            runs_max = max(left // (self._channels - channel) // self._channels, 1)
+            left -= self._place(alignment, channel, runs_max)
+        handed_end = self._stored_in(alignment.segments)
+        own = Segment(self._channels, 0, self._sizes[-1])
+        states = [self._state(channel, alignment.segments) for channel in range(self._channels)]
+        segments = [*alignment.segments, own]
+        return Layout(segments, handed_end, handed_end + self._stored(*own), states)
+
+    def _place(self, alignment: Alignment, channel: int, runs_max: int) -> int:
+        """Share what can be shared, and store the rest. Returns what that may cost in ranges."""
+        shared = alignment.choose(self._runs(channel), runs_max)
+        own = [gap for gap in self._gaps(channel, shared) if self._own(channel, *gap)]
+        alignment.add(channel, self._sizes[channel], shared, own)
+        for run in shared:
+            self._want(channel, run.owner, run.first, run.first_end)
+        self._want(channel, channel, 0, self._sizes[channel])
+        return len(shared) + len(own) * (self._channels - 1)
+
+    def _runs(self, channel: int) -> Iterator[Run]:
+        """What of the channel's records is stored in another queue."""
+        at, owner, first, count = 0, channel, 0, 0
+        links = self._links.pop(channel, ())  # not needed after this
+        for ordinal, (stored_by, link) in enumerate(zip(self.owners[channel], links, strict=False)):
+            if count and stored_by == owner and link == first + count:
+                count += 1
+                continue
+            if count:
+                yield Run(at, owner, first, count)
+            at, owner, first = ordinal, stored_by, link
+            count = stored_by not in (channel, NOBODY)
+        if count:
+            yield Run(at, owner, first, count)
+
+    def _gaps(self, channel: int, shared: list[Run]) -> Iterator[tuple[int, int]]:
+        """Ordinals [start, end) between the runs."""
+        start = 0
+        for run in shared:
+            yield start, run.at
+            start = run.at_end
+        yield start, self._sizes[channel]
+
+    def _own(self, channel: int, start: int, end: int) -> bool:
+        """Have the channel store its records [start, end). Returns whether there are any."""
+        owners = self.owners[channel]
+        found = False
+        for ordinal in range(start, end):
+            if owners[ordinal] != NOBODY:
+                owners[ordinal] = channel
+                found = True
+        return found
+
+    # --- the outcome ---
+
+    def _stored(self, queue: int, start: int, end: int) -> int:
+        """How many of its records [start, end) a queue stores."""
+        return self.owners[queue][start:end].count(queue)
+
+    def _stored_in(self, segments: Iterable[Segment]) -> int:
+        return sum(self._stored(*segment) for segment in segments)
+
+    def _state(self, channel: int, segments: Iterable[Segment]) -> ChannelState:
+        wanted = {owner: _Ordinals(ranges) for owner, ranges in self._wanted[channel].items()}
+        finished: list[tuple[int, int]] = []
+        offset = done = 0  # `done`: what stands between it and `offset` is not wanted
+        for queue, start, end in segments:
+            at = start
+            for first, last in wanted[queue].within(start, end) if queue in wanted else ():
+                offset += self._stored(queue, at, first)
+                if offset > done:
+                    finished.append((done, offset))
+                offset = done = offset + self._stored(queue, first, last)
+                at = last
+            offset += self._stored(queue, at, end)
+        if offset > done:
+            finished.append((done, offset))
+        return normalised(0, 0, finished, ())
+
+
+class _Ordinals:
+    """Ranges of one queue, looked through once and upwards."""
+
+    def __init__(self, ranges: list[tuple[int, int]]) -> None:
+        self._ranges = sorted(ranges)
+        self._next = 0
+
+    def within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """What of them lies in [start, end)."""
+        ranges = self._ranges
+        while self._next < len(ranges) and ranges[self._next][0] < end:
+            first, last = ranges[self._next]
+            if last > start:
+                yield max(first, start), min(last, end)
+            if last > end:
+                return  # the next segment of the queue has the rest
+            self._next += 1

@@ -1,0 +1,289 @@
+"""One topic of official nsqd, built anew as a topic of ours in a directory that nobody reads yet.
+
+The old files are read twice: first to learn which records are the same message (`merge.py`), then
+to write what is stored. Memory is what `merge.py` says, one part of `sorter.py`, and one batch.
+
+Messages keep ids, timestamps and attempts as values of their own in the batches. The batches
+themselves bear new ids and the time of the take-over, because both must rise along a log. Ids that
+are given from then on are above all that came in, so that no client sees one twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+
+from penstock import limits
+from penstock.broker import directories
+from penstock.broker.journal import Journal
+from penstock.broker.topicfile import ChannelEntry, TopicFile, write_topic_file
+from penstock.errors import StorageError
+from penstock.ids.guid import TICK_SHIFT, IdRange, tick_of
+from penstock.kernel import Section, encode_batch
+from penstock.log.disk import Disk
+from penstock.log.fold import ENTRY, ChannelState, Group, cursor_entry
+from penstock.log.fold import Entry as Kind
+from penstock.log.partition import PartitionLog
+from penstock.log.settings import LogSettings
+from penstock.takeover.alignment import Segment
+from penstock.takeover.diskqueue import HEAD_BYTES, NO_ID, Record
+from penstock.takeover.diskrecords import READ_BYTES, Tally
+from penstock.takeover.merge import Entry, Merge
+from penstock.takeover.oldtopics import OldQueue, OldTopic, QueueReport
+from penstock.takeover.sorter import Sorter
+
+BATCH_BYTES = 256 * limits.KIB  # of bodies: what a reader loads at a time
+BATCH_COUNT = 4096
+READ_TOTAL_BYTES = 64 * limits.MIB  # of queues that are read side by side, however many there are
+PROGRESS_COUNT = 4096  # records between two reports of progress
+
+
+class Progress(NamedTuple):
+    topic: str
+    bytes_done: int
+    bytes_total: int
+
+
+@dataclass(slots=True)
+class BuildSettings:
+    """What a take-over needs from outside."""
+
+    node_id: int
+    wall_ns: Callable[[], int]
+    log: LogSettings = field(default_factory=LogSettings)
+    journal_bytes_max: int = limits.JOURNAL_BYTES_MAX
+    all_bad: bool = False  # read .bad files from their beginning
+    on_progress: Callable[[Progress], None] = lambda _: None
+
+
+class TopicReport(msgspec.Struct):
+    name: str
+    queues: list[QueueReport]
+    stored: int  # messages in the log
+    shared: int  # records that are another one's copy, and so are stored with it
+
+
+class TopicBuild:
+    def __init__(
+        self,
+        disk: Disk,
+        source: str,
+        topics_path: str,
+        topic: OldTopic,
+        ids: IdRange,
+        settings: BuildSettings,
+        advance: Callable[[int], None],
+    ) -> None:
+        self._disk = disk
+        self._source = source
+        self._topic = topic
+        self._ids = ids
+        self._settings = settings
+        self._advance = advance
+        self._directory = directories.topic_directory(topics_path, topic.name)
+        self._now_ns = settings.wall_ns()
+        self._id_end = tick_of(self._now_ns) + limits.ID_BORROW_TICKS_MAX << TICK_SHIFT
+        # The largest first: most of what others want stands in it. Ties by name.
+        self._channels = sorted(
+            topic.channels.values(), key=lambda one: (-one.unread_bytes(disk, source), one.channel)
+        )
+        self._queues = [*self._channels, topic.own]
+        self._tallies = [Tally() for _ in self._queues]
+
+    def run(self) -> TopicReport:
+        """All of it is durable on return, but for the directory's own name. Raises OSError and
+        StorageError."""
+        self._disk.mkdir(self._directory)
+        merge = self._merge()
+        layout = merge.layout()
+        partition = directories.partition_directory(self._directory)
+        log = PartitionLog.create(self._disk, partition, self._settings.log, self._file().owner)
+        try:
+            self._write_log(log, merge, layout.segments)
+            if log.written_end != layout.end:
+                raise StorageError(self._source, "a queue has changed while it was read")
+            log.close()
+        except (OSError, StorageError):
+            with suppress(StorageError):  # it is incomplete, and removed with all the rest
+                log.destroy()
+            raise
+        handed_end = (
+            layout.end if self._channels and not self._topic.own.paused else (layout.handed_end)
+        )
+        self._write_journal(partition, handed_end, layout.states)
+        write_topic_file(self._disk, self._directory, self._file())
+        read = sum(tally.messages for tally in self._tallies)
+        reports = [
+            queue.report(tally) for queue, tally in zip(self._queues, self._tallies, strict=True)
+        ]
+        reports.sort(key=lambda report: report.name)
+        return TopicReport(self._topic.name, reports, layout.end, read - layout.end)
+
+    # --- the first reading ---
+
+    def _merge(self) -> Merge:
+        data_bytes = sum(queue.data_bytes(self._disk, self._source) for queue in self._queues)
+        sorter = Sorter(self._disk, self._directory, data_bytes)
+        for number, (queue, tally) in enumerate(zip(self._queues, self._tallies, strict=True)):
+            for ordinal, record in enumerate(self._read(queue, tally)):
+                if record.id == NO_ID:
+                    continue  # it is like no other
+                self._note_id(record.id)
+                sorter.add(Entry(record.id, _digest(record), number, ordinal, record.attempts))
+        sizes = [tally.messages for tally in self._tallies]
+        merge = Merge(sizes[:-1], sizes[-1])
+        for part in sorter.parts():
+            merge.settle(part)
+        return merge
+
+    def _read(
+        self, queue: OldQueue, tally: Tally, read_bytes: int = READ_BYTES
+    ) -> Generator[Record]:
+        done = 0
+        all_bad = self._settings.all_bad
+        records = queue.read(self._disk, self._source, tally, all_bad, read_bytes)
+        for ordinal, record in enumerate(records):
+            yield record
+            done += HEAD_BYTES + len(record.body)
+            if ordinal % PROGRESS_COUNT == 0:
+                self._advance(done)
+                done = 0
+        self._advance(done)
+
+    def _note_id(self, id: int) -> None:
+        """New ids are to be above those that came in, unless one is from a damaged clock."""
+        if self._ids.last_id < id < self._id_end:
+            self._ids.last_id = id
+
+    # --- the second ---
+
+    def _write_log(self, log: PartitionLog, merge: Merge, segments: list[Segment]) -> None:
+        """Queues that stand in several segments are read side by side."""
+        writer = _LogWriter(log, self._ids, self._now_ns, self._settings.log.segment_bytes_max)
+        read_bytes = min(READ_BYTES, READ_TOTAL_BYTES // len(self._queues) + HEAD_BYTES)
+        with ExitStack() as stack:
+            readers = [_Ordered(self._read(queue, Tally(), read_bytes)) for queue in self._queues]
+            for reader in readers:
+                stack.callback(reader.close)
+            for number, start, end in segments:
+                owners = merge.owners[number]
+                for ordinal, record in readers[number].between(start, end):
+                    if owners[ordinal] == number:
+                        writer.put(record)
+            for queue, reader, owners in zip(self._queues, readers, merge.owners, strict=True):
+                if reader.count() != len(owners):
+                    raise StorageError(self._source, f"{queue.name} has changed while it was read")
+        writer.flush()
+
+    def _write_journal(self, partition: str, handed_end: int, states: list[ChannelState]) -> None:
+        groups = [Group(number, _entries(state)) for number, state in enumerate(states, 1)]
+        journal = Journal(self._disk, partition, self._settings.journal_bytes_max)
+        try:
+            journal.begin(lambda: (handed_end, groups))
+            journal.sync()
+        finally:
+            journal.close()
+
+    def _file(self) -> TopicFile:
+        return TopicFile(
+            name=self._topic.name,
+            identity=f"{self._settings.node_id:03x}-{self._now_ns:016x}",
+            created_ns=self._now_ns,
+            paused=self._topic.own.paused,
+            channel_number_next=len(self._channels) + 1,
+            channels=[
+                ChannelEntry(queue.channel, number, self._now_ns, queue.paused)
+                for number, queue in enumerate(self._channels, 1)
+            ],
+        )
+
+
+class _Ordered:
+    """The records of a queue with their ordinals, in one pass."""
+
+    def __init__(self, records: Generator[Record]) -> None:
+        self._records = records
+        self._next = 0
+
+    def between(self, start: int, end: int) -> Iterator[tuple[int, Record]]:
+        """Those of [start, end) that are there; what stands in front of them is passed over."""
+        while self._next < end:
+            record = next(self._records, None)
+            if record is None:
+                return
+            ordinal, self._next = self._next, self._next + 1
+            if ordinal >= start:
+                yield ordinal, record
+
+    def count(self) -> int:
+        """How many there are, once the rest is read."""
+        self._next += sum(1 for _ in self._records)
+        return self._next
+
+    def close(self) -> None:
+        self._records.close()
+
+
+class _LogWriter:
+    """Gathers messages into batches."""
+
+    def __init__(self, log: PartitionLog, ids: IdRange, now_ns: int, sync_bytes: int) -> None:
+        self._log = log
+        self._ids = ids
+        self._now_ns = now_ns
+        self._sync_bytes = sync_bytes
+        self._records: list[Record] = []
+        self._bytes = 0
+
+    def put(self, record: Record) -> None:
+        self._records.append(record)
+        self._bytes += len(record.body)
+        if self._bytes >= BATCH_BYTES or len(self._records) >= BATCH_COUNT:
+            self.flush()
+
+    def flush(self) -> None:
+        records, self._records, self._bytes = self._records, [], 0
+        if not records:
+            return
+        log, ids = self._log, self._ids
+        base_offset, base_id = log.written_end, ids.take(len(records), self._now_ns)
+        batch = encode_batch(
+            [record.body for record in records],
+            base_offset,
+            base_id,
+            self._now_ns,
+            log.synced_end,
+            sections=_sections(records),
+        )
+        log.write(
+            (batch,), len(batch), base_offset, len(records), base_id, ids.last_id, self._now_ns
+        )
+        if log.unsynced_bytes >= self._sync_bytes:
+            log.sync()  # a file at a time, so that few are open and the disk is kept busy
+
+
+def _sections(records: list[Record]) -> dict[int, dict[int, int | bytes]]:
+    sections: dict[int, dict[int, int | bytes]] = {
+        Section.TIMESTAMP: {n: record.timestamp_ns for n, record in enumerate(records)},
+        Section.ID: {n: record.id for n, record in enumerate(records) if record.id != NO_ID},
+        Section.ATTEMPTS: {
+            n: record.attempts for n, record in enumerate(records) if record.attempts
+        },
+    }
+    return {type_: table for type_, table in sections.items() if table}
+
+
+def _entries(state: ChannelState) -> bytes:
+    ranges = [ENTRY.pack(Kind.FINISHED, 0, 0, 0, start, end, 0) for start, end in state.finished]
+    return cursor_entry(Kind.CURSOR, state.low, state.next) + b"".join(ranges)
+
+
+def _digest(record: Record) -> int:
+    digest = blake2b(record.timestamp_ns.to_bytes(8, "little", signed=True), digest_size=8)
+    digest.update(record.body)
+    return int.from_bytes(digest.digest(), "little")

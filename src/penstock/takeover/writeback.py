@@ -1,0 +1,289 @@
+"""The way back: our topics as a data path that an official nsqd can be started on.
+
+Each channel gets a queue file with a copy of every message that it still wants, with id, timestamp
+and attempts; the topic's own queue gets what no channel has been handed. A message that was in
+flight counts one more attempt, as after a kill.
+
+What the old format has no place for, and the report says how often it was met: the time a delayed
+message is due (nsqd delivers it at once), keys, headers and trace ids. Settings of topics (see
+`settings.py`), history that is already consumed, and ephemeral topics and channels stay behind.
+
+All is written to `TARGET.unfinished`, synced, and renamed to TARGET at the end; so TARGET is
+complete or not there. Our own files are locked and only read, except that opening a log after a
+kill cuts what an unfinished write left, as any start does.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from penstock import limits
+from penstock.broker import directories
+from penstock.broker.commits.file import prepared_commits
+from penstock.broker.journal import Journal
+from penstock.broker.topicfile import TOPIC_FILE, TopicFile, read_topic_file
+from penstock.errors import LogDamaged, StorageError
+from penstock.kernel import Section, Stray, decode_bodies, decode_sections, id_at
+from penstock.log.disk import Disk, lock_directory
+from penstock.log.fold import ChannelState, Folded, clamped
+from penstock.log.partition import PartitionLog
+from penstock.takeover import takeover
+from penstock.takeover.diskqueue import (
+    FILE_BYTES_MAX,
+    Metadata,
+    OldChannel,
+    OldTopic,
+    QueueWriter,
+    Record,
+    queue_name,
+    write_metadata,
+)
+from penstock.wire.names import is_ephemeral
+
+UNFINISHED = ".unfinished"
+VERSION = "1.3.0"  # of nsqd, in nsqd.dat; nsqd itself does not look at it
+ATTEMPTS_MAX = 0xFFFF
+_EXTRAS = (Section.KEY, Section.HEADERS, Section.TRACE)
+
+
+class QueueWritten(msgspec.Struct):
+    name: str
+    messages: int = 0
+    delayed: int = 0  # whose delay is lost
+
+
+class TopicWritten(msgspec.Struct):
+    name: str
+    queues: list[QueueWritten]
+    damaged: list[tuple[int, int]] = []  # offsets that could not be read
+    with_extras: int = 0  # messages with a key, headers or a trace id
+
+
+class WriteBackReport(msgspec.Struct):
+    target: str
+    topics: list[TopicWritten] = []
+    largest_bytes: int = 0  # of a body
+    notes: list[str] = []
+
+    @property
+    def messages(self) -> int:
+        return sum(queue.messages for topic in self.topics for queue in topic.queues)
+
+
+class WriteBack:
+    def __init__(
+        self,
+        disk: Disk,
+        source: str,
+        target: str,
+        wall_ns: int,
+        file_bytes_max: int = FILE_BYTES_MAX,
+        on_progress: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`on_progress` hears the number of messages looked at."""
+        self._disk = disk
+        self._source = source
+        self._target = target
+        self._staging = target + UNFINISHED
+        self._wall_ns = wall_ns
+        self._file_bytes_max = file_bytes_max
+        self._on_progress = on_progress
+        self._seen = 0
+        self._report = WriteBackReport(target)
+
+    def run(self) -> WriteBackReport:
+        """Raises StorageError, also when a daemon has the directory."""
+        topics_path = os.path.join(self._source, directories.TOPICS)
+        if not self._disk.is_directory(topics_path):
+            raise StorageError(self._source, "is no data path of Penstock: it has no topics")
+        lock = lock_directory(self._disk, self._source)
+        try:
+            if self._disk.exists(os.path.join(self._source, takeover.COMMIT)):
+                raise StorageError(
+                    self._source, "a take-over of nsqd's data is not finished: start nsqd once"
+                )
+            if prepared_commits(self._disk, self._source):
+                raise StorageError(
+                    self._source, "a commit of staged blocks is not finished: start nsqd once"
+                )
+            self._run(topics_path)
+        except OSError as error:
+            raise StorageError(self._target, f"cannot be written: {error}") from error
+        finally:
+            lock.release()
+        return self._report
+
+    def _run(self, topics_path: str) -> None:
+        disk = self._disk
+        self._make_room()
+        topics = []
+        for name in sorted(disk.listdir(topics_path)):
+            directory = os.path.join(topics_path, name)
+            topic = self._topic_of(directory)
+            if topic is not None:
+                topics.append(topic)
+        write_metadata(disk, self._staging, Metadata(topics, VERSION))
+        disk.sync_directory(self._staging)
+        if disk.exists(self._target):
+            disk.rmdir(self._target)
+        disk.rename(self._staging, self._target)
+        disk.sync_directory(os.path.dirname(self._target) or ".")
+
+    def _make_room(self) -> None:
+        disk = self._disk
+        if disk.exists(self._target) and (
+            not disk.is_directory(self._target) or disk.listdir(self._target)
+        ):
+            raise StorageError(self._target, "is there already, and not empty")
+        if disk.exists(self._staging):
+            directories.remove_tree(disk, self._staging)
+        disk.mkdir(self._staging)
+
+    def _topic_of(self, directory: str) -> OldTopic | None:
+        disk = self._disk
+        if not disk.exists(os.path.join(directory, TOPIC_FILE)):
+            return None  # an interrupted creation, or an ephemeral topic
+        file = read_topic_file(disk, directory)
+        if file.deleted or is_ephemeral(file.name):
+            return None
+        partition = directories.partition_directory(directory)
+        log = PartitionLog.open(disk, partition, owner=file.owner)
+        try:
+            journal, folded = Journal.open(disk, partition, limits.JOURNAL_BYTES_MAX)
+            journal.close()
+            self._write_topic(file, log, folded)
+        finally:
+            log.close()
+        channels = [OldChannel(channel.name, channel.paused) for channel in file.channels]
+        return OldTopic(file.name, file.paused, channels)
+
+    def _write_topic(self, file: TopicFile, log: PartitionLog, folded: Folded | None) -> None:
+        """As `Topic` brings its channels back."""
+        start, end = log.start_offset, log.written_end
+        states = []
+        for channel in file.channels:
+            known = folded.channels.get(channel.number) if folded is not None else None
+            if known is None:
+                self._report.notes.append(
+                    f"{file.name}:{channel.name}: nothing is known of its position; it gets all "
+                    "that is stored"
+                )
+                known = ChannelState(start, start, (), ())
+            states.append(clamped(known, start, end)[0])
+        handed_end = end
+        if not states or file.paused:
+            handed_end = min(folded.handed_end, end) if folded is not None else start
+            handed_end = max([handed_end, start, *(state.next for state in states)])
+        report = TopicWritten(file.name, [])
+        self._report.topics.append(report)
+        queues = [
+            _Queue(self._new_queue(report, channel.name), state, handed_end, self._wall_ns)
+            for channel, state in zip(file.channels, states, strict=True)
+        ]
+        own = ChannelState(handed_end, handed_end, (), ())
+        queues.append(_Queue(self._new_queue(report, ""), own, end, self._wall_ns))
+        self._copy(log, queues, report)
+        for queue in queues:
+            queue.writer.close()
+
+    def _new_queue(self, report: TopicWritten, channel: str) -> tuple[QueueWriter, QueueWritten]:
+        name = queue_name(report.name, channel)
+        report.queues.append(QueueWritten(name))
+        writer = QueueWriter(self._disk, self._staging, name, self._file_bytes_max)
+        return writer, report.queues[-1]
+
+    def _copy(self, log: PartitionLog, queues: list[_Queue], report: TopicWritten) -> None:
+        floor = min(queue.floor for queue in queues)
+        for offset, record, due_ns, has_extras in self._messages(log, floor, report):
+            taken = [queue.take(offset, record, due_ns) for queue in queues]
+            if any(taken):
+                report.with_extras += has_extras
+                self._report.largest_bytes = max(self._report.largest_bytes, len(record.body))
+            self._seen += 1
+            self._on_progress(self._seen)
+
+    def _messages(
+        self, log: PartitionLog, offset: int, report: TopicWritten
+    ) -> Iterator[tuple[int, Record, int, bool]]:
+        """(offset, message, due time, has extras); what is damaged is stepped over."""
+        while offset < log.written_end:
+            try:
+                for header, data in log.batches(offset):
+                    bodies, sections = decode_bodies(data, 0), decode_sections(data, 0)
+                    for index in range(max(offset - header.base_offset, 0), header.count):
+                        yield (
+                            header.base_offset + index,
+                            *_message(
+                                bodies[index], index, header.base_id, header.timestamp_ns, sections
+                            ),
+                        )
+                    offset = header.base_offset + header.count
+            except LogDamaged as error:
+                to_offset = max(error.to_offset, offset + 1)
+                report.damaged.append((offset, to_offset))
+                offset = to_offset
+
+
+def _message(
+    body: bytes,
+    index: int,
+    base_id: int,
+    batch_ns: int,
+    sections: dict[int, dict[int, int | bytes]],
+) -> tuple[Record, int, bool]:
+    def number(section: Section, otherwise: int) -> int:
+        value = sections.get(section, {}).get(index, otherwise)
+        return value if isinstance(value, int) else otherwise
+
+    record = Record(
+        number(Section.TIMESTAMP, batch_ns),
+        number(Section.ATTEMPTS, 0),
+        number(Section.ID, id_at(base_id, index)),
+        body,
+    )
+    has_extras = any(index in sections.get(section, ()) for section in _EXTRAS)
+    return record, number(Section.DUE, 0), has_extras
+
+
+class _Queue:
+    """One channel's wants, asked message by message in the order of offsets."""
+
+    def __init__(
+        self,
+        made: tuple[QueueWriter, QueueWritten],
+        state: ChannelState,
+        end: int,
+        wall_ns: int,
+    ) -> None:
+        self.writer, self._written = made
+        self._state = state
+        self._end = end
+        self._wall_ns = wall_ns
+        self._strays = {stray.offset: stray for stray in state.strays}
+        self._starts = [start for start, _ in state.finished]
+        self.floor = min([state.low, *self._strays])
+
+    def take(self, offset: int, record: Record, due_ns: int) -> bool:
+        """False when it is not wanted."""
+        stray = self._strays.get(offset)
+        attempts = record.attempts
+        if stray is not None:
+            attempts = stray.attempts
+            due_ns = stray.due_ns if stray.state == Stray.DELAYED else 0
+            record = record._replace(id=stray.id)
+        elif offset < self._state.low or offset >= self._end or self._is_finished(offset):
+            return False
+        elif offset < self._state.next:
+            attempts += 1  # it was in flight
+        self.writer.put(record._replace(attempts=min(attempts, ATTEMPTS_MAX)))
+        self._written.messages += 1
+        self._written.delayed += due_ns > self._wall_ns
+        return True
+
+    def _is_finished(self, offset: int) -> bool:
+        number = bisect_right(self._starts, offset) - 1
+        return number >= 0 and offset < self._state.finished[number][1]

@@ -1,0 +1,54 @@
+"""The events of one message, or of one trace id, among the bodies of `_trace`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from penstock.kernel import decode_bodies, decode_header
+from penstock.log.fetched import end_of_range
+from penstock.trace.events import Event, find, ranges
+
+RANGES_MAX = 10_000
+
+
+def bodies_of(data: bytes, from_offset: int) -> Iterator[tuple[int, list[bytes]]]:
+    """The bodies of a range that was fetched from this offset on: with the offset of the first,
+    batch by batch. Raises RangeCorrupt."""
+    end_of_range(data, from_offset)
+    position = 0
+    while position < len(data):
+        header = decode_header(data, position)
+        yield header.base_offset, decode_bodies(data, position)
+        position += header.length
+
+
+class Search:
+    """Feed it bodies, then ask for `events`. One of the two ids is 0; topic "": any."""
+
+    def __init__(self, message_id: int, trace_id: int, topic: str = "") -> None:
+        self._message_id = message_id
+        self._trace_id = trace_id
+        self._topic = topic
+        self._events: list[Event] = []
+        self._spans: list[Event] = []  # of ranges of messages: whose, is known at the end
+
+    def feed(self, bodies: Iterable[bytes]) -> None:
+        for body in bodies:
+            self._events += find(body, self._message_id, self._trace_id)
+            if len(self._spans) < RANGES_MAX:
+                self._spans += ranges(body)
+
+    def events(self, known: Collection[tuple[str, int, int]] = ()) -> list[Event]:
+        """`known` are places (topic, partition, offset) of the message that others know of."""
+        places = {(event.topic, event.partition, event.offset) for event in self._events}
+        places.update(known)
+        found = [*self._events, *(span for span in self._spans if _holds(span, places))]
+        return [one for one in found if self._topic in ("", one.topic)]
+
+
+def _holds(span: Event, places: set[tuple[str, int, int]]) -> bool:
+    return any(
+        (topic, partition) == (span.topic, span.partition)
+        and span.offset <= offset < span.offset + span.count
+        for topic, partition, offset in places
+    )

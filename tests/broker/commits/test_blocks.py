@@ -1,0 +1,207 @@
+"""Batches from elsewhere: which are taken, which are refused and why, and their place in a log."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Generator
+from typing import TypeVar
+
+import pytest
+
+from penstock import limits
+from penstock.broker.commits.blocks import (
+    BlockInvalid,
+    Contents,
+    check_blocks,
+    put_in_place,
+    sound_header,
+)
+from penstock.kernel import (
+    BatchCheck,
+    Section,
+    check_batch,
+    crc32c,
+    decode_bodies,
+    decode_header,
+    decode_sections,
+    encode_batch,
+)
+
+T = TypeVar("T")
+Sections = dict[int, dict[int, int | bytes]]
+MESSAGE_BYTES_MAX = 1_000
+
+
+def batch(*bodies: bytes, sections: Sections | None = None) -> bytes:
+    return encode_batch(list(bodies), 0, 0, 0, sections=sections)
+
+
+def run(work: Generator[None, None, T]) -> tuple[T, int]:
+    """What it returns, and how often it let others have their turn."""
+    rests = 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as ended:
+            found: T = ended.value
+            return found, rests
+        rests += 1
+
+
+def contents(data: bytes, message_bytes_max: int = MESSAGE_BYTES_MAX) -> Contents:
+    return run(check_blocks(data, message_bytes_max))[0]
+
+
+def refusal(data: bytes, message_bytes_max: int = MESSAGE_BYTES_MAX) -> tuple[int, str]:
+    with pytest.raises(BlockInvalid) as refused:
+        contents(data, message_bytes_max)
+    assert str(refused.value) == f"at byte {refused.value.position}: {refused.value.reason}"
+    return refused.value.position, refused.value.reason
+
+
+def checksummed(data: bytes) -> bytes:
+    """With a checksum that fits what was changed."""
+    return data[:4] + struct.pack("<I", crc32c(data[8:])) + data[8:]
+
+
+# --- what is taken ---
+
+
+def test_messages_are_counted_and_the_latest_due_time_is_found() -> None:
+    plain = batch(b"a", b"b")
+    due = batch(b"c", b"d", b"e", sections={Section.DUE: {0: 700, 2: 300}})
+    assert contents(plain) == Contents(2, 0)
+    assert contents(plain + due + plain) == Contents(7, 700)
+
+
+def test_what_a_producer_may_say_of_its_messages() -> None:
+    sections: Sections = {
+        Section.TIMESTAMP: {0: 1, 1: 900},
+        Section.DUE: {1: 5},
+        Section.KEY: {0: b"key"},
+        Section.HEADERS: {1: b'{"a":1}'},
+    }
+    assert contents(batch(b"a", b"b", sections=sections)) == Contents(2, 5)  # no other time counts
+
+
+def test_a_message_of_the_largest_size() -> None:
+    data = batch(b"x", bytes(MESSAGE_BYTES_MAX))
+    assert contents(data).messages == 2
+    rule = f"a message of {MESSAGE_BYTES_MAX} bytes: a message has at most {MESSAGE_BYTES_MAX - 1}"
+    assert refusal(data, MESSAGE_BYTES_MAX - 1) == (0, rule)
+
+
+def test_long_work_comes_in_slices() -> None:
+    many = batch(b"x") * (2 * limits.STAGE_SLICE_BYTES // 8192)
+    found, rests = run(check_blocks(many, MESSAGE_BYTES_MAX))
+    assert found.messages == len(many) // len(batch(b"x"))
+    assert rests >= 2
+    assert run(check_blocks(batch(b"x"), MESSAGE_BYTES_MAX))[1] == 0
+
+
+# --- what is refused ---
+
+
+def test_nothing_is_no_block() -> None:
+    assert refusal(b"") == (0, "there is no batch")
+
+
+def test_the_place_of_a_refusal_is_where_its_batch_begins() -> None:
+    first = batch(b"a")
+    rotten = bytearray(batch(b"b"))
+    rotten[76] ^= 1
+    assert refusal(first + first + rotten) == (2 * len(first), "the checksum does not match")
+    assert refusal(first + first[:-8]) == (len(first), "it ends before the batch does")
+    assert refusal(first + b"no batch" * 9) == (len(first), "no batch begins here")
+
+
+def test_numbers_that_do_not_fit_each_other() -> None:
+    data = bytearray(batch(b"a", b"b"))
+    data[64:68] = struct.pack("<I", 3)  # the count
+    assert refusal(checksummed(bytes(data)))[1] == "the numbers of the batch do not fit each other"
+
+
+def test_an_empty_message_is_refused() -> None:
+    assert refusal(batch(b"a", b"")) == (0, "a message is empty")
+
+
+@pytest.mark.parametrize("section", [Section.ID, Section.TRACE, Section.ATTEMPTS])
+def test_what_only_the_broker_may_say_is_refused(section: Section) -> None:
+    data = batch(b"a") + batch(b"b", sections={section: {0: 7}})
+    position, reason = refusal(data)
+    assert position == len(batch(b"a"))
+    assert reason == f"section {int(section)}: only TIMESTAMP, DUE, KEY, HEADERS may be there"
+
+
+@pytest.mark.parametrize("section", [Section.TIMESTAMP, Section.DUE])
+def test_a_time_before_1970_is_refused(section: Section) -> None:
+    data = bytearray(batch(b"a", b"b", sections={section: {1: 77}}))
+    at = data.index(struct.pack("<q", 77), 72)
+    data[at : at + 8] = struct.pack("<q", -1)
+    reason = f"section {int(section)}: a time before 1970"
+    assert refusal(checksummed(bytes(data))) == (0, reason)
+
+
+def test_a_large_batch_holds_one_message_only() -> None:
+    half = bytes(limits.STAGE_BATCH_BYTES_MAX // 2)
+    position, reason = refusal(batch(half, half), 1 << 30)
+    assert position == 0
+    assert f"of several messages has at most {limits.STAGE_BATCH_BYTES_MAX} bytes" in reason
+    assert contents(batch(half + half), 1 << 30).messages == 1
+
+
+def test_a_forged_trailer_is_refused_or_harmless() -> None:
+    """Its checksum fits, so it is no accident."""
+    sections: Sections = {
+        Section.TIMESTAMP: {0: 1, 1: 900},
+        Section.DUE: {1: 5},
+        Section.KEY: {0: b"key"},
+    }
+    data = batch(b"a", b"b", sections=sections)
+    trailer_at = 72 + 2 * 4 + 2
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    refused = 0
+    for _ in range(2_000):
+        forged = bytearray(data)
+        for _ in range(rng.randrange(1, 4)):
+            forged[rng.randrange(trailer_at, len(forged))] = rng.choice((0, 1, 3, 0x7F, 0xFF))
+        forged = bytearray(checksummed(bytes(forged)))
+        try:
+            found = contents(bytes(forged))
+        except BlockInvalid:
+            refused += 1
+            continue
+        put_in_place(forged, 10, 20, 30, 10)
+        assert found.messages == len(decode_bodies(forged, 0)) == 2
+        decode_sections(forged, 0)
+    assert refused > 100
+
+
+# --- its place ---
+
+
+def test_a_batch_in_its_place_says_the_same_and_is_sound() -> None:
+    sections: Sections = {Section.KEY: {1: b"key"}}
+    data = bytearray(batch(b"a", b"b", sections=sections))
+    data[14:16] = b"\7\7"  # an epoch, which is not the producer's to say
+    put_in_place(data, 1_000, 2_000, 3_000, 900)
+    assert check_batch(data, 0) == (BatchCheck.SOUND, len(data))
+    header = decode_header(data, 0)
+    assert (header.base_offset, header.base_id) == (1_000, 2_000)
+    assert (header.timestamp_ns, header.synced_end) == (3_000, 900)
+    assert decode_bodies(data, 0) == [b"a", b"b"]
+    assert decode_sections(data, 0) == sections
+    assert data[14:16] == bytes(2)
+    assert sound_header(bytes(data), 0) == header
+
+
+def test_what_a_batch_said_of_its_producer_is_taken_away() -> None:
+    data = bytearray(batch(b"a"))
+    plain = bytearray(data)
+    data[48:64] = bytes(range(16))
+    for one in (data, plain):
+        put_in_place(one, 5, 6, 7, 5)
+    assert data == plain

@@ -1,0 +1,380 @@
+"""Stages and commits: what is seen when, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from penstock import limits
+from penstock.broker.commits.run import Committed, Ref
+from penstock.errors import (
+    NotFound,
+    Refused,
+    StageDamaged,
+    StageMissing,
+    TopicChanged,
+    WriteRefused,
+)
+from penstock.log.inspect import find
+from penstock.log.verify import verify
+from penstock.sim.disk import Fault, SimDisk
+
+from ..staging import REPEATED, Told, block, commit, done, on, put, settle, stage_and_commit, stored
+from ..world import World, bodies
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+Start = Callable[..., World]
+
+
+def begin(world: World, app: str, version: int, *refs: tuple[str, str]) -> Told:
+    """Asked for, and nothing more."""
+    told = Told()
+    world.broker.commits.commit(app, version, [Ref(*ref) for ref in refs], told)
+    return told
+
+
+def ends(world: World, *topics: str) -> list[int]:
+    return [world.broker.topic(topic).tail.committed_end for topic in topics]
+
+
+# --- what is seen ---
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_all_topics_show_it_in_one_turn(start: Start, durability: str) -> None:
+    world = start(durability=durability)
+    for topic in ("a", "b"):
+        put(world, topic, block("x", *(b"%d" % n for n in range(7))))
+    world.threads.held = True
+    told = begin(world, "app", 1, ("a", "x"), ("b", "x"))
+    seen = set()
+    for _ in range(200):
+        world.turn()
+        seen.add((*ends(world, "a", "b"), bool(told.told)))
+        if told.told:
+            break
+        job = world.threads.waiting.pop(0)
+        world.threads.held, rest, world.threads.waiting = False, world.threads.waiting, [job]
+        world.threads.run()
+        world.threads.held, world.threads.waiting = True, rest
+    assert seen == {(0, 0, False), (7, 7, True)}
+    assert told.told == done(14)
+
+
+def test_consumers_get_it_and_what_comes_behind(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("t", "c")
+    world.publish("t", b"before")
+    put(world, "t", block("x", b"a", b"b", b"c"))
+    assert bodies(consumer.take()) == [b"before"]
+    commit(world, "app", 0, ("t", "x"))
+    world.publish("t", b"after")
+    got = consumer.take()
+    assert bodies(got) == [b"a", b"b", b"c", b"after"]
+    ids = [message.id for message in consumer.received]
+    assert ids == sorted(set(ids))
+    consumer.finish(*consumer.received)
+    assert world.broker.topic("t").channel("c").unfinished == 0
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_other_publishes_wait_and_come_behind(start: Start, durability: str) -> None:
+    world = start(durability=durability)
+    put(world, "t", block("x", b"a", b"b"))
+    world.threads.held = True
+    told = begin(world, "app", 0, ("t", "x"))
+    world.threads.run()
+    world.turn()  # the stage was read: from here on the log's end is the commit's
+    waiting = [world.publish("t", b"one"), world.publish("t", b"two")]
+    elsewhere = world.publish("other", b"x")
+    assert not [one.told for one in waiting if one.told]
+    world.threads.held = False
+    for _ in range(20):
+        world.threads.run()
+        world.turn()
+    assert (told.told, [one.told for one in waiting]) == (done(2), [[None], [None]])
+    assert elsewhere.told == [None]
+    assert stored(world, "t") == [b"a", b"b", b"one", b"two"]
+
+
+def test_the_order_is_that_of_the_list(start: Start) -> None:
+    world = start()
+    put(world, "t", block("x", b"1", b"2", b"3"))
+    put(world, "t", block("y", b"4"))
+    commit(world, "app", 0, ("t", "y"), ("t", "x"))
+    assert stored(world, "t") == [b"4", b"1", b"2", b"3"]
+
+
+def test_a_large_commit_goes_in_slices(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STAGE_SLICE_BYTES", 1000)
+    world = start(segment_bytes_max=4000)
+    said = [b"%d" % n * 20 for n in range(200)]
+    put(world, "t", block("x", *said))
+    log = world.broker.topic("t").partition.log
+    told = begin(world, "app", 0, ("t", "x"))
+    steps = []
+    while not told.told:
+        before = log.written_end
+        world.turn()
+        steps.append(log.written_end - before)
+    assert len([step for step in steps if step]) > 5
+    assert max(steps) < 50
+    assert stored(world, "t") == said
+
+
+def test_the_log_verifies(disk: SimDisk) -> None:
+    world = on(disk)
+    world.publish("t", b"plain")
+    put(world, "t", block("x", b"a", b"b", b"c"))
+    put(world, "t", block("left", b"d"))
+    commit(world, "app", 0, ("t", "x"))
+    world.publish("t", b"plain")
+    world.close()
+    report = verify(disk, find(disk, "/data"))
+    assert report.findings == []
+    assert report.bytes_checked == disk.used_bytes()
+    for name in ("stages", "commits"):
+        (path,) = (f"/data/{name}/{file}" for file in disk.listdir(f"/data/{name}"))
+        for position in range(disk.size(path)):
+            disk.flip(path, position, position % 8)
+            assert [found.path for found in verify(disk, find(disk, "/data")).findings] == [path]
+            disk.flip(path, position, position % 8)
+    assert verify(disk, find(disk, "/data/stages/0000000000000002.stage")).findings == []
+
+
+def test_a_topic_with_stages_is_not_idle(start: Start) -> None:
+    world = start(idle_topic_delete_ns=10 * limits.SECOND)
+    put(world, "t", block("x", b"a"))
+    world.broker.topic("u")
+    for _ in range(5):
+        world.pass_ns(5 * limits.SECOND)
+    assert list(world.broker.topics) == ["t"]
+    world.broker.commits.stages.abort([("t", "x")])
+    for _ in range(5):
+        world.pass_ns(5 * limits.SECOND)
+    assert not world.broker.topics
+
+
+# --- versions ---
+
+
+def test_versions_rise(start: Start) -> None:
+    world = start()
+    assert stage_and_commit(world, 5, t=b"a").told == done(1)
+    assert commit(world, "app", 5, ("t", "none")).told == REPEATED
+    assert commit(world, "app", 4).told == REPEATED
+    assert commit(world, "other", 4).told == done(0)
+    assert commit(world, "app", 6).told == done(0)
+    world = world.restart()
+    commits = world.broker.commits
+    assert [commits.last(app) for app in ("app", "other", "new")] == [6, 4, None]
+    assert commit(world, "app", 6).told == REPEATED
+
+
+def test_the_same_commit_twice_at_a_time(start: Start) -> None:
+    world = start()
+    put(world, "t", block("x", b"a"))
+    told = [begin(world, "app", 0, ("t", "x")) for _ in range(3)]
+    other = begin(world, "other", 0)
+    settle(world)
+    assert [one.told for one in told] == [done(1), REPEATED, REPEATED]
+    assert other.told == done(0)
+    assert stored(world, "t") == [b"a"]
+
+
+def test_too_many_at_a_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "COMMITS_WAITING_MAX", 2)
+    world = start()
+    for app in ("a", "b", "c"):
+        begin(world, app, 0)
+    with pytest.raises(Refused, match="2 commits"):
+        begin(world, "d", 0)
+    settle(world)
+    assert commit(world, "d", 0).told == done(0)
+
+
+def test_unused_apps_are_forgotten(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "APPS_MAX", 2)
+    world = start()
+    for version in (2, 3):
+        commit(world, "a", version)
+    commit(world, "b", 3)
+    assert isinstance(commit(world, "c", 3).error, Refused)
+    world.clock.pass_ns(limits.APP_ONCE_FORGET_NS + 1)
+    assert commit(world, "c", 3).told == done(0)
+    world = world.restart()
+    assert [world.broker.commits.last(app) for app in "abc"] == [3, None, 3]
+    commit(world, "c", 4)
+    assert isinstance(commit(world, "d", 3).error, Refused)
+    world.clock.pass_ns(limits.APP_FORGET_NS + 1)
+    assert commit(world, "d", 3).told == done(0)
+    assert [world.broker.commits.last(app) for app in "abcd"] == [None, None, None, 3]
+
+
+# --- refused whole ---
+
+
+def refused(world: World, error: type[Exception], *refs: tuple[str, str], named: str = "") -> None:
+    """And nothing has happened. `named` is in the health then; else all is well."""
+    before = ends(world, "a", "b")
+    told = commit(world, "app", 0, *refs)
+    assert isinstance(told.error, error), told.told
+    assert ends(world, "a", "b") == before
+    assert world.broker.commits.last("app") is None
+    for topic in ("a", "b"):
+        assert world.publish(topic, b"plain").stored
+        partition = world.broker.topic(topic).partition
+        assert partition.reserved_count == 0
+    assert world.broker._context.reserved_bytes == 0
+    said = world.broker.health
+    assert named in said if named else said == "OK"
+
+
+def test_what_is_not_there(start: Start) -> None:
+    world = start()
+    for topic in ("a", "b"):
+        put(world, topic, block("x", b"1"))
+    refused(world, StageMissing, ("a", "x"), ("b", "y"))
+    refused(world, NotFound, ("a", "x"), ("none", "x"))
+    assert commit(world, "app", 0, ("a", "x"), ("b", "x")).told == done(2)
+
+
+def test_a_topic_made_anew(start: Start) -> None:
+    world = start()
+    for topic in ("a", "b"):
+        put(world, topic, block("x", b"1"))
+    world.broker.delete_topic("b")
+    world.clock.pass_ns(limits.SECOND)
+    world.broker.topic("b")
+    refused(world, TopicChanged, ("a", "x"), ("b", "x"))
+
+
+@pytest.mark.parametrize("position", [5, 200, 400])
+def test_a_damaged_stage(disk: SimDisk, position: int) -> None:
+    world = on(disk)
+    for topic in ("a", "b"):
+        put(world, topic, block("x", b"1" * 50, b"2" * 50, b"3" * 50))
+    disk.flip("/data/stages/0000000000000002.stage", position, 0)
+    if position == 5:  # the first line was read before
+        assert commit(world, "app", 0, ("a", "x"), ("b", "x")).told == done(6)
+    else:
+        refused(world, StageDamaged, ("a", "x"), ("b", "x"))
+    world.close()
+
+
+def test_a_stage_that_is_cut_short(disk: SimDisk) -> None:
+    world = on(disk)
+    for topic in ("a", "b"):
+        put(world, topic, block("x", b"1" * 50, b"2" * 50, b"3" * 50))
+    path = "/data/stages/0000000000000002.stage"
+    whole = disk.content(path)
+    for content in (whole[:-8], whole[:300], whole[: whole.rindex(b"PSB1")]):
+        disk.replace(path, content)
+        refused(world, StageDamaged, ("a", "x"), ("b", "x"))
+    disk.unlink(path)
+    refused(world, StageDamaged, ("a", "x"), ("b", "x"))
+    world.close()
+
+
+def test_the_depth_is_set_aside(start: Start) -> None:
+    world = start(max_depth=4)
+    for topic in ("a", "b"):
+        world.broker.topic(topic).channel("c")
+        put(world, topic, block("x", b"1", b"2", b"3"))
+    world.publish("b", b"plain")
+    world.threads.held = True
+    told = begin(world, "app", 0, ("a", "x"), ("b", "x"))
+    world.threads.run()
+    world.turn()
+    world.threads.run()
+    world.turn()
+    with pytest.raises(Refused, match="depth limit"):
+        world.publish("b", b"too much")
+    assert world.broker.topic("b").tail.append_end_max == 1  # for PUB
+    world.threads.held = False
+    world.threads.run()
+    settle(world)
+    assert told.told == done(6)
+    with pytest.raises(Refused, match="depth limit"):
+        put(world, "b", block("y", b"1"))
+    put(world, "a", block("y", b"1"))
+    world.publish("a", b"plain")
+    assert isinstance(commit(world, "app", 1, ("a", "y")).error, Refused)
+
+
+def test_the_disk_is_looked_at(disk: SimDisk) -> None:
+    world = on(disk, disk_free_bytes_min=10_000)
+    body = b"x" * 20_000
+    disk.capacity_bytes = disk.used_bytes() + 10_000 + 15_000
+    with pytest.raises(Refused, match="do not fit"):
+        put(world, "t", block("x", body))
+    disk.capacity_bytes += 15_000
+    assert put(world, "t", block("x", body)).told == [None]
+    told = commit(world, "app", 0, ("t", "x"))
+    assert isinstance(told.error, Refused)
+    assert "do not fit" in str(told.error)
+    disk.capacity_bytes += 20_000
+    assert commit(world, "app", 0, ("t", "x")).told == done(1)
+    world.close()
+
+
+@pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])
+def test_a_record_that_cannot_be_written(disk: SimDisk, call: str) -> None:
+    world = on(disk)
+    for topic in ("a", "b"):
+        put(world, topic, block("x", b"1"))
+    world.publish("a", b"plain")
+    disk.inject(Fault(call, errno.ENOSPC, "commits/"))  # type: ignore[arg-type]
+    named = "the record of a commit cannot be written"
+    refused(world, WriteRefused, ("a", "x"), ("b", "x"), named=named)
+    assert commit(world, "app", 0, ("a", "x"), ("b", "x")).told == done(2)
+    assert world.broker.health == "OK"
+    world.close()
+
+
+# --- deletion and the stop, in the middle ---
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+@pytest.mark.parametrize("after", range(12))
+def test_a_topic_deleted_under_a_commit(start: Start, after: int, durability: str) -> None:
+    world = start(durability=durability)
+    for topic in ("a", "b"):
+        put(world, topic, block("x", b"1", b"2", b"3"))
+    told = begin(world, "app", 0, ("a", "x"), ("b", "x"))
+    for _ in range(after):
+        world.turn()
+    world.broker.delete_topic("b")
+    settle(world)
+    world.broker.topic("b")
+    if told.told == done(6):
+        assert stored(world, "a") == [b"1", b"2", b"3"]
+    else:
+        assert isinstance(told.error, NotFound)
+        assert stored(world, "a") == []
+    assert world.publish("a", b"plain").stored
+    assert world.publish("b", b"plain").stored
+    assert stored(world, "b") == [b"plain"]
+    assert world.broker.health == "OK"
+
+
+@pytest.mark.parametrize("after", range(10))
+def test_a_stop_under_a_commit(start: Start, after: int) -> None:
+    world = start()
+    for topic in ("a", "b"):
+        put(world, topic, block("x", b"1", b"2", b"3"))
+    told = begin(world, "app", 0, ("a", "x"), ("b", "x"))
+    waiting = begin(world, "other", 0, ("a", "x"))
+    for _ in range(after):
+        world.turn()
+    behind = world.publish("a", b"plain") if after < 3 else None
+    world = world.restart()
+    assert len(told.told) == len(waiting.told) == 1
+    assert behind is None or behind.stored
+    whole = [b"1", b"2", b"3"]
+    found = [[one for one in stored(world, topic) if one != b"plain"] for topic in ("a", "b")]
+    assert found == ([whole, whole] if told.told == done(6) else [[], []])
+    assert isinstance(told.told[0], Committed) or isinstance(told.error, Refused)

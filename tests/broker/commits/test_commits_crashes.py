@@ -1,0 +1,151 @@
+"""A commit that is interrupted at every call to the disk: all or nothing, each message once."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock import limits
+from penstock.kernel import load
+
+from ..staging import REPEATED, block, commit, done, put, stored
+from ..tripwire import Stop, Tripwire
+from ..world import FakeClock, SlowThreads, World
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+TOPICS = ("a", "b", "c")
+VERSIONS = 3
+
+
+def said(topic: str, version: int) -> list[bytes]:
+    count = 5 if topic == "a" else 1
+    return [b"%s-%d-%d" % (topic.encode(), version, number) for number in range(count)]
+
+
+class Writer:
+    """Commits one version after another into three topics, and sends again what it does not know
+    the outcome of. Others publish beside it."""
+
+    def __init__(self, disk: Tripwire, durability: str, rng: random.Random | None) -> None:
+        self.disk = disk
+        self.rng = rng
+        self.options = {"durability": durability, "segment_bytes_max": 700}
+        self.clock = FakeClock()
+        self.version = 0  # the next one
+        self.committed = 0  # below it, all were answered
+        self.plain = 0
+
+    def open(self) -> World:
+        world = World(
+            Path("/data"),
+            load("compiled"),
+            [],
+            disk=self.disk,
+            clock=self.clock,
+            threads=SlowThreads(self.rng) if self.rng else None,
+            **self.options,
+        )
+        world.broker.open()
+        world.broker.validate()
+        self.check_whole(world)
+        return world
+
+    def check_whole(self, world: World) -> None:
+        """Each version is in all topics or in none, whole and in its place."""
+        last = world.broker.commits.last("app")
+        assert self.committed <= (0 if last is None else last + 1) <= self.version + 1
+        for topic in TOPICS:
+            if topic not in world.broker.topics:
+                assert last is None
+                continue
+            found = [one for one in stored(world, topic) if one.startswith(topic.encode())]
+            versions = range(0 if last is None else last + 1)
+            assert found == [one for version in versions for one in said(topic, version)]
+
+    def run(self) -> None:
+        world = self.open()
+        while self.version < VERSIONS:
+            version = self.version
+            named = []
+            for topic in TOPICS:
+                halves = said(topic, version)
+                for number, half in enumerate((halves[:3], halves[3:])):
+                    if half:
+                        name = f"{version}-{number}"
+                        assert put(world, topic, block(name, *half)).told == [None]
+                        named.append((topic, name))
+                world.publish(topic, b"plain-%d" % self.plain)  # not yet synced in `os`
+                self.plain += 1
+            total = sum(len(said(topic, version)) for topic in TOPICS)
+            assert commit(world, "app", version, *named).told in (done(total), REPEATED)
+            self.committed = self.version = version + 1
+            self.check_whole(world)
+            world.publish("a", b"plain-%d" % self.plain)
+            self.plain += 1
+            world.pass_ns(limits.SECOND)
+        self.check_whole(world)
+        world.broker.close()
+
+
+def interrupted(
+    steps: list[int], seed: int | None, durability: str, rng: random.Random | None = None
+) -> bool:
+    """True when the last step lay within the run. `rng`: syncs end in any order, late."""
+    disk = Tripwire()
+    disk.mkdir("/data")
+    disk.sync_directory("/")
+    writer = Writer(disk, durability, rng)
+    ended = False
+    for number, step in enumerate(steps):
+        disk.calls, disk.last = 0, step
+        try:
+            writer.run()
+            ended = False
+        except Stop:
+            ended = True
+        disk.last = 0
+        if seed is None:
+            disk.kill()
+        else:
+            disk.crash(random.Random(seed * 1000 + step + number))
+    writer.run()
+    world = writer.open()
+    assert world.broker.commits.last("app") == VERSIONS - 1
+    assert world.broker.commits.unfinished_count == 0
+    world.broker.close()
+    return ended
+
+
+@pytest.mark.parametrize(
+    ("seed", "durability"), [(None, "disk"), (1, "disk"), (None, "os"), (2, "os")]
+)
+def test_ended_at_every_step_and_begun_again(seed: int | None, durability: str) -> None:
+    """No seed: the process is killed. Else the power goes, and the seed says what is left."""
+    step = 1
+    while interrupted([step], seed, durability):
+        step += 1
+    assert step > 150
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.integers(1, 200), min_size=2, max_size=5),
+    st.integers(0, 1 << 20),
+    st.sampled_from(["disk", "os"]),
+)
+def test_interrupted_again_and_again(steps: list[int], seed: int, durability: str) -> None:
+    """Also while a start finishes what was decided."""
+    interrupted(steps, seed, durability)
+
+
+@pytest.mark.parametrize(("seed", "durability"), [(3, "os"), (4, "disk")])
+def test_ended_at_every_step_while_syncs_end_in_any_order(seed: int, durability: str) -> None:
+    step = 1
+    while interrupted([step], seed, durability, random.Random(seed)):
+        step += 1
+    assert step > 150

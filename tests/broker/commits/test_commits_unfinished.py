@@ -1,0 +1,222 @@
+"""Commits that are decided and cannot be finished just now: nothing is lost, and it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock import limits
+from penstock.broker.commits.stages import Block
+from penstock.errors import (
+    CommitUnfinished,
+    Refused,
+    StorageError,
+)
+from penstock.kernel import Section, encode_batch
+from penstock.sim.disk import Fault, SimDisk
+
+from ..staging import REPEATED, block, commit, done, on, put, settle, stored
+from ..world import World, bodies
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+Start = Callable[..., World]
+
+
+def unfinished(world: World) -> None:
+    """It is neither lost nor seen, and the topics take nothing."""
+    told = commit(world, "app", 0, ("a", "x"), ("b", "x"))
+    assert isinstance(told.error, CommitUnfinished), told.told
+    assert world.broker.health.startswith("NOK - commit 0 of app waits")
+    assert world.broker.commits.last("app") is None
+    assert stored(world, "a") == stored(world, "b") == []
+    for topic in ("a", "b"):
+        with pytest.raises(Refused, match="waits to be finished"):
+            world.publish(topic, b"plain")
+    assert world.publish("other", b"plain").stored
+    again = commit(world, "app", 0, ("a", "x"), ("b", "x"))
+    assert isinstance(again.error, CommitUnfinished)
+    assert isinstance(commit(world, "app", 1).error, CommitUnfinished)
+
+
+def finished(world: World) -> None:
+    assert world.broker.health == "OK"
+    assert commit(world, "app", 0, ("a", "x"), ("b", "x")).told == REPEATED
+    for topic in ("a", "b"):
+        assert world.publish(topic, b"plain").stored
+        assert stored(world, topic) == [b"1", b"2", b"3", b"plain"]
+        assert world.broker.topic(topic).partition.reserved_count == 0
+    assert world.broker.commits.stages.count == 0
+    assert world.broker._context.reserved_bytes == 0
+
+
+STORING = [
+    Fault("sync_directory", path_part="/data/commits", times=0),
+    Fault("write", path_part="topics/a/0/0", times=0),
+    Fault("write", path_part="topics/b/0/0", times=0, skip=1, written=0.5),
+    Fault("open", path_part="stages/", times=0, skip=2),
+]
+
+
+@pytest.mark.parametrize("fault", STORING, ids=lambda fault: f"{fault.call} {fault.path_part}")
+@pytest.mark.parametrize("how", ["again", "restart", "kill", "kill twice"])
+def test_it_is_tried_again(disk: SimDisk, fault: Fault, how: str) -> None:
+    world = on(disk)
+    disk.mkdir("/data/commits")
+    for topic in ("a", "b"):
+        put(world, topic, block("x", b"1", b"2", b"3"))
+    disk.faults.append(Fault(fault.call, path_part=fault.path_part, skip=fault.skip,
+                             times=fault.times, written=fault.written))  # fmt: skip
+    unfinished(world)
+    if "commits" not in fault.path_part:
+        assert commit(world, "free", 0).told == done(0)  # others go on
+    world.pass_ns(limits.SECOND)
+    settle(world)
+    assert world.broker.commits.unfinished_count == 1
+    disk.faults.clear()
+    if how == "again":
+        world.pass_ns(limits.SECOND)
+        settle(world)
+    elif how == "restart":
+        world.close()
+    for _ in range(how.count("kill") + how.count("twice")):
+        disk.kill()
+    if how != "again":
+        world = on(disk)
+    finished(world)
+    world.close()
+
+
+def test_its_stages_stay_whatever_others_ask_for(disk: SimDisk) -> None:
+    world = on(disk)
+    for topic in ("a", "b"):
+        put(world, topic, block("x", b"1", b"2", b"3"))
+    disk.inject(Fault("write", path_part="topics/a/0/0", times=0))
+    assert isinstance(commit(world, "app", 0, ("a", "x"), ("b", "x")).error, CommitUnfinished)
+    assert isinstance(commit(world, "other", 0, ("b", "x")).error, Refused)
+    assert world.broker.commits.stages.abort([("a", "x"), ("b", "x")]) == 0
+    world.clock.pass_ns(limits.STAGE_EXPIRE_NS)
+    world.pass_ns(limits.SECOND)
+    disk.faults.clear()
+    world.pass_ns(limits.SECOND)
+    settle(world)
+    finished(world)
+    world.close()
+
+
+def test_a_failed_sync_is_for_the_next_start(disk: SimDisk) -> None:
+    world = on(disk)
+    for topic in ("a", "b"):
+        put(world, topic, block("x", b"1", b"2", b"3"))
+    disk.inject(Fault("sync", path_part="topics/b/0/0"))
+    told = commit(world, "app", 0, ("a", "x"), ("b", "x"))
+    assert isinstance(told.error, CommitUnfinished)
+    world.pass_ns(limits.SECOND)
+    assert world.broker.commits.unfinished_count == 1
+    assert stored(world, "a") == []
+    world.close()
+    world = on(disk)
+    finished(world)
+    world.close()
+
+
+def decided_and_killed(disk: SimDisk) -> None:
+    """The record is there, and nothing of the commit in the logs."""
+    world = on(disk)
+    for topic in ("a", "b"):
+        put(world, topic, block("x", b"1", b"2", b"3"))
+    world.publish("free", b"plain")
+    disk.inject(Fault("write", path_part="topics/", times=0))
+    assert isinstance(commit(world, "app", 0, ("a", "x"), ("b", "x")).error, CommitUnfinished)
+    disk.kill()
+
+
+def test_a_start_that_cannot_finish_serves_the_rest(disk: SimDisk) -> None:
+    decided_and_killed(disk)
+    path = "/data/stages/0000000000000002.stage"
+    whole = disk.content(path)
+    disk.unlink(path)
+    world = on(disk)
+    assert "waits to be finished" in world.broker.health
+    assert world.publish("free", b"plain").stored
+    for topic in ("a", "b"):
+        with pytest.raises(Refused, match="waits to be finished"):
+            world.publish(topic, b"plain")
+    assert isinstance(commit(world, "app", 0).error, CommitUnfinished)
+    world.close()
+    world = on(disk)
+    disk.create(path)
+    disk.replace(path, whole)  # somebody has found it
+    world.pass_ns(limits.SECOND)
+    settle(world)
+    finished(world)
+    world.close()
+
+
+def test_deleting_the_topic_gives_its_part_up(disk: SimDisk) -> None:
+    decided_and_killed(disk)
+    disk.unlink("/data/stages/0000000000000002.stage")
+    world = on(disk)
+    world.broker.delete_topic("b")
+    world.pass_ns(limits.SECOND)
+    settle(world)
+    assert world.broker.commits.last("app") == 0
+    assert stored(world, "a") == [b"1", b"2", b"3"]
+    assert stored(world, "b") == []
+    assert world.publish("b", b"plain").stored
+    world.close()
+
+
+def test_a_record_that_cannot_be_read_stops_the_start(disk: SimDisk) -> None:
+    decided_and_killed(disk)
+    (name,) = disk.listdir("/data/commits")
+    disk.flip(f"/data/commits/{name}", 20, 0)
+    with pytest.raises(StorageError, match="cannot be read"):
+        on(disk)
+
+
+def test_a_log_that_lost_what_came_before_is_left_alone(disk: SimDisk) -> None:
+    world = on(disk)
+    world.publish("b", b"before")
+    world.close()
+    decided_and_killed(disk)
+    log_name = "00000000000000000000.log"
+    for name in disk.listdir("/data/topics/b/0"):
+        if name != log_name:
+            disk.unlink(f"/data/topics/b/0/{name}")
+    disk.replace(f"/data/topics/b/0/{log_name}", b"")
+    world = on(disk)
+    assert "what was stored before is lost" in world.broker.health
+    assert stored(world, "b") == []
+    world.close()
+
+
+def test_a_part_that_could_not_be_synced_is_not_done(disk: SimDisk) -> None:
+    """The start finds all of it in the log, and its own sync fails: a power loss may take it."""
+    world = on(disk)
+    for topic in ("a", "b"):
+        put(world, topic, block("x", b"1", b"2", b"3"))
+    disk.inject(Fault("sync", path_part="topics/b/0/0"))
+    assert isinstance(commit(world, "app", 0, ("a", "x"), ("b", "x")).error, CommitUnfinished)
+    disk.kill()
+    disk.inject(Fault("sync", path_part="topics/b/0/0"))
+    world = on(disk)
+    assert world.broker.commits.unfinished_count == 1
+    assert len(disk.listdir("/data/stages")) == 2
+    disk.kill()
+    world = on(disk)
+    finished(world)
+    world.close()
+
+
+def test_a_delayed_message_waits(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("t", "c")
+    due_ns = world.clock.wall_ns() + 10 * limits.SECOND
+    sections = {int(Section.DUE): {1: due_ns}}
+    put(world, "t", Block("x", encode_batch([b"a", b"b", b"c"], 0, 0, 0, sections=sections), 3))
+    commit(world, "app", 0, ("t", "x"))
+    assert bodies(consumer.take()) == [b"a", b"c"]
+    world.pass_ns(11 * limits.SECOND)
+    assert bodies(consumer.take()) == [b"b"]

@@ -1,0 +1,342 @@
+"""Stages before they are committed: names, restarts, expiry, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from penstock import limits
+from penstock.broker.commits.run import Ref
+from penstock.errors import Refused, StageDamaged, StageExists, WriteRefused
+from penstock.sim.disk import Fault, SimDisk
+
+from ..staging import Told, block, commit, done, on, put, settle, stored
+from ..world import World
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+Start = Callable[..., World]
+
+
+def files(world: World) -> list[str]:
+    path = str(world.path / "stages")
+    return sorted(world.disk.listdir(path)) if world.disk.exists(path) else []
+
+
+def test_the_same_again_is_the_same_stage(start: Start) -> None:
+    world = start()
+    for _ in range(2):
+        assert put(world, "t", block("x", b"a", b"b")).told == [None]
+    assert files(world) == ["0000000000000001.stage"]
+    path = world.path / "stages" / files(world)[0]
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    for other in (block("x", b"a", b"c"), block("x", b"a"), block("x", b"a", b"b", b"c")):
+        assert isinstance(put(world, "t", other).error, StageExists)
+    assert put(world, "u", block("x", b"z")).told == [None]
+    stages = world.broker.commits.stages
+    wanted = len(block("x", b"a", b"b").body) + len(block("x", b"z").body)
+    assert (stages.count, stages.bytes) == (2, wanted)
+
+
+def test_the_same_name_while_it_is_written(start: Start) -> None:
+    world = start()
+    world.threads.held = True
+    topic, told = world.broker.topic("t"), [Told(), Told(), Told()]
+    stages = world.broker.commits.stages
+    stages.put(topic, block("x", b"a"), told[0])
+    stages.put(topic, block("x", b"a"), told[1])
+    stages.put(topic, block("x", b"b"), told[2])
+    world.threads.held = False
+    world.threads.run()
+    settle(world)
+    assert [one.told for one in told[:2]] == [[None], [None]]
+    assert isinstance(told[2].error, StageExists)
+
+
+def test_few_are_written_at_a_time(start: Start) -> None:
+    world = start()
+    world.threads.held = True
+    told = [Told() for _ in range(10)]
+    for number, one in enumerate(told):
+        world.broker.commits.stages.put(world.broker.topic("t"), block(f"{number}", b"a"), one)
+    assert len(world.threads.waiting) == limits.STAGE_JOBS_MAX
+    world.threads.held = False
+    world.threads.run()
+    settle(world)
+    assert [one.told for one in told] == [[None]] * 10
+
+
+@pytest.mark.parametrize("how", ["restart", "killed"])
+def test_stages_come_back(start: Start, how: str) -> None:
+    world = start()
+    put(world, "t", block("x", b"a", b"b", b"c"))
+    put(world, "t", block("y", b"d"))
+    size = world.broker.commits.stages.bytes
+    world = getattr(world, how)()
+    assert (world.broker.commits.stages.count, world.broker.commits.stages.bytes) == (2, size)
+    assert isinstance(put(world, "t", block("x", b"z")).error, StageExists)
+    put(world, "t", block("z", b"e"))
+    assert commit(world, "app", 0, ("t", "x"), ("t", "y"), ("t", "z")).told == done(5)
+    assert stored(world, "t") == [b"a", b"b", b"c", b"d", b"e"]
+    assert files(world) == []
+
+
+def test_what_is_not_sound_is_removed_at_the_start(disk: SimDisk) -> None:
+    world = on(disk)
+    for name in ("x", "y", "z"):
+        put(world, "t", block(name, b"a"))
+    world.close()
+    disk.flip("/data/stages/0000000000000001.stage", 5, 0)
+    path = "/data/stages/0000000000000002.stage"
+    disk.replace(path, disk.content(path)[:-1])
+    disk.create("/data/stages/0000000000000009.stage.tmp")
+    disk.create("/data/stages/notes")
+    world = on(disk)
+    settle(world)
+    assert files(world) == ["0000000000000003.stage", "notes"]
+    assert put(world, "t", block("x", b"b")).told == [None]
+    assert world.broker.commits.stages.count == 2
+    world.close()
+
+
+@pytest.mark.parametrize("sent_again", [False, True])
+def test_one_that_cannot_be_read_at_the_start_is_kept(disk: SimDisk, sent_again: bool) -> None:
+    world = on(disk)
+    put(world, "t", block("x", b"a"))
+    world.close()
+    fault = disk.inject(Fault("read", errno.EIO, "stages", times=0))
+    world = on(disk)
+    assert "a stage cannot be read" in world.broker.health
+    assert world.broker.commits.stages.count == 0
+    if sent_again:
+        assert put(world, "t", block("x", b"b")).told == [None]
+    disk.faults.remove(fault)
+    world.pass_ns(limits.SECOND)
+    settle(world)
+    assert (world.broker.health, len(files(world))) == ("OK", 1)
+    assert commit(world, "app", 0, ("t", "x")).told == done(1)
+    assert stored(world, "t") == [b"b" if sent_again else b"a"]
+    world.close()
+
+
+@pytest.mark.parametrize("call", ["create", "write", "sync", "rename", "sync_directory"])
+def test_a_stage_that_cannot_be_written(disk: SimDisk, call: str) -> None:
+    world = on(disk)
+    put(world, "t", block("first", b"a"))
+    disk.inject(Fault(call, errno.ENOSPC, "stages"))  # type: ignore[arg-type]
+    assert isinstance(put(world, "t", block("x", b"a")).error, WriteRefused)
+    assert files(world) == ["0000000000000001.stage"]
+    assert put(world, "t", block("x", b"b")).told == [None]
+    assert commit(world, "app", 0, ("t", "x")).told == done(1)
+    world.close()
+
+
+def test_old_ones_expire(start: Start) -> None:
+    world = start()
+    put(world, "t", block("old", b"a"))
+    world.clock.pass_ns(limits.STAGE_EXPIRE_NS // 2)
+    put(world, "t", block("new", b"a"))
+    world = world.restart()
+    world.pass_ns(limits.STAGE_EXPIRE_NS // 2 + limits.SECOND)
+    settle(world)
+    assert world.broker.commits.stages.count == 1
+    assert len(files(world)) == 1
+    assert commit(world, "app", 0, ("t", "new")).told == done(1)
+
+
+def test_one_that_is_being_committed_does_not_expire(start: Start) -> None:
+    world = start()
+    put(world, "t", block("x", b"a"))
+    told = Told()
+    world.threads.held = True
+    world.broker.commits.commit("app", 0, [Ref("t", "x")], told)
+    world.pass_ns(limits.STAGE_EXPIRE_NS + limits.SECOND)
+    assert world.broker.commits.stages.abort([("t", "x")]) == 0
+    world.threads.held = False
+    world.threads.run()
+    settle(world)
+    assert told.told == done(1)
+
+
+def test_those_of_a_deleted_topic_go(start: Start) -> None:
+    world = start()
+    put(world, "t", block("x", b"a"))
+    world.broker.delete_topic("t")
+    world.pass_ns(limits.STAGE_SWEEP_NS + limits.SECOND)
+    settle(world)
+    assert files(world) == []
+    assert world.broker.commits.stages.count == 0
+
+
+def test_a_name_is_free_again_with_a_new_topic(start: Start) -> None:
+    world = start()
+    put(world, "t", block("x", b"a"))
+    world.broker.delete_topic("t")
+    world.clock.pass_ns(limits.SECOND)
+    assert put(world, "t", block("x", b"b")).told == [None]
+    assert commit(world, "app", 0, ("t", "x")).told == done(1)
+    assert stored(world, "t") == [b"b"]
+
+
+def test_what_is_refused(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STAGES_NAMELESS_MAX", 2)
+    world = start()
+    with pytest.raises(Refused, match="ephemeral"):
+        put(world, "t#ephemeral", block("x", b"a"))
+    for name in ("x", "y"):
+        put(world, "t", block(name, b"a"))
+    with pytest.raises(Refused, match="2 stages"):
+        put(world, "t", block("z", b"a"))
+    assert put(world, "t", block("y", b"a")).told == [None]  # it is there already
+    world.broker.commits.stages.abort([("t", "x"), ("t", "none")])
+    settle(world)
+    assert put(world, "t", block("z", b"a")).told == [None]
+    world.broker.draining = True
+    with pytest.raises(Refused, match="draining"):
+        put(world, "t", block("w", b"a"))
+
+
+@pytest.mark.parametrize("call", ["open", "read"])
+def test_one_that_cannot_be_compared_is_not_confirmed(disk: SimDisk, call: str) -> None:
+    world = on(disk)
+    put(world, "t", block("x", b"a"))
+    fault = disk.inject(Fault(call, errno.EIO, "stages", times=0))  # type: ignore[arg-type]
+    error = put(world, "t", block("x", b"a")).error
+    assert isinstance(error, WriteRefused)
+    assert "cannot be read" in str(error)
+    for _ in range(3):
+        assert "a stage cannot be read" in world.broker.health
+        world.pass_ns(limits.SECOND)
+    disk.faults.remove(fault)
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+    assert put(world, "t", block("x", b"a")).told == [None]
+    world.close()
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_one_that_a_commit_could_not_read_is_read_again(disk: SimDisk, gone: bool) -> None:
+    world = on(disk)
+    for name in ("x", "y"):
+        put(world, "t", block(name, b"a"))
+    fault = disk.inject(Fault("read", errno.EIO, "stages", times=0))
+    for version, name in enumerate(("x", "y")):
+        assert isinstance(commit(world, "app", version, ("t", name)).error, StageDamaged)
+    assert "a stage cannot be read" in world.broker.health
+    if gone:
+        world.broker.commits.stages.abort([("t", "x"), ("t", "y")])
+    else:
+        disk.faults.remove(fault)
+    world.pass_ns(limits.SECOND)
+    assert "a stage cannot be read" in world.broker.health  # the second one
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+    world.close()
+
+
+def test_files_that_cannot_be_removed_are_reported(disk: SimDisk) -> None:
+    world = on(disk)
+    put(world, "t", block("x", b"a"))
+    fault = disk.inject(Fault("unlink", errno.EIO, "stages", times=0))
+    assert commit(world, "app", 0, ("t", "x")).told == done(1)
+    assert stored(world, "t") == [b"a"]
+    put(world, "t", block("y", b"b"))
+    for _ in range(3):
+        world.pass_ns(limits.SECOND)
+        assert "stages cannot be removed" in world.broker.health
+    disk.faults.remove(fault)
+    assert commit(world, "app", 1, ("t", "y")).told == done(1)
+    assert "stages cannot be removed" in world.broker.health  # another one was
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+    assert files(world) == []
+    world.close()
+
+
+WRITE_CALLS = ["create", "write", "sync", "rename", "sync_directory"]
+
+
+@pytest.mark.parametrize("call", WRITE_CALLS)
+def test_a_write_that_fails_is_named_until_as_much_can_be_written(disk: SimDisk, call: str) -> None:
+    world = on(disk)
+    put(world, "t", block("first", b"a"))
+    fault = disk.inject(Fault(call, errno.EIO, "stages", times=0))  # type: ignore[arg-type]
+    assert isinstance(put(world, "t", block("x", b"a" * 5000)).error, WriteRefused)
+    for _ in range(3):
+        assert "a stage of" in world.broker.health
+        world.pass_ns(limits.SECOND)
+    disk.faults.remove(fault)
+    assert put(world, "t", block("y", b"a")).told == [None]
+    assert "a stage of" in world.broker.health  # a shorter one
+    world.pass_ns(limits.SECOND)  # though nobody stages
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+    assert len(files(world)) == 2  # the probe is gone, and what the failed write left
+    assert put(world, "t", block("x", b"a" * 5000)).told == [None]
+    world.close()
+    world = on(disk)
+    assert world.broker.commits.stages.count == 3
+    world.close()
+
+
+def test_a_stage_that_is_as_long_ends_the_trouble_at_once(disk: SimDisk) -> None:
+    world = on(disk)
+    world.broker.topic("t")
+    disk.inject(Fault("sync", errno.EIO, "stages"))
+    assert isinstance(put(world, "t", block("x", b"a")).error, WriteRefused)
+    assert put(world, "t", block("x", b"a")).told == [None]
+    assert world.broker.health == "OK"
+    world.close()
+
+
+def test_where_there_is_no_room_no_probe_is_written(disk: SimDisk) -> None:
+    world = on(disk, disk_free_bytes_min=1000)
+    world.broker.topic("t")
+    disk.inject(Fault("sync", errno.EIO, "stages"))
+    assert isinstance(put(world, "t", block("x", b"a" * 5000)).error, WriteRefused)
+    disk.capacity_bytes = disk.used_bytes() + 5500
+    created = disk.inject(Fault("create", errno.EIO, "probe", times=0))
+    world.pass_ns(limits.SECOND)
+    disk.faults.remove(created)
+    assert "/data/stages/probe" not in world.broker.health
+    disk.capacity_bytes = None
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+    world.close()
+
+
+@pytest.mark.parametrize("name", ["probe.stage.tmp", "probed.stage.tmp"])
+def test_a_start_removes_what_a_probe_left(disk: SimDisk, name: str) -> None:
+    world = on(disk)
+    put(world, "t", block("x", b"a"))
+    world.close()
+    disk.create(f"/data/stages/{name}")
+    fault = disk.inject(Fault("unlink", errno.EIO, "stages", times=0))
+    world = on(disk)
+    assert name in files(world)
+    settle(world)
+    assert "stages cannot be removed" in world.broker.health
+    disk.faults.remove(fault)
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+    assert name not in files(world)
+    world.close()
+
+
+def test_one_that_waited_for_a_failed_write_is_refused_as_any_other(start: Start) -> None:
+    world = start()
+    world.threads.held = True
+    topic, told = world.broker.topic("t"), [Told(), Told()]
+    for one in told:
+        world.broker.commits.stages.put(topic, block("x", b"a"), one)
+    world.broker.draining = True
+    world.threads.error = OSError(errno.EIO, "the disk is gone")
+    world.threads.held = False
+    world.threads.run()
+    settle(world)
+    first, second = (one.error for one in told)
+    assert isinstance(first, WriteRefused)
+    assert isinstance(second, Refused)
+    assert str(second) == "draining"

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.takeover import merge as merge_module
+from penstock.takeover.merge import Entry, Merge
+
+Held = tuple[int, int, int]  # message, digest, attempts
+
+
+def entries_of(queues: Sequence[Sequence[Held]]) -> list[Entry]:
+    return [
+        Entry(id, digest, queue, ordinal, attempts)
+        for queue, held in enumerate(queues)
+        for ordinal, (id, digest, attempts) in enumerate(held)
+    ]
+
+
+def outcome(queues: Sequence[Sequence[Held]]) -> tuple[list[Held], list[list[Held]]]:
+    """The log, and what each channel gets of it; the last of `queues` is the topic's own."""
+    merge = Merge([len(held) for held in queues[:-1]], len(queues[-1]))
+    merge.settle(entries_of(queues))
+    layout = merge.layout()
+    log: list[Held] = []
+    for queue, start, end in layout.segments:
+        if queue == len(queues) - 1:
+            assert len(log) == layout.handed_end
+        stored_by = merge.owners[queue]
+        log += [queues[queue][n] for n in range(start, end) if stored_by[n] == queue]
+    assert len(log) == layout.end
+    got = []
+    for state in layout.states:
+        assert state.next == state.low
+        assert state.low <= layout.handed_end
+        done = [range(state.low), *(range(start, end) for start, end in state.finished)]
+        got.append([one for n, one in enumerate(log) if not any(n in range_ for range_ in done)])
+    return log, got
+
+
+def plain(*ids: int) -> list[Held]:
+    return [(id, 0, 0) for id in ids]
+
+
+def test_a_message_of_two_channels_is_stored_once() -> None:
+    log, got = outcome([plain(1, 2, 3), plain(2, 3), []])
+    assert log == plain(1, 2, 3)
+    assert got == [plain(1, 2, 3), plain(2, 3)]
+
+
+def test_a_message_of_one_channel_goes_to_no_other() -> None:
+    log, got = outcome([plain(1, 2, 3), plain(3, 4), []])
+    assert log == plain(1, 2, 3, 4)
+    assert got == [plain(1, 2, 3), plain(3, 4)]
+
+
+def test_equal_ids_with_different_bodies_are_different_messages() -> None:
+    log, got = outcome([[(1, 7, 0)], [(1, 8, 0)], []])
+    assert log == [(1, 7, 0), (1, 8, 0)]
+    assert got == [[(1, 7, 0)], [(1, 8, 0)]]
+
+
+def test_attempts_that_differ_make_copies() -> None:
+    log, got = outcome([[(1, 0, 0), (2, 0, 0)], [(1, 0, 3), (2, 0, 0)], []])
+    assert log == [(1, 0, 0), (1, 0, 3), (2, 0, 0)]
+    assert got == [[(1, 0, 0), (2, 0, 0)], [(1, 0, 3), (2, 0, 0)]]
+
+
+def test_twice_in_a_queue_is_once_with_the_higher_attempts() -> None:
+    log, got = outcome([[(1, 0, 0), (2, 0, 0), (1, 0, 4)], []])
+    assert log == [(2, 0, 0), (1, 0, 4)]
+    assert got == [log]
+
+
+def test_the_topics_own_queue_is_for_all_channels() -> None:
+    log, got = outcome([plain(1), plain(2), plain(8, 9)])
+    assert log == plain(1, 2, 8, 9)
+    assert got == [plain(1, 8, 9), plain(2, 8, 9)]
+
+
+def test_without_channels_all_is_the_topics_own() -> None:
+    merge = Merge([], 2)
+    merge.settle(entries_of([plain(1, 2)]))
+    assert merge.layout() == ([(0, 0, 2)], 0, 2, [])
+
+
+def test_what_was_being_handed_over_goes_to_all_channels_once() -> None:
+    log, got = outcome([plain(1, 2), plain(1), plain(2, 3)])
+    assert log == plain(1, 2, 3)
+    assert got == [plain(1, 2, 3), plain(1, 2, 3)]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_channel_that_is_behind_gets_all_in_order(order: tuple[int, int]) -> None:
+    queues = [plain(*range(500, 1000)), plain(*range(1000))]
+    log, got = outcome([*(queues[n] for n in order), []])
+    assert log == plain(*range(1000))
+    assert got == [queues[n] for n in order]
+
+
+def test_a_requeued_message_stands_where_it_did() -> None:
+    ahead = [*plain(3, 4), (2, 0, 1), *plain(5, 6)]
+    log, got = outcome([plain(1, 2, 3, 4, 5, 6), ahead, []])
+    assert log == [*plain(1, 2, 3, 4), (2, 0, 1), *plain(5, 6)]
+    assert got == [plain(1, 2, 3, 4, 5, 6), ahead]
+
+
+def test_channels_of_different_orders_have_copies_of_the_smaller_part() -> None:
+    one, other = plain(0, *range(1, 9)), plain(*range(1, 9), 0)
+    log, got = outcome([one, other, []])
+    assert log == [*plain(0), *other]
+    assert got == [one, other]
+
+
+def test_channels_do_not_share_where_that_costs_too_many_ranges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(merge_module, "RANGES_MAX", 4)
+    every, other = plain(*range(40)), plain(*range(0, 40, 2))
+    log, got = outcome([every, other, plain(40)])
+    assert len(log) == len(every) + len(other)  # it shares one message, and has copies of the rest
+    assert got == [every + plain(40), other + plain(40)]
+    log, got = outcome([every, other, plain(0, 1)])  # both were being handed over
+    assert [sorted(one) for one in got] == [every, sorted(plain(1) + other)]
+
+
+@given(st.lists(st.permutations(range(12)), min_size=2, max_size=4), st.integers(1, 200))
+def test_the_bound_of_ranges_holds(orders: list[list[int]], ranges_max: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge_module, "RANGES_MAX", ranges_max)
+        merge = Merge([len(order) for order in orders], 0)
+        merge.settle(entries_of([plain(*order) for order in orders]))
+        states = merge.layout().states
+    least = len(orders) * (len(orders) + 1)  # one shared run each, and a part before and behind it
+    assert sum(len(state.finished) for state in states) <= ranges_max + least
+
+
+QUEUE = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1), st.integers(0, 2)), max_size=12)
+
+
+@given(st.lists(QUEUE, min_size=1, max_size=4), st.integers(1, 20))
+def test_every_channel_gets_what_it_held_and_nothing_else(
+    queues: list[list[Held]], ranges_max: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge_module, "RANGES_MAX", ranges_max)
+        _, got = outcome(queues)
+    topic = {held[:2] for held in queues[-1]}
+    for held, received in zip(queues[:-1], got, strict=True):
+        attempts: dict[tuple[int, int], int] = {}
+        for id, digest, count in held:
+            attempts[id, digest] = max(count, attempts.get((id, digest), 0))
+        assert set(Counter(one[:2] for one in received).values()) <= {1}
+        assert {one[:2] for one in received} == attempts.keys() | topic
+        for id, digest, count in received:
+            assert attempts.get((id, digest), count) == count
+        in_file = [one for one in held if attempts[one[:2]] == one[2]]
+        own = [one for one in received if one[:2] in attempts]
+        assert own == list(dict.fromkeys(in_file))
