@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import struct
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock import kernel
+from penstock.kernel import layout
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "penstock"
@@ -327,6 +329,71 @@ def test_words_can_fail() -> None:
     assert not odd_strings("m", 'def f():\n    """Begins anew."""\n    # so many')
     assert not odd_strings("m", 'raise E("the record is corrupt")')
     assert odd_lines("m", "sound\nhurt") == ["m:2 says 'hurt'"]
+
+
+# --- layouts ---
+
+LAYOUT_BYTES_MIN = 16  # shorter formats are numbers, as any two modules may read them
+LAYOUT_MODULE = "src/penstock/kernel/layout.py"
+READS_LOGS = ("kernel", "log", "broker", "spark", "trace")
+
+
+def layout_formats(text: str) -> list[tuple[int, str]]:
+    """Line and format of each layout that a module writes down: of `struct.Struct(...)`."""
+    return [
+        (node.lineno, node.args[0].value)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call)
+        and spelled(node.func) in ("struct.Struct", "Struct")
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
+    ]
+
+
+def repeated_layouts(texts: dict[str, str]) -> list[str]:
+    """A layout has one module: one that stands twice, or that passes over the fields of another
+    (`16x`), would have to be changed in two places."""
+    wrong = []
+    homes: dict[str, str] = {}
+    for name, text in texts.items():
+        for line, format in layout_formats(text):
+            skips = [int(count) for count in re.findall(r"(\d+)x", format)]
+            if name != LAYOUT_MODULE and any(count >= LAYOUT_BYTES_MIN for count in skips):
+                wrong.append(f"{name}:{line} {format!r} passes over what another layout says")
+            if struct.calcsize(format) >= LAYOUT_BYTES_MIN:
+                home = homes.setdefault(format, name)
+                if home != name:
+                    wrong.append(f"{name}:{line} {format!r} stands in {home}, too")
+    return wrong
+
+
+def header_sizes(name: str, text: str) -> list[str]:
+    """The size of the batch header as a bare number."""
+    return [
+        f"{name}:{node.lineno} has a bare {layout.HEADER_BYTES}"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and node.value == layout.HEADER_BYTES
+    ]
+
+
+def test_layouts_are_written_once() -> None:
+    product = {name_of(path): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
+    assert repeated_layouts(product) == []
+    readers = [n for n in product if n.removeprefix("src/penstock/").split("/")[0] in READS_LOGS]
+    assert [w for name in readers for w in header_sizes(name, product[name])] == []
+
+
+def test_layouts_can_fail() -> None:
+    entry = 'ENTRY = struct.Struct("<BBHIqqQ")'
+    assert repeated_layouts({"a": entry, "b": entry}) == ["b:1 '<BBHIqqQ' stands in a, too"]
+    assert repeated_layouts({"a": 'X = struct.Struct("<16xQ")'})
+    assert repeated_layouts({"a": 'X = struct.Struct("<8xIH2xQ40xI")'})
+    assert not repeated_layouts({"a": entry, "b": 'X = struct.Struct(">IQ")', "c": "f(1)"})
+    assert not repeated_layouts({"a": 'X = struct.Struct(">I")', "b": 'X = struct.Struct(">I")'})
+    assert not repeated_layouts({LAYOUT_MODULE: 'X = struct.Struct("<16xQ")'})
+    assert header_sizes("m", "HEADER_BYTES = 72") == ["m:1 has a bare 72"]
+    assert not header_sizes("m", "HEADER_BYTES = HEADER.size")
 
 
 # --- nothing dead, nothing foreign ---

@@ -12,21 +12,17 @@ topic is deleted. So each piece looks again.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Generator
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.errors import LogDamaged, NotFound, OffsetBeyondEnd, OffsetGone, StorageError
 from penstock.kernel import Section, decode_sections
+from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES, place_at
 
 if TYPE_CHECKING:
     from penstock.broker.topic import Topic
     from penstock.log.reader import Message, Stretch
-
-_HEAD = struct.Struct("<8xIH2xQ40xI")  # length, flags, base offset, count (docs/formats.md)
-_FLAG_TRAILER = 1
-_HEADER_BYTES = 72
 
 
 class Range(NamedTuple):
@@ -83,7 +79,7 @@ class TopicReader:
             blocks.append(block[:length])
             left -= length
             offset = next_offset
-            if left < _HEADER_BYTES:
+            if left < HEADER_BYTES:
                 break
             yield
         return Range(base_offset, offset, blocks)
@@ -177,10 +173,10 @@ class TopicReader:
 def _until(block: memoryview, end_offset: int) -> tuple[int, int, int]:
     """The batches of a block that begin below `end_offset`, at least one: the first one's offset,
     that after the last one, and their bytes."""
-    length, _, first, count = _HEAD.unpack_from(block, 0)
+    length, _, first, count = place_at(block, 0)
     position, next_offset = length, first + count
     while position < len(block):
-        length, _, base_offset, count = _HEAD.unpack_from(block, position)
+        length, _, base_offset, count = place_at(block, position)
         if base_offset >= end_offset:
             break
         position += length
@@ -192,8 +188,8 @@ def _look(block: memoryview, section: Section, value: int) -> tuple[int | None, 
     """The offset of the first message with this value, and the offset after the block."""
     position, next_offset = 0, 0
     while position < len(block):
-        length, flags, base_offset, count = _HEAD.unpack_from(block, position)
-        if flags & _FLAG_TRAILER:
+        length, flags, base_offset, count = place_at(block, position)
+        if flags & FLAG_TRAILER:
             for index, found in decode_sections(block, position).get(section, {}).items():
                 if found == value:
                     return base_offset + index, base_offset + count

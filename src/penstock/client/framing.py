@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 
 from penstock import limits
 from penstock.errors import NameInvalid, PenstockError
+from penstock.kernel.layout import FRAME_HEAD, MESSAGE_HEAD
 from penstock.wire.frames import HEADER_BYTES, Frame, FrameType, encode_frame
 from penstock.wire.names import is_valid_name
 
@@ -26,8 +27,6 @@ OK_FRAME = encode_frame(FrameType.RESPONSE, b"OK")
 NOP = b"NOP\n"
 CLS = b"CLS\n"
 
-_HEADER = struct.Struct(">II")
-_MESSAGE = struct.Struct(">IIqH16s")
 _SIZE = struct.Struct(">I")
 _MESSAGE_DATA = 30  # type, timestamp, attempts and id: the least size of a message frame
 
@@ -76,8 +75,8 @@ class FrameReader(Generic[Made]):
     def _split(self, data: bytes, messages: list[Made], frames: list[Frame]) -> int:
         """Take the whole frames of `data`; how many bytes they are."""
         position, end = 0, len(data)
-        unpack, add, make = _MESSAGE.unpack_from, messages.append, self._make
-        message_last = end - _MESSAGE.size
+        unpack, add, make = MESSAGE_HEAD.unpack_from, messages.append, self._make
+        message_last = end - MESSAGE_HEAD.size
         while position <= message_last:
             size, kind, timestamp_ns, attempts, message_id = unpack(data, position)
             if kind != 2 or size < _MESSAGE_DATA:
@@ -100,7 +99,7 @@ class FrameReader(Generic[Made]):
 
     def _take_other(self, data: bytes, position: int, frames: list[Frame]) -> int:
         """Take a frame that is no message. Where it ends, 0 while it is not whole."""
-        size, kind = _HEADER.unpack_from(data, position)
+        size, kind = FRAME_HEAD.unpack_from(data, position)
         self._check(size, kind)
         stop = position + 4 + size
         if stop > len(data):
@@ -112,7 +111,7 @@ class FrameReader(Generic[Made]):
         self._rest = bytearray(memoryview(data)[used:])
         self._need_bytes = HEADER_BYTES
         if len(self._rest) >= HEADER_BYTES:
-            size, kind = _HEADER.unpack_from(self._rest)
+            size, kind = FRAME_HEAD.unpack_from(self._rest)
             self._check(size, kind)
             self._need_bytes = 4 + size
 
@@ -126,7 +125,7 @@ def take_frame(buffer: bytearray, frame_bytes_max: int) -> Frame | None:
     """Remove the first frame from `buffer`; None while it is not whole. Raises FrameBroken."""
     if len(buffer) < HEADER_BYTES:
         return None
-    size, kind = _HEADER.unpack_from(buffer)
+    size, kind = FRAME_HEAD.unpack_from(buffer)
     if not 4 <= size <= frame_bytes_max or kind > FrameType.MESSAGE:
         raise FrameBroken(f"a frame of type {kind} announces {size} bytes")
     if len(buffer) < 4 + size:

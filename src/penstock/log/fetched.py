@@ -7,17 +7,14 @@ another log, or changed on the way, are an error, and never rows that are too ma
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
 from penstock.errors import RangeCorrupt
 from penstock.kernel import BatchCheck, check_batch
+from penstock.kernel.layout import place_at
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-_BASE_OFFSET = struct.Struct("<16xQ")  # where they stand in a header: docs/formats.md
-_COUNT = struct.Struct("<64xI")
 
 
 def end_of_range(data: Buffer, position: int, following: str | None = None) -> int:
@@ -29,8 +26,7 @@ def end_of_range(data: Buffer, position: int, following: str | None = None) -> i
         status, length = check_batch(view, at)
         if status != BatchCheck.SOUND:
             raise RangeCorrupt(f"the batch at byte {at} is corrupt ({BatchCheck(status).name})")
-        (base_offset,) = _BASE_OFFSET.unpack_from(view, at)
-        (count,) = _COUNT.unpack_from(view, at)
+        _, _, base_offset, count = place_at(view, at)
         is_next = base_offset == end_offset if at else base_offset <= position < base_offset + count
         if not is_next:
             held = f"holds offsets {base_offset} to {base_offset + count - 1}"

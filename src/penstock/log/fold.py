@@ -23,15 +23,16 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from penstock.kernel import StrayRecord, crc32c
+from penstock.kernel.layout import JOURNAL_ENTRY
 
 MAGIC = b"PSJ1"
 RECORD = struct.Struct("<4sIIIQQQ")  # magic, crc, length, flags, generation, sequence, handed end
 GROUP = struct.Struct("<II")  # channel number, entries
-ENTRY = struct.Struct("<BBHIqqQ")  # kind, state, attempts, reserved, a, b, id
+ENTRY = JOURNAL_ENTRY
 FLAG_SNAPSHOT = 1
 SYNCED_SHIFT = 1  # the other bits of the flags: how many records of the file were synced before
 SYNCED_MAX = 2**31 - 1
-_CRC_FROM = 8  # the checksum covers all behind itself
+CRC_FROM = 8  # the checksum covers all behind itself
 
 
 class Entry(IntEnum):
@@ -185,7 +186,7 @@ def encode_record(
         length += GROUP.size + len(entries)
     flags |= min(synced_records, SYNCED_MAX) << SYNCED_SHIFT
     header = RECORD.pack(MAGIC, 0, length, flags, generation, sequence, handed_end)
-    parts[0] = header[_CRC_FROM:]
+    parts[0] = header[CRC_FROM:]
     covered = b"".join(parts)
     return header[:4] + crc32c(covered).to_bytes(4, "little") + covered
 
@@ -197,7 +198,7 @@ def decode_record(data: bytes, position: int) -> Record | None:
     magic, crc, length, flags, generation, sequence, handed_end = RECORD.unpack_from(data, position)
     if magic != MAGIC or not RECORD.size <= length <= len(data) - position:
         return None
-    if crc32c(memoryview(data)[position + _CRC_FROM : position + length]) != crc:
+    if crc32c(memoryview(data)[position + CRC_FROM : position + length]) != crc:
         return None
     groups = _decode_groups(data, position + RECORD.size, position + length)
     if groups is None:

@@ -17,14 +17,13 @@ import struct
 from typing import NamedTuple
 
 from penstock.kernel import BatchCheck, check_batch, crc32c
+from penstock.kernel.layout import HEADER_BYTES, base_offset_at
 from penstock.log.disk import File
-from penstock.log.scan import HEADER_BYTES
 
 MAGIC = b"PSH1"
 HEAD_BYTES = 128
 _LAYOUT = struct.Struct("<4sIIIQ24s64s16s")
 _CRC_FROM = 8
-_BASE_OFFSET = struct.Struct("<16xQ")
 
 
 class Owner(NamedTuple):
@@ -95,7 +94,7 @@ def _follows(file: File, data: bytearray, base_offset: int) -> bool:
     status, length = check_batch(data, HEAD_BYTES)
     if status == BatchCheck.NO_MAGIC or length < HEADER_BYTES:
         return False
-    if _BASE_OFFSET.unpack_from(data, HEAD_BYTES)[0] != base_offset:
+    if base_offset_at(data, HEAD_BYTES) != base_offset:
         return False
     batch = bytearray(min(length, max(file.size() - HEAD_BYTES, 0)))
     file.pread_into(batch, HEAD_BYTES)

@@ -13,13 +13,13 @@ from array import array
 from bisect import bisect_right
 from typing import NamedTuple
 
+from penstock.kernel.layout import ALIGNMENT_BYTES
 from penstock.log.disk import Disk, read_file
 from penstock.log.head import HEAD_BYTES
 
 _LAYOUT = struct.Struct("<QQqQ")
 ENTRY_BYTES = _LAYOUT.size
 _LITTLE_ENDIAN = sys.byteorder == "little"
-ALIGNMENT_BYTES = 8
 
 
 class IndexEntry(NamedTuple):

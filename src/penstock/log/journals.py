@@ -9,14 +9,9 @@ import struct
 from typing import NamedTuple
 
 from penstock.kernel import crc32c
+from penstock.log.fold import CRC_FROM, ENTRY, FLAG_SNAPSHOT, GROUP, MAGIC, RECORD, SYNCED_SHIFT
 
-MAGIC = b"PSJ1"
-_RECORD = struct.Struct("<4sIIIQQQ")
-_GROUP = struct.Struct("<II")
-_ENTRY_BYTES = 32
-_FLAG_SNAPSHOT = 1
-_CRC_FROM = 8
-RECORD_BYTES = _RECORD.size
+RECORD_BYTES = RECORD.size
 
 
 class Record(NamedTuple):
@@ -60,31 +55,29 @@ def _record(data: bytes, position: int) -> Record | str:
     """The record at `position`, or what is wrong with it."""
     if len(data) - position < RECORD_BYTES:
         return "the file ends inside a record"
-    magic, crc, length, flags, generation, sequence, handed_end = _RECORD.unpack_from(
-        data, position
-    )
+    magic, crc, length, flags, generation, sequence, handed_end = RECORD.unpack_from(data, position)
     if magic != MAGIC:
         return "no record begins here"
     if length < RECORD_BYTES:
         return f"a record cannot be {length} bytes long"
     if length > len(data) - position:
         return "the file ends inside a record"
-    if crc != crc32c(data[position + _CRC_FROM : position + length]):
+    if crc != crc32c(data[position + CRC_FROM : position + length]):
         return "the checksum of the record is wrong"
     entries = _entries(data, position + RECORD_BYTES, position + length)
-    if entries is None or flags >> 1 > sequence:  # synced before it was written
+    if entries is None or flags >> SYNCED_SHIFT > sequence:  # synced before it was written
         return "the record's parts do not fit its length"
-    is_snapshot = bool(flags & _FLAG_SNAPSHOT)
+    is_snapshot = bool(flags & FLAG_SNAPSHOT)
     return Record(position, length, is_snapshot, generation, sequence, handed_end, entries)
 
 
 def _entries(data: bytes, position: int, end: int) -> int | None:
     total = 0
     while position < end:
-        if end - position < _GROUP.size:
+        if end - position < GROUP.size:
             return None
-        _, count = _GROUP.unpack_from(data, position)
-        position += _GROUP.size + count * _ENTRY_BYTES
+        _, count = GROUP.unpack_from(data, position)
+        position += GROUP.size + count * ENTRY.size
         total += count
     return total if position == end else None
 

@@ -25,19 +25,15 @@ from penstock.kernel import (
     id_at,
     id_index,
 )
+from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES, place_at
 from penstock.log.damage import DamageList
-from penstock.log.scan import HEADER_BYTES, Batch, find_beyond, walk
+from penstock.log.scan import Batch, find_beyond, walk
 from penstock.log.segment import Segment
 from penstock.log.segments import Segments
 from penstock.log.trailers import Heads, Trailers
 
 _HeaderTest = Callable[[BatchHeader], bool]
-_BASE_OFFSET = struct.Struct("<Q")
-_COUNT = struct.Struct("<I")
 _BODY_RANGE = struct.Struct("<qq")
-_BASE_OFFSET_AT = 16
-_COUNT_AT = 64
-_FLAG_TRAILER = 1
 
 
 class Message(NamedTuple):
@@ -324,7 +320,7 @@ class LogReader:
         return None
 
     def _has_own_id(self, batch: Batch, index: int) -> bool:
-        if not batch.header.flags & _FLAG_TRAILER:
+        if not batch.header.flags & FLAG_TRAILER:
             return False
         data = self._batch_bytes(batch, batch.header.base_offset)
         return index in decode_sections(data, 0).get(Section.ID, {})
@@ -406,10 +402,9 @@ def _whole(view: memoryview, expected: int, limit: int | None) -> tuple[int, int
         status, length = check_batch(view, position)
         if status != BatchCheck.SOUND:
             break
-        (base_offset,) = _BASE_OFFSET.unpack_from(view, position + _BASE_OFFSET_AT)
+        _, _, base_offset, count = place_at(view, position)
         if base_offset != expected:
             break
-        (count,) = _COUNT.unpack_from(view, position + _COUNT_AT)
         expected += count
         position += length
     return position, expected

@@ -10,21 +10,21 @@ of a recycled file, whose offsets are lower than any that can come here.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock import limits
 from penstock.kernel import BatchCheck, BatchHeader, check_batch, decode_header
+from penstock.kernel.layout import (
+    ALIGNMENT_BYTES,
+    BATCH_MAGIC,
+    HEADER_BYTES,
+    LENGTH_FIELD_BYTES,
+    base_offset_at,
+)
 from penstock.log.disk import File
 
-MAGIC = b"PSB1"
-HEADER_BYTES = 72
-ALIGNMENT_BYTES = 8
-LENGTH_FIELD_BYTES = 4  # what even an empty message costs
 WINDOW_BYTES = limits.READ_BLOCK_BYTES
-_BASE_OFFSET = struct.Struct("<Q")
-_BASE_OFFSET_AT = 16
 
 
 class Batch(NamedTuple):
@@ -110,13 +110,13 @@ class Blocks:
         at = position - self._start
         last = len(self._view) - HEADER_BYTES
         while 0 <= at <= last:
-            at = data.find(MAGIC, at, last + len(MAGIC))
+            at = data.find(BATCH_MAGIC, at, last + len(BATCH_MAGIC))
             if at < 0:
                 break
             found = self._start + at
             if found % ALIGNMENT_BYTES == 0:
-                base_offset: int = _BASE_OFFSET.unpack_from(data, at + _BASE_OFFSET_AT)[0]
-                if 0 < base_offset - expected <= (found - hole_position) // LENGTH_FIELD_BYTES:
+                lost = base_offset_at(data, at) - expected
+                if 0 < lost <= (found - hole_position) // LENGTH_FIELD_BYTES:
                     return found
             at += 1
         return -1

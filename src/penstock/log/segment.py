@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
+from penstock.kernel.layout import HEADER_BYTES
 from penstock.log.disk import Disk, File
 from penstock.log.head import HEAD_BYTES, Head, Owner, encode_head, read_beginning
 from penstock.log.names import index_path_of, segment_name
-from penstock.log.scan import HEADER_BYTES, Blocks
+from penstock.log.scan import Blocks
 from penstock.log.settings import LogSettings
 
 if TYPE_CHECKING:

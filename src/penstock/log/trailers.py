@@ -9,16 +9,18 @@ a checked read finds out why.
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 from penstock import limits
 from penstock.kernel import BatchCheck, check_batch
+from penstock.kernel.layout import (
+    ALIGNMENT_BYTES,
+    BATCH_MAGIC,
+    FLAG_TRAILER,
+    HEADER_BYTES,
+    place_at,
+)
 from penstock.log.disk import File
-from penstock.log.scan import ALIGNMENT_BYTES, HEADER_BYTES, MAGIC
-
-_HEAD = struct.Struct("<4s4xIH2xQ40xI")  # magic, length, flags, base offset, count
-_FLAG_TRAILER = 1
 
 
 class Trailers(NamedTuple):
@@ -36,7 +38,7 @@ class Head(NamedTuple):
 
     @property
     def has_trailer(self) -> bool:
-        return bool(self.flags & _FLAG_TRAILER)
+        return bool(self.flags & FLAG_TRAILER)
 
 
 class Heads:
@@ -60,8 +62,10 @@ class Heads:
         )
         if len(view) < HEADER_BYTES:
             return None
-        magic, length, flags, base_offset, count = _HEAD.unpack_from(view, 0)
-        if magic != MAGIC or length < HEADER_BYTES or length % ALIGNMENT_BYTES or count < 1:
+        length, flags, base_offset, count = place_at(view, 0)
+        if view[:4] != BATCH_MAGIC or length < HEADER_BYTES or length % ALIGNMENT_BYTES:
+            return None
+        if count < 1:
             return None
         return Head(length, flags, base_offset, count) if length <= self._end - position else None
 

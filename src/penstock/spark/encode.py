@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from penstock import limits
 from penstock.kernel import Section, encode_columns
+from penstock.kernel.layout import SECTION_HEADER
 
-_SECTION = struct.Struct("<HHI")
 _quoted = json.encoder.encode_basestring  # of the standard library, compiled
 _TIMESTAMP_US_MAX = ((1 << 63) - 1) // 1000
 
@@ -172,7 +172,7 @@ def _section(section: Section, valid: np.ndarray[Any, Any], values: bytes) -> by
     if not len(indexes):
         return b""
     payload = struct.pack("<I", len(indexes)) + indexes.tobytes() + values
-    return _SECTION.pack(section, 0, len(payload)) + payload
+    return SECTION_HEADER.pack(section, 0, len(payload)) + payload
 
 
 _SECTIONS = {

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import TraceBroken
 from penstock.kernel import expand_events, pick_events
+from penstock.kernel.layout import TRACE_RECORD
 from penstock.limits import TRACE_CHUNK_EVENTS
 
 if TYPE_CHECKING:
@@ -49,11 +50,10 @@ TOPIC = "_trace"  # where the bodies are
 MAGIC = 0x31545350  # "PST1"
 VERSION = 2
 VERSIONS = (1, VERSION)  # 1 had no runs
-EVENT_BYTES = 48
+EVENT_BYTES = TRACE_RECORD.size
 NAMES_MAX = 0xFFFF  # number 0 is "none"
 NAME_BYTES_MAX = 512  # clients choose their own; what is longer is cut
 _HEAD = struct.Struct("<IHHII")  # magic, version, bytes of an event, names, events
-_EVENT = struct.Struct("<qQqQIHHHHHBx")
 
 
 class Kind(IntEnum):
@@ -133,7 +133,7 @@ def encode(events: Iterable[Event]) -> bytes:
         return numbers.setdefault(name, len(numbers) + 1) if name else 0
 
     records = b"".join(
-        _EVENT.pack(
+        TRACE_RECORD.pack(
             event.time_ns,
             event.message_id,
             event.offset,
@@ -145,6 +145,7 @@ def encode(events: Iterable[Event]) -> bytes:
             event.attempts,
             event.partition,
             event.kind,
+            0,
         )
         for event in events
     )

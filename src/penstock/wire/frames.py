@@ -15,16 +15,17 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
+from penstock.kernel.layout import FRAME_HEAD
+
 MAGIC_V2 = b"  V2"
 HEARTBEAT = b"_heartbeat_"
 OK = b"OK"
 CLOSE_WAIT = b"CLOSE_WAIT"
 ID_BYTES = 16
 
-_HEADER = struct.Struct(">II")
 _MESSAGE = struct.Struct(">qH16s")
 _SIZE = struct.Struct(">I")
-HEADER_BYTES = _HEADER.size
+HEADER_BYTES = FRAME_HEAD.size
 MESSAGE_OVERHEAD_BYTES = _MESSAGE.size
 
 
@@ -47,7 +48,7 @@ class Message(NamedTuple):
 
 
 def encode_frame(frame_type: int, data: bytes) -> bytes:
-    return _HEADER.pack(4 + len(data), frame_type) + data
+    return FRAME_HEAD.pack(4 + len(data), frame_type) + data
 
 
 def take_frames(buffer: bytearray) -> list[Frame]:
@@ -55,7 +56,7 @@ def take_frames(buffer: bytearray) -> list[Frame]:
     frames = []
     position = 0
     while len(buffer) - position >= HEADER_BYTES:
-        size, frame_type = _HEADER.unpack_from(buffer, position)
+        size, frame_type = FRAME_HEAD.unpack_from(buffer, position)
         if size < 4:
             raise ValueError(f"a frame announces {size} bytes: it needs 4 at least")
         end = position + 4 + size

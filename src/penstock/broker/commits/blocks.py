@@ -9,7 +9,6 @@ could claim (ids of its own, attempts, a producer) is not its business and is re
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Generator
 from typing import NamedTuple
@@ -17,15 +16,9 @@ from typing import NamedTuple
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.kernel import BatchCheck, BatchHeader, Section, check_batch, crc32c, decode_header
+from penstock.kernel.layout import CRC_AT, CRC_FROM, HEADER_BYTES, SECTION_HEADER, put_place
 
-HEADER_BYTES = 72
-_SECTION = struct.Struct("<HHI")  # type, flags, length
 _BATCH_COST_BYTES = 8192  # a batch costs as much to check as so many bytes
-_EPOCH_AT = 14
-_PLACE = struct.Struct("<QQqQQII")  # base offset, base id, time, synced end, producer, both 0
-_PLACE_AT = 16
-_CRC_AT = 4
-_CRC_FROM = 8
 _ALLOWED = (Section.TIMESTAMP, Section.DUE, Section.KEY, Section.HEADERS)
 _TIMES = (Section.TIMESTAMP, Section.DUE)
 _WORDS = {
@@ -100,22 +93,24 @@ def _check_sections(view: memoryview, position: int, header: BatchHeader) -> int
     at = position + HEADER_BYTES + 4 * header.count + header.bodies_length
     end = position + header.length
     due_last_ns = 0
-    while header.flags and end - at >= _SECTION.size:
-        kind, _, length = _SECTION.unpack_from(view, at)
+    while header.flags and end - at >= SECTION_HEADER.size:
+        kind, _, length = SECTION_HEADER.unpack_from(view, at)
         if kind == 0:
             break
         if kind not in _ALLOWED:
             names = ", ".join(section.name for section in _ALLOWED)
             raise BlockInvalid(position, f"section {kind}: only {names} may be there")
         if kind in _TIMES:
-            entries = int.from_bytes(view[at + _SECTION.size : at + _SECTION.size + 4], "little")
-            values_at = at + _SECTION.size + 4 + 4 * entries
+            entries = int.from_bytes(
+                view[at + SECTION_HEADER.size : at + SECTION_HEADER.size + 4], "little"
+            )
+            values_at = at + SECTION_HEADER.size + 4 + 4 * entries
             times = _numbers("q", view, values_at, entries)
             if entries and min(times) < 0:
                 raise BlockInvalid(position, f"section {kind}: a time before 1970")
             if entries and kind == Section.DUE:
                 due_last_ns = max(due_last_ns, max(times))
-        at += _SECTION.size + length
+        at += SECTION_HEADER.size + length
     return due_last_ns
 
 
@@ -129,7 +124,6 @@ def put_in_place(
     batch: bytearray, base_offset: int, base_id: int, timestamp_ns: int, synced_end: int
 ) -> None:
     """Write into a sound batch where it stands."""
-    batch[_EPOCH_AT : _EPOCH_AT + 2] = bytes(2)
-    _PLACE.pack_into(batch, _PLACE_AT, base_offset, base_id, timestamp_ns, synced_end, 0, 0, 0)
-    checksum = crc32c(memoryview(batch)[_CRC_FROM:])
-    batch[_CRC_AT:_CRC_FROM] = checksum.to_bytes(4, "little")
+    put_place(batch, base_offset, base_id, timestamp_ns, synced_end)
+    checksum = crc32c(memoryview(batch)[CRC_FROM:])
+    batch[CRC_AT:CRC_FROM] = checksum.to_bytes(4, "little")

@@ -48,13 +48,13 @@ from penstock.errors import (
     TopicChanged,
     WriteRefused,
 )
+from penstock.kernel.layout import HEADER_BYTES
 
 if TYPE_CHECKING:
     from penstock.broker.commits.stages import Stages
     from penstock.broker.context import Context
     from penstock.broker.topic import Topic
 
-_BODY_FROM = 72  # what stands before it in a batch says where the batch is
 Steps = Generator[None, None, None]
 
 _log = logging.getLogger("penstock.broker")
@@ -405,9 +405,10 @@ class CommitRun:
             raise StageDamaged(path, f"cannot be read: {error}") from error
 
     def _compare(self, target: _Target, sound: Sound, path: str) -> None:
-        """The log holds this very batch: so much of the commit was stored before the stop."""
+        """The log holds this very batch: so much of the commit was stored before the stop. The
+        header is not compared: it says where the batch stands."""
         stored = next(target.found_batches, None)
-        if stored is None or stored[_BODY_FROM:] != memoryview(sound.data)[_BODY_FROM:]:
+        if stored is None or stored[HEADER_BYTES:] != memoryview(sound.data)[HEADER_BYTES:]:
             where = target.partition.log.path
             raise StorageError(where, f"the log holds something else than {path}")
 

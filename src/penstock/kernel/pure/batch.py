@@ -18,6 +18,15 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from penstock.kernel.interface import BatchCheck, BatchHeader
+from penstock.kernel.layout import (
+    ALIGNMENT_BYTES,
+    BATCH_MAGIC,
+    CRC_AT,
+    CRC_FROM,
+    FLAG_TRAILER,
+    HEADER,
+    HEADER_BYTES,
+)
 from penstock.kernel.pure.crc32c import crc32c
 from penstock.kernel.pure.sections import (
     MalformedTrailer,
@@ -30,13 +39,6 @@ from penstock.kernel.pure.sections import (
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-MAGIC = b"PSB1"
-HEADER = struct.Struct("<4sIIHHQQqQQIIII")  # as BatchHeader, after magic and crc
-HEADER_BYTES = HEADER.size
-CRC_FROM = 8  # the crc covers the batch from here
-ALIGNMENT_BYTES = 8
-FLAG_TRAILER = 1
 
 OFFSET_MAX = (1 << 63) - 1  # offsets are i64 in Arrow, in Spark and in the journal
 
@@ -128,7 +130,7 @@ def assemble(
     padding = -len(content) % ALIGNMENT_BYTES  # the header is a multiple of 8 itself
     try:
         header = HEADER.pack(
-            MAGIC,
+            BATCH_MAGIC,
             0,
             HEADER_BYTES + len(content) + padding,
             FLAG_TRAILER if trailer else 0,
@@ -146,7 +148,7 @@ def assemble(
     except struct.error as error:
         raise OverflowError(f"batch header: {error}") from error
     covered = b"".join((header[CRC_FROM:], content, bytes(padding)))
-    return MAGIC + crc32c(covered).to_bytes(4, "little") + covered
+    return BATCH_MAGIC + crc32c(covered).to_bytes(4, "little") + covered
 
 
 # --- check ---
@@ -155,7 +157,7 @@ def assemble(
 def check_batch(data: Buffer, position: int) -> tuple[int, int]:
     """(BatchCheck, length): length is the batch's own claim, 0 when unknown."""
     view = _view_from(data, position)
-    if view[:4] != MAGIC[: len(view)]:
+    if view[:4] != BATCH_MAGIC[: len(view)]:
         return BatchCheck.NO_MAGIC, 0
     if len(view) < HEADER_BYTES:
         return BatchCheck.SHORT, int.from_bytes(view[8:12], "little") if len(view) >= 12 else 0
@@ -166,7 +168,7 @@ def check_batch(data: Buffer, position: int) -> tuple[int, int]:
     if len(view) < length:
         return BatchCheck.SHORT, length
     batch = view[:length]
-    if crc32c(batch[CRC_FROM:]) != int.from_bytes(batch[4:8], "little"):
+    if crc32c(batch[CRC_FROM:]) != int.from_bytes(batch[CRC_AT:CRC_FROM], "little"):
         return BatchCheck.BAD_CRC, length
     if sum(body_lengths(batch, header)) != header.bodies_length or not _trailer_fits(batch, header):
         return BatchCheck.BAD_FIELDS, length
@@ -205,7 +207,7 @@ def _trailer_fits(batch: memoryview, header: BatchHeader) -> bool:
 def decode_header(data: Buffer, position: int) -> BatchHeader:
     """The header at `position`, its numbers not checked. ValueError where no batch begins."""
     view = _view_from(data, position)
-    if len(view) < HEADER_BYTES or view[:4] != MAGIC:
+    if len(view) < HEADER_BYTES or view[:4] != BATCH_MAGIC:
         raise ValueError(f"no batch header at {position}")
     return _unpack(view)
 

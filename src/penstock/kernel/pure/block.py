@@ -10,14 +10,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.kernel.interface import Section
-from penstock.kernel.pure.batch import HEADER_BYTES, decode_header, decode_sections, id_at
+from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES
+from penstock.kernel.pure.batch import decode_header, decode_sections, id_at
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _SEQUENCE_BITS = 12
 _SEQUENCE_MASK = (1 << _SEQUENCE_BITS) - 1
-_FLAG_TRAILER = 1
 _base_offset = attrgetter("base_offset")
 
 
@@ -59,7 +59,7 @@ class Batch:
         self.timestamp_ns = header.timestamp_ns
         self.count = header.count
         self.end = header.base_offset + header.count
-        self.plain = not header.flags & _FLAG_TRAILER
+        self.plain = not header.flags & FLAG_TRAILER
         self._starts: list[int] | None = None
         self._sections: dict[int, dict[int, int | bytes]] | None = None
 

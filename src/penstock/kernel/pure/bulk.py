@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from penstock.kernel.bulk_interface import BulkResult, BulkStatus
 from penstock.kernel.interface import BatchCheck
-from penstock.kernel.pure.batch import HEADER_BYTES, check_batch, decode_header
+from penstock.kernel.layout import HEADER_BYTES
+from penstock.kernel.pure.batch import check_batch, decode_header
 
 WINDOW_BYTES = 256 << 10
 SLICE_BYTES = 256 << 10

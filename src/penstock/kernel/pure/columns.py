@@ -16,8 +16,8 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
 from penstock.kernel.interface import BatchCheck, Columns, Section
+from penstock.kernel.layout import HEADER_BYTES
 from penstock.kernel.pure.batch import (
-    HEADER_BYTES,
     assemble,
     body_lengths,
     check_batch,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
 from penstock.kernel.interface import Event, Locality
+from penstock.kernel.layout import FRAME_HEAD
 from penstock.kernel.pure.reader import Reader
 from penstock.kernel.pure.tail import FAILED, PENDING, Promise
 from penstock.limits import (
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 
 _HYSTERESIS_RDY_MIN = 64  # below this a refill is not worth waiting for
 
-_FRAME_HEAD = struct.Struct(">II")
 _FRAME_TYPE_BYTES = 4
-_OK_FRAME = _FRAME_HEAD.pack(6, 0) + b"OK"
+_OK_FRAME = FRAME_HEAD.pack(6, 0) + b"OK"
 
 
 class Owed:
@@ -235,7 +234,7 @@ class Conn(Reader):
 
     def reply(self, frame_type: int, data: bytes) -> None:
         if not (self.gone or self.ending):
-            self._respond(_FRAME_HEAD.pack(_FRAME_TYPE_BYTES + len(data), frame_type) + data)
+            self._respond(FRAME_HEAD.pack(_FRAME_TYPE_BYTES + len(data), frame_type) + data)
 
     def _respond(self, frames: bytes) -> None:
         self.output += frames

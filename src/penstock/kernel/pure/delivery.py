@@ -6,10 +6,10 @@ When both new messages and waiting strays are there, each share is split between
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
 from penstock.kernel.interface import Source
+from penstock.kernel.layout import MESSAGE_HEAD
 from penstock.kernel.pure.parking import park_delayed, park_next, special_at_cursor
 from penstock.kernel.trace_interface import TraceKind
 from penstock.limits import CHUNK_BYTES, REFILL_NS
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
     from penstock.kernel.pure.engine import Engine
     from penstock.kernel.pure.window import Window
 
-_MESSAGE_HEAD = struct.Struct(">IIqH16s")
-_HEAD_BYTES = _MESSAGE_HEAD.size  # of a frame, before the body
+_HEAD_BYTES = MESSAGE_HEAD.size  # of a frame, before the body
 _SIZE_BYTES = 4  # the first field of the frame does not count itself
 _MESSAGE_TYPE = 2
 
 
 def message_head(size: int, timestamp_ns: int, attempts: int, id: int) -> bytes:
-    return _MESSAGE_HEAD.pack(
+    return MESSAGE_HEAD.pack(
         _HEAD_BYTES - _SIZE_BYTES + size, _MESSAGE_TYPE, timestamp_ns, attempts, b"%016x" % id
     )
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
+from penstock.kernel.layout import JOURNAL_ENTRY
 from penstock.kernel.pure.flight import DELAYED, EXHAUSTED, WAITING
 
 if TYPE_CHECKING:
-    from penstock.kernel.pure.flight import Flight
+    from penstock.kernel.layout import JOURNAL_ENTRY
+from penstock.kernel.pure.flight import Flight
 
-_ENTRY = struct.Struct("<BBHIqqQ")
 CURSOR = 1
 FINISHED = 2
 STRAY = 3
@@ -20,26 +20,26 @@ _U16_MASK = 0xFFFF
 
 
 def cursor_entry(low: int, next: int) -> bytes:
-    return _ENTRY.pack(CURSOR, 0, 0, 0, low, next, 0)
+    return JOURNAL_ENTRY.pack(CURSOR, 0, 0, 0, low, next, 0)
 
 
 def reset_entry(low: int, next: int) -> bytes:
-    return _ENTRY.pack(RESET, 0, 0, 0, low, next, 0)
+    return JOURNAL_ENTRY.pack(RESET, 0, 0, 0, low, next, 0)
 
 
 def finished_entry(start: int, end: int) -> bytes:
-    return _ENTRY.pack(FINISHED, 0, 0, 0, start, end, 0)
+    return JOURNAL_ENTRY.pack(FINISHED, 0, 0, 0, start, end, 0)
 
 
 def stray_entry(flight: Flight) -> bytes:
     state = WAITING if flight.state == EXHAUSTED else flight.state
     due_ns = flight.due_ns if flight.state == DELAYED else 0
     attempts = flight.attempts & _U16_MASK
-    return _ENTRY.pack(STRAY, state, attempts, 0, flight.offset, due_ns, flight.id)
+    return JOURNAL_ENTRY.pack(STRAY, state, attempts, 0, flight.offset, due_ns, flight.id)
 
 
 def gone_entry(flight: Flight) -> bytes:
-    return _ENTRY.pack(GONE_ENTRY, 0, 0, 0, flight.offset, 0, flight.id)
+    return JOURNAL_ENTRY.pack(GONE_ENTRY, 0, 0, 0, flight.offset, 0, flight.id)
 
 
 class Notes:

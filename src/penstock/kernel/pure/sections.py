@@ -17,9 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 
 from penstock.kernel.interface import Section
+from penstock.kernel.layout import SECTION_BYTES_TYPE_MIN, SECTION_HEADER
 
-SECTION_HEADER = struct.Struct("<HHI")
-BYTES_TYPE_MIN = 64
 _KNOWN = frozenset(Section)
 _UNSIGNED = frozenset((Section.ID, Section.TRACE))  # the other integers are signed
 
@@ -51,7 +50,7 @@ def _encode_table(type_: int, table: Mapping[int, Value], count: int) -> bytes:
     entries = len(indexes)
     head = struct.pack(f"<I{entries}I", entries, *indexes)
     try:
-        if type_ < BYTES_TYPE_MIN:
+        if type_ < SECTION_BYTES_TYPE_MIN:
             return head + struct.pack(_integer_format(type_, entries), *values)
         lengths = struct.pack(f"<{entries}I", *map(len, values))  # type: ignore[arg-type]
         return head + lengths + b"".join(values)  # type: ignore[arg-type]
@@ -93,13 +92,13 @@ def decode_table(
     """The indexes and the values of one section."""
     entries = int.from_bytes(payload[:4], "little")
     values_at = 4 + 4 * entries
-    fixed_bytes = values_at + entries * (8 if type_ < BYTES_TYPE_MIN else 4)
+    fixed_bytes = values_at + entries * (8 if type_ < SECTION_BYTES_TYPE_MIN else 4)
     if len(payload) < 4 or fixed_bytes > len(payload):
         raise MalformedTrailer(f"section {type_} is shorter than its entries")
     indexes = struct.unpack_from(f"<{entries}I", payload, 4)
     if any(a >= b for a, b in pairwise(indexes)) or (indexes and indexes[-1] >= count):
         raise MalformedTrailer(f"section {type_} has indexes that do not rise within the batch")
-    if type_ < BYTES_TYPE_MIN:
+    if type_ < SECTION_BYTES_TYPE_MIN:
         if fixed_bytes != len(payload):
             raise MalformedTrailer(f"section {type_} is longer than its entries")
         return indexes, struct.unpack_from(_integer_format(type_, entries), payload, values_at)

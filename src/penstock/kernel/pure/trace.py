@@ -12,10 +12,10 @@ What happens to one message after the other, at one time, is one record: a run.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.kernel.layout import TRACE_RECORD
 from penstock.kernel.pure.batch import id_at
 from penstock.kernel.trace_interface import TRACE_ALL, TraceKind
 from penstock.limits import TRACE_CHUNK_EVENTS, TRACE_CHUNK_RECORDS
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from penstock.kernel.pure.tail import Tail
     from penstock.kernel.pure.window import Window
 
-_EVENT = struct.Struct("<qQqQIHHHHHBx")
 _COUNT_MAX = (1 << 32) - 1
 _U64 = (1 << 64) - 1
 
@@ -67,7 +66,7 @@ class Trace:
 
     def _cut(self) -> None:
         if self._records:
-            data = b"".join(_EVENT.pack(*fields) for fields in self._records)
+            data = b"".join(TRACE_RECORD.pack(*fields, 0) for fields in self._records)
             self._chunks.append((list(self._numbers), data))
             self._records, self._told, self._next, self._numbers = [], 0, None, {}
 

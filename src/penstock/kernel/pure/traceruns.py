@@ -7,16 +7,15 @@ message id is one event, whatever its count says.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from penstock.kernel.layout import TRACE_RECORD
 from penstock.kernel.pure.batch import id_at, id_index
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_RECORD = struct.Struct("<qQqQIHHHHHBB")
 _I64_END = 1 << 63
 
 _Fields = tuple[int, ...]  # time, message id, offset, trace id, count, and the rest
@@ -64,9 +63,9 @@ def _indexes(fields: _Fields, message_id: int, trace_id: int) -> range:
 
 def _rows(records: Buffer) -> list[_Fields]:
     data = memoryview(records).cast("B")
-    if len(data) % _RECORD.size:
+    if len(data) % TRACE_RECORD.size:
         raise ValueError(f"{len(data)} bytes are no whole records")
-    return list(_RECORD.iter_unpack(data))
+    return list(TRACE_RECORD.iter_unpack(data))
 
 
 def _events_of(fields: _Fields) -> int:
@@ -81,7 +80,7 @@ def _singles(fields: _Fields, indexes: Iterable[int]) -> Iterator[bytes]:
     time_ns, base_id, offset, trace_id, _, *rest = fields
     for index in indexes:
         if not base_id:
-            yield _RECORD.pack(*fields)
+            yield TRACE_RECORD.pack(*fields)
             continue
         at = (offset + index + _I64_END) % (2 * _I64_END) - _I64_END
-        yield _RECORD.pack(time_ns, id_at(base_id, index), at, trace_id, 1, *rest)
+        yield TRACE_RECORD.pack(time_ns, id_at(base_id, index), at, trace_id, 1, *rest)
