@@ -111,6 +111,7 @@ class Traffic:
                 conn.resume()
             elif event[0] in (Event.REFUSED, Event.PUB_FAILED):
                 self.refused += 1
+                self.accepted += conn.take_output().count(b"OK")  # those that came before it
                 conn.close()
                 self.publishers[self.publishers.index(conn)] = self.connect()
         for conn in self.publishers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +17,13 @@ from penstock.broker.channel import Channel
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Job
 from penstock.errors import PenstockError
-from penstock.kernel import Event
 from penstock.log.disk import OsDisk
+from penstock.net.order import NEVER_NS, TurnOrder
 
 START_WALL_NS = 1_780_000_000 * limits.SECOND
 START_MONO_NS = 1_000 * limits.SECOND
 MESSAGE_TIMEOUT_NS = 60 * limits.SECOND
+TURNS_MAX = 100  # at one instant
 
 
 class FakeClock:
@@ -46,13 +48,13 @@ class Threads:
         self.held = False
         self.error: OSError | None = None  # what every job fails with
         self.waiting: list[Job] = []
-        self._done: list[tuple[Job, OSError | None]] = []
+        self.done: deque[tuple[Job, OSError | None]] = deque()
         self.submitted = 0
         self.ended: BaseException | None = None
 
     @property
     def outstanding(self) -> bool:
-        return bool(self._done) or (bool(self.waiting) and not self.held)
+        return bool(self.done) or (bool(self.waiting) and not self.held)
 
     def submit(self, job: Job, awaited: bool = False) -> None:
         self.submitted += 1
@@ -72,20 +74,24 @@ class Threads:
                 except BaseException as caught:  # the process ends here: nobody waits for this job
                     self.ended = caught
                     raise
-            self._done.append((job, error))
+            self.done.append((job, error))
 
     def take_done(self) -> list[tuple[Job, OSError | None]]:
-        done, self._done = self._done, []
-        return done
+        taken = list(self.done)
+        self.done.clear()
+        return taken
 
     def wait(self) -> None:
         if self.ended is not None:
             raise self.ended
         self.run()
 
+    def between_turns(self) -> None:
+        """What ends while the loop sleeps."""
+
 
 class SlowThreads(Threads):
-    """Jobs end in any order, one each time somebody looks."""
+    """Jobs end in any order, one before each turn and each time the broker looks."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__()
@@ -94,7 +100,7 @@ class SlowThreads(Threads):
 
     @property
     def outstanding(self) -> bool:
-        return bool(self._done or self.waiting)
+        return bool(self.done or self.waiting)
 
     def take_done(self) -> list[tuple[Job, OSError | None]]:
         self.wait()
@@ -108,6 +114,9 @@ class SlowThreads(Threads):
             rest, self.waiting = self.waiting, [chosen]
             self.run()
             self.waiting += rest
+
+    def between_turns(self) -> None:
+        self.wait()
 
 
 class Message(NamedTuple):
@@ -200,6 +209,14 @@ class World:
         LIVE.append(self)
         self.broker = Broker(self.engine, self.disk, path, self.options, self.clock, self.threads)
         self.events: list[tuple[Any, ...]] = []  # other than NEED
+        self.order = TurnOrder(
+            self.engine,
+            self.broker,
+            NoLinks(),
+            self.clock,
+            self.threads.done,
+            self._handle,
+        )
         self.changes: list[tuple[str, str, str]] = []
         self.broker.on_topic_changed.append(
             lambda change, topic, channel: self.changes.append(
@@ -217,27 +234,19 @@ class World:
         world.broker.validate()
         return world
 
+    def _handle(self, event: tuple[Any, ...]) -> None:
+        self.events.append(event)
+
     def turn(self) -> None:
-        """As net/turn.py does it."""
-        mono_ns, wall_ns = self.clock.mono_ns(), self.clock.wall_ns()
-        self.engine.tick(mono_ns, wall_ns)
-        self.events += self.engine.poll(mono_ns)
-        self.broker.synced()
-        self.broker.write(self.engine.dirty_tails())
-        if self.trace_due:
-            self.broker.write_trace()
-        for _ in range(100):
-            events = self.engine.flush(mono_ns, wall_ns)
-            if not events:
+        """The daemon's, until it has nothing more to do at this instant."""
+        self.threads.between_turns()
+        for _ in range(TURNS_MAX):
+            self.order.trace_due_ns = 0 if self.trace_due else NEVER_NS
+            more, _ = self.order.tick()
+            if not more:
                 break
-            for event in events:
-                if event[0] == Event.NEED:
-                    self.broker.load(*event[1:])
-                else:
-                    self.events.append(event)
         else:
             raise AssertionError("a turn that does not end")
-        self.broker.journal(self.engine.dirty_windows())
         self.broker.validate()
 
     def turns(self) -> None:
@@ -291,6 +300,16 @@ class World:
             clock=self.clock,
             **{**chosen, **options},
         )
+
+
+class NoLinks:
+    """Consumers take their output themselves."""
+
+    def __init__(self) -> None:
+        self.again: dict[Any, None] = {}
+
+    def serve(self, conns: list[Any]) -> None:
+        pass
 
 
 class Outcome:

@@ -27,6 +27,7 @@ from penstock.broker.topic import Topic
 from penstock.log.disk import FILE_MODE, File, OsDisk, OsFile
 from penstock.net.fetch import Fetcher
 from penstock.net.link import Links
+from penstock.net.order import TurnOrder
 from penstock.net.turn import Turn
 from penstock.nsqd.auth import Auth
 from penstock.nsqd.options import Options
@@ -244,16 +245,10 @@ class World:
             clock.mono_ns,
             self.faults.append,
         )
-        self.turn = Turn(
-            self.loop,
-            self.engine,
-            self.broker,
-            clock,
-            self.threads.done,
-            self.protocol.handle,
-            self.faults.append,
-            links,
+        order = TurnOrder(
+            self.engine, self.broker, links, clock, self.threads.done, self.protocol.handle
         )
+        self.turn = Turn(self.loop, self.engine.fileno(), order, clock, self.faults.append)
         self.threads.wake = self.turn.soon
         self._shell = Shell(self.loop, clock.mono_ns, self.turn.soon)
         self.broker.open()

@@ -247,13 +247,14 @@ def test_an_idle_daemon_wakes_up_about_once_a_second(tmp_path: Path) -> None:
         assert [client.read(), client.read()] == [ok(), ok()]
         client.message()
         turns = 0
-        poll = nsqd.daemon.turn._run
+        order = nsqd.daemon.turn.order
+        run = order.run
 
-        def counted(mono_ns: int) -> None:
+        def counted(mono_ns: int) -> bool:
             nonlocal turns
             turns += 1
-            poll(mono_ns)
+            return run(mono_ns)
 
-        nsqd.call(lambda: setattr(nsqd.daemon.turn, "_run", counted))
+        nsqd.call(lambda: setattr(order, "run", counted))
         assert client.is_silent(1.5)
         assert turns <= 6

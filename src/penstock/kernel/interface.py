@@ -7,7 +7,7 @@ to decide, and goes back in as a call. It does no file I/O and reads no clock: t
 what `Tail.seal` returns, loads what an `Event.NEED` asks for, and passes the time in. (`Bulk`,
 in `bulk_interface.py`, stands apart: a thread that serves readers of the log from their files.)
 
-One turn of the loop, as the shell (`net/turn.py`) drives it:
+One turn of the loop, as `net/order.py` drives it:
 
     events = engine.poll(mono_ns)          # epoll, recv, parse, append to open batches, FIN, RDY
     for each event: decide, answer, resume

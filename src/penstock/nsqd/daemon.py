@@ -39,6 +39,7 @@ from penstock.net.listener import (
     close_listener,
     listen_at,
 )
+from penstock.net.order import TurnOrder
 from penstock.net.secretfile import read_secrets
 from penstock.net.sync import SyncPool
 from penstock.net.turn import Turn
@@ -183,16 +184,15 @@ class Daemon:
             clock.mono_ns,
             self._on_fault,
         )
-        self.turn = Turn(
-            self._loop,
+        order = TurnOrder(
             self.engine,
             self.broker,
+            self.links,
             clock,
             self._pool.done,
             self.protocol.handle,
-            self._on_fault,
-            self.links,
         )
+        self.turn = Turn(self._loop, self.engine.fileno(), order, clock, self._on_fault)
         self._shell = Shell(self._loop, clock.mono_ns, self.turn.soon)
         self.drain = Drain(self.broker, self._loop, self._on_drained)
         self._acceptor: Acceptor | None = None

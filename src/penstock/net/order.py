@@ -1,0 +1,160 @@
+"""The order of a turn: what is asked of kernel and broker, one after the other.
+
+    poll     what the sockets brought; events that are no publishes go to `handle`
+    synced   batches whose sync has ended are acknowledged
+    write    the open batches are sealed and written
+    trace    events about traced messages are stored, when it is time
+    flush    messages and answers go out; what the kernel lacks for them is loaded, and again
+    journal  what changed in channels is stored
+    links    connections without a socket of the kernel's take their output
+
+It has no timer and no descriptor: a call is a turn. The daemon's loop (`net/turn.py`) says when it
+runs, and so do the worlds of the tests: what they show, they show of the daemon's own turn.
+
+Events about traced messages are stored within TRACE_GATHER_NS, or when the kernel has a chunk of
+them: a small write in every turn would cost more than all the rest of tracing. So publishers do not
+wait for them, and a kill may take the last few milliseconds of them along.
+
+Whoever sets `stopped` ends the turn before anything more is written or sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from penstock import limits
+from penstock.kernel import Conn, Event, Tail, Window
+
+NEVER_NS = 1 << 62
+LOAD_ROUNDS_MAX = 8  # flushes in one turn: a deep backlog must not starve the sockets
+
+_NEED = Event.NEED
+
+
+class TurnEngine(Protocol):
+    busy: bool
+    trace_pending: bool
+    trace_full: bool
+    deadline_ns: int
+
+    def poll(self, mono_ns: int) -> list[tuple[Any, ...]]: ...
+    def dirty_tails(self) -> list[Tail]: ...
+    def flush(self, mono_ns: int, wall_ns: int) -> list[tuple[Any, ...]]: ...
+    def dirty_windows(self) -> list[Window]: ...
+    def dirty_detached(self) -> list[Conn]: ...
+    def tick(self, mono_ns: int, wall_ns: int) -> int: ...
+
+
+class TurnLinks(Protocol):
+    again: dict[Any, None]  # links that want to be served though the engine names none
+
+    def serve(self, conns: list[Conn]) -> None: ...
+
+
+class TurnBroker(Protocol):
+    def write(self, tails: list[Tail]) -> None: ...
+    def load(self, window: Window, which: int, offset: int) -> None: ...
+    def journal(self, windows: list[Window]) -> None: ...
+    def synced(self) -> None: ...
+    def write_trace(self) -> None: ...
+
+
+class TurnClock(Protocol):
+    def mono_ns(self) -> int: ...
+    def wall_ns(self) -> int: ...
+
+
+class TurnOrder:
+    def __init__(
+        self,
+        engine: TurnEngine,
+        broker: TurnBroker,
+        links: TurnLinks,
+        clock: TurnClock,
+        done: deque[Any],
+        handle: Callable[[tuple[Any, ...]], None],
+    ) -> None:
+        self._engine = engine
+        self._broker = broker
+        self._links = links
+        self._mono_ns = clock.mono_ns
+        self._wall_ns = clock.wall_ns
+        self._done = done  # of the sync pool: looked at before `synced` is called
+        self._handle = handle
+        self.trace_due_ns = NEVER_NS  # when the events that were noted are stored
+        self.stopped = False
+
+    def run(self, mono_ns: int) -> bool:
+        """One turn. True: there is more to do at once, in another."""
+        engine, broker, handle = self._engine, self._broker, self._handle
+        for event in engine.poll(mono_ns):
+            handle(event)
+        if self._done and not self.stopped:
+            broker.synced()
+        if self.stopped:  # by a fault in one of these: nothing is stored or acknowledged any more
+            return False
+        tails = engine.dirty_tails()
+        if tails:
+            broker.write(tails)
+            if self._done:  # a sync that was run at once
+                broker.synced()
+                if self.stopped:
+                    return False
+        if self.trace_due_ns != NEVER_NS and (engine.trace_full or mono_ns >= self.trace_due_ns):
+            self.trace_due_ns = NEVER_NS
+            broker.write_trace()
+        # The time anew: a message's timeout counts from when it is sent, and a turn can be long.
+        events = engine.flush(self._mono_ns(), self._wall_ns())
+        unsettled = self._settle(events) if events else False
+        windows = engine.dirty_windows()
+        if windows:
+            broker.journal(windows)
+        conns = engine.dirty_detached()
+        if conns or self._links.again:
+            self._links.serve(conns)
+        if self.trace_due_ns == NEVER_NS and engine.trace_pending:
+            self.trace_due_ns = mono_ns + limits.TRACE_GATHER_NS
+        return unsettled or engine.busy
+
+    def _settle(self, events: list[tuple[Any, ...]]) -> bool:
+        """Answer what a flush asked for, and flush again, a bounded number of times. True: the
+        kernel may lack more."""
+        engine, load, handle = self._engine, self._broker.load, self._handle
+        for _ in range(LOAD_ROUNDS_MAX):
+            for event in events:
+                if event[0] == _NEED:
+                    load(event[1], event[2], event[3])
+                else:
+                    handle(event)
+            events = engine.flush(self._mono_ns(), self._wall_ns())
+            if not events:
+                return False
+        for event in events:
+            if event[0] == _NEED:
+                load(event[1], event[2], event[3])
+            else:
+                handle(event)
+        return True
+
+    def tick(self) -> tuple[bool, int]:
+        """Look at all timers, with a turn before and after. Whether there is more to do at once,
+        and when the timers are to be looked at again."""
+        # What has arrived is heard first: after a stall (a slow disk, a sleeping machine) a FIN
+        # that came in time must not find its message timed out.
+        more = self.run(self._mono_ns())
+        if self.stopped:
+            return False, NEVER_NS
+        engine, mono_ns = self._engine, self._mono_ns()
+        engine.tick(mono_ns, self._wall_ns())
+        more = self.run(mono_ns) or more
+        # Nothing more can fire at this same instant; the answer counts in what the turn has sent.
+        wait_ns = engine.tick(mono_ns, self._wall_ns())
+        return more, self.due_ns(mono_ns + wait_ns if wait_ns else NEVER_NS)
+
+    def due_ns(self, latest_ns: int) -> int:
+        """When the next turn is due, at `latest_ns` or before."""
+        due_ns = min(latest_ns, self.trace_due_ns)
+        deadline_ns = self._engine.deadline_ns
+        return deadline_ns if deadline_ns and deadline_ns < due_ns else due_ns
