@@ -63,6 +63,7 @@ READ_PLACES_MAX = 64  # readers of a partition whose position in the file is rem
 SPARE_SEGMENTS_MAX = 2  # recycled files kept per partition: overwriting beats first touch
 TAIL_MEMORY_BYTES_MAX = 4 * MIB  # newest batches of a busy partition kept for consumers at the tail
 BATCH_BYTES_MAX = 16 * MIB  # an open batch stops taking publishes beyond this until it is sealed
+SEALED_BATCHES_MAX = 1  # of a partition, written and not yet safe: while one syncs, one gathers
 SEARCH_WINDOW_BYTES = 32 * KIB  # read for the next headers of a log: passes over large batches
 SEARCH_SLICE_BYTES = 1 * MIB  # of one slice of a search for delayed messages: a millisecond
 SEARCH_SLICE_HEADERS = 1000  # looked at in one slice: some milliseconds when all have delays

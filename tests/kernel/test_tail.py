@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel import Section, encode_batch
+from penstock import limits
+from penstock.kernel import Event, Section, Verb, encode_batch
 
-from .turns import WALL_NS, Side
+from .turns import WALL_NS, Side, bodies, pub
 
+OK_FRAME = b"\0\0\0\x06\0\0\0\0OK"
 LARGE = 5_000  # beyond what the compiled form writes as one buffer
 
 
@@ -94,6 +97,15 @@ def test_sealing_goes_one_batch_at_a_time(side: Side) -> None:
     assert tail.open_count == 1
 
 
+def test_the_leader_epoch_stands_in_the_header(side: Side) -> None:
+    tail = side.tail()
+    for epoch in (0, 1, (1 << 32) - 1):
+        tail.append(b"a")
+        data = b"".join(bytes(part) for part in tail.seal(1, 1, 0, epoch))
+        tail.commit()
+        assert side.kernel.decode_header(data, 0).leader_epoch == epoch
+
+
 def test_a_commit_is_handed_on_only_while_handing(side: Side) -> None:
     tail = side.tail(handing=False)
     side.publish(tail, b"a", b"b")
@@ -120,6 +132,199 @@ def test_a_failed_batch_gives_its_offsets_back(side: Side) -> None:
     data = side.seal(tail)
     assert side.kernel.decode_header(data, 0).base_offset == 1
     assert side.kernel.decode_bodies(data, 0) == [b"gathering"]
+
+
+# --- several sealed batches ---
+
+
+def sealed_row(side: Side, *batches: list[bytes], sealed_max: int = 5) -> Any:
+    """A tail with these batches sealed, none of them safe."""
+    tail = side.tail()
+    tail.sealed_max = sealed_max
+    for batch in batches:
+        for body in batch:
+            tail.append(body)
+        side.seal(tail)
+    return tail
+
+
+def ends(tail: Any) -> tuple[int, int, int]:
+    tail.validate()
+    return tail.committed_end, tail.written_end, tail.sealed_batches
+
+
+@pytest.mark.parametrize("sealed_max", [1, 2, 5])
+def test_so_many_batches_are_sealed_and_no_more(side: Side, sealed_max: int) -> None:
+    tail = sealed_row(side, *([b"a", b"b"] for _ in range(sealed_max)), sealed_max=sealed_max)
+    assert (tail.sealed_batches, tail.sealed_count) == (sealed_max, 2 * sealed_max)
+    tail.append(b"c")
+    assert side.engine.dirty_tails() == []
+    with pytest.raises(RuntimeError, match="already"):
+        tail.seal(1, 1, 0)
+    with pytest.raises(RuntimeError, match="already"):
+        tail.seal_batch(encode_batch([b"x"], tail.written_end, 1, 1))
+    assert (tail.open_count, tail.sealed_batches) == (1, sealed_max)
+    tail.commit_to(2)
+    assert side.engine.dirty_tails() == [tail]
+
+
+def test_a_tail_is_dirty_while_there_is_room_for_one_more(side: Side) -> None:
+    tail = sealed_row(side, [b"a"], sealed_max=2)
+    assert side.engine.dirty_tails() == []
+    tail.append(b"b")
+    assert side.engine.dirty_tails() == [tail]
+    side.seal(tail)
+    tail.append(b"c")
+    assert side.engine.dirty_tails() == []
+    tail.sealed_max = 3
+    assert side.engine.dirty_tails() == [tail]
+    tail.sealed_max = 1  # what is sealed already stays so
+    assert side.engine.dirty_tails() == []
+    assert ends(tail) == (0, 2, 2)
+
+
+def test_room_for_no_sealed_batch_is_refused(side: Side) -> None:
+    tail = side.tail()
+    assert tail.sealed_max == limits.SEALED_BATCHES_MAX
+    for count in (0, -1):
+        with pytest.raises(ValueError, match="too few"):
+            tail.sealed_max = count
+    assert tail.sealed_max == limits.SEALED_BATCHES_MAX
+
+
+def test_what_ends_at_or_below_an_offset_is_committed(side: Side) -> None:
+    tail = sealed_row(side, [b"a"], [b"b", b"c"], [b"d"])
+    tail.commit_to(3)
+    assert ends(tail) == (3, 4, 1)
+    tail.commit_to(3)
+    tail.commit_to(1)  # known already
+    assert ends(tail) == (3, 4, 1)
+    tail.commit_to(4)
+    assert ends(tail) == (4, 4, 0)
+    assert (tail.memory_start, tail.handed_end) == (0, 4)
+
+
+def test_no_part_of_a_batch_is_committed_or_fails(side: Side) -> None:
+    tail = sealed_row(side, [b"a"], [b"b", b"c"], [b"d"])
+    for offset in (2, 5):
+        with pytest.raises(ValueError, match=f"ends or begins at {offset}"):
+            tail.commit_to(offset)
+        with pytest.raises(ValueError, match=f"ends or begins at {offset}"):
+            tail.fail_from(offset)
+    assert ends(tail) == (0, 4, 3)
+    tail.commit_to(1)
+    with pytest.raises(ValueError, match="begins at 0"):
+        tail.fail_from(0)  # committed
+    assert ends(tail) == (1, 4, 2)
+
+
+def test_batches_fail_from_an_offset_on(side: Side) -> None:
+    tail = sealed_row(side, [b"a"], [b"b", b"c"], [b"d"])
+    tail.append(b"gathering")
+    tail.fail_from(4)  # none is there
+    assert ends(tail) == (0, 4, 3)
+    tail.fail_from(1)
+    assert ends(tail) == (0, 1, 1)
+    data = side.seal(tail)
+    assert side.kernel.decode_header(data, 0).base_offset == 1
+    assert side.kernel.decode_bodies(data, 0) == [b"gathering"]
+    tail.commit_to(2)
+    assert ends(tail) == (2, 2, 0)
+
+
+def test_commit_and_fail_are_about_all_that_is_sealed(side: Side) -> None:
+    tail = sealed_row(side, [b"a"], [b"b"])
+    tail.commit()
+    assert ends(tail) == (2, 2, 0)
+    for _ in range(2):
+        tail.append(b"c")
+        side.seal(tail)
+    tail.fail()
+    assert ends(tail) == (2, 2, 0)
+
+
+def test_a_batch_from_elsewhere_stands_in_the_row(side: Side) -> None:
+    tail = sealed_row(side, [b"a"])
+    tail.append(b"c")
+    tail.seal_batch(encode_batch([b"b1", b"b2"], 1, 1, 1))
+    side.seal(tail)
+    assert (ends(tail), tail.sealed_count) == ((0, 4, 3), 4)
+    with pytest.raises(RuntimeError, match="is sealed"):
+        tail.adopt(1, 1)
+    tail.commit_to(3)
+    with pytest.raises(RuntimeError, match="is sealed"):
+        tail.adopt(1, 1)
+    tail.commit_to(4)
+    tail.adopt(1, 1)
+    assert ends(tail) == (5, 5, 0)
+
+
+def test_publishers_of_each_batch_are_answered_in_order(side: Side) -> None:
+    tail = side.tail()
+    tail.sealed_max = 5
+    one, two = side.connect(), side.connect()
+    for conn, body in ((one, b"a"), (two, b"b"), (one, b"c"), (two, b"d")):
+        conn.feed(pub(b"t", body))
+        assert side.poll() == []
+        side.seal(tail)
+    assert (one.pending, two.pending) == (2, 2)
+    tail.commit_to(1)
+    assert side.flush() == []
+    assert (one.take_output(), two.take_output()) == (OK_FRAME, b"")
+    tail.fail_from(3)  # its fourth fails before its second is safe
+    assert side.flush() == []
+    assert (one.pending, two.pending) == (1, 2)
+    tail.commit_to(3)
+    assert side.flush() == [(Event.PUB_FAILED, two, Verb.PUB, tail)]
+    assert (one.take_output(), two.take_output()) == (OK_FRAME, OK_FRAME)
+    assert (one.pending, two.pending) == (0, 0)
+
+
+def test_a_topic_that_goes_away_fails_its_whole_row(side: Side) -> None:
+    tail = side.tail()
+    tail.sealed_max = 5
+    conns = [side.connect() for _ in range(3)]
+    for number, conn in enumerate(conns):
+        conn.feed(pub(b"t", b"a"))
+        assert side.poll() == []
+        if number < 2:
+            side.seal(tail)
+    side.engine.forget_tail(b"t")
+    assert ends(tail) == (0, 0, 0)
+    assert [event[:2] for event in side.flush()] == [(Event.PUB_FAILED, conn) for conn in conns]
+
+
+def test_a_consumer_gets_what_is_committed_and_no_more(side: Side) -> None:
+    tail = side.tail()
+    tail.sealed_max = 5
+    conn = side.consumer(side.window(tail), 10)
+    for body in (b"a", b"b", b"c"):
+        tail.append(body, 0, {Section.TRACE: 7} if body == b"b" else None)
+        side.seal(tail)
+    assert side.flush() == []
+    assert conn.take_output() == b""
+    tail.commit_to(2)
+    assert side.flush() == []
+    assert bodies(conn.take_output()) == [b"a", b"b"]
+    tail.fail_from(2)
+    assert side.flush() == []
+    assert bodies(conn.take_output()) == []
+
+
+def test_validate_sees_a_gap_in_the_row(pure: SimpleNamespace) -> None:
+    side = Side(pure)
+    tail = sealed_row(side, [b"a"], [b"b"], [b"c"])
+    whole = list(tail._sealed)
+    for row in (whole[1:], whole[:2], [whole[0], whole[2]]):
+        tail._sealed = row
+        with pytest.raises(RuntimeError, match="sealed batch"):
+            tail.validate()
+    tail._sealed = whole
+    tail.validate()
+    side.close()
+
+
+# --- which tails are to be sealed ---
 
 
 def test_dirty_tails_have_something_to_seal(side: Side) -> None:
@@ -260,36 +465,43 @@ STEPS = st.lists(
         st.tuples(
             st.sampled_from(["seal", "commit", "fail", "hand", "toggle", "adopt"]), st.just(b"")
         ),
+        st.tuples(st.sampled_from(["commit_to", "fail_from"]), st.binary(min_size=1, max_size=1)),
     ),
     max_size=60,
 )
 
 
-@given(steps=STEPS)
+@given(steps=STEPS, sealed_max=st.sampled_from([1, 2, 5]))
 def test_both_forms_agree_on_any_life(
-    compiled: SimpleNamespace, pure: SimpleNamespace, steps: list[tuple[str, bytes]]
+    compiled: SimpleNamespace,
+    pure: SimpleNamespace,
+    steps: list[tuple[str, bytes]],
+    sealed_max: int,
 ) -> None:
     lives = []
     for form in (compiled, pure):
         side = Side(form)
-        lives.append(list(life(side, steps)))
+        lives.append(list(life(side, steps, sealed_max)))
         side.close()
     assert lives[0] == lives[1]
 
 
-def life(side: Side, steps: list[tuple[str, bytes]]) -> Iterator[object]:
+def life(side: Side, steps: list[tuple[str, bytes]], sealed_max: int) -> Iterator[object]:
     tail = side.tail(start=3)
+    tail.sealed_max = sealed_max
     for step, body in steps:
         if step == "append":
             tail.append(body, WALL_NS if body[0] == 0 else 0)
-        elif step == "elsewhere" and not tail.sealed_count:
+        elif step == "elsewhere" and tail.sealed_batches < sealed_max:
             sections = {Section.DUE: {0: WALL_NS}} if body[0] == 0 else None
             data = encode_batch([body], tail.written_end, 1, WALL_NS, sections=sections)
             yield b"".join(tail.seal_batch(data))
-        elif step == "seal" and tail.open_count and not tail.sealed_count:
+        elif step == "seal" and tail.open_count and tail.sealed_batches < sealed_max:
             yield side.seal(tail)
         elif step in ("commit", "fail") and tail.sealed_count:
             getattr(tail, step)()
+        elif step in ("commit_to", "fail_from"):
+            yield refused(getattr(tail, step), tail.committed_end + body[0] % 8)
         elif step == "adopt" and not tail.sealed_count:
             tail.adopt(2, 10)
         elif step == "hand":
@@ -299,3 +511,17 @@ def life(side: Side, steps: list[tuple[str, bytes]]) -> Iterator[object]:
         tail.validate()
         yield (tail.handed_end, tail.committed_end, tail.written_end, tail.memory_start)
         yield (tail.open_count, tail.open_bytes, tail.sealed_count, tail.message_count)
+        yield (
+            tail.sealed_batches,
+            tail.sealed_max,
+            [one.topic for one in side.engine.dirty_tails()],
+        )
+
+
+def refused(settle: Callable[[int], None], offset: int) -> str:
+    """What a tail says of an offset at which no batch begins or ends."""
+    try:
+        settle(offset)
+    except ValueError as error:
+        return str(error)
+    return ""

@@ -81,6 +81,8 @@ TAIL_STATE = [
     "open_count",
     "open_bytes",
     "sealed_count",
+    "sealed_batches",
+    "sealed_max",
     "written_end",
     "committed_end",
     "handed_end",
@@ -148,9 +150,11 @@ class Recovery:
 class World:
     """One form in the middle of a history: topics, channels, clients."""
 
-    def __init__(self, form: SimpleNamespace, memory: int) -> None:
+    def __init__(self, form: SimpleNamespace, memory: int, sealed_max: int = 1) -> None:
         self.side = Side(form, rdy_count_max=2500)
         self.tails = [self.tail_with_a_past(topic, memory) for topic in (b"t", b"u")]
+        for tail in self.tails:
+            tail.sealed_max = sealed_max
         self.windows = [self.side.window(self.tails[i // 2], 0) for i in range(3)]
         for window in self.windows[1:]:
             window.measures_latency = True
@@ -281,17 +285,24 @@ def commit(world: World, dice: random.Random) -> None:
 
 def seal(world: World, dice: random.Random) -> None:
     tail = dice.choice(world.tails)
-    if tail.open_count and not tail.sealed_count:
+    if tail.open_count and tail.sealed_batches < tail.sealed_max:
         world.side.seal(tail)
 
 
 def decide(world: World, dice: random.Random) -> None:
+    """Some of the sealed batches are safe, or the last of them failed."""
     tail = dice.choice(world.tails)
     stored = dice.random() < 0.8
-    if tail.sealed_count:
-        if not stored:
-            world.side.written[tail.topic].pop()
-        (tail.commit if stored else tail.fail)()
+    if not tail.sealed_batches:
+        return
+    place = dice.randrange(tail.sealed_batches) - tail.sealed_batches
+    written = world.side.written[tail.topic]
+    header = world.side.kernel.decode_header(written[place], 0)
+    if stored:
+        tail.commit_to(header.base_offset + header.count)
+    else:
+        tail.fail_from(header.base_offset)
+        del written[place:]
 
 
 def join(world: World, dice: random.Random) -> None:
@@ -541,7 +552,8 @@ def step(world: World, action: Callable[..., Any], seed: int) -> tuple[Any, ...]
 def play(compiled: SimpleNamespace, pure: SimpleNamespace, seed: int) -> None:
     dice = random.Random(seed)
     memory = dice.choice([0, 1 << 20])
-    worlds = [World(form, memory) for form in (compiled, pure)]
+    sealed_max = dice.choice([1, 2, 5])
+    worlds = [World(form, memory, sealed_max) for form in (compiled, pure)]
     try:
         for number in range(STEPS):
             (action,) = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))

@@ -171,9 +171,8 @@ class Side:
 
     def commit(self) -> None:
         for tail in sorted(self.engine.dirty_tails(), key=lambda tail: tail.topic):
-            if not tail.sealed_count:
-                self.seal(tail)
-                tail.commit()
+            self.seal(tail)
+            tail.commit()
 
     def publish(self, tail: Any, *bodies: bytes, due_ns: int = 0) -> int:
         """One committed batch, as if it came by HTTP. Returns the id of its first message."""

@@ -32,10 +32,10 @@ from penstock.kernel.interface import (
     Source,
     Stray,
     StrayRecord,
-    Tail,
     Verb,
     Window,
 )
+from penstock.kernel.tail_interface import Tail
 from penstock.kernel.trace_interface import TRACE_ALL, TraceKind
 
 Form = Literal["compiled", "pure"]

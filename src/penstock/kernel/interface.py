@@ -11,19 +11,12 @@ One turn of the loop, as `net/order.py` drives it:
 
     events = engine.poll(mono_ns)          # epoll, recv, parse, append to open batches, FIN, RDY
     for each event: decide, answer, resume
-    for tail in engine.dirty_tails():      # open batch not empty and nothing sealed yet
+    for tail in engine.dirty_tails():      # open batch not empty, and room for a sealed one
         seal, write, and (durability `os`) commit; (durability `disk`) hand to a sync thread
     events = engine.flush(mono_ns, wall_ns)  # settle OKs, deliver, send
     for each event: load the blocks that windows need, flush again
     for window in engine.dirty_windows():  # changes for the channel journal
         window.take_journal()
-
-Three ends of a tail, all offsets: `written_end` (sealed), `committed_end` (safe), `handed_end`
-(given to channels; it stands still while the topic is paused or has no channel). `handed_end <=
-committed_end <= written_end`.
-
-Batch life: open (gathering) -> sealed (being written and synced, at most one) -> committed (kept in
-memory while `memory_bytes_max` allows, newest first) -> dropped, or -> failed.
 
 Times: `mono_ns` is the monotonic clock (message timeouts), `wall_ns` the wall clock (timestamps,
 due times of delayed messages, which must survive a restart).
@@ -31,12 +24,13 @@ due times of delayed messages, which must survive a restart).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.kernel.search_interface import Searched, Searches
-from penstock.kernel.trace_interface import Noted, NotedTail, TraceKind
+from penstock.kernel.tail_interface import Tail
+from penstock.kernel.trace_interface import Noted, TraceKind
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -325,83 +319,6 @@ class Conn(Protocol):
 
     def output_every(self, bytes_max: int, timeout_ns: int) -> None:
         """Hold deliveries back until so many bytes or so much time (0, 0: send every turn)."""
-
-
-class Tail(NotedTail, Protocol):
-    """The writing end of one partition: open batch, sealed batch, newest committed batches."""
-
-    topic: bytes
-    owner: Any
-    refusing: bool  # PUB and MPUB come out as REFUSED
-    append_end_max: int  # so does what would end above it, whole (0: no bound)
-    handing: bool  # handed_end follows committed_end
-    open_count: int
-    open_bytes: int
-    sealed_count: int
-    written_end: int
-    committed_end: int
-    handed_end: int  # may be set lower once, before the first window exists (a restart's backlog)
-    memory_start: int  # first offset still in memory (== committed_end when none)
-    message_count: int  # appended since start
-    message_bytes: int
-
-    def append(
-        self,
-        body: bytes,
-        due_ns: int = 0,
-        sections: Mapping[int, int | bytes] | None = None,
-        by: Conn | None = None,
-    ) -> None:
-        """One message into the open batch. `due_ns` 0: at once. `sections`: what else the trailer
-        is to say of it, by `Section`. `by`: who publishes it. The caller sees to the limits."""
-        ...
-
-    def append_parts(self, parts: list[Buffer]) -> None:
-        """One message, due at once, whose body comes in pieces."""
-
-    def count_pack(self, pack: int, body: Buffer, count_max: int, message_bytes_max: int) -> int:
-        """How many messages `body` holds, all of them right; or BAD_COUNT or BAD_MESSAGE."""
-        ...
-
-    def append_pack(self, pack: int, body: Buffer, due_ns: int = 0) -> int:
-        """All messages of `body` into the open batch, in order; none when one is malformed
-        (ValueError). The caller has seen to the limits (`count_pack`). Returns their count."""
-        ...
-
-    def seal(
-        self, base_id: int, timestamp_ns: int, synced_end: int, leader_epoch: int = 0
-    ) -> list[Buffer]:
-        """Close the open batch; base offset is `written_end`. Returns the buffers to write, in
-        order; they stay valid until commit or fail. Only one batch may be sealed at a time."""
-        ...
-
-    def seal_batch(self, data: bytes) -> list[Buffer]:
-        """The same for a whole batch from elsewhere (`encode_batch`, base offset `written_end`).
-        The open batch stays open. ValueError for what is not such a batch."""
-        ...
-
-    def adopt(self, count: int, size: int) -> None:
-        """This many messages, with `size` bytes of bodies, stand in the log behind what was written
-        before, and are safe. They are visible from now on and have to be read from there: none
-        of the tail is in memory any more. Nothing may be sealed; the open batch stays open."""
-
-    def commit(self) -> None:
-        """The sealed batch is safe: visible to windows, its publishers get OK at the next flush."""
-
-    def fail(self) -> None:
-        """The sealed batch was not stored: `written_end` steps back, publishers get PUB_FAILED."""
-
-    def hand(self) -> None:
-        """Set handed_end to committed_end once (unpause, first channel)."""
-
-    def begin_at(self, offset: int) -> None:
-        """What lies below `offset` and was not handed is dropped, and does not count as handed.
-        The caller has the windows step over it."""
-
-    def drop_open(self) -> None:
-        """Refuse what is in the open batch: its publishers get PUB_FAILED."""
-
-    def validate(self) -> None: ...
 
 
 class Window(Searched, Protocol):

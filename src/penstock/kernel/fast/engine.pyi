@@ -3,7 +3,8 @@ from typing import Any
 
 from typing_extensions import Buffer
 
-from penstock.kernel.interface import Conn, Tail, Window
+from penstock.kernel.interface import Conn, Window
+from penstock.kernel.tail_interface import Tail
 
 class Engine:
     busy: bool

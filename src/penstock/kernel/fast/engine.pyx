@@ -138,8 +138,7 @@ cdef class Engine(Poller):
         cdef Tail tail = self.hub.tails.pop(topic, None)
         if tail is not None:
             tail.forgotten = True
-            if tail.sealed_batch != NULL:
-                tail.fail()
+            tail.fail_from(tail.committed_end)
             tail.drop_open()
 
     def window(self, Tail tail not None, i64 start_offset):
@@ -317,14 +316,14 @@ cdef class Engine(Poller):
     # --- the second half of a turn ---
 
     def dirty_tails(self):
-        """A tail stays listed until its open batch is sealed."""
+        """A tail stays listed until its open batch is sealed, or waits for those before it."""
         cdef list dirty = self.hub.dirty_tails
         cdef list kept = []
         cdef Tail tail
         if not dirty:
             return kept
         for tail in dirty:
-            if tail.open_batch != NULL and tail.sealed_batch == NULL:
+            if tail.open_batch != NULL and tail.can_seal():
                 kept.append(tail)
             else:
                 tail.listed = False

@@ -6,7 +6,7 @@ lists off.
 
     list           holds      put there by                              worked off by
     dirty_tails    Tail       first append to an open batch             Engine.dirty_tails
-    settled        tuples     Tail.commit / fail (tail, serial, ok, waiters)  Engine.flush
+    settled        tuples     Tail.commit_to, fail_from (tail, serial, ok, waiters)  Engine.flush
     handed         Tail       handed_end moved                          Engine.flush
     pumps          Window     RDY, FIN, commit, requeue, load, drained  Engine.flush
     unstalled      Conn       Tail.seal: there is room again            Engine.flush
@@ -61,3 +61,4 @@ cdef class Hub:
     cdef u32 random_below(self, u32 bound) noexcept
 
 cdef size_t membatch_bytes(membatch_t* batch) noexcept
+cdef void free_batch(membatch_t* batch) noexcept

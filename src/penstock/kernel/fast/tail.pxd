@@ -1,8 +1,8 @@
 """The writing end of one partition in memory.
 
 A batch in memory is a `membatch_t`: its lengths, its bodies and (rarely) its trailer in three
-buffers, just as they go to disk behind the header. The tail holds the open batch, at most one
-sealed batch and a ring of committed batches, oldest first, bounded in bytes.
+buffers, just as they go to disk behind the header. The tail holds the open batch, a short row of
+sealed batches (sealed.pxd) and a ring of committed batches, oldest first, bounded in bytes.
 
     committed ring [memory_start, committed_end) | sealed [.., written_end) | open (no offsets yet)
 
@@ -39,7 +39,7 @@ cdef class Tail(Named):
     cdef public bint traceable  # messages with trace ids are traced
     cdef public u64 trace_below  # and so is this sample of the others (trace.pxd)
     cdef object open_publisher  # who sent the newest message
-    cdef list open_publishers, sealed_publishers  # (index, connection or None); None: not noted
+    cdef list open_publishers  # (index, connection or None); None: not noted
     cdef Hub hub
     cdef membatch_t* open_batch
     cdef due_t* dues
@@ -47,8 +47,8 @@ cdef class Tail(Named):
     cdef dict extras  # of the open batch: section, index, value; None while there are none
     cdef list open_waiters
     cdef list open_stalled  # connections that wait for room in the open batch
-    cdef membatch_t* sealed_batch
-    cdef list sealed_waiters
+    cdef list sealed  # of Sealed, from committed_end to written_end
+    cdef Py_ssize_t sealed_room  # `sealed_max`
     cdef readonly u64 open_serial  # number of the open batch; entries of connections name it
     cdef readonly i64 written_end, committed_end
     cdef public i64 handed_end  # set by the broker once, before the first window (a restart)
@@ -63,7 +63,7 @@ cdef class Tail(Named):
     cdef bint forgotten  # its topic is gone: connections must look it up anew
 
     cdef int note_publisher(self, object conn) except -1
-    cdef int trace_published(self, membatch_t* batch) except -1
+    cdef int trace_published(self, membatch_t* batch, list publishers) except -1
     cdef int append_c(self, const u8* body, u32 size) except -1
     cdef int append_one(self, const u8* body, u32 size, i64 due_ns) except -1
     cdef int add_due(self, i64 due_ns) except -1
@@ -71,11 +71,15 @@ cdef class Tail(Named):
                           i64 message_bytes_max) except -3
     cdef bint view(self, i64 offset, view_t* out) noexcept
     cdef bint has_room(self, u32 count) noexcept
+    cdef bint can_seal(self) noexcept
+    cdef int check_room(self) except -1
     cdef int mark_dirty(self) except -1
+    cdef int commit_oldest(self) except -1
     cdef int write_trailer(self, membatch_t* batch) except -1
     cdef int write_extras(self, membatch_t* batch) except -1
     cdef list buffers(self, membatch_t* batch, batch_header_t* header, size_t total)
     cdef int advance_handed(self) except -1
+    cdef int grow_ring(self) except -1
     cdef int keep(self, membatch_t* batch) except -1
     cdef int drop_oldest(self) except -1
     cdef int trim(self, i64 below_offset) except -1

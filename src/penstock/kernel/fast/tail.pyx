@@ -19,9 +19,11 @@ from penstock.kernel.fast.pack cimport (
     line_end,
     signed_be32,
 )
+from penstock.kernel.fast.sealed cimport Sealed, sealed_before, sealed_of, sealed_validate
 from penstock.kernel.fast.trace cimport batch_t
 from penstock.kernel.fast.types cimport i64, u8, u16, u32, u64
 
+from penstock import limits
 from penstock.kernel.fast.batch import check_batch
 from penstock.kernel.pure.sections import encode_sections
 
@@ -42,7 +44,8 @@ cdef class Tail:
         self.written_end = self.committed_end = self.handed_end = start
         self.memory_bytes_max = memory_bytes_max
         self.open_waiters, self.open_stalled = [], []
-        self.windows = []
+        self.windows, self.sealed = [], []
+        self.sealed_room = limits.SEALED_BATCHES_MAX
         self.open_serial = 1
 
     def __dealloc__(self):
@@ -50,8 +53,6 @@ cdef class Tail:
         if self.hub is not None:
             if self.open_batch != NULL:
                 self.hub.give_batch(self.open_batch)
-            if self.sealed_batch != NULL:
-                self.hub.give_batch(self.sealed_batch)
             for i in range(self.ring_count):
                 self.hub.give_batch(self.ring[(self.ring_head + i) & (self.ring_capacity - 1)])
             self.hub.memory_bytes -= self.memory_bytes
@@ -68,7 +69,23 @@ cdef class Tail:
 
     @property
     def sealed_count(self):
-        return self.sealed_batch.count if self.sealed_batch != NULL else 0
+        return self.written_end - self.committed_end
+
+    @property
+    def sealed_batches(self):
+        return len(self.sealed)
+
+    @property
+    def sealed_max(self):
+        return self.sealed_room
+
+    @sealed_max.setter
+    def sealed_max(self, Py_ssize_t count):
+        if count < 1:
+            raise ValueError(f"{count} sealed batches are too few to write anything")
+        self.sealed_room = count
+        if self.open_batch != NULL:
+            self.mark_dirty()
 
     @property
     def memory_start(self):
@@ -91,8 +108,16 @@ cdef class Tail:
             end += self.open_batch.count
         return end <= self.append_end_max
 
+    cdef bint can_seal(self) noexcept:
+        return len(self.sealed) < self.sealed_room
+
+    cdef int check_room(self) except -1:
+        if not self.can_seal():
+            raise RuntimeError(f"{len(self.sealed)} sealed batches wait already")
+        return 0
+
     cdef int mark_dirty(self) except -1:
-        if not self.listed and self.sealed_batch == NULL:
+        if not self.listed and self.can_seal():
             self.listed = True
             self.hub.dirty_tails.append(self)
         return 0
@@ -119,7 +144,7 @@ cdef class Tail:
         self.open_publishers.append((self.open_batch.count if self.open_batch != NULL else 0, conn))
         return 0
 
-    cdef int trace_published(self, membatch_t* batch) except -1:
+    cdef int trace_published(self, membatch_t* batch, list publishers) except -1:
         cdef batch_t published
         published.base_offset, published.base_id = batch.base_offset, batch.base_id
         published.timestamp_ns, published.count = batch.timestamp_ns, batch.count
@@ -127,8 +152,7 @@ cdef class Tail:
         if batch.trailer.length >= 8:
             published.trailer = batch.trailer.data
             published.trailer_length = batch.trailer.length
-        return self.hub.trace.note_published(&published, self.trace_below, self,
-                                             self.sealed_publishers)
+        return self.hub.trace.note_published(&published, self.trace_below, self, publishers)
 
     def append(self, const unsigned char[::1] body, i64 due_ns=0, sections=None, by=None):
         if body.shape[0] == 0:
@@ -262,8 +286,7 @@ cdef class Tail:
         cdef u8 zeros[8]
         if batch == NULL:
             raise RuntimeError("there is no open batch to seal")
-        if self.sealed_batch != NULL:
-            raise RuntimeError("a batch is sealed already")
+        self.check_room()
         memset(&header, 0, sizeof(header))
         memset(zeros, 0, 8)
         if self.extras is not None:
@@ -289,10 +312,9 @@ cdef class Tail:
         crc = crc32c_update(crc, batch.lengths.data, batch.lengths.length)
         crc = crc32c_update(crc, batch.bodies.data, batch.bodies.length)
         header.crc = crc32c_update(crc, batch.trailer.data, batch.trailer.length)
-        self.sealed_batch = batch
-        self.sealed_waiters = self.open_waiters
-        self.sealed_publishers, self.open_publishers = self.open_publishers, None
-        self.open_publisher = None
+        self.sealed.append(
+            sealed_of(batch, self.open_serial, self.open_waiters, self.open_publishers))
+        self.open_publishers = self.open_publisher = None
         self.open_batch = NULL
         self.open_waiters = []
         self.open_serial += 1
@@ -307,8 +329,7 @@ cdef class Tail:
         cdef membatch_t* batch
         cdef batch_header_t header
         cdef size_t bodies_at, trailer_at
-        if self.sealed_batch != NULL:
-            raise RuntimeError("a batch is sealed already")
+        self.check_room()
         if check_batch(data, 0) != (0, len(data)):
             raise ValueError("this is no whole batch")
         memcpy(&header, start, HEADER_BYTES)
@@ -329,9 +350,7 @@ cdef class Tail:
         batch.base_offset = <i64>header.base_offset
         batch.base_id = header.base_id
         batch.timestamp_ns = <i64>header.timestamp_ns
-        self.sealed_batch = batch
-        self.sealed_waiters = []
-        self.sealed_publishers = None
+        self.sealed.append(sealed_of(batch, 0, [], None))
         self.written_end += header.count
         self.message_count += header.count
         self.message_bytes += header.bodies_length
@@ -375,7 +394,7 @@ cdef class Tail:
         return [small]
 
     def adopt(self, i64 count, i64 size):
-        if self.sealed_batch != NULL:
+        if self.sealed:
             raise RuntimeError("a batch is sealed")
         if count < 1 or size < 1:
             raise ValueError(f"{count} messages of {size} bytes cannot be adopted")
@@ -390,33 +409,52 @@ cdef class Tail:
         if self.open_batch != NULL:
             self.mark_dirty()
 
-    def commit(self):
-        cdef membatch_t* batch = self.sealed_batch
-        if batch == NULL:
-            raise RuntimeError("there is no sealed batch to commit")
-        self.sealed_batch = NULL
-        self.committed_end += batch.count
-        if self.traceable and (self.trace_below or batch.trailer.length >= 8):
-            self.trace_published(batch)
-        self.keep(batch)
-        self.hub.settled.append((self, self.open_serial - 1, True, self.sealed_waiters))
-        self.sealed_waiters = None
+    def commit_to(self, i64 offset):
+        cdef Py_ssize_t i, count
+        if offset <= self.committed_end:
+            return
+        count = sealed_before(self.sealed, self.committed_end, offset)
+        for i in range(count):
+            self.commit_oldest()
         if self._handing:
             self.advance_handed()
         if self.open_batch != NULL:
             self.mark_dirty()
 
-    def fail(self):
-        cdef membatch_t* batch = self.sealed_batch
-        if batch == NULL:
-            raise RuntimeError("there is no sealed batch to fail")
-        self.sealed_batch = NULL
-        self.written_end -= batch.count
-        self.hub.give_batch(batch)
-        self.hub.settled.append((self, self.open_serial - 1, False, self.sealed_waiters))
-        self.sealed_waiters = None
+    cdef int commit_oldest(self) except -1:
+        cdef Sealed sealed = self.sealed[0]
+        cdef membatch_t* batch
+        self.grow_ring()  # before anything changes: there may be no memory
+        batch = sealed.take()
+        del self.sealed[0]
+        self.committed_end += batch.count
+        if self.traceable and (self.trace_below or batch.trailer.length >= 8):
+            self.trace_published(batch, sealed.publishers)
+        self.keep(batch)
+        self.hub.settled.append((self, sealed.serial, True, sealed.waiters))
+        return 0
+
+    def fail_from(self, i64 offset):
+        cdef Sealed sealed
+        cdef Py_ssize_t first = sealed_before(self.sealed, self.committed_end, offset)
+        cdef list failed = self.sealed[first:]
+        del self.sealed[first:]
+        self.written_end = offset
+        for sealed in failed:
+            self.hub.give_batch(sealed.take())
+            self.hub.settled.append((self, sealed.serial, False, sealed.waiters))
         if self.open_batch != NULL:
             self.mark_dirty()
+
+    def commit(self):
+        if not self.sealed:
+            raise RuntimeError("there is no sealed batch to commit")
+        self.commit_to(self.written_end)
+
+    def fail(self):
+        if not self.sealed:
+            raise RuntimeError("there is no sealed batch to fail")
+        self.fail_from(self.committed_end)
 
     def drop_open(self):
         """The topic goes away: what was gathering is refused, not lost silently."""
@@ -453,22 +491,28 @@ cdef class Tail:
             self.handed_listed = True
             self.hub.handed.append(self)
 
-    cdef int keep(self, membatch_t* batch) except -1:
-        """Put a committed batch into the ring and drop the oldest beyond the bounds."""
+    cdef int grow_ring(self) except -1:
+        """Room for one more batch."""
         cdef u32 i, capacity
         cdef membatch_t** ring
+        if self.ring_count < self.ring_capacity:
+            return 0
+        capacity = self.ring_capacity * 2 if self.ring_capacity else 8
+        ring = <membatch_t**>calloc(capacity, sizeof(membatch_t*))
+        if ring == NULL:
+            raise MemoryError("no memory for the ring of batches")
+        for i in range(self.ring_count):
+            ring[i] = self.ring[(self.ring_head + i) & (self.ring_capacity - 1)]
+        free(self.ring)
+        self.ring, self.ring_head, self.ring_capacity = ring, 0, capacity
+        return 0
+
+    cdef int keep(self, membatch_t* batch) except -1:
+        """Put a committed batch into the ring, which has room, and drop the oldest beyond the
+        bounds."""
         cdef size_t size
         batch = self.hub.fit_batch(batch)
         size = membatch_bytes(batch)
-        if self.ring_count == self.ring_capacity:
-            capacity = self.ring_capacity * 2 if self.ring_capacity else 8
-            ring = <membatch_t**>calloc(capacity, sizeof(membatch_t*))
-            if ring == NULL:
-                raise MemoryError("no memory for the ring of batches")
-            for i in range(self.ring_count):
-                ring[i] = self.ring[(self.ring_head + i) & (self.ring_capacity - 1)]
-            free(self.ring)
-            self.ring, self.ring_head, self.ring_capacity = ring, 0, capacity
         self.ring[(self.ring_head + self.ring_count) & (self.ring_capacity - 1)] = batch
         self.ring_count += 1
         self.memory_bytes += size
@@ -540,8 +584,7 @@ cdef class Tail:
         if not self.handed_end <= self.committed_end <= self.written_end:
             raise RuntimeError(f"{self.topic!r}: ends out of order: handed {self.handed_end}, "
                                f"committed {self.committed_end}, written {self.written_end}")
-        if self.committed_end + self.sealed_count != self.written_end:
-            raise RuntimeError(f"{self.topic!r}: sealed batch does not lie between the ends")
+        sealed_validate(self.sealed, self.committed_end, self.written_end)
         expected = self.memory_start
         for i in range(self.ring_count):
             batch = self.ring[(self.ring_head + i) & (self.ring_capacity - 1)]

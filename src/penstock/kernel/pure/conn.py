@@ -10,7 +10,7 @@ from penstock import limits
 from penstock.kernel.interface import Event, Locality
 from penstock.kernel.layout import FRAME_HEAD
 from penstock.kernel.pure.reader import Reader
-from penstock.kernel.pure.tail import FAILED, PENDING, Promise
+from penstock.kernel.pure.sealed import FAILED, PENDING, Promise
 from penstock.limits import (
     CHUNK_BYTES,
     CLOSE_DRAIN_NS,

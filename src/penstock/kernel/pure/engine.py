@@ -17,7 +17,8 @@ from penstock.kernel.interface import Event
 from penstock.kernel.pure.conn import Conn
 from penstock.kernel.pure.delivery import pump
 from penstock.kernel.pure.parking import search
-from penstock.kernel.pure.tail import Promise, Tail
+from penstock.kernel.pure.sealed import Promise
+from penstock.kernel.pure.tail import Tail
 from penstock.kernel.pure.trace import Trace
 from penstock.kernel.pure.window import Window
 from penstock.limits import RECEIVE_BYTES
@@ -118,8 +119,7 @@ class Engine:
         if tail is None:
             return
         tail.forgotten = True
-        if tail.sealed_count:
-            tail.fail()
+        tail.fail_from(tail.committed_end)
         tail.drop_open()
 
     def window(self, tail: Tail, start_offset: int) -> Window:
@@ -205,7 +205,7 @@ class Engine:
 
     def dirty_tails(self) -> list[Tail]:
         self._opened = {tail: None for tail in self._opened if tail.open_count}
-        return [tail for tail in self._opened if not tail.sealed_count]
+        return [tail for tail in self._opened if tail.can_seal]
 
     def flush(self, mono_ns: int, wall_ns: int) -> list[tuple[Any, ...]]:
         self.mono_ns, self.wall_ns = mono_ns, wall_ns

@@ -1,19 +1,19 @@
-"""The writing end of one partition: open batch, sealed batch, newest committed batches.
+"""The writing end of one partition: open batch, sealed batches, newest committed batches.
 
-    memory [memory_start, committed_end) | sealed [.., written_end) | open (no offsets yet)
-
-Publishers wait for a batch through its `Promise`: each connection that published into it keeps a
-reference, and looks at the outcome when the batch is through.
+memory [memory_start, committed_end) | sealed [.., written_end) | open (no offsets yet)
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock import limits
 from penstock.kernel.interface import BatchCheck, Section
 from penstock.kernel.pure.batch import check_batch, decode_header, encode_batch
 from penstock.kernel.pure.block import Batch, find_batch
 from penstock.kernel.pure.pack import ANY_SIZE, messages_of
+from penstock.kernel.pure.sealed import FAILED, STORED, Promise, Sealed, sealed_before
+from penstock.kernel.pure.sealed import validate as validate_sealed
 from penstock.kernel.pure.trace import Publishers
 
 if TYPE_CHECKING:
@@ -24,21 +24,6 @@ if TYPE_CHECKING:
     from penstock.kernel.pure.conn import Conn
     from penstock.kernel.pure.engine import Engine
     from penstock.kernel.pure.window import Window
-
-PENDING = 0
-STORED = 1
-FAILED = 2
-
-
-class Promise:
-    """What the publishers of one batch wait for."""
-
-    __slots__ = ("conns", "outcome", "tail")
-
-    def __init__(self, tail: Tail) -> None:
-        self.tail = tail
-        self.conns: dict[Conn, None] = {}  # in the order of their first publish
-        self.outcome = PENDING
 
 
 class Tail:
@@ -63,9 +48,8 @@ class Tail:
         self._open: list[bytes] = []
         self._sections: dict[int, dict[int, int | bytes]] = {}
         self._publishers: Publishers = []  # of the open batch
-        self._sealed_publishers: Publishers = []
-        self._sealed: Batch | None = None
-        self._sealed_promise = self.promise
+        self._sealed: list[Sealed] = []  # from committed_end to written_end
+        self._sealed_max = limits.SEALED_BATCHES_MAX
         self._memory: list[Batch] = []
         self._memory_bytes = 0
         self._memory_bytes_max = memory_bytes_max
@@ -77,7 +61,25 @@ class Tail:
 
     @property
     def sealed_count(self) -> int:
-        return self._sealed.count if self._sealed else 0
+        return self.written_end - self.committed_end
+
+    @property
+    def sealed_batches(self) -> int:
+        return len(self._sealed)
+
+    @property
+    def sealed_max(self) -> int:
+        return self._sealed_max
+
+    @sealed_max.setter
+    def sealed_max(self, count: int) -> None:
+        if count < 1:
+            raise ValueError(f"{count} sealed batches are too few to write anything")
+        self._sealed_max = count
+
+    @property
+    def can_seal(self) -> bool:
+        return len(self._sealed) < self._sealed_max
 
     @property
     def memory_start(self) -> int:
@@ -180,8 +182,7 @@ class Tail:
     ) -> list[Buffer]:
         if not self._open:
             raise RuntimeError("there is no open batch to seal")
-        if self._sealed is not None:
-            raise RuntimeError("a batch is sealed already")
+        self._check_room()
         data = encode_batch(
             self._open,
             self.written_end,
@@ -191,28 +192,27 @@ class Tail:
             leader_epoch,
             sections=self._sections,
         )
-        self._sealed = Batch(data, 0)
-        self._sealed_promise = self.promise
-        self._sealed_publishers = self._publishers
+        self._sealed.append(Sealed(Batch(data, 0), self.promise, self._publishers))
         self.written_end += len(self._open)
         self._start_open()
         return [data]
 
     def seal_batch(self, data: bytes) -> list[Buffer]:
-        if self._sealed is not None:
-            raise RuntimeError("a batch is sealed already")
+        self._check_room()
         if check_batch(data, 0) != (BatchCheck.SOUND, len(data)):
             raise ValueError("this is no whole batch")
         header = decode_header(data, 0)
         if header.base_offset != self.written_end:
             raise ValueError(f"a batch at {header.base_offset}, the tail is at {self.written_end}")
-        self._sealed = Batch(data, 0)
-        self._sealed_promise = Promise(self)
-        self._sealed_publishers = []
+        self._sealed.append(Sealed(Batch(data, 0), Promise(self), []))
         self.written_end += header.count
         self.message_count += header.count
         self.message_bytes += header.bodies_length
         return [data]
+
+    def _check_room(self) -> None:
+        if not self.can_seal:
+            raise RuntimeError(f"{len(self._sealed)} sealed batches wait already")
 
     def note_stored(self, data: Buffer) -> None:
         if not self.traceable:
@@ -224,7 +224,7 @@ class Tail:
             self._engine.trace.note_published(batch, self, [])
 
     def adopt(self, count: int, size: int) -> None:
-        if self._sealed is not None:
+        if self._sealed:
             raise RuntimeError("a batch is sealed")
         if count < 1 or size < 1:
             raise ValueError(f"{count} messages of {size} bytes cannot be adopted")
@@ -239,27 +239,37 @@ class Tail:
         if self._open:
             self._engine.note_open(self)
 
-    def commit(self) -> None:
-        batch = self._take_sealed("commit")
-        self.committed_end = batch.end
-        if self.traceable and (self.trace_below or not batch.plain):
-            self._engine.trace.note_published(batch, self, self._sealed_publishers)
-        self._keep(batch)
-        self._settle(self._sealed_promise, STORED)
+    def commit_to(self, offset: int) -> None:
+        if offset <= self.committed_end:
+            return
+        count = sealed_before(self._sealed, self.committed_end, offset)
+        safe, self._sealed = self._sealed[:count], self._sealed[count:]
+        for sealed in safe:
+            batch = sealed.batch
+            self.committed_end = batch.end
+            if self.traceable and (self.trace_below or not batch.plain):
+                self._engine.trace.note_published(batch, self, sealed.publishers)
+            self._keep(batch)
+            self._settle(sealed.promise, STORED)
         if self.handing:
             self.hand()
 
-    def fail(self) -> None:
-        batch = self._take_sealed("fail")
-        self.written_end -= batch.count
-        self._settle(self._sealed_promise, FAILED)
+    def fail_from(self, offset: int) -> None:
+        first = sealed_before(self._sealed, self.committed_end, offset)
+        self._sealed, failed = self._sealed[:first], self._sealed[first:]
+        self.written_end = offset
+        for sealed in failed:
+            self._settle(sealed.promise, FAILED)
 
-    def _take_sealed(self, action: str) -> Batch:
-        batch = self._sealed
-        if batch is None:
-            raise RuntimeError(f"there is no sealed batch to {action}")
-        self._sealed = None
-        return batch
+    def commit(self) -> None:
+        if not self._sealed:
+            raise RuntimeError("there is no sealed batch to commit")
+        self.commit_to(self.written_end)
+
+    def fail(self) -> None:
+        if not self._sealed:
+            raise RuntimeError("there is no sealed batch to fail")
+        self.fail_from(self.committed_end)
 
     def _settle(self, promise: Promise, outcome: int) -> None:
         promise.outcome = outcome
@@ -306,8 +316,7 @@ class Tail:
                 f"{self.topic!r}: ends out of order: handed {self._handed_end}, "
                 f"committed {self.committed_end}, written {self.written_end}"
             )
-        if self.committed_end + self.sealed_count != self.written_end:
-            raise RuntimeError(f"{self.topic!r}: sealed batch does not lie between the ends")
+        validate_sealed(self._sealed, self.committed_end, self.written_end)
         if self.open_bytes != sum(map(len, self._open)):
             raise RuntimeError(f"{self.topic!r}: bytes of the open batch do not add up")
         expected = self.memory_start
