@@ -25,6 +25,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("cluster",),
     ("net",),
     ("nsqd", "nsqlookupd"),
+    ("nsqdapi",),
     ("client",),
     ("spark",),
     ("pipelines",),

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from e2e.daemon import Daemon
-from penstock.spark.brokerapi import BrokerApi, TopicSpans
+from penstock.nsqdapi.calls import TopicSpans
+from penstock.spark.brokerapi import BrokerApi
 
 WAIT_S_MAX = 90.0
 _Found = TypeVar("_Found")

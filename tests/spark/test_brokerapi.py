@@ -8,7 +8,8 @@ import pytest
 
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
 from penstock.kernel import decode_bodies, decode_columns, encode_batch
-from penstock.spark.brokerapi import BrokerApi, Committed, Span, Stage
+from penstock.nsqdapi.calls import Committed, Span, Stage
+from penstock.spark.brokerapi import BrokerApi
 
 from .fakebroker import FakeBroker
 
@@ -21,7 +22,7 @@ def test_positions_and_batches_are_read(broker: FakeBroker) -> None:
     with BrokerApi(broker.url.removeprefix("http://")) as api:
         found = api.positions(["orders", "nothing"])
         assert found.topics["orders"].identity == "first"
-        assert found.topics["orders"].partitions == {0: Span(0, 3)}
+        assert found.topics["orders"].partitions == {0: Span(0, 3, 3)}
         assert found.missing == ("nothing",)
         assert list(api.positions(pattern="o.*").topics) == ["orders", "other"]
         fetched = api.fetch("orders", 0, "first", 1, 3, bytes_max=1)
@@ -177,4 +178,4 @@ def test_ranges_that_nobody_takes_leave_no_answer_behind(broker: FakeBroker) -> 
         for fetched in api.fetches("orders", 0, "first", 0, 30, bytes_max=1):
             assert fetched.base_offset == 0
             break
-        assert api.positions(["orders"]).topics["orders"].partitions == {0: Span(0, 30)}
+        assert api.positions(["orders"]).topics["orders"].partitions == {0: Span(0, 30, 30)}

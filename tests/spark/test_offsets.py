@@ -7,8 +7,8 @@ import json
 import pytest
 
 from penstock.errors import ConfigError, DataLost
+from penstock.nsqdapi.calls import Span, TopicSpans
 from penstock.spark import offsets
-from penstock.spark.brokerapi import Span, TopicSpans
 from penstock.spark.offsets import Log, Range
 from penstock.spark.options import Bound
 

@@ -13,7 +13,8 @@ from e2e.daemon import Daemon
 from penstock import limits
 from penstock.errors import BrokerRefused, RowRefused
 from penstock.kernel import encode_batch
-from penstock.spark.brokerapi import BrokerApi, Committed, Owner, Stage
+from penstock.nsqdapi.calls import Committed, Owner, Stage
+from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.rejects import RejectedTable, Rejects
 from penstock.spark.stager import Stager
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from penstock import limits
 from penstock.errors import FetchFailed
 from penstock.nsqadmin.upstream import Upstream
+from penstock.nsqdapi.calls import stats_query
 
 WAITING, IN_FLIGHT, DEFERRED, REQUEUED = "waiting", "in flight", "deferred", "waiting again"
 FINISHED, DEAD, UNKNOWN = "finished", "dead letter", "unknown"
@@ -29,8 +30,7 @@ async def of_message(
     upstream: Upstream, node: str, topic: str, offset: int, message_id: str
 ) -> list[Standing]:
     """In every channel, sorted. Raises FetchFailed."""
-    query = {"format": "json", "topic": topic, "include_clients": "false", "include_mem": "false"}
-    stats = await upstream.get(node, "/stats", query)
+    stats = await upstream.get(node, "/stats", stats_query(topic))
     rows = [row for found in stats["topics"] or () for row in found["channels"] or ()]
     return [
         await _in_channel(upstream, node, topic, row, offset, message_id)

@@ -23,6 +23,7 @@ import pyarrow as pa
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError
+from penstock.nsqdapi.calls import Span
 from penstock.pipelines import archivestate, jsonbody, lakelogs, recovery
 from penstock.pipelines.archivestate import Identity, Starting, State
 from penstock.pipelines.frame import DONE, Pipeline
@@ -32,7 +33,7 @@ from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.pipelines.streams import follow
-from penstock.spark.brokerapi import Span, name_of
+from penstock.spark.brokerapi import name_of
 from penstock.spark.brokers import Brokers
 from penstock.spark.lake import Place, Shape, check_fits
 from penstock.spark.offsets import Log

@@ -17,7 +17,8 @@ from contextlib import ExitStack
 from typing import NamedTuple, Self
 
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
-from penstock.spark.brokerapi import BrokerApi, Positions, Span, name_of
+from penstock.nsqdapi.calls import Positions, Span
+from penstock.spark.brokerapi import BrokerApi, name_of
 from penstock.spark.offsets import Log, Offsets, relocated, spans
 from penstock.spark.options import Options
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.errors import ConfigError, DataLost
-from penstock.spark.brokerapi import Span, TopicSpans
+from penstock.nsqdapi.calls import Span, TopicSpans
 from penstock.spark.options import EARLIEST, LATEST, SPECIAL, Bound, PerPartition
 
 VERSION = 1

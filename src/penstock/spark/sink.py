@@ -25,7 +25,8 @@ from pyspark.sql.datasource import (
 
 from penstock import limits
 from penstock.errors import ConfigError
-from penstock.spark.brokerapi import BrokerApi, Owner, Stage, name_of
+from penstock.nsqdapi.calls import Owner, Stage
+from penstock.spark.brokerapi import BrokerApi, name_of
 from penstock.spark.rejects import Rejected, RejectedTable, Rejects
 from penstock.spark.sinkoptions import SinkOptions
 from penstock.spark.stager import Stager, abort

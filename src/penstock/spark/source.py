@@ -33,8 +33,8 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, DataLost
+from penstock.nsqdapi.calls import Fetched
 from penstock.spark import offsets, tasks
-from penstock.spark.brokerapi import Fetched
 from penstock.spark.brokers import Brokers, Found
 from penstock.spark.decode import decode
 from penstock.spark.offsets import Log, Logs, Offsets, Range

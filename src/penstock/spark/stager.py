@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from penstock import limits
 from penstock.errors import BrokerRefused, FetchFailed, RowRefused
-from penstock.spark.brokerapi import BrokerApi, Owner, Stage
+from penstock.nsqdapi.calls import Owner, Stage
+from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.encode import BadRow, Block, encode, largest, message_columns
 from penstock.spark.rejects import Rejected, Rejects
 from penstock.wire.names import is_ephemeral, is_valid_name

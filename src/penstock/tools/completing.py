@@ -24,6 +24,7 @@ from argcomplete.completers import BaseCompleter
 from argcomplete.finders import CompletionFinder
 
 from penstock.errors import PenstockError
+from penstock.nsqdapi.calls import stats_query
 from penstock.tools import contextfile, nodes, where
 from penstock.tools.main import ASKED, VERBS
 from penstock.tools.nodes import Node
@@ -161,8 +162,7 @@ def _names_of(kind: str, topic: str, of_lookupd: bool) -> Callable[[Node], list[
         return list(node.get("/channels", {"topic": topic})["channels"])
 
     def from_nsqd(node: Node) -> list[str]:
-        query = {"format": "json", "include_clients": "false", "include_mem": "false"}
-        query |= {"topic": topic} if kind == "channel" else {}
+        query = stats_query(topic if kind == "channel" else "")
         topics = node.get("/stats", query)["topics"] or ()
         if kind == "topic":
             return [one["topic_name"] for one in topics]
@@ -172,7 +172,7 @@ def _names_of(kind: str, topic: str, of_lookupd: bool) -> Callable[[Node], list[
 
 
 def _registered(lookupd: Node) -> list[str]:
-    return [nodes.address_of(producer) for producer in lookupd.get("/nodes")["producers"]]
+    return nodes.http_addresses(lookupd)
 
 
 def _together(

@@ -12,7 +12,7 @@ from penstock.client.link import connect
 from penstock.client.options import ConnectionOptions
 from penstock.errors import PenstockError
 from penstock.tools.contexts import Context
-from penstock.tools.nodes import Node, NodeFailed, address_of
+from penstock.tools.nodes import Node, NodeFailed, http_addresses
 from penstock.tools.where import Where
 
 ANSWER_SECONDS_MAX = 5.0
@@ -55,9 +55,8 @@ def _http(kind: str, address: str, tls: ssl.SSLContext | None) -> Answer:
 
 def _known_to(lookupd: str, tls: ssl.SSLContext | None) -> Iterator[Answer]:
     try:
-        producers = Node(lookupd, ANSWER_SECONDS_MAX, tls).get("/nodes")["producers"]
-        addresses = sorted({address_of(one) for one in producers} - {""})
-    except (NodeFailed, ValueError, TypeError, KeyError) as error:
+        addresses = sorted(set(http_addresses(Node(lookupd, ANSWER_SECONDS_MAX, tls))))
+    except NodeFailed as error:
         yield Answer(lookupd, "nsqlookupd", False, f"does not tell its nsqds: {error}")
         return
     yield from (_http("nsqd", one, tls) for one in addresses)

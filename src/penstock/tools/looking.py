@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from penstock.command import terminal
+from penstock.nsqdapi.calls import stats_query
 from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.verbs import DONE, FAILED
 
@@ -33,9 +34,7 @@ def look(
     from penstock.nsqadmin.snapshot import NodeState, Snapshot, make
     from penstock.nsqadmin.upstream import Producer
 
-    query = {"format": "json", "include_clients": str(clients).lower(), "include_mem": "false"}
-    query |= {"topic": topic} if topic else {}
-    query |= {"channel": channel} if channel else {}
+    query = stats_query(topic, channel, clients)
 
     def ask(node: Node) -> NodeState:
         state = NodeState(node.address, Producer("", node.address, 0, 0, ""))

@@ -37,8 +37,7 @@ class NodeUpstream(Upstream):
             return await asyncio.to_thread(ask)
         except NodeFailed as error:
             if error.status:
-                said = error.reason.removeprefix(f"{error.status} ")
-                raise DaemonRefused(address, error.reason, error.status, said) from error
+                raise DaemonRefused(address, error.reason, error.status, error.code) from error
             raise FetchFailed(address, error.reason) from error
         except ValueError as error:
             raise FetchFailed(address, f"no JSON: {error}") from error

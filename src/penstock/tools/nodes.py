@@ -11,44 +11,34 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import socket
 import ssl
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
-from urllib.parse import SplitResult, urlencode, urlsplit
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import SplitResult, urlsplit
 
 from penstock.command import terminal
-from penstock.errors import PenstockError
-from penstock.net.secretfile import authorization
+from penstock.errors import FetchFailed, PenstockError
+from penstock.nsqdapi import calls
+from penstock.nsqdapi.blocking import FAILURES, Address, Answer, Link
+from penstock.nsqdapi.calls import AnswerInvalid, Call, code_of, target
 from penstock.tools import where
 from penstock.tools.verbs import DONE, FAILED
 from penstock.tools.where import DEFAULT_ADDRESS, Where
 
+T = TypeVar("T")
 REQUEST_SECONDS_MAX = 10.0
 PORT_MAX = 65535
 _NOT_FOUND = 404
 
 
-class NodeFailed(PenstockError):
-    """A daemon that does not answer, or answers with an error."""
+class NodeFailed(FetchFailed):
+    """A daemon that does not answer, or answers with an error: `code` is its name for it."""
 
-    def __init__(self, address: str, reason: str, status: int = 0) -> None:
-        super().__init__(f"{address}: {reason}")
+    def __init__(self, address: str, reason: str, status: int = 0, code: str = "") -> None:
+        super().__init__(address, reason, status)
         self.address = address
-        self.reason = reason
-        self.status = status  # of the answer; 0 when there was none
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        self.code = code
 
 
 class Node:
@@ -62,10 +52,16 @@ class Node:
         secret: str = "",
     ) -> None:
         """`secret` goes with what changes something."""
-        self._secret = secret
         self.address = address
         self.tls = tls
-        self._connection = _connection(address, timeout_seconds, tls)
+        self._link = Link(_address(address), timeout_seconds, tls, secret=secret)
+
+    def ask(self, call: Call[T]) -> T:
+        answer = self._exchange(call.method, call.target, call.body or b"", call.content_type)
+        try:
+            return call.decode(answer.body, answer.headers)
+        except AnswerInvalid as error:
+            raise self._foreign(call.path) from error
 
     def get(self, path: str, parameters: dict[str, str] | None = None) -> Any:
         return self._json("GET", path, parameters)
@@ -74,7 +70,7 @@ class Node:
         """An object with these keys. Whoever listens there may be no daemon of NSQ at all."""
         found = self.get(path, parameters)
         if not isinstance(found, dict) or not found.keys() >= set(keys):
-            raise NodeFailed(self.address, f"something answers {path}, and it is no daemon of NSQ")
+            raise self._foreign(path)
         return found
 
     def post(self, path: str, parameters: dict[str, str] | None = None, body: bytes = b"") -> Any:
@@ -83,7 +79,7 @@ class Node:
     def _json(
         self, method: str, path: str, parameters: dict[str, str] | None, body: bytes = b""
     ) -> Any:
-        answer = self.request(method, path, parameters, body)
+        answer = self._exchange(method, target(path, parameters), body).body
         if answer[:1] not in (b"{", b"["):
             return answer.decode("utf-8", "replace")
         try:
@@ -91,46 +87,40 @@ class Node:
         except (ValueError, RecursionError) as error:
             raise NodeFailed(self.address, f"its answer is no JSON: {error}") from error
 
-    def request(
-        self, method: str, path: str, parameters: dict[str, str] | None = None, body: bytes = b""
-    ) -> bytes:
-        """The body of a 200. Raises NodeFailed."""
-        target = f"{path}?{urlencode(parameters)}" if parameters else path
+    def _exchange(
+        self, method: str, target: str, body: bytes = b"", content_type: str = ""
+    ) -> Answer:
+        """A 200. Raises NodeFailed."""
         try:
-            headers = authorization(self._secret) if method != "GET" else {}
-            self._connection.request(method, target, body or None, headers)
-            response = self._connection.getresponse()
-            answer = response.read()
-        except (OSError, http.client.HTTPException) as error:
+            answer = self._link.exchange(method, target, body, content_type)
+        except FAILURES as error:
             raise NodeFailed(self.address, f"no answer: {error or type(error).__name__}") from error
         finally:
-            self._connection.close()
-        if response.status != 200:
-            raise NodeFailed(self.address, _message(response.status, answer), response.status)
+            self._link.close()
+        if answer.status != 200:
+            said = _said(answer)
+            raise NodeFailed(self.address, f"{answer.status} {said}", answer.status, said)
         return answer
 
+    def _foreign(self, path: str) -> NodeFailed:
+        return NodeFailed(self.address, f"something answers {path}, and it is no daemon of NSQ")
 
-def _connection(
-    address: str, timeout: float, tls: ssl.SSLContext | None
-) -> http.client.HTTPConnection:
-    if "://" in address:
-        parts = urlsplit(address)
+
+def _address(text: str) -> Address:
+    if "://" in text:
+        parts = urlsplit(text)
         if parts.scheme not in ("http", "https") or not parts.hostname or not _has_port(parts):
-            raise NodeFailed(address, "is neither http://host:port nor https://host:port")
+            raise NodeFailed(text, "is neither http://host:port nor https://host:port")
         if "@" in parts.netloc:  # it would stand in every message about the node
             host = parts.netloc.rpartition("@")[2]
             raise NodeFailed(host, "a URL with a user and a password is not supported")
-        if parts.scheme == "https":
-            return http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=timeout, context=tls
-            )
-        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
-    if "/" in address:
-        return _UnixConnection(address, timeout)
-    host, colon, port = address.rpartition(":")
+        return Address(parts.hostname, parts.port, parts.scheme == "https")
+    if "/" in text:
+        return Address("", None, socket_path=text)
+    host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > PORT_MAX:
-        raise NodeFailed(address, "is neither host:port, nor a URL, nor the path of a socket")
-    return http.client.HTTPConnection(host.strip("[]"), int(port), timeout=timeout)
+        raise NodeFailed(text, "is neither host:port, nor a URL, nor the path of a socket")
+    return Address(host.strip("[]"), int(port))
 
 
 def _has_port(parts: SplitResult) -> bool:
@@ -141,12 +131,10 @@ def _has_port(parts: SplitResult) -> bool:
         return False
 
 
-def _message(status: int, answer: bytes) -> str:
-    try:
-        code = str(json.loads(answer)["message"])
-    except (ValueError, KeyError, TypeError):
-        code = answer.decode("utf-8", "replace").strip() or http.client.responses.get(status, "")
-    return f"{status} {terminal.printable(code)}"
+def _said(answer: Answer) -> str:
+    """Of what went wrong: nsqd's name for it, or whatever there is."""
+    text = code_of(answer.body) or answer.body.decode("utf-8", "replace").strip()
+    return terminal.printable(text or http.client.responses.get(answer.status, ""))
 
 
 class Answers(NamedTuple):
@@ -234,12 +222,7 @@ def _known_to(lookupds: Sequence[str], tls: ssl.SSLContext | None) -> list[str]:
     failed: NodeFailed | None = None
     for lookupd in lookupds:
         try:
-            for producer in Node(lookupd, tls=tls).document("/nodes", None, "producers")[
-                "producers"
-            ]:
-                address = address_of(producer)
-                if address:
-                    found[address] = None
+            found |= dict.fromkeys(http_addresses(Node(lookupd, tls=tls)))
         except NodeFailed as error:
             failed = error
     if failed is not None and not found:
@@ -249,10 +232,6 @@ def _known_to(lookupds: Sequence[str], tls: ssl.SSLContext | None) -> list[str]:
     return sorted(found)
 
 
-def address_of(producer: dict[str, Any]) -> str:
-    """Empty for one that serves HTTP on a unix socket, or not at all."""
-    if producer["http_port"] <= 0:
-        return ""
-    host = producer["broadcast_address"]
-    shown = f"[{host}]" if ":" in host else host
-    return f"{shown}:{producer['http_port']}"
+def http_addresses(lookupd: Node) -> list[str]:
+    """Of the nsqds that it knows, but for those that serve HTTP on a unix socket, or not at all."""
+    return [one.http_address for one in lookupd.ask(calls.nodes()) if one.http_port > 0]

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock import limits
 from penstock.command import terminal
+from penstock.nsqdapi import calls
 from penstock.tools import nodes
 from penstock.tools.verbs import WrongUse, print_json
 
@@ -70,9 +71,9 @@ def when(time_ns: int) -> str:
 
 
 def _messages(node: nodes.Node, arguments: argparse.Namespace, count: int) -> Iterator[Any]:
-    target = {"topic": arguments.topic}
+    topic = arguments.topic
     if arguments.id:
-        first = node.get("/message/get", target | {"id": arguments.id})
+        first = node.ask(calls.message(topic, "id", arguments.id))
         yield first
         start, end = first["offset"] + 1, first["offset"] + count
     else:
@@ -80,7 +81,7 @@ def _messages(node: nodes.Node, arguments: argparse.Namespace, count: int) -> It
         end = start + count
     for offset in range(start, end):
         try:
-            yield node.get("/message/get", target | {"offset": str(offset)})
+            yield node.ask(calls.message(topic, "offset", offset))
         except nodes.NodeFailed as error:
             if error.status == _BEYOND_END and arguments.offset != offset:
                 return
@@ -88,20 +89,16 @@ def _messages(node: nodes.Node, arguments: argparse.Namespace, count: int) -> It
 
 
 def _start(node: nodes.Node, arguments: argparse.Namespace, count: int) -> int:
-    target = {"topic": arguments.topic}
     if arguments.offset is not None:
-        offset: int = arguments.offset
-        return offset
+        return int(arguments.offset)
     if arguments.time:
-        at = {"timestamp_ms": str(epoch_ms(arguments.time)), "committed": "true"}
-        found: int = node.get("/log/offset", target | at)["offset"]
-        return found
-    topics = node.document("/log/positions", target, "topics")["topics"]
-    if arguments.topic not in topics:
+        at_ms = epoch_ms(arguments.time)
+        return node.ask(calls.offset_at(arguments.topic, at_ms, committed=True))
+    spans = node.ask(calls.positions([arguments.topic])).topics.get(arguments.topic)
+    if spans is None:
         raise nodes.NodeFailed(node.address, f"no such topic: {arguments.topic}", _NOT_FOUND)
-    partition = topics[arguments.topic]["partitions"]["0"]
-    start: int = max(partition["earliest"], partition["committed"] - count)
-    return start
+    span = spans.partitions[0]
+    return max(span.earliest, span.committed - count)
 
 
 def _line(message: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.command import terminal
 from penstock.errors import PenstockError
+from penstock.nsqdapi.calls import stats_query
 from penstock.tools import nodes
 from penstock.tools.looking import interval
 from penstock.tools.verbs import DONE, FAILED, VerbParser, add_json, print_json, run_verb
@@ -87,11 +88,7 @@ class Look:
 def look(members: Sequence[nodes.Node], topic: str, channel: str) -> Look:
     documents: dict[str, Row] = {}
     failures: dict[str, str] = {}
-    query = {"format": "json", "include_clients": "false", "include_mem": "false"}
-    if topic:
-        query["topic"] = topic
-    if channel:
-        query["channel"] = channel
+    query = stats_query(topic, channel)
     for node in members:
         try:
             documents[node.address] = node.document("/stats", query, "topics", "health")

@@ -22,6 +22,7 @@ from penstock.log.disk import OsDisk
 from penstock.log.dump import dump_partition
 from penstock.log.inspect import NothingThere
 from penstock.log.inspect import find as find_places
+from penstock.nsqdapi import calls
 from penstock.tools import nodes
 from penstock.tools.peek import epoch_ms, when
 from penstock.tools.verbs import DONE, FAILED, VerbParser, WrongUse, add_json, print_json, run_verb
@@ -112,25 +113,22 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
 
 def _bodies(node: nodes.Node, wanted: Wanted) -> Iterator[bytes]:
     """Of one node, from the time that is wanted on."""
-    target = {"topic": TOPIC}
-    at = {"timestamp_ms": str(wanted.from_ms), "committed": "true"}
     try:
-        offset = node.get("/log/offset", target | at)["offset"]
+        offset = node.ask(calls.offset_at(TOPIC, wanted.from_ms, committed=True))
     except nodes.NodeFailed as error:
         if error.status == _NOT_FOUND:
             return  # it has not traced anything
         raise
-    partition = node.get("/log/positions", target)["topics"][TOPIC]["partitions"]["0"]
+    span = node.ask(calls.positions([TOPIC])).topics[TOPIC].partitions[0]
     left = SEARCH_BYTES_MAX
-    while offset < partition["end"] and left > 0:
-        span = {"from": str(offset), "to": str(partition["end"]), "bytes_max": str(FETCH_BYTES)}
-        data = node.request("GET", "/log/fetch", target | span)
+    while offset < span.end and left > 0:
+        data = node.ask(calls.fetch(TOPIC, offset, span.end, FETCH_BYTES)).data
         left -= len(data)
         for base_offset, bodies in bodies_of(data, offset):
             yield from bodies[max(offset - base_offset, 0) :]
             offset = base_offset + len(bodies)
-    for newest in range(max(offset, partition["committed"] - NEWEST_MAX), partition["committed"]):
-        message = node.get("/message/get", target | {"offset": str(newest)})
+    for newest in range(max(offset, span.committed - NEWEST_MAX), span.committed):
+        message = node.ask(calls.message(TOPIC, "offset", newest))
         yield base64.b64decode(message["body_base64"])
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from e2e.daemon import Daemon
+from penstock.nsqdapi.calls import Move
 from penstock.pipelines.audit.asking import Answer, Asker
-from penstock.spark.brokerapi import BrokerApi, Move
+from penstock.spark.brokerapi import BrokerApi
 
 from ..node import Node, numbered
 

@@ -101,10 +101,9 @@ def _check_sections(view: memoryview, position: int, header: BatchHeader) -> int
             names = ", ".join(section.name for section in _ALLOWED)
             raise BlockInvalid(position, f"section {kind}: only {names} may be there")
         if kind in _TIMES:
-            entries = int.from_bytes(
-                view[at + SECTION_HEADER.size : at + SECTION_HEADER.size + 4], "little"
-            )
-            values_at = at + SECTION_HEADER.size + 4 + 4 * entries
+            table_at = at + SECTION_HEADER.size
+            entries = int.from_bytes(view[table_at : table_at + 4], "little")
+            values_at = table_at + 4 + 4 * entries
             times = _numbers("q", view, values_at, entries)
             if entries and min(times) < 0:
                 raise BlockInvalid(position, f"section {kind}: a time before 1970")

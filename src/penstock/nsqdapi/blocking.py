@@ -1,0 +1,103 @@
+"""Calls without an event loop: `http.client` on one connection at a time, of one thread.
+
+The connection is opened when it is needed, and again after `close`. What fails on the way is one of
+`FAILURES`; the connection is then of no use, and the caller closes it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.net.secretfile import authorization
+
+FAILURES = (OSError, http.client.HTTPException)
+_ACCEPT = {"Accept": "application/vnd.nsq; version=1.0"}
+
+
+class Address(NamedTuple):
+    host: str
+    port: int | None  # None: the one of the scheme
+    secure: bool = False
+    prefix: str = ""  # of every path
+    socket_path: str = ""  # of a unix socket, instead of host and port
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    headers: Mapping[str, str]  # names in lower case
+
+
+class Link:
+    """`tls`, or else the authorities of `ca_file` or of the system, vouch for the daemon. `secret`
+    goes with what changes something."""
+
+    def __init__(
+        self,
+        address: Address,
+        timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+        ca_file: str | None = None,
+        secret: str = "",
+    ) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._tls = tls
+        self._ca_file = ca_file
+        self._secret = authorization(secret)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def exchange(
+        self, method: str, target: str, body: bytes | None = None, content_type: str = ""
+    ) -> Answer:
+        self.send(method, target, body, content_type)
+        return self.receive()
+
+    def send(
+        self, method: str, target: str, body: bytes | None = None, content_type: str = ""
+    ) -> None:
+        if self._connection is None:
+            self._connection = self._opened()
+        headers = dict(_ACCEPT)
+        if content_type and body is not None:
+            headers["Content-Type"] = content_type
+        if method != "GET":
+            headers |= self._secret
+        self._connection.request(method, self._address.prefix + target, body or None, headers)
+
+    def receive(self) -> Answer:
+        """Of what was sent."""
+        if self._connection is None:
+            raise http.client.NotConnected
+        response = self._connection.getresponse()
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return Answer(response.status, response.read(), headers)
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _opened(self) -> http.client.HTTPConnection:
+        at, timeout_s = self._address, self._timeout_s
+        if at.socket_path:
+            return _UnixConnection(at.socket_path, timeout_s)
+        if not at.secure:
+            return http.client.HTTPConnection(at.host, at.port, timeout=timeout_s)
+        tls = self._tls or ssl.create_default_context(cafile=self._ca_file)
+        return http.client.HTTPSConnection(at.host, at.port, timeout=timeout_s, context=tls)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)

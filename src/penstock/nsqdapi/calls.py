@@ -1,0 +1,380 @@
+"""What can be asked of nsqd: each call has its path, query and body, and knows its answer.
+
+An answer is decoded into types here and nowhere else. One that does not fit (`AnswerInvalid`) comes
+from something else than nsqd, or from a proxy on the way. A refusal has a status and nsqd's name
+for it, as in `OFFSET_GONE`; callers match on these, never on a text.
+
+A topic's positions are by partition, although nsqd has one for each topic today.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from penstock import limits
+from penstock.errors import BrokerRefused, PenstockError, RangeCorrupt
+
+T = TypeVar("T")
+Query = Sequence[tuple[str, str]]
+Headers = Mapping[str, str]  # of an answer, names in lower case
+
+_BYTES = "application/octet-stream"
+_JSON = "application/json"
+
+
+class AnswerInvalid(PenstockError):
+    """What answered a call is not what nsqd answers."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Call(NamedTuple, Generic[T]):
+    path: str
+    query: Query
+    decode: Callable[[bytes, Headers], T]  # of a 200; raises AnswerInvalid
+    body: bytes | None = None  # with one it is a POST
+    content_type: str = _JSON
+
+    @property
+    def method(self) -> str:
+        return "GET" if self.body is None else "POST"
+
+    @property
+    def target(self) -> str:
+        return target(self.path, self.query)
+
+
+def target(path: str, query: Query | Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+# --- refusals ---
+
+
+def document_of(body: bytes) -> dict[str, Any] | None:
+    """None when it is no JSON object."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def code_of(body: bytes) -> str:
+    """nsqd's name for what is wrong; empty when the answer has none."""
+    code = (document_of(body) or {}).get("message")
+    return code if isinstance(code, str) else ""
+
+
+def refusal(url: str, status: int, body: bytes) -> BrokerRefused:
+    return BrokerRefused(url, status, code_of(body), document_of(body) or {})
+
+
+# --- where logs are ---
+
+
+class Span(msgspec.Struct, frozen=True):
+    """What a partition's log has: offsets [earliest, end), all of them durable."""
+
+    earliest: int
+    end: int
+    committed: int = 0  # what is below it is stored, and durable a moment later
+    bytes_from: int = 0  # about, from the offset on that was named
+
+
+class TopicSpans(msgspec.Struct, frozen=True):
+    identity: str  # another one after the topic was deleted and made again
+    partitions: dict[int, Span]
+
+
+class Positions(msgspec.Struct, frozen=True):
+    topics: dict[str, TopicSpans]
+    missing: tuple[str, ...] = ()
+    ended: dict[str, dict[str, int]] = {}  # of these names: deleted logs by identity, and their end
+
+
+def positions(
+    topics: Iterable[str] = (), pattern: str | None = None, froms: Mapping[str, int] | None = None
+) -> Call[Positions]:
+    """Of these topics, of those that match the pattern, or of all. `froms`: offsets by topic, from
+    which on bytes are to be counted."""
+    query = [] if pattern is None else [("pattern", pattern)]
+    for topic in topics:
+        query.append(("topic", topic))
+        if froms is not None and topic in froms:
+            query.append(("from", str(froms[topic])))
+    return Call("/log/positions", query, _positions)
+
+
+def positions_of_many(
+    topics: Iterable[str], froms: Mapping[str, int] | None = None
+) -> Iterator[Call[Positions]]:
+    """The same for as many topics as there may be; for none it is all that nsqd has."""
+    named = list(topics)
+    for part in _parts(named, limits.SPARK_NAMES_MAX):
+        yield positions(part, None, froms)
+
+
+def _positions(body: bytes, _: Headers) -> Positions:
+    found = _decoded(Positions, body)
+    return msgspec.structs.replace(found, topics=dict(sorted(found.topics.items())))
+
+
+def joined(parts: Iterable[Positions]) -> Positions:
+    listed = list(parts)
+    return Positions(
+        {name: spans for part in listed for name, spans in part.topics.items()},
+        tuple(name for part in listed for name in part.missing),
+        {name: ends for part in listed for name, ends in part.ended.items()},
+    )
+
+
+class _Offset(msgspec.Struct):
+    offset: int
+
+
+def offset_at(
+    topic: str, timestamp_ms: int, partition: int = 0, committed: bool = False
+) -> Call[int]:
+    """The first offset whose timestamp is not before that; the end when there is none. `committed`:
+    also of what is not durable yet."""
+    query = [*_place(topic, partition), ("timestamp_ms", str(timestamp_ms))]
+    return Call("/log/offset", [*query, *([("committed", "true")] if committed else ())], _offset)
+
+
+def offset_after(topic: str, offset: int, length: int, partition: int = 0) -> Call[int]:
+    """About the offset that stands `length` bytes behind another one, one message at least."""
+    query = [*_place(topic, partition), ("from", str(offset)), ("bytes", str(length))]
+    return Call("/log/offset", query, _offset)
+
+
+def _offset(body: bytes, _: Headers) -> int:
+    return _decoded(_Offset, body).offset
+
+
+# --- what is in them ---
+
+
+class Fetched(NamedTuple):
+    """Whole raw batches, with offsets [base_offset, next_offset). Not checked: see log/fetched.py
+    and the kernel's decoders."""
+
+    data: bytes
+    base_offset: int
+    next_offset: int
+
+
+def fetch(
+    topic: str,
+    from_offset: int,
+    to_offset: int,
+    bytes_max: int,
+    partition: int = 0,
+    identity: str = "",
+) -> Call[Fetched]:
+    """Whole batches that hold `from_offset` and what comes behind it, at least one; the last may
+    reach beyond `to_offset`. Refused when it is gone, beyond the end, or damaged, and when the
+    topic has another identity than the one that is named."""
+    query = [
+        *_place(topic, partition),
+        *([("identity", identity)] if identity else ()),
+        ("from", str(from_offset)),
+        ("to", str(to_offset)),
+        ("bytes_max", str(bytes_max)),
+    ]
+    return Call("/log/fetch", query, partial(_fetched, identity))
+
+
+def _fetched(identity: str, body: bytes, headers: Headers) -> Fetched:
+    try:
+        base = int(headers.get("x-penstock-base-offset", ""))
+        following = int(headers.get("x-penstock-next-offset", ""))
+    except ValueError:
+        raise AnswerInvalid("the answer names no offsets") from None
+    sent = headers.get("x-penstock-identity", identity)
+    if identity and sent != identity:
+        raise RangeCorrupt(f"it is of the topic with identity {sent}, not {identity}")
+    return Fetched(body, base, following)
+
+
+def message(topic: str, name: str, value: object, partition: int = 0) -> Call[dict[str, Any]]:
+    """One message, as nsqd shows it to people: by "offset", "id" or "trace_id"."""
+    query = [*_place(topic, partition), (name, str(value))]
+    return Call("/message/get", query, _object)
+
+
+# --- channels, and what there is ---
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Of a channel, to an offset."""
+
+    again: int = msgspec.field(name="messages_again")  # that it has come to, from there on
+    skipped: int = msgspec.field(name="messages_skipped")  # before it, and not come to
+    given_up: int = msgspec.field(name="messages_given_up")  # in flight, requeued, delayed below it
+
+
+def try_move(topic: str, channel: str, offset: int) -> Call[Move]:
+    """What setting the channel to that offset would do; it is not done."""
+    query = [("topic", topic), ("channel", channel), ("dry_run", "true")]
+    place = f"offset:{offset}".encode()
+    return Call("/channel/setoffset", query, lambda b, _: _decoded(Move, b), place, "text/plain")
+
+
+def stats_query(topic: str = "", channel: str = "", clients: bool = False) -> dict[str, str]:
+    """Of `/stats`, as JSON and without what nobody here reads."""
+    query = {"format": "json", "include_clients": "true" if clients else "false"}
+    query["include_mem"] = "false"
+    return query | {k: v for k, v in (("topic", topic), ("channel", channel)) if v}
+
+
+class Producer(msgspec.Struct, frozen=True):
+    """An nsqd, as nsqlookupd knows it."""
+
+    broadcast_address: str
+    http_port: int  # 0 or less for one that serves HTTP on a unix socket, or not at all
+
+    @property
+    def http_address(self) -> str:
+        return f"{bracketed(self.broadcast_address)}:{self.http_port}"
+
+
+class _Producers(msgspec.Struct):
+    producers: list[Producer]
+
+
+def nodes() -> Call[list[Producer]]:
+    """Of nsqlookupd: the nsqds that it knows."""
+    return Call("/nodes", (), lambda body, _: _decoded(_Producers, body).producers)
+
+
+def bracketed(host: str) -> str:
+    """As it stands before a port."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+# --- writing ---
+
+
+class Stage(NamedTuple):
+    """A staged block: under this name, for this partition."""
+
+    topic: str
+    partition: int
+    name: str
+
+
+class Owner(NamedTuple):
+    """Who stages: a newer attempt of the same version takes the place of an older one."""
+
+    app: str
+    version: int
+    attempt: str
+
+
+class Committed(msgspec.Struct, frozen=True):
+    repeated: bool  # this version, or a later one, was there before: nothing is written now
+    messages: int = 0
+
+
+def publish(topic: str, body: bytes) -> Call[None]:
+    """One message. What is tried again may be there twice."""
+    return Call("/pub", [("topic", topic)], _nothing, body, _BYTES)
+
+
+class _Messages(msgspec.Struct):
+    messages: int
+
+
+def stage(stage: Stage, batches: bytes, owner: Owner | None = None) -> Call[int]:
+    """Raw batches to be committed later; the number of messages. The same again is no harm."""
+    query = [*_place(stage.topic, stage.partition), ("stage", stage.name)]
+    if owner is not None:
+        query += [(key, str(value)) for key, value in owner._asdict().items()]
+    return Call("/stage", query, lambda b, _: _decoded(_Messages, b).messages, batches, _BYTES)
+
+
+def commits(app: str, version: int, stages: Sequence[Stage]) -> Iterator[Call[Committed | None]]:
+    """All of these in one step, in this order inside a partition; or, when this version of the app
+    was committed before, nothing. A long list goes in parts; None: nsqd waits for the next one."""
+    parts = list(_parts(stages, limits.COMMIT_PART_STAGES_MAX))
+    for number, part in enumerate(parts):
+        query = [("app", app), ("version", str(version))]
+        if len(parts) > 1:
+            query += [("part", str(number)), ("parts", str(len(parts)))]
+        yield Call("/stage/commit", query, _committed, _listed(part))
+
+
+def _committed(body: bytes, _: Headers) -> Committed | None:
+    document = _object(body, _)
+    if document.get("committed"):
+        return _decoded(Committed, body)
+    return None
+
+
+def aborts(stages: Sequence[Stage]) -> Iterator[Call[None]]:
+    """These are not wanted. What is not there, or was committed, stays as it is."""
+    if stages:
+        for part in _parts(stages, limits.COMMIT_PART_STAGES_MAX):
+            yield Call("/stage/abort", (), _nothing, _listed(part))
+
+
+class _Version(msgspec.Struct):
+    version: int | None
+
+
+def last_version(app: str) -> Call[int | None]:
+    return Call("/stage/last", [("app", app)], lambda body, _: _decoded(_Version, body).version)
+
+
+# --- parts of calls ---
+
+
+def _place(topic: str, partition: int) -> list[tuple[str, str]]:
+    return [("topic", topic), ("partition", str(partition))]
+
+
+_Item = TypeVar("_Item")
+
+
+def _parts(items: Sequence[_Item], most: int) -> Iterator[Sequence[_Item]]:
+    """One at least, even of nothing."""
+    for first in range(0, max(len(items), 1), most):
+        yield items[first : first + most]
+
+
+def _listed(stages: Iterable[Stage]) -> bytes:
+    named = [{"topic": s.topic, "partition": s.partition, "stage": s.name} for s in stages]
+    return json.dumps({"stages": named}).encode()
+
+
+# --- parts of answers ---
+
+
+def _decoded(type: type[T], body: bytes) -> T:
+    try:
+        return msgspec.json.decode(body, type=type)
+    except msgspec.ValidationError as error:
+        raise AnswerInvalid(f"the answer is not nsqd's: {error}") from error
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise AnswerInvalid("the answer is no JSON object") from error
+
+
+def _object(body: bytes, _: Headers) -> dict[str, Any]:
+    """As it comes: texts of clients may hold halves of characters, which msgspec refuses."""
+    document = document_of(body)
+    if document is None:
+        raise AnswerInvalid("the answer is no JSON object")
+    return document
+
+
+def _nothing(_: bytes, __: Headers) -> None:
+    """The status says all."""
