@@ -3,6 +3,8 @@
 `fast/` is compiled, `pure/` is plain Python: same events, same bytes. The environment variable
 `PENSTOCK_KERNEL` chooses: `compiled`, `pure`, or unset for compiled where it was built and pure
 otherwise. All other packages import the names from here; only tests ask for a form with `load`.
+`Engine`, `Bulk`, `Tail`, `Window` and `Conn` are what both forms are, and what code is typed by
+(`contract.py`); `new_engine` and `new_bulk` make those of the form that is bound.
 """
 
 from __future__ import annotations
@@ -11,24 +13,23 @@ import logging
 import os
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import cast, get_args
 
-from penstock.kernel.bulk_interface import BulkResult, BulkStatus
+from penstock.kernel.batch_interface import BatchCheck, BatchHeader, Columns, Section
+from penstock.kernel.bulk_interface import Bulk, BulkResult, BulkStatus
+from penstock.kernel.contract import Form, Kernel
 from penstock.kernel.interface import (
     BAD_COUNT,
     BAD_MESSAGE,
     BadPub,
-    BatchCheck,
-    BatchHeader,
     Cause,
-    Columns,
     Conn,
     Cut,
+    Engine,
     Event,
     Held,
     Locality,
     Pack,
-    Section,
     Source,
     Stray,
     StrayRecord,
@@ -37,8 +38,6 @@ from penstock.kernel.interface import (
 )
 from penstock.kernel.tail_interface import Tail
 from penstock.kernel.trace_interface import TRACE_ALL, TraceKind
-
-Form = Literal["compiled", "pure"]
 
 ENVIRONMENT_NAME = "PENSTOCK_KERNEL"
 _PACKAGES = {"compiled": "penstock.kernel.fast", "pure": "penstock.kernel.pure"}
@@ -99,43 +98,24 @@ def _bind() -> SimpleNamespace:
         return load("pure")
 
 
-if TYPE_CHECKING:
-    from penstock.kernel.fast.bulk import Bulk
-    from penstock.kernel.fast.engine import Engine
-    from penstock.kernel.pure.batch import (
-        check_batch,
-        decode_bodies,
-        decode_header,
-        decode_sections,
-        encode_batch,
-        id_at,
-        id_index,
-    )
-    from penstock.kernel.pure.columns import decode_columns, encode_columns
-    from penstock.kernel.pure.crc32c import crc32c
-    from penstock.kernel.pure.hexid import hex_to_id, id_to_hex
-    from penstock.kernel.pure.traceruns import expand_events, pick_events
-
-    IMPLEMENTATION: Form
-else:
-    _bound = _bind()
-    IMPLEMENTATION = _bound.IMPLEMENTATION
-    Engine = _bound.Engine
-    Bulk = _bound.Bulk
-    crc32c = _bound.crc32c
-    id_to_hex = _bound.id_to_hex
-    hex_to_id = _bound.hex_to_id
-    id_at = _bound.id_at
-    id_index = _bound.id_index
-    encode_batch = _bound.encode_batch
-    check_batch = _bound.check_batch
-    decode_header = _bound.decode_header
-    decode_bodies = _bound.decode_bodies
-    decode_sections = _bound.decode_sections
-    decode_columns = _bound.decode_columns
-    encode_columns = _bound.encode_columns
-    expand_events = _bound.expand_events
-    pick_events = _bound.pick_events
+_bound = cast(Kernel, _bind())
+IMPLEMENTATION = _bound.IMPLEMENTATION
+new_engine = _bound.Engine
+new_bulk = _bound.Bulk
+crc32c = _bound.crc32c
+id_to_hex = _bound.id_to_hex
+hex_to_id = _bound.hex_to_id
+id_at = _bound.id_at
+id_index = _bound.id_index
+encode_batch = _bound.encode_batch
+check_batch = _bound.check_batch
+decode_header = _bound.decode_header
+decode_bodies = _bound.decode_bodies
+decode_sections = _bound.decode_sections
+decode_columns = _bound.decode_columns
+encode_columns = _bound.encode_columns
+expand_events = _bound.expand_events
+pick_events = _bound.pick_events
 
 
 __all__ = [
@@ -182,5 +162,7 @@ __all__ = [
     "id_index",
     "id_to_hex",
     "load",
+    "new_bulk",
+    "new_engine",
     "pick_events",
 ]

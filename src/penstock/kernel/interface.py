@@ -154,136 +154,52 @@ class StrayRecord(NamedTuple):
     cause: int = 0  # Cause; of what is exhausted
 
 
-class BatchHeader(NamedTuple):
-    """The fixed header of `docs/formats.md`, without magic and crc."""
-
-    length: int
-    flags: int
-    producer_epoch: int
-    base_offset: int
-    base_id: int
-    timestamp_ns: int
-    synced_end: int
-    producer_id: int
-    first_sequence: int
-    leader_epoch: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
-    bodies_length: int
-
-
-class Section(IntEnum):
-    """The known sections of a batch's trailer. Below 64 integers, from 64 bytes."""
-
-    TIMESTAMP = 1
-    ID = 2
-    DUE = 3
-    ATTEMPTS = 4
-    TRACE = 5
-    KEY = 64
-    HEADERS = 65
-
-
-class BatchCheck(IntEnum):
-    """What stands at a position of a segment."""
-
-    SOUND = 0
-    SHORT = 1  # the buffer ends before the batch does
-    NO_MAGIC = 2  # not a batch at all (zeros, or foreign bytes)
-    BAD_FIELDS = 3  # magic, but impossible numbers
-    BAD_CRC = 4
-
-
-class BatchFunctions(Protocol):
-    """Module-level functions of `kernel.batch` (both forms)."""
-
-    def crc32c(self, data: Buffer, value: int = 0) -> int: ...
-    def id_to_hex(self, id: int) -> bytes: ...
-    def hex_to_id(self, text: bytes) -> int:
-        """The id, or -1 when `text` is not 16 hex digits (either case)."""
-        ...
-
-    def id_at(self, base_id: int, index: int) -> int: ...
-    def id_index(self, base_id: int, count: int, id: int) -> int:
-        """The index of `id` in a batch of `count` from `base_id`, or -1."""
-        ...
-
-    def encode_batch(
-        self,
-        bodies: Sequence[bytes],
-        base_offset: int,
-        base_id: int,
-        timestamp_ns: int,
-        synced_end: int = 0,
-        leader_epoch: int = 0,
-        producer_id: int = 0,
-        producer_epoch: int = 0,
-        first_sequence: int = 0,
-        sections: dict[int, dict[int, int | bytes]] | None = None,
-    ) -> bytes: ...
-
-    def check_batch(self, data: Buffer, position: int) -> tuple[int, int]:
-        """(BatchCheck, length): length is the batch's own claim, 0 when unknown."""
-        ...
-
-    def decode_header(self, data: Buffer, position: int) -> BatchHeader: ...
-    def decode_bodies(self, data: Buffer, position: int) -> list[bytes]: ...
-    def decode_sections(self, data: Buffer, position: int) -> dict[int, dict[int, int | bytes]]: ...
-    def decode_columns(self, data: Buffer) -> Columns:
-        """Whole sound batches -> Arrow columns (ValueError names the position)."""
-        ...
-
-    def encode_columns(
-        self,
-        lengths: Buffer,
-        bodies: Buffer,
-        base_offset: int,
-        base_id: int,
-        timestamp_ns: int,
-        trailer: Buffer = b"",
-    ) -> bytes:
-        """Columns -> one batch: a u32 length for each message, the bodies end to end, and the
-        trailer's sections as `docs/formats.md` has them. ValueError when they do not fit."""
-        ...
-
-
-class Columns(NamedTuple):
-    """Arrow layout: fixed-width columns as contiguous little-endian buffers, a binary column as i64
-    value offsets (count + 1 of them) and the bodies end to end."""
-
-    count: int  # type: ignore[assignment]  # as above
-    offsets: bytearray  # i64: message offset
-    timestamps: bytearray  # i64: nanoseconds
-    ids: bytearray  # u64
-    attempts: bytearray  # u16: 0 unless carried in
-    body_offsets: bytearray  # i64 x (count + 1): LargeBinary
-    bodies: bytearray
-
-
 class Conn(Protocol):
     """One V2 client connection: input and output buffers, states, counters."""
 
-    serial: int  # unique for the life of the engine, never 0
+    @property
+    def serial(self) -> int: ...  # unique for the life of the engine, never 0
+
     owner: Any  # the session object of the daemon; the kernel never looks inside
     rdy: int  # setting it also marks its window for delivery
     closing: bool  # after CLS: no deliveries, RDY ignored, FIN still taken
-    window: Window | None
-    last_command_ns: int  # mono time of the latest command read; 0 before the magic
+
+    @property
+    def window(self) -> Window | None: ...
+    # mono time of the latest command read; 0 before the magic
+    @property
+    def last_command_ns(self) -> int: ...
+
     locked: bool  # every command comes out as LINE, the hot ones too
     allowed: set[bytes] | None  # when set: a publish to another topic comes out as TOPIC
-    holds_output: bool  # buffer deliveries up to output_bytes / output_timeout (see output_every)
+
+    # buffer deliveries up to output_bytes / output_timeout (see output_every)
+    @property
+    def holds_output(self) -> bool: ...
+
     sample_rate: int  # 0: all
     timeout_ns: int  # message timeout of this consumer
     locality: int  # Locality; set before `subscribe`
+
     # counters
-    in_flight: int
-    message_count: int
-    finish_count: int
-    requeue_count: int
-    published: dict[bytes, int]  # topic -> messages appended (all verbs)
-    unsent: int  # bytes waiting for the socket
-    pending: int  # publishes appended, not yet answered
-    reading: bool  # detached ones: may be fed now (a little more does no harm)
-    ended: bool  # CLOSED was, or is about to be, reported
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def message_count(self) -> int: ...
+    @property
+    def finish_count(self) -> int: ...
+    @property
+    def requeue_count(self) -> int: ...
+    @property
+    def published(self) -> dict[bytes, int]: ...  # topic -> messages appended (all verbs)
+    @property
+    def unsent(self) -> int: ...  # bytes waiting for the socket
+    @property
+    def pending(self) -> int: ...  # publishes appended, not yet answered
+    @property
+    def reading(self) -> bool: ...  # detached ones: may be fed now (a little more does no harm)
+    @property
+    def ended(self) -> bool: ...  # CLOSED was, or is about to be, reported
 
     def feed(self, data: Buffer) -> None:
         """Detached connections: bytes that arrived. Events appear at the next poll."""
@@ -336,31 +252,59 @@ class Window(Searched, Protocol):
     first. The others get what is left: it is a preference, and nobody is shut out.
     """
 
-    tail: Tail
+    @property
+    def tail(self) -> Tail: ...
+
     owner: Any
     paused: bool
-    low: int
-    next: int
-    depth: int  # handed_end - next + strays waiting, without what is delayed
-    in_flight: int
-    delayed: int
+
+    @property
+    def low(self) -> int: ...
+    @property
+    def next(self) -> int: ...
+    @property
+    def depth(self) -> int: ...  # handed_end - next + strays waiting, without what is delayed
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def delayed(self) -> int: ...
+
     attempts_max: int  # a message that was sent so often is not sent again; 0: no bound
-    exhausted: int  # messages that have used their attempts and are not settled
+
+    @property
+    def exhausted(self) -> int: ...  # messages that have used their attempts and are not settled
+
     measures_latency: bool  # off at first; to be set before anything is delivered
     trace_below: int  # the sample of this channel's messages that is traced, as of a tail
-    floor: int  # lowest offset still wanted (low or the lowest stray): retention's bound
-    timeout_count: int
-    requeue_count: int
-    expired_count: int  # by `outdate`
-    message_count: int  # handed to this channel since start
-    finish_count: int
-    zone_local_count: int  # delivered to consumers of that Locality
-    region_local_count: int
-    global_count: int  # those whose locality is UNKNOWN included
-    consumers: int
-    deadline_ns: int  # lower bound of the next message timeout, mono (0: none)
-    due_ns: int  # earliest due time among delayed, wall (0: none)
-    journal_dirty: bool
+
+    # lowest offset still wanted (low or the lowest stray): retention's bound
+    @property
+    def floor(self) -> int: ...
+    @property
+    def timeout_count(self) -> int: ...
+    @property
+    def requeue_count(self) -> int: ...
+    @property
+    def expired_count(self) -> int: ...  # by `outdate`
+    @property
+    def message_count(self) -> int: ...  # handed to this channel since start
+    @property
+    def finish_count(self) -> int: ...
+    @property
+    def zone_local_count(self) -> int: ...  # delivered to consumers of that Locality
+    @property
+    def region_local_count(self) -> int: ...
+    @property
+    def global_count(self) -> int: ...  # those whose locality is UNKNOWN included
+    @property
+    def consumers(self) -> int: ...
+    @property
+    def deadline_ns(self) -> int: ...  # lower bound of the next message timeout, mono (0: none)
+    @property
+    def due_ns(self) -> int: ...  # earliest due time among delayed, wall (0: none)
+    @property
+    def journal_dirty(self) -> bool: ...
+
     touch_max_ns: int  # max-msg-timeout, counted from delivery
 
     def finish(self, conn_serial: int, id: int) -> int: ...  # Held
@@ -410,8 +354,8 @@ class Window(Searched, Protocol):
     def lose(self, id: int) -> None:
         """Drop a stray whose bytes can't be read."""
 
-    def lose_range(self, from_offset: int, to_offset: int, kind: int = TraceKind.SKIPPED) -> int:
-        """Drop every stray of [from, to), which is noted as `kind`. Returns how many."""
+    def lose_range(self, start: int, end: int, kind: int = TraceKind.SKIPPED) -> int:
+        """Drop every stray of [start, end), which is noted as `kind`. Returns how many."""
         ...
 
     def empty(self) -> None:
@@ -466,8 +410,12 @@ class Window(Searched, Protocol):
 class Engine(Noted, Searches, Protocol):
     """All connections of one daemon, on an epoll of its own that the outer loop watches."""
 
-    busy: bool  # work is left though no socket is ready: call the turn again at once
-    deadline_ns: int  # when poll wants to be called next, mono (0: only on readiness)
+    # work is left though no socket is ready: call the turn again at once
+    @property
+    def busy(self) -> bool: ...
+    # when poll wants to be called next, mono (0: only on readiness)
+    @property
+    def deadline_ns(self) -> int: ...
 
     def __init__(self, message_bytes_max: int, body_bytes_max: int, rdy_count_max: int) -> None: ...
     def fileno(self) -> int: ...

@@ -20,11 +20,16 @@ if TYPE_CHECKING:
 class Searched(Protocol):
     """What a window has to do with it."""
 
-    search_start: int  # from here to `search_end` the log is to be searched
-    search_end: int  # at or below `search_start`: nothing is
+    @property
+    def search_start(self) -> int: ...  # from here to `search_end` the log is to be searched
+    @property
+    def search_end(self) -> int: ...  # at or below `search_start`: nothing is
+
     searched: int  # delayed messages below it are strays, or done; may be set after `restore`
     parked_max: int  # so many delayed messages become strays before the cursor meets them
-    unparked: int  # delayed messages beyond that, which are only counted
+
+    @property
+    def unparked(self) -> int: ...  # delayed messages beyond that, which are only counted
 
     def recount(self, wall_ns: int) -> None:
         """Search again what is only counted, if there is room for some of it, or some is due."""

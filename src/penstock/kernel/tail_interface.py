@@ -24,22 +24,38 @@ if TYPE_CHECKING:
 class Tail(NotedTail, Protocol):
     """The writing end of one partition: open batch, sealed batches, newest committed batches."""
 
-    topic: bytes
+    @property
+    def topic(self) -> bytes: ...
+
     owner: Any
     refusing: bool  # PUB and MPUB come out as REFUSED
     append_end_max: int  # so does what would end above it, whole (0: no bound)
     handing: bool  # handed_end follows committed_end
-    open_count: int
-    open_bytes: int
-    sealed_count: int  # messages of sealed batches: written_end - committed_end
-    sealed_batches: int
+
+    @property
+    def open_count(self) -> int: ...
+    @property
+    def open_bytes(self) -> int: ...
+    @property
+    def sealed_count(self) -> int: ...  # messages of sealed batches: written_end - committed_end
+    @property
+    def sealed_batches(self) -> int: ...
+
     sealed_max: int  # with so many sealed batches, `dirty_tails` leaves the tail out
-    written_end: int
-    committed_end: int
+
+    @property
+    def written_end(self) -> int: ...
+    @property
+    def committed_end(self) -> int: ...
+
     handed_end: int  # may be set lower once, before the first window exists (a restart's backlog)
-    memory_start: int  # first offset still in memory (== committed_end when none)
-    message_count: int  # appended since start
-    message_bytes: int
+
+    @property
+    def memory_start(self) -> int: ...  # first offset still in memory (== committed_end when none)
+    @property
+    def message_count(self) -> int: ...  # appended since start
+    @property
+    def message_bytes(self) -> int: ...
 
     def append(
         self,

@@ -34,8 +34,11 @@ TRACE_ALL = (1 << 64) - 1  # of `trace_below`: every message
 class Noted(Protocol):
     """The events that an engine has noted. Somebody takes them every few milliseconds."""
 
-    trace_pending: bool  # is there anything for `take_trace`?
-    trace_full: bool  # is there a whole chunk, so that waiting for more saves nothing?
+    @property
+    def trace_pending(self) -> bool: ...  # is there anything for `take_trace`?
+    # is there a whole chunk, so that waiting for more saves nothing?
+    @property
+    def trace_full(self) -> bool: ...
 
     def take_trace(self) -> list[tuple[list[Any], bytes]]:
         """Records in chunks: what they name by number from 1, and they as in docs/formats.md."""

@@ -24,7 +24,7 @@ from penstock.broker.options import BrokerOptions
 from penstock.broker.topic import Topic
 from penstock.command import logs
 from penstock.command.program import version_line
-from penstock.kernel import IMPLEMENTATION, Engine
+from penstock.kernel import IMPLEMENTATION, new_engine
 from penstock.log.disk import OsDisk
 from penstock.net.api import Admission
 from penstock.net.bulk import BulkThread
@@ -141,7 +141,7 @@ class Daemon:
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self.broken = False  # by a fault of the program: no file is touched any more
         self._clock = clock = SteadyClock()
-        self.engine = Engine(options.max_msg_size, options.max_body_size, options.max_rdy_count)
+        self.engine = new_engine(options.max_msg_size, options.max_body_size, options.max_rdy_count)
         self._pool = SyncPool(self.engine.wake)
         self._bulk = BulkThread(self._loop)
         self._data_path = Path(options.data_path or os.curdir).absolute()

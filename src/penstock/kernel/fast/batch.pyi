@@ -2,7 +2,7 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import Buffer
 
-from penstock.kernel.interface import BatchHeader
+from penstock.kernel.batch_interface import BatchHeader
 
 def id_at(base_id: int, index: int) -> int: ...
 def id_index(base_id: int, count: int, id: int) -> int: ...

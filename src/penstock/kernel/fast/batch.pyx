@@ -20,7 +20,7 @@ from penstock.kernel.fast.crc32c cimport crc32c_update
 from penstock.kernel.fast.sections cimport SECTION_BYTES_TYPE_MIN, section_next, section_t
 from penstock.kernel.fast.unaligned cimport load_u32, load_u64, store_u32
 
-from penstock.kernel.interface import BatchCheck, BatchHeader
+from penstock.kernel.batch_interface import BatchCheck, BatchHeader
 from penstock.kernel.pure.sections import encode_sections
 
 if sys.byteorder != "little":

@@ -1,6 +1,6 @@
 from typing_extensions import Buffer
 
-from penstock.kernel.interface import Columns
+from penstock.kernel.batch_interface import Columns
 
 def decode_columns(data: Buffer) -> Columns: ...
 def encode_columns(

@@ -32,7 +32,7 @@ from penstock.kernel.fast.sections cimport (
 )
 from penstock.kernel.fast.unaligned cimport load_u32, load_u64, store_u32
 
-from penstock.kernel.interface import BatchCheck, Columns
+from penstock.kernel.batch_interface import BatchCheck, Columns
 
 cdef enum:
     ATTEMPTS_MAX = 0xFFFF  # attempts are a u16 on the wire

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from penstock.kernel.interface import BatchCheck, BatchHeader
+from penstock.kernel.batch_interface import BatchCheck, BatchHeader
 from penstock.kernel.layout import (
     ALIGNMENT_BYTES,
     BATCH_MAGIC,

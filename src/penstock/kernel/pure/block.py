@@ -9,7 +9,7 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.kernel.interface import Section
+from penstock.kernel.batch_interface import Section
 from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES
 from penstock.kernel.pure.batch import decode_header, decode_sections, id_at
 

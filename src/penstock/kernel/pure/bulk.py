@@ -15,8 +15,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock.kernel.batch_interface import BatchCheck
 from penstock.kernel.bulk_interface import BulkResult, BulkStatus
-from penstock.kernel.interface import BatchCheck
 from penstock.kernel.layout import HEADER_BYTES
 from penstock.kernel.pure.batch import check_batch, decode_header
 

@@ -15,7 +15,7 @@ import struct
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
-from penstock.kernel.interface import BatchCheck, Columns, Section
+from penstock.kernel.batch_interface import BatchCheck, Columns, Section
 from penstock.kernel.layout import HEADER_BYTES
 from penstock.kernel.pure.batch import (
     assemble,

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 from penstock import limits
 from penstock.kernel.interface import Event, Locality
 from penstock.kernel.layout import FRAME_HEAD
+from penstock.kernel.pure.narrow import narrow
 from penstock.kernel.pure.reader import Reader
 from penstock.kernel.pure.sealed import FAILED, PENDING, Promise
+from penstock.kernel.pure.tail import Tail
+from penstock.kernel.pure.window import Window
 from penstock.limits import (
     CHUNK_BYTES,
     CLOSE_DRAIN_NS,
@@ -24,9 +27,9 @@ from penstock.limits import (
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from penstock.kernel import interface
     from penstock.kernel.pure.engine import Engine
-    from penstock.kernel.pure.tail import Tail
-    from penstock.kernel.pure.window import Window
+    from penstock.kernel.tail_interface import Tail as TailInterface
 
 _HYSTERESIS_RDY_MIN = 64  # below this a refill is not worth waiting for
 
@@ -209,8 +212,8 @@ class Conn(Reader):
             promise.conns[self] = None
         last.count += 1
 
-    def appended(self, tail: Tail, verb: int) -> None:
-        self._appended(tail, verb, 1)
+    def appended(self, tail: TailInterface, verb: int) -> None:
+        self._appended(narrow(tail, Tail), verb, 1)
 
     def settle(self) -> None:
         """Answer what stands at the head of the FIFO, as far as it is decided."""
@@ -317,11 +320,12 @@ class Conn(Reader):
 
     # --- consuming ---
 
-    def subscribe(self, window: Window) -> None:
+    def subscribe(self, window: interface.Window) -> None:
+        own = narrow(window, Window)
         if self.window is not None:
             raise RuntimeError("this connection is subscribed already")
-        self.window = window
-        window.add_consumer(self)
+        self.window = own
+        own.add_consumer(self)
 
     def leave(self) -> None:
         if self.window is not None:

@@ -16,6 +16,7 @@ from penstock import limits
 from penstock.kernel.interface import Event
 from penstock.kernel.pure.conn import Conn
 from penstock.kernel.pure.delivery import pump
+from penstock.kernel.pure.narrow import narrow
 from penstock.kernel.pure.parking import search
 from penstock.kernel.pure.sealed import Promise
 from penstock.kernel.pure.tail import Tail
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from typing_extensions import Buffer
+
+    from penstock.kernel import interface
+    from penstock.kernel.tail_interface import Tail as TailInterface
 
 ROUNDS_MAX = 4  # of delivering and sending in one flush; then others get their turn
 SAMPLE_DRAWS = 100
@@ -101,11 +105,12 @@ class Engine:
     def open_detached(self) -> Conn:
         return Conn(self, self._new_serial(), None)
 
-    def detach(self, conn: Conn) -> tuple[int, bytes]:
-        if conn.sock is not None:
-            self._unwatch(conn, conn.sock)
-        fd, unread = conn.detach()
-        self._detached[conn] = None
+    def detach(self, conn: interface.Conn) -> tuple[int, bytes]:
+        own = narrow(conn, Conn)
+        if own.sock is not None:
+            self._unwatch(own, own.sock)
+        fd, unread = own.detach()
+        self._detached[own] = None
         return fd, unread
 
     def tail(self, topic: bytes, start_offset: int, memory_bytes_max: int) -> Tail:
@@ -122,16 +127,18 @@ class Engine:
         tail.fail_from(tail.committed_end)
         tail.drop_open()
 
-    def window(self, tail: Tail, start_offset: int) -> Window:
-        window = Window(self, tail, start_offset)
-        tail.windows.append(window)
+    def window(self, tail: TailInterface, start_offset: int) -> Window:
+        own = narrow(tail, Tail)
+        window = Window(self, own, start_offset)
+        own.windows.append(window)
         return window
 
-    def forget_window(self, window: Window) -> None:
-        window.forgotten = True
-        window.tail.windows.remove(window)
+    def forget_window(self, window: interface.Window) -> None:
+        own = narrow(window, Window)
+        own.forgotten = True
+        own.tail.windows.remove(own)
         for windows in (self.pumps, self.journals, self.active, self.refills, self.searches):
-            windows.pop(window, None)
+            windows.pop(own, None)
 
     # --- what the parts report ---
 
@@ -203,7 +210,7 @@ class Engine:
 
     # --- the second half ---
 
-    def dirty_tails(self) -> list[Tail]:
+    def dirty_tails(self) -> list[TailInterface]:
         self._opened = {tail: None for tail in self._opened if tail.open_count}
         return [tail for tail in self._opened if tail.can_seal]
 
@@ -282,7 +289,7 @@ class Engine:
         if conn.detached:
             self._detached[conn] = None
 
-    def dirty_detached(self) -> list[Conn]:
+    def dirty_detached(self) -> list[interface.Conn]:
         detached, self._detached = self._detached, {}
         return list(detached)
 
@@ -293,20 +300,22 @@ class Engine:
         deadlines += self.refills.values()
         return min(deadlines, default=0)
 
-    def dirty_windows(self) -> list[Window]:
-        dirty, self.journals = list(self.journals), {}
+    def dirty_windows(self) -> list[interface.Window]:
+        dirty, self.journals = self.journals, {}
         for window in dirty:
             window.unlist()
-        return dirty
+        return list(dirty)
 
     # --- delayed messages in the log ---
 
-    def take_searches(self) -> list[Window]:
-        taken, self.searches = list(self.searches), {}
-        return taken
+    def take_searches(self) -> list[interface.Window]:
+        taken, self.searches = self.searches, {}
+        return list(taken)
 
-    def search(self, window: Window, blocks: Sequence[Buffer], end: int, ids_from: int) -> None:
-        search(window, blocks, end, ids_from)
+    def search(
+        self, window: interface.Window, blocks: Sequence[Buffer], end: int, ids_from: int
+    ) -> None:
+        search(narrow(window, Window), blocks, end, ids_from)
 
     # --- trace ---
 

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 
-from penstock.kernel.interface import Section
+from penstock.kernel.batch_interface import Section
 from penstock.kernel.layout import SECTION_BYTES_TYPE_MIN, SECTION_HEADER
 
 _KNOWN = frozenset(Section)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
-from penstock.kernel.interface import BatchCheck, Section
+from penstock.kernel.batch_interface import BatchCheck, Section
 from penstock.kernel.pure.batch import check_batch, decode_header, encode_batch
 from penstock.kernel.pure.block import Batch, find_batch
 from penstock.kernel.pure.pack import ANY_SIZE, messages_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from penstock.kernel import interface
     from penstock.kernel.pure.conn import Conn
     from penstock.kernel.pure.engine import Engine
     from penstock.kernel.pure.window import Window
@@ -100,7 +101,7 @@ class Tail:
         body: Buffer,
         due_ns: int = 0,
         sections: Mapping[int, int | bytes] | None = None,
-        by: Conn | None = None,
+        by: interface.Conn | None = None,
     ) -> None:
         data = bytes(body)
         if not data:
@@ -140,7 +141,7 @@ class Tail:
     def _say(self, section: int, value: int | bytes) -> None:
         self._sections.setdefault(int(section), {})[len(self._open)] = value
 
-    def extend(self, bodies: Sequence[bytes], by: Conn | None = None) -> None:
+    def extend(self, bodies: Sequence[bytes], by: interface.Conn | None = None) -> None:
         """Several messages at once, none of them delayed."""
         if self.trace_below:
             self._note_publisher(by)
@@ -152,7 +153,7 @@ class Tail:
         self.message_count += len(bodies)
         self.message_bytes += size
 
-    def _note_publisher(self, conn: Conn | None) -> None:
+    def _note_publisher(self, conn: interface.Conn | None) -> None:
         """The next message comes from `conn`; None: nobody that the kernel knows."""
         if not (self._publishers and self._publishers[-1][1] is conn):
             self._publishers.append((len(self._open), conn))

@@ -21,8 +21,8 @@ from penstock.kernel.trace_interface import TRACE_ALL, TraceKind
 from penstock.limits import TRACE_CHUNK_EVENTS, TRACE_CHUNK_RECORDS
 
 if TYPE_CHECKING:
+    from penstock.kernel.interface import Conn
     from penstock.kernel.pure.block import Batch
-    from penstock.kernel.pure.conn import Conn
     from penstock.kernel.pure.tail import Tail
     from penstock.kernel.pure.window import Window
 
