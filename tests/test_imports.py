@@ -14,6 +14,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "penstock"
 ORDER: tuple[tuple[str, ...], ...] = (
     ("errors", "limits"),
     ("durations",),
+    ("clock",),
     ("command",),
     ("kernel",),
     ("wire",),

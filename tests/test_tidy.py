@@ -30,6 +30,8 @@ BANNED_IN_CORE = (
     "time.perf_counter",
     "time.perf_counter_ns",
     "time.sleep",
+    "penstock.clock.SystemClock",
+    "penstock.clock.SteadyClock",
     "datetime.now",
     "datetime.utcnow",
     "date.today",
@@ -266,6 +268,8 @@ def test_nothing_is_left_undone() -> None:
 def test_calls_can_fail() -> None:
     assert banned_in_core("m", "import time\nnow = time.time()")
     assert banned_in_core("m", "from time import monotonic_ns")
+    assert banned_in_core("m", "from penstock.clock import SystemClock")
+    assert not banned_in_core("m", "from penstock.clock import Clock")
     assert banned_in_core("m", "import datetime\nd = datetime.datetime.now()")
     assert banned_in_core("m", "import random")
     assert not banned_in_core("m", "def f(clock):\n    return clock.now_ns()")

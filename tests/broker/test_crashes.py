@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.kernel import load
+from penstock.sim.clock import FakeClock
 from penstock.sim.disk import Fault, SimDisk
 
-from .world import Consumer, FakeClock, Message, Outcome, World
+from .world import Consumer, Message, Outcome, World
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

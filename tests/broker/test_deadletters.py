@@ -13,9 +13,10 @@ from penstock.broker.channel import Channel
 from penstock.broker.deadletters import REDRIVE_CHANNEL, Origin, origin
 from penstock.broker.stored import Reader, Stored
 from penstock.errors import NotFound, Refused
+from penstock.sim.clock import START_WALL_NS
 
 from .test_partition import damage
-from .world import MESSAGE_TIMEOUT_NS, START_WALL_NS, Consumer, Message, World
+from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
 
 SECOND = limits.SECOND
 DEAD = "t.ch.dead"

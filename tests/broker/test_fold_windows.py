@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.kernel import Event, load
 from penstock.log.fold import fold_entries
+from penstock.sim.clock import START_MONO_NS, START_WALL_NS
 
-from .world import START_MONO_NS, START_WALL_NS, messages
+from .world import messages
 
 SECOND = 10**9
 STEPS = st.lists(

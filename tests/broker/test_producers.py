@@ -16,11 +16,12 @@ from penstock.broker.traced import Stored
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap, WriteRefused
 from penstock.kernel import load
 from penstock.log.head import HEAD_BYTES
+from penstock.sim.clock import FakeClock
 from penstock.sim.disk import Fault, SimDisk
 
 from .faults import FaultyDisk
 from .tripwire import Stop, Tripwire
-from .world import FakeClock, World, bodies
+from .world import World, bodies
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

@@ -12,10 +12,11 @@ from penstock.broker.channel import Channel
 from penstock.broker.deadletters import REDRIVE_CHANNEL, Letter, origin
 from penstock.errors import NotFound, PenstockError, Refused
 from penstock.kernel import Section
+from penstock.sim.clock import START_WALL_NS
 
 from .test_deadletters import DEAD, SECOND, give_up_after, letters, requeue_all
 from .test_partition import damage
-from .world import START_WALL_NS, Consumer, Outcome, World, bodies
+from .world import Consumer, Outcome, World, bodies
 
 
 class Redriven:

@@ -6,8 +6,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.syncs import Syncs
-
-from .world import Threads
+from penstock.sim.threads import Threads
 
 
 class Work:

@@ -1,11 +1,9 @@
-"""A broker without a daemon: the turn of the loop, a clock that stands still until it is told, sync
-jobs that end when the test says so, and consumers on connections without sockets."""
+"""A broker without a daemon: the daemon's turn, a clock that stands still, sync jobs that end when
+the test says so, and consumers on connections without sockets."""
 
 from __future__ import annotations
 
-import random
 import shutil
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,108 +13,14 @@ from penstock import limits
 from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
 from penstock.broker.options import BrokerOptions
-from penstock.broker.ports import Job
 from penstock.errors import PenstockError
 from penstock.log.disk import OsDisk
 from penstock.net.order import NEVER_NS, TurnOrder
+from penstock.sim.clock import FakeClock
+from penstock.sim.threads import Threads
 
-START_WALL_NS = 1_780_000_000 * limits.SECOND
-START_MONO_NS = 1_000 * limits.SECOND
 MESSAGE_TIMEOUT_NS = 60 * limits.SECOND
 TURNS_MAX = 100  # at one instant
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.since_ns = 0
-        self.wall_step_ns = 0
-
-    def mono_ns(self) -> int:
-        return START_MONO_NS + self.since_ns
-
-    def wall_ns(self) -> int:
-        return START_WALL_NS + self.since_ns + self.wall_step_ns
-
-    def pass_ns(self, ns: int) -> None:
-        self.since_ns += ns
-
-
-class Threads:
-    """Jobs run when they are submitted, or, while `held`, when someone waits or lets go."""
-
-    def __init__(self) -> None:
-        self.held = False
-        self.error: OSError | None = None  # what every job fails with
-        self.waiting: list[Job] = []
-        self.done: deque[tuple[Job, OSError | None]] = deque()
-        self.submitted = 0
-        self.ended: BaseException | None = None
-
-    @property
-    def outstanding(self) -> bool:
-        return bool(self.done) or (bool(self.waiting) and not self.held)
-
-    def submit(self, job: Job, awaited: bool = False) -> None:
-        self.submitted += 1
-        self.waiting.append(job)
-        if not self.held:
-            self.run()
-
-    def run(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        for job in waiting:
-            error = self.error
-            if error is None:
-                try:
-                    job.run()
-                except OSError as caught:
-                    error = caught
-                except BaseException as caught:  # the process ends here: nobody waits for this job
-                    self.ended = caught
-                    raise
-            self.done.append((job, error))
-
-    def take_done(self) -> list[tuple[Job, OSError | None]]:
-        taken = list(self.done)
-        self.done.clear()
-        return taken
-
-    def wait(self) -> None:
-        if self.ended is not None:
-            raise self.ended
-        self.run()
-
-    def between_turns(self) -> None:
-        """What ends while the loop sleeps."""
-
-
-class SlowThreads(Threads):
-    """Jobs end in any order, one before each turn and each time the broker looks."""
-
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__()
-        self._rng = rng
-        self.held = True
-
-    @property
-    def outstanding(self) -> bool:
-        return bool(self.done or self.waiting)
-
-    def take_done(self) -> list[tuple[Job, OSError | None]]:
-        self.wait()
-        return super().take_done()
-
-    def wait(self) -> None:
-        if self.ended is not None:
-            raise self.ended
-        if self.waiting:
-            chosen = self.waiting.pop(self._rng.randrange(len(self.waiting)))
-            rest, self.waiting = self.waiting, [chosen]
-            self.run()
-            self.waiting += rest
-
-    def between_turns(self) -> None:
-        self.wait()
 
 
 class Message(NamedTuple):

@@ -22,7 +22,6 @@ from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
 from penstock.broker.context import Change
 from penstock.broker.options import BrokerOptions
-from penstock.broker.ports import Job
 from penstock.broker.topic import Topic
 from penstock.log.disk import FILE_MODE, File, OsDisk, OsFile
 from penstock.net.fetch import Fetcher
@@ -35,24 +34,13 @@ from penstock.nsqd.protocol import Protocol
 from penstock.nsqd.session import Session, Shell
 from penstock.nsqd.topics import TopicMaker
 from penstock.nsqd.upgrade import Upgrades
+from penstock.sim.clock import FakeClock
+from penstock.sim.threads import Threads
 from penstock.wire import frames
 from penstock.wire.frames import FrameType
 from penstock.wire.identify import Offer, Settings
 
-START_WALL_NS = 1_780_000_000 * limits.SECOND
-START_MONO_NS = 1_000 * limits.SECOND
 ROUNDS_MAX = 10_000
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.since_ns = 0
-
-    def mono_ns(self) -> int:
-        return START_MONO_NS + self.since_ns
-
-    def wall_ns(self) -> int:
-        return START_WALL_NS + self.since_ns
 
 
 class FakeHandle:
@@ -129,36 +117,6 @@ class QuietDisk(OsDisk):
 
     def sync_directory(self, path: str) -> None:
         pass
-
-
-class Threads:
-    """Sync jobs end at once, or, while `held`, when someone waits or lets go."""
-
-    def __init__(self) -> None:
-        self.held = False
-        self.wake: Callable[[], object] = lambda: None
-        self.done: deque[tuple[Job, OSError | None]] = deque()
-        self._waiting: list[Job] = []
-
-    def submit(self, job: Job, awaited: bool = False) -> None:
-        self._waiting.append(job)
-        if not self.held:
-            self.run()
-
-    def run(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for job in waiting:
-            job.run()
-            self.done.append((job, None))
-        self.wake()
-
-    def take_done(self) -> list[tuple[Job, OSError | None]]:
-        taken = list(self.done)
-        self.done.clear()
-        return taken
-
-    def wait(self) -> None:
-        self.run()
 
 
 class Client:
@@ -241,8 +199,7 @@ class World:
             options,
             offer,
             upgrades,
-            clock.wall_ns,
-            clock.mono_ns,
+            clock,
             self.faults.append,
         )
         order = TurnOrder(
@@ -250,7 +207,7 @@ class World:
         )
         self.turn = Turn(self.loop, self.engine.fileno(), order, clock, self.faults.append)
         self.threads.wake = self.turn.soon
-        self._shell = Shell(self.loop, clock.mono_ns, self.turn.soon)
+        self._shell = Shell(self.loop, clock, self.turn.soon)
         self.broker.open()
         self.turn.start()
         self._keep_house()

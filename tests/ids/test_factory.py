@@ -15,32 +15,29 @@ from penstock.errors import (
 )
 from penstock.ids.factory import GuidFactory
 from penstock.ids.guid import SEQUENCES_PER_TICK, make, parse
+from penstock.sim.clock import FakeClock
 
 NOW_NS = 1_700_000_000 * 10**9
 TICK_NS = 1 << 20
 
 
-class Clock:
-    def __init__(self, now_ns: int = NOW_NS) -> None:
-        self.now_ns = now_ns
-
-    def __call__(self) -> int:
-        return self.now_ns
+def still() -> FakeClock:
+    return FakeClock(NOW_NS)
 
 
 def test_the_ids_that_nsq_makes() -> None:
     """Worked out by hand: 1621246337890 - 1288834974288 ticks."""
-    assert GuidFactory(7, Clock()).new_id() == 0x135950B844807000
-    factory = GuidFactory(1023, Clock())
+    assert GuidFactory(7, still()).new_id() == 0x135950B844807000
+    factory = GuidFactory(1023, still())
     last = [factory.new_id() for _ in range(SEQUENCES_PER_TICK)][-1]
     assert last == 0x135950B844BFFFFF
 
 
 def test_ids_of_a_tick_and_of_the_next() -> None:
-    clock = Clock()
+    clock = still()
     factory = GuidFactory(3, clock)
     first, second = factory.new_id(), factory.new_id()
-    clock.now_ns += TICK_NS
+    clock.wall_step_ns += TICK_NS
     third = factory.new_id()
     assert [parse(id).sequence for id in (first, second, third)] == [0, 1, 0]
     assert first < second < third == factory.last_id
@@ -48,7 +45,7 @@ def test_ids_of_a_tick_and_of_the_next() -> None:
 
 
 def test_a_used_up_tick_and_what_comes_behind_it() -> None:
-    clock = Clock()
+    clock = still()
     factory = GuidFactory(3, clock)
     made = [factory.new_id() for _ in range(SEQUENCES_PER_TICK)]
     assert made == sorted(set(made))
@@ -58,32 +55,32 @@ def test_a_used_up_tick_and_what_comes_behind_it() -> None:
         with pytest.raises(IdBackwards) as raised:
             factory.new_id()
         assert raised.value.last_id == made[-1]
-    clock.now_ns += TICK_NS
+    clock.wall_step_ns += TICK_NS
     assert factory.new_id() > made[-1]
 
 
 def test_a_clock_that_steps_back() -> None:
-    clock = Clock()
+    clock = still()
     factory = GuidFactory(3, clock)
     last = factory.new_id()
-    clock.now_ns -= TICK_NS
+    clock.wall_step_ns -= TICK_NS
     with pytest.raises(TimeBackwards) as raised:
         factory.new_id()
     assert raised.value.tick == raised.value.last_tick - 1
-    clock.now_ns += TICK_NS
+    clock.wall_step_ns += TICK_NS
     assert factory.new_id() == last + 1
 
 
 @pytest.mark.parametrize("now_ns", [0, 1_300_000_000 * 10**9, 1 << 63])
 def test_a_clock_for_which_there_are_no_ids(now_ns: int) -> None:
     with pytest.raises(TimeBackwards):
-        GuidFactory(3, Clock(now_ns)).new_id()
+        GuidFactory(3, FakeClock(now_ns)).new_id()
 
 
 @pytest.mark.parametrize("worker_id", [-1, 1024, 4095])
 def test_worker_ids_have_ten_bits(worker_id: int) -> None:
     with pytest.raises(ConfigError, match="between 0 and 1023"):
-        GuidFactory(worker_id, Clock())
+        GuidFactory(worker_id, still())
 
 
 def test_worker_ids_of_12_bits_would_collide() -> None:
@@ -98,7 +95,7 @@ def test_worker_ids_of_12_bits_would_collide() -> None:
 
 
 def test_threads_get_different_ids() -> None:
-    clock = Clock()
+    clock = still()
     factory = GuidFactory(3, clock)
 
     def some(_: int) -> list[int]:
@@ -107,7 +104,7 @@ def test_threads_get_different_ids() -> None:
             try:
                 made.append(factory.new_id())
             except IdNotMade:
-                clock.now_ns += TICK_NS
+                clock.wall_step_ns += TICK_NS
         return made
 
     with ThreadPoolExecutor(4) as pool:

@@ -13,26 +13,25 @@ from penstock.errors import ConfigError, IdPoolClosed, IdPoolEmpty
 from penstock.ids.factory import GuidFactory
 from penstock.ids.guid import SEQUENCES_PER_TICK
 from penstock.ids.pool import IdPool
+from penstock.sim.clock import FakeClock
 
 NOW_NS = 1_700_000_000 * 10**9
 TICK_NS = 1 << 20
 PATIENCE_S = 40.0
 
 
-class Clock:
-    """Stands still, or goes back, until it is told."""
-
-    def __init__(self) -> None:
-        self.now_ns = NOW_NS
+class Clock(FakeClock):
+    def __init__(self, wall_ns: int = NOW_NS) -> None:
+        super().__init__(wall_ns)
         self.reads = 0
 
-    def __call__(self) -> int:
+    def wall_ns(self) -> int:
         self.reads += 1
-        return self.now_ns
+        return super().wall_ns()
 
 
 def pool_of(clock: Clock, count_max: int = 10) -> IdPool:
-    return IdPool(GuidFactory(7, clock), lambda: 0, count_max)
+    return IdPool(GuidFactory(7, clock), clock, count_max)
 
 
 def eventually(holds: object) -> None:
@@ -63,7 +62,7 @@ def test_takers_wait_when_there_is_none() -> None:
         with ThreadPoolExecutor(2) as threads:
             waiting = [threads.submit(pool.take) for _ in range(2)]
             assert not wait_for(waiting, 0.02).done
-            clock.now_ns += TICK_NS
+            clock.wall_step_ns += TICK_NS
             made += [one.result(PATIENCE_S) for one in waiting]
     assert len(set(made)) == SEQUENCES_PER_TICK + 2
     assert made[:SEQUENCES_PER_TICK] == sorted(made[:SEQUENCES_PER_TICK])
@@ -74,11 +73,11 @@ def test_a_clock_that_steps_back_is_waited_for(caplog: pytest.LogCaptureFixture)
     with pool_of(clock, 1) as pool:
         before = pool.take()
         eventually(lambda: len(pool) == 1)
-        clock.now_ns -= 5 * TICK_NS
+        clock.wall_step_ns -= 5 * TICK_NS
         in_stock = pool.take()
         with pytest.raises(IdPoolEmpty):
             pool.take(0.05)
-        clock.now_ns += 6 * TICK_NS
+        clock.wall_step_ns += 6 * TICK_NS
         assert before < in_stock < pool.take(PATIENCE_S)
     said = [record.getMessage() for record in caplog.records]
     step = "tick 332411363597 comes after tick 332411363602"
@@ -86,9 +85,7 @@ def test_a_clock_that_steps_back_is_waited_for(caplog: pytest.LogCaptureFixture)
 
 
 def test_whoever_waits_at_the_end_is_woken() -> None:
-    clock = Clock()
-    clock.now_ns = 0
-    pool = pool_of(clock)
+    pool = pool_of(Clock(0))
     pool.start()
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(pool.take)

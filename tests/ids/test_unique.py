@@ -13,6 +13,8 @@ import pytest
 from penstock.errors import ConfigError
 from penstock.ids import unique
 from penstock.ids.unique import UniqueIds
+from penstock.limits import MS
+from penstock.sim.clock import FakeClock
 
 HASH = 0x18B4AAC2
 DAY_MS = 86_400_000
@@ -50,15 +52,11 @@ def at(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> int:
     return int(datetime(year, month, day, hour, minute, tzinfo=UTC).timestamp()) * 1000
 
 
-class Clock:
-    def __init__(self, now_ms: int) -> None:
-        self.now_ms = now_ms
-
-    def __call__(self) -> int:
-        return self.now_ms
+def clock_at(now_ms: int) -> FakeClock:
+    return FakeClock(now_ms * MS)
 
 
-def maker(clock: Clock, zone: timezone | ZoneInfo = UTC) -> UniqueIds:
+def maker(clock: FakeClock, zone: timezone | ZoneInfo = UTC) -> UniqueIds:
     return UniqueIds(HOST, 4660, HASH, clock, zone)
 
 
@@ -137,16 +135,16 @@ def test_months_in_zones(
 
 
 def test_successive_ids_differ_by_one() -> None:
-    clock = Clock(at(2024, 2, 1) + 10_000_000)
+    clock = clock_at(at(2024, 2, 1) + 10_000_000)
     ids = maker(clock)
     assert ids.next() == "C0A8010A123418B4AAC2009896800000"
     assert ids.next() == "C0A8010A123418B4AAC2009896800001"
-    clock.now_ms += 1
+    clock.wall_step_ns += MS
     assert ids.next() == "C0A8010A123418B4AAC2009896810002"
 
 
 def test_the_counter_wraps() -> None:
-    ids = maker(Clock(at(2024, 2, 1)))
+    ids = maker(clock_at(at(2024, 2, 1)))
     made = [ids.next() for _ in range(65537)]
     assert len(set(made)) == 65536
     assert made[65535].endswith("FFFF")
@@ -154,10 +152,10 @@ def test_the_counter_wraps() -> None:
 
 
 def test_months_roll_over_where_the_maker_lives() -> None:
-    clock = Clock(at(2024, 1, 31, 14, 59))
+    clock = clock_at(at(2024, 1, 31, 14, 59))
     ids = maker(clock, NINE_EAST)
     assert unique.decode(ids.next()).span_ms == 31 * DAY_MS - 60_000
-    clock.now_ms += 60_000
+    clock.wall_step_ns += 60_000 * MS
     assert unique.decode(ids.next()).span_ms == 0
 
 
@@ -166,14 +164,14 @@ def test_months_roll_over_where_the_maker_lives() -> None:
     [(1, 0), (999_999, 0), (1_000_000, (1 << 32) - 1_000_000), (2_000_000, (1 << 32) - 2_000_000)],
 )
 def test_a_clock_that_steps_back_over_the_first(back_ms: int, span_ms: int) -> None:
-    clock = Clock(at(2024, 3, 1))
+    clock = clock_at(at(2024, 3, 1))
     ids = maker(clock)
-    clock.now_ms -= back_ms
+    clock.wall_step_ns -= back_ms * MS
     assert unique.decode(ids.next()).span_ms == span_ms
 
 
 def test_threads_get_different_ids() -> None:
-    ids = maker(Clock(at(2024, 2, 1)))
+    ids = maker(clock_at(at(2024, 2, 1)))
 
     def some(_: int) -> list[str]:
         return [ids.next() for _ in range(2000)]
@@ -184,7 +182,7 @@ def test_threads_get_different_ids() -> None:
 
 
 def test_a_key_of_the_user_is_kept() -> None:
-    ids = maker(Clock(at(2024, 2, 1)))
+    ids = maker(clock_at(at(2024, 2, 1)))
     own = {unique.KEY: "order-17"}
     assert unique.keep_or_make(own, ids) == "order-17" == own[unique.KEY]
     empty = {unique.KEY: ""}

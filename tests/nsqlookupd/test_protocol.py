@@ -180,11 +180,11 @@ def test_too_many_names() -> None:
 def test_a_ping_is_heard() -> None:
     world = World()
     client = world.identified()
-    world.now_ns += 400 * S
+    world.clock.pass_ns(400 * S)
     assert world.registry.nodes() == []
     client.feed(b"PING\n")
     (producer,) = world.registry.nodes()
-    assert producer.heard_wall_ns == WALL_NS + world.now_ns
+    assert producer.heard_wall_ns == WALL_NS + 400 * S
 
 
 def test_a_producer_that_was_never_identified_leaves_nothing() -> None:

@@ -71,9 +71,9 @@ def test_a_silent_producer_is_inactive_until_it_is_heard() -> None:
     registry = world.registry
     producer = registry.join(peer())
     registry.register(producer, "t")
-    world.now_ns += INACTIVE_NS
+    world.clock.pass_ns(INACTIVE_NS)
     assert found(registry, "t") == ["node0"]
-    world.now_ns += 1
+    world.clock.pass_ns(1)
     assert registry.producers_of("t") == registry.nodes() == []
     assert registry.heard(producer) == INACTIVE_NS + 1
     assert found(registry, "t") == ["node0"]
@@ -92,7 +92,7 @@ def test_a_tombstone_hides_for_its_lifetime_and_on_that_topic_only() -> None:
     assert (found(registry, "t"), found(registry, "u")) == ([], ["node0"])
     assert registry.topics_of(producer) == [("t", True), ("u", False)]
     assert registry.nodes() == [producer]
-    world.now_ns += TOMBSTONE_NS
+    world.clock.pass_ns(TOMBSTONE_NS)
     assert found(registry, "t") == ["node0"]
     assert registry.topics["t"][producer].tombstoned
     registry.tombstone("t", "node0:4151")

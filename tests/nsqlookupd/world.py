@@ -7,7 +7,8 @@ import struct
 from typing import Any
 
 from penstock.nsqlookupd.protocol import Client
-from penstock.nsqlookupd.registry import Clock, Peer, Registry
+from penstock.nsqlookupd.registry import Peer, Registry
+from penstock.sim.clock import FakeClock
 
 S = 1_000_000_000
 INACTIVE_NS = 300 * S
@@ -57,9 +58,8 @@ def answers(data: bytes) -> list[bytes]:
 
 class World:
     def __init__(self, names_max: int = 1000) -> None:
-        self.now_ns = 5 * S
-        clock = Clock(lambda: self.now_ns, lambda: WALL_NS + self.now_ns)
-        self.registry = Registry(clock, INACTIVE_NS, TOMBSTONE_NS, names_max)
+        self.clock = FakeClock(WALL_NS)
+        self.registry = Registry(self.clock, INACTIVE_NS, TOMBSTONE_NS, names_max)
 
     def client(self, remote: str = "1.2.3.4:5") -> Client:
         return Client(self.registry, remote, dict(ABOUT))

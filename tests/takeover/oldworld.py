@@ -7,7 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from broker.world import FakeClock, World
+from broker.world import World
+from penstock.sim.clock import FakeClock
 from penstock.sim.disk import SimDisk
 from penstock.takeover.diskqueue import Record
 from penstock.takeover.start import take_over_at_start

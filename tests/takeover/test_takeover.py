@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.world import START_WALL_NS, FakeClock
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.kernel import load
 from penstock.log.disk import OsDisk
 from penstock.log.inspect import find
 from penstock.log.settings import LogSettings
 from penstock.log.verify import verify
+from penstock.sim.clock import START_WALL_NS, FakeClock
 from penstock.sim.disk import Call, Fault, SimDisk
 from penstock.takeover import sorter
 from penstock.takeover.diskqueue import Meta, Record, format_meta
@@ -40,7 +40,7 @@ SEVERAL = {
 
 
 def settings_of(**values: object) -> BuildSettings:
-    return BuildSettings(node_id=5, wall_ns=FakeClock().wall_ns, **values)  # type: ignore[arg-type]
+    return BuildSettings(node_id=5, clock=FakeClock(), **values)  # type: ignore[arg-type]
 
 
 def take_over(disk: SimDisk, **values: object) -> None:

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.staging import block, commit, put
-from broker.world import START_WALL_NS, FakeClock, World
+from broker.world import World
 from penstock import limits
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.kernel import load
+from penstock.sim.clock import START_WALL_NS, FakeClock
 from penstock.sim.disk import Fault, SimDisk
 from penstock.takeover.diskqueue import OldChannel, OldTopic, Record, list_old_files, read_metadata
 from penstock.takeover.diskrecords import Tally, read_queue
@@ -150,7 +151,7 @@ def test_an_unfinished_take_over_is_refused(kernel: SimpleNamespace) -> None:
     write_old_path(disk, PATH, {"t:a": records([1])})
     disk.inject(Fault("mkdir", path_part="nsqd-old"))
     with pytest.raises(StorageError):
-        Takeover(disk, PATH, PATH, BuildSettings(0, FakeClock().wall_ns)).run()
+        Takeover(disk, PATH, PATH, BuildSettings(0, FakeClock())).run()
     with pytest.raises(StorageError, match="is not finished"):
         write_back(disk)
 
@@ -208,7 +209,7 @@ def test_there_and_back(queues: dict[str, list[Record]], file_bytes_max: int) ->
     """Old, ours, old, ours: everybody gets the same as at first."""
     disk = SimDisk()
     write_old_path(disk, PATH, queues)
-    Takeover(disk, PATH, PATH, BuildSettings(3, FakeClock().wall_ns)).run()
+    Takeover(disk, PATH, PATH, BuildSettings(3, FakeClock())).run()
     if not disk.is_directory(f"{PATH}/topics"):
         assert not queues
         return

@@ -31,7 +31,7 @@ from penstock.broker.idle import IdleSweep
 from penstock.broker.internal import settings_of
 from penstock.broker.latency import LatencyTurns
 from penstock.broker.options import BrokerOptions
-from penstock.broker.ports import Clock, Syncer
+from penstock.broker.ports import Syncer
 from penstock.broker.syncs import Syncs
 from penstock.broker.topic import Topic
 from penstock.broker.topicdirs import TopicDirectories
@@ -46,6 +46,7 @@ from penstock.broker.topicfile import (
     write_node_file,
 )
 from penstock.broker.trace import TraceLog
+from penstock.clock import Clock
 from penstock.errors import (
     NameInvalid,
     NotFound,

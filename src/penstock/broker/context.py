@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.health import Health
 from penstock.broker.options import BrokerOptions
-from penstock.broker.ports import Clock
 from penstock.broker.syncs import Syncs
+from penstock.clock import Clock
 from penstock.ids.guid import IdRange
 from penstock.log.disk import Disk
 

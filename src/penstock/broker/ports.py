@@ -1,17 +1,12 @@
-"""What the broker asks of the world: the time, and threads that wait for the disk.
+"""What the broker asks of the world besides the time: threads that wait for the disk.
 
-The broker itself never sleeps, never starts a thread and never reads a clock. `net/` gives it the
-real ones, tests give it their own.
+The broker itself never sleeps and never starts a thread. `net/sync.py` has the real ones, tests
+have those of `sim/threads.py`.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
-
-
-class Clock(Protocol):
-    def mono_ns(self) -> int: ...
-    def wall_ns(self) -> int: ...
 
 
 class Job(Protocol):

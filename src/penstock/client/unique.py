@@ -14,14 +14,15 @@ import logging
 import os
 import secrets
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import tzinfo
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from penstock import limits
 from penstock.client.interfaces import interface_addresses
+from penstock.clock import SystemClock
 from penstock.ids.unique import Address, UniqueIds, choose_ip
 
 log = logging.getLogger("penstock.client")
@@ -31,10 +32,6 @@ _FAR: tuple[tuple[socket.AddressFamily, str], ...] = (
     (socket.AF_INET, "192.0.2.1"),
     (socket.AF_INET6, "2001:db8::1"),
 )
-
-
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def own_addresses() -> Iterator[Address]:
@@ -59,8 +56,9 @@ def _address(text: str) -> IPv4Address | IPv6Address:
 
 def new_unique_ids(zone: tzinfo | None = None) -> UniqueIds:
     """A maker of its own, told from others in this process by a random hash."""
-    ip = choose_ip(own_addresses(), wall_ms())
-    return UniqueIds(ip, os.getpid(), secrets.randbits(32), wall_ms, zone)
+    clock = SystemClock()
+    ip = choose_ip(own_addresses(), clock.wall_ns() // limits.MS)
+    return UniqueIds(ip, os.getpid(), secrets.randbits(32), clock, zone)
 
 
 @lru_cache(maxsize=1)

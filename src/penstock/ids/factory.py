@@ -24,9 +24,9 @@ it cannot make an id that is new it says so, and the caller tries again a moment
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from penstock import limits
+from penstock.clock import Clock
 from penstock.errors import ConfigError, IdBackwards, SequenceExpired, TimeBackwards
 from penstock.ids.guid import SEQUENCES_PER_TICK, TICK_EPOCH, TICK_MAX, TICK_NS_BITS, make
 
@@ -40,13 +40,13 @@ def check_worker_id(worker_id: int) -> int:
 
 
 class GuidFactory:
-    """`now_ns` reads the wall clock. May be used from any thread. No two factories at a time may
+    """May be used from any thread. No two factories at a time may
     have the same worker id."""
 
-    def __init__(self, worker_id: int, now_ns: Callable[[], int]) -> None:
+    def __init__(self, worker_id: int, clock: Clock) -> None:
         self.worker_id = check_worker_id(worker_id)
         self.last_id = 0
-        self._now_ns = now_ns
+        self._wall_ns = clock.wall_ns
         self._lock = threading.Lock()
         self._last_tick = 0
         self._sequence = 0
@@ -57,7 +57,7 @@ class GuidFactory:
         As in NSQ, the sequence goes on from 0 once it has expired. What would be made in the rest
         of that tick was made before, which is what IdBackwards then says."""
         with self._lock:
-            tick = (self._now_ns() >> TICK_NS_BITS) - TICK_EPOCH
+            tick = (self._wall_ns() >> TICK_NS_BITS) - TICK_EPOCH
             if not 0 < tick <= TICK_MAX:
                 raise TimeBackwards(tick, self._last_tick)  # a clock before 2012, or after 2085
             if tick < self._last_tick:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
 from typing import Self
 
 from penstock import limits
+from penstock.clock import Clock
 from penstock.errors import ConfigError, IdNotMade, IdPoolClosed, IdPoolEmpty, SequenceExpired
 from penstock.ids.factory import GuidFactory
 
@@ -24,19 +24,19 @@ _RETRY_S = 0.0011  # by then the next tick has begun
 
 
 class IdPool:
-    """`with IdPool(factory, mono_ns) as pool:` starts its thread, and ends it. `mono_ns` reads a
-    clock that does not step, for the log: a failure is reported once a second."""
+    """`with IdPool(factory, clock) as pool:` starts its thread, and ends it. The clock is for the
+    log: a failure is reported once a second."""
 
     def __init__(
         self,
         factory: GuidFactory,
-        mono_ns: Callable[[], int],
+        clock: Clock,
         count_max: int = limits.ID_POOL_COUNT,
     ) -> None:
         if count_max < 1:
             raise ConfigError("count_max", count_max, "must be 1 or more")
         self._factory = factory
-        self._mono_ns = mono_ns
+        self._mono_ns = clock.mono_ns
         self._count_max = count_max
         self._ids: deque[int] = deque()
         self._changed = threading.Condition()

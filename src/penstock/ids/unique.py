@@ -24,11 +24,13 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from datetime import datetime, tzinfo
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NamedTuple
 
+from penstock import limits
+from penstock.clock import Clock
 from penstock.errors import ConfigError
 
 KEY = "UNIQ_KEY"  # the property under which RocketMQ keeps it
@@ -137,16 +139,16 @@ class UniqueIds:
         ip: Address,
         pid: int,
         hash: int,
-        now_ms: Callable[[], int],
+        clock: Clock,
         zone: tzinfo | None = None,
     ) -> None:
-        """`now_ms` reads the wall clock; `zone` None is this host's time zone."""
+        """`zone` None is this host's time zone."""
         self._fixed = (ip.packed + _FIXED.pack(pid & _U16, hash & _U32)).hex().upper()
-        self._now_ms = now_ms
+        self._clock = clock
         self._zone = zone
         self._lock = threading.Lock()
         self._counter = 0
-        self._set_month(now_ms())
+        self._set_month(self._now_ms())
 
     def next(self) -> str:
         """A new id."""
@@ -160,6 +162,9 @@ class UniqueIds:
             counter = self._counter
             self._counter = counter + 1 & _U16
         return self._fixed + _MOVING.pack(span_ms & _U32, counter).hex().upper()
+
+    def _now_ms(self) -> int:
+        return self._clock.wall_ns() // limits.MS
 
     def _set_month(self, now_ms: int) -> None:
         self._start_ms = month_start_ms(now_ms, self._zone)

@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from penstock import limits
+from penstock.clock import Clock
 from penstock.durations import format_duration
 from penstock.errors import PenstockError
 from penstock.net.exchange import BodyRule, Request, Response
@@ -96,11 +97,11 @@ class Api:
     """The application behind an HTTP listener (`net/http.py`). A subclass fills `table`."""
 
     def __init__(
-        self, log: logging.Logger, mono_ns: Callable[[], int], quiet: frozenset[str] = frozenset()
+        self, log: logging.Logger, clock: Clock, quiet: frozenset[str] = frozenset()
     ) -> None:
         self.table: dict[str, Route] = {}
         self._log = log
-        self._mono_ns = mono_ns
+        self._mono_ns = clock.mono_ns
         self._quiet = quiet  # paths whose requests are too many for the log
 
     def check(self, request: Request) -> None:

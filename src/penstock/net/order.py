@@ -25,6 +25,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock import limits
+from penstock.clock import Clock
 from penstock.kernel import Conn, Event, Tail, Window
 
 NEVER_NS = 1 << 62
@@ -65,18 +66,13 @@ class TurnBroker(Protocol):
     def write_trace(self) -> None: ...
 
 
-class TurnClock(Protocol):
-    def mono_ns(self) -> int: ...
-    def wall_ns(self) -> int: ...
-
-
 class TurnOrder:
     def __init__(
         self,
         engine: TurnEngine,
         broker: TurnBroker,
         links: TurnLinks,
-        clock: TurnClock,
+        clock: Clock,
         done: deque[Any],
         handle: Callable[[tuple[Any, ...]], None],
     ) -> None:

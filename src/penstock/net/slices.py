@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TypeVar
 
 from penstock import limits
+from penstock.clock import Clock
 from penstock.net.api import Answer, Guard
 from penstock.net.exchange import Request
 
@@ -19,7 +20,7 @@ def in_slices(
     guard: Guard,
     parts: Iterator[bytes],
     done: Callable[[bytes], None],
-    mono_ns: Callable[[], int],
+    clock: Clock,
 ) -> None:
     """Gather all `parts` and give them to `done`. What fits into one slice is done at once. An
     error on the way is answered by `guard`."""
@@ -27,10 +28,10 @@ def in_slices(
     loop = asyncio.get_running_loop()
 
     def step() -> None:
-        end_ns = mono_ns() + limits.STATS_SLICE_NS
+        end_ns = clock.mono_ns() + limits.STATS_SLICE_NS
         for part in parts:
             gathered.append(part)
-            if mono_ns() >= end_ns:
+            if clock.mono_ns() >= end_ns:
                 loop.call_soon(guard, request, answer, step)
                 return
         done(b"".join(gathered))

@@ -7,7 +7,7 @@ meanwhile gathers in the sockets and makes the next batch. One slow sync is enou
 the threads, until the disk has shown to be quick again. At most one is run at once in a turn: the
 syncs of several partitions go side by side.
 
-A job is anything with `run()`. One that is no sync, but reads or writes files in bulk, says so by
+A `Job` that is no sync, but reads or writes files in bulk, says so by
 `teaches = False`: how long it takes tells nothing of the disk's syncs. A job runs in one of the
 threads, comes back through `take_done`, and `wake` tells the loop that something is there. An
 OSError is the job's answer and travels with it. Any other exception is a fault of the program:
@@ -22,15 +22,11 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Protocol
 
 from penstock import limits
+from penstock.broker.ports import Job
 
 LESSON = 8  # one sync counts for an eighth of what is believed of the disk
-
-
-class Job(Protocol):
-    def run(self) -> None: ...
 
 
 SPAN_NS = 10 * limits.SECOND  # the slowest sync is remembered for each of the last spans

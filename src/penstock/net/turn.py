@@ -19,7 +19,8 @@ import asyncio
 from collections.abc import Callable
 
 from penstock import limits
-from penstock.net.order import NEVER_NS, TurnClock, TurnOrder
+from penstock.clock import Clock
+from penstock.net.order import NEVER_NS, TurnOrder
 
 TIMER_NS_MIN = limits.MS  # a timer shorter than this would only spin
 
@@ -30,7 +31,7 @@ class Turn:
         loop: asyncio.AbstractEventLoop,
         descriptor: int,
         order: TurnOrder,
-        clock: TurnClock,
+        clock: Clock,
         on_fault: Callable[[Exception], None],
     ) -> None:
         self.order = order

@@ -22,13 +22,13 @@ from penstock.broker.channel import Channel
 from penstock.broker.context import Change
 from penstock.broker.options import BrokerOptions
 from penstock.broker.topic import Topic
+from penstock.clock import SteadyClock
 from penstock.command import logs
 from penstock.command.program import version_line
 from penstock.kernel import IMPLEMENTATION, new_engine
 from penstock.log.disk import OsDisk
 from penstock.net.api import Admission
 from penstock.net.bulk import BulkThread
-from penstock.net.clock import SteadyClock
 from penstock.net.fetch import Fetcher
 from penstock.net.gate import Gate
 from penstock.net.link import Links
@@ -180,8 +180,7 @@ class Daemon:
             options,
             self._offer,
             self.upgrades,
-            clock.wall_ns,
-            clock.mono_ns,
+            clock,
             self._on_fault,
         )
         order = TurnOrder(
@@ -193,7 +192,7 @@ class Daemon:
             self.protocol.handle,
         )
         self.turn = Turn(self._loop, self.engine.fileno(), order, clock, self._on_fault)
-        self._shell = Shell(self._loop, clock.mono_ns, self.turn.soon)
+        self._shell = Shell(self._loop, clock, self.turn.soon)
         self.drain = Drain(self.broker, self._loop, self._on_drained)
         self._acceptor: Acceptor | None = None
         self._web = Web(self._loop, options.max_body_size)
@@ -295,8 +294,7 @@ class Daemon:
                 options=self.options,
                 config=self.config,
                 identity=self._identity(),
-                mono_ns=self._clock.mono_ns,
-                wall_ns=self._clock.wall_ns,
+                clock=self._clock,
                 bulk=self._bulk,
                 soon=self.turn.soon,
                 set_lookupds=self.lookups.set_addresses,

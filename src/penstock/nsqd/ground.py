@@ -18,6 +18,7 @@ from penstock.wire.names import is_valid_name
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.clock import Clock
     from penstock.net.bulk import BulkThread
     from penstock.net.sync import SyncTimes
     from penstock.nsqd.options import Options
@@ -52,8 +53,7 @@ class Ground(NamedTuple):
     options: Options
     config: dict[str, Any]  # values of all options by flag, changed while running
     identity: Identity
-    mono_ns: Callable[[], int]
-    wall_ns: Callable[[], int]
+    clock: Clock
     bulk: BulkThread
     soon: Callable[[], None]  # have a turn run: something was left to do
     set_lookupds: Callable[[Sequence[str]], None]  # addresses of nsqlookupds, changed while running

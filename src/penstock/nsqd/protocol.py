@@ -37,6 +37,7 @@ from penstock.wire.states import State, Verdict, verdict
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.broker.topic import Topic
+    from penstock.clock import Clock
     from penstock.nsqd.auth import Auth
     from penstock.nsqd.options import Options
     from penstock.nsqd.topics import Found, TopicMaker
@@ -112,8 +113,7 @@ class Protocol:
         options: Options,
         offer: Offer,
         upgrades: Upgrades,
-        wall_ns: Callable[[], int],
-        mono_ns: Callable[[], int],
+        clock: Clock,
         on_fault: Callable[[Exception], None],
     ) -> None:
         self._broker = broker
@@ -123,8 +123,8 @@ class Protocol:
         self._auth_servers = auth
         self._options = options
         self._offer = offer
-        self._wall_ns = wall_ns
-        self._mono_ns = mono_ns
+        self._wall_ns = clock.wall_ns
+        self._mono_ns = clock.mono_ns
         self.sessions: dict[int, Session] = {}
         self.accepted_count = 0
         self.refused_count = 0  # publishes

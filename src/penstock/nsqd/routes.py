@@ -41,7 +41,7 @@ class Routes(Api):
     """The application behind the HTTP listener (`net/http.py`)."""
 
     def __init__(self, ground: Ground) -> None:
-        super().__init__(log, ground.mono_ns, quiet=_QUIET)
+        super().__init__(log, ground.clock, quiet=_QUIET)
         self._on_fault = ground.on_fault
         self.table = {
             **routes_about.table(ground, self.guard),

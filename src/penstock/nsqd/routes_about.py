@@ -81,13 +81,13 @@ class _About:
         if parameters.get("format") == "json":
             parts, content_type = json_parts(view), JSON
         else:
-            uptime_ns = ground.mono_ns() - identity.started_mono_ns
+            uptime_ns = ground.clock.mono_ns() - identity.started_mono_ns
             parts, content_type = text_parts(view, identity.version_line, uptime_ns), TEXT
 
         def done(body: bytes) -> None:
             answer(Response(200, body, content_type, NSQ_HEADER))
 
-        in_slices(request, answer, self._guard, parts, done, ground.mono_ns)
+        in_slices(request, answer, self._guard, parts, done, ground.clock)
 
     def connections(self, request: Request, answer: Answer) -> None:
         ground = self._ground
@@ -96,7 +96,7 @@ class _About:
         def done(body: bytes) -> None:
             answer(Response(200, body, JSON, NSQ_HEADER))
 
-        in_slices(request, answer, self._guard, parts, done, ground.mono_ns)
+        in_slices(request, answer, self._guard, parts, done, ground.clock)
 
     def metrics(self, request: Request, answer: Answer) -> None:
         ground = self._ground
@@ -115,4 +115,4 @@ class _About:
         def done(body: bytes) -> None:
             answer(Response(200, body, CONTENT_TYPE))
 
-        in_slices(request, answer, self._guard, metric_parts(figures), done, ground.mono_ns)
+        in_slices(request, answer, self._guard, metric_parts(figures), done, ground.clock)

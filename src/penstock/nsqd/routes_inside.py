@@ -72,7 +72,7 @@ class _Inside:
         """Those that time out first; of very many, the first of the lowest offsets."""
         records = channel.window.in_flight_records(limits.IN_FLIGHT_LOOKED_AT)
         records.sort(key=lambda record: (record[4], record[0]))
-        now_ns = self._ground.mono_ns()
+        now_ns = self._ground.clock.mono_ns()
         return [
             {
                 "offset": offset,
@@ -96,7 +96,7 @@ class _Inside:
         }
 
     def _deferred(self, channel: Channel, count_max: int) -> list[Row]:
-        now_ns = self._ground.wall_ns()
+        now_ns = self._ground.clock.wall_ns()
         return [
             {
                 **_stray(record),
@@ -131,7 +131,7 @@ class _Inside:
         channel = find_channel(self._ground.broker, parameters)
         ms_max = self._ground.options.max_req_timeout_ns // limits.MS
         delay_ns = read_number("delay_ms", parameters.get("delay_ms", ""), ms_max) * limits.MS
-        wall_ns = self._ground.wall_ns()
+        wall_ns = self._ground.clock.wall_ns()
         return _settled(lambda id: byhand.requeue(channel, id, delay_ns, wall_ns), parameters)
 
 

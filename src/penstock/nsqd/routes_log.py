@@ -101,7 +101,7 @@ class _Log:
         def done(body: bytes) -> None:
             answer(Response(200, body, JSON, NSQ_HEADER))
 
-        in_slices(request, answer, self._guard, parts(), done, self._ground.mono_ns)
+        in_slices(request, answer, self._guard, parts(), done, self._ground.clock)
 
     # --- batches ---
 

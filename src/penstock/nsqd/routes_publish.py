@@ -134,7 +134,7 @@ class _Publishing:
         delay_ns = int(text) * limits.MS
         if not 0 <= delay_ns <= self._ground.options.max_req_timeout_ns:
             raise HttpError(400, "INVALID_DEFER")
-        return self._ground.wall_ns() + delay_ns if delay_ns else 0
+        return self._ground.clock.wall_ns() + delay_ns if delay_ns else 0
 
     def pubtrace(self, request: Request, answer: Answer) -> None:
         body = request.body

@@ -117,7 +117,7 @@ class _Staging:
     def _check_due(self, topic: Topic, due_last_ns: int) -> None:
         if not due_last_ns:
             return
-        delay_ns = due_last_ns - self._ground.wall_ns()
+        delay_ns = due_last_ns - self._ground.clock.wall_ns()
         if delay_ns > self._ground.options.max_req_timeout_ns:
             raise HttpError(400, "INVALID_DEFER")
         topic.age_bound.check(delay_ns)

@@ -21,6 +21,7 @@ from penstock.wire.states import State
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
+    from penstock.clock import Clock
     from penstock.net.link import Link
     from penstock.nsqd.auth import Grant
 
@@ -33,11 +34,11 @@ class Shell:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        mono_ns: Callable[[], int],
+        clock: Clock,
         soon: Callable[[], None],
     ) -> None:
         self.loop = loop
-        self.mono_ns = mono_ns
+        self.mono_ns = clock.mono_ns
         self.soon = soon  # have a turn run: something was queued outside of one
 
 

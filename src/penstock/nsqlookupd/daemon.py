@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from penstock import __version__, limits
+from penstock.clock import SystemClock
 from penstock.command.program import version_line
 from penstock.net.api import Admission
 from penstock.net.bodies import BodyRoom
-from penstock.net.clock import SystemClock
 from penstock.net.gate import Gate
 from penstock.net.http import HttpConnection
 from penstock.net.listener import (
@@ -27,7 +27,7 @@ from penstock.net.listener import (
 from penstock.net.secretfile import read_secrets
 from penstock.nsqlookupd.options import Options
 from penstock.nsqlookupd.protocol import Client
-from penstock.nsqlookupd.registry import Clock, Registry
+from penstock.nsqlookupd.registry import Registry
 from penstock.nsqlookupd.routes import Routes
 
 log = logging.getLogger("penstock.nsqlookupd")
@@ -120,10 +120,9 @@ class Daemon:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self.broken = False
-        clock = SystemClock()
-        self._mono_ns = clock.mono_ns
+        self._clock = SystemClock()
         self.registry = Registry(
-            Clock(clock.mono_ns, clock.wall_ns),
+            self._clock,
             options.inactive_producer_timeout_ns,
             options.tombstone_lifetime_ns,
         )
@@ -145,7 +144,7 @@ class Daemon:
                 "hostname": socket.gethostname(),
                 "broadcast_address": self.options.broadcast_address,
             }
-            routes = Routes(self.registry, self._mono_ns, lambda: len(self.connections))
+            routes = Routes(self.registry, self._clock, lambda: len(self.connections))
             admit = self._admission()
             undo.callback(self._close_servers)
             await self._serve(tcp, lambda: Connection(self))

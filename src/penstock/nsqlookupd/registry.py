@@ -16,18 +16,13 @@ gives only the times that are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from penstock import limits
+from penstock.clock import Clock
 from penstock.errors import Refused
 from penstock.wire.names import is_ephemeral
-
-
-class Clock(NamedTuple):
-    mono_ns: Callable[[], int]
-    wall_ns: Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock import __version__
+from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.net import debug
 from penstock.net.api import (
@@ -38,9 +39,9 @@ class Routes(Api):
     """The application behind the HTTP listener (`net/http.py`)."""
 
     def __init__(
-        self, registry: Registry, mono_ns: Callable[[], int], connection_count: Callable[[], int]
+        self, registry: Registry, clock: Clock, connection_count: Callable[[], int]
     ) -> None:
-        super().__init__(log, mono_ns, quiet=frozenset(("/metrics",)))
+        super().__init__(log, clock, quiet=frozenset(("/metrics",)))
         self._registry = registry
         self._connection_count = connection_count
         profiles = debug.table()

@@ -12,7 +12,7 @@ from penstock.takeover.topicbuild import BuildSettings, Progress
 
 if TYPE_CHECKING:
     from penstock.broker.options import BrokerOptions
-    from penstock.broker.ports import Clock
+    from penstock.clock import Clock
     from penstock.log.disk import Disk
 
 SAID_EVERY_NS = 5 * limits.SECOND  # it may take minutes, and no client is served meanwhile
@@ -39,7 +39,7 @@ def take_over_at_start(
     )
     settings = BuildSettings(
         node_id=options.node_id,
-        wall_ns=clock.wall_ns,
+        clock=clock,
         log=log,
         journal_bytes_max=options.journal_bytes_max,
         on_progress=say,

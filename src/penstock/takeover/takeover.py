@@ -160,7 +160,7 @@ class Takeover:
         sizes = self._sizes(files) if in_place else {}
         return Report(
             source=self._source,
-            built_ns=self._settings.wall_ns(),
+            built_ns=self._settings.clock.wall_ns(),
             aside=self._aside() if in_place else "",
             files=sizes,
             topics=topics,

@@ -22,6 +22,7 @@ from penstock import limits
 from penstock.broker import directories
 from penstock.broker.journal import Journal
 from penstock.broker.topicfile import ChannelEntry, TopicFile, write_topic_file
+from penstock.clock import Clock
 from penstock.errors import StorageError
 from penstock.ids.guid import TICK_SHIFT, IdRange, tick_of
 from penstock.kernel import Section, encode_batch
@@ -54,7 +55,7 @@ class BuildSettings:
     """What a take-over needs from outside."""
 
     node_id: int
-    wall_ns: Callable[[], int]
+    clock: Clock
     log: LogSettings = field(default_factory=LogSettings)
     journal_bytes_max: int = limits.JOURNAL_BYTES_MAX
     all_bad: bool = False  # read .bad files from their beginning
@@ -86,7 +87,7 @@ class TopicBuild:
         self._settings = settings
         self._advance = advance
         self._directory = directories.topic_directory(topics_path, topic.name)
-        self._now_ns = settings.wall_ns()
+        self._now_ns = settings.clock.wall_ns()
         self._id_end = tick_of(self._now_ns) + limits.ID_BORROW_TICKS_MAX << TICK_SHIFT
         # The largest first: most of what others want stands in it. Ties by name.
         self._channels = sorted(

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from penstock import limits
+from penstock.clock import SystemClock
 from penstock.command import terminal
 from penstock.errors import ConfigError, StorageError
 from penstock.ids.guid import check_node_id, default_node_id
@@ -131,7 +132,7 @@ def _take_over(arguments: argparse.Namespace, source: str) -> Report:
     node_id = arguments.node_id
     settings = BuildSettings(
         check_node_id(default_node_id(socket.gethostname()) if node_id is None else node_id),
-        time.time_ns,
+        SystemClock(),
         all_bad=arguments.all_bad,
     )
     shown: terminal.Progress | None = None

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.kernel import load
+from penstock.sim.clock import FakeClock
+from penstock.sim.threads import SlowThreads
 
 from ..staging import REPEATED, block, commit, done, put, stored
 from ..tripwire import Stop, Tripwire
-from ..world import FakeClock, SlowThreads, World
+from ..world import World
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

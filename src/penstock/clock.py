@@ -1,4 +1,8 @@
-"""The two clocks of a running daemon, as `Clock` of the broker asks for them.
+"""What the time is: the port through which every rule is given it, and the clocks of this host.
+
+A core never reads a clock of the host: it is given a `Clock`, the daemons' or one that a test moves
+(`sim/clock.py`). Intervals are measured by `mono_ns`, which never steps; `wall_ns` is what is
+stored and shown, in nanoseconds since 1970.
 
 nsqd's wall clock is `SteadyClock`. When somebody sets the system's clock, by an hour or by a year,
 delays would end and messages expire too early or too late by as much. So a jump is followed
@@ -12,14 +16,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from penstock import limits
 from penstock.durations import format_duration
 
-_log = logging.getLogger("penstock.net")
+_log = logging.getLogger("penstock.clock")
 
 STEP_NS_MAX = limits.SECOND  # what time servers correct in ordinary operation
 SLEW_SHIFT = 4  # of the time that passes: a jump of an hour is followed within 16 hours
+
+
+class Clock(Protocol):
+    def mono_ns(self) -> int: ...
+    def wall_ns(self) -> int: ...
 
 
 class SystemClock:

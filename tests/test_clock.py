@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from penstock.clock import SteadyClock, SystemClock
 from penstock.limits import SECOND
-from penstock.net.clock import SteadyClock, SystemClock
 
 
 def test_it_reads_the_monotonic_and_the_wall_clock() -> None:
@@ -81,7 +81,7 @@ def test_small_corrections_are_followed_at_once_and_never_back() -> None:
 
 
 def test_a_jump_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "penstock.net")
+    caplog.set_level(logging.INFO, "penstock.clock")
     time = Time()
     time.step_ns = HOUR
     for _ in range(5):
