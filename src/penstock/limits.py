@@ -62,6 +62,7 @@ DESCRIPTORS_RESERVED_SHARE = 8  # an eighth that no connection gets: the log mus
 READ_PLACES_MAX = 64  # readers of a partition whose position in the file is remembered
 SPARE_SEGMENTS_MAX = 2  # recycled files kept per partition: overwriting beats first touch
 TAIL_MEMORY_BYTES_MAX = 4 * MIB  # newest batches of a busy partition kept for consumers at the tail
+PARTITIONS_MAX = 255  # of a topic, numbered from 0: a publish may look at all for one that takes it
 BATCH_BYTES_MAX = 16 * MIB  # an open batch stops taking publishes beyond this until it is sealed
 SEALED_BATCHES_MAX = 1  # of a partition, written and not yet safe: while one syncs, one gathers
 SEARCH_WINDOW_BYTES = 32 * KIB  # read for the next headers of a log: passes over large batches

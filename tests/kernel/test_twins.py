@@ -31,11 +31,14 @@ from .turns import (
     TraceEvent,
     entries,
     fin,
+    log_name,
     messages,
     mpub,
     pub,
 )
 
+TAILS = ((b"t", 0), (b"u", 0), (b"t", 1))
+WINDOW_TAILS = (0, 0, 1, 2)  # which tail each window stands on
 PAST = 8
 PAST_SECTIONS = {
     Section.TIMESTAMP: {0: 5, 1: 6, 7: -1},
@@ -152,10 +155,10 @@ class World:
 
     def __init__(self, form: SimpleNamespace, memory: int, sealed_max: int = 1) -> None:
         self.side = Side(form, rdy_count_max=2500)
-        self.tails = [self.tail_with_a_past(topic, memory) for topic in (b"t", b"u")]
+        self.tails = [self.tail_with_a_past(*name, memory) for name in TAILS]
         for tail in self.tails:
             tail.sealed_max = sealed_max
-        self.windows = [self.side.window(self.tails[i // 2], 0) for i in range(3)]
+        self.windows = [self.side.window(self.tails[place], 0) for place in WINDOW_TAILS]
         for window in self.windows[1:]:
             window.measures_latency = True
         self.recoveries = [Recovery(0) for _ in self.windows]
@@ -164,15 +167,15 @@ class World:
         self.names: dict[int, str] = {}
         self.held: dict[int, list[int]] = {}  # serial -> ids that came and were not answered
 
-    def tail_with_a_past(self, topic: bytes, memory: int) -> Any:
+    def tail_with_a_past(self, topic: bytes, partition: int, memory: int) -> Any:
         """Its first messages have been somewhere else before, and lie behind the memory."""
         past = self.side.kernel.encode_batch(
             [b"past %d" % number for number in range(PAST)], 0, 1 << 22, 99, sections=PAST_SECTIONS
         )
-        tail = self.side.tail(topic, PAST, memory)
+        tail = self.side.tail(topic, PAST, memory, partition=partition)
         tail.handed_end = 0
         tail.traceable = True
-        self.side.written[topic].append(past)
+        self.side.written[log_name(tail)].append(past)
         return tail
 
     def named(self, event: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -183,7 +186,7 @@ class World:
                 return f"conn {member.serial}"
             if hasattr(member, "touch_max_ns"):
                 return f"window {self.windows.index(member)}"
-            return member.topic if hasattr(member, "topic") else member
+            return log_name(member) if hasattr(member, "topic") else member
 
         return tuple(name(member) for member in event)
 
@@ -197,14 +200,17 @@ class World:
                 event[1].reply(0, b"answer")
                 event[1].resume()
             elif event[0] == Event.REFUSED:
-                event[3].append_end_max = 0  # there is room now: the same command comes again
+                event[3].refusing, event[3].append_end_max = (
+                    False,
+                    0,
+                )  # there is room now: the same command comes again
                 event[1].resume()
             elif event[0] == Event.PUB_FAILED:
                 event[1].reply(1, b"E_PUB_FAILED")
                 event[1].close_after_flush()
             elif event[0] == Event.NEED:
                 _, window, which, offset = event
-                window.load(which, self.side.block(window.tail.topic, offset, 2))
+                window.load(which, self.side.block(log_name(window.tail), offset, 2))
                 events += self.side.flush()
         return seen
 
@@ -255,7 +261,7 @@ class World:
 
 def publish(world: World, dice: random.Random) -> None:
     conn = dice.choice(world.publishers)
-    topic = dice.choice([b"t", b"u"])
+    topic = dice.choice([b"t", b"t", b"t 0", b"t 1", b"t -1", b"u"])
     bodies = [dice.randbytes(dice.randrange(1, 40)) for _ in range(dice.randrange(1, 9))]
     conn.feed(mpub(topic, bodies) if dice.random() < 0.5 else pub(topic, bodies[0]))
 
@@ -279,6 +285,13 @@ def choose_sample(world: World, dice: random.Random) -> None:
     dice.choice([*world.tails, *world.windows]).trace_below = some
 
 
+def refuse(world: World, dice: random.Random) -> None:
+    """Publishes pass it by while there is another, and lift it else."""
+    tail = dice.choice(world.tails)
+    if not any(publisher.pending for publisher in world.publishers):
+        tail.refusing = not tail.refusing
+
+
 def commit(world: World, dice: random.Random) -> None:
     world.side.commit()
 
@@ -296,7 +309,7 @@ def decide(world: World, dice: random.Random) -> None:
     if not tail.sealed_batches:
         return
     place = dice.randrange(tail.sealed_batches) - tail.sealed_batches
-    written = world.side.written[tail.topic]
+    written = world.side.written[log_name(tail)]
     header = world.side.kernel.decode_header(written[place], 0)
     if stored:
         tail.commit_to(header.base_offset + header.count)
@@ -502,6 +515,7 @@ WEIGHTS: dict[Callable[[World, random.Random], Any], int] = {
     publish: 20,
     publish_delayed: 4,
     publish_traced: 4,
+    refuse: 2,
     choose_sample: 3,
     commit: 14,
     seal: 5,

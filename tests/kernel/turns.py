@@ -123,6 +123,11 @@ def last_of_each(journal: list[Entry]) -> list[Entry]:
     return [entry for entry in journal if entry.kind not in (STRAY, GONE)] + list(last.values())
 
 
+def log_name(tail: Any) -> bytes:
+    """Where `Side.written` keeps what this tail sealed."""
+    return bytes(tail.topic) + (b" %d" % tail.partition if tail.partition else b"")
+
+
 class Side:
     """One form of the kernel with all that a shell does for it."""
 
@@ -149,11 +154,16 @@ class Side:
     # --- tails and windows ---
 
     def tail(
-        self, topic: bytes = b"t", start: int = 0, memory: int = 1 << 20, handing: bool = True
+        self,
+        topic: bytes = b"t",
+        start: int = 0,
+        memory: int = 1 << 20,
+        handing: bool = True,
+        partition: int = 0,
     ) -> Any:
-        tail = self.engine.tail(topic, start, memory)
+        tail = self.engine.tail(topic, start, memory, partition)
         tail.handing = handing
-        self.written[topic] = []
+        self.written[log_name(tail)] = []
         return tail
 
     def window(self, tail: Any, start: int | None = None) -> Any:
@@ -166,11 +176,13 @@ class Side:
         count = tail.open_count
         data = b"".join(bytes(part) for part in tail.seal(self.next_id, self.wall_ns, 0))
         self.next_id += count << 22  # a new tick for each message: far from any other id
-        self.written[tail.topic].append(data)
+        self.written[log_name(tail)].append(data)
         return data
 
     def commit(self) -> None:
-        for tail in sorted(self.engine.dirty_tails(), key=lambda tail: tail.topic):
+        for tail in sorted(
+            self.engine.dirty_tails(), key=lambda tail: (tail.topic, tail.partition)
+        ):
             self.seal(tail)
             tail.commit()
 
@@ -248,21 +260,20 @@ class Side:
         def name(thing: Any) -> str:
             if thing in known:
                 return f"channel {known.index(thing)}"
-            return (
-                f"client {thing.serial}"
-                if hasattr(thing, "serial")
-                else "" + str(getattr(thing, "topic", b"gone"), "ascii")
-            )
+            if hasattr(thing, "serial"):
+                return f"client {thing.serial}"
+            return log_name(thing).decode("ascii") if hasattr(thing, "topic") else "gone"
 
         found = []
         for things, events in self.engine.take_trace():
             names = ["", *map(name, things)]
+            partitions = [0, *(getattr(thing, "partition", 0) for thing in things)]
             for row in struct.iter_unpack(
                 "<qQqQIHHHHHBB", self.kernel.expand_events(events, 1 << 20)
             ):
                 time_ns, id, offset, trace_id, count, topic, channel, client = row[:8]
                 attempts, partition, kind, zero = row[8:]
-                assert (partition, zero) == (0, 0)
+                assert (partition, zero) == (partitions[topic], 0)
                 found.append(
                     TraceEvent(
                         TraceKind(kind),
@@ -289,7 +300,7 @@ class Side:
     def search(self, window: Any, steps: int = 1_000_000) -> None:
         """So many batches of what the window wants searched, as a broker does it."""
         while window.search_start < window.search_end and steps:
-            block = self.block(window.tail.topic, window.search_start, 1)
+            block = self.block(log_name(window.tail), window.search_start, 1)
             header = self.kernel.decode_header(block, 0)
             found = [block] if header.flags & 1 else []
             end = header.base_offset + header.count
@@ -299,7 +310,7 @@ class Side:
 
     def lowest_id(self, window: Any) -> int:
         """By the log's own count, of what the cursor has not passed."""
-        block = self.block(window.tail.topic, window.next, 1)
+        block = self.block(log_name(window.tail), window.next, 1)
         if not block:
             return 0
         header = self.kernel.decode_header(block, 0)
@@ -324,7 +335,7 @@ class Side:
             window.next <= offset < window.tail.handed_end
             and offset not in done
             and due_ns > self.wall_ns
-            for offset, due_ns in self.dues(window.tail.topic).items()
+            for offset, due_ns in self.dues(log_name(window.tail)).items()
         )
 
     # --- reading what was written ---
@@ -346,6 +357,6 @@ class Side:
             if event[0] == Event.NEED:
                 _, window, which, offset = event
                 needs.append((Source(which), offset))
-                window.load(which, self.block(window.tail.topic, offset, 1))
+                window.load(which, self.block(log_name(window.tail), offset, 1))
                 events += self.flush()
         return needs

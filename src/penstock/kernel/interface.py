@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from penstock.kernel.conn_interface import Conn as Conn
 from penstock.kernel.search_interface import Searched, Searches
 from penstock.kernel.tail_interface import Tail
 from penstock.kernel.trace_interface import Noted, TraceKind
@@ -54,7 +55,8 @@ class Event(IntEnum):
     LINE = 1  # (LINE, conn, params: list[bytes])           a command for Python; halts
     BODY = 2  # (BODY, conn, body: bytes)                   what read_body asked for; halts
     BODY_SIZE = 3  # (BODY_SIZE, conn, size: int)                announced size refused; halts
-    BAD_PUB = 4  # (BAD_PUB, conn, verb, BadPub, topic, a: int, b: int)  halts
+    BAD_PUB = 4  # (BAD_PUB, conn, verb, BadPub, topic, a: int, b: int)  halts; for PARTITION
+    #              the word that names it stands in place of the topic
     TOPIC = 5  # (TOPIC, conn, verb, topic: bytes)           valid, but no tail yet; halts
     REFUSED = 6  # (REFUSED, conn, verb, tail, count: int)     the tail takes none, or not so many;
     #              halts, and `resume` reads the same command anew
@@ -78,7 +80,8 @@ class BadPub(IntEnum):
     MESSAGE_INVALID = 7  # MPUB message: a = index, b = size
     MESSAGE_TOO_BIG = 8  # MPUB message: a = size, b = limit
     PARAMS = 9  # no topic given
-    PARTITION = 10  # there is none but 0; in place of the topic stands the text
+    PARTITION = 10  # of the topic there is none with that number; in place of the topic stands the
+    #                 word, as the client wrote it
 
 
 class Cut(IntEnum):
@@ -152,89 +155,6 @@ class StrayRecord(NamedTuple):
     state: int  # Stray
     due_ns: int
     cause: int = 0  # Cause; of what is exhausted
-
-
-class Conn(Protocol):
-    """One V2 client connection: input and output buffers, states, counters."""
-
-    @property
-    def serial(self) -> int: ...  # unique for the life of the engine, never 0
-
-    owner: Any  # the session object of the daemon; the kernel never looks inside
-    rdy: int  # setting it also marks its window for delivery
-    closing: bool  # after CLS: no deliveries, RDY ignored, FIN still taken
-
-    @property
-    def window(self) -> Window | None: ...
-    # mono time of the latest command read; 0 before the magic
-    @property
-    def last_command_ns(self) -> int: ...
-
-    locked: bool  # every command comes out as LINE, the hot ones too
-    allowed: set[bytes] | None  # when set: a publish to another topic comes out as TOPIC
-
-    # buffer deliveries up to output_bytes / output_timeout (see output_every)
-    @property
-    def holds_output(self) -> bool: ...
-
-    sample_rate: int  # 0: all
-    timeout_ns: int  # message timeout of this consumer
-    locality: int  # Locality; set before `subscribe`
-
-    # counters
-    @property
-    def in_flight(self) -> int: ...
-    @property
-    def message_count(self) -> int: ...
-    @property
-    def finish_count(self) -> int: ...
-    @property
-    def requeue_count(self) -> int: ...
-    @property
-    def published(self) -> dict[bytes, int]: ...  # topic -> messages appended (all verbs)
-    @property
-    def unsent(self) -> int: ...  # bytes waiting for the socket
-    @property
-    def pending(self) -> int: ...  # publishes appended, not yet answered
-    @property
-    def reading(self) -> bool: ...  # detached ones: may be fed now (a little more does no harm)
-    @property
-    def ended(self) -> bool: ...  # CLOSED was, or is about to be, reported
-
-    def feed(self, data: Buffer) -> None:
-        """Detached connections: bytes that arrived. Events appear at the next poll."""
-
-    def feed_eof(self) -> None: ...
-    def take_output(self) -> bytes:
-        """Detached connections: bytes to send (all that is there)."""
-        ...
-
-    def reply(self, frame_type: int, data: bytes) -> None:
-        """Queue one frame (0 response, 1 error, 2 message); sent at the next flush."""
-
-    def resume(self) -> None:
-        """Look at this connection's bytes again. After TOPIC the same command is read anew."""
-
-    def read_body(self, size_max: int) -> None:
-        """After LINE: read a 4-byte size and that many bytes -> BODY, or BODY_SIZE when the size
-        is < 1 or > size_max. Memory grows only with bytes received."""
-        ...
-
-    def appended(self, tail: Tail, verb: int) -> None:
-        """Python appended one publish of this connection (DPUB) to `tail`: owe an OK."""
-
-    def subscribe(self, window: Window) -> None: ...
-    def leave(self) -> None:
-        """Stop consuming. What is in flight stays so until it times out."""
-
-    def close_after_flush(self) -> None:
-        """Send what is queued, half-close, then read and drop (bounded) until the peer closes."""
-
-    def close(self) -> None:
-        """Drop it now. CLOSED is still reported."""
-
-    def output_every(self, bytes_max: int, timeout_ns: int) -> None:
-        """Hold deliveries back until so many bytes or so much time (0, 0: send every turn)."""
 
 
 class Window(Searched, Protocol):
@@ -438,12 +358,27 @@ class Engine(Noted, Searches, Protocol):
         which have ended; each is named once until the next call. Ask after each flush."""
         ...
 
-    def tail(self, topic: bytes, start_offset: int, memory_bytes_max: int) -> Tail:
-        """Make a tail and route PUBs of that topic to it. All three ends are `start_offset`."""
+    def tail(
+        self, topic: bytes, start_offset: int, memory_bytes_max: int, partition: int = 0
+    ) -> Tail:
+        """Make a tail and take it into the topic's route. All three ends are `start_offset`.
+
+        A publish that names a partition (`PUB topic 3`) goes to that tail; BAD_PUB says that there
+        is none, at once where the topic is known, and after TOPIC where it was not. Any other goes
+        to the route's current tail. When the open batch of that is sealed, the next in the order of
+        numbers becomes the current one that takes publishes and has fewer sealed batches than it
+        may have; if all have as many, the next that takes publishes; if none does, REFUSED is about
+        the current one. A tail is refusing for a publish that would end above `append_end_max`,
+        too."""
         ...
 
-    def forget_tail(self, topic: bytes) -> None:
-        """Publishes to this topic come out as TOPIC again."""
+    def route(self, topic: bytes, count: int = 1) -> Tail:
+        """The tail that the next publish of `count` messages without a partition goes to: for what
+        Python appends itself. KeyError for a topic without tails."""
+        ...
+
+    def forget_tail(self, topic: bytes, partition: int = 0) -> None:
+        """It leaves the route. Without any, publishes to this topic come out as TOPIC again."""
 
     def window(self, tail: Tail, start_offset: int) -> Window: ...
     def forget_window(self, window: Window) -> None: ...

@@ -27,6 +27,9 @@ class Tail(NotedTail, Protocol):
     @property
     def topic(self) -> bytes: ...
 
+    @property
+    def partition(self) -> int: ...  # its number
+
     owner: Any
     refusing: bool  # PUB and MPUB come out as REFUSED
     append_end_max: int  # so does what would end above it, whole (0: no bound)

@@ -15,6 +15,7 @@ commands.
 tail."""
 
 from penstock.kernel.fast.peer cimport Peer
+from penstock.kernel.fast.route cimport Route
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
@@ -33,7 +34,9 @@ cdef class Conn(Peer):
     cdef public set allowed
     # publishing
     cdef bytes topic  # of the latest PUB or MPUB
-    cdef Tail topic_tail
+    cdef Route route  # of that topic; None: not known
+    cdef i64 partition  # that it names
+    cdef Tail topic_tail  # the one that took it, or is to take it
     cdef i64 topic_count
     cdef dict published_counts
     cdef owed_t* owed
@@ -57,6 +60,9 @@ cdef class Conn(Peer):
     cdef Py_ssize_t parse_fin(self, const u8* data, size_t size, size_t line) except -2
     cdef Py_ssize_t line_event(self, const u8* data, size_t line, size_t consumed) except -2
     cdef int find_topic(self, const u8* name, size_t size) except -1
+    cdef int bad_partition(self, int verb, const u8* rest, size_t size) except -1
+    cdef bint is_chosen(self) noexcept
+    cdef int choose_tail(self, u32 count) except -1
     cdef bint needs_topic(self) except -1
     cdef int count_published(self) except -1
     cdef int bad_pub(self, int verb, int reason, i64 a, i64 b) except -1

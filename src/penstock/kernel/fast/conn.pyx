@@ -12,6 +12,9 @@ from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.peer cimport (
     STATE_BODY, STATE_COMMAND, STATE_DRAINING, STATE_GONE, STATE_MAGIC, Peer,
 )
+from penstock.kernel.fast.route cimport (
+    ANY_PARTITION, NO_PARTITION, Route, accepts, partition_of,
+)
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
@@ -76,39 +79,6 @@ cdef bint name_is_valid(const u8* name, size_t size) noexcept:
         if not (c == 46 or c == 45 or c == 95 or 48 <= c <= 57 or 65 <= c <= 90 or 97 <= c <= 122):
             return False
     return True
-
-
-cdef size_t other_partition(const u8* text, size_t size) noexcept:
-    """The length of the first word of `text` if it is a number that is neither 0 nor -1 (whichever
-    partition there is), else 0. What is no number is ignored, as NSQ ignores it."""
-    cdef size_t start = 0, end
-    cdef bint zero = True
-    if size and text[size - 1] == 13:
-        size -= 1
-    if size and (text[0] == 43 or text[0] == 45):
-        start = 1
-    end = start
-    while end < size and text[end] != 32:
-        if not 48 <= text[end] <= 57:
-            return 0
-        zero = zero and text[end] == 48
-        end += 1
-    if end == start or (zero and text[0] != 45):
-        return 0
-    return 0 if end == 2 and text[0] == 45 and text[1] == 49 else end
-
-
-cdef int refuse_partition(Conn conn, int verb, const u8* rest, size_t size) except -1:
-    """Is what follows the topic of a publish a partition that there is none of? Then it fails."""
-    cdef size_t length = other_partition(rest + 1, size - 1) if rest[0] == 32 else 0
-    if not length:
-        return 0
-    if conn.owed_count:
-        conn.held = True
-        conn.mark_interest()
-    else:
-        conn.halt((BAD_PUB, conn, verb, PARTITION, rest[1:1 + length], 0, 0))
-    return 1
 
 
 cdef class Conn(Peer):
@@ -338,24 +308,58 @@ cdef class Conn(Peer):
         return self.halt((BAD_PUB, self, verb, reason, topic, a, b))
 
     cdef int find_topic(self, const u8* name, size_t size) except -1:
-        """Make `topic` and `topic_tail` those of this command. Returns 0 for an invalid name."""
+        """Make `topic` and `route` those of this command. Returns 0 for an invalid name."""
         cdef bytes topic
         if (self.topic is not None and <size_t>len(self.topic) == size
                 and memcmp(<const u8*>self.topic, name, size) == 0):
-            if self.topic_tail is None or self.topic_tail.forgotten:
-                self.topic_tail = self.hub.tails.get(self.topic)
-            if self.topic_tail is not None:
+            if self.route is None or self.route.forgotten:
+                self.route, self.topic_tail = self.hub.routes.get(self.topic), None
+            if self.route is not None:
                 return 1
             return name_is_valid(name, size)
         topic = name[:size]
         self.count_published()
         self.topic = topic
-        self.topic_tail = self.hub.tails.get(topic)
-        return self.topic_tail is not None or name_is_valid(name, size)
+        self.route, self.topic_tail = self.hub.routes.get(topic), None
+        return self.route is not None or name_is_valid(name, size)
+
+    cdef int bad_partition(self, int verb, const u8* rest, size_t size) except -1:
+        """`rest` follows the topic. Is it a partition that there is none of? Then the publish
+        fails. Of a topic that is not known yet, any may exist."""
+        cdef size_t length = 0
+        if rest[0] == 32:
+            self.partition = partition_of(rest + 1, size - 1, &length)
+        if self.partition == ANY_PARTITION:
+            return 0
+        if self.partition != NO_PARTITION and (
+            self.route is None or self.is_chosen() or self.route.find(self.partition) is not None
+        ):
+            return 0
+        if self.owed_count:
+            self.held = True
+            self.mark_interest()
+        else:
+            self.halt((BAD_PUB, self, verb, PARTITION, rest[1:1 + length], 0, 0))
+        return 1
+
+    cdef bint is_chosen(self) noexcept:
+        """Is `topic_tail` the partition that this publish names?"""
+        return (self.topic_tail is not None and self.topic_tail.partition == self.partition
+                and not self.topic_tail.forgotten)
+
+    cdef int choose_tail(self, u32 count) except -1:
+        cdef Tail tail
+        if self.partition == ANY_PARTITION:
+            tail = self.route.pick(count)
+            if tail is not self.topic_tail:
+                self.topic_tail = tail
+        elif not self.is_chosen():
+            self.topic_tail = self.route.find(self.partition)
+        return 0
 
     cdef bint needs_topic(self) except -1:
         """Does Python have a say before this publish: no tail yet, or no leave yet?"""
-        if self.topic_tail is None:
+        if self.route is None:
             return True
         return self.allowed is not None and self.topic not in self.allowed
 
@@ -368,9 +372,8 @@ cdef class Conn(Peer):
             else:
                 self.halt((TOPIC, self, verb, self.topic))
             return 1
-        if self.topic_tail.refusing or (
-            self.topic_tail.append_end_max and not self.topic_tail.has_room(count)
-        ):
+        self.choose_tail(count)
+        if not accepts(self.topic_tail, count):
             if self.owed_count:
                 self.held = True
                 self.mark_interest()
@@ -405,7 +408,8 @@ cdef class Conn(Peer):
         if not self.find_topic(data + args, end - args):
             self.bad_pub(PUB, TOPIC_NAME, 0, 0)
             return MORE if self.held else <Py_ssize_t>line + 1
-        if end < line and refuse_partition(self, PUB, data + end, line - end):
+        self.partition = ANY_PARTITION
+        if end < line and self.bad_partition(PUB, data + end, line - end):
             return MORE if self.held else <Py_ssize_t>line + 1
         if size < line + 5:
             return MORE
@@ -440,7 +444,8 @@ cdef class Conn(Peer):
         if not self.find_topic(data + args, end - args):
             self.bad_pub(MPUB, TOPIC_NAME, 0, 0)
             return MORE if self.held else <Py_ssize_t>line + 1
-        if end < line and refuse_partition(self, MPUB, data + end, line - end):
+        self.partition = ANY_PARTITION
+        if end < line and self.bad_partition(MPUB, data + end, line - end):
             return MORE if self.held else <Py_ssize_t>line + 1
         if self.needs_topic():
             self.publish_blocked(MPUB, 0)

@@ -39,7 +39,7 @@ cdef class Hub:
     cdef list outputs, interests, journals, active, shorts, searches, detached
     cdef list events
     cdef Trace trace
-    cdef dict tails  # topic -> Tail
+    cdef dict routes  # topic -> Route
     cdef i64 mono_ns, wall_ns
     cdef i64 polled_ns  # mono: when the turn began to read
     cdef i64 wall_ahead_ns  # of the wall clock, before mono

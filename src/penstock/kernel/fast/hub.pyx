@@ -51,7 +51,7 @@ cdef class Hub:
         self.outputs, self.interests, self.journals, self.active = [], [], [], []
         self.events, self.handed, self.unstalled, self.shorts = [], [], [], []
         self.detached, self.searches = [], []
-        self.tails = {}
+        self.routes = {}
         self.trace = Trace()
         self.line_bytes_max = limits.LINE_BYTES_MAX
         self.batch_bytes_max = limits.BATCH_BYTES_MAX

@@ -32,6 +32,7 @@ cdef struct due_t:
 
 cdef class Tail(Named):
     cdef readonly bytes topic
+    cdef readonly int partition
     cdef public object owner
     cdef public bint refusing
     cdef public i64 append_end_max  # no publish may end above it; 0: no bound

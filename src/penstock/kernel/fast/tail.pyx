@@ -38,9 +38,11 @@ cdef enum:
 
 
 cdef class Tail:
-    def __cinit__(self, Hub hub not None, bytes topic not None, i64 start, size_t memory_bytes_max):
+    def __cinit__(self, Hub hub not None, bytes topic not None, i64 start, size_t memory_bytes_max,
+                  int partition):
         self.hub = hub
         self.topic = topic
+        self.partition = self.trace_partition = partition
         self.written_end = self.committed_end = self.handed_end = start
         self.memory_bytes_max = memory_bytes_max
         self.open_waiters, self.open_stalled = [], []

@@ -55,6 +55,7 @@ cdef struct batch_t:  # what was published
 cdef class Named:
     cdef u32 trace_chunk
     cdef u16 trace_number
+    cdef u16 trace_partition  # of a tail; 0 for all others
 
 cdef class Trace:
     cdef event_t* events

@@ -110,7 +110,7 @@ cdef class Trace:
         event.topic = topic.trace_number
         event.channel = channel.trace_number if channel is not None else 0
         event.client = client.trace_number if client is not None else 0
-        event.partition = 0
+        event.partition = topic.trace_partition
         event.kind, event.zero = kind, 0
         return event
 

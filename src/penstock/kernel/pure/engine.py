@@ -18,11 +18,12 @@ from penstock.kernel.pure.conn import Conn
 from penstock.kernel.pure.delivery import pump
 from penstock.kernel.pure.narrow import narrow
 from penstock.kernel.pure.parking import search
+from penstock.kernel.pure.route import Route
 from penstock.kernel.pure.sealed import Promise
 from penstock.kernel.pure.tail import Tail
 from penstock.kernel.pure.trace import Trace
 from penstock.kernel.pure.window import Window
-from penstock.limits import RECEIVE_BYTES
+from penstock.limits import PARTITIONS_MAX, RECEIVE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,7 +50,7 @@ class Engine:
         self.wall_ahead_ns = 0  # of the wall clock, before mono
         self.trace = Trace()
         self.events: list[tuple[Any, ...]] = []
-        self.tails: dict[bytes, Tail] = {}
+        self.routes: dict[bytes, Route] = {}  # by topic
         self.ready: dict[Conn, None] = {}  # input to look at
         self.pumps: dict[Window, None] = {}  # deliveries to see to
         self.outputs: dict[Conn, None] = {}  # output to send, or an end to see to
@@ -113,16 +114,32 @@ class Engine:
         self._detached[own] = None
         return fd, unread
 
-    def tail(self, topic: bytes, start_offset: int, memory_bytes_max: int) -> Tail:
-        if topic in self.tails:
-            raise ValueError(f"there is a tail for {topic!r} already")
-        tail = self.tails[topic] = Tail(self, topic, start_offset, memory_bytes_max)
+    def tail(
+        self, topic: bytes, start_offset: int, memory_bytes_max: int, partition: int = 0
+    ) -> Tail:
+        if not 0 <= partition < PARTITIONS_MAX:
+            raise ValueError(f"{partition} is no number of a partition")
+        route = self.routes.get(topic)
+        if route is not None and route.find(partition) is not None:
+            raise ValueError(f"there is a tail for {topic!r} {partition} already")
+        tail = Tail(self, topic, start_offset, memory_bytes_max, partition)
+        if route is None:
+            self.routes[topic] = Route(tail)
+        else:
+            route.add(tail)
         return tail
 
-    def forget_tail(self, topic: bytes) -> None:
-        tail = self.tails.pop(topic, None)
-        if tail is None:
+    def route(self, topic: bytes, count: int = 1) -> Tail:
+        return self.routes[topic].pick(count)
+
+    def forget_tail(self, topic: bytes, partition: int = 0) -> None:
+        route = self.routes.get(topic)
+        tail = route.find(partition) if route is not None else None
+        if route is None or tail is None:
             return
+        route.remove(tail)
+        if not route.tails:
+            del self.routes[topic]
         tail.forgotten = True
         tail.fail_from(tail.committed_end)
         tail.drop_open()

@@ -26,10 +26,12 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.kernel.interface import BadPub, Cut, Event, Held, Verb
 from penstock.kernel.pure.hexid import hex_to_id
+from penstock.kernel.pure.route import ANY_PARTITION, NO_PARTITION, accepts, partition_of
 from penstock.limits import BATCH_BYTES_MAX, LINE_BYTES_MAX, NAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from penstock.kernel.pure.engine import Engine
+    from penstock.kernel.pure.route import Route
     from penstock.kernel.pure.tail import Tail
     from penstock.kernel.pure.window import Window
 
@@ -42,7 +44,6 @@ _SIZE_BYTES = 4
 _ID_BYTES = 16
 _COUNT_DIGITS_MAX = 10  # more can't be in range, and int() refuses thousands of digits
 _read_size = struct.Struct(">i").unpack_from
-_OTHER_PARTITION = re.compile(rb"(?!-1\Z|\+?0+\Z)[+-]?[0-9]+\Z")  # a number, not 0 nor -1 (any)
 _valid_name = re.compile(rb"[.a-zA-Z0-9_-]+(#ephemeral)?").fullmatch
 
 
@@ -71,6 +72,8 @@ class Reader(ABC):
         self._step: Callable[[Reader], bool] = Reader._magic
         self._body_size_max = 0
         self._topic = b""
+        self._partition = ANY_PARTITION
+        self._partition_word = b""
         self._size = 0  # of the body that is being waited for
         self._count = 0  # of the messages that an MPUB announced
         self._bodies: list[bytes] = []
@@ -229,16 +232,29 @@ class Reader(ABC):
         self, verb: int, line: bytes, rest: bytes, end: int, step: Callable[[Reader], bool]
     ) -> bool:
         self._topic, _, more = rest.partition(b" ")
-        topic, partition = self._topic, more.partition(b" ")[0]
+        self._partition_word = more.partition(b" ")[0]
+        self._partition = partition_of(self._partition_word)
         if line in _HOT:
             return self._bad_pub(verb, BadPub.PARAMS, 0, 0)
-        if topic not in self.engine.tails and not name_is_valid(topic):
+        route = self.engine.routes.get(self._topic)
+        if route is None and not name_is_valid(self._topic):
             return self._bad_pub(verb, BadPub.TOPIC_NAME, 0, 0)
-        if _OTHER_PARTITION.match(partition):
-            return self._emit(Event.BAD_PUB, self, verb, BadPub.PARTITION, partition, 0, 0)
+        if not self._has_partition(route):
+            return self._bad_partition(verb)
         self._at = end
         self._step = step
         return True
+
+    def _has_partition(self, route: Route | None) -> bool:
+        """Of a topic that is not known yet, any may exist."""
+        number = self._partition
+        if number < 0 or route is None:
+            return number != NO_PARTITION
+        return route.find(number) is not None
+
+    def _bad_partition(self, verb: int) -> bool:
+        word = self._partition_word
+        return self._emit(Event.BAD_PUB, self, verb, BadPub.PARTITION, word, 0, 0)
 
     def _bad_pub(self, verb: int, reason: BadPub, a: int, b: int) -> bool:
         return self._emit(Event.BAD_PUB, self, verb, reason, self._topic, a, b)
@@ -279,10 +295,14 @@ class Reader(ABC):
 
     def _open_tail(self, verb: int, count: int) -> Tail | None:
         """The tail for the publish at hand; None when it can't be appended now."""
-        tail = self._known_tail()
-        if tail is None:
+        route = self._known_route()
+        if route is None:
             self._emit(Event.TOPIC, self, verb, self._topic)
-        elif tail.refusing or not tail.has_room(count):
+            return None
+        tail = route.pick(count) if self._partition < 0 else route.find(self._partition)
+        if tail is None:
+            self._bad_partition(verb)
+        elif not accepts(tail, count):
             self._emit(Event.REFUSED, self, verb, tail, count)
         elif not self.may_owe(tail, verb):
             self.held = True
@@ -293,11 +313,11 @@ class Reader(ABC):
             return tail
         return None
 
-    def _known_tail(self) -> Tail | None:
+    def _known_route(self) -> Route | None:
         """None when Python has a say before the publish: no tail yet, or no leave yet."""
         if self.allowed is not None and self._topic not in self.allowed:
             return None
-        return self.engine.tails.get(self._topic)
+        return self.engine.routes.get(self._topic)
 
     def _appended(self, tail: Tail, verb: int, count: int) -> None:
         self.published[tail.topic] = self.published.get(tail.topic, 0) + count
@@ -306,8 +326,11 @@ class Reader(ABC):
     # --- MPUB ---
 
     def _mpub_topic(self) -> bool:
-        if self._known_tail() is None:
+        route = self._known_route()
+        if route is None:
             return self._emit(Event.TOPIC, self, _MPUB, self._topic)
+        if not self._has_partition(route):
+            return self._bad_partition(_MPUB)
         self._step = Reader._mpub_total
         return True
 

@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
 
 class Tail:
-    def __init__(self, engine: Engine, topic: bytes, start: int, memory_bytes_max: int) -> None:
+    def __init__(
+        self, engine: Engine, topic: bytes, start: int, memory_bytes_max: int, partition: int
+    ) -> None:
         self.topic = topic
+        self.partition = partition
         self.owner: Any = None
         self.refusing = False
         self.append_end_max = 0

@@ -92,7 +92,8 @@ class Trace:
             last = self._records[-1]
             told = [None if one is None else self._numbers.get(one, -1) for one in named]
             names = [number or 0 for number in told]
-            if [last[0], last[3], *last[5:]] == [time_ns, trace_id, *names, attempts, 0, kind]:
+            like = [time_ns, trace_id, *names, attempts, topic.partition, kind]
+            if [last[0], last[3], *last[5:]] == like:
                 last[4] += count
                 self._told += count
                 self._next = (id_at(id, count), offset + count)
@@ -100,7 +101,9 @@ class Trace:
         while count:
             fields = self._place(named)
             some = min(count, TRACE_CHUNK_EVENTS - self._told)
-            self._records.append([time_ns, id, offset, trace_id, some, *fields, attempts, 0, kind])
+            self._records.append(
+                [time_ns, id, offset, trace_id, some, *fields, attempts, topic.partition, kind]
+            )
             self._told += some
             count -= some
             id, offset = id_at(id, some), offset + some
@@ -118,7 +121,7 @@ class Trace:
         while start < end:
             count = min(end - start, _COUNT_MAX)
             names = self._place((tail, window, None))
-            self._records.append([time_ns, 0, start, 0, count, *names, 0, 0, kind])
+            self._records.append([time_ns, 0, start, 0, count, *names, 0, tail.partition, kind])
             self._told += 1
             self._next = None
             start += count

@@ -1,0 +1,94 @@
+"""A client's connection: the part of the kernel's interface that publishers and consumers share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from penstock.kernel.interface import Window
+    from penstock.kernel.tail_interface import Tail
+
+
+class Conn(Protocol):
+    """One V2 client connection: input and output buffers, states, counters."""
+
+    @property
+    def serial(self) -> int: ...  # unique for the life of the engine, never 0
+
+    owner: Any  # the session object of the daemon; the kernel never looks inside
+    rdy: int  # setting it also marks its window for delivery
+    closing: bool  # after CLS: no deliveries, RDY ignored, FIN still taken
+
+    @property
+    def window(self) -> Window | None: ...
+    # mono time of the latest command read; 0 before the magic
+    @property
+    def last_command_ns(self) -> int: ...
+
+    locked: bool  # every command comes out as LINE, the hot ones too
+    allowed: set[bytes] | None  # when set: a publish to another topic comes out as TOPIC
+
+    # buffer deliveries up to output_bytes / output_timeout (see output_every)
+    @property
+    def holds_output(self) -> bool: ...
+
+    sample_rate: int  # 0: all
+    timeout_ns: int  # message timeout of this consumer
+    locality: int  # Locality; set before `subscribe`
+
+    # counters
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def message_count(self) -> int: ...
+    @property
+    def finish_count(self) -> int: ...
+    @property
+    def requeue_count(self) -> int: ...
+    @property
+    def published(self) -> dict[bytes, int]: ...  # topic -> messages appended (all verbs)
+    @property
+    def unsent(self) -> int: ...  # bytes waiting for the socket
+    @property
+    def pending(self) -> int: ...  # publishes appended, not yet answered
+    @property
+    def reading(self) -> bool: ...  # detached ones: may be fed now (a little more does no harm)
+    @property
+    def ended(self) -> bool: ...  # CLOSED was, or is about to be, reported
+
+    def feed(self, data: Buffer) -> None:
+        """Detached connections: bytes that arrived. Events appear at the next poll."""
+
+    def feed_eof(self) -> None: ...
+    def take_output(self) -> bytes:
+        """Detached connections: bytes to send (all that is there)."""
+        ...
+
+    def reply(self, frame_type: int, data: bytes) -> None:
+        """Queue one frame (0 response, 1 error, 2 message); sent at the next flush."""
+
+    def resume(self) -> None:
+        """Look at this connection's bytes again. After TOPIC the same command is read anew."""
+
+    def read_body(self, size_max: int) -> None:
+        """After LINE: read a 4-byte size and that many bytes -> BODY, or BODY_SIZE when the size
+        is < 1 or > size_max. Memory grows only with bytes received."""
+        ...
+
+    def appended(self, tail: Tail, verb: int) -> None:
+        """Python appended one publish of this connection (DPUB) to `tail`: owe an OK."""
+
+    def subscribe(self, window: Window) -> None: ...
+    def leave(self) -> None:
+        """Stop consuming. What is in flight stays so until it times out."""
+
+    def close_after_flush(self) -> None:
+        """Send what is queued, half-close, then read and drop (bounded) until the peer closes."""
+
+    def close(self) -> None:
+        """Drop it now. CLOSED is still reported."""
+
+    def output_every(self, bytes_max: int, timeout_ns: int) -> None:
+        """Hold deliveries back until so many bytes or so much time (0, 0: send every turn)."""

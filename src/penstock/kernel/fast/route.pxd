@@ -1,0 +1,31 @@
+"""A topic's tails, and which of them takes the next publish that names no partition.
+
+All publishes of a turn go to one tail, so that they share one batch and one write. When its open
+batch is sealed the route moves on to the next number, so that rows are spread over the partitions.
+A tail that refuses is passed by, and one that has as many sealed batches as it may is taken only
+where all are like that: its open batch would wait for them.
+
+Nothing tells the route of a seal: it compares the number of the open batch with the one it chose.
+"""
+
+from penstock.kernel.fast.tail cimport Tail
+from penstock.kernel.fast.types cimport i64, u8, u32, u64
+
+cdef enum:
+    ANY_PARTITION = -1  # none is named, or -1
+    NO_PARTITION = -2  # a number that none can have
+
+cdef class Route:
+    cdef list tails  # by number
+    cdef Tail current  # None: there is none, and `forgotten` says so
+    cdef u64 serial  # of the open batch for which `current` was chosen
+    cdef bint forgotten  # no tail is left: connections must look the topic up again
+
+    cdef int add(self, Tail tail) except -1
+    cdef int remove(self, Tail tail) except -1
+    cdef Tail find(self, i64 partition)
+    cdef Tail pick(self, u32 count)
+    cdef Tail choose(self, u32 count)
+
+cdef bint accepts(Tail tail, u32 count) noexcept
+cdef i64 partition_of(const u8* text, size_t size, size_t* length) noexcept

@@ -1,0 +1,94 @@
+"""The route of a topic (declared, and explained, in route.pxd)."""
+
+from penstock.kernel.fast.tail cimport Tail
+from penstock.kernel.fast.types cimport i64, u8, u32, u64
+
+from penstock import limits
+
+cdef i64 PARTITIONS_MAX = limits.PARTITIONS_MAX
+
+
+cdef bint accepts(Tail tail, u32 count) noexcept:
+    """May so many messages be published to it now?"""
+    return not tail.refusing and (tail.append_end_max == 0 or tail.has_room(count))
+
+
+cdef i64 partition_of(const u8* text, size_t size, size_t* length) noexcept:
+    """The partition that the first word of `text` names, and the length of the word. What is no
+    number is ignored, as NSQ ignores it; -1 is any."""
+    cdef size_t start = 0, end
+    cdef i64 value = 0
+    cdef bint negative = False
+    if size and text[size - 1] == 13:
+        size -= 1
+    if size and (text[0] == 43 or text[0] == 45):
+        negative = text[0] == 45
+        start = 1
+    end = start
+    while end < size and text[end] != 32:
+        if not 48 <= text[end] <= 57:
+            return ANY_PARTITION
+        value = min(value * 10 + text[end] - 48, PARTITIONS_MAX)
+        end += 1
+    length[0] = end
+    if end == start or (negative and end == 2 and text[1] == 49):
+        return ANY_PARTITION
+    return NO_PARTITION if negative or value == PARTITIONS_MAX else value
+
+
+def number_of(Tail tail):
+    return tail.partition
+
+
+cdef class Route:
+    def __cinit__(self):
+        self.tails = []
+
+    cdef int add(self, Tail tail) except -1:
+        self.tails.append(tail)
+        self.tails.sort(key=number_of)
+        if self.current is None:
+            self.current, self.serial = tail, tail.open_serial
+        return 0
+
+    cdef int remove(self, Tail tail) except -1:
+        cdef Py_ssize_t place = self.tails.index(tail)
+        del self.tails[place]
+        self.forgotten = not self.tails
+        if self.forgotten:
+            self.current = None
+        elif tail is self.current:
+            self.current = <Tail>self.tails[place % len(self.tails)]
+            self.serial = self.current.open_serial
+        return 0
+
+    cdef Tail find(self, i64 partition):
+        cdef Tail tail
+        for tail in self.tails:
+            if tail.partition == partition:
+                return tail
+        return None
+
+    cdef Tail pick(self, u32 count):
+        """The tail for so many messages. When all refuse: the one that would be next."""
+        cdef Tail tail = self.current
+        if len(self.tails) == 1 or (tail.open_serial == self.serial and accepts(tail, count)):
+            return tail
+        return self.choose(count)
+
+    cdef Tail choose(self, u32 count):
+        cdef Tail tail, chosen = None
+        cdef Py_ssize_t i, size = len(self.tails), first = self.tails.index(self.current) + 1
+        for i in range(size):
+            tail = <Tail>self.tails[(first + i) % size]
+            if not accepts(tail, count):
+                continue
+            if tail.can_seal():
+                chosen = tail
+                break
+            if chosen is None:
+                chosen = tail
+        if chosen is None:
+            return self.current
+        self.current, self.serial = chosen, chosen.open_serial
+        return chosen

@@ -1,0 +1,74 @@
+"""A topic's tails, and which of them takes the next publish that names no partition.
+
+All publishes of a turn go to one tail, so that they share one batch and one write. When its open
+batch is sealed the route moves on to the next number, so that rows are spread over the partitions.
+A tail that refuses is passed by, and one that has as many sealed batches as it may is taken only
+where all are like that: its open batch would wait for them.
+
+Nothing tells the route of a seal: it compares the promise of the open batch with the one it chose.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from penstock.limits import PARTITIONS_MAX
+
+if TYPE_CHECKING:
+    from penstock.kernel.pure.tail import Tail
+
+ANY_PARTITION = -1  # none is named, or -1
+NO_PARTITION = -2  # a number that none can have
+_DIGITS_MAX = 20  # int() refuses thousands of digits
+_number = re.compile(rb"([+-]?)0*([0-9]*)(?<=[0-9])").fullmatch
+
+
+def partition_of(word: bytes) -> int:
+    """The partition that a word behind the topic names. What is no number is ignored, as NSQ
+    ignores it; -1 is any."""
+    found = _number(word)
+    if found is None or word == b"-1":
+        return ANY_PARTITION
+    sign, digits = found.groups()
+    value = int(digits[:_DIGITS_MAX] or b"0")
+    return value if sign != b"-" and value < PARTITIONS_MAX else NO_PARTITION
+
+
+def accepts(tail: Tail, count: int) -> bool:
+    """May so many messages be published to it now?"""
+    return not tail.refusing and tail.has_room(count)
+
+
+class Route:
+    def __init__(self, tail: Tail) -> None:
+        self.tails = [tail]  # by number
+        self._choose(tail)
+
+    def _choose(self, tail: Tail) -> Tail:
+        self._current, self._promise = tail, tail.promise
+        return tail
+
+    def add(self, tail: Tail) -> None:
+        self.tails.append(tail)
+        self.tails.sort(key=lambda tail: tail.partition)
+
+    def remove(self, tail: Tail) -> None:
+        place = self.tails.index(tail)
+        del self.tails[place]
+        if tail is self._current and self.tails:
+            self._choose(self.tails[place % len(self.tails)])
+
+    def find(self, partition: int) -> Tail | None:
+        return next((tail for tail in self.tails if tail.partition == partition), None)
+
+    def pick(self, count: int) -> Tail:
+        """The tail for so many messages. When all refuse: the one that would be next."""
+        current = self._current
+        if current.promise is self._promise and accepts(current, count):
+            return current
+        first = self.tails.index(current) + 1
+        willing = [tail for tail in self.tails[first:] + self.tails[:first] if accepts(tail, count)]
+        if not willing:
+            return current
+        return self._choose(next((tail for tail in willing if tail.can_seal), willing[0]))

@@ -1,0 +1,276 @@
+"""A topic of several partitions: which tail takes a publish."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.kernel import BadPub, Event, TraceKind, Verb
+
+from .turns import OK, Side, frames, mpub, pub, size
+
+
+@pytest.fixture
+def tails(side: Side) -> list[Any]:
+    """Made out of order: the numbers count."""
+    made = {number: side.tail(partition=number) for number in (2, 0, 1)}
+    return [made[number] for number in range(3)]
+
+
+def counts(tails: list[Any]) -> list[int]:
+    return [tail.message_count for tail in tails]
+
+
+def test_a_tail_knows_its_partition(side: Side, tails: list[Any]) -> None:
+    assert [tail.partition for tail in tails] == [0, 1, 2]
+    with pytest.raises(ValueError, match="there is a tail for"):
+        side.engine.tail(b"t", 0, 0, 1)
+    for number in (-1, limits.PARTITIONS_MAX):
+        with pytest.raises(ValueError, match="no number of a partition"):
+            side.engine.tail(b"t", 0, 0, number)
+    assert side.tail(partition=limits.PARTITIONS_MAX - 1).partition == limits.PARTITIONS_MAX - 1
+
+
+def test_publishes_of_a_turn_share_a_batch_and_rows_go_round(side: Side, tails: list[Any]) -> None:
+    conns = [side.connect() for _ in range(3)]
+    side.poll()
+    seen = []
+    for _ in range(6):
+        for conn in conns:
+            conn.feed(pub(b"t", b"x") * 4 + mpub(b"t", [b"y"] * 2))
+        assert side.turn() == []
+        seen.append(counts(tails))
+    first = [18 * (number == 2) for number in range(3)]  # the first tail made was the current one
+    assert seen[0] == first
+    assert seen[1:3] == [[18, 0, 18], [18, 18, 18]]
+    assert seen[5] == [36, 36, 36]
+    assert [tail.committed_end for tail in tails] == [36, 36, 36]
+    assert conns[0].published == {b"t": 36}
+    assert all(frames(conn.take_output()) == [OK] * 30 for conn in conns)
+
+
+def test_the_route_says_where_the_next_publish_goes(side: Side, tails: list[Any]) -> None:
+    conn = side.connect()
+    for _ in range(7):
+        tail = side.engine.route(b"t")
+        assert tail is side.engine.route(b"t")
+        before = tail.message_count
+        side.said(conn, pub(b"t", b"x"))
+        assert tail.message_count == before + 1
+    with pytest.raises(KeyError):
+        side.engine.route(b"u")
+
+
+def test_what_python_appends_moves_the_route_on(side: Side, tails: list[Any]) -> None:
+    for number in (2, 0, 1, 2):
+        tail = side.engine.route(b"t")
+        assert tail.partition == number
+        side.publish(tail, b"x")
+
+
+def test_a_tail_that_writes_is_passed_by_while_another_does_not(
+    side: Side, tails: list[Any]
+) -> None:
+    conn = side.connect()
+    side.poll()
+    for number in (2, 0, 1):
+        conn.feed(pub(b"t", b"x"))
+        side.poll()
+        assert tails[number].open_count == 1
+        side.seal(tails[number])
+    tails[0].commit()
+    conn.feed(pub(b"t", b"x"))  # 2 would be next, and writes
+    side.poll()
+    assert [tail.open_count for tail in tails] == [1, 0, 0]
+    side.seal(tails[0])
+    conn.feed(pub(b"t", b"x") * 2)  # all write: in turn, and both publishes into one batch
+    side.poll()
+    assert [tail.open_count for tail in tails] == [0, 2, 0]
+    for tail in (*tails, tails[1]):
+        if not tail.sealed_count:
+            side.seal(tail)
+        tail.commit()
+    side.flush()
+    assert frames(conn.take_output()) == [OK] * 6
+
+
+def test_a_refusing_tail_is_passed_by(side: Side, tails: list[Any]) -> None:
+    tails[0].refusing = True
+    tails[1].append_end_max = 1
+    conn = side.connect()
+    side.poll()
+    for _ in range(6):
+        conn.feed(pub(b"t", b"x"))
+        side.turn()
+    assert counts(tails) == [0, 1, 5]
+    tails[2].refusing = True
+    (event,) = side.said(conn, pub(b"t", b"x"))
+    assert event == (Event.REFUSED, conn, Verb.PUB, tails[2], 1)
+    tails[0].refusing = False
+    conn.resume()
+    assert side.settle() == []
+    assert counts(tails) == [1, 1, 5]
+
+
+def test_a_bound_that_lets_one_more_in_is_no_room_for_two(side: Side, tails: list[Any]) -> None:
+    for tail in tails:
+        tail.append_end_max = 1
+    tails[1].append_end_max = 2
+    conn = side.connect()
+    side.said(conn, mpub(b"t", [b"x", b"y"]))
+    assert counts(tails) == [0, 2, 0]
+    assert side.engine.route(b"t", 1) is tails[2]
+    assert side.engine.route(b"t", 2) is tails[2]  # all refuse: the current one
+    (event,) = side.said(conn, mpub(b"t", [b"x", b"y"]))
+    assert event == (Event.REFUSED, conn, Verb.MPUB, tails[2], 2)
+
+
+@pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
+@pytest.mark.parametrize(("word", "number"), [(b"0", 0), (b"1", 1), (b"+2", 2), (b"001", 1)])
+def test_a_publish_names_its_partition(
+    side: Side, tails: list[Any], verb: Verb, word: bytes, number: int
+) -> None:
+    conn = side.connect()
+    command = pub(b"t " + word, b"x") if verb == Verb.PUB else mpub(b"t " + word, [b"x"])
+    for _ in range(3):
+        assert side.said(conn, command) == []
+    assert counts(tails) == [3 * (place == number) for place in range(3)]
+    assert frames(conn.take_output()) == [OK] * 3
+
+
+def test_one_connection_publishes_to_all_in_turn(side: Side, tails: list[Any]) -> None:
+    conn = side.connect()
+    side.said(conn, b"".join(pub(b"t %d" % (n % 3), b"x") for n in range(30)) + pub(b"t -1", b"y"))
+    assert counts(tails) in ([11, 10, 10], [10, 11, 10], [10, 10, 11])
+    assert frames(conn.take_output()) == [OK] * 31
+
+
+def test_the_named_partition_alone_is_asked(side: Side, tails: list[Any]) -> None:
+    tails[1].refusing = True
+    conn = side.connect()
+    (event,) = side.said(conn, pub(b"t 1", b"x"))
+    assert event == (Event.REFUSED, conn, Verb.PUB, tails[1], 1)
+    tails[1].refusing = False
+    conn.resume()
+    side.settle()
+    assert counts(tails) == [0, 1, 0]
+
+
+@pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
+@pytest.mark.parametrize("word", [b"3", b"254", b"255", b"99999999999999999999999", b"-2", b"-0"])
+def test_a_partition_there_is_none_of(
+    side: Side, tails: list[Any], verb: Verb, word: bytes
+) -> None:
+    conn = side.connect()
+    (event,) = side.said(conn, b"%b t %b\n" % (verb.name.encode(), word))
+    assert event == (Event.BAD_PUB, conn, verb, BadPub.PARTITION, word, 0, 0)
+
+
+def test_partition_0_may_be_the_one_that_is_missing(side: Side) -> None:
+    side.tail(partition=1)
+    conn = side.connect()
+    (event,) = side.said(conn, pub(b"t 0", b"x"))
+    assert event[:5] == (Event.BAD_PUB, conn, Verb.PUB, BadPub.PARTITION, b"0")
+
+
+@pytest.mark.parametrize("made", [0, 1])
+@pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
+def test_a_partition_of_an_unknown_topic_asks_for_the_topic(
+    side: Side, verb: Verb, made: int
+) -> None:
+    conn = side.connect()
+    command = pub(b"new 1", b"x") if verb == Verb.PUB else mpub(b"new 1", [b"x"])
+    assert side.said(conn, command) == [(Event.TOPIC, conn, verb, b"new")]
+    tail = side.tail(b"new", partition=made)
+    conn.resume()
+    events = side.settle()
+    if made == 1:
+        assert (events, tail.committed_end) == ([], 1)
+    else:
+        assert events == [(Event.BAD_PUB, conn, verb, BadPub.PARTITION, b"1", 0, 0)]
+
+
+def test_a_size_out_of_bounds_makes_no_topic_either(side: Side) -> None:
+    conn = side.connect()
+    (event,) = side.said(conn, b"PUB new 1\n" + size(0))
+    assert event[:4] == (Event.BAD_PUB, conn, Verb.PUB, BadPub.SIZE_INVALID)
+
+
+def test_a_forgotten_tail_leaves_the_route(side: Side, tails: list[Any]) -> None:
+    conn = side.connect()
+    side.said(conn, pub(b"t 2", b"x"))
+    side.engine.forget_tail(b"t", 2)
+    side.engine.forget_tail(b"t", 2)  # again: nothing
+    for _ in range(4):
+        side.said(conn, pub(b"t", b"x"))
+    assert counts(tails) == [2, 2, 1]
+    (event,) = side.said(conn, pub(b"t 2", b"x"))
+    assert event[:4] == (Event.BAD_PUB, conn, Verb.PUB, BadPub.PARTITION)
+    side.engine.forget_tail(b"t")
+    side.engine.forget_tail(b"t", 1)
+    other = side.connect()
+    assert side.said(other, pub(b"t", b"x")) == [(Event.TOPIC, other, Verb.PUB, b"t")]
+
+
+def test_publishes_to_a_forgotten_tail_fail(side: Side, tails: list[Any]) -> None:
+    conn = side.connect()
+    side.poll()
+    conn.feed(pub(b"t", b"x"))
+    side.poll()
+    assert tails[2].open_count == 1
+    side.engine.forget_tail(b"t", 2)
+    assert side.flush() == [(Event.PUB_FAILED, conn, Verb.PUB, tails[2])]
+
+
+def test_a_tail_that_is_made_again_is_found(side: Side, tails: list[Any]) -> None:
+    conn = side.connect()
+    side.said(conn, pub(b"t 1", b"x"))
+    side.engine.forget_tail(b"t", 1)
+    again = side.tail(partition=1, start=7)
+    side.said(conn, pub(b"t 1", b"x"))
+    assert (counts(tails), again.committed_end) == ([0, 1, 0], 8)
+
+
+def test_the_trace_names_the_partition(side: Side, tails: list[Any]) -> None:
+    """`Side.trace` compares the number in each event with that of the tail it names."""
+    windows = [side.window(tail) for tail in tails]
+    for tail in tails:
+        tail.traceable = True
+        tail.trace_below = (1 << 64) - 1
+    windows[1].trace_below = (1 << 64) - 1
+    conn = side.consumer(windows[1], rdy=1)
+    publisher = side.connect()
+    side.said(publisher, b"".join(pub(b"t %d" % number, b"x") for number in range(3)))
+    side.received(conn)
+    windows[1].skip(1, 5)
+    events = {(event.kind, event.topic) for event in side.trace()}
+    published = {(TraceKind.PUBLISHED, topic) for topic in ("t", "t 1", "t 2")}
+    assert events == published | {(TraceKind.SENT, "t 1"), (TraceKind.SKIPPED, "t 1")}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_are_spread_evenly_whatever_is_sealed_when(side: Side, seed: int) -> None:
+    """All tails take publishes and are committed sooner or later: none gets twice what another
+    gets, and no publish is lost."""
+    dice = random.Random(seed)
+    number = dice.randrange(1, 9)
+    tails = [side.tail(partition=place) for place in range(number)]
+    conn = side.connect()
+    side.poll()
+    rows = [0] * number
+    for _ in range(60 * number):
+        conn.feed(pub(b"t", b"x"))
+        side.poll()
+        for place, tail in enumerate(tails):
+            if tail.open_count and not tail.sealed_count:
+                rows[place] += 1
+                side.seal(tail)
+        for tail in dice.sample(tails, dice.randint(1, number)):
+            if tail.sealed_count:
+                tail.commit()
+        side.flush()
+    assert sum(tail.message_count for tail in tails) == 60 * number
+    assert max(rows) <= 2 * min(rows)
