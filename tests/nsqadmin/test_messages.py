@@ -113,20 +113,21 @@ def test_what_is_no_time(text: str) -> None:
         messages.moment_ms(text, NOW_MS / 1000)
 
 
-class Sent(Upstream):
+class Sent(Fetcher):
     """An nsqd that answers with these bytes."""
 
     def __init__(self, data: bytes, following: int) -> None:
-        super().__init__(Fetcher(), (), ("a:4151",))
-        self._answer = Fetched(200, data, {"x-penstock-next-offset": str(following)})
+        super().__init__()
+        offsets = {"x-penstock-base-offset": "0", "x-penstock-next-offset": str(following)}
+        self._answer = Fetched(200, data, offsets)
 
-    async def fetch(self, *_: object) -> Fetched:
+    async def request(self, *_: object) -> Fetched:
         return self._answer
 
 
 def walked(data: bytes, following: int) -> list[bytes]:
     async def bodies() -> list[bytes]:
-        log = messages.Log(Sent(data, following), "a:4151", "t")
+        log = messages.Log(Upstream(Sent(data, following), (), ("a:4151",)), "a:4151", "t")
         extent = messages.Extent("identity", 0, following)
         return [one.body async for some in log.walk(extent, 0, following) for one in some]
 

@@ -20,6 +20,7 @@ from penstock.errors import BrokerRefused, PenstockError
 from penstock.kernel import Section, decode_columns, decode_header, decode_sections
 from penstock.log.fetched import end_of_range
 from penstock.nsqadmin.upstream import Upstream
+from penstock.nsqdapi import calls
 
 MASK = "•••"
 NEWEST = ("", "newest", "latest")
@@ -95,12 +96,12 @@ class Log:
         self.partition = partition
 
     async def extent(self) -> Extent:
-        found = await self._upstream.get(self.node, "/log/positions", {"topic": self.topic})
-        entry = found["topics"].get(self.topic)
-        if entry is None:
+        positions = await self._upstream.call(self.node, calls.positions([self.topic]))
+        spans = positions.topics.get(self.topic)
+        if spans is None:
             raise BrokerRefused(self.node, 404, "TOPIC_NOT_FOUND", {})
-        span = entry["partitions"][str(self.partition)]
-        return Extent(entry["identity"], span["earliest"], span["end"])
+        span = spans.partitions[self.partition]
+        return Extent(spans.identity, span.earliest, span.end)
 
     async def find(self, text: str) -> int:
         """The offset that a place means, as people type it."""
@@ -111,22 +112,21 @@ class Log:
         if text in ("oldest", "earliest"):
             return extent.earliest
         if _HEX_ID.fullmatch(text):
-            return await self._offset_of({"id": text.lower()})
+            return await self._offset_of("id", text.lower())
         if text.startswith("trace:") and text[6:].isdigit():
-            return await self._offset_of({"trace_id": text[6:]})
+            return await self._offset_of("trace_id", text[6:])
         if text.isascii() and text.isdigit():
             return int(text)
         return await self._offset_at(text)
 
-    async def _offset_of(self, query: dict[str, str]) -> int:
-        target = {"topic": self.topic, "partition": str(self.partition)} | query
-        return int((await self._upstream.get(self.node, "/message/get", target))["offset"])
+    async def _offset_of(self, name: str, value: str) -> int:
+        call = calls.message(self.topic, name, value, self.partition)
+        return int((await self._upstream.call(self.node, call))["offset"])
 
     async def _offset_at(self, text: str) -> int:
         at_ms = moment_ms(text, time.time())
-        target = {"topic": self.topic, "partition": str(self.partition),
-                  "timestamp_ms": str(at_ms)}  # fmt: skip
-        return int((await self._upstream.get(self.node, "/log/offset", target))["offset"])
+        call = calls.offset_at(self.topic, at_ms, self.partition)
+        return await self._upstream.call(self.node, call)
 
     async def walk(
         self, extent: Extent, from_offset: int, to_offset: int
@@ -141,17 +141,12 @@ class Log:
             position = following
 
     async def _fetch(self, extent: Extent, position: int, stop: int) -> tuple[bytes, int]:
-        query = {
-            "topic": self.topic,
-            "partition": str(self.partition),
-            "identity": extent.identity,
-            "from": str(position),
-            "to": str(stop),
-            "bytes_max": str(limits.ADMIN_FETCH_BYTES),
-        }
-        answer = await self._upstream.fetch(self.node, "/log/fetch", query)
-        following = answer.headers.get("x-penstock-next-offset")
-        return answer.body, max(end_of_range(answer.body, position, following), position + 1)
+        call = calls.fetch(
+            self.topic, position, stop, limits.ADMIN_FETCH_BYTES, self.partition, extent.identity
+        )
+        found = await self._upstream.call(self.node, call)
+        following = end_of_range(found.data, position, str(found.next_offset))
+        return found.data, max(following, position + 1)
 
     async def message(self, offset: int) -> Message | None:
         async for found in self.walk(await self.extent(), offset, offset + 1):

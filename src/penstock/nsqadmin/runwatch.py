@@ -13,7 +13,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from penstock import limits
 from penstock.broker.internal import PIPELINES
@@ -24,6 +23,7 @@ from penstock.nsqadmin.runs import Place, Runs
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqadmin.watch import Watch
+from penstock.nsqdapi import calls
 from penstock.pipelines.runs import Part, RunMessageInvalid, decode
 
 log = logging.getLogger("penstock.nsqadmin.runwatch")
@@ -133,28 +133,27 @@ class RunWatch:
         self.runs.looked(node.address, now_s)
 
     async def _read(self, address: str, seen: tuple[int, int]) -> None:
-        found = await self._upstream.get(address, "/log/positions", {"topic": PIPELINES})
-        entry = found["topics"].get(PIPELINES)
-        if entry is None:
+        positions = await self._upstream.call(address, calls.positions([PIPELINES]))
+        spans = positions.topics.get(PIPELINES)
+        if spans is None:
             return
-        span: dict[str, int] = entry["partitions"]["0"]
+        span = spans.partitions[0]
         known = self._known.get(address)
-        is_first = known is None or known.identity != entry["identity"]
+        is_first = known is None or known.identity != spans.identity
         if known is None or is_first:
-            newest = span["end"] - limits.ADMIN_RUNS_READ
-            known = self._known[address] = _Known(entry["identity"], max(newest, 0))
-        known.offset = max(known.offset, span["earliest"])
-        while known.offset < span["end"]:
-            await self._fetch(address, known, span["end"], is_first)
-        known.seen, known.is_settled = seen, span["end"] == span["committed"]
+            newest = span.end - limits.ADMIN_RUNS_READ
+            known = self._known[address] = _Known(spans.identity, max(newest, 0))
+        known.offset = max(known.offset, span.earliest)
+        while known.offset < span.end:
+            await self._fetch(address, known, span.end, is_first)
+        known.seen, known.is_settled = seen, span.end == span.committed
 
     async def _fetch(self, address: str, known: _Known, end: int, is_first: bool) -> None:
-        query: dict[str, Any] = {
-            "topic": PIPELINES, "identity": known.identity, "from": known.offset, "to": end,
-            "bytes_max": limits.ADMIN_FETCH_BYTES,
-        }  # fmt: skip
+        call = calls.fetch(
+            PIPELINES, known.offset, end, limits.ADMIN_FETCH_BYTES, identity=known.identity
+        )
         try:
-            answer = await self._upstream.fetch(address, "/log/fetch", query)
+            fetched = await self._upstream.call(address, call)
         except FetchFailed as error:
             if error.status not in _UNREADABLE:
                 raise
@@ -162,9 +161,9 @@ class RunWatch:
             return
         now_s, before = time.time(), known.offset
         # What is corrupt on the way is not passed over: the next look asks for it again.
-        following = end_of_range(answer.body, before, answer.headers.get("x-penstock-next-offset"))
+        following = end_of_range(fetched.data, before, str(fetched.next_offset))
         try:
-            found = list(messages.decoded(answer.body))
+            found = list(messages.decoded(fetched.data))
         except ValueError:
             log.warning(
                 "%s: messages of %s can't be read: they are passed over", address, PIPELINES

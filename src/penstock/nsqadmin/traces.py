@@ -19,6 +19,7 @@ from penstock.nsqadmin import sandbox, tracetable
 from penstock.nsqadmin.console import Question
 from penstock.nsqadmin.tracetable import Found, Place, Wanted
 from penstock.nsqadmin.upstream import NotOffered, Upstream
+from penstock.nsqdapi import calls
 from penstock.trace.events import TOPIC, Event, decode
 from penstock.trace.search import Search, bodies_of
 
@@ -56,16 +57,15 @@ async def recent(upstream: Upstream, nodes: Iterable[str]) -> list[Traced]:
 
 async def _recent(upstream: Upstream, node: str) -> list[Event]:
     try:
-        topics = (await upstream.get(node, "/log/positions", {"topic": TOPIC}))["topics"]
+        topics = (await upstream.call(node, calls.positions([TOPIC]))).topics
         if TOPIC not in topics:
             return []
-        span = topics[TOPIC]["partitions"]["0"]
-        first = max(span["earliest"], span["end"] - limits.ADMIN_TRACED_SHOWN)
-        if first >= span["end"]:
+        span = topics[TOPIC].partitions[0]
+        first = max(span.earliest, span.end - limits.ADMIN_TRACED_SHOWN)
+        if first >= span.end:
             return []
-        query = {"topic": TOPIC, "from": str(first), "bytes_max": str(limits.ADMIN_FETCH_BYTES)}
-        data = (await upstream.fetch(node, "/log/fetch", query)).body
-        found = list(bodies_of(data, first))
+        call = calls.fetch(TOPIC, first, span.end, limits.ADMIN_FETCH_BYTES)
+        found = list(bodies_of((await upstream.call(node, call)).data, first))
     except (FetchFailed, RangeCorrupt) as error:
         log.info("%s: what was traced last can't be read: %s", node, error)
         return []
@@ -152,27 +152,24 @@ class Seeker:
             self.log_notes.append(f"the log of {node} can't be read: {error}")
 
     async def _of_node(self, node: str) -> None:
-        upstream, target = self._upstream, {"topic": TOPIC}
-        at = {"timestamp_ms": str(self._ask.from_ms), "committed": "true"}
+        upstream, at_ms = self._upstream, self._ask.from_ms
         try:
-            offset = int((await upstream.get(node, "/log/offset", target | at))["offset"])
+            offset = await upstream.call(node, calls.offset_at(TOPIC, at_ms, committed=True))
         except FetchFailed as error:
             if error.status != 404 or isinstance(error, NotOffered):
                 raise
             self.log_notes.append(f"{node} has not traced anything")
             return
-        topics = (await upstream.get(node, "/log/positions", target))["topics"]
-        partition = topics[TOPIC]["partitions"]["0"]
-        if 0 < partition["earliest"] == offset:
+        span = (await upstream.call(node, calls.positions([TOPIC]))).topics[TOPIC].partitions[0]
+        if 0 < span.earliest == offset:
             self.log_notes.append(f"the log of {node} may no longer hold the beginning")
         search = self._searches[node] = Search(
             self._ask.message_id, self._ask.trace_id, self._topic
         )
         left = limits.ADMIN_TRACE_BYTES
-        while offset < partition["end"] and left > 0:
-            span = {"from": str(offset), "to": str(partition["end"]),
-                    "bytes_max": str(limits.ADMIN_FETCH_BYTES)}  # fmt: skip
-            data = (await upstream.fetch(node, "/log/fetch", target | span)).body
+        while offset < span.end and left > 0:
+            call = calls.fetch(TOPIC, offset, span.end, limits.ADMIN_FETCH_BYTES)
+            data = (await upstream.call(node, call)).data
             left -= len(data)
             before = offset
             for base_offset, bodies in bodies_of(data, offset):
@@ -183,14 +180,13 @@ class Seeker:
         if left <= 0:
             read = limits.ADMIN_TRACE_BYTES // limits.MIB
             self.log_notes.append(f"of the log of {node} the first {read} MiB were read, not all")
-        await self._newest(node, max(offset, partition["committed"] - _NEWEST_MAX),
-                           partition["committed"], search)  # fmt: skip
+        first = max(offset, span.committed - _NEWEST_MAX)
+        await self._newest(node, first, span.committed, search)
 
     async def _newest(self, node: str, from_offset: int, to_offset: int, search: Search) -> None:
         """What is committed and not yet in the log's files."""
         for number in range(from_offset, to_offset):
-            query = {"topic": TOPIC, "offset": str(number)}
-            message = await self._upstream.get(node, "/message/get", query)
+            message = await self._upstream.call(node, calls.message(TOPIC, "offset", number))
             search.feed([base64.b64decode(message["body_base64"])])
 
     # --- the tables ---

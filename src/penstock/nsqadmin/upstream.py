@@ -15,11 +15,12 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, TypeVar
-from urllib.parse import urlencode
 
 from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.net.fetch import Fetched, Fetcher
 from penstock.net.secretfile import authorization
+from penstock.nsqdapi.asking import exchange
+from penstock.nsqdapi.calls import BYTES, AnswerInvalid, Call, bracketed, code_of, stats_query
 
 T = TypeVar("T")
 
@@ -110,8 +111,7 @@ class Producer:
     def address(self) -> str:
         if self.given_address:
             return self.given_address
-        host = self.broadcast_address
-        return f"{f'[{host}]' if ':' in host else host}:{self.http_port}"
+        return f"{bracketed(self.broadcast_address)}:{self.http_port}"
 
 
 @dataclass
@@ -126,33 +126,27 @@ class Upstream:
 
     # --- one daemon ---
 
+    async def call(self, address: str, call: Call[T]) -> T:
+        """The answer of one daemon. FetchFailed has the official words as its reason."""
+        answer = await self._send(address, call)
+        try:
+            return call.decode(answer.body, answer.headers)
+        except AnswerInvalid as error:
+            raise _foreign(address, call.path) from error
+
     async def get(self, address: str, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """The JSON document of one daemon. FetchFailed has the official words as its reason."""
-        return await self._exchange("GET", address, path, query)
+        """Its JSON document, or its text."""
+        return await self.call(address, Call(path, tuple((query or {}).items()), _whatever))
 
     async def post(
         self, address: str, path: str, query: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Any:
-        return await self._exchange("POST", address, path, query, body)
+        pairs = tuple((query or {}).items())
+        return await self.call(address, Call(path, pairs, _whatever, body, BYTES))
 
-    async def fetch(self, address: str, path: str, query: Mapping[str, str]) -> Fetched:
+    async def raw(self, address: str, path: str) -> bytes:
         """An answer that is no JSON, whole."""
-        return await self._request("GET", address, path, query, b"")
-
-    async def _exchange(
-        self, method: str, address: str, path: str, query: Mapping[str, str] | None,
-        body: bytes = b"",
-    ) -> Any:  # fmt: skip
-        answer = await self._request(method, address, path, query, body)
-        if not answer.body:
-            return None
-        try:
-            found = json.loads(_sendable(answer.body))
-        except (ValueError, RecursionError):
-            return answer.body.decode("utf-8", "replace")
-        if "x-nsq-content-type" not in answer.headers and isinstance(found, dict):
-            return found["data"] if found.keys() >= _ENVELOPE else found
-        return found
+        return await self.call(address, Call(path, (), lambda body, _: body))
 
     async def document(
         self, address: str, path: str, query: Mapping[str, str] | None = None
@@ -162,23 +156,19 @@ class Upstream:
         found = await self.get(address, path, query)
         if isinstance(found, dict):
             return found
-        raise FetchFailed(address, f"{address}{path} does not answer as NSQ does", 200)
+        raise _foreign(address, path)
 
-    async def _request(
-        self, method: str, address: str, path: str, query: Mapping[str, str] | None, body: bytes
-    ) -> Fetched:
-        base = address if "://" in address else f"http://{address}"
-        url = f"{base}{path}?{urlencode(query)}" if query else f"{base}{path}"
-        headers = authorization(self.secret) if method != "GET" else None
-        answer = await self.fetcher.request(method, url, body, headers)
+    async def _send(self, address: str, call: Call[Any]) -> Fetched:
+        headers = authorization(self.secret) if call.method != "GET" else None
+        answer = await exchange(self.fetcher, address, call, headers)
         if answer.status == 200:
             return answer
         shown = json.dumps(answer.body[:1000].decode("utf-8", "replace"), ensure_ascii=False)
         phrase = _PHRASES.get(answer.status, "")
         status = f"{answer.status} {phrase}".rstrip()
-        reason, said = f"got response {status} {shown}", _said(answer.body)
-        if answer.status == _NOT_FOUND and said == "NOT_FOUND" and path.startswith(_OURS):
-            raise NotOffered(address, path)
+        reason, said = f"got response {status} {shown}", code_of(answer.body)[:1000]
+        if answer.status == _NOT_FOUND and said == "NOT_FOUND" and call.path.startswith(_OURS):
+            raise NotOffered(address, call.path)
         if said:
             raise DaemonRefused(address, reason, answer.status, said)
         raise FetchFailed(address, reason, answer.status)
@@ -258,18 +248,12 @@ class Upstream:
         clients: bool = False,
     ) -> Asked[dict[str, Any]]:  # fmt: skip
         """`/stats` of each, by address."""
-        query = {"format": "json", "include_clients": "true" if clients else "false",
-                 "include_mem": "false"}  # fmt: skip
-        if topic:
-            query["topic"] = topic
-        if channel:
-            query["channel"] = channel
+        query = stats_query(topic, channel, clients)
         addresses = [one.address for one in producers]
         return await self.ask(NSQD, addresses, lambda at: self.document(at, "/stats", query))
 
     async def light_stats(self, address: str) -> dict[str, Any]:
-        query = {"format": "json", "include_clients": "false", "include_mem": "false"}
-        return await self.document(address, "/stats", query)
+        return await self.document(address, "/stats", stats_query())
 
     async def describe(self, address: str) -> Producer:
         """An nsqd that was given by hand, in its own words."""
@@ -294,14 +278,21 @@ def described(address: str, info: Mapping[str, Any], stats: Mapping[str, Any]) -
     )
 
 
-def _said(body: bytes) -> str:
-    """The message of an error document with more than a code in it."""
+def _whatever(body: bytes, headers: Mapping[str, str]) -> Any:
+    """A document, without the envelope of releases before 1.0; or text; or None, of nothing."""
+    if not body:
+        return None
     try:
-        found = json.loads(body)
+        found = json.loads(_sendable(body))
     except (ValueError, RecursionError):
-        return ""
-    said = found.get("message") if isinstance(found, dict) else None
-    return said[:1000] if isinstance(said, str) else ""
+        return body.decode("utf-8", "replace")
+    if "x-nsq-content-type" not in headers and isinstance(found, dict):
+        return found["data"] if found.keys() >= _ENVELOPE else found
+    return found
+
+
+def _foreign(address: str, path: str) -> FetchFailed:
+    return FetchFailed(address, f"{address}{path} does not answer as NSQ does", 200)
 
 
 def _sendable(body: bytes) -> bytes:

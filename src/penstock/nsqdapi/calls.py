@@ -24,8 +24,8 @@ T = TypeVar("T")
 Query = Sequence[tuple[str, str]]
 Headers = Mapping[str, str]  # of an answer, names in lower case
 
-_BYTES = "application/octet-stream"
-_JSON = "application/json"
+BYTES = "application/octet-stream"
+JSON = "application/json"
 
 
 class AnswerInvalid(PenstockError):
@@ -41,7 +41,7 @@ class Call(NamedTuple, Generic[T]):
     query: Query
     decode: Callable[[bytes, Headers], T]  # of a 200; raises AnswerInvalid
     body: bytes | None = None  # with one it is a POST
-    content_type: str = _JSON
+    content_type: str = JSON
 
     @property
     def method(self) -> str:
@@ -287,7 +287,7 @@ class Committed(msgspec.Struct, frozen=True):
 
 def publish(topic: str, body: bytes) -> Call[None]:
     """One message. What is tried again may be there twice."""
-    return Call("/pub", [("topic", topic)], _nothing, body, _BYTES)
+    return Call("/pub", [("topic", topic)], _nothing, body, BYTES)
 
 
 class _Messages(msgspec.Struct):
@@ -299,7 +299,7 @@ def stage(stage: Stage, batches: bytes, owner: Owner | None = None) -> Call[int]
     query = [*_place(stage.topic, stage.partition), ("stage", stage.name)]
     if owner is not None:
         query += [(key, str(value)) for key, value in owner._asdict().items()]
-    return Call("/stage", query, lambda b, _: _decoded(_Messages, b).messages, batches, _BYTES)
+    return Call("/stage", query, lambda b, _: _decoded(_Messages, b).messages, batches, BYTES)
 
 
 def commits(app: str, version: int, stages: Sequence[Stage]) -> Iterator[Call[Committed | None]]:

@@ -1,0 +1,17 @@
+"""Calls from an event loop, through `net.fetch`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.net.fetch import Fetched, Fetcher, Headers
+from penstock.nsqdapi.calls import Call
+
+
+async def exchange(
+    fetcher: Fetcher, address: str, call: Call[Any], headers: Headers | None = None
+) -> Fetched:
+    """The answer, whatever its status. `address` is host:port or a URL. Raises FetchFailed."""
+    base = address if "://" in address else f"http://{address}"
+    more = {**(headers or {}), "Content-Type": call.content_type} if call.body else headers
+    return await fetcher.request(call.method, base + call.target, call.body or b"", more)
