@@ -40,8 +40,17 @@ BANNED_IN_CORE = (
     "uuid.uuid4",
 )
 BANNED_MODULES_IN_CORE = ("random", "secrets", "asyncio", "socket")
-# Shells that live inside a core package, each with its reason.
+DICE = ("random", "secrets", "urandom", "getrandom", "uuid1", "uuid4")  # banned in shells as well
+# Cython has no `ast`. An address is no better than dice: `id(...)` is another one in each run.
+CYTHON_DICE = re.compile(r"\b(?:c?import|from)\s+(?:random|secrets)\b|\b(?:s?rand|id)\s*\(")
+CYTHON_CLOCK = re.compile(
+    r"\b(?:c?import|from)\s+(?:time|asyncio|socket|libc\.time|posix\.time)\b"
+    r"|\b(?:clock_gettime|gettimeofday|nanosleep|time)\s*\("
+)
+# Shells that live inside a core package, each with its reason. They throw no dice either.
 CORE_SHELLS: dict[str, str] = {
+    "kernel/fast/engine.pyx": "the compiled form owns its sockets, and shuts them down",
+    "kernel/fast/bulk.pyx": "it sends to sockets in a thread, and gives up those that stand still",
     "kernel/pure/engine.py": "the pure twin owns its sockets, as the compiled one does",
     "kernel/pure/conn.py": "the pure twin owns its sockets, as the compiled one does",
     "kernel/pure/bulk.py": "it sends to sockets in a thread, and gives up those that stand still",
@@ -196,6 +205,27 @@ def banned_in_core(name: str, text: str) -> list[str]:
     return wrong
 
 
+def dice_in_python(name: str, text: str) -> list[str]:
+    """Names and modules of dice, in whatever way they are imported."""
+    wrong = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [part for alias in node.names for part in alias.name.split(".")]
+            names += (getattr(node, "module", None) or "").split(".")
+            wrong += [f"{name}:{node.lineno} imports dice" for one in names if one in DICE]
+        elif isinstance(node, ast.Attribute) and node.attr in DICE:
+            wrong.append(f"{name}:{node.lineno} throws dice")
+    return wrong
+
+
+def cython_lines(text: str, banned: re.Pattern[str]) -> list[int]:
+    return [
+        number
+        for number, line in enumerate(text.splitlines(), 1)
+        if banned.search(line.split("#")[0])
+    ]
+
+
 def swallowed(name: str, text: str) -> list[str]:
     """A bare `except`, or one that catches everything and does nothing."""
     wrong = []
@@ -232,13 +262,17 @@ def unfinished(name: str, text: str) -> list[str]:
     ]
 
 
-def core_modules() -> list[Path]:
+def core_modules(*suffixes: str) -> list[Path]:
     return [
         path
         for package in CORE_PACKAGES
-        for path in sorted((SOURCE / package).rglob("*.py"))
-        if path.relative_to(SOURCE).as_posix() not in CORE_SHELLS
+        for path in sorted((SOURCE / package).rglob("*"))
+        if path.suffix in suffixes
     ]
+
+
+def is_shell(path: Path) -> bool:
+    return path.relative_to(SOURCE).as_posix() in CORE_SHELLS
 
 
 def test_shells_in_core_packages_are_there() -> None:
@@ -246,8 +280,17 @@ def test_shells_in_core_packages_are_there() -> None:
 
 
 def test_core_packages_read_no_clock_and_throw_no_dice() -> None:
+    python, cython = core_modules(".py"), core_modules(".pyx", ".pxd")
+    assert [w for p in python for w in dice_in_python(name_of(p), p.read_text())] == []
     assert [
-        w for path in core_modules() for w in banned_in_core(name_of(path), path.read_text())
+        w for p in python if not is_shell(p) for w in banned_in_core(name_of(p), p.read_text())
+    ] == []
+    assert [(p.name, n) for p in cython for n in cython_lines(p.read_text(), CYTHON_DICE)] == []
+    assert [
+        (p.name, n)
+        for p in cython
+        if not is_shell(p)
+        for n in cython_lines(p.read_text(), CYTHON_CLOCK)
     ] == []
 
 
@@ -273,6 +316,15 @@ def test_calls_can_fail() -> None:
     assert banned_in_core("m", "import datetime\nd = datetime.datetime.now()")
     assert banned_in_core("m", "import random")
     assert not banned_in_core("m", "def f(clock):\n    return clock.now_ns()")
+    for dice in ("import random", "from os import urandom", "import uuid\nu = uuid.uuid4()"):
+        assert dice_in_python("m", dice)
+    assert not dice_in_python("m", "from penstock.kernel.pure.dice import mix")
+    for dice in ("import random", "from libc.stdlib cimport rand\nx = rand()", "s = <u64>id(self)"):
+        assert cython_lines(dice, CYTHON_DICE)
+    for clock in ("import time", "from posix.time cimport x", "    clock_gettime(1, &now)"):
+        assert cython_lines(clock, CYTHON_CLOCK)
+    assert not cython_lines("cdef int is_named(u64 id)  # import time", CYTHON_DICE)
+    assert not cython_lines("window.expire(mono_ns)  # import time", CYTHON_CLOCK)
     assert swallowed("m", "try:\n    f()\nexcept:\n    raise")
     assert swallowed("m", "try:\n    f()\nexcept Exception:\n    pass")
     assert not swallowed("m", "try:\n    f()\nexcept OSError:\n    pass")

@@ -453,6 +453,47 @@ def test_a_redelivery_is_sampled_as_well(side: Side) -> None:
     assert window.finish_count == 0
 
 
+def sampled(kernel: SimpleNamespace, **seed: int) -> list[tuple[int, ...]]:
+    """Which messages, by number, two consumers of one engine got, and which again."""
+    side = Side(kernel, rdy_count_max=4_000, **seed)
+    tail = side.tail()
+    conns = [side.consumer(side.window(tail), 1_000) for _ in range(2)]
+    for conn in conns:
+        conn.sample_rate = 50
+    first_id = side.publish(tail, *[b"x"] * 200)
+    got = []
+    for window, conn in zip(side.windows, conns, strict=True):
+        for _ in range(2):
+            ids = [message.id for message in side.received(conn)]
+            for id in ids:
+                window.requeue(conn.serial, id, 0, side.wall_ns)
+            got.append(tuple(side.kernel.id_index(first_id, 200, id) for id in ids))
+    side.close()
+    return got
+
+
+def test_a_seed_decides_what_is_sampled(compiled: SimpleNamespace, pure: SimpleNamespace) -> None:
+    draws = sampled(compiled, seed=5)
+    assert draws == sampled(compiled, seed=5) == sampled(pure, seed=5)
+    assert draws != sampled(compiled, seed=6)
+    assert sampled(compiled, seed=(1 << 64) - 1) == sampled(pure, seed=(1 << 64) - 1)
+    assert sampled(compiled) == sampled(compiled, seed=0)
+
+
+def test_draws_are_independent(pure: SimpleNamespace) -> None:
+    """Of consumers, and of the attempts of one message."""
+    one, again, two, _ = map(set, sampled(pure, seed=5))
+    assert again < one
+    assert 30 < len(one & two) < 70
+    assert 30 < len(again) < 70
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 64])
+def test_a_seed_has_64_bits(kernel: SimpleNamespace, seed: int) -> None:
+    with pytest.raises(OverflowError):
+        kernel.Engine(1, 1, 1, seed=seed)
+
+
 # --- who gets what ---
 
 

@@ -17,16 +17,11 @@ import pytest
 
 from penstock.kernel import TRACE_ALL, Event, Held, Locality, Section, Stray, StrayRecord
 
+from .recovery import Recovery
 from .turns import (
-    CURSOR,
-    FINISHED,
-    GONE,
     MS,
-    RESET,
     SECOND,
-    STRAY,
     WALL_NS,
-    Entry,
     Side,
     TraceEvent,
     entries,
@@ -113,48 +108,13 @@ CONN_STATE = [
 ]
 
 
-class Recovery:
-    """A channel's state as a reader of its journal knows it."""
-
-    def __init__(self, low: int) -> None:
-        self.low = self.next = low
-        self.done: set[int] = set()
-        self.strays: dict[int, tuple[int, int, int, int]] = {}
-
-    def apply(self, journal: list[Entry]) -> None:
-        for entry in journal:
-            if entry.kind in (CURSOR, RESET):
-                if entry.kind == RESET:
-                    self.done.clear()
-                    self.strays.clear()
-                self.low, self.next = entry.a, entry.b
-                self.done = {offset for offset in self.done if offset >= self.low}
-            elif entry.kind == FINISHED:
-                self.done.update(range(max(entry.a, self.low), entry.b))
-            elif entry.kind == STRAY:
-                self.strays[entry.id] = (entry.a, entry.attempts, entry.state, entry.b)
-            elif entry.kind == GONE:
-                del self.strays[entry.id]
-                self.done.add(entry.a)
-
-    def known(self) -> tuple[Any, ...]:
-        """What matters: the open messages of the window, and the strays."""
-        strayed = {stray[0] for stray in self.strays.values()}
-        in_flight = set(range(self.low, self.next)) - self.done - strayed
-        return (self.low, self.next, sorted(in_flight), dict(sorted(self.strays.items())))
-
-    def records(self) -> tuple[list[tuple[int, int]], list[StrayRecord]]:
-        return (
-            [(offset, offset + 1) for offset in sorted(self.done)],
-            [StrayRecord(a, id, n, state, due) for id, (a, n, state, due) in self.strays.items()],
-        )
-
-
 class World:
     """One form in the middle of a history: topics, channels, clients."""
 
-    def __init__(self, form: SimpleNamespace, memory: int, sealed_max: int = 1) -> None:
-        self.side = Side(form, rdy_count_max=2500)
+    def __init__(
+        self, form: SimpleNamespace, memory: int, sealed_max: int = 1, seed: int = 0
+    ) -> None:
+        self.side = Side(form, rdy_count_max=2500, seed=seed)
         self.tails = [self.tail_with_a_past(*name, memory) for name in TAILS]
         for tail in self.tails:
             tail.sealed_max = sealed_max
@@ -323,6 +283,7 @@ def join(world: World, dice: random.Random) -> None:
     if len(world.consumers) < CONSUMERS_MAX:
         conn = world.side.connect()
         conn.timeout_ns = dice.choice(TIMEOUTS_NS)
+        conn.sample_rate = dice.choice([0, 0, 0, 1, 30, 90, 99])
         conn.locality = dice.choice([Locality.UNKNOWN, Locality.UNKNOWN, *Locality])
         conn.subscribe(world.windows[number])
         conn.rdy = dice.choice([1, 3, 10, 100])
@@ -567,7 +528,8 @@ def play(compiled: SimpleNamespace, pure: SimpleNamespace, seed: int) -> None:
     dice = random.Random(seed)
     memory = dice.choice([0, 1 << 20])
     sealed_max = dice.choice([1, 2, 5])
-    worlds = [World(form, memory, sealed_max) for form in (compiled, pure)]
+    draws = dice.getrandbits(64)
+    worlds = [World(form, memory, sealed_max, draws) for form in (compiled, pure)]
     try:
         for number in range(STEPS):
             (action,) = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))

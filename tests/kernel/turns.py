@@ -137,6 +137,7 @@ class Side:
             limits.get("message_bytes_max", 1 << 20),
             limits.get("body_bytes_max", 5 << 20),
             limits.get("rdy_count_max", 2500),
+            seed=limits.get("seed", 0),
         )
         self.mono_ns = START_NS
         self.wall_ns = WALL_NS

@@ -337,7 +337,13 @@ class Engine(Noted, Searches, Protocol):
     @property
     def deadline_ns(self) -> int: ...
 
-    def __init__(self, message_bytes_max: int, body_bytes_max: int, rdy_count_max: int) -> None: ...
+    def __init__(
+        self, message_bytes_max: int, body_bytes_max: int, rdy_count_max: int, *, seed: int = 0
+    ) -> None:
+        """`seed`, of 64 bits, decides what sampled consumers get: the same engine with the same
+        input gives the same output."""
+        ...
+
     def fileno(self) -> int: ...
     def open(self, fd: int) -> Conn:
         """Take over a connected, non-blocking socket (the engine closes it in the end)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -25,7 +26,7 @@ from penstock.broker.topic import Topic
 from penstock.clock import SteadyClock
 from penstock.command import logs
 from penstock.command.program import version_line
-from penstock.kernel import IMPLEMENTATION, new_engine
+from penstock.kernel import IMPLEMENTATION, Engine, new_engine
 from penstock.log.disk import OsDisk
 from penstock.net.api import Admission
 from penstock.net.bulk import BulkThread
@@ -124,6 +125,12 @@ def default_settings(options: Options) -> Settings:
     )
 
 
+def make_engine(options: Options) -> Engine:
+    """The kernel throws no dice: what sampled consumers get is decided here."""
+    sizes = options.max_msg_size, options.max_body_size
+    return new_engine(*sizes, options.max_rdy_count, seed=secrets.randbits(64))
+
+
 class Daemon:
     """`start`, then wait for `ended` (an exit code), then `stop`."""
 
@@ -141,7 +148,7 @@ class Daemon:
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self.broken = False  # by a fault of the program: no file is touched any more
         self._clock = clock = SteadyClock()
-        self.engine = new_engine(options.max_msg_size, options.max_body_size, options.max_rdy_count)
+        self.engine = make_engine(options)
         self._pool = SyncPool(self.engine.wake)
         self._bulk = BulkThread(self._loop)
         self._data_path = Path(options.data_path or os.curdir).absolute()

@@ -7,6 +7,7 @@ from penstock.kernel.fast.batch cimport id_at_c
 from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_reserve, buf_t, buf_take
 from penstock.kernel.fast.conn cimport Conn
 from penstock.kernel.fast.cursor cimport consumer_t, place_t
+from penstock.kernel.fast.dice cimport sample_draw
 from penstock.kernel.fast.hexid cimport id_encode
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.parking cimport delay_next, find_special, register_delayed, special_t
@@ -251,9 +252,11 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     return done
 
 
-cdef bint sampled_away(Conn conn, Hub hub) noexcept:
+cdef bint sampled_away(Conn conn, Hub hub, u64 id, i64 attempts) noexcept:
     """NSQ's draw: 0 to 99, dropped for good when it is above the rate."""
-    return conn.me.sample_rate and hub.random_below(100) > <u32>conn.me.sample_rate
+    if not conn.me.sample_rate:
+        return False
+    return sample_draw(hub.seed, conn.serial, id, <u32>attempts) > <u32>conn.me.sample_rate
 
 
 cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view) except -1:
@@ -277,7 +280,7 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
         return 0
     window.beyond.met(window.next, special.due_ns)
     window.mark_traced(special.id, special.trace_id)
-    if sampled_away(conn, hub):
+    if sampled_away(conn, hub, special.id, special.attempts):
         if window.tracing:
             window.trace(FILTERED, special.id, window.next, <int>special.attempts, conn)
             window.forget_traced(special.id)
@@ -343,7 +346,7 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
                 window.stray_needed = True
                 hub.events.append((NEED, window, 1, stray.offset))
             break
-        if sampled_away(conn, hub):
+        if sampled_away(conn, hub, stray.id, stray.attempts):
             window.strays.drop_first()
             if window.tracing:
                 window.trace(FILTERED, stray.id, stray.offset, stray.attempts, conn)

@@ -61,8 +61,10 @@ cdef int PARTITIONS_MAX = limits.PARTITIONS_MAX
 
 
 cdef class Engine(Poller):
-    def __cinit__(self, i64 message_bytes_max, i64 body_bytes_max, i64 rdy_count_max):
+    def __cinit__(self, i64 message_bytes_max, i64 body_bytes_max, i64 rdy_count_max, *,
+                  u64 seed=0):
         self.hub = Hub()
+        self.hub.seed = seed
         self.hub.message_bytes_max = message_bytes_max
         self.hub.body_bytes_max = body_bytes_max
         self.hub.held_bytes_max = max(self.hub.held_bytes_max, 2 * body_bytes_max)

@@ -52,13 +52,12 @@ cdef class Hub:
     cdef i64 held_bytes_max, held_bytes  # input of all connections, but for what is small
     cdef i64 held_small_bytes
     cdef size_t memory_bytes  # committed batches of all tails together
-    cdef u64 random_state
+    cdef u64 seed  # of what is drawn for sampled consumers
 
     cdef i64 now_ns(self) noexcept
     cdef membatch_t* take_batch(self) except NULL
     cdef void give_batch(self, membatch_t* batch) noexcept
     cdef membatch_t* fit_batch(self, membatch_t* batch) noexcept
-    cdef u32 random_below(self, u32 bound) noexcept
 
 cdef size_t membatch_bytes(membatch_t* batch) noexcept
 cdef void free_batch(membatch_t* batch) noexcept

@@ -59,7 +59,6 @@ cdef class Hub:
         self.input_bytes_max = 256 << 10
         self.held_bytes_max = limits.INPUT_BYTES_MAX
         self.held_small_bytes = limits.INPUT_SMALL_BYTES
-        self.random_state = 0x9E3779B97F4A7C15 ^ <u64>id(self)
         buf_init(&self.receive)
         buf_init(&self.scratch)
         buf_reserve(&self.receive, RECEIVE_BYTES)
@@ -124,12 +123,3 @@ cdef class Hub:
             return batch
         self.give_batch(batch)
         return small
-
-    cdef u32 random_below(self, u32 bound) noexcept:
-        """xorshift64*: for sampling, not for secrets."""
-        cdef u64 x = self.random_state
-        x ^= x >> 12
-        x ^= x << 25
-        x ^= x >> 27
-        self.random_state = x
-        return <u32>(((x * <u64>2685821657736338717) >> 33) % bound)

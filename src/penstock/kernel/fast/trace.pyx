@@ -3,6 +3,7 @@
 from libc.stdlib cimport calloc, free
 
 from penstock.kernel.fast.batch cimport id_at_c
+from penstock.kernel.fast.dice cimport mix
 from penstock.kernel.fast.sections cimport (
     SECTION_ATTEMPTS, SECTION_ID, SECTION_TRACE, section_next, section_t, section_value,
 )
@@ -18,12 +19,7 @@ cdef u32 ANY_INDEX = 0xFFFFFFFF  # above all that a batch has
 
 
 cdef bint in_sample(u64 id, u64 below) noexcept:
-    """The end of splitmix64 spreads ids, which differ in few bits, over all numbers."""
-    if below == ALL:
-        return True
-    id = (id ^ (id >> 30)) * <u64>0xBF58476D1CE4E5B9
-    id = (id ^ (id >> 27)) * <u64>0x94D049BB133111EB
-    return (id ^ (id >> 31)) < below
+    return below == ALL or mix(id) < below
 
 
 cdef bint is_named(u16 number, Named named, u32 chunk) noexcept:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.kernel.interface import Source
 from penstock.kernel.layout import MESSAGE_HEAD
+from penstock.kernel.pure.dice import sample_draw
 from penstock.kernel.pure.parking import park_delayed, park_next, special_at_cursor
 from penstock.kernel.trace_interface import TraceKind
 from penstock.limits import CHUNK_BYTES, REFILL_NS
@@ -99,9 +100,11 @@ class Delivery:
         self._size += _HEAD_BYTES + len(body)
         self._sent += 1
 
-    def _sampled_away(self) -> bool:
-        rate = self._conn.sample_rate
-        return rate > 0 and self._engine.draw() > rate
+    def _sampled_away(self, id: int, attempts: int) -> bool:
+        conn = self._conn
+        if not conn.sample_rate:
+            return False
+        return sample_draw(self._engine.seed, conn.serial, id, attempts) > conn.sample_rate
 
     # --- strays ---
 
@@ -115,7 +118,7 @@ class Delivery:
             if batch is None:
                 window.need(Source.STRAY, flight.offset)
                 return
-            if self._sampled_away():
+            if self._sampled_away(flight.id, flight.attempts):
                 self._trace_filtered(flight.id, flight.offset, flight.attempts)
                 window.drop_stray(flight)
                 continue
@@ -193,7 +196,7 @@ class Delivery:
             park_next(window, special)
             return
         window.beyond.met(window.next, special.due_ns)
-        if self._sampled_away():
+        if self._sampled_away(special.id, special.attempts):
             self._trace_filtered(special.id, window.next, special.attempts)
             window.notes.finished(window.next, window.next + 1)
             window.move_to(window.next + 1)

@@ -7,7 +7,6 @@ the engine works the lists off. Each list is a dict without values: in order, an
 from __future__ import annotations
 
 import os
-import random
 import select
 import socket
 from typing import TYPE_CHECKING, Any
@@ -34,11 +33,16 @@ if TYPE_CHECKING:
     from penstock.kernel.tail_interface import Tail as TailInterface
 
 ROUNDS_MAX = 4  # of delivering and sending in one flush; then others get their turn
-SAMPLE_DRAWS = 100
+_SEED_MAX = (1 << 64) - 1
 
 
 class Engine:
-    def __init__(self, message_bytes_max: int, body_bytes_max: int, rdy_count_max: int) -> None:
+    def __init__(
+        self, message_bytes_max: int, body_bytes_max: int, rdy_count_max: int, *, seed: int = 0
+    ) -> None:
+        if seed != seed & _SEED_MAX:
+            raise OverflowError(f"{seed} is no seed of 64 bits")
+        self.seed = seed
         self.message_bytes_max = message_bytes_max
         self.body_bytes_max = body_bytes_max
         self.held_bytes_max = max(limits.INPUT_BYTES_MAX, 2 * body_bytes_max)
@@ -66,7 +70,6 @@ class Engine:
         self._settled: list[Promise] = []
         self._conns: dict[int, Conn] = {}  # by descriptor
         self._last_serial = 0
-        self._random = random.Random()
         self._receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._epoll = select.epoll()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -84,10 +87,6 @@ class Engine:
         if not self._epoll.closed:
             self._epoll.close()
             os.close(self._wake_fd)
-
-    def draw(self) -> int:
-        """For sampling: 0 to 99."""
-        return self._random.randrange(SAMPLE_DRAWS)
 
     # --- making connections, tails and windows ---
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.kernel.layout import TRACE_RECORD
 from penstock.kernel.pure.batch import id_at
+from penstock.kernel.pure.dice import mix
 from penstock.kernel.trace_interface import TRACE_ALL, TraceKind
 from penstock.limits import TRACE_CHUNK_EVENTS, TRACE_CHUNK_RECORDS
 
@@ -27,18 +28,12 @@ if TYPE_CHECKING:
     from penstock.kernel.pure.window import Window
 
 _COUNT_MAX = (1 << 32) - 1
-_U64 = (1 << 64) - 1
 
 Publishers = list[tuple[int, "Conn | None"]]  # index of the first message, and who sent it
 
 
 def in_sample(id: int, below: int) -> bool:
-    """The end of splitmix64 spreads ids, which differ in few bits, over all numbers."""
-    if below == TRACE_ALL:
-        return True
-    id = ((id ^ (id >> 30)) * 0xBF58476D1CE4E5B9) & _U64
-    id = ((id ^ (id >> 27)) * 0x94D049BB133111EB) & _U64
-    return (id ^ (id >> 31)) < below
+    return below == TRACE_ALL or mix(id) < below
 
 
 class Trace:
