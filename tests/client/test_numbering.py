@@ -24,7 +24,8 @@ def test_random_ids_have_63_bits_and_epochs_that_go_up() -> None:
     place = Place("t", "a", numbering)
     place.prepare(3, 1.0)
     place.stored(3)
-    assert place.query == f"producer_id={numbering.producer_id}&producer_epoch=0&sequence=3"
+    numbers = {"producer_id": str(numbering.producer_id), "producer_epoch": "0", "sequence": "3"}
+    assert dict(place.options) == numbers
     place.spoil("doubt")
     assert (place.epoch, place.sequence, place.stopped) == (1, 0, None)
 

@@ -156,6 +156,10 @@ def test_other_answers() -> None:
     (one,) = answered(calls.nodes(), {"producers": listed})
     assert one.http_address == "[::1]:2"
     calls.publish("t", b"x").decode(b"OK", {})
+    numbered = calls.publish("t", b"x", "/mpub", [("sequence", "3")])
+    assert numbered.target == "/mpub?topic=t&sequence=3"
+    assert calls.positions().is_answered(b'{"topics":{}}', {})
+    assert not calls.positions().is_answered(b'{"message":"NOT_FOUND"}', {})
 
 
 def test_refusals_have_a_status_and_a_name() -> None:

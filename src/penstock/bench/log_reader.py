@@ -9,8 +9,11 @@ import socket
 import sys
 import time
 
+from penstock.nsqdapi import calls
+
 HOST = "127.0.0.1"
 FETCH_BYTES = 4 << 20
+OFFSET_MAX = (1 << 63) - 1
 SLICE_BYTES = 1 << 20
 
 
@@ -22,8 +25,8 @@ class Fetches:
 
     def fetch(self, offset: int) -> tuple[int, int]:
         """(where to go on, bytes)."""
-        target = f"/log/fetch?topic={self._topic}&from={offset}&bytes_max={FETCH_BYTES}"
-        self._sock.sendall(f"GET {target} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
+        call = calls.fetch(self._topic, offset, OFFSET_MAX, FETCH_BYTES)
+        self._sock.sendall(f"GET {call.target} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
         view = memoryview(self._buffer)
         got = 0
         while (end := self._buffer.find(b"\r\n\r\n", 0, got)) < 0:
@@ -36,7 +39,7 @@ class Fetches:
         left = length - (got - end - 4)
         while left:
             left -= self._receive(view[: min(left, SLICE_BYTES)])
-        return int(fields["x-penstock-next-offset"]), length
+        return call.decode(b"", fields).next_offset, length
 
     def _receive(self, view: memoryview) -> int:
         got = self._sock.recv_into(view)

@@ -20,6 +20,7 @@ from penstock import limits
 from penstock.client.options import LookupOptions
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
+from penstock.nsqdapi.calls import bracketed
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def _address(entry: Any, port_key: str) -> str | None:
         return None
     if type(port) is not int or not 0 < port < 65536:
         return None
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"{bracketed(host)}:{port}"
 
 
 def base_url(lookupd: str) -> str:

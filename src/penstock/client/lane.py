@@ -47,6 +47,8 @@ from penstock.errors import (
     PublishUncertain,
 )
 from penstock.kernel import id_at
+from penstock.nsqdapi import calls
+from penstock.nsqdapi.calls import Query
 from penstock.wire.frames import encode_bodies
 
 
@@ -231,40 +233,40 @@ class Lane:
         if place.stopped is not None:
             self._fail_batch(ProducerStopped(self._topic, place.stopped.reason))
             return
-        verb, body = self._encode()
+        path, options, body = self._encode()
         self._counts.retried += bool(self._doubt)
         before, self._doubt = self._doubt, self._doubt or "there was no answer in time"
         try:
-            query = f"{verb}&{place.query}"
-            answer = await self._nodes.publish(place.address, self._topic, query, body)
+            call = calls.publish(self._topic, body, path, [*options, *place.options])
+            answer = await self._nodes.publish(place.address, call)
         except FetchFailed as failure:
             self._doubt = (before or failure.reason) if failure.sent else before
             return
         verdict = judge(shown(place.address), place.sequence, answer, self._is_traced)
         self._apply(place, verdict, before)
 
-    def _encode(self) -> tuple[str, bytes]:
-        """The path with its options, and the body."""
+    def _encode(self) -> tuple[str, Query, bytes]:
+        """Path, options and body."""
         bodies = [body for publish in self._batch for body in publish.bodies]
         defer_ms = self._batch[0].defer_ms
-        defer = f"&defer={defer_ms}" if defer_ms else ""
+        defer = [("defer", str(defer_ms))] if defer_ms else []
         if self._is_traced:
             return self._encode_traced(bodies, defer)
         if len(bodies) == 1:
-            return f"pub?{defer}", bodies[0]
-        return f"mpub?binary=true{defer}", encode_bodies(bodies)
+            return "/pub", defer, bodies[0]
+        return "/mpub", [("binary", "true"), *defer], encode_bodies(bodies)
 
     @property
     def _is_traced(self) -> bool:
         return any(publish.trace_ids for publish in self._batch)
 
-    def _encode_traced(self, bodies: list[bytes], defer: str) -> tuple[str, bytes]:
+    def _encode_traced(self, bodies: list[bytes], defer: Query) -> tuple[str, Query, bytes]:
         trace_ids: list[int] = []
         for publish in self._batch:
             trace_ids += publish.trace_ids or [0] * len(publish.bodies)
         if len(bodies) == 1:
-            return f"pubtrace?trace_id={trace_ids[0]}{defer}", bodies[0]
-        return f"mpubtrace?{defer}", encode_bodies(packed_traced(bodies, trace_ids))
+            return "/pubtrace", [("trace_id", str(trace_ids[0])), *defer], bodies[0]
+        return "/mpubtrace", defer, encode_bodies(packed_traced(bodies, trace_ids))
 
     # --- what became of it ---
 

@@ -11,7 +11,7 @@ import asyncio
 import random
 import ssl
 from collections.abc import Sequence
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from penstock import limits
 from penstock.client.discovery import Discovery
@@ -19,8 +19,11 @@ from penstock.client.options import IdempotentOptions, split_address
 from penstock.errors import ConfigError, ConnectFailed, FetchFailed
 from penstock.net.fetch import Fetched, Fetcher, public
 from penstock.net.secretfile import authorization
+from penstock.nsqdapi import calls
+from penstock.nsqdapi.asking import exchange
+from penstock.nsqdapi.calls import Call
 
-_QUESTION = "/log/positions?topic=_"  # cheap, and changes nothing
+_QUESTION = calls.positions(["_"])  # cheap, and changes nothing
 
 
 class Nodes:
@@ -91,12 +94,12 @@ class Nodes:
         if address in self._known_good:
             return
         try:
-            answer = await self._fetcher.request("GET", address + _QUESTION, headers=self._headers)
+            answer = await exchange(self._fetcher, address, _QUESTION, self._headers)
         except FetchFailed as failure:
             raise self._failed(address, failure.reason) from failure
         if answer.status == 404:
             raise self._failed(address, "it has no idempotent publishing: it is not Penstock")
-        if answer.status != 200 or b'"topics"' not in answer.body:
+        if answer.status != 200 or not _QUESTION.is_answered(answer.body, answer.headers):
             raise self._failed(address, f"got response {answer.status} to a question")
         self._known_good.add(address)
 
@@ -104,12 +107,10 @@ class Nodes:
         self.last_failure = ConnectFailed(public(address), reason)
         return self.last_failure
 
-    async def publish(self, address: str, topic: str, query: str, body: bytes) -> Fetched:
+    async def publish(self, address: str, call: Call[None]) -> Fetched:
         """Raises FetchFailed."""
-        verb, options = query.split("?", 1)
-        url = f"{address}/{verb}?topic={quote(topic, safe='')}&{options}"
         try:
-            return await self._fetcher.request("POST", url, body, self._publish_headers)
+            return await exchange(self._fetcher, address, call, self._publish_headers)
         except FetchFailed as failure:
             self._known_good.discard(address)
             self.last_failure = ConnectFailed(public(address), failure.reason)

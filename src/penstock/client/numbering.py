@@ -107,10 +107,11 @@ class Place:
         self._take_epoch()
 
     @property
-    def query(self) -> str:
-        return (
-            f"producer_id={self.producer_id}&producer_epoch={self.epoch}&sequence={self.sequence}"
-        )
+    def options(self) -> list[tuple[str, str]]:
+        """Of a publish: its numbers."""
+        numbers = (self.producer_id, self.epoch, self.sequence)
+        names = ("producer_id", "producer_epoch", "sequence")
+        return [(name, str(number)) for name, number in zip(names, numbers, strict=True)]
 
 
 class EpochFile:

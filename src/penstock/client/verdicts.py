@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from enum import Enum
 from typing import Any, NamedTuple
 
 from penstock.errors import PublishFenced, PublishGap, PublishRefused
 from penstock.net.fetch import Fetched
+from penstock.nsqdapi.calls import document_of
 
 
 class Fate(Enum):
@@ -30,7 +30,7 @@ def judge(address: str, sequence: int, answer: Fetched, traced: bool = False) ->
     status = answer.status
     if status == 200:
         return _judge_success(answer, traced)
-    document = _document(answer.body)
+    document = document_of(answer.body) or {}
     code = str(document.get("message", ""))[:200]
     reason = f"got response {status} {code}".rstrip()
     if status == 429 or document.get("taken") is False:
@@ -46,7 +46,7 @@ def _judge_success(answer: Fetched, traced: bool) -> Verdict:
     repeated = answer.headers.get("x-penstock-repeated") == "true"
     where = None
     if traced:
-        document = _document(answer.body)
+        document = document_of(answer.body) or {}
         offset, id = document.get("queue_offset"), document.get("id")
         is_ours = document.get("status") == "OK"
         if type(offset) is int and type(id) is int:
@@ -65,11 +65,3 @@ def _conflict(address: str, sequence: int, code: str, document: dict[str, Any]) 
     if code == "SEQUENCE_GAP" and type(expected) is int:
         return PublishGap(address, expected, sequence)
     return PublishRefused(address, 409, code)
-
-
-def _document(body: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -51,6 +51,14 @@ class Call(NamedTuple, Generic[T]):
     def target(self) -> str:
         return target(self.path, self.query)
 
+    def is_answered(self, body: bytes, headers: Headers) -> bool:
+        """Is it nsqd that answers?"""
+        try:
+            self.decode(body, headers)
+        except AnswerInvalid:
+            return False
+        return True
+
 
 def target(path: str, query: Query | Mapping[str, str] | None) -> str:
     return f"{path}?{urlencode(query)}" if query else path
@@ -285,9 +293,10 @@ class Committed(msgspec.Struct, frozen=True):
     messages: int = 0
 
 
-def publish(topic: str, body: bytes) -> Call[None]:
-    """One message. What is tried again may be there twice."""
-    return Call("/pub", [("topic", topic)], _nothing, body, BYTES)
+def publish(topic: str, body: bytes, path: str = "/pub", options: Query = ()) -> Call[None]:
+    """One message, or several where the path says so. What is tried again may be there twice,
+    unless the options number it."""
+    return Call(path, [("topic", topic), *options], _nothing, body, BYTES)
 
 
 class _Messages(msgspec.Struct):

@@ -19,6 +19,7 @@ from penstock.client import Consumer, ConsumerOptions, Message
 from penstock.command import terminal
 from penstock.command.run import loop_factory
 from penstock.errors import PenstockError
+from penstock.nsqdapi.calls import bracketed
 from penstock.tools import where
 from penstock.tools.nodes import Node
 from penstock.tools.verbs import DONE, VerbParser, WrongUse, add_json, print_json, run_verb
@@ -89,7 +90,7 @@ def tcp_address(http_address: str, tls: ssl.SSLContext | None) -> str:
         host = http_address.rpartition(":")[0]
     if not host or "/" in host or port <= 0:
         raise PenstockError(f"{http_address} does not tell a TCP address: --nsqd-tcp-address")
-    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+    return f"{bracketed(host)}:{port}"
 
 
 async def _tail(arguments: argparse.Namespace) -> None:
