@@ -80,9 +80,9 @@ REPEATED = [Committed(True, 0)]
 def stored(world: World, topic: str) -> list[bytes]:
     """All that can be seen in the log."""
     found: list[bytes] = []
-    partition = world.broker.topic(topic).partition
-    log = partition.log
+    leader = world.broker.topic(topic).leader()
+    log = leader.log
     for header, data in log.batches(log.start_offset) if log.written_end else ():
-        if header.base_offset < partition.tail.committed_end:
+        if header.base_offset < leader.tail.committed_end:
             found += decode_bodies(data, 0)
     return found

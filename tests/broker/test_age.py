@@ -66,7 +66,7 @@ def test_in_flight_ones_may_be_finished(start: Start) -> None:
     world.pass_ns(11 * SECOND)
     assert consumer.channel.in_flight == 2
     consumer.finish(first)
-    assert consumer.channel.window.finish_count == 1
+    assert consumer.channel.windows[0].finish_count == 1
     world.pass_ns(MESSAGE_TIMEOUT_NS)
     assert consumer.take() == []
     assert (consumer.channel.unfinished, consumer.channel.expired_count) == (0, 1)
@@ -168,7 +168,7 @@ def test_a_log_that_cannot_be_read_is_looked_at_again(
         raise StorageError("t", "out of order")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(topic.partition.log), "find_time", lambda log, ns: fail(ns))
+        patch.setattr(type(topic.leader().log), "find_time", lambda log, ns: fail(ns))
         world.pass_ns(11 * SECOND)
         world.pass_ns(SECOND)
     assert channel.depth == 1
@@ -196,7 +196,7 @@ def test_a_topic_that_was_looked_at_goes_back_to_rest(start: Start) -> None:
     for _ in range(3):
         world.pass_ns(5 * SECOND)
     topic = world.broker.find_topic("t")
-    path = topic.partition.log.path
+    path = topic.leader().log.path
     assert _open_files(path) == 0
     topic.configure({"max_age_ns": 3600 * SECOND})
     assert topic.age_bound.apply(world.clock.wall_ns())
@@ -277,7 +277,7 @@ def test_a_segment_that_begins_corrupt_makes_nothing_old(start: Start) -> None:
     for _ in range(8):
         world.publish("t", bytes(30_000))
         world.pass_ns(SECOND)
-    segments = world.broker.find_topic("t").partition.log.segments
+    segments = world.broker.find_topic("t").leader().log.segments
     assert len(segments) > 3
     world.close()
     for segment in segments[1:-1]:

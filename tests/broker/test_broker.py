@@ -23,17 +23,17 @@ def test_a_disk_that_is_almost_full_takes_no_more_and_recovers(start: Start) -> 
     topic = world.broker.find_topic("news")
     disk.free = 999
     world.pass_ns(limits.SECOND)
-    assert topic.tail.refusing
+    assert topic.leader().tail.refusing
     assert "disk almost full: 999 bytes free" in topic.refusal
     assert "disk almost full" in world.broker.health
     with pytest.raises(Refused):
         topic.publish([b"2"], 0, Outcome())
-    assert world.broker.topic("other").tail.refusing  # new topics as well
+    assert world.broker.topic("other").leader().tail.refusing  # new topics as well
     assert bodies(consumer.take()) == [b"1"]  # consumers go on
 
     disk.free = 1000
     world.pass_ns(limits.SECOND)
-    assert not topic.tail.refusing
+    assert not topic.leader().tail.refusing
     assert world.broker.health == "OK"
     assert world.publish("news", b"2").stored
 
@@ -47,10 +47,10 @@ def test_fast_publishers_do_not_overrun_the_watermark_between_two_looks(start: S
         assert world.publish("news", body).stored
         disk.free -= 10_100
     topic = world.broker.find_topic("news")
-    assert not topic.tail.refusing
+    assert not topic.leader().tail.refusing
     disk.free = 999
     assert world.publish("news", body).stored  # more than half of the room is written: a look
-    assert topic.tail.refusing  # and the clock has not moved
+    assert topic.leader().tail.refusing  # and the clock has not moved
 
 
 def test_a_disk_that_is_almost_full_is_known_at_the_start(start: Start) -> None:
@@ -184,8 +184,8 @@ def test_changes_are_told(start: Start) -> None:
 def test_the_owners_lead_from_the_kernel_to_the_broker(start: Start) -> None:
     world = start()
     channel = world.broker.topic("news").channel("a")
-    assert channel.window.owner is channel
-    assert channel.topic.tail.owner is channel.topic
+    assert channel.windows[0].owner is channel
+    assert channel.topic.leader().tail.owner.topic is channel.topic
 
 
 def test_what_a_read_asks_for_a_deleted_channel_is_not_answered(start: Start) -> None:
@@ -193,4 +193,4 @@ def test_what_a_read_asks_for_a_deleted_channel_is_not_answered(start: Start) ->
     world.publish("news", b"1")
     channel = world.broker.find_topic("news").channel("a")
     world.broker.delete_topic("news")
-    world.broker.load(channel.window, 0, 0)  # the log is gone: reading it would raise
+    world.broker.load(channel.windows[0], 0, 0)  # the log is gone: reading it would raise

@@ -58,7 +58,7 @@ def test_what_is_not_there_is_not_found(start: Any) -> None:
             byhand.finish(channel, id)
         with pytest.raises(NotFound):
             byhand.requeue(channel, id, 0, world.clock.wall_ns())
-    assert (channel.window.finish_count, channel.requeue_count) == (1, 0)
+    assert (channel.windows[0].finish_count, channel.requeue_count) == (1, 0)
 
 
 def test_a_requeue_of_the_last_attempt_makes_a_dead_letter(start: Any) -> None:

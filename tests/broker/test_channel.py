@@ -244,7 +244,7 @@ def test_scheduled_messages_behind_a_backlog_are_deferred(start: Start, ending: 
         world.publish("news", b"now %d" % number)
     world.turn()
     assert (channel.depth, channel.delayed, channel.backend_depth) == (51, 50, 0)
-    cancelled = channel.window.stray_records(Stray.DELAYED, 1)[0]
+    cancelled = channel.windows[0].stray_records(Stray.DELAYED, 1)[0]
     byhand.finish(channel, cancelled.id)
     assert (channel.depth, channel.delayed) == (51, 49)
     world = world.restart() if ending == "restart" else world.killed()

@@ -117,7 +117,7 @@ class History:
         count = value // len(self.consumers) + 1
         chosen, self.held[name] = self.held[name][:count], self.held[name][count:]
         if kind == "finish":
-            flying = {record[1] for record in consumer.channel.window.in_flight_records(1000)}
+            flying = {record[1] for record in consumer.channel.windows[0].in_flight_records(1000)}
             done = [message for message in chosen if int(message.id, 16) in flying]
             consumer.finish(*done)
             self.finished[name].update(message.body for message in done)

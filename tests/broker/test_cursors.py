@@ -127,7 +127,7 @@ def test_a_journal_that_cannot_be_opened_for_its_sync_is_shown(start: Start) -> 
     world = start(disk=disk, durability="os")
     world.consumer("news", "a")
     world.publish("news", b"1")
-    journal = world.broker.find_topic("news").cursors
+    journal = world.broker.find_topic("news").leader().cursors
     assert journal is not None
     journal._journal.close()
     disk.fail.add(("open", "channels."))

@@ -15,7 +15,7 @@ from penstock.broker.stored import Reader, Stored
 from penstock.errors import NotFound, Refused
 from penstock.sim.clock import START_WALL_NS
 
-from .test_partition import damage
+from .test_leader import damage
 from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
 
 SECOND = limits.SECOND
@@ -41,7 +41,7 @@ def causes(world: World) -> list[str]:
 
 def letters(world: World, topic: str = DEAD) -> list[Stored]:
     """All that a dead-letter topic holds."""
-    log = world.broker.find_topic(topic).partition.log
+    log = world.broker.find_topic(topic).leader().log
     reader = Reader(log)
     return [reader.read(offset) for offset in range(log.start_offset, log.written_end)]
 
@@ -69,7 +69,7 @@ def test_a_message_that_has_used_its_attempts_becomes_a_dead_letter(start: Any) 
     assert found is not None
     assert found == Origin("t", "ch", 2, "requeued")
     assert (channel.dead_letter_count, channel.depth, channel.unfinished) == (1, 0, 0)
-    assert channel.window.low == channel.window.next == 2
+    assert channel.windows[0].low == channel.windows[0].next == 2
     assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 1
 
 
@@ -165,9 +165,9 @@ def test_large_ones_go_a_few_at_a_time(start: Any) -> None:
     publish = channel.topic.__class__.publish_letters
     dead = world.broker.topic(DEAD)
 
-    def spy(letters: Any, done: Any) -> int:
+    def spy(letters: Any, done: Any) -> None:
         batches.append(len(letters))
-        return publish(dead, letters, done)
+        publish(dead, letters, done)
 
     dead.publish_letters = spy  # type: ignore[method-assign]
     world.clock.pass_ns(MESSAGE_TIMEOUT_NS)
@@ -215,11 +215,11 @@ def test_it_is_finished_only_when_the_dead_letter_is_safe(start: Any) -> None:
     world.threads.held = True
     requeue_all(consumer)
     world.turns()
-    assert (channel.window.exhausted, channel.depth) == (1, 1)
-    assert channel.window.floor == 0
+    assert (channel.windows[0].exhausted, channel.depth) == (1, 1)
+    assert channel.windows[0].floor == 0
     world.threads.run()
     world.turns()
-    assert (channel.window.exhausted, channel.depth) == (0, 0)
+    assert (channel.windows[0].exhausted, channel.depth) == (0, 0)
 
 
 def test_a_failed_publish_is_tried_again(start: Any) -> None:
@@ -232,15 +232,15 @@ def test_a_failed_publish_is_tried_again(start: Any) -> None:
     dead.refusal = "closed for a test"
     requeue_all(consumer)
     world.turns()
-    assert (channel.window.exhausted, channel.dead_letter_count) == (1, 0)
+    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
     assert "closed for a test" in world.broker.health
     world.pass_ns(SECOND)
-    assert channel.window.exhausted == 1
+    assert channel.windows[0].exhausted == 1
     dead.refresh_refusal()
     world.pass_ns(SECOND)
     world.turns()
     assert [letter.body for letter in letters(world)] == [b"x"]
-    assert (channel.window.exhausted, world.broker.health) == (0, "OK")
+    assert (channel.windows[0].exhausted, world.broker.health) == (0, "OK")
     assert consumer.take() == []
 
 
@@ -253,7 +253,7 @@ def test_a_failed_sync_of_the_dead_letter_keeps_the_message(start: Any) -> None:
     world.threads.error = OSError(errno.EIO, "the disk is gone")
     requeue_all(consumer)
     world.turns()
-    assert (channel.window.exhausted, channel.dead_letter_count) == (1, 0)
+    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
     assert "t:ch: messages wait" in "".join(world.broker._context.health._reasons.values())
 
 
@@ -370,7 +370,7 @@ def test_a_name_that_would_be_too_long_is_refused(start: Any) -> None:
     channel = world.broker.topic("t" * 40).channel("c" * 20)
     with pytest.raises(Refused, match="66 characters"):
         channel.configure({"max_attempts": 3})
-    assert channel.settings.max_attempts == channel.window.attempts_max == 0
+    assert channel.settings.max_attempts == channel.windows[0].attempts_max == 0
     channel.configure({"max_attempts": 3, "dead_letter_topic": "short"})
     with pytest.raises(Refused, match="66 characters"):
         channel.configure({"dead_letter_topic": ""})
@@ -402,4 +402,8 @@ def test_a_message_whose_bytes_are_corrupt_makes_no_dead_letter(start: Any) -> N
         world.pass_ns(SECOND)
     assert [letter.body for letter in letters(world)] == [b"sound", b"sound too"]
     assert "offsets 1 to 1 are corrupt" in world.broker.health
-    assert (channel.window.exhausted, channel.unfinished, channel.dead_letter_count) == (0, 0, 2)
+    assert (channel.windows[0].exhausted, channel.unfinished, channel.dead_letter_count) == (
+        0,
+        0,
+        2,
+    )

@@ -43,7 +43,7 @@ def check_the_rest(world: World, count: int) -> None:
     """What is undelayed comes in order, the rest when it is due, each once; one can be cancelled,
     and one hastened."""
     channel = channel_of(world)
-    listed = channel.window.stray_records(Stray.DELAYED, 2)
+    listed = channel.windows[0].stray_records(Stray.DELAYED, 2)
     byhand.finish(channel, listed[0].id)
     byhand.requeue(channel, listed[1].id, 0, world.clock.wall_ns())
     channel.unpause()
@@ -117,17 +117,17 @@ def test_ids_of_their_own(start: Start) -> None:
     channel.pause()
     world.publish("news", b"original")
     world.turn()
-    original = topic.partition.sealed_base_id
+    original = topic.leader().group.sealed_base_id
     due_ns = world.clock.wall_ns() + SECOND
     for id in (77, original):
         letter = Letter(b"copy", {Section.ID: id, Section.DUE: due_ns})
-        topic.partition.publish_letters([letter], Outcome())
+        topic.leader().group.publish_letters([letter], lambda error, offset: None)
         world.turn()
     world.broker.housekeeping()
     while world.broker.search():
         world.turn()
     assert counts(channel) == (1, 2)
-    ids = [one.id for one in channel.window.stray_records(Stray.DELAYED, 9)]
+    ids = [one.id for one in channel.windows[0].stray_records(Stray.DELAYED, 9)]
     assert 77 in ids
     assert original not in ids
     channel.unpause()
@@ -140,12 +140,12 @@ def test_more_than_are_kept_at_hand(start: Start) -> None:
     topic = world.broker.topic("news")
     channel = topic.channel("a")
     channel.pause()
-    channel.window.parked_max = 10
+    channel.windows[0].parked_max = 10
     topic.pause()
     schedule(world, 50)
     topic.unpause()
     world.pass_ns(SECOND)
-    assert (counts(channel), channel.window.unparked) == ((50, 50), 40)
+    assert (counts(channel), channel.windows[0].unparked) == ((50, 50), 40)
     world.pass_ns(79 * SECOND)  # 21 are due, of which 10 were at hand
     assert counts(channel) == (71, 29)
     channel.unpause()
@@ -165,14 +165,14 @@ def test_a_start_does_not_search_what_was_searched(start: Start) -> None:
     schedule(world, 20)
     world.pass_ns(SECOND)
     world = world.restart()
-    window = channel_of(world).window
+    window = channel_of(world).windows[0]
     world.turn()
     assert (window.search_start >= window.search_end, window.searched) == (True, 40)
     world.publish("news", b"more")
     world.turn()
     world = world.killed()
     world.turn()
-    window = channel_of(world).window
+    window = channel_of(world).windows[0]
     assert (window.search_start, window.search_end) == (40, 41)
     world.pass_ns(SECOND)
     assert counts(channel_of(world)) == (21, 20)
@@ -212,7 +212,7 @@ def test_what_is_corrupt_is_passed_over(start: Start) -> None:
     topic.unpause()
     world.pass_ns(SECOND)
     assert counts(channel_of(world)) == (11, 9)  # the cursor will find out that two are lost
-    assert [start for start, _, _ in topic.partition.damaged] == [7]
+    assert [start for start, _, _ in topic.leader().replica.damaged] == [7]
     channel_of(world).unpause()
     consumer = world.consumer("news", "a")
     assert len(take(world, consumer, SECOND)) == 9
@@ -234,7 +234,7 @@ class Story:
         self.order: list[bytes] = []  # of undelayed messages, as they came first
         self.number = 0
         self.consumer: Consumer | None = None
-        world.broker.topic("news").channel("a").window.parked_max = parked_max
+        world.broker.topic("news").channel("a").windows[0].parked_max = parked_max
 
     @property
     def now_ns(self) -> int:
@@ -255,12 +255,12 @@ class Story:
 
     def copy(self, said: list[bytes], due_ns: int) -> None:
         """With ids of their own, which may be those of others."""
-        partition = self.world.broker.find_topic("news").partition
-        ids = [self.dice.choice([5, 6, partition.sealed_base_id or 7]) for _ in said]
+        group = self.world.broker.find_topic("news").leader().group
+        ids = [self.dice.choice([5, 6, group.sealed_base_id or 7]) for _ in said]
         sections = [{Section.ID: id, Section.DUE: due_ns} for id in ids]
         letters = [Letter(body, one) for body, one in zip(said, sections, strict=True)]
         outcome = Outcome()
-        partition.publish_letters(letters, outcome)
+        group.publish_letters(letters, lambda error, offset: outcome(error))
         self.world.turns()
         assert outcome.stored
 
@@ -306,7 +306,7 @@ class Story:
         self.world = self.dice.choice([World.killed, World.restart])(self.world)
         self.consumer = None
         self.held.clear()
-        channel_of(self.world).window.parked_max = self.parked_max
+        channel_of(self.world).windows[0].parked_max = self.parked_max
 
     def check(self) -> None:
         """The counts, when the search has come to its end."""

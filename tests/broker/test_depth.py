@@ -42,7 +42,7 @@ class Publisher:
 
     def _answer(self, event: tuple[Any, ...]) -> None:
         assert event[0] == Event.REFUSED, event
-        self.refused = event[3].owner.refusal_of(event[4])
+        self.refused = event[3].owner.topic.refusal_of(event[4])
         if not self.refused:
             event[1].resume()
 
@@ -192,9 +192,9 @@ def test_publishes_that_wait_for_the_next_batch_count(
     outcomes = [Outcome() for _ in range(3)]
     for outcome in outcomes:
         topic.publish([b"x"], 0, outcome)
-    assert topic.partition.held_count == 2
+    assert topic.leader().group.held_count == 2
     publisher = Publisher(world)
     assert publisher.send(b"x") == 0
     assert publisher.refused
     assert all(outcome.stored for outcome in outcomes)
-    assert (topic.depth, topic.partition.held_count) == (3, 0)
+    assert (topic.depth, topic.leader().group.held_count) == (3, 0)

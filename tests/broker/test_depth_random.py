@@ -119,7 +119,7 @@ class Traffic:
 
     def check(self) -> None:
         assert self.topic.depth_bound.depth <= LIMIT
-        assert self.topic.tail.append_end_max > 0
+        assert self.topic.leader().tail.append_end_max > 0
 
     def check_room(self) -> None:
         """When all is quiet, exactly as many fit as the depth says."""

@@ -27,7 +27,7 @@ def test_anybody_may_report_and_nothing_gathers(start: Start) -> None:
     topic = world.broker.topics[PIPELINES]
     assert (topic.internal, topic.depth, topic.trace_rate) == (True, 0, 0.0)
     assert topic.settings == SETTINGS[PIPELINES]
-    assert topic.floor == topic.tail.committed_end == 1
+    assert topic.leader().floor == topic.leader().tail.committed_end == 1
     assert TRACE not in world.broker.topics
     again = world.killed().broker.topics[PIPELINES]
     assert (again.depth, again.settings) == (0, SETTINGS[PIPELINES])

@@ -69,7 +69,7 @@ def test_off_unless_asked_for(start: Any) -> None:
     world: World = start()
     finish_after(world.consumer("t", "ch"), world, MS, b"x")
     assert latency(world) == latency(world, "ch") == no_latency()
-    assert not world.broker.topics["t"].channels["ch"].window.measures_latency
+    assert not world.broker.topics["t"].channels["ch"].windows[0].measures_latency
 
 
 def test_a_channel_and_its_topic(start: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock import limits
 
-from .test_partition import damage
+from .test_leader import damage
 from .world import World
 
 SECOND = limits.SECOND

@@ -11,7 +11,7 @@ from penstock.broker.positions import Move, Position, move_of, parse_position, r
 from penstock.errors import NotFound, OffsetBeyondEnd, OffsetGone
 from penstock.kernel import Event
 
-from .test_partition import damage
+from .test_leader import damage
 from .test_reading import run
 from .world import Consumer, World, bodies
 
@@ -81,7 +81,7 @@ def find(consumer: Consumer, text: str) -> int:
 
 def test_where_they_are(start: Start) -> None:
     world, consumer = read_out(start)
-    third = world.broker.find_topic("news").partition.log.message(3)
+    third = world.broker.find_topic("news").leader().log.message(3)
     seconds = f"{third.timestamp_ns // limits.SECOND}.{third.timestamp_ns % limits.SECOND:09}"
     assert find(consumer, f"timestamp:{seconds}") == 3
     assert find(consumer, "timestamp:0") == find(consumer, "earliest") == 0
@@ -150,7 +150,7 @@ def test_retention_waits_for_what_is_to_come_again(start: Start) -> None:
     consumer.channel.seek(4)
     consumer.channel.seek(0)
     world.pass_ns(limits.SECOND)
-    log = world.broker.find_topic("news").partition.log
+    log = world.broker.find_topic("news").leader().log
     assert log.start_offset == 0
     consumer.channel.seek(4)
     for _ in range(3):  # until the journal is synced
@@ -182,7 +182,7 @@ def test_a_replay_counts_for_the_maximum_depth(start: Start) -> None:
     consumer.channel.seek(0)
     topic = world.broker.find_topic("news")
     assert "depth limit of 6" in topic.refusal_of(1)
-    assert topic.tail.append_end_max == topic.tail.written_end
+    assert topic.leader().tail.append_end_max == topic.leader().tail.written_end
 
 
 def test_damage_is_stepped_over_again(start: Start) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import limits
-from penstock.broker.producers import SEQUENCE_END_MAX, Stamp
+from penstock.broker.stamped import SEQUENCE_END_MAX, Stamp
 from penstock.broker.traced import Stored
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap, WriteRefused
 from penstock.kernel import load
@@ -52,7 +52,7 @@ def stored(world: World) -> list[bytes]:
     """All that is in the log."""
     from penstock.kernel import decode_bodies
 
-    log = world.broker.topic("t").partition.log
+    log = world.broker.topic("t").leader().log
     found: list[bytes] = []
     for _, batch in log.batches(log.start_offset) if log.written_end else ():
         found += decode_bodies(batch, 0)
@@ -153,7 +153,7 @@ def test_a_snapshot_bounds_what_a_start_reads(
 ) -> None:
     monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 5)
     world = start(retain_age_ns=0, retain_bytes=0, segment_bytes_max=500)
-    producers = world.broker.topic("t").producers
+    producers = world.broker.topic("t").leader().replica.producers
     send(world, 0, b"first", producer=5)
     for number in range(30):
         send(world, number, b"x" * 50)
@@ -164,7 +164,7 @@ def test_a_snapshot_bounds_what_a_start_reads(
     consumer.finish(*consumer.take())
     for _ in range(5):
         world.pass_ns(40 * limits.SECOND)
-    assert world.broker.topic("t").partition.log.start_offset > 10
+    assert world.broker.topic("t").leader().log.start_offset > 10
     world = world.killed()
     assert send(world, 0, b"first", producer=5).told == REPEATED
     assert send(world, 29, b"x").told == REPEATED
@@ -179,7 +179,7 @@ def test_retention_keeps_what_the_file_does_not_know(start: Start) -> None:
     consumer.finish(*consumer.take())
     for _ in range(5):
         world.pass_ns(40 * limits.SECOND)
-    assert world.broker.topic("t").partition.log.start_offset == 0
+    assert world.broker.topic("t").leader().log.start_offset == 0
     assert send(world.killed(), 19, b"x").told == REPEATED
 
 
@@ -446,7 +446,7 @@ def test_a_later_table_that_cannot_be_written_is_written_again(
     for _ in range(3):
         world.pass_ns(limits.SECOND)
         assert "the table of producers cannot be written" in world.broker.health
-    producers = world.broker.topic("t").producers
+    producers = world.broker.topic("t").leader().replica.producers
     assert producers.floor == 0
     disk.fail.clear()
     world.pass_ns(limits.SECOND)

@@ -16,8 +16,8 @@ from penstock.broker.reading import Range, TopicReader
 from penstock.errors import LogDamaged, NotFound, OffsetBeyondEnd, OffsetGone
 from penstock.kernel import Section, decode_columns, decode_header
 
-from .test_partition import damage
-from .world import Outcome, World
+from .test_leader import damage
+from .world import World
 
 Start = Callable[..., World]
 T = TypeVar("T")
@@ -97,7 +97,7 @@ def test_at_the_end_there_is_nothing_and_beyond_it_an_error(start: Start) -> Non
 def test_what_a_crash_could_take_back_is_not_read(start: Start) -> None:
     world = start(durability="os")
     world.publish("news", b"safe")
-    world.broker.find_topic("news").partition.sync()
+    world.broker.find_topic("news").leader().group.sync()
     world.turns()
     world.threads.held = True
     world.publish("news", b"not safe")
@@ -108,7 +108,7 @@ def test_what_a_crash_could_take_back_is_not_read(start: Start) -> None:
         run(read.fetch(2, EVERYTHING, EVERYTHING))
     assert read.message(1).body == b"not safe"
     assert [read.find_time(1 << 62, end) for end in (read.end, read.committed)] == [1, 2]
-    world.broker.find_topic("news").partition.sync()
+    world.broker.find_topic("news").leader().group.sync()
     world.threads.run()
     world.turns()
     assert (read.end, read.committed) == (2, 2)
@@ -190,7 +190,7 @@ def test_ids_and_traces_that_messages_brought_along(start: Start) -> None:
     topic = world.broker.find_topic("news")
     sections: dict[int, int | bytes] = {Section.ID: 77, Section.TRACE: 99, Section.KEY: b"k"}
     letters = [Letter(b"plain", {}), Letter(b"carried", sections)]
-    topic.publish_letters(letters, Outcome())
+    topic.publish_letters(letters, lambda error, place: None)
     world.turns()
     read = reader(world)
     assert run(read.find_id(77)) == run(read.find_value(Section.TRACE, 99)) == 11
@@ -257,7 +257,7 @@ def test_a_topic_that_was_read_lets_go_of_its_files(start: Start) -> None:
     world = published(start)
     for _ in range(4):
         world.pass_ns(2 * limits.SECOND)
-    log = world.broker.find_topic("news").partition.log
+    log = world.broker.find_topic("news").leader().log
     run(reader(world).fetch(0, 10, EVERYTHING))
     assert log._active.is_open
     for _ in range(4):

@@ -15,8 +15,8 @@ from penstock.kernel import Section
 from penstock.sim.clock import START_WALL_NS
 
 from .test_deadletters import DEAD, SECOND, give_up_after, letters, requeue_all
-from .test_partition import damage
-from .world import Consumer, Outcome, World, bodies
+from .test_leader import damage
+from .world import Consumer, World, bodies
 
 
 class Redriven:
@@ -54,7 +54,7 @@ def test_a_redrive_brings_all_back_to_that_channel_only(start: Any) -> None:
     got = consumer.take()
     assert {message.body: message for message in got} == before  # also ids; attempts anew
     assert other.take() == []
-    others = other.channel.window
+    others = other.channel.windows[0]
     assert (others.depth, others.low) == (0, 6)
     assert redriven(world, channel) == 0
     consumer.finish(*got)
@@ -288,7 +288,7 @@ def test_headers_of_its_own_come_back_without_the_origin(
     channel = give_up_after(world, 1)
     consumer = world.consumer("t", "ch")
     letter = Letter(b"x", {Section.HEADERS: headers})
-    world.broker.find_topic("t").publish_letters([letter], Outcome())
+    world.broker.find_topic("t").publish_letters([letter], lambda error, place: None)
     world.turns()
     requeue_all(consumer)
     world.turns()

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.commits.file import CommitFile, Part, RecordJob
-from penstock.broker.producers import Stamp
+from penstock.broker.stamped import Stamp
 from penstock.errors import DirectoryLocked, PartitionMissing, Refused, StorageError
 from penstock.log.disk import OsDisk
 from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
@@ -157,7 +157,7 @@ def test_ids_rise_over_restarts_even_when_the_clock_steps_back(start: Start, aga
     ids = [message.id for message in world.consumer("news", "a").take()]
     assert ids == sorted(ids)
     assert len(set(ids)) == 3
-    log = world.broker.find_topic("news").partition.log
+    log = world.broker.find_topic("news").leader().log
     times = [log.message(offset).timestamp_ns for offset in range(3)]
     assert times == sorted(times)
 
@@ -420,7 +420,7 @@ def test_an_unfinished_write_is_cut_and_reported(
     path = world.path / "topics" / "news" / "0" / "00000000000000000000.log"
     world.threads.held = True
     world.publish("news", b"2")
-    end = world.broker.find_topic("news").partition.log.bytes_stored
+    end = world.broker.find_topic("news").leader().log.bytes_stored
     data = bytearray(path.read_bytes())
     data[end - 1] ^= 1
     path.write_bytes(data)
@@ -434,7 +434,7 @@ def test_a_decided_commit_is_not_forgotten_with_a_topic_that_is_set_aside(start:
     world = start()
     world.publish("news", b"1")
     topic = world.broker.topic("news")
-    part = Part("news", topic.identity, topic.partition.log.written_end, 1, ["gone"])
+    part = Part("news", topic.identity, topic.leader().log.written_end, 1, ["gone"])
     world.close()
     file = CommitFile("app", 3, "prepared", 1, 0, None, [part])
     RecordJob(OsDisk(), str(world.path / "commits"), file).run()

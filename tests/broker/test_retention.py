@@ -26,7 +26,7 @@ def fill(world: World, count: int = 40) -> None:
 
 
 def stored(world: World) -> int:
-    return world.broker.find_topic("news").partition.log.start_offset
+    return world.broker.find_topic("news").leader().log.start_offset
 
 
 def housekeep(world: World) -> None:
@@ -108,7 +108,7 @@ def test_an_ephemeral_topic_does_not_fill_the_disk(start: Start) -> None:
     housekeep(world)
     housekeep(world)
     topic = world.broker.find_topic("live#ephemeral")
-    assert topic.partition.log.start_offset > 20
+    assert topic.leader().log.start_offset > 20
     assert bodies(world.consumer("live#ephemeral", "a").take()) == [BODY, BODY]
 
 
@@ -194,7 +194,7 @@ def test_many_topics_all_get_their_turn(start: Start, monkeypatch: pytest.Monkey
         consumer.finish(*consumer.take())
     for _ in range(6):  # twice round: the log is synced after two seconds
         housekeep(world)
-    assert all(world.broker.topics[name].partition.log.start_offset > 0 for name in names)
+    assert all(world.broker.topics[name].leader().log.start_offset > 0 for name in names)
 
 
 @pytest.mark.parametrize("age_s", [0, 160])

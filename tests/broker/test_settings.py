@@ -44,7 +44,7 @@ def test_settings_are_there_after_a_restart(start: Start) -> None:
     world.broker.topic("t").configure({"durability": "os", "max_depth": 9, "retain_bytes": 0})
     topic = world.killed().broker.find_topic("t")
     assert topic.settings == TopicSettings(durability="os", max_depth=9, retain_bytes=0)
-    assert (topic.partition.durability, topic.partition.retain_bytes) == ("os", 0)
+    assert (topic.leader().group.durability, topic.leader().retain_bytes) == ("os", 0)
 
 
 def test_a_setting_that_cannot_be_stored_does_not_hold(start: Start) -> None:
@@ -56,7 +56,7 @@ def test_a_setting_that_cannot_be_stored_does_not_hold(start: Start) -> None:
         topic.configure({"max_depth": 1, "durability": "os"})
     disk.fail.clear()
     assert topic.settings == TopicSettings()
-    assert topic.partition.durability == "disk"
+    assert topic.leader().group.durability == "disk"
     assert world.publish("t", b"1", b"2").stored
 
 
@@ -70,7 +70,7 @@ def test_retention_of_its_own(start: Start) -> None:
         consumer.finish(*consumer.take())
     for _ in range(3):  # until the journal is synced
         world.pass_ns(10 * SECOND)
-    starts = [c.channel.topic.partition.log.start_offset for c in consumers]
+    starts = [c.channel.topic.leader().log.start_offset for c in consumers]
     assert starts[0] >= 3
     assert starts[1] == 0
 
@@ -92,22 +92,22 @@ def test_from_os_to_disk_an_ok_waits_for_a_sync_that_covers_it(start: Start) -> 
     world.threads.run()  # ends the sync that began before the second message was written
     world.turn()
     assert outcome.told == []
-    assert topic.partition.log.synced_end == 1
+    assert topic.leader().log.synced_end == 1
     world.threads.held = False
     world.threads.run()
     world.turns()
     assert outcome.stored
-    assert topic.partition.log.synced_end == 2
+    assert topic.leader().log.synced_end == 2
 
 
 def test_from_os_to_disk_what_was_acknowledged_is_synced(start: Start) -> None:
     world = start(durability="os")
     world.publish("t", b"1", b"2")
     topic = world.broker.find_topic("t")
-    assert topic.partition.log.synced_end == 0
+    assert topic.leader().log.synced_end == 0
     topic.configure({"durability": "disk"})
     world.turns()
-    assert topic.partition.log.synced_end == 2
+    assert topic.leader().log.synced_end == 2
 
 
 def test_from_disk_to_os_with_a_sync_under_way(start: Start) -> None:
@@ -133,5 +133,5 @@ def test_an_ephemeral_topic_stays_as_it_is(start: Start) -> None:
     world = start()
     topic = world.broker.topic("t#ephemeral")
     topic.configure({"durability": "disk", "max_depth": 2})
-    assert topic.partition.durability == "os"
+    assert topic.leader().group.durability == "os"
     assert world.publish("t#ephemeral", b"1").stored

@@ -263,7 +263,7 @@ def test_an_exiting_broker_takes_nothing_new(start: Start) -> None:
         with pytest.raises(Refused) as caught:
             attempt()
         assert caught.value.reason == "exiting"
-    assert (topic.refusal, topic.tail.refusing) == ("exiting", True)
+    assert (topic.refusal, topic.leader().tail.refusing) == ("exiting", True)
     assert world.broker.topic("news") is topic
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.broker.commits.stages import Block
 from penstock.broker.internal import SETTINGS
-from penstock.broker.producers import Stamp
+from penstock.broker.stamped import Stamp
 from penstock.broker.topic import INTERNAL
 from penstock.broker.traced import Stored, Traced
 from penstock.errors import Refused, WriteRefused
@@ -29,7 +29,7 @@ from penstock.trace.events import (
 )
 
 from .staging import commit, put
-from .test_partition import damage
+from .test_leader import damage
 from .world import World
 
 Start = Callable[..., World]
@@ -44,9 +44,9 @@ def every(world: World) -> list[Event]:
     topic = world.broker.topics.get(TOPIC)
     if topic is None:
         return []
-    log = topic.partition.log
+    log = topic.leader().log
     found: list[Event] = []
-    for offset in range(topic.tail.committed_end):
+    for offset in range(topic.leader().tail.committed_end):
         found += decode(log.message(offset).body)
     return found
 
@@ -89,7 +89,7 @@ def test_a_kill_takes_only_events_that_were_still_gathered(start: Start, durabil
         assert world.publish("orders", b"%d" % number).stored
     again = world.killed()
     assert [event.offset for event in events(again)] == [0, 1, 2]
-    assert again.broker.topics["orders"].tail.committed_end == 5
+    assert again.broker.topics["orders"].leader().tail.committed_end == 5
 
 
 def test_an_orderly_stop_keeps_the_last_event(start: Start) -> None:
@@ -119,7 +119,7 @@ def test_it_is_not_traced_itself_and_takes_nothing_from_others(start: Start) -> 
     assert (topic.trace_rate, topic.channels["look"].trace_rate) == (0.0, 0.0)
     with pytest.raises(Refused, match="only nsqd"):
         topic.publish([b"x"], 0, lambda error: None)
-    assert (topic.tail.refusing, topic.refusal, topic.trouble) == (True, INTERNAL, "")
+    assert (topic.leader().tail.refusing, topic.refusal, topic.trouble) == (True, INTERNAL, "")
 
 
 def test_it_keeps_no_queue_and_has_bounds_of_its_own(start: Start) -> None:
@@ -128,7 +128,7 @@ def test_it_keeps_no_queue_and_has_bounds_of_its_own(start: Start) -> None:
     topic = world.broker.topics[TOPIC]
     assert topic.depth == 0
     assert topic.settings == SETTINGS[TOPIC]
-    assert topic.floor == topic.tail.committed_end
+    assert topic.leader().floor == topic.leader().tail.committed_end
     again = world.killed()
     topic = again.broker.topics[TOPIC]
     assert (topic.depth, topic.settings) == (0, SETTINGS[TOPIC])
@@ -146,17 +146,19 @@ def test_the_switches_last_and_the_narrower_one_counts(start: Start) -> None:
         topic = world.broker.topics["orders"]
         mail, bill = topic.channels["mail"], topic.channels["bill"]
         assert (topic.trace_rate, mail.trace_rate, bill.trace_rate) == (0.25, 0.25, 0.0)
-        assert topic.tail.trace_below == mail.window.trace_below == int(0.25 * TRACE_ALL)
-        assert bill.window.trace_below == 0
-        assert topic.channel("new").window.trace_below == topic.tail.trace_below
+        assert (
+            topic.leader().tail.trace_below == mail.windows[0].trace_below == int(0.25 * TRACE_ALL)
+        )
+        assert bill.windows[0].trace_below == 0
+        assert topic.channel("new").windows[0].trace_below == topic.leader().tail.trace_below
         topic.delete_channel("new")
         world = world.restart()
     topic = world.broker.topics["orders"]
     mail, bill = topic.channels["mail"], topic.channels["bill"]
     topic.configure({"trace_rate": None})
     bill.configure({"trace_rate": 1.0})
-    assert (topic.tail.trace_below, mail.window.trace_below) == (0, 0)
-    assert bill.window.trace_below == TRACE_ALL
+    assert (topic.leader().tail.trace_below, mail.windows[0].trace_below) == (0, 0)
+    assert bill.windows[0].trace_below == TRACE_ALL
 
 
 def test_a_trace_id_needs_no_switch(start: Start) -> None:
@@ -195,7 +197,7 @@ def test_events_that_cannot_be_stored_are_dropped_and_nobody_waits(
 ) -> None:
     world = start(trace_rate=1.0)
     world.publish("orders", b"a")
-    log = world.broker.topics[TOPIC].partition.log
+    log = world.broker.topics[TOPIC].leader().log
     write = PartitionLog.write
 
     def fail(self: PartitionLog, *arguments: Any) -> Any:
@@ -253,7 +255,7 @@ def test_what_a_commit_of_stages_publishes(start: Start) -> None:
     world.turns()
     found = [(event.topic, event.offset, event.trace_id) for event in events(world)]
     assert found == [("orders", 0, 0), ("orders", 1, 42), ("bills", 1, 42)]
-    log = world.broker.topics["orders"].partition.log
+    log = world.broker.topics["orders"].leader().log
     assert events(world)[0].message_id == log.message(0).id
 
 

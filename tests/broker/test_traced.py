@@ -26,7 +26,7 @@ def test_each_publish_hears_where_its_own_first_message_is(start: Start) -> None
     first = publish(world, Traced(7, b"a"), Traced(0, b"b"))
     second = publish(world, Traced(9, b"c"))
     world.turns()
-    log = world.broker.find_topic("t").partition.log
+    log = world.broker.find_topic("t").leader().log
     assert [log.message(n).body for n in range(1, 4)] == [b"a", b"b", b"c"]
     assert [log.message(n).sections.get(Section.TRACE) for n in range(1, 4)] == [7, None, 9]
     assert (first, second) == (

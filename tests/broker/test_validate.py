@@ -18,24 +18,24 @@ def misfiled(world: World, topic: Topic) -> None:
 
 
 def ids_below_a_log(world: World, topic: Topic) -> None:
-    world.broker._context.ids.last_id = topic.partition.log.last_id - 1
+    world.broker._context.ids.last_id = topic.leader().log.last_id - 1
 
 
 def tail_beyond_the_log(world: World, topic: Topic) -> None:
-    topic.partition.log.written_end -= 1
-    topic.partition.log._reader.end_offset -= 1
-    topic.partition.log.synced_end -= 1
+    topic.leader().log.written_end -= 1
+    topic.leader().log._reader.end_offset -= 1
+    topic.leader().log.synced_end -= 1
 
 
 def sealed_for_nobody(world: World, topic: Topic) -> None:
-    topic.partition.publish([b"x"], 0, lambda error: None)
-    topic.tail.seal(1 << 62, world.clock.wall_ns(), 0)
+    topic.leader().group.publish([b"x"], 0, lambda error: None)
+    topic.leader().tail.seal(1 << 62, world.clock.wall_ns(), 0)
 
 
 def window_of_another(world: World, topic: Topic) -> None:
-    topic.channels["a"].window, topic.channels["b"].window = (
-        topic.channels["b"].window,
-        topic.channels["a"].window,
+    topic.channels["a"].windows[0], topic.channels["b"].windows[0] = (
+        topic.channels["b"].windows[0],
+        topic.channels["a"].windows[0],
     )
 
 
@@ -58,7 +58,7 @@ def number_given_out_again(world: World, topic: Topic) -> None:
 
 
 def not_handing(world: World, topic: Topic) -> None:
-    topic.tail.handing = False
+    topic.leader().tail.handing = False
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def not_handing(world: World, topic: Topic) -> None:
         (misfiled, "topic t is listed as other"),
         (ids_below_a_log, "is above the last one given out"),
         (tail_beyond_the_log, "the log at"),
-        (sealed_for_nobody, "a sealed batch waits for nobody"),
-        (window_of_another, "the window belongs to another"),
+        (sealed_for_nobody, "sealed batches are not the row in flight"),
+        (window_of_another, "a window belongs to another"),
         (deleted_with_consumers, "deleted, but has consumers"),
         (unknown_to_its_topic, "its topic does not know it"),
         (one_number_twice, "two channels share a number"),
@@ -91,5 +91,5 @@ def test_a_breach_is_found(
         world.broker.validate()
     world.broker.topics.clear()
     world.broker.topics.update({n: t for n, t in before.items() if n != "t"})
-    topic.close_partition()
+    topic.close_partitions()
     topic.close_cursors()

@@ -64,7 +64,7 @@ class Consumer:
         self._world.turn()
 
     def requeue(self, message: Message, delay_ns: int = 0) -> None:
-        self.channel.window.requeue(
+        self.channel.windows[0].requeue(
             self.conn.serial, int(message.id, 16), delay_ns, self._world.clock.wall_ns()
         )
         self._world.turn()

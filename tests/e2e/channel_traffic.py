@@ -435,7 +435,7 @@ class Traffic:
         waiting = channel.in_state(State.WAITING)
         assert real.in_flight == len(channel.in_state(State.IN_FLIGHT))
         # What is delayed and still behind the cursor counts as depth.
-        depth = real.depth - real.window.exhausted  # those are on their way to the dead letters
+        depth = real.depth - real.windows[0].exhausted  # those are on their way to the dead letters
         assert depth + real.delayed == len(waiting) + len(channel.in_state(State.DELAYED))
         assert depth >= len(waiting)
         assert real.requeue_count == channel.requeues
@@ -476,8 +476,8 @@ class Traffic:
             for channel in topic.channels.values():
                 if channel.dead:
                     real = self.w.broker.find_topic(topic.name).find_channel(channel.name)
-                    log = self.w.broker.find_topic(real.dead_letter_topic).partition.log
-                    assert real.window.exhausted == 0
+                    log = self.w.broker.find_topic(real.dead_letter_topic).leader().log
+                    assert real.windows[0].exhausted == 0
                     reader = Reader(log)
                     stored = {reader.read(offset).body for offset in range(log.written_end)}
                     assert channel.dead <= stored, "a dead letter is lost"

@@ -47,7 +47,7 @@ def slow_client(nsqd: Running, target: str = FETCH) -> socket.socket:
 
 
 def readers(nsqd: Running) -> int:
-    log = nsqd.daemon.broker.topics["t"].partition.log
+    log = nsqd.daemon.broker.topics["t"].leader().log
     segments = log._segments
     return sum(segments[number].readers for number in range(len(segments)))
 

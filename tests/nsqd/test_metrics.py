@@ -92,7 +92,7 @@ def test_latencies_are_there_when_they_are_asked_for(tmp_path: Path) -> None:
 def test_refused_publishes_are_counted(tmp_path: Path) -> None:
     with Running(tmp_path) as nsqd, nsqd.client() as client:
         assert client.ask(pub(b"t", b"x")) == ok()
-        nsqd.call(lambda: nsqd.daemon.broker.topics["t"].partition.stop("a bad disk"))
+        nsqd.call(lambda: nsqd.daemon.broker.topics["t"].leader().group.stop("a bad disk"))
         assert nsqd.request("POST", "/pub?topic=t", b"x").status == 503
         assert nsqd.request("POST", "/mpub?topic=t", b"x").status == 503
         assert client.ask(pub(b"t", b"x")).data == b"E_PUB_FAILED PUB failed a bad disk"

@@ -381,7 +381,7 @@ def test_publishing_to_a_stopped_topic_names_the_reason(client: V2, nsqd: Runnin
     assert client.ask(pub(b"stopped", b"x")) == ok()
 
     def stop() -> None:
-        nsqd.daemon.broker.topics["stopped"].partition.stop("a bad disk")
+        nsqd.daemon.broker.topics["stopped"].leader().group.stop("a bad disk")
 
     nsqd.call(stop)
     assert client.ask(pub(b"stopped", b"x")) == error(b"E_PUB_FAILED PUB failed a bad disk")

@@ -141,7 +141,7 @@ def test_ping(nsqd: Running) -> None:
 def test_ping_and_stats_say_when_something_is_wrong(tmp_path: Path) -> None:
     with Running(tmp_path) as nsqd:
         assert nsqd.request("POST", "/pub?topic=t", b"x").body == b"OK"
-        nsqd.call(lambda: nsqd.daemon.broker.topics["t"].partition.stop("a bad disk"))
+        nsqd.call(lambda: nsqd.daemon.broker.topics["t"].leader().group.stop("a bad disk"))
         answer = nsqd.request("GET", "/ping")
         assert (answer.status, answer.body) == (500, b"NOK - topic t: a bad disk")
         assert nsqd.stats()["health"] == "NOK - topic t: a bad disk"

@@ -204,7 +204,7 @@ def test_a_message_with_all_that_can_be_stored_of_it(nsqd: Running) -> None:
         Section.HEADERS: b'{"a":1}',
     }
     topic = nsqd.daemon.broker.topics["full"]
-    nsqd.call(lambda: topic.publish_letters([Letter(b"x", sections)], lambda error: None))
+    nsqd.call(lambda: topic.publish_letters([Letter(b"x", sections)], lambda error, place: None))
     assert nsqd.request("POST", "/pub?topic=full", b"y").status == 200
     status, document = ask(nsqd, "/message/get?topic=full&id=0000000000000abc")
     assert (status, document["timestamp_ns"], document["attempts"]) == (200, 5, 3)

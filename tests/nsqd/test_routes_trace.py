@@ -91,7 +91,7 @@ def test_events_name_the_clients(nsqd: Running) -> None:
             topic = nsqd.daemon.broker.topics.get(TOPIC)
             if topic is None:  # made with the first events that are stored
                 return []
-            log = topic.partition.log
+            log = topic.leader().log
             found = [e for at in range(log.written_end) for e in decode(log.message(at).body)]
             return [event for event in found if event.kind not in ABOUT_NO_MESSAGE]
 

@@ -43,7 +43,7 @@ def mpub_trace(topic: bytes, messages: list[bytes]) -> bytes:
 
 def stored(nsqd: Running, topic: str) -> list[Message]:
     found = nsqd.daemon.broker.topics[topic]
-    return [found.partition.log.message(n) for n in range(found.tail.committed_end)]
+    return [found.leader().log.message(n) for n in range(found.leader().tail.committed_end)]
 
 
 def traces(messages: list[Message]) -> list[int | bytes | None]:
@@ -128,7 +128,7 @@ def test_a_publish_that_fails_while_it_waits_is_an_error(
 
         def fail(*arguments: Any) -> None:
             publish(*arguments)
-            topic.partition.stop("the disk is gone")
+            topic.leader().group.stop("the disk is gone")
 
         monkeypatch.setattr(topic, "publish_traced", fail)
         said = str(PartitionStopped("t", "the disk is gone")).encode()

@@ -65,7 +65,7 @@ def test_every_channel_gets_its_own(disk: SimDisk, kernel: SimpleNamespace) -> N
     assert not topic.find_channel("stock").paused
     assert topic.depth == 0
     assert (topic.find_channel("mail").depth, topic.find_channel("stock").depth) == (10, 9)
-    assert topic.partition.log.written_end == 8 + 3 + 2  # what two channels want is stored once
+    assert topic.leader().log.written_end == 8 + 3 + 2  # what two channels want is stored once
     assert world.broker.find_topic("lone").depth == 5
     assert everything(world) == expected({k: v for k, v in SEVERAL.items() if k != "empty:x"})
     world.close()
@@ -103,7 +103,7 @@ def test_a_channel_that_is_behind_keeps_its_order(
     meta = format_meta(Meta(500, 0, done, 0, size))
     write_file(disk, PATH, "t:fast.diskqueue.meta.dat", meta)
     world = open_world(disk, kernel)
-    assert world.broker.find_topic("t").partition.log.written_end == 1000
+    assert world.broker.find_topic("t").leader().log.written_end == 1000
     assert received(world, "t", "slow") == given
     assert received(world, "t", "fast") == given[500:]
     world.close()

@@ -26,6 +26,7 @@ from penstock.durations import format_duration
 from penstock.errors import Refused, StorageError
 
 if TYPE_CHECKING:
+    from penstock.broker.leader import Leader
     from penstock.broker.topic import Topic
     from penstock.log.partition import PartitionLog
 
@@ -74,15 +75,21 @@ class AgeBound:
         return True
 
     def _drop(self, wall_ns: int) -> None:
-        topic, tail = self._topic, self._topic.tail
-        log = topic.partition.log
         due_ns = wall_ns + self.age_max_ns  # of what is stored from now on
+        for leader in self._topic.leaders:
+            due_ns = min(due_ns, self._drop_of(leader, wall_ns))
+        self._due_ns = due_ns
+
+    def _drop_of(self, leader: Leader, wall_ns: int) -> int:
+        """In one partition. Returns when the next message is too old."""
+        topic, tail, log = self._topic, leader.tail, leader.log
+        due_ns = wall_ns + self.age_max_ns
         is_ahead = is_log_ahead(log, wall_ns)
-        if topic.floor < tail.committed_end:
+        if leader.floor < tail.committed_end:
             end = min(log.find_time(wall_ns - self.age_max_ns), tail.committed_end)
             if is_ahead:
                 end = max(end, self.marks.old_end(wall_ns, self.age_max_ns))
-            self._drop_below(end)
+            self._drop_below(leader, end)
             if end < tail.committed_end:
                 due_ns = log.written_ns(end) + self.age_max_ns
         if is_ahead:
@@ -91,12 +98,12 @@ class AgeBound:
             due_ns = min(due_ns, wall_ns + max(self.age_max_ns // limits.AGE_MARKS, limits.SECOND))
         else:
             self.marks.clear()
-        self._due_ns = due_ns
+        return due_ns
 
-    def _drop_below(self, end: int) -> None:
-        topic, tail = self._topic, self._topic.tail
+    def _drop_below(self, leader: Leader, end: int) -> None:
+        topic, tail = self._topic, leader.tail
         for channel in topic.channels.values():
-            channel.window.outdate(end)
+            channel.windows[leader.number].outdate(end)
         if tail.handed_end < end:
             self.expired_count += end - tail.handed_end
             tail.begin_at(end)

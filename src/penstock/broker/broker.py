@@ -5,14 +5,14 @@ The daemon's turn calls `write`, `load`, `journal` and `synced`; once a second i
 save for rare things that operators and first uses do: making and deleting topics and channels,
 pausing, the start, the stop.
 
-What the kernel's objects belong to: `tail.owner` is the `Topic`, `window.owner` the `Channel`.
+What the kernel's objects belong to: `tail.owner` is the `Leader`, `window.owner` the `Channel`.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from penstock.broker.channel import NOT_KEPT, Channel
 from penstock.broker.clockleap import ClockLeap
 from penstock.broker.commits.commits import Commits
 from penstock.broker.context import Change, ChangeHook, Context
-from penstock.broker.cursors import Cursors
 from penstock.broker.deadletters import DeadLetter, DeadLetters, RedriveDone
 from penstock.broker.delaysearch import DelaySearch
 from penstock.broker.ended import EndedTopics
@@ -30,6 +29,7 @@ from penstock.broker.health import Health, Trouble
 from penstock.broker.idle import IdleSweep
 from penstock.broker.internal import settings_of
 from penstock.broker.latency import LatencyTurns
+from penstock.broker.leader import Leader
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Syncer
 from penstock.broker.syncs import Syncs
@@ -175,7 +175,7 @@ class Broker:
             self.commits.open()
             self._check_disk()
             self._check_clock(self._clock.wall_ns())
-            newest = (topic.partition.log.last_timestamp_ns for topic in self.topics.values())
+            newest = (leader.log.last_timestamp_ns for leader in self._leaders())
             self._leap.look(max(newest, default=0), self._clock.wall_ns(), self._clock.mono_ns())
             self.trace.tell_start()
         except OSError as error:
@@ -287,7 +287,7 @@ class Broker:
     def _abandon(self) -> None:
         """The start failed: let go of everything."""
         for topic in self.topics.values():
-            topic.close_partition()
+            topic.close_partitions()
             topic.close_cursors()
         self.topics.clear()
         self._unlock()
@@ -304,10 +304,10 @@ class Broker:
         self.exiting = True
         self.commits.close()
         wall_ns = self._clock.wall_ns()
+        for leader in self._leaders():
+            leader.group.write(wall_ns)  # all syncs set off before any is waited for
         for topic in self.topics.values():
-            topic.partition.write(wall_ns)  # all syncs set off before any is waited for
-        for topic in self.topics.values():
-            topic.close_partition()
+            topic.close_partitions()
         for topic in self.topics.values():
             topic.close_cursors()
         ephemeral = [topic.name for topic in self.topics.values() if topic.ephemeral]
@@ -321,6 +321,10 @@ class Broker:
         self._unlock()
 
     # --- topics ---
+
+    def _leaders(self) -> Iterator[Leader]:
+        for topic in self.topics.values():
+            yield from topic.leaders
 
     def find_topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
@@ -372,7 +376,7 @@ class Broker:
         deleted."""
         topic = self.find_topic(name)
         topic.mark_deleted()
-        self.ended.add(topic.name, topic.identity, topic.tail.committed_end)
+        self.ended.add(topic.name, topic.identity, topic.leader().tail.committed_end)
         self._drop(topic)
         self._directories.remove(topic.name)
         self._context.changed(Change.TOPIC_DELETED, topic)
@@ -405,7 +409,7 @@ class Broker:
             self._trim_bounded()
         wall_ns = self._clock.wall_ns()
         for tail in tails:
-            tail.owner.partition.write(wall_ns)
+            tail.owner.group.write(wall_ns)
         if self._context.headroom_bytes < 0:
             self._check_disk()  # fast publishers must not overrun the watermark between two looks
 
@@ -418,21 +422,21 @@ class Broker:
         """The answer of a NEED event."""
         channel = window.owner
         if not channel.deleted:  # by an event of the same turn
-            channel.topic.partition.load(window, which, offset)
+            window.tail.owner.load(window, which, offset)
 
     def journal(self, windows: list[Window]) -> None:
         """Store what the turn changed in channels: one record per partition."""
-        records: dict[Cursors, list[Group]] = {}
+        records: dict[Leader, list[Group]] = {}
         for window in windows:
             entries = window.take_journal()
             channel = window.owner
             if entries and channel.number != NOT_KEPT:
-                records.setdefault(channel.topic.cursors, []).append(Group(channel.number, entries))
+                records.setdefault(window.tail.owner, []).append(Group(channel.number, entries))
                 self._context.touched[channel.topic] = None
             if window.exhausted:
                 self._dead_letters.collect(channel)
-        for cursors, groups in records.items():
-            cursors.append(groups)
+        for leader, groups in records.items():
+            leader.journal(groups)
 
     def synced(self) -> None:
         """Take the sync jobs that have ended: commit or fail their batches, write the next ones."""
@@ -550,7 +554,7 @@ class Broker:
             if topic.name != name:
                 raise RuntimeError(f"topic {topic.name} is listed as {name}")
             topic.validate()
-            last_id = topic.partition.log.last_id
+            last_id = max(replica.log.last_id for replica in topic.replicas.values())
             if last_id > self._context.ids.last_id:
                 raise RuntimeError(f"{name}: id {last_id} is above the last one given out")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from penstock.broker.channel import Channel
 from penstock.errors import NotFound
-from penstock.kernel import Held
+from penstock.kernel import Held, Window
 
 _DONE = -1  # a due time that means: finished
 _NOW = 0
@@ -19,24 +19,30 @@ _NOW = 0
 
 def finish(channel: Channel, id: int) -> None:
     """Raises NotFound."""
-    window = channel.window
     channel.topic.tell_time()
+    _settled(channel, id, any(_finish(window, id) for window in channel.windows.values()))
+
+
+def _finish(window: Window, id: int) -> bool:
+    """False: the message is not there."""
     holder = window.holder(id)
     if holder:
-        _settled(channel, id, window.finish(holder, id) == Held.DONE)
-    else:
-        _settled(channel, id, window.settle_stray(id, _DONE))
+        return window.finish(holder, id) == Held.DONE
+    return window.settle_stray(id, _DONE)
 
 
 def requeue(channel: Channel, id: int, delay_ns: int, wall_ns: int) -> None:
     """To be sent again, or for the first time, after `delay_ns`. Raises NotFound."""
-    window = channel.window
     channel.topic.tell_time()
+    windows = channel.windows.values()
+    _settled(channel, id, any(_requeue(window, id, delay_ns, wall_ns) for window in windows))
+
+
+def _requeue(window: Window, id: int, delay_ns: int, wall_ns: int) -> bool:
     holder = window.holder(id)
     if holder:
-        _settled(channel, id, window.requeue(holder, id, delay_ns, wall_ns) == Held.DONE)
-    else:
-        _settled(channel, id, window.settle_stray(id, wall_ns + delay_ns if delay_ns else _NOW))
+        return window.requeue(holder, id, delay_ns, wall_ns) == Held.DONE
+    return window.settle_stray(id, wall_ns + delay_ns if delay_ns else _NOW)
 
 
 def _settled(channel: Channel, id: int, done: bool) -> None:

@@ -1,4 +1,8 @@
-"""One channel: a name, its consumers, and the kernel's window that holds its cursor."""
+"""One channel: a name, settings, consumers, and the kernel's windows that hold its cursors.
+
+There is a window for each partition that is led here. A request about the channel is carried out on
+all of them, and numbers are sums; a place in a log (`seek`) is a place in one partition.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +26,35 @@ NOT_KEPT = 0  # the number of a channel that no file knows
 
 
 class Channel:
-    def __init__(
-        self, topic: Topic, name: str, number: int, window: Window, created_ns: int
-    ) -> None:
+    def __init__(self, topic: Topic, name: str, number: int, created_ns: int) -> None:
         self.topic = topic
         self.name = name
         self.number = number
-        self.window = window
+        self.windows: dict[int, Window] = {}  # by partition
         self.created_ns = created_ns
         self.ephemeral = is_ephemeral(name)
         self.consumers: list[Conn] = []
         self.subscriptions = 0  # how many there have been since the start
         self.deleted = False
+        self.paused = False
         self._begun = False  # its trace rate is in force
         self._delivered_to_gone = 0  # to consumers that have left
         self.settings = ChannelSettings()
-        self.latency = Latency(window, topic.latency_quantiles)
+        self.latency = Latency(topic.latency_quantiles)
         self.oldest = Oldest(self)
         self.dead_letter_count = 0  # since the start
-        self._trim_end = window.tail.handed_end
+        self._trim_ends: dict[int, int] = {}
+
+    def attach(self, partition: int, window: Window) -> None:
+        """The window of a partition that is led here from now on."""
         window.owner = self
+        window.attempts_max = self.settings.max_attempts
+        window.paused = self.paused
+        window.touch_max_ns = self.topic.message_timeout_max_ns
+        self.windows[partition] = window
+        self._trim_ends[partition] = window.tail.handed_end
+        self.latency.measure(window)
+        self.refresh_trace()  # what is stepped over from now on is in the trace, too
 
     # --- consumers ---
 
@@ -55,7 +68,8 @@ class Channel:
             )
         self.consumers.append(conn)
         self.subscriptions += 1
-        conn.subscribe(self.window)
+        for window in self.windows.values():
+            conn.subscribe(window)
 
     def leave(self, conn: Conn) -> None:
         """The consumer goes; an ephemeral channel goes with its last one. Calling it twice does
@@ -64,7 +78,7 @@ class Channel:
             return
         self.consumers.remove(conn)
         self._delivered_to_gone += conn.message_count
-        if conn.window is self.window:
+        if conn.window in self.windows.values():
             conn.leave()
         if self.ephemeral and not self.consumers and not self.deleted:
             self.topic.delete_channel(self.name)
@@ -73,7 +87,8 @@ class Channel:
 
     def adopt(self, settings: ChannelSettings) -> None:
         self.settings = settings
-        self.window.attempts_max = settings.max_attempts
+        for window in self.windows.values():
+            window.attempts_max = settings.max_attempts
 
     @property
     def trace_rate(self) -> float:
@@ -82,9 +97,11 @@ class Channel:
         return self.topic.trace_rate if own is None or self.topic.internal else own
 
     def refresh_trace(self) -> None:
-        below, before = sample_below(self.trace_rate), self.window.trace_below
-        self.window.trace_below = below
-        if self._begun and below != before:
+        below, switched = sample_below(self.trace_rate), False
+        for window in self.windows.values():
+            switched |= below != window.trace_below
+            window.trace_below = below
+        if self._begun and switched:
             self.topic.tell_switched(self)
         self._begun = True
 
@@ -127,10 +144,6 @@ class Channel:
 
     # --- what operators do ---
 
-    @property
-    def paused(self) -> bool:
-        return self.window.paused
-
     def pause(self) -> None:
         self._set_paused(True)
 
@@ -138,22 +151,30 @@ class Channel:
         self._set_paused(False)
 
     def _set_paused(self, paused: bool) -> None:
-        if paused == self.window.paused:
+        if paused == self.paused:
             return
-        self.window.paused = paused
-        self.topic.store_or(lambda: setattr(self.window, "paused", not paused))
+        self._apply_paused(paused)
+        self.topic.store_or(lambda: self._apply_paused(not paused))
+
+    def _apply_paused(self, paused: bool) -> None:
+        self.paused = paused
+        for window in self.windows.values():
+            window.paused = paused
 
     def empty(self) -> None:
         self.topic.tell_time()
-        self.window.empty()
+        for window in self.windows.values():
+            window.empty()
         self.topic.store_cursors()
 
-    def seek(self, offset: int) -> None:
-        """Deliver from `offset` on, whatever was finished. What is in flight, requeued or delayed
-        is forgotten: it comes again if it lies above. Raises OffsetGone and OffsetBeyondEnd."""
-        topic, window = self.topic, self.window
-        if offset < topic.partition.log.start_offset:
-            raise OffsetGone(offset, topic.partition.log.start_offset)
+    def seek(self, offset: int, partition: int = 0) -> None:
+        """Deliver a partition from `offset` on, whatever was finished. What is in flight, requeued
+        or delayed is forgotten: it comes again if it lies above. Raises OffsetGone and
+        OffsetBeyondEnd."""
+        topic, window = self.topic, self.windows[partition]
+        start_offset = topic.leader(partition).log.start_offset
+        if offset < start_offset:
+            raise OffsetGone(offset, start_offset)
         if offset > window.tail.handed_end:
             raise OffsetBeyondEnd(offset, window.tail.handed_end)
         topic.tell_time()
@@ -168,10 +189,13 @@ class Channel:
         """An ephemeral channel holds at most `mem_queue_size` messages; as in NSQ, those that
         come on top of it are dropped. What has come since the last call stays, unless
         `fresh_too`: consumers are to be served first."""
-        window = self.window
+        for partition, window in self.windows.items():
+            self._trim(partition, window, fresh_too)
+
+    def _trim(self, partition: int, window: Window, fresh_too: bool) -> None:
         handed_end = window.tail.handed_end
-        end = handed_end if fresh_too else max(self._trim_end, window.next)
-        self._trim_end = handed_end
+        end = handed_end if fresh_too else max(self._trim_ends[partition], window.next)
+        self._trim_ends[partition] = handed_end
         excess = window.depth - (handed_end - end) - self.topic.mem_queue_size
         while excess > 0 and end > window.next:
             start, depth = max(end - excess, window.next), window.depth
@@ -184,14 +208,12 @@ class Channel:
     def depth(self) -> int:
         if self.ephemeral:
             self.trim(fresh_too=True)
-        return self.window.depth + self.window.exhausted
+        return sum(window.depth + window.exhausted for window in self.windows.values())
 
     @property
     def backend_depth(self) -> int:
         """How many of `depth` have to be read from the disk."""
-        window = self.window
-        below_memory = min(window.tail.memory_start, window.tail.handed_end) - window.next
-        return max(0, min(below_memory, window.depth))
+        return sum(map(_backend_depth, self.windows.values()))
 
     @property
     def delivery_count(self) -> int:
@@ -200,39 +222,53 @@ class Channel:
 
     @property
     def in_flight(self) -> int:
-        return self.window.in_flight
+        return sum(window.in_flight for window in self.windows.values())
 
     @property
     def delayed(self) -> int:
-        return self.window.delayed
+        return sum(window.delayed for window in self.windows.values())
 
     @property
     def unfinished(self) -> int:
         """All that was handed to it and is not done."""
-        window = self.window
-        return window.depth + window.in_flight + window.delayed + window.exhausted
+        return sum(
+            window.depth + window.in_flight + window.delayed + window.exhausted
+            for window in self.windows.values()
+        )
 
     @property
     def expired_count(self) -> int:
-        return self.window.expired_count
+        return sum(window.expired_count for window in self.windows.values())
 
     @property
     def requeue_count(self) -> int:
-        return self.window.requeue_count
+        return sum(window.requeue_count for window in self.windows.values())
 
     @property
     def timeout_count(self) -> int:
-        return self.window.timeout_count
+        return sum(window.timeout_count for window in self.windows.values())
 
     @property
     def message_count(self) -> int:
-        return self.window.message_count
+        return sum(window.message_count for window in self.windows.values())
+
+    @property
+    def finish_count(self) -> int:
+        return sum(window.finish_count for window in self.windows.values())
 
     def validate(self) -> None:
-        self.window.validate()
-        if self.window.owner is not self:
-            raise RuntimeError(f"{self.topic.name}:{self.name}: the window belongs to another")
+        for window in self.windows.values():
+            window.validate()
+            if window.owner is not self:
+                raise RuntimeError(f"{self.topic.name}:{self.name}: a window belongs to another")
+            if window.paused != self.paused:
+                raise RuntimeError(f"{self.topic.name}:{self.name}: not all windows are paused")
         if self.deleted and self.consumers:
             raise RuntimeError(f"{self.topic.name}:{self.name}: deleted, but has consumers")
         if not self.deleted and self.topic.channels.get(self.name) is not self:
             raise RuntimeError(f"{self.topic.name}:{self.name}: its topic does not know it")
+
+
+def _backend_depth(window: Window) -> int:
+    below_memory = min(window.tail.memory_start, window.tail.handed_end) - window.next
+    return max(0, min(below_memory, window.depth))

@@ -25,6 +25,7 @@ from penstock.kernel import Tail, Window
 from penstock.log.fold import (
     ChannelState,
     Entry,
+    Folded,
     Group,
     clamped,
     cursor_entry,
@@ -36,7 +37,9 @@ _log = logging.getLogger("penstock.broker")
 
 
 class Cursors:
-    def __init__(self, context: Context, topic_name: str, directory: str) -> None:
+    def __init__(
+        self, context: Context, topic_name: str, journal: Journal, folded: Folded | None
+    ) -> None:
         self._context = context
         self._topic_name = topic_name
         self._windows: dict[int, Window] = {}
@@ -49,12 +52,8 @@ class Cursors:
         self._floor_synced = 0
         self._floor_syncing = 0
         self._job: JournalSync | None = None
-        try:
-            self._journal, self._folded = Journal.open(
-                context.disk, directory, context.options.journal_bytes_max
-            )
-        except OSError as error:
-            raise StorageError(directory, f"the channel journal cannot be read: {error}") from error
+        self._journal = journal
+        self._folded = folded
         self._must_replace = False
         self._refresh_corrupt()
 

@@ -26,6 +26,7 @@ journal, it may also bring one to the other channels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +35,7 @@ import msgspec
 from penstock import limits
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
+from penstock.broker.rows import Place
 from penstock.broker.stored import Reader, Stored
 from penstock.errors import LogDamaged, NotFound, PenstockError, Refused, StorageError
 from penstock.kernel import Cause, Section, Source, Stray, StrayRecord, Window
@@ -41,6 +43,7 @@ from penstock.log.fold import fold_entries
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
+    from penstock.broker.leader import Leader
     from penstock.broker.topic import Topic
 
 REDRIVE_CHANNEL = "redrive"
@@ -157,25 +160,31 @@ class DeadLetters:
         """Take care of what is exhausted, as far as it is not waiting for the next try."""
         if channel in self._retries or self._context.exiting or channel.deleted:
             return
-        records = sorted(channel.window.take_exhausted(limits.DEAD_LETTERS_AT_ONCE))
+        for window in channel.windows.values():
+            self._collect(channel, window)
+
+    def _collect(self, channel: Channel, window: Window) -> None:
+        records = sorted(window.take_exhausted(limits.DEAD_LETTERS_AT_ONCE))
         if not records:
             return
         try:
-            letters = self._letters(channel, records)
-            self._publish(channel, letters)
+            letters = self._letters(channel, window, records)
+            self._publish(channel, window, letters)
         except PenstockError as error:
-            self._put_back(channel, [record.id for record in records], error)
+            self._put_back(channel, window, [record.id for record in records], error)
 
-    def _letters(self, channel: Channel, records: list[StrayRecord]) -> dict[int, Letter]:
+    def _letters(
+        self, channel: Channel, window: Window, records: list[StrayRecord]
+    ) -> dict[int, Letter]:
         """By id. What is damaged is gone, as it is for deliveries. What would be too much at a time
         is offered again."""
-        partition = channel.topic.partition
-        reader = Reader(partition.log)
+        leader: Leader = window.tail.owner
+        reader = Reader(leader.log)
         letters: dict[int, Letter] = {}
         bytes_left = limits.DEAD_LETTER_BYTES_AT_ONCE
         for record in records:
             if bytes_left <= 0:
-                channel.window.settle_exhausted(record.id, False)
+                window.settle_exhausted(record.id, False)
                 continue
             try:
                 letter = letters[record.id] = dead_letter(
@@ -183,32 +192,34 @@ class DeadLetters:
                 )
                 bytes_left -= len(letter.body)
             except LogDamaged:
-                partition.load(channel.window, Source.STRAY, record.offset)
+                leader.load(window, Source.STRAY, record.offset)
         return letters
 
-    def _publish(self, channel: Channel, letters: dict[int, Letter]) -> None:
+    def _publish(self, channel: Channel, window: Window, letters: dict[int, Letter]) -> None:
         topic = self._topic(channel.dead_letter_topic)
         topic.channel(REDRIVE_CHANNEL)
 
-        def done(error: PenstockError | None) -> None:
+        def done(error: PenstockError | None, _: Place) -> None:
             if error is not None:
-                self._put_back(channel, list(letters), error)
+                self._put_back(channel, window, list(letters), error)
                 return
             self._context.health.clear(channel.topic.name, Trouble.DEAD_LETTERS)
             for id in letters:
-                channel.dead_letter_count += channel.window.settle_exhausted(id, True)
+                channel.dead_letter_count += window.settle_exhausted(id, True)
             self.collect(channel)
 
         if letters:
             topic.publish_letters(list(letters.values()), done)
             self._context.engine.wake()
 
-    def _put_back(self, channel: Channel, ids: list[int], error: PenstockError) -> None:
+    def _put_back(
+        self, channel: Channel, window: Window, ids: list[int], error: PenstockError
+    ) -> None:
         if channel.deleted:
             return
         self._retries[channel] = None
         for id in ids:
-            channel.window.settle_exhausted(id, False)
+            window.settle_exhausted(id, False)
         if self._context.exiting:
             return
         reason = error.reason if isinstance(error, Refused | StorageError) else str(error)
@@ -227,8 +238,9 @@ class DeadLetters:
             return []
         dead.was_read()
         found: list[DeadLetter] = []
-        reader = Reader(dead.partition.log)
-        offsets = waiting_offsets(source.window, 0, source.window.tail.handed_end)
+        window = source.windows[0]
+        reader = Reader(dead.leader().log)
+        offsets = waiting_offsets(window, 0, window.tail.handed_end)
         for offset in islice(offsets, limits.REDRIVE_LOOKED_AT):
             if len(found) >= count_max:
                 break
@@ -294,9 +306,10 @@ class Redrive:
         self._channel = channel
         self._source = source
         self._id = id  # None: any
-        self._left = count_max or source.window.tail.handed_end
+        self._window = source.windows[0]
+        self._left = count_max or self._window.tail.handed_end
         self._from = 0  # all below was looked at
-        self._end = source.window.tail.handed_end
+        self._end = self._window.tail.handed_end
         self._count = 0
         self._done = done
 
@@ -315,9 +328,9 @@ class Redrive:
         if self._channel.deleted or self._source.deleted:
             raise Refused("the channel was deleted")
         looked, found, found_bytes = 0, list[Stored](), 0
-        partition = self._source.topic.partition
-        reader = Reader(partition.log)
-        for offset in waiting_offsets(self._source.window, self._from, self._end):
+        leader: Leader = self._window.tail.owner
+        reader = Reader(leader.log)
+        for offset in waiting_offsets(self._window, self._from, self._end):
             if (
                 len(found) >= min(self._left, limits.DEAD_LETTERS_AT_ONCE)
                 or found_bytes >= limits.DEAD_LETTER_BYTES_AT_ONCE
@@ -329,7 +342,7 @@ class Redrive:
             try:
                 stored = reader.read(offset)
             except LogDamaged:
-                partition.load(self._source.window, Source.FORWARD, offset)
+                leader.load(self._window, Source.FORWARD, offset)
                 continue
             if self._is_ours(stored):
                 found.append(stored)
@@ -349,18 +362,18 @@ class Redrive:
     def _publish(self, found: list[Stored]) -> None:
         topic = self._channel.topic
         letters = [live_letter(stored) for stored in found]
-        index = topic.publish_letters(letters, lambda error: self._published(found, index, error))
+        topic.publish_letters(letters, partial(self._published, found))
         self._context.engine.wake()
 
-    def _published(self, found: list[Stored], index: int, error: PenstockError | None) -> None:
+    def _published(self, found: list[Stored], error: PenstockError | None, place: Place) -> None:
         if error is not None:
             self._finish(error)
             return
         topic = self._channel.topic
-        start = topic.partition.sealed_base + index
+        start, end = place.offset, place.offset + len(found)
         for channel in topic.channels.values():
             if channel is not self._channel:
-                channel.window.skip(start, start + len(found), 0)  # never theirs: no event
+                channel.windows[place.partition].skip(start, end, 0)  # never theirs: no event
         topic.store_cursors()
         self._settle(found)
         self._count += len(found)
@@ -372,7 +385,7 @@ class Redrive:
 
     def _settle(self, found: list[Stored]) -> None:
         """They are done on the dead-letter topic."""
-        window = self._source.window
+        window = self._window
         if self._source.deleted:
             return
         for stored in found:

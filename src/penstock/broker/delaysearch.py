@@ -23,7 +23,7 @@ from penstock.log.trailers import Trailers
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
-    from penstock.broker.topic import Topic
+    from penstock.broker.leader import Leader
     from penstock.kernel import Window
 
 _ID_MAX = (1 << 64) - 1
@@ -34,8 +34,8 @@ _log = logging.getLogger("penstock.broker")
 class DelaySearch:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._topics: dict[Topic, None] = {}  # whose logs are to be searched
-        self._unreadable: dict[Topic, str] = {}  # tried again once a second
+        self._leaders: dict[Leader, None] = {}  # whose logs are to be searched
+        self._unreadable: dict[Leader, str] = {}  # tried again once a second
         self._counted: dict[Window, None] = {}  # they have delayed messages that only count
         self._again_ns = 0
 
@@ -44,9 +44,9 @@ class DelaySearch:
         if self._counted and mono_ns >= self._again_ns:
             self._again_ns = mono_ns + limits.SEARCH_AGAIN_NS
             self._recount(wall_ns)
-        self._topics.update(dict.fromkeys(self._unreadable))
+        self._leaders.update(dict.fromkeys(self._unreadable))
         for window in self._context.engine.take_searches():
-            self._topics[window.owner.topic] = None
+            self._leaders[window.tail.owner] = None
 
     def _recount(self, wall_ns: int) -> None:
         for window in list(self._counted):
@@ -57,35 +57,36 @@ class DelaySearch:
 
     def slice(self) -> bool:
         """False when there is nothing more to do."""
-        if not self._topics:
+        if not self._leaders:
             return False
-        topic = next(iter(self._topics))
-        del self._topics[topic]
-        windows = [channel.window for channel in topic.channels.values()]
+        leader = next(iter(self._leaders))
+        del self._leaders[leader]
+        channels = leader.topic.channels.values()
+        windows = [channel.windows[leader.number] for channel in channels]
         windows = [window for window in windows if window.search_start < window.search_end]
-        if topic.deleted or not windows:
-            self._unreadable.pop(topic, None)
-        elif self._search(topic, min(windows, key=lambda window: window.search_start), windows):
-            self._topics[topic] = None  # behind the others
-        return bool(self._topics)
+        if leader.topic.deleted or not windows:
+            self._unreadable.pop(leader, None)
+        elif self._search(leader, min(windows, key=lambda window: window.search_start), windows):
+            self._leaders[leader] = None  # behind the others
+        return bool(self._leaders)
 
-    def _search(self, topic: Topic, first: Window, windows: list[Window]) -> bool:
+    def _search(self, leader: Leader, first: Window, windows: list[Window]) -> bool:
         """One read serves all channels that stand there. False when it failed."""
-        log = topic.partition.log
+        log = leader.log
         start = max(first.search_start, log.start_offset)
         found = Trailers([], start)
-        topic.was_read()
+        leader.topic.was_read()
         try:
             if start < first.search_end:
                 found = log.trailers(start, first.search_end)
         except LogDamaged as error:
             found = Trailers([], max(error.to_offset, start + 1))
         except StorageError as error:
-            self._report(topic, error.reason)
+            self._report(leader, error.reason)
             return False
-        self._unreadable.pop(topic, None)
-        topic.tell_time()
-        ids_from = _lowest_id(topic, windows) if found.blocks else 0
+        self._unreadable.pop(leader, None)
+        leader.topic.tell_time()
+        ids_from = _lowest_id(leader, windows) if found.blocks else 0
         for window in windows:
             if window.search_start < max(found.next_offset, start):
                 self._context.engine.search(window, found.blocks, found.next_offset, ids_from)
@@ -93,15 +94,15 @@ class DelaySearch:
                     self._counted[window] = None
         return True
 
-    def _report(self, topic: Topic, reason: str) -> None:
-        if self._unreadable.get(topic) != reason:
-            _log.warning("%s: cannot look for delayed messages: %s", topic.name, reason)
-        self._unreadable[topic] = reason
+    def _report(self, leader: Leader, reason: str) -> None:
+        if self._unreadable.get(leader) != reason:
+            _log.warning("%s: cannot look for delayed messages: %s", leader.topic.name, reason)
+        self._unreadable[leader] = reason
 
 
-def _lowest_id(topic: Topic, windows: list[Window]) -> int:
+def _lowest_id(leader: Leader, windows: list[Window]) -> int:
     """By the log's own count, of what no cursor has passed; 0 when that cannot be read."""
-    log = topic.partition.log
+    log = leader.log
     offset = max(min(window.next for window in windows), log.start_offset)
     if offset >= log.written_end:
         return _ID_MAX

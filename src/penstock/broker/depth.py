@@ -35,27 +35,31 @@ class DepthBound:
 
     def renew(self) -> int:
         """Count anew, and tell the kernel. Returns how many messages there is room for."""
-        tail = self._topic.tail
+        tails = self._topic.tails
         if not self.messages_max:
-            tail.append_end_max = 0
+            for tail in tails:
+                tail.append_end_max = 0
             return UNBOUNDED
         room = max(self.messages_max - self.depth, 0)
-        end = tail.written_end + tail.open_count + room
-        tail.append_end_max = min(end, _OFFSET_MAX)
+        share, rest = divmod(room, len(tails))  # so that all together take no more than the room
+        for number, tail in enumerate(tails):
+            end = tail.written_end + tail.open_count + share + (number < rest)
+            tail.append_end_max = min(end, _OFFSET_MAX)
         return room
 
     @property
     def depth(self) -> int:
-        topic, tail = self._topic, self._topic.tail
+        topic = self._topic
         if topic.ephemeral and not topic.channels:
             return 0  # its queue drops what is too much
         deepest = 0
         for channel in topic.channels.values():
             if not channel.ephemeral:
                 deepest = max(deepest, channel.unfinished)
-        not_handed = tail.written_end + tail.open_count - tail.handed_end
-        partition = topic.partition
-        return deepest + not_handed + partition.held_count + partition.reserved_count
+        for leader in topic.leaders:
+            deepest += leader.group.uncommitted
+            deepest += leader.tail.committed_end - leader.tail.handed_end
+        return deepest
 
     def reason(self, count: int) -> str:
         """Why so many messages are not taken; empty when they are."""

@@ -67,16 +67,20 @@ def _add(to: Counts, counts: Mapping[int, int]) -> None:
 class Latency:
     """The sliding window of one channel. `quantiles` empty: nothing is measured."""
 
-    def __init__(self, window: Window, quantiles: tuple[float, ...]) -> None:
+    def __init__(self, quantiles: tuple[float, ...]) -> None:
         self.quantiles = quantiles
-        self._window = window
+        self._windows: list[Window] = []
         self._now: Counts = {}
         self._before: Counts = {}
-        if quantiles:
+
+    def measure(self, window: Window) -> None:
+        if self.quantiles:
             window.measures_latency = True
+            self._windows.append(window)
 
     def _take(self) -> None:
-        _add(self._now, self._window.take_latencies())
+        for window in self._windows:
+            _add(self._now, window.take_latencies())
 
     def turn(self) -> None:
         """Half the window's time has gone by."""

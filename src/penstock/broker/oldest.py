@@ -14,6 +14,8 @@ from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
+    from penstock.broker.leader import Leader
+    from penstock.kernel import Window
 
 
 class Oldest:
@@ -28,23 +30,24 @@ class Oldest:
         channel = self._channel
         if not channel.unfinished:
             return None
-        offset = channel.window.floor
+        window = next(iter(channel.windows.values()))
+        offset = window.floor
         moved_on = offset >= self._end
         if offset < self._start or (moved_on and wall_ns >= self._look_ns):
-            self._look(offset)
+            self._look(window, offset)
             self._look_ns = wall_ns + limits.OLDEST_LOOK_NS
         if self._timestamp_ns is None:
             return None
         return max(wall_ns - self._timestamp_ns, 0) / limits.SECOND
 
-    def _look(self, offset: int) -> None:
-        topic = self._channel.topic
+    def _look(self, window: Window, offset: int) -> None:
+        leader: Leader = window.tail.owner
         self._start, self._end, self._timestamp_ns = offset, offset + 1, None
-        if not topic.partition.log.start_offset <= offset < topic.tail.committed_end:
+        if not leader.log.start_offset <= offset < leader.tail.committed_end:
             return
-        topic.was_read()
+        leader.topic.was_read()
         try:
-            header = topic.partition.log.header_of(offset)
+            header = leader.log.header_of(offset)
         except PenstockError:
             return  # damage and failing disks are told of elsewhere
         self._start = header.base_offset

@@ -71,17 +71,18 @@ def parse_position(text: str) -> Position:
     raise ValueError(f"one of {RULE}")
 
 
-def resolve(topic: Topic, position: Position) -> Generator[None, None, int]:
+def resolve(topic: Topic, position: Position, partition: int = 0) -> Generator[None, None, int]:
     """The offset, between the earliest and the point up to which channels have been given
     messages. Raises OffsetGone, OffsetBeyondEnd, NotFound, StorageError."""
     kind, value = position
     offset = value
     if kind == "id":
-        found = yield from TopicReader(topic).find_id(value)
+        found = yield from TopicReader(topic, partition).find_id(value)
         if found is None:
             raise NotFound("message", f"{value:016x}")
         offset = found
-    earliest, end = topic.partition.log.start_offset, topic.tail.handed_end
+    leader = topic.leader(partition)
+    earliest, end = leader.log.start_offset, leader.tail.handed_end
     if kind == "earliest":
         return earliest
     if kind == "latest":
@@ -89,7 +90,7 @@ def resolve(topic: Topic, position: Position) -> Generator[None, None, int]:
     if kind == "back":
         return max(end - value, earliest)
     if kind == "timestamp":
-        return TopicReader(topic).find_time(value, end)
+        return TopicReader(topic, partition).find_time(value, end)
     if offset < earliest:
         raise OffsetGone(offset, earliest)
     if offset > end:
@@ -97,7 +98,8 @@ def resolve(topic: Topic, position: Position) -> Generator[None, None, int]:
     return offset
 
 
-def move_of(channel: Channel, offset: int) -> Move:
-    next_offset = channel.window.next
+def move_of(channel: Channel, offset: int, partition: int = 0) -> Move:
+    window = channel.windows[partition]
+    next_offset = window.next
     again, skipped = max(next_offset - offset, 0), max(offset - next_offset, 0)
-    return Move(offset, again, skipped, channel.window.unfinished_below(offset))
+    return Move(offset, again, skipped, window.unfinished_below(offset))

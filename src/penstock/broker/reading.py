@@ -34,9 +34,10 @@ class Range(NamedTuple):
 
 
 class TopicReader:
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: Topic, partition: int = 0) -> None:
         self._topic = topic
-        self._log = topic.partition.log
+        self._leader = topic.leader(partition)
+        self._log = self._leader.log
 
     @property
     def earliest(self) -> int:
@@ -50,7 +51,7 @@ class TopicReader:
 
     @property
     def committed(self) -> int:
-        return self._topic.tail.committed_end
+        return self._leader.tail.committed_end
 
     # --- batches ---
 

@@ -23,7 +23,8 @@ LOCALITY_KEYS = {
 
 
 def topic_row(topic: Topic, channels: list[Row]) -> Row:
-    log = topic.partition.log
+    leaders = topic.leaders
+    first = leaders[0]
     return {
         "topic_name": topic.name,
         "channels": channels,
@@ -33,24 +34,29 @@ def topic_row(topic: Topic, channels: list[Row]) -> Row:
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
         "e2e_processing_latency": topic_latency_row(topic),
-        "durability": topic.partition.durability,
-        "start_offset": log.start_offset,
-        "committed_end": topic.tail.committed_end,
-        "stored_bytes": log.bytes_stored,
-        "unsynced_bytes": log.unsynced_bytes,
+        "durability": first.group.durability,
+        "start_offset": first.log.start_offset,
+        "committed_end": first.tail.committed_end,
+        "stored_bytes": sum(leader.log.bytes_stored for leader in leaders),
+        "unsynced_bytes": sum(leader.log.unsynced_bytes for leader in leaders),
         "refusal": topic.trouble,
         "expired_count": topic.age_bound.expired_count,
         "trace_rate": topic.trace_rate,
         "damaged": [
             {"from": start, "to": end, "reason": reason}
-            for start, end, reason in topic.partition.damaged
+            for leader in leaders
+            for start, end, reason in leader.replica.damaged
         ],
     }
 
 
 def _delivered(channel: Channel) -> Row:
-    window = channel.window
-    counts = (window.zone_local_count, window.region_local_count, window.global_count)
+    windows = channel.windows.values()
+    counts = (
+        sum(window.zone_local_count for window in windows),
+        sum(window.region_local_count for window in windows),
+        sum(window.global_count for window in windows),
+    )
     return {key: count for key, count in zip(LOCALITY_KEYS.values(), counts, strict=True) if count}
 
 
@@ -62,6 +68,7 @@ def _dead_letter_topic(channel: Channel) -> Row:
 
 
 def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
+    first = next(iter(channel.windows.values()))
     return {
         "channel_name": channel.name,
         "depth": channel.depth,
@@ -82,8 +89,8 @@ def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
         **_dead_letter_topic(channel),
         "oldest_age_seconds": channel.oldest.age_s(channel.topic.wall_ns),
         "trace_rate": channel.trace_rate,
-        "low": channel.window.low,
-        "next": channel.window.next,
+        "low": first.low,
+        "next": first.next,
     }
 
 

@@ -1,5 +1,8 @@
-"""One topic: its channels, its place in the data directory, and the point where messages go over
-from topic to channels.
+"""One topic: its identity and settings, its channels, its partitions and the way to them, and the
+point where messages go over from topic to channels.
+
+What belongs to a partition (log, tail, cursors, producers) is a `Replica`'s and its role's; the
+topic asks all those that it leads, and adds up.
 
 The topic's cursor is `tail.handed_end`. It follows the committed end only while the topic is not
 paused and has a channel; what lies above it is the topic's own queue. The first channel starts at
@@ -22,27 +25,29 @@ from penstock.broker.age import AgeBound, is_log_ahead
 from penstock.broker.agemarks import AgeMarks
 from penstock.broker.channel import NOT_KEPT, Channel
 from penstock.broker.context import Change, Context
-from penstock.broker.cursors import Cursors
 from penstock.broker.depth import DepthBound
-from penstock.broker.directories import partition_directory
 from penstock.broker.health import Trouble
 from penstock.broker.internal import is_internal
-from penstock.broker.partition import Partition, PublishDone, step_over
-from penstock.broker.producers import Producers, Stamp, StampedDone, read_producers
+from penstock.broker.leader import Leader
+from penstock.broker.replica import Replica
+from penstock.broker.rows import Place, PlacedDone, PublishDone
 from penstock.broker.settings import Effective, effective, sample_below
+from penstock.broker.stamped import Stamp, StampedDone
 from penstock.broker.topicfile import ChannelEntry, TopicFile
 from penstock.broker.topicstore import TopicStore
 from penstock.broker.traced import Traced, TracedDone, publish_traced
 from penstock.errors import NameInvalid, NotFound, Refused, StorageError
-from penstock.kernel import Conn, Pack, Source, TraceKind
+from penstock.kernel import Conn, Pack, Tail, TraceKind
 from penstock.log.partition import PartitionLog
 from penstock.trace import events as traceevents
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
     from penstock.broker.deadletters import Letter
+    from penstock.broker.groupcommit import GroupCommit
 
 INTERNAL = "only nsqd publishes to this topic"
+PARTITION = 0  # the number of the only one
 DRAINING = "draining"  # the reason of all refusals while a drain goes on
 
 _log = logging.getLogger("penstock.broker")
@@ -57,11 +62,8 @@ class Topic:
         log: PartitionLog,
         on_last_channel_deleted: Callable[[Topic], None],
     ) -> None:
-        # First, for it may be corrupt, and then the kernel must not know the topic.
-        ephemeral = is_ephemeral(file.name)
-        producers = None if ephemeral else read_producers(context.disk, log.path)
         self.name = file.name
-        self.ephemeral = ephemeral
+        self.ephemeral = is_ephemeral(file.name)
         self.internal = is_internal(file.name)
         self.identity = file.identity
         self.created_ns = file.created_ns
@@ -73,85 +75,61 @@ class Topic:
         self._marks_stored_ns = 0
         self._marks_unstored = False
         self.directory = directory
-        self._store = TopicStore(context, file.name, directory, self._file, self._touch)
+        self._store = TopicStore(context, file.name, directory, self._file, self.touch)
         self.paused = file.paused
         self.channels: dict[str, Channel] = {}
         self.deleted = False
         self.refusal = ""  # why no publish is taken
+        self.trouble = ""  # the same, without what always holds for an internal topic
         self._begun = False  # its trace rate is in force
-        self.trouble = ""  # the same, but for what is always so
         self.mem_queue_size = context.options.mem_queue_size
+        self.message_timeout_max_ns = context.options.message_timeout_max_ns
         self.latency_quantiles = context.options.latency_quantiles
         self._context = context
         self._channel_number_next = file.channel_number_next
         self._on_last_channel_deleted = on_last_channel_deleted
-        self._cursors = (
-            None if self.ephemeral else Cursors(context, self.name, partition_directory(directory))
-        )
-        tail = context.engine.tail(
-            self.name.encode(), log.written_end, context.options.tail_memory_bytes_max
-        )
-        tail.owner = self
-        tail.traceable = not self.internal
-        durability = effective(file.settings, context.options).durability
-        self.tail = tail
-        self.partition = Partition(
-            context,
-            self.name,
-            tail,
-            log,
-            "os" if self.ephemeral else durability,
-            not self.ephemeral,
-            self.refresh_refusal,
-        )
-        self.producers = Producers(
-            context, self.name, self.partition, not self.ephemeral, producers
-        )
+        # All files are read before the kernel knows of the topic: they may be corrupt.
+        self.replicas = {PARTITION: Replica(context, self, PARTITION, log, not self.ephemeral)}
+        for replica in self.replicas.values():
+            replica.lead()
         self._bring_back(file.channels)
         self._apply_settings()
         self.refresh_refusal()
 
     def _bring_back(self, entries: list[ChannelEntry]) -> None:
-        """The channels as they were, and the point of handing over."""
-        if self._cursors is None:
+        """The channels as they were."""
+        if self.ephemeral:
             return
-        tail, log, engine = self.tail, self.partition.log, self._context.engine
-        states = {
-            entry.number: self._cursors.state(entry.number, entry.name, log) for entry in entries
-        }
-        gathers = self.paused or not entries
-        handed_end = self._cursors.handed_end(log, gathers and not self.internal)
-        if not gathers:
-            handed_end = log.written_end
-        tail.handed_end = max([handed_end, *(state.next for state in states.values())])
-        for entry in entries:
-            state = states[entry.number]
-            window = engine.window(tail, state.low)
-            window.attempts_max = entry.settings.max_attempts
-            window.restore(state.low, state.next, state.finished, state.strays)
-            window.searched = state.searched
-            window.paused = entry.paused
-            channel = Channel(self, entry.name, entry.number, window, entry.created_ns)
+        found = [(entry, Channel(self, entry.name, entry.number, entry.created_ns))
+                 for entry in entries]  # fmt: skip
+        for entry, channel in found:
             channel.adopt(entry.settings)
-            self._prepare(channel)
-            self._cursors.adopt(entry.number, window)
-        self._cursors.begin(tail)
-        self._cursors.report_missing(log.start_offset)
+            channel.paused = entry.paused
+        gathers = self.paused or not entries
+        for leader in self.leaders:
+            leader.bring_back(found, gathers, self.internal or not gathers)
+        self.channels = {channel.name: channel for _, channel in found}
         if self._context.killed:
-            self._touch()
-        tail.handing = self._hands_over
-        if self.internal:
-            tail.hand()
+            self.touch()
 
-    def _prepare(self, channel: Channel) -> None:
-        window = channel.window
-        window.touch_max_ns = self._context.options.message_timeout_max_ns
-        channel.refresh_trace()  # what is stepped over here is in the trace, too
-        for start, end, _ in self.partition.damaged:
-            if end > window.low:
-                step_over(window, Source.STRAY, start, end)
-                step_over(window, Source.FORWARD, max(start, window.low), end)
-        self.channels[channel.name] = channel
+    # --- partitions ---
+
+    @property
+    def leaders(self) -> list[Leader]:
+        """The roles of the partitions that are led here, by number."""
+        roles = (replica.role for replica in self.replicas.values())
+        return [role for role in roles if isinstance(role, Leader)]
+
+    def leader(self, number: int = PARTITION) -> Leader:
+        return self.replicas[number].leader
+
+    def route(self) -> Leader:
+        """The partition of the next publish that names none."""
+        return self.leader()
+
+    @property
+    def tails(self) -> list[Tail]:
+        return [leader.tail for leader in self.leaders]
 
     @property
     def wall_ns(self) -> int:
@@ -175,22 +153,21 @@ class Topic:
             raise NameInvalid("channel", name)
         if self._context.exiting:
             raise Refused("exiting")
-        kept = self._cursors is not None and not is_ephemeral(name)
+        kept = not self.ephemeral and not is_ephemeral(name)
         number = self._channel_number_next if kept else NOT_KEPT
         if self.ephemeral and not self.channels:
             self._trim_queue()
-        start_offset = self.tail.handed_end
-        window = self._context.engine.window(self.tail, start_offset)
-        channel = Channel(self, name, number, window, self._context.clock.wall_ns())
-        self._prepare(channel)
-        if self._cursors is not None and kept:
+        channel = Channel(self, name, number, self._context.clock.wall_ns())
+        self.channels[name] = channel
+        for leader in self.leaders:
+            leader.add_window(channel, kept)
+        if kept:
             self._channel_number_next += 1
-            self._cursors.add(number, window, start_offset)
             self.store_or(lambda: self._forget(channel))
         elif channel.ephemeral:
             self._context.bounded[channel] = None
         self._update_handing()
-        self._touch()
+        self.touch()
         self._context.changed(Change.CHANNEL_CREATED, self, channel)
         return channel
 
@@ -204,7 +181,8 @@ class Topic:
         channel.deleted = True
         self._let_go(channel)
         if not self.channels:
-            self.tail.handing = self._hands_over
+            for tail in self.tails:
+                tail.handing = self._hands_over
             self.store_cursors()
             if self.ephemeral:
                 self._on_last_channel_deleted(self)
@@ -219,9 +197,8 @@ class Topic:
         if self.channels.get(channel.name) is channel:
             del self.channels[channel.name]
         self._context.bounded.pop(channel, None)
-        if self._cursors is not None:
-            self._cursors.drop(channel.number)
-        self._context.engine.forget_window(channel.window)
+        for leader in self.leaders:
+            leader.drop_window(channel)
 
     # --- handing over ---
 
@@ -231,10 +208,8 @@ class Topic:
         return self.internal or (bool(self.channels) and not self.paused)
 
     def _update_handing(self) -> None:
-        handing = self._hands_over
-        if handing and not self.tail.handing:
-            self.tail.hand()
-        self.tail.handing = handing
+        for leader in self.leaders:
+            leader.update_handing(self._hands_over)
 
     def pause(self) -> None:
         self._set_paused(True)
@@ -252,19 +227,21 @@ class Topic:
 
     def empty(self) -> None:
         """Drop the topic's own queue; what channels have is theirs."""
-        tail = self.tail
         self.tell_time()
-        for channel in self.channels.values():
-            channel.window.skip(tail.handed_end, tail.committed_end, TraceKind.EMPTIED)
-        tail.begin_at(tail.committed_end)
+        for leader in self.leaders:
+            tail = leader.tail
+            for channel in self.channels.values():
+                window = channel.windows[leader.number]
+                window.skip(tail.handed_end, tail.committed_end, TraceKind.EMPTIED)
+            tail.begin_at(tail.committed_end)
         self.store_cursors()
 
     def _trim_queue(self) -> None:
         """The queue of an ephemeral topic without a channel keeps the newest `mem_queue_size`."""
-        tail = self.tail
-        oldest = tail.committed_end - self.mem_queue_size
-        if oldest > tail.handed_end:
-            tail.handed_end = oldest
+        for tail in self.tails:
+            oldest = tail.committed_end - self.mem_queue_size
+            if oldest > tail.handed_end:
+                tail.handed_end = oldest
 
     # --- settings ---
 
@@ -281,9 +258,11 @@ class Topic:
         return effective(self.settings, self._context.options)
 
     def _refresh_trace(self) -> None:
-        below, before = sample_below(self.trace_rate), self.tail.trace_below
-        self.tail.trace_below = below
-        if self._begun and below != before:
+        below, switched = sample_below(self.trace_rate), False
+        for tail in self.tails:
+            switched |= below != tail.trace_below
+            tail.trace_below = below
+        if self._begun and switched:
             self.tell_switched()
         self._begun = True
 
@@ -300,11 +279,12 @@ class Topic:
         self._context.engine.tell_time(self._context.clock.wall_ns())
 
     def _apply_settings(self) -> None:
-        chosen, partition, aging = self.effective, self.partition, self._context.aging
-        if not self.ephemeral:
-            partition.set_durability(chosen.durability)
-        partition.retain_age_ns = chosen.retain_age_ns
-        partition.retain_bytes = chosen.retain_bytes
+        chosen, aging = self.effective, self._context.aging
+        for leader in self.leaders:
+            if not self.ephemeral:
+                leader.group.set_durability(chosen.durability)
+            leader.retain_age_ns = chosen.retain_age_ns
+            leader.retain_bytes = chosen.retain_bytes
         self._refresh_trace()
         for channel in self.channels.values():
             channel.refresh_trace()
@@ -320,25 +300,25 @@ class Topic:
         """Messages from HTTP. `done` is called once, with None when they are as safe as the topic's
         durability says, or with what went wrong. Raises Refused when none are taken."""
         self._check_publish(len(bodies), due_ns)
-        self.partition.publish(bodies, due_ns, done)
-        if self.partition.held_count:
-            self.depth_bound.renew()  # the kernel does not see those
+        group = self.route().group
+        group.publish(bodies, due_ns, done)
+        self._note_held(group)
 
     def publish_pack(
         self, pack: Pack, body: bytes, count: int, due_ns: int, done: PublishDone
     ) -> None:
         """The same for the `count` messages of `body`, found sound by `Tail.count_pack`."""
         self._check_publish(count, due_ns)
-        self.partition.publish_pack(pack, body, count, due_ns, done)
-        if self.partition.held_count:
-            self.depth_bound.renew()  # the kernel does not see those
+        group = self.route().group
+        group.publish_pack(pack, body, count, due_ns, done)
+        self._note_held(group)
 
     def publish_traced(self, messages: Sequence[Traced], due_ns: int, done: TracedDone) -> None:
         """The same for messages with trace ids; `done` hears where the first one is."""
         self._check_publish(len(messages), due_ns)
-        publish_traced(self.partition, messages, due_ns, done)
-        if self.partition.held_count:
-            self.depth_bound.renew()
+        group = self.route().group
+        publish_traced(group, messages, due_ns, done)
+        self._note_held(group)
 
     def publish_stamped(
         self,
@@ -352,27 +332,37 @@ class Topic:
         SequenceGap and ProducerFenced, too. While draining, only a repeat is answered."""
         if self.refusal not in ("", DRAINING):
             raise Refused(self.refusal)
-        if not self.producers.is_repeat(stamp, len(bodies)):
+        leader = self.leader()
+        if not leader.stamped.is_repeat(stamp, len(bodies)):
             self._check_publish(len(bodies), due_ns)
-        self.producers.publish(stamp, bodies, due_ns, done, trace_ids)
-        if self.partition.held_count:
+        leader.stamped.publish(stamp, bodies, due_ns, done, trace_ids)
+        self._note_held(leader.group)
+
+    def _note_held(self, group: GroupCommit) -> None:
+        """The kernel does not see what waits for room in a row: it moves the bound on the depth."""
+        if group.held_count:
             self.depth_bound.renew()
 
-    def publish_letters(self, letters: Sequence[Letter], done: PublishDone) -> int:
-        """Messages that bring their past along, all into one batch. Returns the index of the first
-        in that batch. Raises Refused when none are taken, also for a moment. A drain is no reason
-        against it: nothing comes in, it only changes its place."""
+    def publish_letters(self, letters: Sequence[Letter], done: PlacedDone) -> None:
+        """Messages that bring their past along, all into one batch; `done` hears where the first
+        one is. Raises Refused when none are taken, also for a moment. A drain is no reason against
+        it: nothing comes in, it only changes its place."""
         if self.refusal not in ("", DRAINING):
             raise Refused(self.refusal)
         self.depth_bound.check(len(letters))
-        return self.partition.publish_letters(letters, done)
+        leader = self.route()
+        leader.group.publish_letters(
+            letters,
+            lambda error, offset: done(error, Place(leader.number, offset)),
+        )
 
     def append(self, conn: Conn, verb: int, body: bytes, due_ns: int) -> None:
         """One message of a V2 connection that the kernel left to Python (DPUB). Its OK or its error
         comes from the kernel. Raises Refused when none are taken."""
         self._check_publish(1, due_ns)
-        self.tail.append(body, due_ns)
-        conn.appended(self.tail, verb)
+        tail = self.route().tail
+        tail.append(body, due_ns)
+        conn.appended(tail, verb)
 
     def _check_publish(self, count: int, due_ns: int) -> None:
         if self.refusal:
@@ -386,12 +376,17 @@ class Topic:
         return self.refusal or self.depth_bound.reason(count)
 
     def refresh_refusal(self) -> None:
-        """Find out anew whether publishes are taken, and tell the kernel."""
+        """Find out again whether publishes are taken, and tell the kernel."""
         context = self._context
-        trouble = "exiting" if context.exiting else self.partition.refusal or context.disk_refusal
-        self.trouble = trouble or (DRAINING if context.draining else "")
-        self.refusal = INTERNAL if self.name == traceevents.TOPIC else self.trouble
-        self.tail.refusing = bool(self.refusal)
+        always = INTERNAL if self.name == traceevents.TOPIC else ""
+        first = "exiting" if context.exiting else ""
+        last = context.disk_refusal or (DRAINING if context.draining else "")
+        reasons = []
+        for leader in self.leaders:
+            reasons.append(first or leader.refusal or last)
+            leader.tail.refusing = bool(always or reasons[-1])
+        self.trouble = reasons[0] if all(reasons) else ""
+        self.refusal = always or self.trouble
 
     # --- files ---
 
@@ -442,59 +437,52 @@ class Topic:
         )
 
     def store_cursors(self) -> None:
-        """Put into the journal what changed outside of a turn."""
-        if self._cursors is not None:
-            self._cursors.append_changes()
-            self._touch()
-
-    @property
-    def cursors(self) -> Cursors | None:
-        return self._cursors
+        """Put into the journals what changed outside of a turn."""
+        if self.ephemeral:
+            return
+        for leader in self.leaders:
+            leader.store_cursors()
+        self.touch()
 
     def was_read(self) -> None:
         """Its files are open now: housekeeping is to close them when it rests again."""
-        self._touch()
+        self.touch()
 
-    def _touch(self) -> None:
+    def touch(self) -> None:
+        """Have housekeeping look at it."""
         self._context.touched[self] = None
 
     # --- housekeeping and the end ---
 
     def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> bool:
         """True when nothing is left to do until the next write."""
-        settled = self.partition.settle(wall_ns, sync_log)
-        settled &= self.producers.settle()
-        settled &= self._store.settle()
-        if self._cursors is not None:
-            settled &= self._cursors.settle(sync_journal)
+        settled = self._store.settle()
+        for leader in self.leaders:
+            settled &= leader.settle(wall_ns, sync_log, sync_journal)
         return settled
 
     def rest(self) -> None:
-        """While nothing is to do, hold no descriptors: so ten thousand topics fit a node."""
-        self.partition.log.rest()
-        if self._cursors is not None:
-            self._cursors.rest()
+        """While nothing is to do, hold no descriptors."""
+        for replica in self.replicas.values():
+            replica.rest()
 
     def retain(self, wall_ns: int) -> None:
         """Nothing that the topic or a channel still wants is let go."""
         if self.ephemeral and not self.channels:
             self._trim_queue()
-        floor, kept = self.floor, self.producers.floor
-        if self._cursors is not None:
-            floor = min(floor, self._cursors.floor_synced)
-        old_end = self._old_end(wall_ns)
-        self.partition.retain(floor if kept is None else min(floor, kept), wall_ns, old_end)
+        for leader in self.leaders:
+            leader.retain(wall_ns, self._old_end(leader, wall_ns))
 
-    def _old_end(self, wall_ns: int) -> int:
+    def _old_end(self, leader: Leader, wall_ns: int) -> int:
         """What is older than it is to be kept, when the log's timestamps cannot say so."""
-        marks, age_ns, end = self._retain_marks, self.partition.retain_age_ns, 0
-        if not is_log_ahead(self.partition.log, wall_ns):
+        marks, age_ns, end = self._retain_marks, leader.retain_age_ns, 0
+        if not is_log_ahead(leader.log, wall_ns):
             marks.clear()
         elif not age_ns:
-            end = self.tail.committed_end
+            end = leader.tail.committed_end
         else:
             end = marks.old_end(wall_ns, age_ns)
-            if marks.note(self.tail.committed_end, wall_ns, age_ns):
+            if marks.note(leader.tail.committed_end, wall_ns, age_ns):
                 self.note_marks(wall_ns)
         if self._marks_unstored:
             self.note_marks(wall_ns)
@@ -512,42 +500,35 @@ class Topic:
             self._marks_unstored = True  # tried again
             _log.warning("%s: when messages were seen could not be stored: %s", self.name, error)
 
-    @property
-    def floor(self) -> int:
-        """The lowest offset that the topic or a channel still wants."""
-        floor = self.tail.handed_end
-        for channel in self.channels.values():
-            floor = min(floor, channel.window.floor)
-        return floor
-
-    def close_partition(self) -> None:
+    def close_partitions(self) -> None:
         """Before `close_cursors` of every topic: a dead letter that is stored here is finished
         there."""
-        self.partition.close()
-        self.producers.close()
+        for leader in self.leaders:
+            leader.close()
 
     def close_cursors(self) -> None:
-        if self._cursors is not None:
-            self._cursors.close()
+        for leader in self.leaders:
+            if leader.cursors is not None:
+                leader.cursors.close()
 
     def delete(self, keep_files: bool = False) -> None:
-        """Let go of everything in memory and destroy the log. `mark_deleted` came before, or the
+        """Let go of everything in memory and destroy the logs. `mark_deleted` came before, or the
         topic could not be made: then its files are not touched."""
         self.deleted = True
-        self.partition.retire()
-        self.producers.wait()
+        for leader in self.leaders:
+            leader.retire()
         for channel in list(self.channels.values()):
             channel.deleted = True
             self._let_go(channel)
-        self._context.engine.forget_tail(self.name.encode())
-        if self._cursors is not None:
-            self._cursors.discard()
+        for leader in self.leaders:
+            leader.leave()
         self._context.touched.pop(self, None)
         self._context.aging.pop(self, None)
-        if keep_files:
-            self.partition.close()
-        else:
-            self.partition.destroy()
+        for leader in self.leaders:
+            if keep_files:
+                leader.close()
+            else:
+                leader.replica.destroy()
 
     # --- numbers ---
 
@@ -560,38 +541,36 @@ class Topic:
     def depth(self) -> int:
         if self.ephemeral and not self.channels:
             self._trim_queue()
-        return self.tail.committed_end - self.tail.handed_end
+        return sum(tail.committed_end - tail.handed_end for tail in self.tails)
 
     @property
     def uncommitted(self) -> int:
         """Messages that are still being stored."""
-        tail = self.tail
-        storing = tail.written_end - tail.committed_end + tail.open_count
-        return storing + self.partition.held_count + self.partition.reserved_count
+        return sum(leader.group.uncommitted for leader in self.leaders)
 
     @property
     def backend_depth(self) -> int:
         """How many of `depth` have to be read from the disk."""
-        return max(0, min(self.tail.memory_start, self.tail.committed_end) - self.tail.handed_end)
+        return sum(
+            max(0, min(tail.memory_start, tail.committed_end) - tail.handed_end)
+            for tail in self.tails
+        )
 
     @property
     def message_count(self) -> int:
-        return self.tail.message_count
+        return sum(tail.message_count for tail in self.tails)
 
     @property
     def message_bytes(self) -> int:
-        return self.tail.message_bytes
+        return sum(tail.message_bytes for tail in self.tails)
 
     def validate(self) -> None:
-        self.partition.validate()
-        if self._cursors is not None:
-            self._cursors.validate()
+        for leader in self.leaders:
+            leader.validate()
+            if leader.tail.handing != self._hands_over:
+                raise RuntimeError(f"{self.name}: handing is {leader.tail.handing}")
         for channel in self.channels.values():
             channel.validate()
-        if self.tail.handing != self._hands_over:
-            raise RuntimeError(f"{self.name}: handing is {self.tail.handing}")
-        if self.tail.handing and self.tail.handed_end != self.tail.committed_end:
-            raise RuntimeError(f"{self.name}: handing, but behind the committed end")
         numbers = [c.number for c in self.channels.values() if c.number != NOT_KEPT]
         if len(set(numbers)) != len(numbers):
             raise RuntimeError(f"{self.name}: two channels share a number")

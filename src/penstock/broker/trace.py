@@ -27,6 +27,7 @@ from penstock import limits
 from penstock.broker.channel import Channel
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
+from penstock.broker.leader import Leader
 from penstock.broker.topic import Topic
 from penstock.errors import PenstockError
 from penstock.trace import events as traceevents
@@ -94,19 +95,22 @@ class TraceLog:
         except PenstockError as error:
             self._fail(len(bodies), str(error))
             return
-        trouble = context.disk_refusal or topic.partition.refusal
-        if trouble or topic.partition.held_count > limits.TRACE_HELD_MAX:
+        leader = topic.leader()
+        trouble = context.disk_refusal or leader.refusal
+        if trouble or leader.group.held_count > limits.TRACE_HELD_MAX:
             self._fail(len(bodies), trouble or "the disk is too slow")
             return
         for parts in bodies:
-            append = partial(topic.tail.append_parts, parts)
-            topic.partition.publish_by(append, 1, self._stored)
-        topic.partition.write(context.clock.wall_ns())
+            append = partial(leader.tail.append_parts, parts)
+            leader.group.publish_by(append, 1, self._stored)
+        leader.group.write(context.clock.wall_ns())
 
     def _name(self, one: Any) -> str:
         """Of a tail, a window or a connection. The topic may be gone by now, its name is not."""
         owner = one.owner
-        return owner.name if isinstance(owner, Topic | Channel) else self.client_name(one)
+        if isinstance(owner, Leader):
+            return owner.topic.name
+        return owner.name if isinstance(owner, Channel) else self.client_name(one)
 
     def _stored(self, error: PenstockError | None) -> None:
         if error is not None:

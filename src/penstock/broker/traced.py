@@ -9,7 +9,7 @@ from penstock.errors import PenstockError
 from penstock.kernel import Section, id_at
 
 if TYPE_CHECKING:
-    from penstock.broker.partition import Partition
+    from penstock.broker.groupcommit import GroupCommit
 
 LENGTH_BYTES = 4  # of a message, in its batch
 TRACE_BYTES = 12  # of its trace id, in the trailer
@@ -36,25 +36,23 @@ TracedDone = Callable[[PenstockError | Stored], None]
 
 
 def publish_traced(
-    partition: Partition, messages: Sequence[Traced], due_ns: int, done: TracedDone
+    group: GroupCommit, messages: Sequence[Traced], due_ns: int, done: TracedDone
 ) -> None:
     """All into one batch. `done` hears when that batch is safe, or has failed."""
     index = 0
 
     def append() -> None:
         nonlocal index
-        index = partition.tail.open_count
+        index = group.tail.open_count
         for message in messages:
             trace_id = message.trace_id
-            partition.tail.append(
-                message.body, due_ns, {Section.TRACE: trace_id} if trace_id else None
-            )
+            group.tail.append(message.body, due_ns, {Section.TRACE: trace_id} if trace_id else None)
 
     def safe(error: PenstockError | None) -> None:
         if error is not None:
             done(error)
         else:
-            base_offset, base_id = partition.sealed_base, partition.sealed_base_id
+            base_offset, base_id = group.sealed_base, group.sealed_base_id
             done(Stored(base_offset + index, id_at(base_id, index)))
 
-    partition.publish_by(append, len(messages), safe)
+    group.publish_by(append, len(messages), safe)

@@ -93,7 +93,8 @@ class Tail(NotedTail, Protocol):
 
     def seal_batch(self, data: bytes) -> list[Buffer]:
         """The same for a whole batch from elsewhere (`encode_batch`, base offset `written_end`).
-        The open batch stays open. ValueError for what is not such a batch."""
+        The open batch stays open. As part of a row that is begun, it needs no room. ValueError for
+        what is not such a batch."""
         ...
 
     def adopt(self, count: int, size: int) -> None:

@@ -16,6 +16,11 @@ from penstock.log.lost import LostRange, is_lost
 Damage = tuple[int, int, str]  # from offset, to offset, reason
 
 
+def describe(damage: Damage) -> str:
+    start, end, reason = damage
+    return f"offsets {start} to {end - 1} are corrupt: {reason}"
+
+
 class DamageList:
     """In the order of offsets."""
 

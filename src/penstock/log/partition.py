@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import LogDamaged, PartitionStopped, StorageError, WriteRefused
 from penstock.log import names
+from penstock.log.creation import make_directory
 from penstock.log.damage import Damage, DamageList
 from penstock.log.disk import Disk
 from penstock.log.head import Owner
@@ -91,7 +92,7 @@ class PartitionLog:
         `owner` goes into the head of each segment."""
         directory = os.fspath(path)
         try:
-            _make_directory(disk, directory)
+            make_directory(disk, directory)
         except OSError as error:
             raise WriteRefused(directory, f"the partition cannot be made: {error}") from error
         return cls.open(disk, directory, settings, owner=owner)
@@ -167,8 +168,10 @@ class PartitionLog:
         base_id: int,
         last_id: int,
         timestamp_ns: int,
+        inner: Sequence[tuple[int, int, int]] = (),
     ) -> None:
-        """One batch at the tail, in one gathered write."""
+        """A row at the tail, in one gathered write: one batch, or several. `inner` says where each
+        stands that is not the first: its offset, its position in the row, its id."""
         if self._guarded or base_offset != self.written_end:
             self._before_write(base_offset)
         active = self._active
@@ -195,6 +198,8 @@ class PartitionLog:
         if position >= self._index_next:
             self._segments.active_index.add(base_offset, begun, timestamp_ns, base_id)
             self._index_next = begun + self._settings.index_every_bytes
+        if inner:
+            self._index_inner(inner, begun, timestamp_ns)
         if not position:
             self._roll_after_ns = timestamp_ns + self._settings.segment_age_max_ns
         active.data_bytes = end
@@ -202,6 +207,14 @@ class PartitionLog:
         self.last_id = last_id
         self.last_timestamp_ns = timestamp_ns
         self.unsynced_bytes += length
+
+    def _index_inner(
+        self, inner: Sequence[tuple[int, int, int]], begun: int, timestamp_ns: int
+    ) -> None:
+        for offset, at, id in inner:
+            if begun + at >= self._index_next:
+                self._segments.active_index.add(offset, begun + at, timestamp_ns, id)
+                self._index_next = begun + at + self._settings.index_every_bytes
 
     def _before_write(self, base_offset: int) -> None:
         self.check_writable()
@@ -579,19 +592,3 @@ class PartitionLog:
         for rule, holds in rules.items():
             if not holds:
                 raise StorageError(self.path, f"this does not hold: {rule}")
-
-
-def _make_directory(disk: Disk, directory: str) -> None:
-    disk.mkdir(directory)
-    for name in disk.listdir(directory):
-        path = os.path.join(directory, name)
-        if names.segment_base(name) is not None and disk.size(path) > 0:
-            raise WriteRefused(directory, f"there is a log already: {name}")
-    MarkFile(disk, os.path.join(directory, names.MARK)).create(Mark(clean=True))
-    file = disk.create(os.path.join(directory, names.segment_name(0)))
-    try:
-        file.fdatasync()
-    finally:
-        file.close()
-    disk.sync_directory(directory)
-    disk.sync_directory(os.path.dirname(directory) or ".")

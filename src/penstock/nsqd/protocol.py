@@ -298,7 +298,7 @@ class Protocol:
         raise WireFault(_PUB_FAULTS[Verb(verb)], reason.encode("utf-8", "replace"))
 
     def _on_refused(self, session: Session, verb: int, tail: Tail, count: int) -> None:
-        reason = tail.owner.refusal_of(count)
+        reason = tail.owner.topic.refusal_of(count)
         if reason:
             raise WireFault(_PUB_FAULTS[Verb(verb)], reason.encode("utf-8", "replace"))
         session.conn.resume()  # by now there is room

@@ -70,7 +70,11 @@ class _Inside:
 
     def _in_flight(self, channel: Channel, count_max: int) -> list[Row]:
         """Those that time out first; of very many, the first of the lowest offsets."""
-        records = channel.window.in_flight_records(limits.IN_FLIGHT_LOOKED_AT)
+        records = [
+            record
+            for window in channel.windows.values()
+            for record in window.in_flight_records(limits.IN_FLIGHT_LOOKED_AT)
+        ]
         records.sort(key=lambda record: (record[4], record[0]))
         now_ns = self._ground.clock.mono_ns()
         return [
@@ -103,11 +107,11 @@ class _Inside:
                 "due_ns": record.due_ns,
                 "due_in_ms": max(record.due_ns - now_ns, 0) // limits.MS,
             }
-            for record in channel.window.stray_records(Stray.DELAYED, count_max)
+            for record in _strays(channel, Stray.DELAYED, count_max)
         ]
 
     def _requeued(self, channel: Channel, count_max: int) -> list[Row]:
-        return [_stray(one) for one in channel.window.stray_records(Stray.WAITING, count_max)]
+        return [_stray(one) for one in _strays(channel, Stray.WAITING, count_max)]
 
     def _dead(self, channel: Channel, count_max: int) -> list[Row]:
         return [
@@ -133,6 +137,17 @@ class _Inside:
         delay_ns = read_number("delay_ms", parameters.get("delay_ms", ""), ms_max) * limits.MS
         wall_ns = self._ground.clock.wall_ns()
         return _settled(lambda id: byhand.requeue(channel, id, delay_ns, wall_ns), parameters)
+
+
+def _strays(channel: Channel, state: Stray, count_max: int) -> list[StrayRecord]:
+    """The delayed ones by due time, others by offset."""
+    found = [
+        record
+        for window in channel.windows.values()
+        for record in window.stray_records(state, count_max)
+    ]
+    found.sort(key=lambda one: (one.due_ns if state is Stray.DELAYED else 0, one.offset))
+    return found[:count_max]
 
 
 def _stray(record: StrayRecord) -> Row:

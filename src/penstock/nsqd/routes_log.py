@@ -296,7 +296,7 @@ def _positions(topic: Topic, from_offset: int | None) -> dict[str, Any]:
         "earliest": reader.earliest,
         "end": reader.end,
         "committed": reader.committed,
-        "bytes": topic.partition.log.bytes_stored,
+        "bytes": sum(leader.log.bytes_stored for leader in topic.leaders),
     }
     if from_offset is not None:
         partition["bytes_from"] = reader.bytes_from(from_offset)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from penstock import limits
-from penstock.broker.partition import PublishDone
+from penstock.broker.rows import PublishDone
 from penstock.broker.topic import Topic
 from penstock.broker.traced import Stored, Traced
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
@@ -184,7 +184,7 @@ class _Publishing:
         pack = _pack(parameters.get("binary", "false"))
         due_ns = self._due_ns(parameters) if "defer" in parameters else 0
         count_max = (options.max_body_size - 4) // 5  # as of a V2 MPUB
-        count = topic.tail.count_pack(pack, body, count_max, options.max_msg_size)
+        count = topic.route().tail.count_pack(pack, body, count_max, options.max_msg_size)
         if count > 0 and is_stamped(parameters):
             bodies = pack_bodies(pack, body)
             self._publish_stamped(topic, bodies, due_ns, parameters, answer)

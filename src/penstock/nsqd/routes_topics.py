@@ -111,7 +111,7 @@ def _changes(parameters: Parameters) -> dict[str, Any]:
 
 def _tell(topic: Topic) -> Response:
     """What holds, and by `own` which of it the topic has chosen itself."""
-    holds = topic.effective._asdict() | {"durability": topic.partition.durability}
+    holds = topic.effective._asdict() | {"durability": topic.leader().group.durability}
     row: dict[str, Any] = {"topic_name": topic.name}
     for name, (key, read) in SETTINGS.items():
         row[name] = format_duration(holds[key]) if read is _duration else holds[key]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 
-from penstock.broker.producers import SEQUENCE_END_MAX, Stamp
+from penstock.broker.stamped import SEQUENCE_END_MAX, Stamp
 from penstock.errors import ProducerFenced, SequenceGap
 from penstock.kernel import Pack
 from penstock.net.api import OK, HttpError, Parameters, error_response

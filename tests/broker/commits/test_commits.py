@@ -37,7 +37,7 @@ def begin(world: World, app: str, version: int, *refs: tuple[str, str]) -> Told:
 
 
 def ends(world: World, *topics: str) -> list[int]:
-    return [world.broker.topic(topic).tail.committed_end for topic in topics]
+    return [world.broker.topic(topic).leader().tail.committed_end for topic in topics]
 
 
 # --- what is seen ---
@@ -113,7 +113,7 @@ def test_a_large_commit_goes_in_slices(start: Start, monkeypatch: pytest.MonkeyP
     world = start(segment_bytes_max=4000)
     said = [b"%d" % n * 20 for n in range(200)]
     put(world, "t", block("x", *said))
-    log = world.broker.topic("t").partition.log
+    log = world.broker.topic("t").leader().log
     told = begin(world, "app", 0, ("t", "x"))
     steps = []
     while not told.told:
@@ -226,8 +226,7 @@ def refused(world: World, error: type[Exception], *refs: tuple[str, str], named:
     assert world.broker.commits.last("app") is None
     for topic in ("a", "b"):
         assert world.publish(topic, b"plain").stored
-        partition = world.broker.topic(topic).partition
-        assert partition.reserved_count == 0
+        assert world.broker.topic(topic).leader().group.reserved_count == 0
     assert world.broker._context.reserved_bytes == 0
     said = world.broker.health
     assert named in said if named else said == "OK"
@@ -293,7 +292,7 @@ def test_the_depth_is_set_aside(start: Start) -> None:
     world.turn()
     with pytest.raises(Refused, match="depth limit"):
         world.publish("b", b"too much")
-    assert world.broker.topic("b").tail.append_end_max == 1  # for PUB
+    assert world.broker.topic("b").leader().tail.append_end_max == 1  # for PUB
     world.threads.held = False
     world.threads.run()
     settle(world)

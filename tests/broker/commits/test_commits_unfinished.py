@@ -46,7 +46,7 @@ def finished(world: World) -> None:
     for topic in ("a", "b"):
         assert world.publish(topic, b"plain").stored
         assert stored(world, topic) == [b"1", b"2", b"3", b"plain"]
-        assert world.broker.topic(topic).partition.reserved_count == 0
+        assert world.broker.topic(topic).leader().group.reserved_count == 0
     assert world.broker.commits.stages.count == 0
     assert world.broker._context.reserved_bytes == 0
 

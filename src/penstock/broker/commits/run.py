@@ -80,7 +80,8 @@ class _Target:
 
     def __init__(self, topic: Topic, stages: list[tuple[str, int]], count: int) -> None:
         self.topic = topic
-        self.partition = topic.partition
+        self.leader = topic.leader()
+        self.group = self.leader.group
         self.stages = stages  # file name, and where its batches begin
         self.count = count
         self.size = 0  # bytes of the bodies that were stored by this run
@@ -191,13 +192,13 @@ class CommitRun:
     def _wait_quiet(self) -> Steps:
         """Until all that was written to the partitions is safe. Raises StorageError."""
         for target in self._targets:
-            partition = target.partition
-            while not (target.gone or partition.quiet):
-                if partition.stopped:
-                    raise StorageError(partition.log.path, partition.stopped)
-                if not partition.busy:
-                    partition.sync()
-                    if partition.quiet:
+            group = target.group
+            while not (target.gone or group.quiet):
+                if group.stopped:
+                    raise StorageError(group.log.path, group.stopped)
+                if not group.busy:
+                    group.sync()
+                    if group.quiet:
                         break
                 yield
 
@@ -287,13 +288,13 @@ class CommitRun:
             if reason:
                 raise Refused(f"topic {target.topic.name}: {reason}")
             held.append(target)
-            target.partition.reserved_count += target.count
+            target.group.reserved_count += target.count
             target.topic.depth_bound.renew()
-            target.partition.hold(self.advance)
+            target.group.hold(self.advance)
 
     def _free(self, target: _Target, count: int, size: int) -> None:
-        target.partition.reserved_count -= target.count
-        target.partition.release(count, size)
+        target.group.reserved_count -= target.count
+        target.group.release(count, size)
         if not target.gone:
             target.topic.depth_bound.renew()
 
@@ -302,7 +303,7 @@ class CommitRun:
             Part(
                 topic=target.topic.name,
                 identity=target.topic.identity,
-                from_offset=target.partition.log.written_end,
+                from_offset=target.leader.log.written_end,
                 count=target.count,
                 stages=[name for name, _ in target.stages],
             )
@@ -357,7 +358,7 @@ class CommitRun:
         text = f"commit {self.file.version} of {self.file.app} waits to be finished: {problem}"
         for target in self._targets:
             if not target.gone:
-                target.partition.block(text)
+                target.group.block(text)
         self.unfinished = CommitUnfinished(self._directory, text)
         self._on_change(self)
         self._retry = False
@@ -367,7 +368,7 @@ class CommitRun:
     def _store(self, target: _Target) -> Steps:
         """The next slice of the next stage."""
         if target.problem:
-            raise StorageError(target.partition.log.path, target.problem)
+            raise StorageError(target.leader.log.path, target.problem)
         name, body_at = target.stages[target.stage_index]
         path = os.path.join(self._stages.path, name)
         if not body_at:
@@ -384,18 +385,32 @@ class CommitRun:
         if not job.sound:
             raise StageDamaged(path, "it is shorter than it says")
         target.position = target.position or body_at
-        for sound in job.sound:
-            if target.passed < target.found:
-                self._compare(target, sound, path)
-            else:
-                target.partition.store(bytearray(sound.data), sound.messages)
-                self._give_back(len(sound.data))
-                target.size += sound.bodies_length
-            target.passed += sound.messages
-            target.position += len(sound.data)
+        self._store_row(target, [sound for sound in job.sound if self._is_new(target, sound, path)])
         if job.at_end:
             target.stage_index += 1
             target.position = 0
+
+    def _is_new(self, target: _Target, sound: Sound, path: str) -> bool:
+        """Not in the log from before a stop."""
+        if target.passed >= target.found:
+            return True
+        self._compare(target, sound, path)
+        self._pass(target, sound)
+        return False
+
+    def _pass(self, target: _Target, sound: Sound) -> None:
+        target.passed += sound.messages
+        target.position += len(sound.data)
+
+    def _store_row(self, target: _Target, row: list[Sound]) -> None:
+        """All of a slice with one write, or none of it."""
+        if not row:
+            return
+        target.group.store([(bytearray(sound.data), sound.messages) for sound in row])
+        for sound in row:
+            self._give_back(len(sound.data))
+            target.size += sound.bodies_length
+            self._pass(target, sound)
 
     def _begins_at(self, path: str) -> int:
         """Of a stage that the start could not read."""
@@ -409,7 +424,7 @@ class CommitRun:
         header is not compared: it says where the batch stands."""
         stored = next(target.found_batches, None)
         if stored is None or stored[HEADER_BYTES:] != memoryview(sound.data)[HEADER_BYTES:]:
-            where = target.partition.log.path
+            where = target.leader.log.path
             raise StorageError(where, f"the log holds something else than {path}")
 
     def _clean(self) -> Steps:
@@ -443,11 +458,11 @@ class CommitRun:
             topic = self._topics.get(part.topic)
             if topic is None or topic.identity != part.identity:
                 _log.warning("topic %s was deleted under a commit", part.topic)
-            elif topic.partition.log.synced_end < part.from_offset + part.count:
+            elif topic.leader().log.synced_end < part.from_offset + part.count:
                 self._targets.append(self._found_target(topic, part))
         for target in self._targets:
-            target.partition.hold(self.advance)
-            target.partition.reserved_count += target.count
+            target.group.hold(self.advance)
+            target.group.reserved_count += target.count
         yield from self._finish()
 
     def _found_target(self, topic: Topic, part: Part) -> _Target:
@@ -458,7 +473,7 @@ class CommitRun:
                 self._pinned.append(stage)
             stages.append((name, stage.body_at if stage is not None else 0))
         target = _Target(topic, stages, part.count)
-        log = topic.partition.log
+        log = topic.leader().log
         if log.written_end < part.from_offset:
             target.problem = (
                 f"the log ends at offset {log.written_end}, and a commit begins at "

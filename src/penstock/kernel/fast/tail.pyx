@@ -331,7 +331,6 @@ cdef class Tail:
         cdef membatch_t* batch
         cdef batch_header_t header
         cdef size_t bodies_at, trailer_at
-        self.check_room()
         if check_batch(data, 0) != (0, len(data)):
             raise ValueError("this is no whole batch")
         memcpy(&header, start, HEADER_BYTES)

@@ -186,7 +186,8 @@ class Tail:
     ) -> list[Buffer]:
         if not self._open:
             raise RuntimeError("there is no open batch to seal")
-        self._check_room()
+        if not self.can_seal:
+            raise RuntimeError(f"{len(self._sealed)} sealed batches wait already")
         data = encode_batch(
             self._open,
             self.written_end,
@@ -202,7 +203,6 @@ class Tail:
         return [data]
 
     def seal_batch(self, data: bytes) -> list[Buffer]:
-        self._check_room()
         if check_batch(data, 0) != (BatchCheck.SOUND, len(data)):
             raise ValueError("this is no whole batch")
         header = decode_header(data, 0)
@@ -213,10 +213,6 @@ class Tail:
         self.message_count += header.count
         self.message_bytes += header.bodies_length
         return [data]
-
-    def _check_room(self) -> None:
-        if not self.can_seal:
-            raise RuntimeError(f"{len(self._sealed)} sealed batches wait already")
 
     def note_stored(self, data: Buffer) -> None:
         if not self.traceable:

@@ -34,7 +34,7 @@ def test_while_one_batch_is_synced_the_next_one_gathers(start: Start) -> None:
     world.threads.held = True
     outcomes = [world.publish("news", b"%d" % number) for number in range(4)]
     assert len(world.threads.waiting) == 1
-    tail = world.broker.find_topic("news").tail
+    tail = world.broker.find_topic("news").leader().tail
     assert (tail.sealed_count, tail.open_count) == (1, 3)
     world.threads.run()
     world.broker.synced()  # the next one is written in this very moment
@@ -43,7 +43,7 @@ def test_while_one_batch_is_synced_the_next_one_gathers(start: Start) -> None:
     world.threads.run()
     world.turn()
     assert [outcome.stored for outcome in outcomes] == [True] * 4
-    log = world.broker.find_topic("news").partition.log
+    log = world.broker.find_topic("news").leader().log
     assert [header.count for header, _ in log.batches(0)] == [1, 3]
 
 
@@ -72,7 +72,7 @@ def test_durability_os_syncs_by_count(start: Start) -> None:
     assert world.threads.submitted == 0
     world.publish("news", b"3")
     assert world.threads.submitted == 1
-    assert world.broker.find_topic("news").partition.log.unsynced_bytes == 0
+    assert world.broker.find_topic("news").leader().log.unsynced_bytes == 0
 
 
 def test_durability_os_syncs_by_time(start: Start) -> None:
@@ -80,7 +80,7 @@ def test_durability_os_syncs_by_time(start: Start) -> None:
     world.publish("news", b"1")
     world.pass_ns(limits.SYNC_TIMEOUT_NS)
     submitted = world.threads.submitted
-    assert world.broker.find_topic("news").partition.log.unsynced_bytes == 0
+    assert world.broker.find_topic("news").leader().log.unsynced_bytes == 0
     for _ in range(2):
         world.pass_ns(limits.SYNC_TIMEOUT_NS)
     assert world.threads.submitted == submitted
@@ -131,7 +131,7 @@ def test_a_sync_that_fails_stops_the_partition_for_good(start: Start, durability
     else:
         assert syncing.stored  # it had been promised no more than the write
         assert gathering.stored
-    assert topic.tail.refusing
+    assert topic.leader().tail.refusing
     assert "sync failed" in topic.refusal
     assert "sync failed" in world.broker.health
     with pytest.raises(Refused) as caught:
@@ -139,7 +139,7 @@ def test_a_sync_that_fails_stops_the_partition_for_good(start: Start, durability
     assert caught.value.reason == topic.refusal
     for _ in range(3):
         world.pass_ns(limits.SECOND)
-    assert topic.tail.refusing
+    assert topic.leader().tail.refusing
     assert world.publish("other", b"2").stored
     assert bodies(world.consumer("news", "a").take())[0] == b"1"
 
@@ -165,11 +165,11 @@ def test_publishes_beyond_a_full_batch_wait_for_the_next(
     outcomes = [Outcome() for _ in range(5)]
     for number, outcome in enumerate(outcomes):
         topic.publish([b"%d" % number * 6], 0, outcome)
-    assert topic.tail.open_count == 2
+    assert topic.leader().tail.open_count == 2
     for _ in range(4):
         world.turn()
     assert all(outcome.stored for outcome in outcomes)
-    headers = [header.count for header, _ in topic.partition.log.batches(0)]
+    headers = [header.count for header, _ in topic.leader().log.batches(0)]
     assert headers == [2, 2, 1]
     order = [message.body[:1] for message in world.consumer("news", "a").take()]
     assert order == [b"0", b"1", b"2", b"3", b"4"]
@@ -188,7 +188,7 @@ def test_a_callback_may_publish_again(start: Start) -> None:
 
 def damage(world: World, offset: int, topic: str = "news") -> None:
     """Overwrite some bytes of the batch that holds `offset`."""
-    log = world.broker.find_topic(topic).partition.log
+    log = world.broker.find_topic(topic).leader().log
     position = HEAD_BYTES
     for header, _ in log.batches(0):
         if header.base_offset <= offset < header.base_offset + header.count:
@@ -212,7 +212,7 @@ def test_damage_met_while_reading_is_stepped_over_and_shown(start: Start) -> Non
     consumer = world.consumer("news", "b")
     assert bodies(consumer.take()) == [b"0", b"1", b"3", b"4"]
     topic = world.broker.find_topic("news")
-    assert topic.partition.damaged[0][:2] == (2, 3)
+    assert topic.leader().replica.damaged[0][:2] == (2, 3)
     assert world.broker.health.startswith("OK - warning: topic news: offsets 2 to 2 are corrupt")
     assert world.broker.healthy
     assert topic.refusal == ""
@@ -238,7 +238,7 @@ def test_retention_goes_past_damage_and_the_warning_ends_with_it(start: Start) -
     assert "offsets 0 to 0 are corrupt" in world.broker.health
     for _ in range(3):
         world.pass_ns(limits.SECOND)
-    log = world.broker.find_topic("news").partition.log
+    log = world.broker.find_topic("news").leader().log
     assert log.start_offset > 20
     assert log.bytes_stored < 8192
     assert world.broker.health == "OK"
@@ -311,11 +311,11 @@ def test_what_cannot_be_read_just_now_is_tried_again(start: Start) -> None:
 def test_the_turn_of_a_clean_tail_writes_nothing(start: Start) -> None:
     world = start()
     world.publish("news", b"1")
-    partition = world.broker.find_topic("news").partition
+    leader = world.broker.find_topic("news").leader()
     submitted = world.threads.submitted
-    partition.write(world.clock.wall_ns())
+    leader.group.write(world.clock.wall_ns())
     assert world.threads.submitted == submitted
-    assert partition.log.written_end == 1
+    assert leader.log.written_end == 1
 
 
 def test_damage_found_at_the_start_is_stepped_over_and_shown(start: Start) -> None:
@@ -330,7 +330,7 @@ def test_damage_found_at_the_start_is_stepped_over_and_shown(start: Start) -> No
     path.write_bytes(data[: third + 76] + b"\xff" + data[third + 77 :])
     world = world.restart()
     topic = world.broker.find_topic("news")
-    assert topic.partition.damaged[0][:2] == (2, 3)
+    assert topic.leader().replica.damaged[0][:2] == (2, 3)
     assert "offsets 2 to 2 are corrupt" in world.broker.health
     assert topic.find_channel("a").depth == 4
     assert world.publish("news", b"5").stored
@@ -350,11 +350,11 @@ def test_a_corrupt_end_refuses_publishes_and_serves_the_rest(start: Start) -> No
     path.write_bytes(data[:-20] + b"\xff" + data[-19:])
     world = world.restart()
     topic = world.broker.find_topic("news")
-    assert topic.tail.refusing
+    assert topic.leader().tail.refusing
     assert "the end of the log is corrupt: offsets 4 to 4" in topic.refusal
     assert world.broker.health.startswith("NOK - topic news: the end of the log is corrupt")
     assert not world.broker.healthy
     assert bodies(world.consumer("news", "a").take()) == [b"0", b"1", b"2", b"3"]
     assert world.publish("other", b"1").stored
     world = world.restart()
-    assert world.broker.find_topic("news").tail.refusing
+    assert world.broker.find_topic("news").leader().tail.refusing

@@ -1,0 +1,463 @@
+"""The group commit of one leader: rows from the kernel's tail into the log, and the answers.
+
+This is the one writer of a partition. What publishers bring gathers: in the tail's open batch,
+behind it while that is full (`Gathered`), or as batches of their own (`Whole`, of producers that
+number their messages). `write` makes one row of it, puts it into the log with one gathered write,
+has it synced where the topic asks for that, and answers. The parts of a commit of stages are rows
+too; they are hidden until `release`. `commitline.py` says when what is allowed and done.
+
+A write that was refused (a full disk) fails its row and nothing else: the next one may fit. A sync
+that failed stops the partition for good: what the file holds is unknown, so nothing more may be
+built on it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock import limits
+from penstock.broker.commitline import NONE, CommitLine, Move, State
+from penstock.broker.commits.blocks import put_in_place
+from penstock.broker.context import Context
+from penstock.broker.health import Trouble
+from penstock.broker.options import Durability
+from penstock.broker.rows import Encode, Gathered, PublishDone, Row, Whole
+from penstock.errors import (
+    NotFound,
+    PartitionStopped,
+    PenstockError,
+    Refused,
+    StorageError,
+    WriteRefused,
+)
+from penstock.kernel import Pack, Tail
+from penstock.log.partition import PartitionLog
+from penstock.log.sync import SyncJob
+
+if TYPE_CHECKING:
+    from penstock.broker.deadletters import Letter
+
+_length_of: Callable[[Any], int] = len  # the kernel's buffers are flat bytes, so len is bytes
+
+
+class GroupCommit:
+    """`kept` False: of an ephemeral topic, of which nothing outlives the process."""
+
+    def __init__(
+        self,
+        context: Context,
+        topic_name: str,
+        tail: Tail,
+        log: PartitionLog,
+        epoch: int,
+        durability: Durability,
+        kept: bool,
+        on_trouble: Callable[[], None],
+    ) -> None:
+        self.tail = tail
+        self.log = log
+        self.durability = durability
+        self.held_count = 0  # messages that wait for a row
+        self.reserved_count = 0  # messages of a commit under way
+        self.stopped = ""  # the reason
+        self.blocked = ""  # why a commit that is decided cannot be finished here
+        self.sealed_base = 0  # offset of the first message of the open batch that was sealed last
+        self.sealed_base_id = 0  # and its id
+        self.refused_bytes = 0  # length of the row that failed last; 0: none has since
+        self.line = CommitLine(log.written_end, log.synced_end, durability == "disk")
+        self._context = context
+        self._topic_name = topic_name
+        self._epoch = epoch
+        self._kept = kept
+        self._on_trouble = on_trouble
+        self._ids = context.ids
+        self._syncs = context.syncs
+        self._touched = context.touched
+        self._sync_every_count = context.options.sync_every_count
+        self._sync_after_ns = 0
+        self._job: SyncJob | None = None
+        self._gate: Callable[[], None] | None = None  # of the commit that has the log's end
+        self._open_done: list[PublishDone] = []  # publishers in the open batch
+        self._gathered: deque[Gathered] = deque()
+        self._whole: deque[Whole] = deque()
+        self._row = Row(log.written_end)  # in flight, or the last one
+        self._writing_whole = False
+        if log.stopped is not None:  # by the start
+            self.stopped = log.stopped.reason
+            self.line.move(Move.STOP)
+            context.health.report(topic_name, Trouble.STOPPED, self.stopped)
+
+    @property
+    def busy(self) -> bool:
+        """A sync thread holds the log's files."""
+        return self._job is not None
+
+    @property
+    def quiet(self) -> bool:
+        """All that was written is safe, and nothing is on its way."""
+        log = self.log
+        return not self.tail.sealed_count and not self.busy and log.synced_end == log.written_end
+
+    @property
+    def uncommitted(self) -> int:
+        """Messages that are still being stored."""
+        tail = self.tail
+        storing = tail.written_end - tail.committed_end + tail.open_count
+        return storing + self.held_count + self.reserved_count
+
+    # --- publishing ---
+
+    def publish(self, bodies: list[bytes], due_ns: int, done: PublishDone) -> None:
+        """All of `bodies` into one batch. `done` is called when that batch is safe, or has
+        failed."""
+        self.publish_by(partial(self._append, bodies, due_ns), len(bodies), done)
+
+    def publish_pack(
+        self, pack: Pack, body: bytes, count: int, due_ns: int, done: PublishDone
+    ) -> None:
+        """The same for a sound pack of `count` messages (`Tail.count_pack`)."""
+        self.publish_by(partial(self.tail.append_pack, pack, body, due_ns), count, done)
+
+    def publish_by(self, append: Callable[[], object], count: int, done: PublishDone) -> None:
+        """The same for `count` messages that `append` puts into the open batch, now or when there
+        is room."""
+        if self._is_full():
+            self._gathered.append(Gathered(append, count, done))
+            self.held_count += count
+            return
+        append()
+        self._open_done.append(done)
+
+    def publish_letters(
+        self, letters: Sequence[Letter], done: Callable[[PenstockError | None, int], None]
+    ) -> None:
+        """All into the open batch; `done` hears at which offset the first one is stored. Raises
+        Refused when the batch is full."""
+        tail = self.tail
+        if self._is_full():
+            raise Refused("the open batch is full")
+        index = tail.open_count
+        for letter in letters:
+            tail.append(letter.body, 0, letter.sections)
+        self._open_done.append(lambda error: done(error, self.sealed_base + index))
+
+    def publish_whole(
+        self, encode: Encode, count: int, done: PublishDone, producer_id: int
+    ) -> None:
+        """A batch that is shared with no other publisher; `encode` makes it when its place is
+        known."""
+        self._whole.append(Whole(encode, count, done, producer_id))
+        self.held_count += count
+        self._write_whole(self._context.clock.wall_ns())
+
+    def drop_whole(self, producer_id: int, error: PenstockError) -> None:
+        """One batch of this producer failed, so none of its later ones may be stored."""
+        dropped = [one for one in self._whole if one.producer_id == producer_id]
+        self._whole = deque(one for one in self._whole if one.producer_id != producer_id)
+        self.held_count -= sum(one.count for one in dropped)
+        for one in dropped:
+            one.done(error)
+
+    def _is_full(self) -> bool:
+        return bool(self._gathered) or self.tail.open_bytes >= limits.BATCH_BYTES_MAX
+
+    def _append(self, bodies: list[bytes], due_ns: int) -> None:
+        append = self.tail.append
+        for body in bodies:
+            append(body, due_ns)
+
+    def _append_gathered(self) -> None:
+        while self._gathered and self.tail.open_bytes < limits.BATCH_BYTES_MAX:
+            append, count, done = self._gathered.popleft()
+            self.held_count -= count
+            append()
+            self._open_done.append(done)
+
+    # --- rows ---
+
+    def write(self, wall_ns: int) -> None:
+        """Write what has gathered. The path of every publish, so nothing slow is here."""
+        tail = self.tail
+        if not (tail.open_count or self._whole) or not self.line.ready:
+            return
+        log = self.log
+        if wall_ns < log.last_timestamp_ns:
+            wall_ns = log.last_timestamp_ns  # times rise along a log even when the clock steps back
+        row = Row(tail.written_end)
+        if tail.open_count:
+            self._seal_open(row, wall_ns)
+        if self._whole:
+            self._seal_whole(row, wall_ns)
+        self._store(row, wall_ns)
+
+    def _write_whole(self, wall_ns: int) -> None:
+        """Those batches alone: in the midst of a turn the open batch still gathers."""
+        if self._writing_whole:
+            return  # by one that was just answered: the loop below goes on with it
+        self._writing_whole = True
+        try:
+            while self._whole and self.line.ready:
+                row = Row(self.tail.written_end)
+                at_ns = max(wall_ns, self.log.last_timestamp_ns)
+                self._seal_whole(row, at_ns)
+                self._store(row, at_ns)
+        finally:
+            self._writing_whole = False
+
+    def _seal_open(self, row: Row, wall_ns: int) -> None:
+        tail = self.tail
+        count = tail.open_count
+        base_id = self.sealed_base_id = self._ids.take(count, wall_ns)
+        self.sealed_base = tail.written_end
+        buffers = tail.seal(base_id, wall_ns, self.log.synced_end, self._epoch)
+        if self._open_done or self._gathered:
+            self._open_done, row.done = [], self._open_done
+            self._append_gathered()
+        row.add(buffers, sum(map(_length_of, buffers)), count, base_id)
+
+    def _seal_whole(self, row: Row, wall_ns: int) -> None:
+        while self._whole and row.length < limits.BATCH_BYTES_MAX:
+            encode, count, done, _ = self._whole.popleft()
+            self.held_count -= count
+            base_id = self._ids.take(count, wall_ns)
+            data = encode(row.end, base_id, wall_ns, self.log.synced_end)
+            row.add(self.tail.seal_batch(data), len(data), count, base_id)
+            row.done.append(done)
+
+    def _store(self, row: Row, wall_ns: int) -> None:
+        """A sealed row into the log, and on its way to its publishers."""
+        try:
+            self._put(row, wall_ns)
+        except StorageError as error:
+            self._fail_write(row, error)
+            return
+        self._row = row
+        if not self.line.wrote(row.end):
+            if not self.sync() and self.line.synced(self.log.synced_end):
+                self._commit()  # the log says that all of it is on the disk already
+            return
+        self._commit()
+        if (
+            self._kept
+            and row.end - self.log.synced_end >= self._sync_every_count
+            and wall_ns >= self._sync_after_ns
+        ):
+            self._sync_after_ns = wall_ns + limits.SYNC_PAUSE_NS
+            self.sync()
+
+    def _put(self, row: Row, wall_ns: int) -> None:
+        """The one place that writes to the log. Raises StorageError, and then it is as before."""
+        self._touched[self.tail.owner.topic] = None
+        self.log.write(
+            row.buffers,
+            row.length,
+            row.base_offset,
+            row.count,
+            row.base_id,
+            self._ids.last_id,
+            wall_ns,
+            row.inner,
+        )
+        self._context.headroom_bytes -= row.length
+
+    def _commit(self) -> None:
+        self.tail.commit_to(self.line.committed_end)
+        if self.refused_bytes:
+            self.note_writable()
+        if self._row.done:
+            self._row.tell(None)
+
+    def note_writable(self) -> None:
+        self.refused_bytes = 0
+        self._context.health.clear(self._topic_name, Trouble.WRITE)
+
+    def _fail_write(self, row: Row, error: StorageError) -> None:
+        """This row was not stored; its publishers hear so. The next one is tried."""
+        self.refused_bytes = row.length
+        self._context.health.report(self._topic_name, Trouble.WRITE, error.reason)
+        self.tail.fail_from(row.base_offset)
+        if self.log.stopped is not None:
+            self.stop(error.reason)
+        row.tell(error)
+
+    # --- syncs ---
+
+    def set_durability(self, durability: Durability) -> None:
+        """From the next row on. A change to `disk` also syncs what was acknowledged before."""
+        if durability == self.durability:
+            return
+        self.durability = durability
+        self.line.waits = durability == "disk"
+        if self.line.waits and not self.stopped:
+            self.sync()
+
+    def sync(self) -> bool:
+        """Hand what is unsynced to the sync threads. False when there is nothing to hand over."""
+        if self._job is not None:
+            return True
+        job = self.log.sync_begin()
+        if job is None:
+            return False
+        self._job = job
+        self._syncs.submit(job, self._synced, awaited=self.line.in_flight_end != NONE)
+        return True
+
+    def _synced(self, error: OSError | None) -> None:
+        job, self._job = self._job, None
+        if job is None:
+            raise RuntimeError(f"{self._topic_name}: a sync ended that was never begun")
+        self.log.sync_end(job, error)
+        if self.log.stopped is not None:
+            self._fail_sync(self.log.stopped)
+        else:
+            self._go_on()
+        self._pass_gate()
+
+    def _go_on(self) -> None:
+        """Commit the row in flight, and write what has gathered behind it."""
+        line = self.line
+        awaited = line.in_flight_end != NONE
+        if line.synced(self.log.synced_end):
+            self._commit()
+        elif awaited:
+            self.sync()  # that sync began before the row was written
+            return
+        if awaited or line.waits:
+            self.write(self._context.clock.wall_ns())
+
+    def _fail_sync(self, error: StorageError) -> None:
+        row = self._row
+        if self.line.in_flight_end != NONE:
+            self.tail.fail_from(row.base_offset)
+            self.line.failed()
+        self.stop(error.reason)
+        row.tell(error)
+
+    # --- the part of a commit of stages ---
+
+    def hold(self, gate: Callable[[], None]) -> None:
+        """From here to `release` the log's end belongs to a commit (`commits/run.py`); other
+        publishes gather. `gate` is called when something has changed: see `quiet`, `stopped`."""
+        if self._gate is not None:
+            raise RuntimeError(f"{self._topic_name}: two commits want the log's end")
+        self.line.move(Move.HOLD)
+        self._gate = gate
+        self.sync()
+
+    def _pass_gate(self) -> None:
+        if self._gate is None:
+            return
+        if not (self.quiet or self.busy or self.stopped or self.line.state is State.RETIRED):
+            self.sync()
+        self._gate()
+
+    def store(self, batches: Sequence[tuple[bytearray, int]]) -> None:
+        """Sound batches with the counts of their messages, as one row that is not seen before
+        `release`. Raises StorageError, and then the log is as before."""
+        log, ids = self.log, self._ids
+        log.check_writable()
+        wall_ns = max(self._context.clock.wall_ns(), log.last_timestamp_ns)
+        row = Row(log.written_end)
+        for batch, count in batches:
+            base_id = ids.take(count, wall_ns)
+            put_in_place(batch, row.end, base_id, wall_ns, log.synced_end)
+            row.add([batch], len(batch), count, base_id)
+        self._put(row, wall_ns)
+        for batch, _ in batches:
+            self.tail.note_stored(batch)  # a commit that stores is decided: it will be shown
+
+    def block(self, reason: str) -> None:
+        """The commit cannot be finished now. What has gathered behind it is refused meanwhile.
+        Without a reason: it goes on."""
+        if reason == self.blocked:
+            return
+        self.line.move(Move.BLOCK if reason else Move.UNBLOCK)
+        self.blocked = reason
+        self._on_trouble()
+        if reason:
+            self._fail_open(WriteRefused(self.log.path, reason))
+
+    def release(self, count: int, size: int) -> None:
+        """What the commit has stored is visible: `count` messages, `size` bytes of bodies."""
+        self._gate = None
+        if self.line.state is State.RETIRED:
+            return
+        self.block("")
+        self.line.move(Move.RELEASE)
+        if count:
+            self.tail.adopt(count, size)
+            self.line.adopted(self.tail.written_end)
+        self.write(self._context.clock.wall_ns())
+
+    # --- the end ---
+
+    def stop(self, reason: str) -> None:
+        """No more writes. What had gathered is refused."""
+        self.line.move(Move.STOP)
+        if not self.stopped:
+            self.stopped = reason or "the partition is stopped"
+            self._context.health.report(self._topic_name, Trouble.STOPPED, self.stopped)
+        self._on_trouble()
+        self._fail_open(PartitionStopped(self._topic_name, self.stopped))
+
+    def notice_stop(self) -> None:
+        """The log may stop on its own account, when it syncs outside of a job."""
+        if self.log.stopped is not None and not self.stopped:
+            self.stop(self.log.stopped.reason)
+            self._pass_gate()
+
+    def _fail_open(self, error: PenstockError) -> None:
+        self.tail.drop_open()
+        told, self._open_done = self._open_done, []
+        gathered, self._gathered = self._gathered, deque()
+        whole, self._whole = self._whole, deque()
+        self.held_count = 0
+        for done in told:
+            done(error)
+        for waiting in gathered:
+            waiting.done(error)
+        for one in whole:
+            one.done(error)
+
+    def retire(self) -> None:
+        """The topic is being deleted: what was published before is answered as published, and goes
+        with it."""
+        self.line.move(Move.RETIRE)
+        self._syncs.wait_for(lambda: self.busy)
+        tail = self.tail
+        if tail.sealed_count:
+            tail.commit_to(tail.written_end)
+            self._row.tell(None)
+        while tail.open_count:
+            row = Row(tail.written_end)
+            self._seal_open(row, self._context.clock.wall_ns())
+            tail.commit_to(tail.written_end)
+            row.tell(None)
+        whole, self._whole, self.held_count = self._whole, deque(), 0
+        for one in whole:
+            one.done(NotFound("topic", self._topic_name))
+        self._pass_gate()
+
+    def close(self) -> None:
+        """Write and sync what is there. Raises nothing: why a last row failed went to its
+        publishers and to health."""
+        self._syncs.wait_for(lambda: self.busy)
+        while self.line.ready and (self.tail.open_count or self._whole):
+            self.write(self._context.clock.wall_ns())
+            self._syncs.wait_for(lambda: self.busy)
+
+    def validate(self) -> None:
+        self.tail.validate()
+        self.line.validate()
+        if self.line.in_flight_end != NONE and not self.busy:
+            raise RuntimeError(f"{self._topic_name}: a row in flight waits for no sync")
+        if (self.line.in_flight_end != NONE) != (self.tail.sealed_count > 0):
+            raise RuntimeError(f"{self._topic_name}: sealed batches are not the row in flight")
+        if self.tail.written_end != self.log.written_end and not (self.stopped or self._gate):
+            raise RuntimeError(
+                f"{self._topic_name}: the tail ends at {self.tail.written_end}, the log at "
+                f"{self.log.written_end}"
+            )

@@ -1,0 +1,277 @@
+"""The role of a leader: publishers write to this partition here, and its channels are served.
+
+It has what the kernel needs for that, the tail and a window for each channel (`Channel.windows`
+lists them, `Cursors` keeps their state in the journal), and `GroupCommit`, the one writer.
+
+Damage below the synced end is found while reading, or was found at the start. The corrupt offsets
+are stepped over, everything else is served, and health warns of it. Publishing goes on, unless the
+end of the log is corrupt: then it is not known where the next batch belongs, and an operator has to
+look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock import limits
+from penstock.broker.cursors import Cursors
+from penstock.broker.groupcommit import GroupCommit
+from penstock.broker.health import Trouble
+from penstock.broker.stamped import StampedPublishes
+from penstock.errors import LogDamaged, StorageError
+from penstock.kernel import Source, TraceKind, Window
+from penstock.log.damage import describe
+
+if TYPE_CHECKING:
+    from penstock.broker.channel import Channel
+    from penstock.broker.context import Context
+    from penstock.broker.replica import Replica
+    from penstock.broker.topicfile import ChannelEntry
+    from penstock.log.fold import ChannelState, Group
+
+
+class Leader:
+    def __init__(self, context: Context, replica: Replica) -> None:
+        topic, log = replica.topic, replica.log
+        self.topic = topic
+        self.replica = replica
+        self.number = replica.number
+        self.log = log
+        self.retain_age_ns = context.options.retain_age_ns
+        self.retain_bytes = context.options.retain_bytes
+        self._context = context
+        self._mark_failed = False
+        self._unread: dict[tuple[Window, int], int] = {}  # loads that failed, by offset
+        self.tail = context.engine.tail(
+            topic.name.encode(), log.written_end, context.options.tail_memory_bytes_max
+        )
+        self.tail.owner = self
+        self.tail.traceable = not topic.internal
+        durability = topic.effective.durability if replica.kept else "os"
+        self.group = GroupCommit(
+            context, topic.name, self.tail, log, replica.epoch, durability, replica.kept,
+            topic.refresh_refusal,
+        )  # fmt: skip
+        self.stamped = StampedPublishes(context, topic.name, self.group, replica.producers)
+        self.cursors: Cursors | None = None
+        if replica.journal is not None:
+            self.cursors = Cursors(context, topic.name, replica.journal, replica.folded)
+        if log.refusal is not None:
+            context.health.report(topic.name, Trouble.DAMAGED, self.refusal)
+
+    @property
+    def refusal(self) -> str:
+        """Why no publish is taken, for good; empty when they are."""
+        if self.group.stopped:
+            return self.group.stopped
+        if self.log.refusal is not None:
+            return f"the end of the log is corrupt: {describe(self.log.refusal)}"
+        return self.group.blocked
+
+    # --- channels ---
+
+    def bring_back(
+        self, channels: Sequence[tuple[ChannelEntry, Channel]], gathers: bool, hands_over: bool
+    ) -> None:
+        """The channels' windows as they were, and the point of handing over. `gathers`: the topic
+        keeps what comes to itself, being paused or without a channel."""
+        cursors, tail, log = self.cursors, self.tail, self.log
+        if cursors is None:
+            return
+        states = [cursors.state(entry.number, entry.name, log) for entry, _ in channels]
+        handed_end = cursors.handed_end(log, gathers and not self.topic.internal)
+        if not gathers:
+            handed_end = log.written_end
+        tail.handed_end = max([handed_end, *(state.next for state in states)])
+        for (entry, channel), state in zip(channels, states, strict=True):
+            self._restore(entry, channel, state)
+        cursors.begin(tail)
+        cursors.report_missing(log.start_offset)
+        tail.handing = hands_over
+        if self.topic.internal:
+            tail.hand()
+
+    def _restore(self, entry: ChannelEntry, channel: Channel, state: ChannelState) -> None:
+        window = self._context.engine.window(self.tail, state.low)
+        window.attempts_max = entry.settings.max_attempts
+        window.restore(state.low, state.next, state.finished, state.strays)
+        window.searched = state.searched
+        channel.attach(self.number, window)
+        self._step_over_damage(window)
+        if self.cursors is not None:
+            self.cursors.adopt(entry.number, window)
+
+    def add_window(self, channel: Channel, kept: bool) -> None:
+        """Of a new channel: it begins where the topic's own queue does."""
+        start_offset = self.tail.handed_end
+        window = self._context.engine.window(self.tail, start_offset)
+        channel.attach(self.number, window)
+        self._step_over_damage(window)
+        if self.cursors is not None and kept:
+            self.cursors.add(channel.number, window, start_offset)
+
+    def drop_window(self, channel: Channel) -> None:
+        if self.cursors is not None:
+            self.cursors.drop(channel.number)
+        self._context.engine.forget_window(channel.windows[self.number])
+
+    def _step_over_damage(self, window: Window) -> None:
+        for start, end, _ in self.replica.damaged:
+            if end > window.low:
+                step_over(window, Source.STRAY, start, end)
+                step_over(window, Source.FORWARD, max(start, window.low), end)
+
+    def update_handing(self, handing: bool) -> None:
+        if handing and not self.tail.handing:
+            self.tail.hand()
+        self.tail.handing = handing
+
+    @property
+    def floor(self) -> int:
+        """The lowest offset that the topic or a channel still wants."""
+        floor = self.tail.handed_end
+        for channel in self.topic.channels.values():
+            floor = min(floor, channel.windows[self.number].floor)
+        return floor
+
+    def journal(self, groups: list[Group]) -> None:
+        """What one turn changed in channels that are kept."""
+        if self.cursors is not None:
+            self.cursors.append(groups)
+
+    def store_cursors(self) -> None:
+        """Put into the journal what changed outside of a turn."""
+        if self.cursors is not None:
+            self.cursors.append_changes()
+
+    # --- reading ---
+
+    def load(self, window: Window, which: int, offset: int) -> None:
+        """The answer to a NEED: the block that holds `offset`. What is damaged is stepped over.
+        What cannot be read just now is tried again at housekeeping, and the channel waits for
+        it."""
+        try:
+            block = self.log.read(offset, limits.READ_BLOCK_BYTES)
+        except LogDamaged as error:
+            step_over(window, which, offset, max(error.to_offset, offset + 1))
+        except StorageError as error:
+            self._unread[window, which] = offset
+            self.topic.touch()
+            self._context.health.report(self.topic.name, Trouble.READ, error.reason)
+        else:
+            window.load(which, block)
+
+    def _load_again(self) -> None:
+        unread, self._unread = self._unread, {}
+        for (window, which), offset in unread.items():
+            if not window.owner.deleted:
+                self.load(window, which, offset)
+        if unread and not self._unread:
+            self._context.health.clear(self.topic.name, Trouble.READ)
+
+    # --- housekeeping ---
+
+    def retain(self, wall_ns: int, old_end: int) -> None:
+        """Let go of old segments of which nothing is wanted; what is below `old_end` is old."""
+        floor, kept = self.floor, self.replica.producers.floor
+        if self.cursors is not None:
+            floor = min(floor, self.cursors.floor_synced)
+        if kept is not None:
+            floor = min(floor, kept)
+        health, name = self._context.health, self.topic.name
+        try:
+            self.log.retain(floor, wall_ns, self.retain_age_ns, self.retain_bytes, old_end)
+        except StorageError as error:
+            health.report(name, Trouble.CLEANUP, error.reason)
+        else:
+            health.clear(name, Trouble.CLEANUP)
+        self.replica.refresh_damage()
+        self.group.notice_stop()
+
+    def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> bool:
+        """Sync what is unsynced, repeat the synced end in the mark, and try again what failed. True
+        when nothing is left."""
+        settled = self._settle_log(wall_ns, sync_log)
+        tail = self.tail
+        settled &= self.replica.producers.settle(
+            tail.committed_end, tail.message_count, tail.message_bytes
+        )
+        if self.cursors is not None:
+            settled &= self.cursors.settle(sync_journal)
+        return settled
+
+    def _settle_log(self, wall_ns: int, sync: bool) -> bool:
+        group, kept = self.group, self.replica.kept
+        if self._unread:
+            self._load_again()
+        if not group.stopped:
+            self._sync_and_mark(wall_ns, sync)
+        if group.stopped or not kept:
+            return not (self._unread or (group.refused_bytes and not group.stopped))
+        failed = self._unread or self._mark_failed or group.refused_bytes
+        return not (failed or self.log.unsynced_bytes)
+
+    def _sync_and_mark(self, wall_ns: int, sync: bool) -> None:
+        log, group = self.log, self.group
+        if group.refused_bytes and not group.busy and log.would_take(group.refused_bytes):
+            group.note_writable()
+        if not self.replica.kept:
+            # only so that retention may let go of the oldest segment
+            if log.unsynced_bytes > self._context.options.segment_bytes_max:
+                group.sync()
+            return
+        if sync and log.unsynced_bytes:
+            group.sync()
+        self._mark(wall_ns)
+
+    def _mark(self, wall_ns: int) -> None:
+        """A mark that could not be written is tried again, and shown until it was."""
+        health, name = self._context.health, self.topic.name
+        try:
+            self.log.mark(wall_ns)
+        except StorageError as error:
+            self._mark_failed = True
+            health.report(name, Trouble.MARK, error.reason)
+            return
+        if self._mark_failed and self.log.is_marked:
+            self._mark_failed = False
+            health.clear(name, Trouble.MARK)
+
+    # --- the end ---
+
+    def close(self) -> None:
+        """Write and sync what was gathered, then close the files. Raises nothing."""
+        self.group.close()
+        stopped = self.group.stopped
+        self.replica.close()
+        if not stopped:
+            self.replica.producers.close()
+
+    def retire(self) -> None:
+        """The topic is being deleted: answer what is under way."""
+        self.group.retire()
+        self.replica.producers.wait()
+
+    def leave(self) -> None:
+        """The kernel forgets the tail; the windows are gone already."""
+        self._context.engine.forget_tail(self.topic.name.encode())
+        if self.cursors is not None:
+            self.cursors.discard()
+
+    def validate(self) -> None:
+        self.group.validate()
+        self.log.validate()
+        if self.cursors is not None:
+            self.cursors.validate()
+        tail = self.tail
+        if tail.handing and tail.handed_end != tail.committed_end:
+            raise RuntimeError(f"{self.topic.name}: handing, but behind the committed end")
+
+
+def step_over(window: Window, which: int, from_offset: int, to_offset: int) -> None:
+    """`window` will not ask for [from, to) again."""
+    if which == Source.STRAY:
+        window.lose_range(from_offset, to_offset, TraceKind.CORRUPT)
+    else:
+        window.skip(from_offset, to_offset, TraceKind.CORRUPT)

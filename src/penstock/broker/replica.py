@@ -1,0 +1,121 @@
+"""What one partition of a topic has on this node: its files, and the role it plays with them.
+
+    Replica: log, channel journal, table of producers, epoch; one role
+      Unassigned   the files are open and nothing is served
+      Leader       publishers and consumers are served; the only role with objects of the kernel
+
+A role is an object that is replaced as a whole, so that nothing of one is left in another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.health import Trouble
+from penstock.broker.journal import Journal
+from penstock.broker.leader import Leader
+from penstock.broker.producers import ProducerTable
+from penstock.errors import StorageError
+from penstock.log.damage import describe
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Context
+    from penstock.broker.topic import Topic
+    from penstock.log.damage import Damage
+    from penstock.log.fold import Folded
+    from penstock.log.partition import PartitionLog
+
+
+class Unassigned:
+    """The files are open, and nothing is served."""
+
+
+class Replica:
+    """`kept` False: of an ephemeral topic, of which nothing outlives the process. Raises
+    TopicDamaged and StorageError, and then the kernel knows nothing of it."""
+
+    def __init__(
+        self, context: Context, topic: Topic, number: int, log: PartitionLog, kept: bool
+    ) -> None:
+        self.topic = topic
+        self.number = number
+        self.log = log
+        self.path = log.path
+        self.kept = kept
+        self.epoch = 0  # of the leader that is followed
+        self.role: Unassigned | Leader = Unassigned()
+        self._context = context
+        self._damage_count = 0  # of ranges, when retention was last looked at
+        self.producers = ProducerTable(context, topic.name, log, kept, topic.touch)
+        self.journal: Journal | None = None
+        self.folded: Folded | None = None
+        if kept:
+            self.journal, self.folded = self._open_journal()
+        log.damage.on_added = self._report_damage
+        for damage in log.damaged:
+            self._report_damage(damage)
+
+    def _open_journal(self) -> tuple[Journal, Folded | None]:
+        options = self._context.options
+        try:
+            return Journal.open(self._context.disk, self.path, options.journal_bytes_max)
+        except OSError as error:
+            raise StorageError(self.path, f"the channel journal cannot be read: {error}") from error
+
+    def lead(self) -> Leader:
+        """The role of the leader: a tail that continues the log, and no windows yet."""
+        leader = self.role = Leader(self._context, self)
+        return leader
+
+    @property
+    def leader(self) -> Leader:
+        if not isinstance(self.role, Leader):
+            raise RuntimeError(f"{self.topic.name}/{self.number} is not led here")
+        return self.role
+
+    # --- damage ---
+
+    @property
+    def damaged(self) -> list[Damage]:
+        """What readers cannot have: from offset, to offset, reason."""
+        return self.log.damaged
+
+    def _report_damage(self, newest: Damage) -> None:
+        others = len(self.log.damage) - 1
+        ranges = "range" if others == 1 else "ranges"
+        rest = f" ({others} other {ranges} of offsets too)" if others else ""
+        self._context.health.report(self.topic.name, Trouble.CORRUPT, f"{describe(newest)}{rest}")
+
+    def refresh_damage(self) -> None:
+        """Retention may have removed what was corrupt."""
+        left = self.log.damaged
+        if not left:
+            self._context.health.clear(self.topic.name, Trouble.CORRUPT)
+        elif len(left) != self._damage_count:
+            self._report_damage(left[-1])
+        self._damage_count = len(left)
+
+    # --- the end ---
+
+    def rest(self) -> None:
+        """While nothing is to do, hold no descriptors: so ten thousand topics fit a node."""
+        self.log.rest()
+        if self.journal is not None:
+            self.journal.rest()
+
+    def close(self) -> None:
+        """The log; the journal is closed when all topics' logs are. Raises nothing."""
+        try:
+            if self.kept:
+                self.log.close()
+        except StorageError as error:
+            self._context.health.report(self.topic.name, Trouble.WRITE, f"at close: {error}")
+        if not self.kept:
+            self.destroy()
+
+    def destroy(self) -> None:
+        """Remove the log. What could not be removed is tried again with the topic's directory."""
+        try:
+            self.log.destroy()
+        except StorageError as error:
+            self._context.health.report(self.topic.name, Trouble.CLEANUP, error.reason)

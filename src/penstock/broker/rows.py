@@ -1,0 +1,84 @@
+"""A row: the batches that one gathered write puts at the log's end, and who waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+PublishDone = Callable[[PenstockError | None], None]
+Encode = Callable[[int, int, int, int], bytes]  # base offset, base id, time, synced end
+
+
+class Place(NamedTuple):
+    """Where a message lies in its topic."""
+
+    partition: int
+    offset: int
+
+
+PlacedDone = Callable[[PenstockError | None, Place], None]
+
+
+class Gathered(NamedTuple):
+    """Messages that wait until the open batch has room."""
+
+    append: Callable[[], object]
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    done: PublishDone
+
+
+class Whole(NamedTuple):
+    """A batch of its own in a row to come: it names its producer, and is encoded when its place is
+    known."""
+
+    encode: Encode
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    done: PublishDone
+    producer_id: int
+
+
+class Inner(NamedTuple):
+    """Where a batch stands that is not the first of its row."""
+
+    offset: int
+    position: int  # from the beginning of the row
+    id: int
+
+
+class Row:
+    __slots__ = ("base_id", "base_offset", "buffers", "count", "done", "inner", "length")
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.base_id = 0
+        self.count = 0  # of messages
+        self.length = 0  # in bytes
+        self.buffers: list[Buffer] = []
+        self.inner: list[Inner] = []
+        self.done: list[PublishDone] = []
+
+    @property
+    def end(self) -> int:
+        return self.base_offset + self.count
+
+    def add(self, buffers: list[Buffer], length: int, count: int, base_id: int) -> None:
+        """One batch, behind those that are there."""
+        if self.count:
+            self.inner.append(Inner(self.base_offset + self.count, self.length, base_id))
+            self.buffers += buffers
+        else:
+            self.base_id = base_id
+            self.buffers = buffers
+        self.count += count
+        self.length += length
+
+    def tell(self, error: PenstockError | None) -> None:
+        """Answer each publisher, once."""
+        told, self.done = self.done, []
+        for done in told:
+            done(error)

@@ -1,0 +1,175 @@
+"""Idempotent publishing at a leader: what is on its way to the disk, and what a stamp means now.
+
+A publish that follows on what is stored (or is being stored) becomes a batch of its own, whose
+header carries producer, epoch and first sequence. `producers.ProducerTable` knows what is stored;
+what lies above that is pending here, and a repeat of it is answered when it is committed. A batch
+that fails takes along all later ones of its producer: they would leave a gap.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock import limits
+from penstock.broker.traced import Stored
+from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
+from penstock.kernel import Section, encode_batch
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Context
+    from penstock.broker.groupcommit import GroupCommit
+    from penstock.broker.producers import Entry, ProducerTable
+
+SEQUENCE_END_MAX = (1 << 32) - 1
+# The error; else where the first message lies, or None: it was stored before, at an unknown place.
+StampedDone = Callable[[PenstockError | None, Stored | None], None]
+
+
+class Stamp(NamedTuple):
+    """What an idempotent publish says of itself."""
+
+    producer_id: int
+    epoch: int
+    sequence: int  # of its first message
+
+
+class _Pending:
+    """A batch on its way to the disk."""
+
+    __slots__ = ("count", "done", "repeats", "stamp", "where")
+
+    def __init__(self, stamp: Stamp, count: int, done: StampedDone) -> None:
+        self.stamp = stamp
+        self.count = count
+        self.done = done
+        self.repeats: list[StampedDone] = []  # who has sent the same meanwhile
+        self.where = Stored(0, 0)  # known once it is written
+
+    @property
+    def next_sequence(self) -> int:
+        return self.stamp.sequence + self.count
+
+
+class StampedPublishes:
+    """Those of one leader."""
+
+    def __init__(
+        self, context: Context, topic_name: str, group: GroupCommit, table: ProducerTable
+    ) -> None:
+        self._context = context
+        self._topic_name = topic_name
+        self._group = group
+        self._table = table
+        self._pending: dict[int, deque[_Pending]] = {}
+        table.pending = self._pending.keys()
+
+    def publish(
+        self,
+        stamp: Stamp,
+        bodies: list[bytes],
+        due_ns: int,
+        done: StampedDone,
+        trace_ids: Sequence[int] = (),
+    ) -> None:
+        """`trace_ids`: none, or one for each body, where 0 is none. Raises SequenceGap,
+        ProducerFenced and Refused. The caller has seen to all other limits."""
+        repeated = self._find(stamp, len(bodies))
+        if repeated is not None:
+            if isinstance(repeated, _Pending):
+                repeated.repeats.append(done)
+            else:
+                done(None, None)
+            return
+        self._table.begin()
+        pending = _Pending(stamp, len(bodies), done)
+        self._pending.setdefault(stamp.producer_id, deque()).append(pending)
+        sections = _sections(len(bodies), due_ns, trace_ids)
+
+        def encode(base_offset: int, base_id: int, wall_ns: int, synced_end: int) -> bytes:
+            pending.where = Stored(base_offset, base_id)
+            return encode_batch(
+                bodies,
+                base_offset,
+                base_id,
+                wall_ns,
+                synced_end,
+                0,
+                stamp.producer_id,
+                stamp.epoch,
+                stamp.sequence,
+                sections,
+            )
+
+        self._group.publish_whole(
+            encode, len(bodies), lambda error: self._ended(pending, error), stamp.producer_id
+        )
+
+    def is_repeat(self, stamp: Stamp, count: int) -> bool:
+        """Was it stored, or is it on its way? Raises SequenceGap and ProducerFenced."""
+        return self._find(stamp, count) is not None
+
+    def _find(self, stamp: Stamp, count: int) -> Entry | _Pending | None:
+        """Where this very publish is known from; None when it is new and in its place."""
+        if stamp.sequence + count > SEQUENCE_END_MAX:
+            raise Refused("the sequences of this epoch are used up: begin another one")
+        entry = self._table.find(stamp.producer_id)
+        pending = self._pending.get(stamp.producer_id)
+        newest = (pending[-1].stamp.epoch, pending[-1].next_sequence) if pending else None
+        if newest is None:
+            newest = (entry.epoch, entry.next_sequence) if entry else (stamp.epoch, 0)
+        epoch, expected = newest
+        if stamp.epoch < epoch:
+            raise ProducerFenced(epoch)
+        if stamp.epoch > epoch:
+            expected = 0
+        if stamp.sequence == expected:
+            self._check_room(entry is None and not pending)
+            return None
+        end = stamp.sequence + count
+        if end > expected:
+            raise SequenceGap(expected)
+        if entry is not None and entry.epoch == stamp.epoch and end <= entry.next_sequence:
+            return entry
+        return self._covering(pending, stamp.epoch, end)
+
+    def _covering(self, pending: deque[_Pending] | None, epoch: int, end: int) -> _Pending | None:
+        """The one whose safety makes all below `end` safe."""
+        for one in pending or ():
+            if one.stamp.epoch == epoch and end <= one.next_sequence:
+                return one
+        raise RuntimeError(f"{self._topic_name}: a repeat of nothing")
+
+    def _check_room(self, new: bool) -> None:
+        if new and not self._table.has_room():
+            raise Refused(f"{limits.PRODUCERS_MAX} producers of this topic are remembered already")
+
+    def _ended(self, pending: _Pending, error: PenstockError | None) -> None:
+        """The batch is as safe as the topic's durability says, or was not stored."""
+        producer_id = pending.stamp.producer_id
+        row = self._pending[producer_id]
+        row.remove(pending)
+        if not row:
+            del self._pending[producer_id]
+        if error is None:
+            producer_id, epoch, sequence = pending.stamp
+            wall_ns = self._context.clock.wall_ns()
+            self._table.note(producer_id, epoch, sequence + pending.count, wall_ns)
+        else:
+            self._group.drop_whole(producer_id, error)
+        pending.done(error, None if error else pending.where)
+        for done in pending.repeats:
+            done(error, None)
+
+
+def _sections(
+    count: int, due_ns: int, trace_ids: Sequence[int]
+) -> dict[int, dict[int, int | bytes]] | None:
+    """What the batch says of its messages besides their bodies."""
+    sections: dict[int, dict[int, int | bytes]] = {}
+    if due_ns:
+        sections[Section.DUE] = dict.fromkeys(range(count), due_ns)
+    if any(trace_ids):
+        sections[Section.TRACE] = {n: one for n, one in enumerate(trace_ids) if one}
+    return sections or None

@@ -1,0 +1,144 @@
+"""The commit rule by itself: the table of states, and rows that are written, synced, or fail."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from penstock.broker.commitline import MOVES, NONE, CommitLine, Move, State
+
+FAULTS = {  # moves that only a fault of the program can ask for
+    (State.LEADING, Move.BLOCK),
+    (State.LEADING, Move.UNBLOCK),
+    (State.LEADING, Move.RELEASE),
+    (State.HELD, Move.HOLD),
+    (State.BLOCKED, Move.HOLD),
+}
+
+
+def line(waits: bool = True) -> CommitLine:
+    return CommitLine(10, 10, waits)
+
+
+def test_every_state_has_an_answer_to_every_move() -> None:
+    everything = {(state, move) for state in State for move in Move}
+    assert set(MOVES) == everything - FAULTS
+
+
+@pytest.mark.parametrize(("state", "move"), sorted(FAULTS))
+def test_what_cannot_be_is_a_fault(state: State, move: Move) -> None:
+    one = line()
+    one.state = state
+    with pytest.raises(RuntimeError, match=f"{move.name} is no move of a partition that is"):
+        one.move(move)
+    assert one.state is state
+
+
+def test_what_is_final_stays() -> None:
+    for move in Move:
+        assert MOVES[State.RETIRED, move] is State.RETIRED
+        assert MOVES[State.STOPPED, move] is (
+            State.RETIRED if move is Move.RETIRE else State.STOPPED
+        )
+
+
+def test_the_life_of_a_commit_of_stages() -> None:
+    one = line()
+    seen = []
+    for move in (Move.HOLD, Move.BLOCK, Move.BLOCK, Move.UNBLOCK, Move.RELEASE):
+        one.move(move)
+        seen.append((one.state, one.ready))
+        one.validate()
+    assert seen == [
+        (State.HELD, False),
+        (State.BLOCKED, False),
+        (State.BLOCKED, False),
+        (State.HELD, False),
+        (State.LEADING, True),
+    ]
+
+
+def test_a_row_waits_for_the_disk_where_the_topic_asks_for_it() -> None:
+    one = line()
+    assert not one.wrote(15)
+    assert (one.committed_end, one.in_flight_end, one.ready) == (10, 15, False)
+    assert not one.synced(12)  # a sync that began before the row was written
+    assert one.synced(15)
+    assert (one.committed_end, one.in_flight_end, one.ready) == (15, NONE, True)
+
+
+def test_a_row_is_committed_at_once_where_it_does_not() -> None:
+    one = line(waits=False)
+    assert one.wrote(15)
+    assert (one.committed_end, one.in_flight_end, one.ready) == (15, NONE, True)
+    assert not one.synced(15)
+
+
+def test_what_is_on_the_disk_already_waits_for_nothing() -> None:
+    one = line()
+    one.synced(20)
+    assert one.wrote(20)
+
+
+def test_a_row_in_flight_waits_though_the_topic_no_longer_asks() -> None:
+    one = line()
+    one.wrote(15)
+    one.waits = False
+    assert one.synced(15)
+    assert one.committed_end == 15
+
+
+def test_a_failed_row_commits_nothing() -> None:
+    one = line()
+    one.wrote(15)
+    one.failed()
+    assert (one.committed_end, one.ready) == (10, True)
+
+
+def test_a_row_is_committed_though_a_commit_of_stages_holds_the_end() -> None:
+    one = line()
+    one.wrote(15)
+    one.move(Move.HOLD)
+    assert one.synced(15)
+    assert (one.committed_end, one.ready) == (15, False)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_any_story(seed: int) -> None:
+    """The committed end rises, never beyond what was written, nor what the disk has if it waits."""
+    dice = random.Random(seed)
+    one = CommitLine(0, 0, waits=dice.random() < 0.5)
+    written = synced = 0
+    for _ in range(200):
+        before = one.committed_end
+        if one.ready and dice.random() < 0.5:
+            written += dice.randrange(1, 5)
+            one.wrote(written)
+        elif one.in_flight_end != NONE and dice.random() < 0.1:
+            one.failed()
+            written = one.committed_end
+            synced = min(synced, written)
+            one.synced_end = synced
+        elif dice.random() < 0.7:
+            synced = dice.randrange(synced, written + 1)
+            one.synced(synced)
+        else:
+            moves = [move for move in Move if (one.state, move) in MOVES and move < Move.STOP]
+            if moves:
+                one.move(dice.choice(moves))
+        one.validate()
+        assert before <= one.committed_end <= written
+        assert not one.waits or one.committed_end <= max(synced, before)
+        assert not (one.ready and one.state is not State.LEADING)
+
+
+def test_a_breach_is_found() -> None:
+    one = line()
+    one.in_flight_end = 10
+    with pytest.raises(RuntimeError, match="which is committed"):
+        one.validate()
+    one = line()
+    one.ready = False
+    with pytest.raises(RuntimeError, match="not what the state says"):
+        one.validate()

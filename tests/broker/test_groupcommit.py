@@ -1,0 +1,156 @@
+"""Rows: what has gathered is written at once, whatever it is, and each publisher is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.broker.groupcommit import GroupCommit
+from penstock.broker.rows import Whole
+from penstock.broker.stamped import Stamp
+from penstock.broker.traced import Stored
+from penstock.errors import PartitionStopped, PenstockError, WriteRefused
+from penstock.kernel import decode_bodies, encode_batch
+
+from .world import World
+
+Start = Callable[..., World]
+Answer = tuple[PenstockError | None, Stored | None]
+
+
+def stamped(world: World, producer: int, sequence: int, *bodies: bytes) -> list[Answer]:
+    answers: list[Answer] = []
+    world.broker.topic("t").publish_stamped(
+        Stamp(producer, 0, sequence), list(bodies), 0, lambda *answer: answers.append(answer)
+    )
+    return answers
+
+
+def writes(world: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many messages each write of a row holds, from now on."""
+    log = world.broker.topic("t").leader().log
+    seen: list[int] = []
+    write = type(log).write
+
+    def spy(self: Any, buffers: Any, length: int, base: int, count: int, *rest: Any) -> None:
+        seen.append(count)
+        write(self, buffers, length, base, count, *rest)
+
+    monkeypatch.setattr(type(log), "write", spy)
+    return seen
+
+
+def batches(world: World) -> list[tuple[int, int, list[bytes]]]:
+    """Base offset, producer and bodies of each batch in the log."""
+    log = world.broker.topic("t").leader().log
+    return [
+        (header.base_offset, header.producer_id, decode_bodies(data, 0))
+        for header, data in log.batches(0)
+    ]
+
+
+def test_what_gathers_behind_a_sync_is_one_row(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = start()
+    world.broker.topic("t").channel("a")
+    seen = writes(world, monkeypatch)
+    world.threads.held = True
+    first = world.publish("t", b"first")
+    ones = [stamped(world, 7, number, b"seven %d" % number) for number in range(3)]
+    other = stamped(world, 8, 0, b"eight", b"nine")
+    plain = world.publish("t", b"plain")
+    assert seen == [1]
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    assert seen == [1, 6]
+    assert first.stored
+    assert plain.stored
+    assert [error for one in (*ones, other) for error, _ in one] == [None] * 4
+    assert batches(world) == [
+        (0, 0, [b"first"]),
+        (1, 0, [b"plain"]),
+        (2, 7, [b"seven 0"]),
+        (3, 7, [b"seven 1"]),
+        (4, 7, [b"seven 2"]),
+        (5, 8, [b"eight", b"nine"]),
+    ]
+    assert [where.offset for one in ones for _, where in one if where] == [2, 3, 4]
+    again = world.killed()
+    assert [one for _, _, bodies in batches(again) for one in bodies][-2:] == [b"eight", b"nine"]
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_a_row_that_is_refused_refuses_all_of_it_and_nothing_else(
+    start: Start, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = start(durability=durability)
+    group = world.broker.topic("t").leader().group
+    world.publish("t", b"before")
+    answers: list[PenstockError | None] = []
+    group.publish([b"x"], 0, answers.append)
+    group._whole.append(whole(group, answers, 2))
+    group._whole.append(whole(group, answers, 1))
+    group.held_count += 3
+    put = GroupCommit._put
+    monkeypatch.setattr(GroupCommit, "_put", refuse)
+    group.write(world.clock.wall_ns())
+    monkeypatch.setattr(GroupCommit, "_put", put)
+    assert [type(error).__name__ for error in answers] == ["WriteRefused"] * 3
+    assert group.held_count == 0
+    world.broker.validate()
+    assert world.publish("t", b"behind").stored
+    assert batches(world) == [(0, 0, [b"before"]), (1, 0, [b"behind"])]
+
+
+def refuse(self: GroupCommit, row: Any, wall_ns: int) -> None:
+
+    raise WriteRefused("here", "no room")
+
+
+def whole(group: GroupCommit, answers: list[PenstockError | None], count: int) -> Any:
+
+    def encode(base_offset: int, base_id: int, wall_ns: int, synced_end: int) -> bytes:
+        return encode_batch([b"w"] * count, base_offset, base_id, wall_ns, synced_end)
+
+    return Whole(encode, count, answers.append, 9)
+
+
+def test_a_sync_that_fails_answers_the_row_and_what_gathered_behind_it(start: Start) -> None:
+    world = start()
+    world.broker.topic("t")
+    world.threads.held = True
+    first = world.publish("t", b"1")
+    behind = world.publish("t", b"2")
+    third = stamped(world, 7, 0, b"3")
+    world.threads.error = OSError(5, "input/output error")
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    assert [type(outcome.told[0]) for outcome in (first, behind)] == [
+        PartitionStopped,
+        PartitionStopped,
+    ]
+    assert isinstance(third[0][0], PartitionStopped)
+    assert world.broker.topic("t").leader().tail.committed_end == 0
+
+
+def test_a_callback_that_publishes_again_does_not_nest(start: Start) -> None:
+    """With durability `os` each answer comes within the call: ten thousand of them in a row."""
+    world = start(durability="os")
+    topic = world.broker.topic("t")
+    left = 10_000
+
+    def again(error: PenstockError | None, where: Stored | None) -> None:
+        nonlocal left
+        assert error is None
+        left -= 1
+        if left:
+            topic.publish_stamped(Stamp(1, 0, 10_000 - left), [b"x"], 0, again)
+
+    topic.publish_stamped(Stamp(1, 0, 0), [b"x"], 0, again)
+    assert left == 0
+    assert topic.leader().tail.committed_end == 10_000
