@@ -14,10 +14,10 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.errors import FetchFailed, NotFound, PenstockError
-from penstock.net.fetch import Fetched, Fetcher
+from penstock.net.fetch import Fetcher
 from penstock.net.secretfile import authorization
 from penstock.nsqdapi.asking import exchange
 from penstock.nsqdapi.calls import BYTES, AnswerInvalid, Call, bracketed, code_of, stats_query
@@ -71,6 +71,14 @@ class NotOffered(DaemonRefused):
         self.args = (reason,)
 
 
+class Answered(Protocol):
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+
 class Asked(NamedTuple, Generic[T]):
     """The answers there are, and what the others said instead; both by address."""
 
@@ -122,13 +130,12 @@ class Upstream:
     lookupds: tuple[str, ...]
     nsqds: tuple[str, ...]
     secret: str = field(default="", repr=False)  # for changes
-    _running: set[asyncio.Task[Any]] = field(default_factory=set)
 
     # --- one daemon ---
 
     async def call(self, address: str, call: Call[T]) -> T:
         """The answer of one daemon. FetchFailed has the official words as its reason."""
-        answer = await self._send(address, call)
+        answer = await self.send(address, call)
         try:
             return call.decode(answer.body, answer.headers)
         except AnswerInvalid as error:
@@ -158,7 +165,8 @@ class Upstream:
             return found
         raise _foreign(address, path)
 
-    async def _send(self, address: str, call: Call[Any]) -> Fetched:
+    async def send(self, address: str, call: Call[Any]) -> Answered:
+        """Its answer of a 200, not decoded."""
         headers = authorization(self.secret) if call.method != "GET" else None
         answer = await exchange(self.fetcher, address, call, headers)
         if answer.status == 200:

@@ -57,7 +57,7 @@ class Node:
         self._link = Link(_address(address), timeout_seconds, tls, secret=secret)
 
     def ask(self, call: Call[T]) -> T:
-        answer = self._exchange(call.method, call.target, call.body or b"", call.content_type)
+        answer = self.exchange(call.method, call.target, call.body or b"", call.content_type)
         try:
             return call.decode(answer.body, answer.headers)
         except AnswerInvalid as error:
@@ -79,7 +79,7 @@ class Node:
     def _json(
         self, method: str, path: str, parameters: dict[str, str] | None, body: bytes = b""
     ) -> Any:
-        answer = self._exchange(method, target(path, parameters), body).body
+        answer = self.exchange(method, target(path, parameters), body).body
         if answer[:1] not in (b"{", b"["):
             return answer.decode("utf-8", "replace")
         try:
@@ -87,7 +87,7 @@ class Node:
         except (ValueError, RecursionError) as error:
             raise NodeFailed(self.address, f"its answer is no JSON: {error}") from error
 
-    def _exchange(
+    def exchange(
         self, method: str, target: str, body: bytes = b"", content_type: str = ""
     ) -> Answer:
         """A 200. Raises NodeFailed."""

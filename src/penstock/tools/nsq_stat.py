@@ -9,12 +9,12 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from penstock import limits
 from penstock.command.flags import Flag, Kind
 from penstock.errors import FetchFailed, PenstockError
 from penstock.net.fetch import Fetcher
+from penstock.nsqdapi.calls import bracketed, stats_query, target
 from penstock.tools.utility import (
     CONNECT_TIMEOUT,
     LOOKUPD_HTTP,
@@ -115,8 +115,8 @@ async def _sum(fetcher: Fetcher, values: Values) -> ChannelSum:
     """Raises PenstockError when no nsqd has the channel."""
     topic, channel = values["topic"], values["channel"]
     addresses = await _addresses(fetcher, values)
-    query = f"/stats?format=json&include_clients=false&include_mem=false&topic={quote(topic)}"
-    urls = [f"http://{address}{query}&channel={quote(channel)}" for address in addresses]
+    path = target("/stats", stats_query(topic, channel))
+    urls = [f"http://{address}{path}" for address in addresses]
     total, found = ChannelSum(), False
     for document in await asyncio.gather(*map(fetcher.get_json, urls), return_exceptions=True):
         if isinstance(document, FetchFailed):
@@ -137,7 +137,7 @@ async def _addresses(fetcher: Fetcher, values: Values) -> list[str]:
         return list(values["nsqd_http_address"])
     found: set[str] = set()
     for lookupd in values["lookupd_http_address"]:
-        url = f"http://{lookupd}/lookup?topic={quote(values['topic'])}"
+        url = f"http://{lookupd}{target('/lookup', {'topic': values['topic']})}"
         try:
             document = await fetcher.get_json(url)
         except FetchFailed as error:
@@ -146,9 +146,7 @@ async def _addresses(fetcher: Fetcher, values: Values) -> list[str]:
         for producer in document["producers"]:
             if producer["http_port"] <= 0:
                 continue  # one that serves HTTP on a unix socket, or not at all
-            host = producer["broadcast_address"]
-            shown = f"[{host}]" if ":" in host else host
-            found.add(f"{shown}:{producer['http_port']}")
+            found.add(f"{bracketed(producer['broadcast_address'])}:{producer['http_port']}")
     return sorted(found)
 
 
