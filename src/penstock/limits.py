@@ -62,6 +62,8 @@ DESCRIPTORS_RESERVED_SHARE = 8  # an eighth that no connection gets: the log mus
 READ_PLACES_MAX = 64  # readers of a partition whose position in the file is remembered
 SPARE_SEGMENTS_MAX = 2  # recycled files kept per partition: overwriting beats first touch
 TAIL_MEMORY_BYTES_MAX = 4 * MIB  # newest batches of a busy partition kept for consumers at the tail
+SHARED_MEMORY_BYTES_MAX = 64 * MIB  # of all partitions; beyond it one keeps its newest batch alone
+RECENT_MEMORY_BYTES_MAX = 512 * KIB  # of a partition, though all was read: it stays in the cache
 PARTITIONS_MAX = 255  # of a topic, numbered from 0: a publish may look at all for one that takes it
 BATCH_BYTES_MAX = 16 * MIB  # an open batch stops taking publishes beyond this until it is sealed
 SEALED_BATCHES_MAX = 1  # of a partition, written and not yet safe: while one syncs, one gathers
@@ -101,6 +103,8 @@ CHUNK_BYTES = 256 * KIB  # deliveries built before they are sent: 64 KiB costs c
 OWED_MAX = 64  # runs of unanswered publishes; a connection that mixes topics waits beyond this
 RING_SPAN_MAX = 65_536  # offsets; one message held for hours must not keep the rest from moving on
 PARKED_MAX = 1 << 20  # delayed messages of a channel at hand, some 200 bytes each; more just count
+HYSTERESIS_RDY_MIN = 64  # from here a refill of less than a quarter of RDY is put off
+KEPT_BATCH_BYTES = 128  # what a batch kept in memory costs beside its bytes
 REFILL_NS = 2 * MS  # a small refill waits so long for a better one; gains come from far shorter
 
 # --- dead letters ---

@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from penstock import limits
 from penstock.kernel import TRACE_ALL, Event, Held, Locality, Section, Stray, StrayRecord
 
 from .recovery import Recovery
@@ -84,6 +86,7 @@ TAIL_STATE = [
     "written_end",
     "committed_end",
     "handed_end",
+    "memory_start",
     "handing",
     "refusing",
     "append_end_max",
@@ -526,10 +529,15 @@ def step(world: World, action: Callable[..., Any], seed: int) -> tuple[Any, ...]
 
 def play(compiled: SimpleNamespace, pure: SimpleNamespace, seed: int) -> None:
     dice = random.Random(seed)
-    memory = dice.choice([0, 1 << 20])
+    memory = dice.choice([0, 600, 1 << 20])
+    bounds = {
+        "RECENT_MEMORY_BYTES_MAX": dice.choice([0, 300, 1 << 20]),
+        "SHARED_MEMORY_BYTES_MAX": dice.choice([800, 1500, 1 << 20]),
+    }
     sealed_max = dice.choice([1, 2, 5])
     draws = dice.getrandbits(64)
-    worlds = [World(form, memory, sealed_max, draws) for form in (compiled, pure)]
+    with mock.patch.multiple(limits, **bounds):
+        worlds = [World(form, memory, sealed_max, draws) for form in (compiled, pure)]
     try:
         for number in range(STEPS):
             (action,) = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))

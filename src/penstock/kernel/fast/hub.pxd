@@ -51,7 +51,8 @@ cdef class Hub:
     cdef u32 pool_count
     cdef i64 held_bytes_max, held_bytes  # input of all connections, but for what is small
     cdef i64 held_small_bytes
-    cdef size_t memory_bytes  # committed batches of all tails together
+    cdef size_t memory_bytes, memory_bytes_max  # committed batches of all tails together
+    cdef size_t recent_bytes_max  # of one tail, kept though no window waits for it
     cdef u64 seed  # of what is drawn for sampled consumers
 
     cdef i64 now_ns(self) noexcept

@@ -16,10 +16,11 @@ cdef enum:
     FIT_FACTOR = 4  # and so many times its size
     RECEIVE_BYTES = 512 << 10  # a remainder of up to half, and one recv
     SCRATCH_BYTES = 256 << 10
+    KEPT_BATCH_BYTES = 128  # what a batch in memory costs beside its bytes: a membatch_t
 
 
 cdef size_t membatch_bytes(membatch_t* batch) noexcept:
-    return batch.lengths.length + batch.bodies.length + batch.trailer.length + sizeof(membatch_t)
+    return batch.lengths.length + batch.bodies.length + batch.trailer.length + KEPT_BATCH_BYTES
 
 
 cdef size_t held_bytes(membatch_t* batch) noexcept:
@@ -55,10 +56,12 @@ cdef class Hub:
         self.trace = Trace()
         self.line_bytes_max = limits.LINE_BYTES_MAX
         self.batch_bytes_max = limits.BATCH_BYTES_MAX
-        self.output_bytes_max = 1 << 20  # a publisher that does not read its OKs is not read from
-        self.input_bytes_max = 256 << 10
+        self.output_bytes_max = limits.UNSENT_BYTES_MAX
+        self.input_bytes_max = limits.STUCK_INPUT_BYTES_MAX
         self.held_bytes_max = limits.INPUT_BYTES_MAX
         self.held_small_bytes = limits.INPUT_SMALL_BYTES
+        self.memory_bytes_max = limits.SHARED_MEMORY_BYTES_MAX
+        self.recent_bytes_max = limits.RECENT_MEMORY_BYTES_MAX
         buf_init(&self.receive)
         buf_init(&self.scratch)
         buf_reserve(&self.receive, RECEIVE_BYTES)

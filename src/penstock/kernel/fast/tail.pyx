@@ -31,10 +31,8 @@ cdef enum:
     SMALL_BATCH_BYTES = 4096  # up to here one contiguous copy is cheaper than a gathered write
     MAGIC = 0x31425350  # "PSB1"
     SECTION_DUE = 3
-    SHARED_MEMORY_BYTES_MAX = 64 << 20  # all tails together; beyond it a tail keeps one batch
     FLAG_TRAILER = 1
     ANY_SIZE = 0x7fffffff
-    RECENT_BYTES_MAX = 512 << 10  # kept though nobody waits for it; more would leave the cache
 
 
 cdef class Tail:
@@ -522,8 +520,8 @@ cdef class Tail:
             self.trailer_end = batch.base_offset + batch.count
         while self.ring_count > 1 and (
             self.memory_bytes > self.memory_bytes_max
-            or (not self._handing and self.memory_bytes > RECENT_BYTES_MAX)  # nobody reads here
-            or self.hub.memory_bytes > SHARED_MEMORY_BYTES_MAX
+            or (not self._handing and self.memory_bytes > self.hub.recent_bytes_max)
+            or self.hub.memory_bytes > self.hub.memory_bytes_max
         ):
             self.drop_oldest()
         return 0
@@ -542,7 +540,7 @@ cdef class Tail:
         """Drop batches wholly below an offset, which all who read at this end have read; the most
         recent stay for those who want them again. So a buffer is used anew while in the cache."""
         cdef membatch_t* batch
-        while self.ring_count > 1 and self.memory_bytes > RECENT_BYTES_MAX:
+        while self.ring_count > 1 and self.memory_bytes > self.hub.recent_bytes_max:
             batch = self.ring[self.ring_head & (self.ring_capacity - 1)]
             if batch.base_offset + batch.count > below_offset:
                 break

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from penstock.kernel.pure.engine import Engine
     from penstock.kernel.tail_interface import Tail as TailInterface
 
-_HYSTERESIS_RDY_MIN = 64  # below this a refill is not worth waiting for
-
 _FRAME_TYPE_BYTES = 4
 _OK_FRAME = FRAME_HEAD.pack(6, 0) + b"OK"
 
@@ -341,7 +339,7 @@ class Conn(Reader):
         """Hysteresis: a large RDY is refilled in pieces worth a send. A smaller one is put off, but
         never for good: some clients answer nothing before they hold all that they asked for."""
         return (
-            self.rdy_now >= _HYSTERESIS_RDY_MIN
+            self.rdy_now >= limits.HYSTERESIS_RDY_MIN
             and 2 * self.in_flight > self.rdy_now
             and 0 < 4 * self.room() < self.rdy_now
         )

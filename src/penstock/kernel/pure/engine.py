@@ -15,6 +15,7 @@ from penstock import limits
 from penstock.kernel.interface import Event
 from penstock.kernel.pure.conn import Conn
 from penstock.kernel.pure.delivery import pump
+from penstock.kernel.pure.memory import SharedMemory
 from penstock.kernel.pure.narrow import narrow
 from penstock.kernel.pure.parking import search
 from penstock.kernel.pure.route import Route
@@ -53,6 +54,7 @@ class Engine:
         self.polled_ns = 0  # mono: when the turn began to read
         self.wall_ahead_ns = 0  # of the wall clock, before mono
         self.trace = Trace()
+        self.memory = SharedMemory()
         self.events: list[tuple[Any, ...]] = []
         self.routes: dict[bytes, Route] = {}  # by topic
         self.ready: dict[Conn, None] = {}  # input to look at
@@ -67,6 +69,7 @@ class Engine:
         self._holds: dict[Conn, None] = {}  # output held back
         self._detached: dict[Conn, None] = {}  # without a socket, and with something to do
         self._opened: dict[Tail, None] = {}  # the open batch is not empty
+        self._handed: dict[Tail, None] = {}  # there is more to deliver
         self._settled: list[Promise] = []
         self._conns: dict[int, Conn] = {}  # by descriptor
         self._last_serial = 0
@@ -161,6 +164,9 @@ class Engine:
     def note_open(self, tail: Tail) -> None:
         self._opened[tail] = None
 
+    def note_handed(self, tail: Tail) -> None:
+        self._handed[tail] = None
+
     def note_settled(self, promise: Promise) -> None:
         self._settled.append(promise)
 
@@ -175,7 +181,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        return bool(self.ready or self.pumps or self.outputs or self._settled or self.events)
+        return any((self.ready, self.pumps, self.outputs, self._handed, self._settled, self.events))
 
     def poll(self, mono_ns: int) -> list[tuple[Any, ...]]:
         self.mono_ns = self.polled_ns = mono_ns
@@ -238,7 +244,7 @@ class Engine:
             for conn in promise.conns:
                 conn.settle()
         for _ in range(ROUNDS_MAX):
-            if not (self.pumps or self.outputs):
+            if not (self.pumps or self.outputs or self._handed):
                 break
             self._work_pumps()
             self._work_outputs()
@@ -248,10 +254,16 @@ class Engine:
         return self._take_events()
 
     def _work_pumps(self) -> None:
+        handed, self._handed = self._handed, {}
+        for tail in handed:
+            for window in tail.windows:
+                window.mark()
         pumps, self.pumps = self.pumps, {}
         for window in pumps:
             if not window.forgotten:
                 pump(window, self)
+        for tail in handed:
+            tail.trim()
 
     def _work_outputs(self) -> None:
         outputs, self.outputs = self.outputs, {}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from penstock import limits
 from penstock.kernel.batch_interface import BatchCheck, Section
 from penstock.kernel.pure.batch import check_batch, decode_header, encode_batch
-from penstock.kernel.pure.block import Batch, find_batch
+from penstock.kernel.pure.block import Batch
+from penstock.kernel.pure.memory import Memory
 from penstock.kernel.pure.pack import ANY_SIZE, messages_of
 from penstock.kernel.pure.sealed import FAILED, STORED, Promise, Sealed, sealed_before
 from penstock.kernel.pure.sealed import validate as validate_sealed
@@ -54,10 +55,7 @@ class Tail:
         self._publishers: Publishers = []  # of the open batch
         self._sealed: list[Sealed] = []  # from committed_end to written_end
         self._sealed_max = limits.SEALED_BATCHES_MAX
-        self._memory: list[Batch] = []
-        self._memory_bytes = 0
-        self._memory_bytes_max = memory_bytes_max
-        self.trailer_end = 0  # of the newest batch in memory that has a trailer
+        self._memory = Memory(engine.memory, memory_bytes_max)
 
     @property
     def open_count(self) -> int:
@@ -87,7 +85,7 @@ class Tail:
 
     @property
     def memory_start(self) -> int:
-        return self._memory[0].base_offset if self._memory else self.committed_end
+        return self._memory.start(self.committed_end)
 
     @property
     def handed_end(self) -> int:
@@ -229,7 +227,6 @@ class Tail:
         if count < 1 or size < 1:
             raise ValueError(f"{count} messages of {size} bytes cannot be adopted")
         self._memory.clear()
-        self._memory_bytes = 0
         self.written_end += count
         self.committed_end = self.written_end
         self.message_count += count
@@ -249,7 +246,7 @@ class Tail:
             self.committed_end = batch.end
             if self.traceable and (self.trace_below or not batch.plain):
                 self._engine.trace.note_published(batch, self, sealed.publishers)
-            self._keep(batch)
+            self._memory.keep(batch, self.handing)
             self._settle(sealed.promise, STORED)
         if self.handing:
             self.hand()
@@ -278,8 +275,7 @@ class Tail:
     def hand(self) -> None:
         if self._handed_end < self.committed_end:
             self._handed_end = self.committed_end
-            for window in self.windows:
-                window.mark()
+            self._engine.note_handed(self)
 
     def begin_at(self, offset: int) -> None:
         count = offset - self._handed_end
@@ -290,25 +286,22 @@ class Tail:
         self._handed_end = offset
         for window in self.windows:
             window.count_base += count
-            window.mark()
+        self._engine.note_handed(self)
 
     # --- memory ---
 
+    @property
+    def trailer_end(self) -> int:
+        """Of the newest batch in memory that has a trailer."""
+        return self._memory.trailer_end
+
     def find(self, offset: int) -> Batch | None:
         """The batch in memory that holds `offset`."""
-        return find_batch(self._memory, offset)
+        return self._memory.find(offset)
 
-    def _keep(self, batch: Batch) -> None:
-        """The newest batch stays whatever its size; older ones while there is room."""
-        self._memory.append(batch)
-        self._memory_bytes += batch.length
-        if not batch.plain:
-            self.trailer_end = batch.end
-        while self._memory_bytes > self._memory_bytes_max and len(self._memory) > 1:
-            self._drop_oldest()
-
-    def _drop_oldest(self) -> None:
-        self._memory_bytes -= self._memory.pop(0).length
+    def trim(self) -> None:
+        """Its windows were served: what all have read need not stay in memory."""
+        self._memory.trim(self.windows, self.committed_end)
 
     def validate(self) -> None:
         if not self._handed_end <= self.committed_end <= self.written_end:
@@ -319,12 +312,4 @@ class Tail:
         validate_sealed(self._sealed, self.committed_end, self.written_end)
         if self.open_bytes != sum(map(len, self._open)):
             raise RuntimeError(f"{self.topic!r}: bytes of the open batch do not add up")
-        expected = self.memory_start
-        for batch in self._memory:
-            if batch.base_offset != expected:
-                raise RuntimeError(f"{self.topic!r}: batch at {batch.base_offset} is out of place")
-            expected = batch.end
-        if expected != self.committed_end:
-            raise RuntimeError(f"{self.topic!r}: memory does not reach the committed end")
-        if self._memory_bytes != sum(batch.length for batch in self._memory):
-            raise RuntimeError(f"{self.topic!r}: bytes in memory do not add up")
+        self._memory.validate(self.committed_end)

@@ -1,0 +1,160 @@
+"""What of a tail stays in memory: the same batches in both forms, to the byte."""
+
+from __future__ import annotations
+
+import gc
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.kernel.layout import HEADER_BYTES
+
+from .turns import Side, bodies
+
+BODY = b"x" * 1_000
+
+
+def kept_bytes(side: Side, tail: Any) -> int:
+    """What the newest batch takes."""
+    return len(side.written[tail.topic][-1]) - HEADER_BYTES + limits.KEPT_BATCH_BYTES
+
+
+def batch_bytes(kernel: SimpleNamespace) -> int:
+    """What a batch of one `BODY` takes."""
+    side = Side(kernel)
+    tail = side.tail()
+    side.publish(tail, BODY)
+    side.close()
+    return kept_bytes(side, tail)
+
+
+def small(monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace, **batches: int) -> Side:
+    """An engine with bounds of so many batches."""
+    for name, count in batches.items():
+        monkeypatch.setattr(limits, f"{name}_MEMORY_BYTES_MAX", count * batch_bytes(kernel))
+    return Side(kernel)
+
+
+@pytest.mark.parametrize("spare", [0, -1])
+def test_a_tail_keeps_what_fits_to_the_byte(kernel: SimpleNamespace, spare: int) -> None:
+    side = Side(kernel)
+    tail = side.tail(memory=3 * batch_bytes(kernel) + spare)
+    for _ in range(5):
+        side.publish(tail, BODY)
+    assert tail.committed_end - tail.memory_start == 3 + spare
+    tail.validate()
+    side.close()
+
+
+def test_all_tails_share_a_bound(monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace) -> None:
+    side = small(monkeypatch, kernel, SHARED=3)
+    one, two = side.tail(b"1"), side.tail(b"2")
+    for _ in range(3):
+        side.publish(one, BODY)
+    assert (one.memory_start, one.committed_end) == (0, 3)
+    for _ in range(2):
+        side.publish(two, BODY)
+    assert (two.memory_start, two.committed_end) == (1, 2)  # the other had used it up
+    assert one.memory_start == 0
+    side.publish(one, BODY)
+    assert one.memory_start == 2
+    for tail in (one, two):
+        tail.validate()
+    side.close()
+
+
+def test_a_tail_that_is_gone_shares_no_longer(
+    monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace
+) -> None:
+    side = small(monkeypatch, kernel, SHARED=3)
+    gone, tail = side.tail(b"gone"), side.tail()
+    for _ in range(3):
+        side.publish(gone, BODY)
+    side.engine.forget_tail(b"gone")
+    assert side.engine.dirty_tails() == []
+    side.flush()
+    del gone
+    gc.collect()
+    for _ in range(3):
+        side.publish(tail, BODY)
+    assert tail.memory_start == 0
+    side.close()
+
+
+def test_what_was_adopted_gives_back_its_share(
+    monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace
+) -> None:
+    side = small(monkeypatch, kernel, SHARED=3)
+    one, two = side.tail(b"1"), side.tail(b"2")
+    for _ in range(3):
+        side.publish(one, BODY)
+    one.adopt(1, 1)
+    for _ in range(3):
+        side.publish(two, BODY)
+    assert (one.memory_start, two.memory_start) == (4, 0)
+    side.close()
+
+
+def test_where_nobody_reads_little_is_kept(
+    monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace
+) -> None:
+    side = small(monkeypatch, kernel, RECENT=2)
+    tail = side.tail(handing=False)
+    for _ in range(5):
+        side.publish(tail, BODY)
+    assert (tail.memory_start, tail.committed_end) == (3, 5)
+    tail.handing = True
+    for _ in range(5):
+        side.publish(tail, BODY)
+    assert tail.memory_start == 3  # a channel may want all of it
+    side.close()
+
+
+def test_what_all_have_read_is_dropped_but_the_most_recent(
+    monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace
+) -> None:
+    side = small(monkeypatch, kernel, RECENT=2)
+    tail = side.tail()
+    fast, slow = (side.window(tail) for _ in range(2))
+    reader, late = side.consumer(fast, 100), side.consumer(slow, 3)
+    for _ in range(6):
+        side.publish(tail, BODY)
+    side.flush()
+    assert (fast.next, slow.next) == (6, 3)
+    assert tail.memory_start == 3  # what the slower one has still to read is there
+    assert (len(bodies(reader.take_output())), len(bodies(late.take_output()))) == (6, 3)
+    late.rdy = 100
+    side.publish(tail, BODY)
+    side.flush()
+    assert (slow.next, tail.memory_start) == (7, 5)
+    tail.validate()
+    side.close()
+
+
+def test_a_window_behind_the_memory_holds_nothing_back(
+    monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace
+) -> None:
+    """It reads from the log in any case."""
+    side = small(monkeypatch, kernel, RECENT=2)
+    tail = side.tail(memory=4 * batch_bytes(kernel))
+    window = side.window(tail)
+    for _ in range(6):
+        side.publish(tail, BODY)
+    side.flush()
+    assert (window.next, tail.memory_start) == (0, 4)
+    side.close()
+
+
+def test_a_tail_without_windows_is_trimmed_too(
+    monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace
+) -> None:
+    side = small(monkeypatch, kernel, RECENT=2)
+    tail = side.tail()
+    for _ in range(6):
+        side.publish(tail, BODY)
+    assert tail.memory_start == 0
+    side.flush()
+    assert tail.memory_start == 4
+    side.close()
