@@ -78,8 +78,8 @@ class Channel:
             return
         self.consumers.remove(conn)
         self._delivered_to_gone += conn.message_count
-        if conn.window in self.windows.values():
-            conn.leave()
+        for window in self.windows.values():
+            conn.leave(window)
         if self.ephemeral and not self.consumers and not self.deleted:
             self.topic.delete_channel(self.name)
 

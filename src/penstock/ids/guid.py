@@ -1,4 +1,4 @@
-"""NSQ's 64-bit message id, and the allocator that a broker takes the ids of all its topics from.
+"""NSQ's 64-bit message id, and the allocator of a broker: one for all its partitions.
 
     id = tick << 22 | node << 12 | sequence        tick = (wall ns >> 20) - 1288834974288
 
@@ -8,6 +8,9 @@ are taken by the batch and must rise along a log whatever the clock does, so `Id
 it goes on from the last id, into ticks that have not come yet if it must ("borrowing"). The clock
 catches up as soon as the load is below four million messages a second, or, after it was set back,
 when it has come as far as it was. Until then the broker warns (`Broker._check_clock`).
+
+All partitions of a node draw from one range, so no id comes twice. FIN, REQ and TOUCH rely on it: a
+connection consumes several partitions, and what it finishes it names by the id alone.
 
 For programs that want NSQ's own rules there is `factory.py`, which also explains the widths.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ class Conn(Protocol):
     closing: bool  # after CLS: no deliveries, RDY ignored, FIN still taken
 
     @property
-    def window(self) -> Window | None: ...
+    def windows(self) -> Sequence[Window]: ...  # subscribed, in that order; one RDY is for all
+    @property
+    def window(self) -> Window | None: ...  # the first of them
     # mono time of the latest command read; 0 before the magic
     @property
     def last_command_ns(self) -> int: ...
@@ -40,7 +43,7 @@ class Conn(Protocol):
 
     # counters
     @property
-    def in_flight(self) -> int: ...
+    def in_flight(self) -> int: ...  # in all windows
     @property
     def message_count(self) -> int: ...
     @property
@@ -80,9 +83,22 @@ class Conn(Protocol):
     def appended(self, tail: Tail, verb: int) -> None:
         """Python appended one publish of this connection (DPUB) to `tail`: owe an OK."""
 
-    def subscribe(self, window: Window) -> None: ...
-    def leave(self) -> None:
-        """Stop consuming. What is in flight stays so until it times out."""
+    def subscribe(self, window: Window) -> None:
+        """Consume from this window, too; RuntimeError for one that it has already. RDY counts what
+        is in flight in all of them. FIN goes by the id alone: it is looked for in the window that
+        had the latest, then in the others. For that, no two messages in flight on a connection
+        may have the same id, so all partitions of a node draw theirs from one range
+        (`ids/guid.py`). A message that brought an id of its own is sent with the log's while
+        another window of the consumer has a message of that id."""
+
+    def leave(self, window: Window | None = None) -> None:
+        """Stop consuming from it (None: from all). What is in flight stays so until it times out,
+        and counts no longer for RDY."""
+
+    def find(self, id: int) -> Window | None:
+        """The one of `windows` that has this message, in flight or as a stray: for `requeue` and
+        `touch`."""
+        ...
 
     def close_after_flush(self) -> None:
         """Send what is queued, half-close, then read and drop (bounded) until the peer closes."""

@@ -315,6 +315,8 @@ class Window(Searched, Protocol):
 
     def unfinished_below(self, offset: int) -> int: ...  # in flight, or strays
 
+    def in_flight_of(self, conn_serial: int) -> int: ...  # a count; it looks at all
+
     def holder(self, id: int) -> int:
         """Serial of the connection that has this message in flight; 0: it is not in flight."""
         ...
@@ -387,7 +389,9 @@ class Engine(Noted, Searches, Protocol):
         """It leaves the route. Without any, publishes to this topic come out as TOPIC again."""
 
     def window(self, tail: Tail, start_offset: int) -> Window: ...
-    def forget_window(self, window: Window) -> None: ...
+    def forget_window(self, window: Window) -> None:
+        """Its consumers leave it, and nothing more comes of it."""
+
     def poll(self, mono_ns: int) -> list[tuple[Any, ...]]: ...
     def dirty_tails(self) -> list[Tail]: ...
     def flush(self, mono_ns: int, wall_ns: int) -> list[tuple[Any, ...]]: ...

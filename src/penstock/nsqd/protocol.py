@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import limits
 from penstock.errors import AuthFailed, PenstockError
-from penstock.kernel import BadPub, Conn, Cut, Event, Held, Locality, Tail, Verb, hex_to_id
+from penstock.kernel import BadPub, Conn, Cut, Event, Held, Locality, Tail, Verb, Window, hex_to_id
 from penstock.nsqd import traced
 from penstock.nsqd.auth import Grant, applicant
 from penstock.nsqd.session import Session
@@ -490,44 +490,45 @@ class Protocol:
             raise WireFault(Fault.BAD_ID)
         return params[1]
 
-    def _settle(self, fault: Fault, message_id: bytes, act: Callable[[int], int]) -> None:
+    def _settle(
+        self, session: Session, fault: Fault, message_id: bytes, act: Callable[[Window, int], int]
+    ) -> None:
         """Do something to a message in flight; tell the client when it is not its own."""
         number = hex_to_id(message_id)
-        held = Held.NOT_IN_FLIGHT if number < 0 else Held(act(number))
+        window = session.conn.find(number) if number >= 0 else None
+        held = Held.NOT_IN_FLIGHT if window is None else Held(act(window, number))
         if held is not Held.DONE:
             raise WireFault(fault, message_id, _HELD_REASONS[held])
 
     def _fin(self, session: Session, params: list[bytes]) -> None:
-        message_id = self._message_id(params, 2)
-        window, serial = session.conn.window, session.conn.serial
-        if window is None:
-            raise WireFault(Fault.FIN_FAILED, message_id, NOT_IN_FLIGHT)
-        self._settle(Fault.FIN_FAILED, message_id, lambda number: window.finish(serial, number))
+        message_id, serial = self._message_id(params, 2), session.conn.serial
+        self._settle(
+            session,
+            Fault.FIN_FAILED,
+            message_id,
+            lambda window, number: window.finish(serial, number),
+        )
 
     def _req(self, session: Session, params: list[bytes]) -> None:
-        message_id = self._message_id(params, 3)
+        message_id, serial = self._message_id(params, 3), session.conn.serial
         timeout_ms = parse_number(params[2])
         if timeout_ms is None:
             raise WireFault(Fault.TIMEOUT_UNREADABLE, b"REQ", params[2])
         delay_ns = min(timeout_ms * limits.MS, self._options.max_req_timeout_ns)
-        window, serial = session.conn.window, session.conn.serial
-        if window is None:
-            raise WireFault(Fault.REQ_FAILED, message_id, NOT_IN_FLIGHT)
         self._settle(
+            session,
             Fault.REQ_FAILED,
             message_id,
-            lambda number: window.requeue(serial, number, delay_ns, self._wall_ns()),
+            lambda window, number: window.requeue(serial, number, delay_ns, self._wall_ns()),
         )
 
     def _touch(self, session: Session, params: list[bytes]) -> None:
-        message_id = self._message_id(params, 2)
-        window, serial = session.conn.window, session.conn.serial
-        if window is None:
-            raise WireFault(Fault.TOUCH_FAILED, message_id, NOT_IN_FLIGHT)
+        message_id, serial = self._message_id(params, 2), session.conn.serial
         self._settle(
+            session,
             Fault.TOUCH_FAILED,
             message_id,
-            lambda number: window.touch(serial, number, self._mono_ns()),
+            lambda window, number: window.touch(serial, number, self._mono_ns()),
         )
 
     def _cls(self, session: Session, params: list[bytes]) -> None:

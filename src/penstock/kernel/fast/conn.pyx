@@ -158,7 +158,7 @@ cdef class Conn(Peer):
     cdef Py_ssize_t parse_command(self, const u8* data, size_t size) except -2:
         cdef const u8* newline
         cdef size_t line, end
-        if (size >= FIN_LINE_BYTES and data[20] == 10 and self.window is not None
+        if (size >= FIN_LINE_BYTES and data[20] == 10 and self.hit is not None
                 and not self.locked and memcmp(data, b"FIN ", 4) == 0
                 and memchr(data + 4, 10, 16) == NULL):
             return self.parse_fin(data, size, 20)
@@ -174,11 +174,11 @@ cdef class Conn(Peer):
         if line >= 4 and data[3] == 32:
             if memcmp(data, b"PUB", 3) == 0:
                 return self.parse_pub(data, size, line, 4)
-            if memcmp(data, b"FIN", 3) == 0 and self.window is not None:
+            if memcmp(data, b"FIN", 3) == 0 and self.hit is not None:
                 return self.parse_fin(data, size, line)
         if line >= 5 and memcmp(data, b"MPUB ", 5) == 0:
             return self.parse_mpub(data, size, line, 5)
-        if line >= 3 and memcmp(data, b"RDY", 3) == 0 and self.window is not None:
+        if line >= 3 and memcmp(data, b"RDY", 3) == 0 and self.hit is not None:
             return self.parse_rdy(data, size, line)
         if line >= 3 and memcmp(data, b"NOP", 3) == 0:
             if line == 3 or data[3] == 32 or (data[3] == 13 and line == 4):
@@ -216,15 +216,11 @@ cdef class Conn(Peer):
             return self.line_event(data, line, line + 1)
         self.last_command_ns = self.hub.mono_ns
         if id_decode(data + 4, &id):
-            held = self.window.finish_c(self.serial, id)
+            held = self.finish_c(id)
         else:
             held = 1
         if held:
             self.hub.events.append((FIN_FAILED, self, data[4:20], held))
-        else:
-            self.me.in_flight -= 1
-            self.me.finish_count += 1
-            self.window.mark_pump()
         return line + 1
 
     cdef Py_ssize_t parse_rdy(self, const u8* data, size_t size, size_t line) except -2:
@@ -246,7 +242,7 @@ cdef class Conn(Peer):
         self.last_command_ns = self.hub.mono_ns
         if not self.me.closing:
             self.me.rdy = value
-            self.window.mark_pump()
+            self.mark_windows()
             self.mark_interest()
         return line + 1
 

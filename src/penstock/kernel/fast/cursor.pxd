@@ -22,8 +22,9 @@ cdef struct consumer_t:
     bint blocked  # socket full, or output on hold beyond its bound
     int sample_rate
     int locality  # Locality of interface.py
+    u32 window_count  # that share its RDY
     i64 rdy
-    i64 in_flight
+    i64 in_flight  # in all of them
     i64 timeout_ns
     i64 message_count
     i64 finish_count
@@ -109,6 +110,7 @@ cdef class Cursor(Named):
     cdef int mark_journal(self) except -1
     cdef int mark_active(self) except -1
     cdef consumer_t* consumer(self, u32 serial) noexcept
+    cdef i64 in_flight_of_c(self, u32 serial) noexcept
     cdef void weigh_consumers(self) noexcept
     cdef int add_consumer(self, object conn, consumer_t* consumer) except -1
     cdef int remove_consumer(self, object conn, consumer_t* consumer) except -1

@@ -23,11 +23,8 @@ cdef enum:
     RING_SPAN_MIN = 64
     PARKED_MAX = 1 << 20  # delayed messages that are strays before the cursor meets them
 
-cdef enum:  # Locality
-    UNKNOWN = 0
-    GLOBAL = 1
-    REGION = 2
-    ZONE = 3
+cdef enum:
+    GLOBAL = 1  # Locality
 
 cdef u64 TRACE_ALL = 0xFFFFFFFFFFFFFFFF
 
@@ -123,17 +120,17 @@ cdef class Cursor:
         for i in range(self.consumer_count):
             self.prefers |= self.consumer_table[i].locality > GLOBAL
 
-    @property
-    def zone_local_count(self):
-        return self.delivered[ZONE]
-
-    @property
-    def region_local_count(self):
-        return self.delivered[REGION]
-
-    @property
-    def global_count(self):
-        return self.delivered[GLOBAL] + self.delivered[UNKNOWN]
+    cdef i64 in_flight_of_c(self, u32 serial) noexcept:
+        cdef i64 offset = self.low, count = 0
+        cdef u32 mask = self.ring_capacity - 1
+        cdef u32 i
+        while offset < self.next:
+            count += self.owners[offset & mask] == serial
+            offset += 1
+        for i in range(self.strays.capacity):
+            count += (self.strays.table[i].state == IN_FLIGHT
+                      and self.strays.table[i].owner == serial)
+        return count
 
     # --- the ring ---
 
@@ -561,7 +558,7 @@ cdef class Cursor:
             self.measure_finished()
             self.latencies.clear()
         for i in range(self.consumer_count):
-            self.consumer_table[i].in_flight = 0
+            self.consumer_table[i].in_flight -= self.in_flight_of_c(self.consumer_table[i].serial)
         if self.ring_capacity:
             memset(self.owners, 0, self.ring_capacity * sizeof(u32))
         self.ring_in_flight = self.ring_deadline_ns = 0

@@ -156,7 +156,7 @@ cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota) except -1:
     cdef buf_t* out = &hub.scratch
     cdef bint direct = conn.fd >= 0 and conn.unsent_c() == 0 and conn.hold_ns == 0
     cdef i64 sent = 0, for_strays = 0
-    cdef bint more = window.next < window.tail.handed_end
+    cdef bint more = window.next < window.tail.handed_end, split = False
     if direct:
         out.length = 0
     else:
@@ -164,8 +164,8 @@ cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota) except -1:
     if window.strays.waiting_count:
         for_strays = quota
         if more:
+            split = True
             for_strays = (quota + window.stray_turn) >> 1
-            window.stray_turn = not window.stray_turn
         sent = deliver_strays(window, conn, hub, out, for_strays)
     if more and sent < quota:
         sent += deliver_forward(window, conn, hub, out, quota - sent)
@@ -178,6 +178,7 @@ cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota) except -1:
     conn.me.message_count += sent
     window.delivered[conn.me.locality] += sent
     if sent:
+        window.stray_turn ^= split  # an attempt that has to read first is no turn
         window.mark_active()
         window.mark_journal()
     if direct:
@@ -273,7 +274,7 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     cdef i64 deadline_ns
     cdef int attempts
     find_special(view, index, &special)
-    if special.own_id and window.has(special.id):
+    if special.own_id and (window.has(special.id) or conn.find(special.id) is not None):
         special.own_id, special.id = False, id_at_c(view.base_id, index)  # taken: the log's own
     if special.due_ns > hub.wall_ns:
         delay_next(window, &special)
@@ -411,6 +412,5 @@ cdef int send_waiting(Conn conn, Hub hub) except -1:
         conn.mark_interest()
     if conn.me.blocked:
         conn.me.blocked = False
-        if conn.window is not None:
-            conn.window.mark_pump()
+        conn.mark_windows()
     return 0

@@ -166,6 +166,9 @@ cdef class Engine(Poller):
         return window
 
     def forget_window(self, Window window not None):
+        cdef Conn conn
+        for conn in list(window.conns):
+            conn.leave(window)
         window.forgotten = True
         window.tail.windows.remove(window)
 

@@ -9,7 +9,7 @@ from penstock.kernel.fast.buffer cimport buf_t
 from penstock.kernel.fast.cursor cimport consumer_t
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.trace cimport Named
-from penstock.kernel.fast.types cimport i64, u8, u32
+from penstock.kernel.fast.types cimport i64, u8, u32, u64
 from penstock.kernel.fast.window cimport Window
 
 cdef enum:
@@ -25,7 +25,9 @@ cdef class Peer(Named):
     cdef readonly int fd  # -1: detached, or closed
     cdef public object owner
     cdef consumer_t* me
-    cdef readonly Window window
+    cdef list subscribed  # Window, in the order in which they were
+    cdef Window hit  # the one that had the message of the latest FIN; None: none is subscribed
+    cdef bint has_left  # some window before
     cdef int state
     cdef bint halted, held, stalled, eof, failed, hung_up
     cdef public i64 last_command_ns
@@ -55,5 +57,9 @@ cdef class Peer(Named):
     cdef int note_eof(self) except -1
     cdef int gone(self, str reason) except -1
     cdef bint holding(self, i64 mono_ns) noexcept
+    cdef bint all_paused(self)
+    cdef int mark_windows(self) except -1
+    cdef int finish_c(self, u64 id) except -1
+    cdef int leave_window(self, Window window) except -1
     cdef bint wants_input(self) noexcept
     cdef size_t unsent_c(self) noexcept

@@ -5,11 +5,12 @@ from libc.stdlib cimport calloc, free
 from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_init
 from penstock.kernel.fast.cursor cimport consumer_t
 from penstock.kernel.fast.hub cimport Hub
-from penstock.kernel.fast.types cimport i64, u8, u32
+from penstock.kernel.fast.types cimport i64, u8, u32, u64
 from penstock.kernel.fast.window cimport Window
 
 cdef enum:
     CLOSED = 11  # Event
+    DONE = 0  # Held; the higher of two others is the answer
 
 
 cdef inline void store_be32(u8* p, u32 value) noexcept:
@@ -20,6 +21,7 @@ cdef inline void store_be32(u8* p, u32 value) noexcept:
 cdef class Peer:
     def __cinit__(self, Hub hub not None, u32 serial, int fd):
         self.hub, self.serial, self.fd = hub, serial, fd
+        self.subscribed = []
         self.me = <consumer_t*>calloc(1, sizeof(consumer_t))
         if self.me == NULL:
             raise MemoryError("no memory for a connection")
@@ -43,8 +45,8 @@ cdef class Peer:
     @rdy.setter
     def rdy(self, i64 value):
         self.me.rdy = value
-        if self.window is not None:
-            self.window.mark_pump()
+        if self.hit is not None:
+            self.mark_windows()
             self.mark_interest()
 
     @property
@@ -203,7 +205,7 @@ cdef class Peer:
             return False
         if <i64>self.unsent_c() >= self.hold_bytes or mono_ns - self.hold_since_ns >= self.hold_ns:
             return False
-        return not (self.window is None or self.me.rdy <= self.me.in_flight or self.window._paused)
+        return not (self.hit is None or self.me.rdy <= self.me.in_flight or self.all_paused())
 
     def take_output(self):
         cdef bytes out
@@ -215,8 +217,7 @@ cdef class Peer:
         self.urgent = False
         if self.me.blocked:
             self.me.blocked = False
-            if self.window is not None:
-                self.window.mark_pump()
+            self.mark_windows()
         if self.eof or self.closing_after_flush or self.stalled:
             self.mark_output()
         return out
@@ -224,15 +225,88 @@ cdef class Peer:
     # --- consuming ---
 
     def subscribe(self, Window window not None):
-        if self.window is not None:
+        if window in self.subscribed:
             raise RuntimeError("this connection is subscribed already")
-        self.window = window
+        if self.has_left:  # maybe this one, where something is in flight still
+            self.me.in_flight += window.in_flight_of_c(self.serial)
+        if self.hit is None:
+            self.hit = window
+        self.subscribed.append(window)
+        self.me.window_count += 1
         window.add_consumer(self, self.me)
 
-    def leave(self):
-        if self.window is not None:
-            self.window.remove_consumer(self, self.me)
-            self.window = None
+    def leave(self, Window window=None):
+        cdef Window left
+        if window is None:
+            for left in list(self.subscribed):
+                self.leave_window(left)
+        elif window in self.subscribed:
+            self.leave_window(window)
+
+    cdef int leave_window(self, Window window) except -1:
+        """Its messages stay in flight there until they time out, and take no place here."""
+        self.subscribed.remove(window)
+        self.me.window_count -= 1
+        window.remove_consumer(self, self.me)
+        self.has_left = True
+        if self.subscribed:
+            self.me.in_flight -= window.in_flight_of_c(self.serial)
+        else:
+            self.me.in_flight = 0
+        if window is self.hit:
+            self.hit = self.subscribed[0] if self.subscribed else None
+        return self.mark_windows()
+
+    @property
+    def windows(self):
+        return tuple(self.subscribed)
+
+    @property
+    def window(self):
+        return self.subscribed[0] if self.subscribed else None
+
+    cdef int mark_windows(self) except -1:
+        """It may have room: see to the deliveries of them all."""
+        cdef Window window
+        for window in self.subscribed:
+            window.mark_pump()
+        return 0
+
+    cdef bint all_paused(self):
+        cdef Window window
+        for window in self.subscribed:
+            if not window._paused:
+                return False
+        return True
+
+    def find(self, u64 id):
+        cdef Window window
+        if self.hit is not None and self.hit.has(id):
+            return self.hit
+        for window in self.subscribed:
+            if window.has(id):
+                return window
+        return None
+
+    cdef int finish_c(self, u64 id) except -1:
+        """FIN, where something is subscribed: no two of its windows have a message of one id."""
+        cdef int held = self.hit.finish_c(self.serial, id), other
+        cdef Window window
+        if held and self.me.window_count > 1:
+            for window in self.subscribed:
+                if window is self.hit:
+                    continue
+                other = window.finish_c(self.serial, id)
+                if other == DONE:
+                    self.hit = window
+                    held = DONE
+                    break
+                held = max(held, other)
+        if held == DONE:
+            self.me.in_flight -= 1
+            self.me.finish_count += 1
+            self.hit.mark_pump()
+        return held
 
     # --- the end ---
 

@@ -75,7 +75,7 @@ cdef class Poller:
             wanted |= EPOLLIN
         if conn.want_write:
             wanted |= EPOLLOUT
-        lazy = conn.window is not None and conn.me.rdy >= LAZY_RDY_MIN
+        lazy = conn.hit is not None and conn.me.rdy >= LAZY_RDY_MIN
         if wanted == conn.interest and lazy == conn.lazy:
             return 0
         if lazy != conn.lazy:

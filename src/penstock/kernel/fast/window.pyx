@@ -23,6 +23,12 @@ cdef enum:  # Held
     NOT_IN_FLIGHT = 1
     NOT_OWNER = 2
 
+cdef enum:  # Locality
+    UNKNOWN = 0
+    GLOBAL = 1
+    REGION = 2
+    ZONE = 3
+
 cdef i64 NEVER = <i64>0x7FFFFFFFFFFFFFFF
 
 
@@ -68,6 +74,21 @@ cdef class Window(Cursor):
     @property
     def consumers(self):
         return self.consumer_count
+
+    @property
+    def zone_local_count(self):
+        return self.delivered[ZONE]
+
+    @property
+    def region_local_count(self):
+        return self.delivered[REGION]
+
+    @property
+    def global_count(self):
+        return self.delivered[GLOBAL] + self.delivered[UNKNOWN]
+
+    def in_flight_of(self, u32 conn_serial):
+        return self.in_flight_of_c(conn_serial)
 
     @property
     def journal_dirty(self):
@@ -540,6 +561,11 @@ cdef class Window(Cursor):
                 or counts[IN_FLIGHT] != self.strays.flying_count
                 or counts[EXHAUSTED] != self.strays.exhausted_count):
             raise RuntimeError("counts of in-flight, waiting or delayed messages do not add up")
+        for conn in self.conns:  # in all its windows together
+            flying = sum([window.in_flight_of(conn.serial) for window in conn.windows])
+            if conn.in_flight != flying:
+                raise RuntimeError(f"connection {conn.serial} counts {conn.in_flight} in flight, "
+                                   f"it has {flying}")
         self.skips.validate()
         self.beyond.validate(self.next)
         if max(self.parked_end, self.search_end) > self.tail.handed_end:

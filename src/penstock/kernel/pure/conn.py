@@ -83,8 +83,7 @@ class Conn(Reader):
     @rdy.setter
     def rdy(self, count: int) -> None:
         self.rdy_now = count
-        if self.window is not None:
-            self.window.mark()
+        self.mark_windows()
 
     @property
     def unsent(self) -> int:
@@ -267,15 +266,13 @@ class Conn(Reader):
 
     def holding(self, mono_ns: int) -> bool:
         """Is output held back on purpose right now?"""
-        window = self.window
         return (
             self._hold_ns > 0
             and self._hold_since_ns > 0
             and not (self._urgent or self.ending or self.eof)
             and len(self.output) < self._hold_bytes
             and mono_ns < self.held_until_ns
-            and window is not None
-            and not window.paused
+            and not all(window.paused for window in self.windows)
             and self.rdy_now > self.in_flight
         )
 
@@ -313,22 +310,41 @@ class Conn(Reader):
         self._urgent = False
         if self.blocked:
             self.blocked = False
-            if self.window is not None:
-                self.window.mark()
+            self.mark_windows()
 
     # --- consuming ---
 
     def subscribe(self, window: interface.Window) -> None:
         own = narrow(window, Window)
-        if self.window is not None:
+        if own in self.windows:
             raise RuntimeError("this connection is subscribed already")
-        self.window = own
+        self.in_flight += own.in_flight_of(self.serial)  # when it was here before
+        self.windows = (*self.windows, own)
+        self.hit = self.hit or own
         own.add_consumer(self)
 
-    def leave(self) -> None:
-        if self.window is not None:
-            self.window.remove_consumer(self)
-            self.window = None
+    def leave(self, window: interface.Window | None = None) -> None:
+        for left in self.windows:
+            if window in (None, left):
+                self._leave_window(left)
+
+    def _leave_window(self, window: Window) -> None:
+        """Its messages stay in flight there until they time out, and take no place here."""
+        window.remove_consumer(self)
+        self.windows = tuple(other for other in self.windows if other is not window)
+        self.in_flight -= window.in_flight_of(self.serial)
+        if self.hit is window:
+            self.hit = self.window
+        self.mark_windows()
+
+    @property
+    def window(self) -> Window | None:
+        return self.windows[0] if self.windows else None
+
+    def find(self, id: int) -> Window | None:
+        if self.hit is not None and self.hit.has(id):
+            return self.hit
+        return next((window for window in self.windows if window.has(id)), None)
 
     def room(self) -> int:
         """Free places."""

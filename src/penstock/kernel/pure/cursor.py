@@ -90,6 +90,10 @@ class Cursor:
     def in_flight(self) -> int:
         return len(self._ring) + self.strays.flying
 
+    def in_flight_of(self, conn_serial: int) -> int:
+        flights = [*self._ring.values(), *(one for one in self.strays if one.state == FLYING)]
+        return sum(one.conn is not None and one.conn.serial == conn_serial for one in flights)
+
     @property
     def _me(self) -> Window:
         return self  # type: ignore[return-value]  # there are no others
@@ -131,7 +135,7 @@ class Cursor:
     def _land(self, flight: Flight) -> Conn | None:
         """The message is no longer in flight; its owner, if that still consumes here, has room."""
         conn = flight.conn
-        if conn is None or conn.window is not self:
+        if conn is None or self not in conn.windows:
             return None
         conn.in_flight -= 1
         return conn
@@ -153,7 +157,7 @@ class Cursor:
 
     def trace(self, kind: int, flight: Flight) -> None:
         conn = flight.conn if flight.state in (RINGED, FLYING) else None
-        if conn is not None and conn.window is not self:
+        if conn is not None and self not in conn.windows:
             conn = None
         self.trace_one(kind, flight.id, flight.offset, flight.attempts, conn)
 
@@ -364,7 +368,7 @@ class Cursor:
 
     def _forget_all(self) -> None:
         for conn in self.conns:
-            conn.in_flight = 0
+            conn.in_flight -= self.in_flight_of(conn.serial)
         for flight in self._order:
             flight.state = GONE
         self._ring.clear()

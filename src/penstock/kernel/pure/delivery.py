@@ -79,16 +79,14 @@ class Delivery:
         if quota <= 0:
             return 0
         more = window.next < window.tail.handed_end
+        split = more and window.strays.waiting > 0
         if window.strays.waiting:
-            for_strays = quota
-            if more:
-                for_strays = (quota + window.stray_turn) // 2
-                window.stray_turn ^= 1
-            self._send_strays(for_strays)
+            self._send_strays((quota + window.stray_turn) // 2 if split else quota)
         if more:
             self._send_new(quota)
             self._send_strays(quota)  # new messages may all be delayed, or have to be read first
         if self._sent:
+            window.stray_turn ^= split  # an attempt that has to read first is no turn
             window.delivered[self._conn.locality] += self._sent
             self._conn.deliver(b"".join(self._parts), self._sent)
         return self._sent
@@ -189,7 +187,7 @@ class Delivery:
         journalled: the next restart counts on from there."""
         window = self._window
         index = window.next - batch.base_offset
-        special = special_at_cursor(window, batch)
+        special = special_at_cursor(window, batch, self._conn)
         attempts = window.attempts_next()
         window.mark_traced(special.id, special.trace_id)
         if special.due_ns > self._engine.wall_ns:

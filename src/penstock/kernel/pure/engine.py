@@ -154,6 +154,8 @@ class Engine:
 
     def forget_window(self, window: interface.Window) -> None:
         own = narrow(window, Window)
+        for conn in list(own.conns):
+            conn.leave(own)
         own.forgotten = True
         own.tail.windows.remove(own)
         for windows in (self.pumps, self.journals, self.active, self.refills, self.searches):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from penstock.kernel.pure.block import Batch, Special
+    from penstock.kernel.pure.conn import Conn
     from penstock.kernel.pure.engine import Engine
     from penstock.kernel.pure.window import Window
 
@@ -39,12 +40,13 @@ def park_delayed(window: Window, engine: Engine) -> None:
         _park_ahead(window, engine)
 
 
-def special_at_cursor(window: Window, batch: Batch) -> Special:
+def special_at_cursor(window: Window, batch: Batch, conn: Conn | None = None) -> Special:
     """An own id gives way to the log's while another message has it: a replay may bring the same
-    one twice."""
+    one twice, and another window of the consumer may have a copy."""
     index = window.next - batch.base_offset
     special = batch.special(index)
-    if special.own_id and window.has(special.id):
+    taken = window.has(special.id) or (conn is not None and conn.find(special.id) is not None)
+    if special.own_id and taken:
         return special._replace(own_id=False, id=batch.ids(index, 1)[0])
     return special
 

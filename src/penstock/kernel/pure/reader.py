@@ -57,7 +57,8 @@ class Reader(ABC):
     def __init__(self, engine: Engine, serial: int) -> None:
         self.engine = engine
         self.serial = serial
-        self.window: Window | None = None
+        self.windows: tuple[Window, ...] = ()
+        self.hit: Window | None = None  # had the message of the latest FIN; None: not subscribed
         self.rdy_now = 0
         self.closing = False
         self.last_command_ns = 0
@@ -190,14 +191,13 @@ class Reader(ABC):
         return True
 
     def _rdy(self, line: bytes, rest: bytes, end: int) -> bool:
-        window = self.window
         count = self._count_of(line, rest)
-        if window is None or not 0 <= count <= self.engine.rdy_count_max:
+        if self.hit is None or not 0 <= count <= self.engine.rdy_count_max:
             return self._line(line, end)
         self._use(end, Reader._command)
         if not self.closing:
             self.rdy_now = count
-            window.mark()
+            self.mark_windows()
         return True
 
     @staticmethod
@@ -209,16 +209,32 @@ class Reader(ABC):
         return int(digits) if digits.isdigit() and len(digits) <= _COUNT_DIGITS_MAX else -1
 
     def _fin(self, line: bytes, rest: bytes, end: int) -> bool:
-        window = self.window
         text = rest if len(rest) == _ID_BYTES else rest.partition(b" ")[0]
         id = hex_to_id(text)
-        if window is None or (id < 0 and (len(text) != _ID_BYTES or b" " in text)):
+        if self.hit is None or (id < 0 and (len(text) != _ID_BYTES or b" " in text)):
             return self._line(line, end)
         self._use(end, Reader._command)
-        held = window.finish(self.serial, id) if id >= 0 else Held.NOT_IN_FLIGHT
+        held = self._finish(self.hit, id) if id >= 0 else Held.NOT_IN_FLIGHT
         if held:
             self.engine.events.append((Event.FIN_FAILED, self, text, held))
         return True
+
+    def _finish(self, hit: Window, id: int) -> int:
+        """No two of its windows have a message of one id."""
+        held = hit.finish(self.serial, id)
+        for window in self.windows if held else ():
+            if window is not hit:
+                other = window.finish(self.serial, id)
+                if other == Held.DONE:
+                    self.hit = window
+                    return other
+                held = max(held, other)  # that another has it says more than that none has
+        return held
+
+    def mark_windows(self) -> None:
+        """It may have room: see to the deliveries of them all."""
+        for window in self.windows:
+            window.mark()
 
     # --- PUB ---
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from penstock.kernel.pure.conn import Conn
 
 _DONE = int(Held.DONE)
 _NOT_IN_FLIGHT = int(Held.NOT_IN_FLIGHT)
@@ -455,13 +454,11 @@ class Window(Cursor):
         self._validate_flying()
 
     def _validate_flying(self) -> None:
-        owned: dict[Conn, int] = dict.fromkeys(self.conns, 0)
         for flight in self._flying():
             if flight.deadline_ns < self._deadline_ns:
                 raise RuntimeError(f"offset {flight.offset} is due before the earliest deadline")
-            if flight.conn in owned:
-                owned[flight.conn] += 1
-        for conn, count in owned.items():
+        for conn in self.conns:  # in all its windows together
+            count = sum(window.in_flight_of(conn.serial) for window in conn.windows)
             if conn.in_flight != count:
                 raise RuntimeError(
                     f"connection {conn.serial} counts {conn.in_flight} in flight, it has {count}"
