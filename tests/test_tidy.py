@@ -425,12 +425,20 @@ def repeated_layouts(texts: dict[str, str]) -> list[str]:
 
 
 def header_sizes(name: str, text: str) -> list[str]:
-    """The size of the batch header as a bare number."""
-    return [
-        f"{name}:{node.lineno} has a bare {layout.HEADER_BYTES}"
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Constant) and node.value == layout.HEADER_BYTES
-    ]
+    """The size of the batch header as a bare number: given a name, or where something is cut."""
+    wrong = []
+    for node in ast.walk(ast.parse(text)):
+        numbers: list[ast.expr | None] = []
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            numbers = [node.value]
+        elif isinstance(node, ast.Slice):
+            numbers = [node.lower, node.upper]
+        wrong += [
+            f"{name}:{number.lineno} has a bare {layout.HEADER_BYTES}"
+            for number in numbers
+            if isinstance(number, ast.Constant) and number.value == layout.HEADER_BYTES
+        ]
+    return wrong
 
 
 def test_layouts_are_written_once() -> None:
@@ -449,7 +457,8 @@ def test_layouts_can_fail() -> None:
     assert not repeated_layouts({"a": 'X = struct.Struct(">I")', "b": 'X = struct.Struct(">I")'})
     assert not repeated_layouts({LAYOUT_MODULE: 'X = struct.Struct("<16xQ")'})
     assert header_sizes("m", "HEADER_BYTES = 72") == ["m:1 has a bare 72"]
-    assert not header_sizes("m", "HEADER_BYTES = HEADER.size")
+    assert header_sizes("m", "body = batch[72:]") == ["m:1 has a bare 72"]
+    assert not header_sizes("m", "HEADER_BYTES = HEADER.size\nPATIENCE_NS = 72 * HOUR")
 
 
 # --- nothing dead, nothing foreign ---
