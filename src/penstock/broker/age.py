@@ -21,7 +21,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.broker.agemarks import AgeMarks
 from penstock.durations import format_duration
 from penstock.errors import Refused, StorageError
 
@@ -43,7 +42,6 @@ class AgeBound:
         self._topic = topic
         self.age_max_ns = 0  # 0: no bound
         self.expired_count = 0  # messages of the topic's own queue
-        self.marks = AgeMarks()
         self._due_ns = 0  # nothing gets too old before that
         self._unreadable = ""  # what is wrong with the log
 
@@ -88,16 +86,16 @@ class AgeBound:
         if leader.floor < tail.committed_end:
             end = min(log.find_time(wall_ns - self.age_max_ns), tail.committed_end)
             if is_ahead:
-                end = max(end, self.marks.old_end(wall_ns, self.age_max_ns))
+                end = max(end, leader.age_marks.old_end(wall_ns, self.age_max_ns))
             self._drop_below(leader, end)
             if end < tail.committed_end:
                 due_ns = log.written_ns(end) + self.age_max_ns
         if is_ahead:
-            if self.marks.note(tail.committed_end, wall_ns, self.age_max_ns):
+            if leader.age_marks.note(tail.committed_end, wall_ns, self.age_max_ns):
                 topic.note_marks(wall_ns)
             due_ns = min(due_ns, wall_ns + max(self.age_max_ns // limits.AGE_MARKS, limits.SECOND))
         else:
-            self.marks.clear()
+            leader.age_marks.clear()
         return due_ns
 
     def _drop_below(self, leader: Leader, end: int) -> None:

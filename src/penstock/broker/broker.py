@@ -34,7 +34,7 @@ from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Syncer
 from penstock.broker.syncs import Syncs
 from penstock.broker.topic import Topic
-from penstock.broker.topicdirs import TopicDirectories
+from penstock.broker.topicdirs import TopicDirectories, close_all
 from penstock.broker.topicfile import (
     NODE_FILE,
     NODE_VERSION,
@@ -45,12 +45,12 @@ from penstock.broker.topicfile import (
     read_topic_file,
     write_node_file,
 )
+from penstock.broker.topiclogs import open_logs, stored_messages
 from penstock.broker.trace import TraceLog
 from penstock.clock import Clock
 from penstock.errors import (
     NameInvalid,
     NotFound,
-    PartitionMissing,
     Refused,
     StorageError,
     TopicDamaged,
@@ -59,7 +59,6 @@ from penstock.ids.guid import IdRange, parse
 from penstock.kernel import Engine, Tail, Window
 from penstock.log.disk import Disk, Lock, lock_directory
 from penstock.log.fold import Group
-from penstock.log.names import segment_bases
 from penstock.log.partition import PartitionLog
 from penstock.log.settings import LogSettings
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -244,42 +243,24 @@ class Broker:
             return
         if file.name != name:
             raise TopicDamaged(directory, f"topic.json is about another topic, {file.name!r}")
-        partition_path = directories.partition_directory(directory)
-        if not self._disk.is_directory(partition_path):
-            raise PartitionMissing(
-                partition_path,
-                f"the directory of partition 0 of topic {name} is gone, and its messages with it. "
-                f"Put it back, or remove {directory} to give them up",
-            )
-        log = PartitionLog.open(
-            self._disk, partition_path, self._log_settings, self._clock.wall_ns(), file.owner
-        )
-        _report_cut(name, log)
-        self._add_topic(directory, file, log)
+        logs = open_logs(self._disk, directory, file, self._log_settings, self._clock.wall_ns())
+        self._add_topic(directory, file, logs)
 
     def _remove_unfinished(self, name: str, directory: str) -> None:
         """A creation that was interrupted before it ended: nothing can have been published. When
-        there are messages all the same, topic.json got lost, and that is for people to look at."""
-        partition_path = directories.partition_directory(directory)
-        if self._disk.is_directory(partition_path) and segment_bases(
-            self._disk.listdir(partition_path)
-        ):
-            log = PartitionLog.open(self._disk, partition_path, self._log_settings)
-            stored = log.written_end
-            log.close()
-            if stored:
-                raise TopicDamaged(
-                    directory, f"{TOPIC_FILE} is gone, but {stored} messages are there"
-                )
+        there are messages all the same, topic.json got lost, and an operator has to look at it."""
+        stored = stored_messages(self._disk, directory, self._log_settings)
+        if stored:
+            raise TopicDamaged(directory, f"{TOPIC_FILE} is gone, but {stored} messages are there")
         self._directories.remove(name)
 
-    def _add_topic(self, directory: str, file: TopicFile, log: PartitionLog) -> Topic:
+    def _add_topic(self, directory: str, file: TopicFile, logs: list[PartitionLog]) -> Topic:
         ids = self._context.ids
-        ids.last_id = max(ids.last_id, log.last_id)
+        ids.last_id = max(ids.last_id, *(log.last_id for log in logs))
         try:
-            topic = Topic(self._context, directory, file, log, self._delete_ephemeral)
+            topic = Topic(self._context, directory, file, logs, self._delete_ephemeral)
         except BaseException:
-            log.close()
+            close_all(logs)
             raise
         self.topics[file.name] = topic
         return topic
@@ -332,20 +313,22 @@ class Broker:
             raise NotFound("topic", name)
         return topic
 
-    def topic(self, name: str) -> Topic:
-        """The topic of that name, made when it is not there."""
+    def topic(self, name: str, partitions: int = 1) -> Topic:
+        """The topic of that name, made with so many partitions when it is not there."""
         topic = self.topics.get(name)
-        return topic if topic is not None else self._create_topic(name)
+        return topic if topic is not None else self._create_topic(name, partitions)
 
-    def _create_topic(self, name: str) -> Topic:
+    def _create_topic(self, name: str, partitions: int) -> Topic:
         if not is_valid_name(name.encode("utf-8", "surrogateescape")):
             raise NameInvalid("topic", name)
+        if not 1 <= partitions <= limits.PARTITIONS_MAX:
+            raise Refused(f"{partitions} partitions: a topic has 1 to {limits.PARTITIONS_MAX}")
         if self._context.exiting:
             raise Refused("exiting")
         if name in self._context.set_aside:
             raise Refused(self._context.set_aside[name])
         try:
-            topic = self._make_topic(name)
+            topic = self._make_topic(name, partitions)
         except StorageError as error:
             self._directories.note_unmade(name, error)
             raise
@@ -354,14 +337,18 @@ class Broker:
         self._context.changed(Change.TOPIC_CREATED, topic)
         return topic
 
-    def _make_topic(self, name: str) -> Topic:
+    def _make_topic(self, name: str, partitions: int) -> Topic:
         wall_ns = self._clock.wall_ns()
         identity = f"{self._context.options.node_id:03x}-{wall_ns:016x}"
         file = TopicFile(
-            name=name, identity=identity, created_ns=wall_ns, settings=settings_of(name)
+            name=name,
+            identity=identity,
+            created_ns=wall_ns,
+            partitions=partitions,
+            settings=settings_of(name),
         )
-        log = self._directories.make(file)
-        topic = self._add_topic(self._directories.path(name), file, log)
+        logs = self._directories.make(file)
+        topic = self._add_topic(self._directories.path(name), file, logs)
         try:
             topic.make_known(self._topics_path)
         except BaseException:
@@ -557,19 +544,3 @@ class Broker:
             last_id = max(replica.log.last_id for replica in topic.replicas.values())
             if last_id > self._context.ids.last_id:
                 raise RuntimeError(f"{name}: id {last_id} is above the last one given out")
-
-
-def _report_cut(name: str, log: PartitionLog) -> None:
-    """An unfinished write at the tail is ordinary after a crash; people still want to know."""
-    cut = log.report.cut
-    if cut is not None and not cut.unfinished:
-        # Not worth a warning: overwritten files leave such bytes after every kill.
-        _log.info("%s: %d bytes behind offset %d were cleared", name, cut.bytes_cut, cut.offset)
-    elif cut is not None:
-        _log.warning(
-            "%s: an unfinished write of %d bytes was cut at offset %d: %s",
-            name,
-            cut.bytes_cut,
-            cut.offset,
-            cut.reason,
-        )

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock import limits
 from penstock.broker.latency import Latency
-from penstock.broker.oldest import Oldest
+from penstock.broker.oldest import Oldest, unfinished_of
 from penstock.broker.settings import ChannelSettings, sample_below
 from penstock.errors import OffsetBeyondEnd, OffsetGone, Refused
 from penstock.kernel import Conn, Window
@@ -41,7 +41,7 @@ class Channel:
         self._delivered_to_gone = 0  # to consumers that have left
         self.settings = ChannelSettings()
         self.latency = Latency(topic.latency_quantiles)
-        self.oldest = Oldest(self)
+        self.oldest = Oldest()
         self.dead_letter_count = 0  # since the start
         self._trim_ends: dict[int, int] = {}
 
@@ -54,6 +54,7 @@ class Channel:
         self.windows[partition] = window
         self._trim_ends[partition] = window.tail.handed_end
         self.latency.measure(window)
+        self.oldest.watch(window)
         self.refresh_trace()  # what is stepped over from now on is in the trace, too
 
     # --- consumers ---
@@ -231,10 +232,7 @@ class Channel:
     @property
     def unfinished(self) -> int:
         """All that was handed to it and is not done."""
-        return sum(
-            window.depth + window.in_flight + window.delayed + window.exhausted
-            for window in self.windows.values()
-        )
+        return sum(map(unfinished_of, self.windows.values()))
 
     @property
     def expired_count(self) -> int:

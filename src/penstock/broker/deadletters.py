@@ -25,6 +25,7 @@ journal, it may also bring one to the other channels.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -137,6 +138,25 @@ def waiting_offsets(window: Window, from_offset: int, end_offset: int) -> Iterat
         at = max(at, end)
 
 
+def _letters_of(channel: Channel, window: Window, count_max: int) -> list[DeadLetter]:
+    """Those of one partition of the dead-letter topic."""
+    found: list[DeadLetter] = []
+    leader: Leader = window.tail.owner
+    reader = Reader(leader.log)
+    offsets = waiting_offsets(window, 0, window.tail.handed_end)
+    for offset in islice(offsets, limits.REDRIVE_LOOKED_AT):
+        if len(found) >= count_max:
+            break
+        try:
+            stored = reader.read(offset)
+        except LogDamaged:
+            continue
+        known = origin(stored)
+        if known is not None and known.is_of(channel):
+            found.append(DeadLetter(stored, known.attempts, known.cause))
+    return found
+
+
 class DeadLetters:
     """All that goes to dead-letter topics, and back, in one broker."""
 
@@ -238,19 +258,8 @@ class DeadLetters:
             return []
         dead.was_read()
         found: list[DeadLetter] = []
-        window = source.windows[0]
-        reader = Reader(dead.leader().log)
-        offsets = waiting_offsets(window, 0, window.tail.handed_end)
-        for offset in islice(offsets, limits.REDRIVE_LOOKED_AT):
-            if len(found) >= count_max:
-                break
-            try:
-                stored = reader.read(offset)
-            except LogDamaged:
-                continue
-            known = origin(stored)
-            if known is not None and known.is_of(channel):
-                found.append(DeadLetter(stored, known.attempts, known.cause))
+        for window in source.windows.values():
+            found += _letters_of(channel, window, count_max - len(found))
         return found
 
     def redrive(
@@ -288,6 +297,15 @@ class DeadLetters:
                 redrive.go_on()
 
 
+class _Span:
+    """What a redrive is to look at in one partition: from `start` on, below `end`."""
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+        self.start = 0
+        self.end = window.tail.handed_end
+
+
 class Redrive:
     """One redrive. Each step reads some dead letters and publishes those of the channel."""
 
@@ -306,10 +324,8 @@ class Redrive:
         self._channel = channel
         self._source = source
         self._id = id  # None: any
-        self._window = source.windows[0]
-        self._left = count_max or self._window.tail.handed_end
-        self._from = 0  # all below was looked at
-        self._end = self._window.tail.handed_end
+        self._spans = deque(_Span(window) for window in source.windows.values())
+        self._left = count_max or sum(span.end for span in self._spans)
         self._count = 0
         self._done = done
 
@@ -327,45 +343,56 @@ class Redrive:
     def _step(self) -> None:
         if self._channel.deleted or self._source.deleted:
             raise Refused("the channel was deleted")
+        span = self._spans[0]
+        looked, found = self._look(span)
+        if found:
+            self._publish(span.window, found)
+        elif looked:
+            self.rests = True
+        elif len(self._spans) > 1:
+            self._spans.popleft()
+            self.go_on()
+        else:
+            self._finish(None)
+
+    def _look(self, span: _Span) -> tuple[int, list[Stored]]:
+        """At some dead letters of one partition: how many, and which are of the channel."""
         looked, found, found_bytes = 0, list[Stored](), 0
-        leader: Leader = self._window.tail.owner
+        leader: Leader = span.window.tail.owner
         reader = Reader(leader.log)
-        for offset in waiting_offsets(self._window, self._from, self._end):
+        for offset in waiting_offsets(span.window, span.start, span.end):
             if (
                 len(found) >= min(self._left, limits.DEAD_LETTERS_AT_ONCE)
                 or found_bytes >= limits.DEAD_LETTER_BYTES_AT_ONCE
                 or looked >= limits.REDRIVE_LOOKED_AT
             ):
                 break
-            self._from = offset + 1
+            span.start = offset + 1
             looked += 1
             try:
                 stored = reader.read(offset)
             except LogDamaged:
-                leader.load(self._window, Source.FORWARD, offset)
+                leader.load(span.window, Source.FORWARD, offset)
                 continue
             if self._is_ours(stored):
                 found.append(stored)
                 found_bytes += len(stored.body)
-        if found:
-            self._publish(found)
-        elif looked:
-            self.rests = True
-        else:
-            self._finish(None)
+        return looked, found
 
     def _is_ours(self, stored: Stored) -> bool:
         known = origin(stored)
         wanted = self._id is None or stored.id == self._id
         return wanted and known is not None and known.is_of(self._channel)
 
-    def _publish(self, found: list[Stored]) -> None:
+    def _publish(self, window: Window, found: list[Stored]) -> None:
         topic = self._channel.topic
         letters = [live_letter(stored) for stored in found]
-        topic.publish_letters(letters, partial(self._published, found))
+        topic.publish_letters(letters, partial(self._published, window, found))
         self._context.engine.wake()
 
-    def _published(self, found: list[Stored], error: PenstockError | None, place: Place) -> None:
+    def _published(
+        self, window: Window, found: list[Stored], error: PenstockError | None, place: Place
+    ) -> None:
         if error is not None:
             self._finish(error)
             return
@@ -375,7 +402,7 @@ class Redrive:
             if channel is not self._channel:
                 channel.windows[place.partition].skip(start, end, 0)  # never theirs: no event
         topic.store_cursors()
-        self._settle(found)
+        self._settle(window, found)
         self._count += len(found)
         self._left -= len(found)
         if self._left:
@@ -383,9 +410,8 @@ class Redrive:
         else:
             self._finish(None)
 
-    def _settle(self, found: list[Stored]) -> None:
+    def _settle(self, window: Window, found: list[Stored]) -> None:
         """They are done on the dead-letter topic."""
-        window = self._window
         if self._source.deleted:
             return
         for stored in found:

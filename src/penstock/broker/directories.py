@@ -7,7 +7,6 @@ import os
 from penstock.log.disk import Disk
 
 TOPICS = "topics"
-PARTITION = "0"
 _DOTS = {".": "%2E", "..": "%2E%2E"}  # the two names that a file system keeps for itself
 _NAMES = {directory: name for name, directory in _DOTS.items()}
 
@@ -20,8 +19,14 @@ def topic_name(directory_name: str) -> str:
     return _NAMES.get(directory_name, directory_name)
 
 
-def partition_directory(directory: str) -> str:
-    return os.path.join(directory, PARTITION)
+def partition_directory(directory: str, number: int = 0) -> str:
+    return os.path.join(directory, str(number))
+
+
+def partition_numbers(disk: Disk, directory: str) -> list[int]:
+    """Of the partitions whose directories are there."""
+    found = (name for name in disk.listdir(directory) if name.isascii() and name.isdigit())
+    return sorted(int(name) for name in found if disk.is_directory(os.path.join(directory, name)))
 
 
 def remove_tree(disk: Disk, path: str, last: str = "") -> None:

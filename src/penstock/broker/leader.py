@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.broker.agemarks import AgeMarks
 from penstock.broker.cursors import Cursors
 from penstock.broker.groupcommit import GroupCommit
 from penstock.broker.health import Trouble
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from penstock.broker.channel import Channel
     from penstock.broker.context import Context
     from penstock.broker.replica import Replica
-    from penstock.broker.topicfile import ChannelEntry
+    from penstock.broker.topicfile import ChannelEntry, Marks
     from penstock.log.fold import ChannelState, Group
 
 
 class Leader:
-    def __init__(self, context: Context, replica: Replica) -> None:
+    def __init__(self, context: Context, replica: Replica, marks: Marks) -> None:
         topic, log = replica.topic, replica.log
         self.topic = topic
         self.replica = replica
@@ -40,11 +41,16 @@ class Leader:
         self.log = log
         self.retain_age_ns = context.options.retain_age_ns
         self.retain_bytes = context.options.retain_bytes
+        self.age_marks = AgeMarks(marks.age)
+        self.retain_marks = AgeMarks(marks.retain)
         self._context = context
         self._mark_failed = False
         self._unread: dict[tuple[Window, int], int] = {}  # loads that failed, by offset
         self.tail = context.engine.tail(
-            topic.name.encode(), log.written_end, context.options.tail_memory_bytes_max
+            topic.name.encode(),
+            log.written_end,
+            context.options.tail_memory_bytes_max,
+            replica.number,
         )
         self.tail.owner = self
         self.tail.traceable = not topic.internal
@@ -255,7 +261,7 @@ class Leader:
 
     def leave(self) -> None:
         """The kernel forgets the tail; the windows are gone already."""
-        self._context.engine.forget_tail(self.topic.name.encode())
+        self._context.engine.forget_tail(self.topic.name.encode(), self.number)
         if self.cursors is not None:
             self.cursors.discard()
 

@@ -21,6 +21,7 @@ from penstock.log.damage import describe
 if TYPE_CHECKING:
     from penstock.broker.context import Context
     from penstock.broker.topic import Topic
+    from penstock.broker.topicfile import Marks
     from penstock.log.damage import Damage
     from penstock.log.fold import Folded
     from penstock.log.partition import PartitionLog
@@ -62,9 +63,9 @@ class Replica:
         except OSError as error:
             raise StorageError(self.path, f"the channel journal cannot be read: {error}") from error
 
-    def lead(self) -> Leader:
+    def lead(self, marks: Marks) -> Leader:
         """The role of the leader: a tail that continues the log, and no windows yet."""
-        leader = self.role = Leader(self._context, self)
+        leader = self.role = Leader(self._context, self, marks)
         return leader
 
     @property

@@ -22,7 +22,6 @@ import msgspec
 
 from penstock import limits
 from penstock.broker.age import AgeBound, is_log_ahead
-from penstock.broker.agemarks import AgeMarks
 from penstock.broker.channel import NOT_KEPT, Channel
 from penstock.broker.context import Change, Context
 from penstock.broker.depth import DepthBound
@@ -33,7 +32,7 @@ from penstock.broker.replica import Replica
 from penstock.broker.rows import Place, PlacedDone, PublishDone
 from penstock.broker.settings import Effective, effective, sample_below
 from penstock.broker.stamped import Stamp, StampedDone
-from penstock.broker.topicfile import ChannelEntry, TopicFile
+from penstock.broker.topicfile import ChannelEntry, Marks, TopicFile
 from penstock.broker.topicstore import TopicStore
 from penstock.broker.traced import Traced, TracedDone, publish_traced
 from penstock.errors import NameInvalid, NotFound, Refused, StorageError
@@ -59,7 +58,7 @@ class Topic:
         context: Context,
         directory: str,
         file: TopicFile,
-        log: PartitionLog,
+        logs: Sequence[PartitionLog],
         on_last_channel_deleted: Callable[[Topic], None],
     ) -> None:
         self.name = file.name
@@ -70,8 +69,6 @@ class Topic:
         self.settings = file.settings
         self.depth_bound = DepthBound(self)
         self.age_bound = AgeBound(self)
-        self.age_bound.marks = AgeMarks(file.age_marks)
-        self._retain_marks = AgeMarks(file.retain_marks)
         self._marks_stored_ns = 0
         self._marks_unstored = False
         self.directory = directory
@@ -89,9 +86,12 @@ class Topic:
         self._channel_number_next = file.channel_number_next
         self._on_last_channel_deleted = on_last_channel_deleted
         # All files are read before the kernel knows of the topic: they may be corrupt.
-        self.replicas = {PARTITION: Replica(context, self, PARTITION, log, not self.ephemeral)}
-        for replica in self.replicas.values():
-            replica.lead()
+        self.replicas = {
+            number: Replica(context, self, number, log, not self.ephemeral)
+            for number, log in enumerate(logs)
+        }
+        for number, replica in self.replicas.items():
+            replica.lead(file.marks(number))
         self._bring_back(file.channels)
         self._apply_settings()
         self.refresh_refusal()
@@ -125,7 +125,8 @@ class Topic:
 
     def route(self) -> Leader:
         """The partition of the next publish that names none."""
-        return self.leader()
+        leader: Leader = self._context.engine.route(self.name.encode()).owner
+        return leader
 
     @property
     def tails(self) -> list[Tail]:
@@ -414,15 +415,22 @@ class Topic:
             self._store.write(file)
 
     def _file(self) -> TopicFile:
+        first, *others = [
+            Marks(leader.age_marks.marks, leader.retain_marks.marks) for leader in self.leaders
+        ]
+        count = len(self.replicas)
         return TopicFile(
             name=self.name,
             identity=self.identity,
             created_ns=self.created_ns,
+            version=2 if count > 1 else 1,  # an older release knows one partition only
             paused=self.paused,
+            partitions=count,
             channel_number_next=self._channel_number_next,
             settings=self.settings,
-            age_marks=self.age_bound.marks.marks,
-            retain_marks=self._retain_marks.marks,
+            age_marks=first.age,
+            retain_marks=first.retain,
+            more_marks=dict(enumerate(others, 1)) if others else msgspec.UNSET,
             channels=[
                 ChannelEntry(
                     channel.name,
@@ -475,7 +483,7 @@ class Topic:
 
     def _old_end(self, leader: Leader, wall_ns: int) -> int:
         """What is older than it is to be kept, when the log's timestamps cannot say so."""
-        marks, age_ns, end = self._retain_marks, leader.retain_age_ns, 0
+        marks, age_ns, end = leader.retain_marks, leader.retain_age_ns, 0
         if not is_log_ahead(leader.log, wall_ns):
             marks.clear()
         elif not age_ns:

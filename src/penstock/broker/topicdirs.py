@@ -16,7 +16,7 @@ second, and `/ping` names them until they are gone; a start would go on with it,
 from __future__ import annotations
 
 import os
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -57,17 +57,25 @@ class TopicDirectories:
 
     # --- making ---
 
-    def make(self, file: TopicFile) -> PartitionLog:
-        """The directory, with an empty log and without `topic.json`. Raises StorageError."""
+    def make(self, file: TopicFile) -> list[PartitionLog]:
+        """The directory, with an empty log for each partition and without `topic.json`. Raises
+        StorageError, and then no log is open."""
         directory = self.path(file.name)
-        partition = directories.partition_directory(directory)
+        logs: list[PartitionLog] = []
         try:
             self._clear_away(file.name)
             self._note_removed(file.name)
             self._disk.mkdir(directory)
-            return PartitionLog.create(self._disk, partition, self._settings, file.owner)
-        except OSError as error:
-            raise StorageError(directory, f"cannot be made: {error}") from error
+            for number in range(file.partitions):
+                path = directories.partition_directory(directory, number)
+                owner = file.owner(number)
+                logs.append(PartitionLog.create(self._disk, path, self._settings, owner))
+        except BaseException as error:
+            close_all(logs)
+            if isinstance(error, OSError):
+                raise StorageError(directory, f"cannot be made: {error}") from error
+            raise
+        return logs
 
     def note_made(self, name: str) -> None:
         if name in self._unmade:
@@ -84,7 +92,8 @@ class TopicDirectories:
         now_ns = self._context.clock.wall_ns()
         file = TopicFile(name=name, identity="", created_ns=now_ns, deleted=True)
         try:
-            self.make(file).close()
+            for log in self.make(file):
+                log.close()
             write_topic_file(self._disk, self.path(name), file)
             self._disk.sync_directory(self._topics_path)
             directories.remove_tree(self._disk, self.path(name), last=TOPIC_FILE)
@@ -133,3 +142,10 @@ class TopicDirectories:
     def _note_removed(self, name: str) -> None:
         self._left.pop(name, None)
         self._context.health.clear(name, Trouble.DELETION)
+
+
+def close_all(logs: Iterable[PartitionLog]) -> None:
+    """After a failure: what goes wrong here is not the reason that is reported."""
+    for log in logs:
+        with suppress(StorageError):
+            log.close()

@@ -20,7 +20,7 @@ from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.head import Owner
 from penstock.log.sealed import seal, unseal
 
-FORMAT_VERSION = 1  # of topic.json
+FORMAT_VERSION = 2  # of topic.json; 2: of a topic with several partitions
 NODE_VERSION = 2  # of node.json, and so of the directory: segments may have heads since 2
 FILE_BYTES_MAX = 16 * 1024 * 1024  # far above any real one: 64-byte names, some 150 bytes a channel
 _DOCUMENT_BYTES_MAX = FILE_BYTES_MAX - 1024  # leaves room for the checksum
@@ -36,11 +36,18 @@ class ChannelEntry(msgspec.Struct, forbid_unknown_fields=True):
     settings: ChannelSettings = msgspec.field(default_factory=ChannelSettings)
 
 
+class Marks(msgspec.Struct, forbid_unknown_fields=True):
+    """Of `agemarks.py`: offsets, and when each was seen."""
+
+    age: list[tuple[int, int]] = []
+    retain: list[tuple[int, int]] = []
+
+
 class TopicFile(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     identity: str  # of the log: a topic that was deleted and made again has another
     created_ns: int
-    version: int = FORMAT_VERSION
+    version: int = 1
     paused: bool = False
     deleted: bool = False  # being removed; a start finishes it
     partitions: int = 1
@@ -49,11 +56,18 @@ class TopicFile(msgspec.Struct, forbid_unknown_fields=True):
     channels: list[ChannelEntry] = []
     age_marks: list[tuple[int, int]] = []  # of `agemarks.py`: offset, and when it was seen
     retain_marks: list[tuple[int, int]] = []  # the same, for retention
+    # The marks of all partitions but the first, by number; absent where there is one.
+    more_marks: dict[int, Marks] | msgspec.UnsetType = msgspec.UNSET
 
-    @property
-    def owner(self) -> Owner:
-        """Of the segments of its partition."""
-        return Owner(self.name, 0, self.identity)
+    def owner(self, partition: int = 0) -> Owner:
+        """Of the segments of a partition."""
+        return Owner(self.name, partition, self.identity)
+
+    def marks(self, partition: int) -> Marks:
+        if partition == 0:
+            return Marks(self.age_marks, self.retain_marks)
+        more = {} if self.more_marks is msgspec.UNSET else self.more_marks
+        return more.get(partition, Marks())
 
 
 class NodeFile(msgspec.Struct, forbid_unknown_fields=True):

@@ -103,7 +103,7 @@ class TopicBuild:
         merge = self._merge()
         layout = merge.layout()
         partition = directories.partition_directory(self._directory)
-        log = PartitionLog.create(self._disk, partition, self._settings.log, self._file().owner)
+        log = PartitionLog.create(self._disk, partition, self._settings.log, self._file().owner())
         try:
             self._write_log(log, merge, layout.segments)
             if log.written_end != layout.end:

@@ -151,7 +151,7 @@ class WriteBack:
         if file.deleted or is_ephemeral(file.name):
             return None
         partition = directories.partition_directory(directory)
-        log = PartitionLog.open(disk, partition, owner=file.owner)
+        log = PartitionLog.open(disk, partition, owner=file.owner())
         try:
             journal, folded = Journal.open(disk, partition, limits.JOURNAL_BYTES_MAX)
             journal.close()

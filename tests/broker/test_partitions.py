@@ -1,0 +1,259 @@
+"""Topics with several partitions: one log each, and one topic to all who use it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.broker.topic import Topic
+from penstock.errors import PartitionMissing, Refused, StorageError
+from penstock.kernel import decode_bodies
+from penstock.log.sealed import unseal
+
+from .faults import FaultyDisk
+from .world import World
+
+Start = Callable[..., World]
+
+
+def several(world: World, count: int = 3) -> Topic:
+    return world.broker.topic("t", count)
+
+
+def fill(world: World, *bodies: bytes) -> None:
+    """A row each."""
+    for body in bodies:
+        assert world.publish("t", body).stored
+
+
+def stored(topic: Topic) -> list[list[bytes]]:
+    """The bodies in each log."""
+    return [
+        [body for _, data in leader.log.batches(0) for body in decode_bodies(data, 0)]
+        if leader.log.written_end
+        else []
+        for leader in topic.leaders
+    ]
+
+
+def document(world: World) -> dict[str, Any]:
+    path = world.path / "topics" / "t" / "topic.json"
+    found: dict[str, Any] = json.loads(unseal(path.read_bytes()))
+    return found
+
+
+def test_each_has_a_directory_and_comes_back(start: Start) -> None:
+    world = start()
+    several(world).channel("a")
+    fill(world, *(b"%d" % number for number in range(6)))
+    before = stored(world.broker.find_topic("t"))
+    assert before == [[b"0", b"3"], [b"1", b"4"], [b"2", b"5"]]
+    names = sorted(one.name for one in (world.path / "topics" / "t").iterdir())
+    assert names == ["0", "1", "2", "topic.json"]
+    for again in (world.restart(), world.killed()):
+        topic = again.broker.find_topic("t")
+        assert stored(topic) == before
+        assert (topic.depth, topic.find_channel("a").depth) == (0, 6)
+
+
+def test_an_older_release_is_kept_from_what_it_does_not_know(start: Start) -> None:
+    """It would serve the first partition alone."""
+    world = start()
+    several(world)
+    found = document(world)
+    assert (found["version"], found["partitions"]) == (2, 3)
+    assert sorted(found["more_marks"]) == ["1", "2"]
+
+
+def test_a_topic_with_one_has_the_file_of_before(start: Start) -> None:
+    world = start()
+    world.broker.topic("t")
+    found = document(world)
+    assert (found["version"], found["partitions"]) == (1, 1)
+    assert "more_marks" not in found
+
+
+@pytest.mark.parametrize("count", [0, -1, limits.PARTITIONS_MAX + 1])
+def test_so_many_are_refused(start: Start, count: int) -> None:
+    world = start()
+    with pytest.raises(Refused, match=f"{count} partitions: a topic has 1 to"):
+        several(world, count)
+    assert world.broker.topics == {}
+
+
+def test_as_many_as_there_may_be(start: Start) -> None:
+    world = start()
+    topic = several(world, limits.PARTITIONS_MAX)
+    fill(world, *(b"x" for _ in range(limits.PARTITIONS_MAX)))
+    assert [len(one) for one in stored(topic)] == [1] * limits.PARTITIONS_MAX
+
+
+def test_one_that_is_missing_is_named(start: Start) -> None:
+    world = start()
+    several(world)
+    fill(world, b"1", b"2")
+    world.close()
+    (world.path / "topics" / "t" / "1").rename(world.path / "elsewhere")
+    with pytest.raises(PartitionMissing, match="partition 1 of topic t is gone"):
+        world.restart()
+    (world.path / "elsewhere").rename(world.path / "topics" / "t" / "1")
+    assert [len(one) for one in stored(world.restart().broker.find_topic("t"))] == [1, 1, 0]
+
+
+def test_swapped_ones_are_not_served_as_each_other(start: Start) -> None:
+    world = start()
+    several(world, 2).channel("a")
+    fill(world, b"zero", b"one")
+    world.close()
+    here = world.path / "topics" / "t"
+    (here / "0").rename(here / "x")
+    (here / "1").rename(here / "0")
+    (here / "x").rename(here / "1")
+    world = world.restart()
+    assert "the segment belongs to another log" in world.broker.health
+
+
+def test_publishes_of_one_turn_share_a_row_and_rows_take_turns(start: Start) -> None:
+    world = start()
+    topic = several(world)
+    for turn in range(6):
+        for number in range(4):
+            topic.publish([b"%d %d" % (turn, number)], 0, lambda error: None)
+        world.turns()
+    assert [len(one) for one in stored(topic)] == [8, 8, 8]
+    assert stored(topic)[1][:4] == [b"1 0", b"1 1", b"1 2", b"1 3"]
+    assert (topic.message_count, topic.uncommitted) == (24, 0)
+
+
+def test_a_partition_that_waits_for_its_disk_does_not_hold_up_the_others(start: Start) -> None:
+    world = start()
+    topic = several(world, 2)
+    world.threads.held = True
+    outcomes = [world.publish("t", b"%d" % number) for number in range(2)]
+    assert [leader.group.busy for leader in topic.leaders] == [True, True]
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    assert all(outcome.stored for outcome in outcomes)
+    assert stored(topic) == [[b"0"], [b"1"]]
+
+
+def test_ids_are_of_one_range(start: Start) -> None:
+    world = start()
+    topic = several(world)
+    fill(world, *(b"x" for _ in range(9)))
+    ids = [header.base_id for one in topic.leaders for header, _ in one.log.batches(0)]
+    assert len(set(ids)) == 9
+    again = world.restart()
+    fill(again, b"y")
+    newest = max(one.log.last_id for one in again.broker.find_topic("t").leaders)
+    assert newest > max(ids)
+
+
+def test_what_is_done_to_a_channel_is_done_in_all(start: Start) -> None:
+    world = start()
+    topic = several(world)
+    channel = topic.channel("a")
+    fill(world, *(b"%d" % number for number in range(6)))
+    channel.pause()
+    assert [window.paused for window in channel.windows.values()] == [True] * 3
+    again = world.restart()
+    channel = again.broker.find_topic("t").find_channel("a")
+    assert channel.paused
+    assert [window.paused for window in channel.windows.values()] == [True] * 3
+    channel.unpause()
+    channel.empty()
+    assert (channel.depth, channel.backend_depth, channel.unfinished) == (0, 0, 0)
+    channel.seek(0, 2)
+    assert channel.depth == 2
+    again = again.killed()
+    assert again.broker.find_topic("t").find_channel("a").depth == 2
+    again.broker.find_topic("t").delete_channel("a")
+    again.broker.validate()
+    assert again.broker.find_topic("t").depth == 0
+
+
+def test_a_paused_topic_gathers_in_all(start: Start) -> None:
+    world = start()
+    topic = several(world)
+    topic.channel("a")
+    topic.pause()
+    fill(world, b"1", b"2", b"3", b"4")
+    assert (topic.depth, topic.find_channel("a").depth) == (4, 0)
+    again = world.killed()
+    topic = again.broker.find_topic("t")
+    assert (topic.depth, topic.find_channel("a").depth) == (4, 0)
+    topic.unpause()
+    assert (topic.depth, topic.find_channel("a").depth) == (0, 4)
+    topic.pause()
+    fill(again, b"5", b"6")
+    topic.empty()
+    assert (topic.depth, topic.find_channel("a").depth) == (0, 4)
+
+
+def test_a_bound_on_the_depth_is_about_all_together(start: Start) -> None:
+    world = start()
+    topic = several(world)
+    topic.channel("a")
+    topic.configure({"max_depth": 10})
+    taken = 0
+    for _ in range(20):
+        try:
+            topic.publish([b"x"], 0, lambda error: None)
+        except Refused:
+            continue
+        taken += 1
+        world.turns()
+    assert taken == 10
+    topic.find_channel("a").empty()
+    fill(world, b"y")
+
+
+def test_what_is_too_old_goes_in_all(start: Start) -> None:
+    world = start()
+    topic = several(world)
+    channel = topic.channel("a")
+    topic.configure({"max_age_ns": 60 * limits.SECOND})
+    fill(world, b"1", b"2", b"3")
+    world.pass_ns(40 * limits.SECOND)
+    fill(world, b"4")
+    assert channel.depth == 4
+    world.pass_ns(30 * limits.SECOND)
+    assert (channel.depth, channel.expired_count) == (1, 3)
+    world.pass_ns(40 * limits.SECOND)
+    assert (channel.depth, channel.expired_count) == (0, 4)
+
+
+def test_durability_and_retention_are_of_all(start: Start) -> None:
+    world = start()
+    topic = several(world)
+    topic.configure({"durability": "os", "retain_age_ns": 5 * limits.SECOND})
+    assert [leader.group.durability for leader in topic.leaders] == ["os"] * 3
+    assert [leader.retain_age_ns for leader in topic.leaders] == [5 * limits.SECOND] * 3
+
+
+def test_a_creation_that_fails_leaves_nothing(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    disk.fail.add(("create", "topics/t/2"))
+    with pytest.raises(StorageError):
+        several(world)
+    assert "t" not in world.broker.topics
+    assert "could not be made" in world.broker.health
+    disk.fail.clear()
+    world.pass_ns(limits.SECOND)
+    assert not (world.path / "topics" / "t").exists()
+    assert world.broker.health == "OK"
+    assert len(several(world).leaders) == 3
+
+
+def test_rows_are_spread_evenly_whatever_their_size(start: Start) -> None:
+    world = start()
+    topic = several(world, 8)
+    fill(world, *(b"x" * (1 + number % 7) for number in range(80)))
+    assert Counter(len(one) for one in stored(topic)) == {10: 8}
