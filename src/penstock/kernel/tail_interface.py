@@ -4,8 +4,9 @@ Three ends of a tail, all offsets: `written_end` (sealed), `committed_end` (safe
 (given to channels; it stands still while the topic is paused or has no channel). `handed_end <=
 committed_end <= written_end`.
 
-Batch life: open (gathering) -> sealed (being written and synced, at most `sealed_max` in a row) ->
-committed (kept in memory while `memory_bytes_max` allows, newest first) -> dropped, or -> failed.
+Batch life: open (gathering) -> sealed (in a queue, being written and synced) -> committed (kept in
+memory while there is room, newest first) -> dropped, or -> failed. With `sealed_max` batches in the
+queue the open one gathers on.
 """
 
 from __future__ import annotations

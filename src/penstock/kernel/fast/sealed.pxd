@@ -1,6 +1,6 @@
-"""Sealed batches of one tail, in order: the row between its committed and its written end.
+"""Sealed batches of one tail, in order: the queue between its committed and its written end.
 
-An entry is what is known of a batch until it is committed or has failed. The row is a list, as it
+An entry is what is known of a batch until it is committed or has failed. The queue is a list, as it
 is short and changes once a batch."""
 
 from penstock.kernel.fast.hub cimport membatch_t
@@ -14,5 +14,5 @@ cdef class Sealed:
     cdef membatch_t* take(self) noexcept
 
 cdef Sealed sealed_of(membatch_t* batch, u64 serial, list waiters, list publishers)
-cdef Py_ssize_t sealed_before(list row, i64 start, i64 offset) except -1
-cdef int sealed_validate(list row, i64 start, i64 end) except -1
+cdef Py_ssize_t sealed_before(list queue, i64 start, i64 offset) except -1
+cdef int sealed_validate(list queue, i64 start, i64 end) except -1

@@ -23,22 +23,22 @@ cdef Sealed sealed_of(membatch_t* batch, u64 serial, list waiters, list publishe
     return sealed
 
 
-cdef Py_ssize_t sealed_before(list row, i64 start, i64 offset) except -1:
-    """How many batches of a row that begins at `start` end at or below `offset`, where a batch has
-    to begin or the row to end."""
+cdef Py_ssize_t sealed_before(list queue, i64 start, i64 offset) except -1:
+    """How many batches of a queue that begins at `start` end at or below `offset`, where a batch
+    has to begin or the queue to end."""
     cdef Py_ssize_t count = 0
     cdef i64 end = start
-    while end < offset and count < len(row):
-        end += (<Sealed>row[count]).batch.count
+    while end < offset and count < len(queue):
+        end += (<Sealed>queue[count]).batch.count
         count += 1
     if end != offset:
         raise ValueError(f"no sealed batch ends or begins at {offset}")
     return count
 
 
-cdef int sealed_validate(list row, i64 start, i64 end) except -1:
+cdef int sealed_validate(list queue, i64 start, i64 end) except -1:
     cdef Sealed sealed
-    for sealed in row:
+    for sealed in queue:
         if sealed.batch.base_offset != start:
             raise RuntimeError(f"a sealed batch at {sealed.batch.base_offset}, not at {start}")
         start += sealed.batch.count

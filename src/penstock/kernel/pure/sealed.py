@@ -1,4 +1,4 @@
-"""Sealed batches of one tail, in order: the row between its committed and its written end.
+"""Sealed batches of one tail, in order: the queue between its committed and its written end.
 
 Publishers wait for a batch through its `Promise`: each connection that published into it keeps a
 reference, and looks at the outcome when the batch is through.
@@ -41,20 +41,20 @@ class Sealed:
     publishers: Publishers
 
 
-def sealed_before(row: Sequence[Sealed], start: int, offset: int) -> int:
-    """How many batches of a row that begins at `start` end at or below `offset`, where a batch has
-    to begin or the row to end."""
+def sealed_before(queue: Sequence[Sealed], start: int, offset: int) -> int:
+    """How many batches of a queue that begins at `start` end at or below `offset`, where a batch
+    has to begin or the queue to end."""
     count, end = 0, start
-    while end < offset and count < len(row):
-        end = row[count].batch.end
+    while end < offset and count < len(queue):
+        end = queue[count].batch.end
         count += 1
     if end != offset:
         raise ValueError(f"no sealed batch ends or begins at {offset}")
     return count
 
 
-def validate(row: Sequence[Sealed], start: int, end: int) -> None:
-    for sealed in row:
+def validate(queue: Sequence[Sealed], start: int, end: int) -> None:
+    for sealed in queue:
         if sealed.batch.base_offset != start:
             raise RuntimeError(f"a sealed batch at {sealed.batch.base_offset}, not at {start}")
         start = sealed.batch.end
