@@ -13,6 +13,7 @@ import pytest
 from penstock import limits
 from penstock.kernel import Event
 from penstock.net.order import LOAD_ROUNDS_MAX
+from penstock.net.soon import Soon
 from penstock.net.turn import Turn
 
 from .recorder import Recorder
@@ -26,7 +27,9 @@ class World(Recorder):
         self.loop = asyncio.get_running_loop()
         self.faults: list[Exception] = []
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
-        self.turn = Turn(self.loop, self.wake_fd, self.order, self, self.faults.append)
+        self.turn = Turn(
+            self.loop, Soon(self.loop), self.wake_fd, self.order, self, self.faults.append
+        )
 
     def poll(self, mono_ns: int) -> list[tuple[Any, ...]]:
         with contextlib.suppress(BlockingIOError):  # nothing was written

@@ -247,7 +247,7 @@ def test_an_idle_daemon_wakes_up_about_once_a_second(tmp_path: Path) -> None:
         assert [client.read(), client.read()] == [ok(), ok()]
         client.message()
         turns = 0
-        order = nsqd.daemon.turn.order
+        order = nsqd.daemon.node.turn.order
         run = order.run
 
         def counted(mono_ns: int) -> bool:

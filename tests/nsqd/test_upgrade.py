@@ -49,7 +49,7 @@ def nsqd(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -
 def port(nsqd: Running) -> Iterator[int]:
     yield nsqd.daemon.tcp_address.port
     deadline_s = time.monotonic() + 60
-    while nsqd.call(lambda: len(nsqd.daemon.links.by_serial)):  # every socket is given back
+    while nsqd.call(lambda: len(nsqd.daemon.node.links.by_serial)):  # every socket is given back
         assert time.monotonic() < deadline_s
         time.sleep(0.005)
 
@@ -201,7 +201,7 @@ def test_a_bomb_is_read_in_pieces(nsqd: Running, port: int) -> None:
 
 
 def _held_bytes(nsqd: Running) -> int:
-    links: list[Any] = list(nsqd.daemon.links.by_serial.values())
+    links: list[Any] = list(nsqd.daemon.node.links.by_serial.values())
     return max(len(link._decoder._input) for link in links)
 
 

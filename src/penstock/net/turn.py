@@ -1,7 +1,7 @@
 """When the next turn of the loop is. What a turn does, and in which order, is `net/order.py`.
 
 A turn runs when the kernel's descriptor is readable (a socket, or `wake` from a sync thread), when
-someone calls `soon`, or when a timer is due.
+someone asks for it (`net/soon.py`), or when a timer is due.
 
 Timers. `Engine.tick` looks at every window, so it does not run in every turn: after a turn that a
 socket or a caller started, it is due within TICK_NS; after a tick, at the time that the tick
@@ -21,6 +21,7 @@ from collections.abc import Callable
 from penstock import limits
 from penstock.clock import Clock
 from penstock.net.order import NEVER_NS, TurnOrder
+from penstock.net.soon import Soon
 
 TIMER_NS_MIN = limits.MS  # a timer shorter than this would only spin
 
@@ -29,19 +30,22 @@ class Turn:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        soon: Soon,
         descriptor: int,
         order: TurnOrder,
         clock: Clock,
         on_fault: Callable[[Exception], None],
     ) -> None:
         self.order = order
+        self.soon = soon.ask
         self._loop = loop
+        self._soon = soon
         self._descriptor = descriptor
         self._mono_ns = clock.mono_ns
         self._on_fault = on_fault
-        self._scheduled: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = NEVER_NS
+        soon.begin(self._on_ready)
 
     def start(self) -> None:
         self._loop.add_reader(self._descriptor, self._on_ready)
@@ -52,14 +56,9 @@ class Turn:
             return
         self.order.stopped = True
         self._loop.remove_reader(self._descriptor)
-        for handle in (self._scheduled, self._timer):
-            if handle is not None:
-                handle.cancel()
-
-    def soon(self) -> None:
-        """Run a turn at the next chance: someone outside of it has left something to do."""
-        if self._scheduled is None and not self.order.stopped:
-            self._scheduled = self._loop.call_soon(self._on_scheduled)
+        self._soon.stop()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def tick(self) -> None:
         """Look at all timers now, and run a turn."""
@@ -74,10 +73,6 @@ class Turn:
             self.soon()
         if due_ns < self._timer_ns:
             self._arm(due_ns)
-
-    def _on_scheduled(self) -> None:
-        self._scheduled = None
-        self._on_ready()
 
     def _on_timer(self) -> None:
         self._timer = None

@@ -59,6 +59,9 @@ class Threads:
     def between_turns(self) -> None:
         """What ends while the loop sleeps."""
 
+    def close(self) -> None:
+        self.run()
+
 
 class SlowThreads(Threads):
     """Jobs end in any order, one before each turn and each time the broker looks."""

@@ -1,0 +1,154 @@
+"""A node put together from its ports: kernel, broker, sessions, and the turn that drives them.
+
+What a node asks of the world around it is in `Ports`, so the daemon (`daemon.py`) and the worlds of
+the tests run one and the same node: the daemon on the clock, disk, threads and loop of its host,
+the tests on theirs. A node has no listeners: connections come through `connect`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+from penstock import limits
+from penstock.broker.broker import Broker
+from penstock.broker.channel import Channel
+from penstock.broker.context import Change
+from penstock.broker.options import BrokerOptions
+from penstock.broker.ports import Syncer
+from penstock.broker.topic import Topic
+from penstock.clock import Clock
+from penstock.kernel import Conn, Engine
+from penstock.log.disk import Disk
+from penstock.net.fetch import Fetcher
+from penstock.net.link import Links
+from penstock.net.order import TurnOrder
+from penstock.net.soon import Soon
+from penstock.net.turn import Turn
+from penstock.nsqd.auth import Auth
+from penstock.nsqd.derived import broker_options, data_path, default_settings, make_offer
+from penstock.nsqd.housekeeping import Housekeeping
+from penstock.nsqd.lookups import Lookups, all_names
+from penstock.nsqd.options import Options
+from penstock.nsqd.protocol import Protocol as V2Protocol
+from penstock.nsqd.session import Session, Shell
+from penstock.nsqd.topics import TopicMaker
+from penstock.nsqd.upgrade import Upgrades
+from penstock.wire.identify import Settings
+
+log = logging.getLogger("penstock.nsqd")
+
+
+class Pool(Syncer, Protocol):
+    done: deque[Any]  # jobs that have ended and were not taken yet
+
+    def close(self) -> None: ...
+
+
+class Ports(NamedTuple):
+    loop: asyncio.AbstractEventLoop  # timers, calls, and the engine's descriptor
+    clock: Clock
+    disk: Disk
+    new_engine: type[Engine]  # of one form of the kernel
+    seed: int  # of 64 bits: the kernel throws no dice, what sampled consumers get is decided here
+    new_pool: Callable[[Callable[[], None]], Pool]  # it is given what wakes the loop, from a thread
+    fetcher: Fetcher  # for lookups and authentication
+    each_second: Callable[[], None]
+    on_fault: Callable[[Exception], None]  # of the program: what is in hand is in doubt
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    ports: Ports
+    engine: Engine
+    pool: Pool
+    broker: Broker
+    lookups: Lookups
+    topics: TopicMaker
+    links: Links
+    upgrades: Upgrades
+    auth: Auth
+    protocol: V2Protocol
+    turn: Turn
+    housekeeping: Housekeeping
+    shell: Shell
+    settings: Settings  # of a client that has not identified itself
+
+    def connect(self, conn: Conn, remote: str) -> None:
+        """A new client."""
+        host = remote.rpartition(":")[0].strip("[]") or remote
+        settings = replace(self.settings, client_id=host, hostname=host)
+        now_s = self.ports.clock.wall_ns() // limits.SECOND
+        self.protocol.add(Session(conn, remote, now_s, settings, self.shell))
+
+    def on_topic_changed(self, change: Change, topic: Topic, channel: Channel | None) -> None:
+        if change is Change.TOPIC_CREATED:
+            log.info("TOPIC(%s): created", topic.name)
+        elif change is Change.TOPIC_DELETED:
+            log.info("TOPIC(%s): deleted", topic.name)
+        elif channel is not None and change is Change.CHANNEL_CREATED:
+            log.info("TOPIC(%s): new channel(%s)", topic.name, channel.name)
+        elif channel is not None:
+            log.info("TOPIC(%s): deleting channel %s", topic.name, channel.name)
+            for conn in list(channel.consumers):
+                conn.owner.channel = None
+                conn.close()
+            self.turn.soon()
+
+    def close(self) -> None:
+        """Leave nothing open besides the broker's files, which `Broker.close` closes before."""
+        for session in self.protocol.sessions.values():
+            session.stop_heartbeat()
+        self.links.abort()
+        self.pool.close()
+        self.engine.close()
+
+
+def assemble(ports: Ports, options: Options, for_broker: BrokerOptions | None = None) -> Node:
+    """`for_broker` in place of what `options` say to the broker. Nothing is read, written or
+    started before `Broker.open` and `Turn.start`."""
+    loop, clock = ports.loop, ports.clock
+    soon = Soon(loop)
+    sizes = options.max_msg_size, options.max_body_size
+    engine = ports.new_engine(*sizes, options.max_rdy_count, seed=ports.seed)
+    pool = ports.new_pool(engine.wake)
+    chosen = for_broker or broker_options(options)
+    broker = Broker(engine, ports.disk, data_path(options), chosen, clock, pool)
+    broker.trace.client_name = _label
+    lookups = Lookups(lambda: all_names(broker.topics))
+    topics = TopicMaker(broker, ports.fetcher, lookups.http_addresses, soon.ask, ports.on_fault)
+    links = Links(loop, engine, soon.ask)
+    upgrades = Upgrades(links)
+    method = options.auth_http_request_method
+    auth = Auth(options.auth_http_address, method, ports.fetcher, soon.ask)
+    offer = make_offer(options)
+    protocol = V2Protocol(broker, topics, auth, options, offer, upgrades, clock, ports.on_fault)
+    order = TurnOrder(engine, broker, links, clock, pool.done, protocol.handle)
+    turn = Turn(loop, soon, engine.fileno(), order, clock, ports.on_fault)
+    node = Node(
+        ports=ports,
+        engine=engine,
+        pool=pool,
+        broker=broker,
+        lookups=lookups,
+        topics=topics,
+        links=links,
+        upgrades=upgrades,
+        auth=auth,
+        protocol=protocol,
+        turn=turn,
+        housekeeping=Housekeeping(loop, broker, turn, ports.each_second, ports.on_fault),
+        shell=Shell(loop, clock, soon.ask),
+        settings=default_settings(options),
+    )
+    broker.on_topic_changed.extend((node.on_topic_changed, lookups.on_topic_changed))
+    return node
+
+
+def _label(conn: Conn) -> str:
+    label: str = conn.owner.label
+    return label

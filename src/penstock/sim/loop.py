@@ -1,0 +1,76 @@
+"""An event loop without descriptors, on a clock that only it moves."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from penstock import limits
+from penstock.sim.clock import FakeClock
+
+CALLS_MAX = 10_000  # at one instant
+
+
+class FakeHandle:
+    def __init__(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        self._callback = callback
+        self._arguments = arguments
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def run(self) -> None:
+        if not self._cancelled:
+            self._callback(*self._arguments)
+
+
+class FakeLoop:
+    """What a node (`nsqd/assembly.py`) uses of an event loop. Time stands still while callbacks
+    run. It watches no descriptor: whoever has something for the node asks for a turn."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self._ready: deque[FakeHandle] = deque()
+        self._timers: list[tuple[int, int, FakeHandle]] = []
+        self._numbers = itertools.count()
+
+    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> FakeHandle:
+        handle = FakeHandle(callback, arguments)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self, delay_s: float, callback: Callable[..., object], *arguments: Any
+    ) -> FakeHandle:
+        handle = FakeHandle(callback, arguments)
+        due_ns = self._clock.since_ns + math.ceil(delay_s * limits.SECOND)
+        heapq.heappush(self._timers, (due_ns, next(self._numbers), handle))
+        return handle
+
+    def add_reader(self, fd: int, callback: Callable[[], object]) -> None:
+        pass
+
+    def remove_reader(self, fd: int) -> None:
+        pass
+
+    def run_ready(self) -> None:
+        for _ in range(CALLS_MAX):
+            if not self._ready:
+                return
+            self._ready.popleft().run()
+        raise RuntimeError("the loop never comes to rest")
+
+    def pass_ns(self, ns: int, after_each: Callable[[], object]) -> None:
+        """Timers run when they are due, and `after_each` after each of them."""
+        end_ns = self._clock.since_ns + ns
+        while self._timers and self._timers[0][0] <= end_ns:
+            due_ns, _, handle = heapq.heappop(self._timers)
+            self._clock.since_ns = max(self._clock.since_ns, due_ns)
+            handle.run()
+            after_each()
+        self._clock.since_ns = end_ns

@@ -1,0 +1,106 @@
+"""A node from its ports, without a daemon around it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.in_process import World
+from penstock.kernel import load, new_engine
+from penstock.limits import SECOND
+from penstock.net.fetch import Fetcher
+from penstock.nsqd.assembly import Ports, assemble
+from penstock.nsqd.options import read_options
+from penstock.sim.clock import FakeClock
+from penstock.sim.loop import FakeLoop
+from penstock.sim.threads import Threads
+
+Make = Callable[[str], World]
+
+
+@pytest.fixture(params=["compiled", "pure"])
+def make(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Make]:
+    made: list[World] = []
+
+    def begin(name: str) -> World:
+        options = read_options(["-data-path=."], {})
+        made.append(World(tmp_path / name, load(request.param), options))
+        return made[-1]
+
+    yield begin
+    for world in made:
+        world.stop()
+
+
+def pub(topic: bytes, body: bytes) -> bytes:
+    return b"PUB " + topic + b"\n" + len(body).to_bytes(4, "big") + body
+
+
+class NoDisk:
+    def __getattr__(self, name: str) -> Any:
+        pytest.fail(f"{name} was called")
+
+
+def test_it_starts_nothing_and_touches_no_file() -> None:
+    clock = FakeClock()
+    loop: Any = FakeLoop(clock)
+    disk: Any = NoDisk()
+    wakes: list[Callable[[], None]] = []
+
+    def new_pool(wake: Callable[[], None]) -> Threads:
+        wakes.append(wake)
+        return Threads()
+
+    threads = threading.active_count()
+    ports = Ports(
+        loop=loop,
+        clock=clock,
+        disk=disk,
+        new_engine=new_engine,
+        seed=7,
+        new_pool=new_pool,
+        fetcher=Fetcher(),
+        each_second=not_yet,
+        on_fault=pytest.fail,
+    )
+    node = assemble(ports, read_options(["-data-path=/not/there"], {}))
+    loop.pass_ns(60 * SECOND, lambda: pytest.fail("a timer was set"))
+    assert threading.active_count() == threads
+    assert wakes == [node.engine.wake]
+    node.close()
+
+
+def not_yet() -> None:
+    pytest.fail("housekeeping was begun")
+
+
+def test_nodes_share_nothing(make: Make) -> None:
+    one, other = make("one"), make("other")
+    one.say(one.connect(), pub(b"t", b"x"))
+    assert (list(one.broker.topics), list(other.broker.topics)) == (["t"], [])
+    one.pass_ns(5 * SECOND)
+    assert other.clock.since_ns == 0
+
+
+def test_a_deleted_channel_drops_its_consumers(make: Make) -> None:
+    world = make("one")
+    consumer, other = world.connect(), world.connect()
+    world.say(consumer, b"SUB t gone\n")
+    world.say(other, b"SUB t stays\n")
+    world.broker.topics["t"].delete_channel("gone")
+    assert consumer.is_open
+    world.loop.run_ready()  # the node asked for a turn by itself
+    assert (consumer.is_open, other.is_open) == (False, True)
+
+
+def test_a_client_is_known_by_where_it_comes_from(make: Make) -> None:
+    world = make("one")
+    conn = world.engine.open_detached()
+    world.node.connect(conn, "[::1]:4711")
+    (session,) = world.protocol.sessions.values()
+    assert (session.settings.client_id, session.settings.hostname) == ("::1", "::1")
+    assert (session.remote, world.broker.trace.client_name(conn)) == ("[::1]:4711",) * 2
