@@ -387,7 +387,7 @@ class Traffic:
         self.w.start()
         for topic in self.topics.values():
             real = self.w.broker.find_topic(topic.name)
-            topic.restart(real.tail.written_end, real.depth, self.wall_ns)
+            topic.restart(real.leader().tail.written_end, real.depth, self.wall_ns)
             assert real.paused == topic.paused
             assert set(real.channels) == set(topic.channels)
         self.connect_producer()
