@@ -22,7 +22,7 @@ MIRRORS = [
     ("delivery.pyx", "CHUNK_BYTES", limits.CHUNK_BYTES),
     ("cursor.pyx", "PARKED_MAX", limits.PARKED_MAX),
     ("delivery.pyx", "REFILL_NS", limits.REFILL_NS),
-    ("delivery.pyx", "HYSTERESIS_RDY_MIN", limits.HYSTERESIS_RDY_MIN),
+    ("shares.pxd", "HYSTERESIS_RDY_MIN", limits.HYSTERESIS_RDY_MIN),
     ("hub.pyx", "KEPT_BATCH_BYTES", limits.KEPT_BATCH_BYTES),
     ("engine.pyx", "DRAIN_BYTES_MAX", limits.DRAIN_BYTES_MAX),
     ("engine.pyx", "RECV_BYTES", limits.RECEIVE_BYTES),

@@ -126,14 +126,18 @@ class World:
             window.measures_latency = True
         self.recoveries = [Recovery(0) for _ in self.windows]
         self.publishers = [self.side.connect() for _ in range(2)]
-        self.consumers: list[tuple[int, Any]] = []
+        self.consumers: list[Any] = []
         self.names: dict[int, str] = {}
         self.held: dict[int, list[int]] = {}  # serial -> ids that came and were not answered
 
     def tail_with_a_past(self, topic: bytes, partition: int, memory: int) -> Any:
         """Its first messages have been somewhere else before, and lie behind the memory."""
         past = self.side.kernel.encode_batch(
-            [b"past %d" % number for number in range(PAST)], 0, 1 << 22, 99, sections=PAST_SECTIONS
+            [b"past %d" % number for number in range(PAST)],
+            0,
+            (1 + len(self.side.written)) << 22,
+            99,
+            sections=PAST_SECTIONS,
         )
         tail = self.side.tail(topic, PAST, memory, partition=partition)
         tail.handed_end = 0
@@ -179,7 +183,7 @@ class World:
 
     def outputs(self) -> list[bytes]:
         taken = []
-        for _, conn in [*self.consumers, *((0, conn) for conn in self.publishers)]:
+        for conn in [*self.consumers, *self.publishers]:
             data = conn.take_output()
             taken.append(data)
             self.held.setdefault(conn.serial, []).extend(m.id for m in messages(data))
@@ -188,12 +192,13 @@ class World:
     def state(self) -> list[list[Any]]:
         for window in self.windows:
             assert (window.deadline_ns > 0) == (window.in_flight > 0)
-        conns = [conn for _, conn in self.consumers] + self.publishers
+        conns = self.consumers + self.publishers
         return [
             *([getattr(window, name) for name in WINDOW_STATE] for window in self.windows),
             *(sorted(window.in_flight_records(10_000)) for window in self.windows),
             *([getattr(tail, name) for name in TAIL_STATE] for tail in self.tails),
             *([getattr(conn, name) for name in CONN_STATE] for conn in conns),
+            *([self.windows.index(window) for window in conn.windows] for conn in conns),
         ]
 
     def journals(self) -> list[bytes]:
@@ -282,26 +287,42 @@ def decide(world: World, dice: random.Random) -> None:
 
 
 def join(world: World, dice: random.Random) -> None:
-    number = dice.randrange(len(world.windows))
     if len(world.consumers) < CONSUMERS_MAX:
         conn = world.side.connect()
         conn.timeout_ns = dice.choice(TIMEOUTS_NS)
         conn.sample_rate = dice.choice([0, 0, 0, 1, 30, 90, 99])
         conn.locality = dice.choice([Locality.UNKNOWN, Locality.UNKNOWN, *Locality])
-        conn.subscribe(world.windows[number])
+        for _ in range(dice.choice([1, 1, 2, 5])):
+            subscribe(world, dice, conn)
         conn.rdy = dice.choice([1, 3, 10, 100])
-        world.consumers.append((number, conn))
+        world.consumers.append(conn)
+
+
+def subscribe(world: World, dice: random.Random, conn: Any) -> None:
+    """One more window, of a partition that it has none of yet."""
+    window = dice.choice(world.windows)
+    if window.tail not in [other.tail for other in conn.windows]:
+        conn.subscribe(window)
+
+
+def join_or_leave_one(world: World, dice: random.Random) -> None:
+    if world.consumers:
+        conn = dice.choice(world.consumers)
+        if len(conn.windows) > 1 and dice.random() < 0.5:
+            conn.leave(dice.choice(conn.windows))
+        else:
+            subscribe(world, dice, conn)
 
 
 def part(world: World, dice: random.Random) -> None:
     if world.consumers:
-        _, conn = world.consumers.pop(dice.randrange(len(world.consumers)))
+        conn = world.consumers.pop(dice.randrange(len(world.consumers)))
         dice.choice([conn.close, conn.leave, conn.feed_eof])()
 
 
 def change_rdy(world: World, dice: random.Random) -> None:
     if world.consumers:
-        _, conn = dice.choice(world.consumers)
+        conn = dice.choice(world.consumers)
         conn.feed(b"RDY %d\n" % dice.choice([0, 1, 2, 5, 70, 200]))
 
 
@@ -309,15 +330,15 @@ def pick(world: World, dice: random.Random) -> tuple[Any, Any, int] | None:
     """A consumer and an id: mostly one that it holds."""
     if not world.consumers:
         return None
-    number, conn = dice.choice(world.consumers)
+    conn = dice.choice(world.consumers)
     ids = world.held.get(conn.serial, [])
     if not ids:
         return None
     place = dice.randrange(len(ids))
     id = ids[place] if dice.random() < 0.1 else ids.pop(place)
     if dice.random() < 0.05:
-        number, conn = dice.choice(world.consumers)
-    return world.windows[number], conn, id
+        conn = dice.choice(world.consumers)
+    return conn.find(id) or dice.choice(world.windows), conn, id
 
 
 def finish(world: World, dice: random.Random) -> None:
@@ -452,10 +473,10 @@ def restart(world: World, dice: random.Random) -> None:
     number = dice.randrange(len(world.windows))
     old, recovery = world.windows[number], world.recoveries[number]
     recovery.apply(entries(old.take_journal()))
-    for place, conn in list(world.consumers):
-        if place == number:
+    for conn in list(world.consumers):
+        if old in conn.windows:
             conn.close()
-            world.consumers.remove((place, conn))
+            world.consumers.remove(conn)
     world.take(world.side.flush())
     recovery.apply(entries(old.take_journal()))
     searched = old.searched
@@ -485,6 +506,7 @@ WEIGHTS: dict[Callable[[World, random.Random], Any], int] = {
     seal: 5,
     decide: 5,
     join: 6,
+    join_or_leave_one: 3,
     part: 2,
     change_rdy: 8,
     finish: 20,

@@ -89,6 +89,7 @@ cdef class Cursor(Named):
     # lists of the hub
     cdef bint pump_listed, journal_listed, active_listed, short_listed, search_listed
     cdef bint forgotten
+    cdef u32 number  # in the order in which they were made
 
     cdef int mark_traced(self, u64 id, u64 trace_id) except -1
     cdef int forget_traced(self, u64 id) except -1

@@ -32,6 +32,8 @@ cdef u64 TRACE_ALL = 0xFFFFFFFFFFFFFFFF
 cdef class Cursor:
     def __cinit__(self, Hub hub not None, Tail tail not None, i64 start):
         self.hub, self.tail = hub, tail
+        hub.window_number += 1
+        self.number = hub.window_number
         self.low = self.next = start
         self.redo_end = 0
         self.count_base = tail.handed_end

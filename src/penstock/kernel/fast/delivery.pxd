@@ -13,5 +13,5 @@ from penstock.kernel.fast.tail cimport view_t
 from penstock.kernel.fast.window cimport Window
 from penstock.kernel.fast.types cimport i64, u16, u32
 
-cdef int pump(Window window, Hub hub) except -1
+cdef int pump_all(Hub hub) except -1
 cdef int send_waiting(Conn conn, Hub hub) except -1

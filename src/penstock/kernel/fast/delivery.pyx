@@ -11,6 +11,9 @@ from penstock.kernel.fast.dice cimport sample_draw
 from penstock.kernel.fast.hexid cimport id_encode
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.parking cimport delay_next, find_special, register_delayed, special_t
+from penstock.kernel.fast.shares cimport (
+    PASSED_BY, PUT_OFF, gather_siblings, is_small, offer_of, room_of, share_out, spend,
+)
 from penstock.kernel.fast.tail cimport Tail, view_t
 from penstock.kernel.fast.unaligned cimport load_u32, load_u64
 from penstock.kernel.fast.strays cimport WAITING, stray_t
@@ -42,7 +45,6 @@ cdef enum:
     HEAD_BYTES = 34  # of a frame, before the body
     CHUNK_BYTES = 256 << 10  # frames built before they are sent; 64 KiB costs consume 30 %
     NEED = 9
-    HYSTERESIS_RDY_MIN = 64
     REFILL_NS = 2000000  # a small refill waits so long; measured gains come from far shorter waits
 
 
@@ -73,26 +75,63 @@ cdef int put_frame(buf_t* out, view_t* view, u32 position, u32 size,
 
 # --- which consumer may have how much ---
 
-cdef inline i64 room_of(consumer_t* consumer) noexcept:
-    cdef i64 room = consumer.rdy - consumer.in_flight
-    return 0 if room <= 0 or consumer.closing or consumer.blocked or consumer.eof else room
+cdef int pump_all(Hub hub) except -1:
+    """See to all windows that are listed. Those whose consumers have others beside them go on in
+    rounds, until nothing more is sent within the shares; then the rest is for any."""
+    cdef list windows, rest
+    cdef Window window
+    if hub.shared_count:
+        gather_siblings(hub)
+        hub.pumps.sort(key=number_of)
+    windows, hub.pumps = hub.pumps, []
+    for window in windows:
+        window.pump_listed = False
+    rest = pump_round(windows, hub, False)
+    while rest and (<u64>hub.sent_count != hub.sent_before):
+        rest = pump_round(rest, hub, False)
+    if rest:
+        pump_round(rest, hub, True)
+    return 0
 
 
-cdef inline bint is_small(consumer_t* consumer, i64 room) noexcept:
-    """Hysteresis: a large RDY is refilled in pieces worth a send. A smaller one is put off, but
-    never for good: some clients answer nothing before they hold all that they asked for."""
-    return (room > 0 and consumer.rdy >= HYSTERESIS_RDY_MIN
-            and 2 * consumer.in_flight > consumer.rdy and 4 * room < consumer.rdy)
+def number_of(Window window):
+    return window.number
 
 
-cdef int pump(Window window, Hub hub) except -1:
-    """Deliver while there are messages and consumers with room."""
-    cdef u32 i, ready, count
+cdef list pump_round(list windows, Hub hub, bint free):
+    """Those are returned that have more to send, and a consumer with room for others."""
+    cdef Window window
+    cdef list rest = None
+    hub.sent_before = hub.sent_count
+    if hub.shared_count and not free:
+        share_out(windows, hub)
+    for window in windows:
+        if not window.forgotten and pump(window, hub, free):
+            if rest is None:
+                rest = []
+            rest.append(window)
+    return rest
+
+
+cdef i64 offer(Window window, u32 i, bint patient, bint free) noexcept:
+    """How many messages consumer `i` may have now, or PUT_OFF or PASSED_BY."""
+    cdef consumer_t* consumer = window.consumer_table[i]
+    cdef i64 room
+    if consumer.window_count > 1:
+        return offer_of(<Conn>window.conns[i], window, patient, free)
+    room = room_of(consumer)
+    return PUT_OFF if patient and is_small(consumer, room) else room
+
+
+cdef int pump(Window window, Hub hub, bint free) except -1:
+    """Deliver while there are messages and consumers with room. Returns 1 where a consumer was
+    passed by for the sake of its other windows."""
+    cdef u32 i, place, ready, count
     cdef i64 available, room, share
     cdef i64 sent
     cdef bint patient = window.refill_ns == 0 or hub.mono_ns < window.refill_ns
+    cdef bint passed = False
     cdef int least = 0
-    cdef Conn conn
     register_delayed(window, hub)
     if not patient:
         window.refill_ns = 0
@@ -102,32 +141,36 @@ cdef int pump(Window window, Hub hub) except -1:
             return 0
         count = window.consumer_count
         ready = 0
+        passed = False
         if window.prefers:
             least = nearest_with_room(window)
             patient = False  # to wait for a better refill would send messages further away
         for i in range(count):
             if window.consumer_table[i].locality < least:
                 continue
-            room = room_of(window.consumer_table[i])
-            if patient and is_small(window.consumer_table[i], room):
+            room = offer(window, i, patient, free)
+            ready += room > 0
+            passed = passed or room == PASSED_BY
+            if room == PUT_OFF:
                 put_off(window, hub)
-            else:
-                ready += room > 0
         if ready == 0:
-            return 0
+            return passed
         sent = 0
         share = (available + ready - 1) // ready
         for i in range(count):
-            conn = <Conn>window.conns[(window.turn + i) % count]
-            room = room_of(conn.me)
-            if room <= 0 or conn.me.locality < least or (patient and is_small(conn.me, room)):
+            place = (window.turn + i) % count
+            if window.consumer_table[place].locality < least:
                 continue
-            sent += deliver(window, conn, hub, min(room, share))
+            room = offer(window, place, patient, free)
+            if room > 0:
+                sent += deliver(window, <Conn>window.conns[place], hub, min(room, share), free)
             if window.consumer_count != count:
-                return window.mark_pump()  # one is gone: its socket failed
-        window.turn = (window.turn + 1) % count
+                window.mark_pump()  # one is gone: its socket failed
+                return 0
         if sent == 0:
-            return 0
+            return passed
+        hub.sent_count += sent
+        window.turn = (window.turn + 1) % count
     return 0
 
 
@@ -151,7 +194,7 @@ cdef int put_off(Window window, Hub hub) except -1:
 
 # --- one consumer ---
 
-cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota) except -1:
+cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota, bint free) except -1:
     """Up to `quota` messages to one consumer; returns how many."""
     cdef buf_t* out = &hub.scratch
     cdef bint direct = conn.fd >= 0 and conn.unsent_c() == 0 and conn.hold_ns == 0
@@ -178,6 +221,8 @@ cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota) except -1:
     conn.me.message_count += sent
     window.delivered[conn.me.locality] += sent
     if sent:
+        if conn.me.window_count > 1 and not free:
+            spend(conn, window, sent)
         window.stray_turn ^= split  # an attempt that has to read first is no turn
         window.mark_active()
         window.mark_journal()
@@ -410,7 +455,4 @@ cdef int send_waiting(Conn conn, Hub hub) except -1:
     if conn.want_write:
         conn.want_write = False
         conn.mark_interest()
-    if conn.me.blocked:
-        conn.me.blocked = False
-        conn.mark_windows()
-    return 0
+    return conn.mark_drained()

@@ -11,7 +11,7 @@ from penstock import limits
 
 from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_reserve
 from penstock.kernel.fast.conn cimport Conn
-from penstock.kernel.fast.delivery cimport pump, send_waiting
+from penstock.kernel.fast.delivery cimport pump_all, send_waiting
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.parking cimport search_block
 from penstock.kernel.fast.peer cimport STATE_DRAINING, STATE_GONE
@@ -415,11 +415,7 @@ cdef class Engine(Poller):
                 for window in tail.windows:
                     window.mark_pump()
         if hub.pumps:
-            some, hub.pumps = hub.pumps, []
-            for window in some:
-                window.pump_listed = False
-                if not window.forgotten:
-                    pump(window, hub)
+            pump_all(hub)
         for tail in handed:
             self.trim(tail)
         return 0

@@ -53,6 +53,10 @@ cdef class Hub:
     cdef i64 held_small_bytes
     cdef size_t memory_bytes, memory_bytes_max  # committed batches of all tails together
     cdef size_t recent_bytes_max  # of one tail, kept though no window waits for it
+    cdef u64 sent_count, sent_before  # messages: now, and before the last round
+    cdef u64 round  # of deliveries to connections with several windows
+    cdef u32 shared_count  # such connections
+    cdef u32 window_number  # of the newest window
     cdef u64 seed  # of what is drawn for sampled consumers
 
     cdef i64 now_ns(self) noexcept

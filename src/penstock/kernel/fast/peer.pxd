@@ -28,6 +28,13 @@ cdef class Peer(Named):
     cdef list subscribed  # Window, in the order in which they were
     cdef Window hit  # the one that had the message of the latest FIN; None: none is subscribed
     cdef bint has_left  # some window before
+    # how they share its room (shares.pxd), where there are several
+    cdef i64* grants  # what is left of the share of each
+    cdef u32 grant_capacity
+    cdef u32 turn, turn_next  # the place of the window that comes first, now and in the next round
+    cdef u64 share_round, gather_round
+    cdef bint share_small  # the room was too little for a refill when it was shared out
+    cdef bint crowded  # the output was full since the last round
     cdef int state
     cdef bint halted, held, stalled, eof, failed, hung_up
     cdef public i64 last_command_ns
@@ -59,6 +66,8 @@ cdef class Peer(Named):
     cdef bint holding(self, i64 mono_ns) noexcept
     cdef bint all_paused(self)
     cdef int mark_windows(self) except -1
+    cdef int mark_drained(self) except -1
+    cdef u32 place_of(self, Window window) noexcept
     cdef int finish_c(self, u64 id) except -1
     cdef int leave_window(self, Window window) except -1
     cdef bint wants_input(self) noexcept

@@ -33,6 +33,7 @@ cdef class Peer:
 
     def __dealloc__(self):
         free(self.me)
+        free(self.grants)
         buf_free(&self.input)
         buf_free(&self.output)
 
@@ -215,9 +216,7 @@ cdef class Peer:
         self.output.start = self.output.length = 0
         self.hold_since_ns = 0
         self.urgent = False
-        if self.me.blocked:
-            self.me.blocked = False
-            self.mark_windows()
+        self.mark_drained()
         if self.eof or self.closing_after_flush or self.stalled:
             self.mark_output()
         return out
@@ -233,6 +232,7 @@ cdef class Peer:
             self.hit = window
         self.subscribed.append(window)
         self.me.window_count += 1
+        self.hub.shared_count += self.me.window_count == 2
         window.add_consumer(self, self.me)
 
     def leave(self, Window window=None):
@@ -245,8 +245,10 @@ cdef class Peer:
 
     cdef int leave_window(self, Window window) except -1:
         """Its messages stay in flight there until they time out, and take no place here."""
+        self.turn -= self.place_of(window) < self.turn
         self.subscribed.remove(window)
         self.me.window_count -= 1
+        self.hub.shared_count -= self.me.window_count == 1
         window.remove_consumer(self, self.me)
         self.has_left = True
         if self.subscribed:
@@ -271,6 +273,20 @@ cdef class Peer:
         for window in self.subscribed:
             window.mark_pump()
         return 0
+
+    cdef int mark_drained(self) except -1:
+        """All output is gone."""
+        if self.me.blocked:
+            self.me.blocked = False
+            self.crowded = True
+            self.mark_windows()
+        return 0
+
+    cdef u32 place_of(self, Window window) noexcept:
+        cdef u32 place = 0
+        while place < self.me.window_count and <void*>self.subscribed[place] != <void*>window:
+            place += 1
+        return place
 
     cdef bint all_paused(self):
         cdef Window window

@@ -12,6 +12,7 @@ from penstock.kernel.layout import FRAME_HEAD
 from penstock.kernel.pure.narrow import narrow
 from penstock.kernel.pure.reader import Reader
 from penstock.kernel.pure.sealed import FAILED, PENDING, Promise
+from penstock.kernel.pure.shares import Shares
 from penstock.kernel.pure.tail import Tail
 from penstock.kernel.pure.window import Window
 from penstock.limits import (
@@ -67,6 +68,7 @@ class Conn(Reader):
         self.finish_count = 0
         self.requeue_count = 0
         self.detached = sock is None
+        self.shares = Shares()
         self._owed: deque[Owed] = deque()
         self._failed = False
         self._drained_bytes = 0
@@ -310,6 +312,7 @@ class Conn(Reader):
         self._urgent = False
         if self.blocked:
             self.blocked = False
+            self.shares.crowded = True
             self.mark_windows()
 
     # --- consuming ---
@@ -331,6 +334,7 @@ class Conn(Reader):
     def _leave_window(self, window: Window) -> None:
         """Its messages stay in flight there until they time out, and take no place here."""
         window.remove_consumer(self)
+        self.shares.left(self.windows.index(window))
         self.windows = tuple(other for other in self.windows if other is not window)
         self.in_flight -= window.in_flight_of(self.serial)
         if self.hit is window:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 class Cursor:
     def __init__(self, engine: Engine, tail: Tail, start: int) -> None:
+        engine.window_number += 1
+        self.number = engine.window_number  # in the order in which they were made
         self.tail = tail
         self.owner: Any = None
         self.next = start

@@ -12,6 +12,7 @@ from penstock.kernel.interface import Source
 from penstock.kernel.layout import MESSAGE_HEAD
 from penstock.kernel.pure.dice import sample_draw
 from penstock.kernel.pure.parking import park_delayed, park_next, special_at_cursor
+from penstock.kernel.pure.shares import PASSED_BY, PUT_OFF, gather_siblings, offer, share_out
 from penstock.kernel.trace_interface import TraceKind
 from penstock.limits import CHUNK_BYTES, REFILL_NS
 
@@ -32,8 +33,30 @@ def message_head(size: int, timestamp_ns: int, attempts: int, id: int) -> bytes:
     )
 
 
-def pump(window: Window, engine: Engine) -> None:
-    """Deliver while there are messages and consumers with room."""
+def pump_all(engine: Engine) -> None:
+    """See to all windows that are listed. Those whose consumers have others beside them go on in
+    rounds, until nothing more is sent within the shares; then the rest is for any."""
+    gather_siblings(engine)
+    pumps, engine.pumps = engine.pumps, {}
+    rest, sent = _pump_round(sorted(pumps, key=lambda window: window.number), engine)
+    while rest and sent:
+        rest, sent = _pump_round(rest, engine)
+    for window in rest:
+        pump(window, engine, free=True)
+
+
+def _pump_round(windows: list[Window], engine: Engine) -> tuple[list[Window], int]:
+    """Those are returned that have more to send, and a consumer with room for others; and how many
+    messages were sent."""
+    share_out(windows)
+    sent_before = engine.sent_count
+    rest = [window for window in windows if not window.forgotten and pump(window, engine)]
+    return rest, engine.sent_count - sent_before
+
+
+def pump(window: Window, engine: Engine, free: bool = False) -> bool:
+    """Deliver while there are messages and consumers with room. Was a consumer passed by for the
+    sake of its other windows?"""
     park_delayed(window, engine)
     patient = engine.mono_ns < engine.refills.get(window, engine.mono_ns + 1)
     if not patient:
@@ -41,25 +64,39 @@ def pump(window: Window, engine: Engine) -> None:
     prefers = window.prefers
     least = 0
     while not window.paused and window.deliverable > 0:
-        conns = window.conns
         if prefers:
             patient = False  # to wait for a better refill would send messages further away
-            least = max((conn.locality for conn in conns if conn.room() > 0), default=0)
-        small = [conn for conn in conns if patient and conn.is_small_refill()]
-        if small:
+            least = max((conn.locality for conn in window.conns if conn.room() > 0), default=0)
+        conns = [conn for conn in window.conns if conn.locality >= least]
+        offers = [offer(conn, window, patient, free) for conn in conns]
+        if PUT_OFF in offers:
             engine.refills.setdefault(window, engine.mono_ns + REFILL_NS)
-        ready = sum(conn.room() > 0 and conn.locality >= least for conn in conns) - len(small)
-        if ready == 0:
-            return
-        first = window.turn % len(conns)
-        window.turn = (first + 1) % len(conns)
-        sent = 0
-        share = -(-window.deliverable // ready)
-        for conn in conns[first:] + conns[:first]:
-            if conn.locality >= least and not (patient and conn.is_small_refill()):
-                sent += Delivery(window, conn, engine).run(min(conn.room(), share))
+        ready = sum(count > 0 for count in offers)
+        sent = _pump_once(window, engine, least, patient, free, ready) if ready else 0
         if sent == 0:
-            return
+            return PASSED_BY in offers
+        engine.sent_count += sent
+    return False
+
+
+def _pump_once(
+    window: Window, engine: Engine, least: int, patient: bool, free: bool, ready: int
+) -> int:
+    """Each consumer gets up to its share of what there is. Returns how many were sent."""
+    conns = window.conns
+    first = window.turn % len(conns)
+    share = -(-window.deliverable // ready)
+    sent = 0
+    for conn in conns[first:] + conns[:first]:
+        if conn.locality >= least:
+            quota = min(offer(conn, window, patient, free), share)
+            count = Delivery(window, conn, engine).run(quota)
+            if count and len(conn.windows) > 1 and not free:
+                conn.shares.spend(window, count)
+            sent += count
+    if sent:
+        window.turn = (first + 1) % len(conns)
+    return sent
 
 
 class Delivery:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import limits
 from penstock.kernel.interface import Event
 from penstock.kernel.pure.conn import Conn
-from penstock.kernel.pure.delivery import pump
+from penstock.kernel.pure.delivery import pump_all
 from penstock.kernel.pure.memory import SharedMemory
 from penstock.kernel.pure.narrow import narrow
 from penstock.kernel.pure.parking import search
@@ -49,6 +49,8 @@ class Engine:
         self.held_bytes_max = max(limits.INPUT_BYTES_MAX, 2 * body_bytes_max)
         self.held_bytes = 0  # input of all connections, but for what is small
         self.rdy_count_max = rdy_count_max
+        self.sent_count = 0  # messages
+        self.window_number = 0  # of the newest window
         self.mono_ns = 0
         self.wall_ns = 0
         self.polled_ns = 0  # mono: when the turn began to read
@@ -260,10 +262,7 @@ class Engine:
         for tail in handed:
             for window in tail.windows:
                 window.mark()
-        pumps, self.pumps = self.pumps, {}
-        for window in pumps:
-            if not window.forgotten:
-                pump(window, self)
+        pump_all(self)
         for tail in handed:
             tail.trim()
 

@@ -51,6 +51,11 @@ class Window(Cursor):
         return max(end - self.next - self.skips.count_below(end), 0)
 
     @property
+    def is_reading(self) -> bool:
+        """Does it wait for a block?"""
+        return any(self._needed)
+
+    @property
     def depth(self) -> int:
         return self.deliverable - self.beyond.count
 
@@ -226,7 +231,7 @@ class Window(Cursor):
         if isinstance(flight, int):
             return flight
         self.trace(TraceKind.TOUCHED, flight)
-        if flight.conn is not None:
+        if flight.conn is not None and self in flight.conn.windows:
             flight.deadline_ns = min(
                 mono_ns + flight.conn.timeout_ns, flight.delivered_ns + self.touch_max_ns
             )
