@@ -20,6 +20,7 @@ from penstock.nsqd.routes_channels import channel_routes
 from penstock.nsqd.routes_topics import topic_routes
 from penstock.nsqd.routes_trace import trace_routes
 from penstock.nsqlookupd import routes as lookupd_routes
+from penstock.sim.clock import FakeClock
 
 DIGITS = b"9" * 5000
 VALUES = [
@@ -72,7 +73,7 @@ def nsqd_table() -> dict[str, Route]:
 
 
 NSQD = paths_of(nsqd_table())
-LOOKUPD = paths_of(lookupd_routes.Routes(MagicMock(), lambda: 0, lambda: 0).table)
+LOOKUPD = paths_of(lookupd_routes.Routes(MagicMock(), FakeClock(), lambda: 0).table)
 DRASTIC = ("/topic/delete", "/drain")  # the test goes on with what it has
 
 
