@@ -118,6 +118,20 @@ def test_a_window_that_waits_for_a_block_does_not_hold_up_the_others(side: Side)
     assert sorted(places(side, conn) + places(side, conn)) == [0, 1]
 
 
+def test_the_others_take_turns_while_one_waits_for_its_block(side: Side) -> None:
+    waiting = side.window(side.tail(b"u", memory=0))
+    for _ in range(2):
+        side.publish(waiting.tail, b"9")  # the newest batch stays in memory
+    windows = windows_of(side, 2)
+    for window in windows:
+        fill(side, window, BACKLOG)
+    conn = consumer(side, [waiting, *windows], rdy=1)
+    places(side, conn)  # finds that it has to wait
+    seen = [place for _ in range(12) for place in places(side, conn)]
+    assert Counter(seen) == {0: 6, 1: 6}
+    assert waiting.depth == 2
+
+
 def test_a_fin_in_one_window_lets_another_deliver(side: Side) -> None:
     windows = windows_of(side, 3)
     conn = consumer(side, windows, rdy=1)

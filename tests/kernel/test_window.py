@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from penstock.kernel import Held, Stray
+from penstock.kernel import Held, Source, Stray
 
 from .turns import (
     MS,
@@ -491,3 +491,24 @@ def test_one_message_held_for_long_does_not_hold_the_others(side: Side) -> None:
     assert stray(0, first_id, 1, Stray.IN_FLIGHT) in side.journal(window)
     assert window.finish(conn.serial, first_id) == Held.DONE
     assert window.floor == 80_000
+
+
+def test_what_has_to_be_read_first_does_not_change_whose_turn_it_is(side: Side) -> None:
+    """With one place a time, new messages and strays take turns: new ones first."""
+    tail = side.tail(memory=0)
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=1)
+    side.publish(tail, b"again")
+    (first,) = side.received(conn)
+    conn.rdy = 0
+    window.requeue(conn.serial, first.id, 0, side.wall_ns)
+    for body in (b"new", b"newest"):
+        side.publish(tail, body)
+    conn.rdy = 1
+    assert {which for which, _ in side.serve_needs(side.turn())} == {Source.FORWARD, Source.STRAY}
+    seen = []
+    for _ in range(3):
+        (message,) = side.received(conn)
+        seen.append(message.body)
+        conn.feed(fin(message.id))
+    assert seen == [b"new", b"again", b"newest"]
