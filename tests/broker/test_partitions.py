@@ -257,3 +257,20 @@ def test_rows_are_spread_evenly_whatever_their_size(start: Start) -> None:
     topic = several(world, 8)
     fill(world, *(b"x" * (1 + number % 7) for number in range(80)))
     assert Counter(len(one) for one in stored(topic)) == {10: 8}
+
+
+def test_the_trouble_of_one_is_not_that_of_another(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk, durability="os")
+    several(world, 2)
+    disk.fail.add(("write", "topics/t/1/"))
+    assert [world.publish("t", b"%d" % number).stored for number in range(4)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert "t/1: " in world.broker.health
+    world.broker.delete_topic("t")
+    disk.fail.clear()
+    assert world.broker.health == "OK"

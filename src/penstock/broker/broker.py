@@ -375,7 +375,8 @@ class Broker:
     def _drop(self, topic: Topic, made: bool = True) -> None:
         del self.topics[topic.name]
         topic.delete(keep_files=not made)
-        self._context.health.forget(topic.name)
+        for replica in topic.replicas.values():
+            self._context.health.forget(replica.label)
 
     def redrive(
         self, channel: Channel, count_max: int, done: RedriveDone, id: int | None = None

@@ -49,7 +49,7 @@ class GroupCommit:
     def __init__(
         self,
         context: Context,
-        topic_name: str,
+        label: str,
         tail: Tail,
         log: PartitionLog,
         epoch: int,
@@ -69,7 +69,7 @@ class GroupCommit:
         self.refused_bytes = 0  # length of the row that failed last; 0: none has since
         self.line = CommitLine(log.written_end, log.synced_end, durability == "disk")
         self._context = context
-        self._topic_name = topic_name
+        self._label = label  # of the partition, for people
         self._epoch = epoch
         self._kept = kept
         self._on_trouble = on_trouble
@@ -88,7 +88,7 @@ class GroupCommit:
         if log.stopped is not None:  # by the start
             self.stopped = log.stopped.reason
             self.line.move(Move.STOP)
-            context.health.report(topic_name, Trouble.STOPPED, self.stopped)
+            context.health.report(label, Trouble.STOPPED, self.stopped)
 
     @property
     def busy(self) -> bool:
@@ -192,6 +192,8 @@ class GroupCommit:
         if self._whole:
             self._seal_whole(row, wall_ns)
         self._store(row, wall_ns)
+        if self._whole:  # more than one row holds, or the row was refused
+            self._write_whole(wall_ns)
 
     def _write_whole(self, wall_ns: int) -> None:
         """Those batches alone: in the midst of a turn the open batch still gathers."""
@@ -272,12 +274,12 @@ class GroupCommit:
 
     def note_writable(self) -> None:
         self.refused_bytes = 0
-        self._context.health.clear(self._topic_name, Trouble.WRITE)
+        self._context.health.clear(self._label, Trouble.WRITE)
 
     def _fail_write(self, row: Row, error: StorageError) -> None:
         """This row was not stored; its publishers hear so. The next one is tried."""
         self.refused_bytes = row.length
-        self._context.health.report(self._topic_name, Trouble.WRITE, error.reason)
+        self._context.health.report(self._label, Trouble.WRITE, error.reason)
         self.tail.fail_from(row.base_offset)
         if self.log.stopped is not None:
             self.stop(error.reason)
@@ -308,7 +310,7 @@ class GroupCommit:
     def _synced(self, error: OSError | None) -> None:
         job, self._job = self._job, None
         if job is None:
-            raise RuntimeError(f"{self._topic_name}: a sync ended that was never begun")
+            raise RuntimeError(f"{self._label}: a sync ended that was never begun")
         self.log.sync_end(job, error)
         if self.log.stopped is not None:
             self._fail_sync(self.log.stopped)
@@ -342,7 +344,7 @@ class GroupCommit:
         """From here to `release` the log's end belongs to a commit (`commits/run.py`); other
         publishes gather. `gate` is called when something has changed: see `quiet`, `stopped`."""
         if self._gate is not None:
-            raise RuntimeError(f"{self._topic_name}: two commits want the log's end")
+            raise RuntimeError(f"{self._label}: two commits want the log's end")
         self.line.move(Move.HOLD)
         self._gate = gate
         self.sync()
@@ -399,9 +401,9 @@ class GroupCommit:
         self.line.move(Move.STOP)
         if not self.stopped:
             self.stopped = reason or "the partition is stopped"
-            self._context.health.report(self._topic_name, Trouble.STOPPED, self.stopped)
+            self._context.health.report(self._label, Trouble.STOPPED, self.stopped)
         self._on_trouble()
-        self._fail_open(PartitionStopped(self._topic_name, self.stopped))
+        self._fail_open(PartitionStopped(self._label, self.stopped))
 
     def notice_stop(self) -> None:
         """The log may stop on its own account, when it syncs outside of a job."""
@@ -438,7 +440,7 @@ class GroupCommit:
             row.tell(None)
         whole, self._whole, self.held_count = self._whole, deque(), 0
         for one in whole:
-            one.done(NotFound("topic", self._topic_name))
+            one.done(NotFound("topic", self.tail.topic.decode()))
         self._pass_gate()
 
     def close(self) -> None:
@@ -453,11 +455,11 @@ class GroupCommit:
         self.tail.validate()
         self.line.validate()
         if self.line.in_flight_end != NONE and not self.busy:
-            raise RuntimeError(f"{self._topic_name}: a row in flight waits for no sync")
+            raise RuntimeError(f"{self._label}: a row in flight waits for no sync")
         if (self.line.in_flight_end != NONE) != (self.tail.sealed_count > 0):
-            raise RuntimeError(f"{self._topic_name}: sealed batches are not the row in flight")
+            raise RuntimeError(f"{self._label}: sealed batches are not the row in flight")
         if self.tail.written_end != self.log.written_end and not (self.stopped or self._gate):
             raise RuntimeError(
-                f"{self._topic_name}: the tail ends at {self.tail.written_end}, the log at "
+                f"{self._label}: the tail ends at {self.tail.written_end}, the log at "
                 f"{self.log.written_end}"
             )

@@ -56,15 +56,15 @@ class Leader:
         self.tail.traceable = not topic.internal
         durability = topic.effective.durability if replica.kept else "os"
         self.group = GroupCommit(
-            context, topic.name, self.tail, log, replica.epoch, durability, replica.kept,
+            context, replica.label, self.tail, log, replica.epoch, durability, replica.kept,
             topic.refresh_refusal,
         )  # fmt: skip
-        self.stamped = StampedPublishes(context, topic.name, self.group, replica.producers)
+        self.stamped = StampedPublishes(context, replica.label, self.group, replica.producers)
         self.cursors: Cursors | None = None
         if replica.journal is not None:
-            self.cursors = Cursors(context, topic.name, replica.journal, replica.folded)
+            self.cursors = Cursors(context, replica.label, replica.journal, replica.folded)
         if log.refusal is not None:
-            context.health.report(topic.name, Trouble.DAMAGED, self.refusal)
+            context.health.report(replica.label, Trouble.DAMAGED, self.refusal)
 
     @property
     def refusal(self) -> str:
@@ -74,6 +74,12 @@ class Leader:
         if self.log.refusal is not None:
             return f"the end of the log is corrupt: {describe(self.log.refusal)}"
         return self.group.blocked
+
+    @property
+    def failure(self) -> str:
+        """Why the row that just failed was not stored; empty when none has."""
+        reason = self._context.health.reason(self.replica.label, Trouble.WRITE)
+        return self.topic.refusal or self.refusal or reason
 
     # --- channels ---
 
@@ -164,7 +170,7 @@ class Leader:
         except StorageError as error:
             self._unread[window, which] = offset
             self.topic.touch()
-            self._context.health.report(self.topic.name, Trouble.READ, error.reason)
+            self._context.health.report(self.replica.label, Trouble.READ, error.reason)
         else:
             window.load(which, block)
 
@@ -174,7 +180,7 @@ class Leader:
             if not window.owner.deleted:
                 self.load(window, which, offset)
         if unread and not self._unread:
-            self._context.health.clear(self.topic.name, Trouble.READ)
+            self._context.health.clear(self.replica.label, Trouble.READ)
 
     # --- housekeeping ---
 
@@ -185,7 +191,7 @@ class Leader:
             floor = min(floor, self.cursors.floor_synced)
         if kept is not None:
             floor = min(floor, kept)
-        health, name = self._context.health, self.topic.name
+        health, name = self._context.health, self.replica.label
         try:
             self.log.retain(floor, wall_ns, self.retain_age_ns, self.retain_bytes, old_end)
         except StorageError as error:
@@ -233,7 +239,7 @@ class Leader:
 
     def _mark(self, wall_ns: int) -> None:
         """A mark that could not be written is tried again, and shown until it was."""
-        health, name = self._context.health, self.topic.name
+        health, name = self._context.health, self.replica.label
         try:
             self.log.mark(wall_ns)
         except StorageError as error:
@@ -272,7 +278,7 @@ class Leader:
             self.cursors.validate()
         tail = self.tail
         if tail.handing and tail.handed_end != tail.committed_end:
-            raise RuntimeError(f"{self.topic.name}: handing, but behind the committed end")
+            raise RuntimeError(f"{self.replica.label}: handing, but behind the committed end")
 
 
 def step_over(window: Window, which: int, from_offset: int, to_offset: int) -> None:

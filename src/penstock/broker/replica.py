@@ -40,6 +40,8 @@ class Replica:
     ) -> None:
         self.topic = topic
         self.number = number
+        # Troubles, log lines and errors name it: a topic's first partition by the topic alone.
+        self.label = f"{topic.name}/{number}" if number else topic.name
         self.log = log
         self.path = log.path
         self.kept = kept
@@ -47,7 +49,7 @@ class Replica:
         self.role: Unassigned | Leader = Unassigned()
         self._context = context
         self._damage_count = 0  # of ranges, when retention was last looked at
-        self.producers = ProducerTable(context, topic.name, log, kept, topic.touch)
+        self.producers = ProducerTable(context, self.label, log, kept, topic.touch)
         self.journal: Journal | None = None
         self.folded: Folded | None = None
         if kept:
@@ -71,7 +73,7 @@ class Replica:
     @property
     def leader(self) -> Leader:
         if not isinstance(self.role, Leader):
-            raise RuntimeError(f"{self.topic.name}/{self.number} is not led here")
+            raise RuntimeError(f"{self.label} is not led here")
         return self.role
 
     # --- damage ---
@@ -85,13 +87,13 @@ class Replica:
         others = len(self.log.damage) - 1
         ranges = "range" if others == 1 else "ranges"
         rest = f" ({others} other {ranges} of offsets too)" if others else ""
-        self._context.health.report(self.topic.name, Trouble.CORRUPT, f"{describe(newest)}{rest}")
+        self._context.health.report(self.label, Trouble.CORRUPT, f"{describe(newest)}{rest}")
 
     def refresh_damage(self) -> None:
         """Retention may have removed what was corrupt."""
         left = self.log.damaged
         if not left:
-            self._context.health.clear(self.topic.name, Trouble.CORRUPT)
+            self._context.health.clear(self.label, Trouble.CORRUPT)
         elif len(left) != self._damage_count:
             self._report_damage(left[-1])
         self._damage_count = len(left)
@@ -110,7 +112,7 @@ class Replica:
             if self.kept:
                 self.log.close()
         except StorageError as error:
-            self._context.health.report(self.topic.name, Trouble.WRITE, f"at close: {error}")
+            self._context.health.report(self.label, Trouble.WRITE, f"at close: {error}")
         if not self.kept:
             self.destroy()
 
@@ -119,4 +121,4 @@ class Replica:
         try:
             self.log.destroy()
         except StorageError as error:
-            self._context.health.report(self.topic.name, Trouble.CLEANUP, error.reason)
+            self._context.health.report(self.label, Trouble.CLEANUP, error.reason)

@@ -25,7 +25,6 @@ from penstock.broker.age import AgeBound, is_log_ahead
 from penstock.broker.channel import NOT_KEPT, Channel
 from penstock.broker.context import Change, Context
 from penstock.broker.depth import DepthBound
-from penstock.broker.health import Trouble
 from penstock.broker.internal import is_internal
 from penstock.broker.leader import Leader
 from penstock.broker.replica import Replica
@@ -539,11 +538,6 @@ class Topic:
                 leader.replica.destroy()
 
     # --- numbers ---
-
-    @property
-    def failure(self) -> str:
-        """Why the batch that just failed was not stored; empty when none has."""
-        return self.refusal or self._context.health.reason(self.name, Trouble.WRITE)
 
     @property
     def depth(self) -> int:

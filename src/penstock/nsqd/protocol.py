@@ -293,8 +293,8 @@ class Protocol:
         self._topics.topic(name.decode("ascii"), lambda found: go_on(lambda: act_or_fail(found)))
 
     def _on_pub_failed(self, session: Session, verb: int, tail: Tail) -> None:
-        topic = self._broker.topics.get(tail.topic.decode("ascii"))
-        reason = (topic.failure or "the write was not done") if topic is not None else "exiting"
+        known = tail.topic.decode("ascii") in self._broker.topics
+        reason = (tail.owner.failure or "the write was not done") if known else "exiting"
         raise WireFault(_PUB_FAULTS[Verb(verb)], reason.encode("utf-8", "replace"))
 
     def _on_refused(self, session: Session, verb: int, tail: Tail, count: int) -> None:
