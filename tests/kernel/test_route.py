@@ -193,9 +193,21 @@ def test_a_partition_of_an_unknown_topic_asks_for_the_topic(
         assert events == [(Event.BAD_PUB, conn, verb, BadPub.PARTITION, b"1", 0, 0)]
 
 
+@pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
+def test_a_partition_of_an_unknown_topic_is_answered_before_its_body_comes(
+    side: Side, verb: Verb
+) -> None:
+    conn = side.connect()
+    line = b"%b new 5\n" % verb.name.encode()
+    assert side.said(conn, line) == [(Event.TOPIC, conn, verb, b"new")]
+    side.tail(b"new")
+    conn.resume()
+    assert side.settle() == [(Event.BAD_PUB, conn, verb, BadPub.PARTITION, b"5", 0, 0)]
+
+
 def test_a_size_out_of_bounds_makes_no_topic_either(side: Side) -> None:
     conn = side.connect()
-    (event,) = side.said(conn, b"PUB new 1\n" + size(0))
+    (event,) = side.said(conn, b"PUB new 0\n" + size(0))
     assert event[:4] == (Event.BAD_PUB, conn, Verb.PUB, BadPub.SIZE_INVALID)
 
 

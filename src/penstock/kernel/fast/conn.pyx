@@ -407,6 +407,9 @@ cdef class Conn(Peer):
         self.partition = ANY_PARTITION
         if end < line and self.bad_partition(PUB, data + end, line - end):
             return MORE if self.held else <Py_ssize_t>line + 1
+        if self.partition > 0 and self.route is None:
+            self.publish_blocked(PUB, 0)  # before the body: a client may wait for the answer
+            return MORE
         if size < line + 5:
             return MORE
         body_size = <int>be32(data + line + 1)
