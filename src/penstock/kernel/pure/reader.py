@@ -257,9 +257,8 @@ class Reader(ABC):
             return self._bad_pub(verb, BadPub.TOPIC_NAME, 0, 0)
         if not self._has_partition(route):
             return self._bad_partition(verb)
-        if (
-            self._partition > 0 and route is None
-        ):  # before the body: a client may wait for the answer
+        if self._partition > 0 and route is None:
+            # before the body: a client may wait for the answer
             return self._emit(Event.TOPIC, self, verb, self._topic)
         self._at = end
         self._step = step
