@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +11,14 @@ from typing import Any
 import pytest
 
 from penstock import limits
+from penstock.broker import byhand
 from penstock.broker.topic import Topic
-from penstock.errors import PartitionMissing, Refused, StorageError
+from penstock.errors import NotFound, PartitionMissing, Refused, StorageError
 from penstock.kernel import decode_bodies
 from penstock.log.sealed import unseal
 
 from .faults import FaultyDisk
-from .world import World
+from .world import MESSAGE_TIMEOUT_NS, World, bodies
 
 Start = Callable[..., World]
 
@@ -25,9 +27,9 @@ def several(world: World, count: int = 3) -> Topic:
     return world.broker.topic("t", count)
 
 
-def fill(world: World, *bodies: bytes) -> None:
+def fill(world: World, *given: bytes) -> None:
     """A row each."""
-    for body in bodies:
+    for body in given:
         assert world.publish("t", body).stored
 
 
@@ -274,3 +276,147 @@ def test_the_trouble_of_one_is_not_that_of_another(start: Start) -> None:
     world.broker.delete_topic("t")
     disk.fail.clear()
     assert world.broker.health == "OK"
+
+
+# --- consumers ---
+
+
+def test_a_consumer_gets_what_is_in_all(start: Start) -> None:
+    world = start()
+    several(world).channel("a")
+    fill(world, *(b"%d" % number for number in range(9)))
+    consumer = world.consumer("t", "a")
+    taken = consumer.take()
+    assert sorted(bodies(taken)) == [b"%d" % number for number in range(9)]
+    consumer.finish(*taken[:5])
+    assert consumer.channel.unfinished == 4
+    consumer.requeue(taken[5])
+    assert bodies(consumer.take()) == [taken[5].body]
+    again = world.killed()
+    left = again.consumer("t", "a").take()
+    assert sorted(bodies(left)) == sorted(bodies(taken[5:]))
+
+
+def test_one_in_flight_at_a_time_takes_turns(start: Start) -> None:
+    world = start()
+    several(world).channel("a")
+    fill(world, *(b"%d" % number for number in range(9)))
+    consumer = world.consumer("t", "a", rdy=1)
+    seen = []
+    for _ in range(9):
+        (message,) = consumer.take()
+        seen.append(int(message.body) % 3)  # its partition
+        consumer.finish(message)
+    assert Counter(seen) == {0: 3, 1: 3, 2: 3}
+    assert len(set(seen[:3])) == 3
+    assert consumer.channel.unfinished == 0
+
+
+def test_leaving_ends_all(start: Start) -> None:
+    world = start()
+    several(world).channel("a")
+    consumer = world.consumer("t", "a")
+    consumer.leave()
+    fill(world, *(b"%d" % number for number in range(3)))
+    assert consumer.channel.depth == 3
+    assert [window.consumers for window in consumer.channel.windows.values()] == [0, 0, 0]
+    assert len(world.consumer("t", "a").take()) == 3
+
+
+def test_deleting_the_channel_ends_all(start: Start) -> None:
+    world = start()
+    topic = several(world)
+    topic.channel("a")
+    consumer = world.consumer("t", "a")
+    topic.delete_channel("a")
+    fill(world, b"1", b"2", b"3")
+    assert consumer.take() == []
+    world.broker.validate()
+
+
+def test_delayed_messages_come_from_all(start: Start) -> None:
+    world = start()
+    several(world).channel("a")
+    due_ns = world.clock.wall_ns() + 10 * limits.SECOND
+    for number in range(6):
+        assert world.publish("t", b"%d" % number, due_ns=due_ns).stored
+    consumer = world.consumer("t", "a")
+    assert consumer.take() == []
+    assert consumer.channel.delayed == 6
+    world.pass_ns(11 * limits.SECOND)
+    assert len(consumer.take()) == 6
+
+
+def test_dead_letters_go_and_come_back(start: Start) -> None:
+    world = start()
+    topic = several(world)
+    channel = topic.channel("a")
+    world.broker.topic("t.a.dead", 2)
+    channel.configure({"max_attempts": 1})
+    fill(world, *(b"%d" % number for number in range(6)))
+    consumer = world.consumer("t", "a")
+    for message in consumer.take():
+        consumer.requeue(message)
+    world.turns()
+    assert (channel.dead_letter_count, channel.unfinished) == (6, 0)
+    assert len(world.broker.dead_letters_of(channel, 100)) == 6
+    other = world.consumer("t", "b")
+    told: list[tuple[int, Any]] = []
+    world.broker.redrive(channel, 0, lambda count, error: told.append((count, error)))
+    for _ in range(4):
+        world.turns()
+        world.pass_ns(limits.SECOND)
+    assert told == [(6, None)]
+    assert len(consumer.take()) == 6
+    assert other.take() == []
+    assert world.broker.dead_letters_of(channel, 100) == []
+
+
+def test_by_hand_a_message_is_found_wherever_it_is(start: Start) -> None:
+    world = start()
+    channel = several(world).channel("a")
+    fill(world, b"1", b"2", b"3")
+    consumer = world.consumer("t", "a")
+    for message in consumer.take():
+        byhand.finish(channel, int(message.id, 16))
+    assert channel.unfinished == 0
+    with pytest.raises(NotFound):
+        byhand.finish(channel, 1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_story_loses_nothing(start: Start, seed: int) -> None:
+    """Publishes, deliveries, FINs, requeues, restarts and kills: what was stored is delivered to
+    each channel until it is finished, and what is finished does not come again."""
+    dice = random.Random(seed)
+    world = start(durability=dice.choice(["disk", "os"]))
+    several(world, dice.randrange(2, 6))
+    stored_bodies: set[bytes] = set()
+    finished: dict[str, set[bytes]] = {"a": set(), "b": set()}
+    for name in finished:
+        world.broker.find_topic("t").channel(name)
+    for step in range(60):
+        what = dice.random()
+        if what < 0.5:
+            some = [b"%d.%d" % (step, number) for number in range(dice.randrange(1, 20))]
+            assert world.publish("t", *some).stored
+            stored_bodies.update(some)
+        elif what < 0.9:
+            name = dice.choice(["a", "b"])
+            consumer = world.consumer("t", name, rdy=dice.choice([1, 5, 2500]))
+            for message in consumer.take():
+                assert message.body not in finished[name]
+                if dice.random() < 0.8:
+                    consumer.finish(message)
+                    finished[name].add(message.body)
+                else:
+                    consumer.requeue(message)
+            consumer.leave()
+            world.pass_ns(MESSAGE_TIMEOUT_NS)
+        else:
+            world = world.killed() if dice.random() < 0.5 else world.restart()
+    for name, done in finished.items():
+        consumer = world.consumer("t", name, rdy=2500)
+        left = {message.body for _ in range(30) for message in consumer.take()}
+        assert left | done == stored_bodies
+        assert not left & done

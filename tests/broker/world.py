@@ -64,9 +64,9 @@ class Consumer:
         self._world.turn()
 
     def requeue(self, message: Message, delay_ns: int = 0) -> None:
-        self.channel.windows[0].requeue(
-            self.conn.serial, int(message.id, 16), delay_ns, self._world.clock.wall_ns()
-        )
+        window = self.conn.find(int(message.id, 16))
+        assert window is not None
+        window.requeue(self.conn.serial, int(message.id, 16), delay_ns, self._world.clock.wall_ns())
         self._world.turn()
 
     def leave(self) -> None:
