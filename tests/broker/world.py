@@ -64,9 +64,10 @@ class Consumer:
         self._world.turn()
 
     def requeue(self, message: Message, delay_ns: int = 0) -> None:
-        window = self.conn.find(int(message.id, 16))
-        assert window is not None
-        window.requeue(self.conn.serial, int(message.id, 16), delay_ns, self._world.clock.wall_ns())
+        id, wall_ns = int(message.id, 16), self._world.clock.wall_ns()
+        window = self.conn.find(id)
+        if window is not None:  # else it has timed out, and a real client gets an error
+            window.requeue(self.conn.serial, id, delay_ns, wall_ns)
         self._world.turn()
 
     def leave(self) -> None:

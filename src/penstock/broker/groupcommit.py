@@ -39,6 +39,7 @@ from penstock.log.sync import SyncJob
 
 if TYPE_CHECKING:
     from penstock.broker.deadletters import Letter
+    from penstock.broker.topic import Topic
 
 _length_of: Callable[[Any], int] = len  # the kernel's buffers are flat bytes, so len is bytes
 
@@ -50,6 +51,7 @@ class GroupCommit:
         self,
         context: Context,
         label: str,
+        topic: Topic,
         tail: Tail,
         log: PartitionLog,
         epoch: int,
@@ -70,6 +72,7 @@ class GroupCommit:
         self.line = CommitLine(log.written_end, log.synced_end, durability == "disk")
         self._context = context
         self._label = label  # of the partition, for people
+        self._topic = topic
         self._epoch = epoch
         self._kept = kept
         self._on_trouble = on_trouble
@@ -180,15 +183,13 @@ class GroupCommit:
 
     def write(self, wall_ns: int) -> None:
         """Write what has gathered. The path of every publish, so nothing slow is here."""
-        tail = self.tail
-        if not (tail.open_count or self._whole) or not self.line.ready:
+        count = self.tail.open_count
+        if not (count or self._whole) or not self.line.ready:
             return
         log = self.log
         if wall_ns < log.last_timestamp_ns:
             wall_ns = log.last_timestamp_ns  # times rise along a log even when the clock steps back
-        row = Row(tail.written_end)
-        if tail.open_count:
-            self._seal_open(row, wall_ns)
+        row = self._seal_open(count, wall_ns) if count else Row(log.written_end)
         if self._whole:
             self._seal_whole(row, wall_ns)
         self._store(row, wall_ns)
@@ -209,16 +210,17 @@ class GroupCommit:
         finally:
             self._writing_whole = False
 
-    def _seal_open(self, row: Row, wall_ns: int) -> None:
+    def _seal_open(self, count: int, wall_ns: int) -> Row:
+        """A row that begins with the open batch, of `count` messages."""
         tail = self.tail
-        count = tail.open_count
         base_id = self.sealed_base_id = self._ids.take(count, wall_ns)
-        self.sealed_base = tail.written_end
+        base_offset = self.sealed_base = tail.written_end
         buffers = tail.seal(base_id, wall_ns, self.log.synced_end, self._epoch)
+        row = Row(base_offset, base_id, count, sum(map(_length_of, buffers)), buffers)
         if self._open_done or self._gathered:
             self._open_done, row.done = [], self._open_done
             self._append_gathered()
-        row.add(buffers, sum(map(_length_of, buffers)), count, base_id)
+        return row
 
     def _seal_whole(self, row: Row, wall_ns: int) -> None:
         while self._whole and row.length < limits.BATCH_BYTES_MAX:
@@ -252,7 +254,7 @@ class GroupCommit:
 
     def _put(self, row: Row, wall_ns: int) -> None:
         """The one place that writes to the log. Raises StorageError, and then it is as before."""
-        self._touched[self.tail.owner.topic] = None
+        self._touched[self._topic] = None
         self.log.write(
             row.buffers,
             row.length,
@@ -434,8 +436,7 @@ class GroupCommit:
             tail.commit_to(tail.written_end)
             self._row.tell(None)
         while tail.open_count:
-            row = Row(tail.written_end)
-            self._seal_open(row, self._context.clock.wall_ns())
+            row = self._seal_open(tail.open_count, self._context.clock.wall_ns())
             tail.commit_to(tail.written_end)
             row.tell(None)
         whole, self._whole, self.held_count = self._whole, deque(), 0

@@ -56,7 +56,7 @@ class Leader:
         self.tail.traceable = not topic.internal
         durability = topic.effective.durability if replica.kept else "os"
         self.group = GroupCommit(
-            context, replica.label, self.tail, log, replica.epoch, durability, replica.kept,
+            context, replica.label, topic, self.tail, log, replica.epoch, durability, replica.kept,
             topic.refresh_refusal,
         )  # fmt: skip
         self.stamped = StampedPublishes(context, replica.label, self.group, replica.producers)

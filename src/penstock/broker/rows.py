@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import PenstockError
@@ -53,24 +53,33 @@ class Inner(NamedTuple):
 class Row:
     __slots__ = ("base_id", "base_offset", "buffers", "count", "done", "inner", "length")
 
-    def __init__(self, base_offset: int) -> None:
+    def __init__(
+        self,
+        base_offset: int,
+        base_id: int = 0,
+        count: int = 0,
+        length: int = 0,
+        buffers: Sequence[Buffer] = (),
+    ) -> None:
+        """With its first batch, or none yet."""
         self.base_offset = base_offset
-        self.base_id = 0
-        self.count = 0  # of messages
-        self.length = 0  # in bytes
-        self.buffers: list[Buffer] = []
-        self.inner: list[Inner] = []
+        self.base_id = base_id
+        self.count = count  # of messages
+        self.length = length  # in bytes
+        self.buffers = buffers
+        self.inner: Sequence[Inner] = ()
         self.done: list[PublishDone] = []
 
     @property
     def end(self) -> int:
         return self.base_offset + self.count
 
-    def add(self, buffers: list[Buffer], length: int, count: int, base_id: int) -> None:
+    def add(self, buffers: Sequence[Buffer], length: int, count: int, base_id: int) -> None:
         """One batch, behind those that are there."""
         if self.count:
-            self.inner.append(Inner(self.base_offset + self.count, self.length, base_id))
-            self.buffers += buffers
+            place = Inner(self.base_offset + self.count, self.length, base_id)
+            self.inner = [*self.inner, place]
+            self.buffers = [*self.buffers, *buffers]
         else:
             self.base_id = base_id
             self.buffers = buffers

@@ -346,6 +346,8 @@ cdef class Conn(Peer):
     cdef int choose_tail(self, u32 count) except -1:
         cdef Tail tail
         if self.partition == ANY_PARTITION:
+            if self.topic_tail is not None and self.topic_tail is self.route.only:
+                return 0
             tail = self.route.pick(count)
             if tail is not self.topic_tail:
                 self.topic_tail = tail

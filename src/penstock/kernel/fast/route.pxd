@@ -19,6 +19,7 @@ cdef class Route:
     cdef list tails  # by number
     cdef Tail current  # None: there is none, and `forgotten` says so
     cdef u64 serial  # of the open batch for which `current` was chosen
+    cdef Tail only  # when there is one tail; else None
     cdef bint forgotten  # no tail is left: connections must look the topic up again
 
     cdef int add(self, Tail tail) except -1
@@ -27,5 +28,8 @@ cdef class Route:
     cdef Tail pick(self, u32 count)
     cdef Tail choose(self, u32 count)
 
-cdef bint accepts(Tail tail, u32 count) noexcept
+cdef inline bint accepts(Tail tail, u32 count) noexcept:
+    """May so many messages be published to it now? For each publish, so it is inlined."""
+    return not tail.refusing and (tail.append_end_max == 0 or tail.has_room(count))
+
 cdef i64 partition_of(const u8* text, size_t size, size_t* length) noexcept

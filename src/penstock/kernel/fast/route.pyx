@@ -8,11 +8,6 @@ from penstock import limits
 cdef i64 PARTITIONS_MAX = limits.PARTITIONS_MAX
 
 
-cdef bint accepts(Tail tail, u32 count) noexcept:
-    """May so many messages be published to it now?"""
-    return not tail.refusing and (tail.append_end_max == 0 or tail.has_room(count))
-
-
 cdef i64 partition_of(const u8* text, size_t size, size_t* length) noexcept:
     """The partition that the first word of `text` names, and the length of the word. What is no
     number is ignored, as NSQ ignores it; -1 is any."""
@@ -49,12 +44,14 @@ cdef class Route:
         self.tails.sort(key=number_of)
         if self.current is None:
             self.current, self.serial = tail, tail.open_serial
+        self.only = tail if len(self.tails) == 1 else None
         return 0
 
     cdef int remove(self, Tail tail) except -1:
         cdef Py_ssize_t place = self.tails.index(tail)
         del self.tails[place]
         self.forgotten = not self.tails
+        self.only = <Tail>self.tails[0] if len(self.tails) == 1 else None
         if self.forgotten:
             self.current = None
         elif tail is self.current:
