@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -195,3 +196,27 @@ def test_what_is_left_behind_a_refused_row_is_tried_at_once(
     assert rows == [300, 300, 300]
     assert [type(error).__name__ for error in answers] == ["WriteRefused", "NoneType", "NoneType"]
     world.broker.validate()
+
+
+def test_a_row_has_a_bound_of_batches(start: Start) -> None:
+    """Thousands that gather behind a slow sync must not hold up the loop in one piece."""
+    world = start()
+    group = world.broker.topic("t").leader().group
+    world.threads.held = True
+    first = world.publish("t", b"first")
+    answers: list[PenstockError | None] = []
+    count = 2 * limits.ROW_BATCHES_MAX + 1
+    for _ in range(count):
+        group._whole.append(whole(group, answers, 1))
+        group.held_count += 1
+    world.threads.held = False
+    rows = []
+    for _ in range(6):
+        world.threads.run()
+        world.turns()
+        rows.append(len(answers))
+    assert first.stored
+    assert answers == [None] * count
+    assert group.tail.committed_end == 1 + count
+    assert len(batches(world)) == 1 + count
+    assert all(later - one <= 2 * limits.ROW_BATCHES_MAX for one, later in pairwise(rows))

@@ -314,7 +314,7 @@ class Broker:
         return topic
 
     def topic(self, name: str, partitions: int = 1) -> Topic:
-        """The topic of that name, made with so many partitions when it is not there."""
+        """The topic of that name, created with this number of partitions if it does not exist."""
         topic = self.topics.get(name)
         return topic if topic is not None else self._create_topic(name, partitions)
 

@@ -223,7 +223,9 @@ class GroupCommit:
         return row
 
     def _seal_whole(self, row: Row, wall_ns: int) -> None:
-        while self._whole and row.length < limits.BATCH_BYTES_MAX:
+        for _ in range(limits.ROW_BATCHES_MAX):
+            if not self._whole or row.length >= limits.BATCH_BYTES_MAX:
+                return
             encode, count, done, _ = self._whole.popleft()
             self.held_count -= count
             base_id = self._ids.take(count, wall_ns)
@@ -263,7 +265,7 @@ class GroupCommit:
             row.base_id,
             self._ids.last_id,
             wall_ns,
-            row.inner,
+            row.inner or (),
         )
         self._context.headroom_bytes -= row.length
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import PenstockError
@@ -59,27 +59,28 @@ class Row:
         base_id: int = 0,
         count: int = 0,
         length: int = 0,
-        buffers: Sequence[Buffer] = (),
+        buffers: list[Buffer] | None = None,
     ) -> None:
         """With its first batch, or none yet."""
         self.base_offset = base_offset
         self.base_id = base_id
         self.count = count  # of messages
         self.length = length  # in bytes
-        self.buffers = buffers
-        self.inner: Sequence[Inner] = ()
+        self.buffers: list[Buffer] = [] if buffers is None else buffers
+        self.inner: list[Inner] | None = None  # None: there is one batch, or none
         self.done: list[PublishDone] = []
 
     @property
     def end(self) -> int:
         return self.base_offset + self.count
 
-    def add(self, buffers: Sequence[Buffer], length: int, count: int, base_id: int) -> None:
+    def add(self, buffers: list[Buffer], length: int, count: int, base_id: int) -> None:
         """One batch, behind those that are there."""
         if self.count:
-            place = Inner(self.base_offset + self.count, self.length, base_id)
-            self.inner = [*self.inner, place]
-            self.buffers = [*self.buffers, *buffers]
+            if self.inner is None:
+                self.inner, self.buffers = [], list(self.buffers)
+            self.inner.append(Inner(self.base_offset + self.count, self.length, base_id))
+            self.buffers += buffers
         else:
             self.base_id = base_id
             self.buffers = buffers

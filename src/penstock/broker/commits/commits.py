@@ -5,9 +5,9 @@ the last one. A version that is not above it was committed before: it changes no
 answered as a repeat. So a client that does not know whether its commit went through sends it again
 until it is answered.
 
-Commits go one after another (`commitrun.py` has the steps). One that is decided and cannot be
-finished, because a disk is full or hurt, steps aside: it is tried again about once a second, and
-the others go on. A start finishes what was decided before anybody is served.
+Commits go one after another (`run.py` has the steps). One that is decided and cannot be
+finished, because a disk is full or failing, steps aside: it is tried again about once a second, and
+the others go on. A start finishes what was decided before any client is served.
 """
 
 from __future__ import annotations

@@ -429,7 +429,7 @@ class CommitRun:
 
     def _clean(self) -> Steps:
         """No promise hangs on this: a start would do it. What fails is done again
-        (`stageretry.py`, `commitnotes.py`)."""
+        (`stageretry.py`, `notes.py`)."""
         names = [name for target in self._targets for name, _ in target.stages]
         names += [name for part in self.file.parts for name in part.stages]
         stages = [self._stages.of_file(name) for name in dict.fromkeys(names)]
