@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.broker.commits.stages import Block
+from penstock.broker.intake import INTERNAL
 from penstock.broker.internal import SETTINGS
 from penstock.broker.stamped import Stamp
-from penstock.broker.topic import INTERNAL
 from penstock.broker.traced import Stored, Traced
 from penstock.errors import Refused, WriteRefused
 from penstock.kernel import TRACE_ALL, Section, encode_batch

@@ -13,7 +13,7 @@ from penstock import __version__
 from penstock.errors import Refused, StorageError, WriteRefused
 from penstock.kernel import BadPub, Verb
 from penstock.log.partition import PartitionLog
-from penstock.nsqd.protocol import bad_pub
+from penstock.nsqd.pubfaults import bad_pub
 from penstock.wire import frames
 from penstock.wire.errors import reason_of
 from penstock.wire.frames import Frame

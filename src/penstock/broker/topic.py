@@ -1,5 +1,5 @@
-"""One topic: its identity and settings, its channels, its partitions and the way to them, and the
-point where messages go over from topic to channels.
+"""One topic: its identity and settings, its channels, and the point where messages go over from
+topic to channels. Its partitions and the way to them are in `intake.py`.
 
 What belongs to a partition (log, tail, cursors, producers) is a `Replica`'s and its role's; the
 topic asks all those that it leads, and adds up.
@@ -25,33 +25,25 @@ from penstock.broker.age import AgeBound, is_log_ahead
 from penstock.broker.channel import NOT_KEPT, Channel
 from penstock.broker.context import Change, Context
 from penstock.broker.depth import DepthBound
+from penstock.broker.intake import Intake
 from penstock.broker.internal import is_internal
 from penstock.broker.leader import Leader
 from penstock.broker.replica import Replica
-from penstock.broker.rows import Place, PlacedDone, PublishDone
 from penstock.broker.settings import Effective, effective, sample_below
-from penstock.broker.stamped import Stamp, StampedDone
 from penstock.broker.topicfile import ChannelEntry, Marks, TopicFile
 from penstock.broker.topicstore import TopicStore
-from penstock.broker.traced import Traced, TracedDone, publish_traced
 from penstock.errors import NameInvalid, NotFound, Refused, StorageError
-from penstock.kernel import Conn, Pack, Tail, TraceKind
+from penstock.kernel import TraceKind
 from penstock.log.partition import PartitionLog
-from penstock.trace import events as traceevents
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
-    from penstock.broker.deadletters import Letter
-    from penstock.broker.groupcommit import GroupCommit
-
-INTERNAL = "only nsqd publishes to this topic"
-PARTITION = 0  # the number of the only one
-DRAINING = "draining"  # the reason of all refusals while a drain goes on
+    pass
 
 _log = logging.getLogger("penstock.broker")
 
 
-class Topic:
+class Topic(Intake):
     def __init__(
         self,
         context: Context,
@@ -110,26 +102,6 @@ class Topic:
         self.channels = {channel.name: channel for _, channel in found}
         if self._context.killed:
             self.touch()
-
-    # --- partitions ---
-
-    @property
-    def leaders(self) -> list[Leader]:
-        """The roles of the partitions that are led here, by number."""
-        roles = (replica.role for replica in self.replicas.values())
-        return [role for role in roles if isinstance(role, Leader)]
-
-    def leader(self, number: int = PARTITION) -> Leader:
-        return self.replicas[number].leader
-
-    def route(self) -> Leader:
-        """The partition of the next publish that names none."""
-        leader: Leader = self._context.engine.route(self.name.encode()).owner
-        return leader
-
-    @property
-    def tails(self) -> list[Tail]:
-        return [leader.tail for leader in self.leaders]
 
     @property
     def wall_ns(self) -> int:
@@ -293,100 +265,6 @@ class Topic:
         aging.pop(self, None)
         if chosen.max_age_ns:
             aging[self] = None
-
-    # --- publishing ---
-
-    def publish(self, bodies: list[bytes], due_ns: int, done: PublishDone) -> None:
-        """Messages from HTTP. `done` is called once, with None when they are as safe as the topic's
-        durability says, or with what went wrong. Raises Refused when none are taken."""
-        self._check_publish(len(bodies), due_ns)
-        group = self.route().group
-        group.publish(bodies, due_ns, done)
-        self._note_held(group)
-
-    def publish_pack(
-        self, pack: Pack, body: bytes, count: int, due_ns: int, done: PublishDone
-    ) -> None:
-        """The same for the `count` messages of `body`, found sound by `Tail.count_pack`."""
-        self._check_publish(count, due_ns)
-        group = self.route().group
-        group.publish_pack(pack, body, count, due_ns, done)
-        self._note_held(group)
-
-    def publish_traced(self, messages: Sequence[Traced], due_ns: int, done: TracedDone) -> None:
-        """The same for messages with trace ids; `done` hears where the first one is."""
-        self._check_publish(len(messages), due_ns)
-        group = self.route().group
-        publish_traced(group, messages, due_ns, done)
-        self._note_held(group)
-
-    def publish_stamped(
-        self,
-        stamp: Stamp,
-        bodies: list[bytes],
-        due_ns: int,
-        done: StampedDone,
-        trace_ids: Sequence[int] = (),
-    ) -> None:
-        """The same for a producer that numbers its messages: a repeat stores nothing. Raises
-        SequenceGap and ProducerFenced, too. While draining, only a repeat is answered."""
-        if self.refusal not in ("", DRAINING):
-            raise Refused(self.refusal)
-        leader = self.leader()
-        if not leader.stamped.is_repeat(stamp, len(bodies)):
-            self._check_publish(len(bodies), due_ns)
-        leader.stamped.publish(stamp, bodies, due_ns, done, trace_ids)
-        self._note_held(leader.group)
-
-    def _note_held(self, group: GroupCommit) -> None:
-        """The kernel does not see what waits for room in a row: it moves the bound on the depth."""
-        if group.held_count:
-            self.depth_bound.renew()
-
-    def publish_letters(self, letters: Sequence[Letter], done: PlacedDone) -> None:
-        """Messages that bring their past along, all into one batch; `done` hears where the first
-        one is. Raises Refused when none are taken, also for a moment. A drain is no reason against
-        it: nothing comes in, it only changes its place."""
-        if self.refusal not in ("", DRAINING):
-            raise Refused(self.refusal)
-        self.depth_bound.check(len(letters))
-        leader = self.route()
-        leader.group.publish_letters(
-            letters,
-            lambda error, offset: done(error, Place(leader.number, offset)),
-        )
-
-    def append(self, conn: Conn, verb: int, body: bytes, due_ns: int) -> None:
-        """One message of a V2 connection that the kernel left to Python (DPUB). Its OK or its error
-        comes from the kernel. Raises Refused when none are taken."""
-        self._check_publish(1, due_ns)
-        tail = self.route().tail
-        tail.append(body, due_ns)
-        conn.appended(tail, verb)
-
-    def _check_publish(self, count: int, due_ns: int) -> None:
-        if self.refusal:
-            raise Refused(self.refusal)
-        if due_ns:
-            self.age_bound.check(due_ns - self._context.clock.wall_ns())
-        self.depth_bound.check(count)
-
-    def refusal_of(self, count: int) -> str:
-        """Why so many messages are not taken now; empty when they are."""
-        return self.refusal or self.depth_bound.reason(count)
-
-    def refresh_refusal(self) -> None:
-        """Find out again whether publishes are taken, and tell the kernel."""
-        context = self._context
-        always = INTERNAL if self.name == traceevents.TOPIC else ""
-        first = "exiting" if context.exiting else ""
-        last = context.disk_refusal or (DRAINING if context.draining else "")
-        reasons = []
-        for leader in self.leaders:
-            reasons.append(first or leader.refusal or last)
-            leader.tail.refusing = bool(always or reasons[-1])
-        self.trouble = reasons[0] if all(reasons) else ""
-        self.refusal = always or self.trouble
 
     # --- files ---
 

@@ -1,0 +1,157 @@
+"""The way of publishes into a topic: its partitions, which of them takes a publish, and why one is
+refused.
+
+What is taken goes to the one writer of a partition (`groupcommit.py`), which answers when it is as
+safe as the topic's durability says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.broker.leader import Leader
+from penstock.broker.rows import Place, PlacedDone, PublishDone
+from penstock.broker.stamped import Stamp, StampedDone
+from penstock.broker.traced import Traced, TracedDone, publish_traced
+from penstock.errors import Refused
+from penstock.kernel import Conn, Pack, Tail
+from penstock.trace import events as traceevents
+
+if TYPE_CHECKING:
+    from penstock.broker.age import AgeBound
+    from penstock.broker.context import Context
+    from penstock.broker.deadletters import Letter
+    from penstock.broker.depth import DepthBound
+    from penstock.broker.groupcommit import GroupCommit
+    from penstock.broker.replica import Replica
+
+INTERNAL = "only nsqd publishes to this topic"
+PARTITION = 0  # the number of the first one
+DRAINING = "draining"  # the reason of all refusals while a drain goes on
+
+
+class Intake:
+    """Of one topic, which sets the attributes."""
+
+    name: str
+    replicas: dict[int, Replica]
+    depth_bound: DepthBound
+    age_bound: AgeBound
+    refusal: str  # why no publish is taken
+    trouble: str  # the same, without what always holds for an internal topic
+    _context: Context
+
+    # --- partitions ---
+
+    @property
+    def leaders(self) -> list[Leader]:
+        """The roles of the partitions that are led here, by number."""
+        roles = (replica.role for replica in self.replicas.values())
+        return [role for role in roles if isinstance(role, Leader)]
+
+    def leader(self, number: int = PARTITION) -> Leader:
+        return self.replicas[number].leader
+
+    def route(self) -> Leader:
+        """The partition of the next publish that names none."""
+        leader: Leader = self._context.engine.route(self.name.encode()).owner
+        return leader
+
+    @property
+    def tails(self) -> list[Tail]:
+        return [leader.tail for leader in self.leaders]
+
+    # --- publishes ---
+
+    def publish(self, bodies: list[bytes], due_ns: int, done: PublishDone) -> None:
+        """Messages from HTTP. `done` is called once, with None when they are as safe as the topic's
+        durability says, or with what went wrong. Raises Refused when none are taken."""
+        self._check_publish(len(bodies), due_ns)
+        group = self.route().group
+        group.publish(bodies, due_ns, done)
+        self._note_held(group)
+
+    def publish_pack(
+        self, pack: Pack, body: bytes, count: int, due_ns: int, done: PublishDone
+    ) -> None:
+        """The same for the `count` messages of `body`, found sound by `Tail.count_pack`."""
+        self._check_publish(count, due_ns)
+        group = self.route().group
+        group.publish_pack(pack, body, count, due_ns, done)
+        self._note_held(group)
+
+    def publish_traced(self, messages: Sequence[Traced], due_ns: int, done: TracedDone) -> None:
+        """The same for messages with trace ids; `done` hears where the first one is."""
+        self._check_publish(len(messages), due_ns)
+        group = self.route().group
+        publish_traced(group, messages, due_ns, done)
+        self._note_held(group)
+
+    def publish_stamped(
+        self,
+        stamp: Stamp,
+        bodies: list[bytes],
+        due_ns: int,
+        done: StampedDone,
+        trace_ids: Sequence[int] = (),
+    ) -> None:
+        """The same for a producer that numbers its messages: a repeat stores nothing. Raises
+        SequenceGap and ProducerFenced, too. While draining, only a repeat is answered."""
+        if self.refusal not in ("", DRAINING):
+            raise Refused(self.refusal)
+        leader = self.leader()
+        if not leader.stamped.is_repeat(stamp, len(bodies)):
+            self._check_publish(len(bodies), due_ns)
+        leader.stamped.publish(stamp, bodies, due_ns, done, trace_ids)
+        self._note_held(leader.group)
+
+    def _note_held(self, group: GroupCommit) -> None:
+        """The kernel does not see what waits for room in a row: it moves the bound on the depth."""
+        if group.held_count:
+            self.depth_bound.renew()
+
+    def publish_letters(self, letters: Sequence[Letter], done: PlacedDone) -> None:
+        """Messages that bring their past along, all into one batch; `done` hears where the first
+        one is. Raises Refused when none are taken, also for a moment. A drain is no reason against
+        it: nothing comes in, it only changes its place."""
+        if self.refusal not in ("", DRAINING):
+            raise Refused(self.refusal)
+        self.depth_bound.check(len(letters))
+        leader = self.route()
+        leader.group.publish_letters(
+            letters,
+            lambda error, offset: done(error, Place(leader.number, offset)),
+        )
+
+    def append(self, conn: Conn, verb: int, body: bytes, due_ns: int) -> None:
+        """One message of a V2 connection that the kernel left to Python (DPUB). Its OK or its error
+        comes from the kernel. Raises Refused when none are taken."""
+        self._check_publish(1, due_ns)
+        tail = self.route().tail
+        tail.append(body, due_ns)
+        conn.appended(tail, verb)
+
+    def _check_publish(self, count: int, due_ns: int) -> None:
+        if self.refusal:
+            raise Refused(self.refusal)
+        if due_ns:
+            self.age_bound.check(due_ns - self._context.clock.wall_ns())
+        self.depth_bound.check(count)
+
+    def refusal_of(self, count: int) -> str:
+        """Why so many messages are not taken now; empty when they are."""
+        return self.refusal or self.depth_bound.reason(count)
+
+    def refresh_refusal(self) -> None:
+        """Find out again whether publishes are taken, and tell the kernel."""
+        context = self._context
+        always = INTERNAL if self.name == traceevents.TOPIC else ""
+        first = "exiting" if context.exiting else ""
+        last = context.disk_refusal or (DRAINING if context.draining else "")
+        reasons = []
+        for leader in self.leaders:
+            reasons.append(first or leader.refusal or last)
+            leader.tail.refusing = bool(always or reasons[-1])
+        self.trouble = reasons[0] if all(reasons) else ""
+        self.refusal = always or self.trouble

@@ -1,0 +1,142 @@
+"""The consuming side of V2: SUB and CLS, RDY, and what settles a message: FIN, REQ, TOUCH.
+
+The kernel serves RDY and FIN by itself as long as they are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from penstock import limits
+from penstock.kernel import Event, Held, Window, hex_to_id
+from penstock.nsqd.pubfaults import bad_topic
+from penstock.nsqd.session import Session
+from penstock.nsqd.waits import Waits
+from penstock.wire import frames
+from penstock.wire.errors import NOT_IN_FLIGHT, NOT_OWNER, Fault, WireFault
+from penstock.wire.frames import FrameType
+from penstock.wire.names import is_valid_name, quote
+from penstock.wire.numbers import parse_number
+from penstock.wire.partition import check_extra
+from penstock.wire.states import State
+
+if TYPE_CHECKING:
+    from penstock.broker.topic import Topic
+    from penstock.clock import Clock
+    from penstock.nsqd.options import Options
+
+_HELD_REASONS = {Held.NOT_IN_FLIGHT: NOT_IN_FLIGHT, Held.NOT_OWNER: NOT_OWNER}
+
+
+class Consuming:
+    def __init__(self, options: Options, clock: Clock, waits: Waits) -> None:
+        self._options = options
+        self._wall_ns = clock.wall_ns
+        self._mono_ns = clock.mono_ns
+        self._waits = waits
+        self.handlers: Mapping[int, Callable[..., None]] = {Event.FIN_FAILED: self._on_fin_failed}
+        self.commands: Mapping[bytes, Callable[[Session, list[bytes]], None]] = {
+            b"SUB": self._sub,
+            b"RDY": self._rdy,
+            b"FIN": self._fin,
+            b"REQ": self._req,
+            b"TOUCH": self._touch,
+            b"CLS": self._cls,
+        }
+
+    # --- events ---
+
+    def _on_fin_failed(self, session: Session, message_id: bytes, held: int) -> None:
+        # Not a halt: the connection has gone on reading, so it is not resumed either.
+        fault = Fault.FIN_FAILED.data(message_id, _HELD_REASONS[Held(held)])
+        session.conn.reply(FrameType.ERROR, fault)
+
+    # --- commands ---
+
+    def _sub(self, session: Session, params: list[bytes]) -> None:
+        if not session.settings.heartbeat_ns:
+            raise WireFault(Fault.SUB_HEARTBEATS_OFF)
+        if len(params) < 3:
+            raise WireFault(Fault.PARAMETERS_MISSING, b"SUB")
+        topic_name, channel_name = params[1], params[2]
+        if not is_valid_name(topic_name):
+            raise bad_topic(b"SUB", topic_name)
+        if not is_valid_name(channel_name):
+            raise WireFault(Fault.BAD_CHANNEL, b"SUB", quote(channel_name))
+        check_extra(b"SUB", params[3] if len(params) > 3 else b"")
+
+        def subscribe(topic: Topic) -> None:
+            channel = topic.channel(channel_name.decode("ascii"))
+            channel.subscribe(session.conn, self._options.max_channel_consumers)
+            session.channel = channel
+            session.state = State.SUBSCRIBED
+            session.conn.reply(FrameType.RESPONSE, frames.OK)
+
+        def go_on() -> None:
+            self._waits.with_topic(session, topic_name, Fault.SUB_FAILED, subscribe)
+
+        self._waits.with_leave(session, b"SUB", topic_name, channel_name, go_on)
+
+    def _rdy(self, session: Session, params: list[bytes]) -> None:
+        text = params[1] if len(params) > 1 else b"1"
+        count = parse_number(text)
+        if count is None:
+            raise WireFault(Fault.RDY_UNREADABLE, text)
+        if count > self._options.max_rdy_count:
+            raise WireFault(Fault.RDY_RANGE, count, self._options.max_rdy_count)
+        session.conn.rdy = count
+
+    def _message_id(self, params: list[bytes], count_min: int) -> bytes:
+        if len(params) < count_min:
+            raise WireFault(Fault.PARAMS_MISSING, params[0])
+        if len(params[1]) != frames.ID_BYTES:
+            raise WireFault(Fault.BAD_ID)
+        return params[1]
+
+    def _settle(
+        self, session: Session, fault: Fault, message_id: bytes, act: Callable[[Window, int], int]
+    ) -> None:
+        """Do something to a message in flight; tell the client when it is not its own."""
+        number = hex_to_id(message_id)
+        window = session.conn.find(number) if number >= 0 else None
+        held = Held.NOT_IN_FLIGHT if window is None else Held(act(window, number))
+        if held is not Held.DONE:
+            raise WireFault(fault, message_id, _HELD_REASONS[held])
+
+    def _fin(self, session: Session, params: list[bytes]) -> None:
+        message_id, serial = self._message_id(params, 2), session.conn.serial
+        self._settle(
+            session,
+            Fault.FIN_FAILED,
+            message_id,
+            lambda window, number: window.finish(serial, number),
+        )
+
+    def _req(self, session: Session, params: list[bytes]) -> None:
+        message_id, serial = self._message_id(params, 3), session.conn.serial
+        timeout_ms = parse_number(params[2])
+        if timeout_ms is None:
+            raise WireFault(Fault.TIMEOUT_UNREADABLE, b"REQ", params[2])
+        delay_ns = min(timeout_ms * limits.MS, self._options.max_req_timeout_ns)
+        self._settle(
+            session,
+            Fault.REQ_FAILED,
+            message_id,
+            lambda window, number: window.requeue(serial, number, delay_ns, self._wall_ns()),
+        )
+
+    def _touch(self, session: Session, params: list[bytes]) -> None:
+        message_id, serial = self._message_id(params, 2), session.conn.serial
+        self._settle(
+            session,
+            Fault.TOUCH_FAILED,
+            message_id,
+            lambda window, number: window.touch(serial, number, self._mono_ns()),
+        )
+
+    def _cls(self, session: Session, params: list[bytes]) -> None:
+        session.conn.rdy = 0
+        session.conn.closing = True
+        session.state = State.CLOSING
+        session.conn.reply(FrameType.RESPONSE, frames.CLOSE_WAIT)

@@ -1,0 +1,130 @@
+"""The publishing side of V2: DPUB, PUB_TRACE and MPUB_TRACE, and what the kernel leaves to Python
+of PUB and MPUB, which it takes by itself: a topic that is not there yet, and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from penstock import limits
+from penstock.kernel import BadPub, Event, Tail, Verb
+from penstock.nsqd import traced
+from penstock.nsqd.pubfaults import PUB_FAULTS, VERB_NAMES, bad_pub, bad_topic
+from penstock.nsqd.session import Session
+from penstock.nsqd.waits import Waits
+from penstock.wire.errors import Fault, WireFault
+from penstock.wire.names import is_valid_name
+from penstock.wire.numbers import parse_number
+from penstock.wire.partition import check_partition
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.broker.topic import Topic
+    from penstock.clock import Clock
+    from penstock.nsqd.options import Options
+
+
+class Publishing:
+    def __init__(self, broker: Broker, options: Options, clock: Clock, waits: Waits) -> None:
+        self._broker = broker
+        self._options = options
+        self._wall_ns = clock.wall_ns
+        self._waits = waits
+        self.handlers: Mapping[int, Callable[..., None]] = {
+            Event.BAD_PUB: self._on_bad_pub,
+            Event.TOPIC: self._on_topic,
+            Event.REFUSED: self._on_refused,
+            Event.PUB_FAILED: self._on_failed,
+        }
+        self.commands: Mapping[bytes, Callable[[Session, list[bytes]], None]] = {
+            b"DPUB": self._dpub,
+            traced.PUB_TRACE: self._pub_trace,
+            traced.MPUB_TRACE: self._pub_trace,
+            b"PUB": self._pub,
+            b"MPUB": self._pub,
+        }
+
+    # --- events ---
+
+    def _on_bad_pub(
+        self, session: Session, verb: int, kind: int, topic: bytes, a: int, b: int
+    ) -> None:
+        raise bad_pub(Verb(verb), BadPub(kind), topic, a, b)
+
+    def _on_topic(self, session: Session, verb: int, topic: bytes) -> None:
+        """A publish needs its topic, or leave for it; then the kernel reads the command anew."""
+
+        def make() -> None:
+            if session.conn.allowed is not None:
+                session.conn.allowed.add(topic)
+            self._waits.with_topic(session, topic, PUB_FAULTS[Verb(verb)], lambda topic: None)
+
+        self._waits.with_leave(session, VERB_NAMES[Verb(verb)], topic, b"", make)
+        self._waits.resume(session)
+
+    def _on_failed(self, session: Session, verb: int, tail: Tail) -> None:
+        known = tail.topic.decode("ascii") in self._broker.topics
+        reason = (tail.owner.failure or "the write was not done") if known else "exiting"
+        raise WireFault(PUB_FAULTS[Verb(verb)], reason.encode("utf-8", "replace"))
+
+    def _on_refused(self, session: Session, verb: int, tail: Tail, count: int) -> None:
+        reason = tail.owner.topic.refusal_of(count)
+        if reason:
+            raise WireFault(PUB_FAULTS[Verb(verb)], reason.encode("utf-8", "replace"))
+        session.conn.resume()  # by now there is room
+
+    # --- commands ---
+
+    def _pub(self, session: Session, params: list[bytes]) -> None:
+        """The kernel reads the whole of these; only one without a topic can end up here."""
+        raise WireFault(Fault.PARAMETERS_MISSING, params[0])
+
+    def _dpub(self, session: Session, params: list[bytes]) -> None:
+        if len(params) < 3:
+            raise WireFault(Fault.PARAMETERS_MISSING, b"DPUB")
+        if not is_valid_name(params[1]):
+            raise bad_topic(b"DPUB", params[1])
+        timeout_ms = parse_number(params[2])
+        if timeout_ms is None:
+            raise WireFault(Fault.TIMEOUT_UNREADABLE, b"DPUB", params[2])
+        timeout_ms_max = self._options.max_req_timeout_ns // limits.MS
+        if timeout_ms > timeout_ms_max:
+            raise WireFault(Fault.DPUB_RANGE, timeout_ms, timeout_ms_max)
+        topic_name = params[1]
+
+        def take(session: Session, body: bytes) -> None:
+            due_ns = self._wall_ns() + timeout_ms * limits.MS if timeout_ms else 0
+
+            def append(topic: Topic) -> None:
+                topic.append(session.conn, Verb.DPUB, body, due_ns)
+
+            def go_on() -> None:
+                self._waits.with_topic(session, topic_name, Fault.DPUB_FAILED, append)
+
+            self._waits.with_leave(session, b"DPUB", topic_name, b"", go_on)
+
+        self._waits.read_body(session, b"DPUB", self._options.max_msg_size, take)
+
+    def _pub_trace(self, session: Session, params: list[bytes]) -> None:
+        command = params[0]
+        if len(params) < 2:
+            raise WireFault(Fault.PARAMETERS_MISSING, command)
+        topic_name = params[1]
+        if not is_valid_name(topic_name):
+            raise bad_topic(command, topic_name)
+        check_partition(command, params[2] if len(params) > 2 else b"")
+        options = self._options
+
+        def take(session: Session, body: bytes) -> None:
+            messages = traced.messages_of(command, body, options.max_msg_size)
+
+            def publish(topic: Topic) -> None:
+                traced.publish(session, topic, command, messages, self._waits.pause)
+
+            def go_on() -> None:
+                self._waits.with_topic(session, topic_name, traced.FAULTS[command], publish)
+
+            self._waits.with_leave(session, command, topic_name, b"", go_on)
+
+        size_max = traced.body_bytes_max(command, options.max_msg_size, options.max_body_size)
+        self._waits.read_body(session, command, size_max, take)

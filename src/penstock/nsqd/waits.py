@@ -1,0 +1,127 @@
+"""What a V2 command may have to wait for: its body, a topic that is being made, an auth server.
+
+The connection stands still meanwhile: no command is read before the one in hand is done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.errors import AuthFailed, PenstockError
+from penstock.nsqd.auth import Grant, applicant
+from penstock.nsqd.session import Session
+from penstock.wire.errors import Fault, WireFault, reason_of
+from penstock.wire.names import quote
+
+if TYPE_CHECKING:
+    from penstock.broker.topic import Topic
+    from penstock.nsqd.auth import Auth
+    from penstock.nsqd.topics import Found, TopicMaker
+
+log = logging.getLogger("penstock.nsqd")
+
+
+class Guard(Protocol):
+    """Runs a step of a command, and answers with its error if it has one."""
+
+    def __call__(self, session: Session, act: Callable[..., None], *arguments: Any) -> None: ...
+
+
+class Waits:
+    def __init__(self, topics: TopicMaker, auth: Auth, guard: Guard) -> None:
+        self._topics = topics
+        self._auth = auth
+        self._guard = guard
+
+    def resume(self, session: Session) -> None:
+        if session.awaits is None and not session.waits:
+            session.conn.resume()
+
+    def pause(self, session: Session) -> Callable[[Callable[[], None]], None]:
+        """No command is read until the returned function is called, with what is to be done."""
+
+        def act_and_resume(session: Session, act: Callable[[], None]) -> None:
+            act()
+            self.resume(session)
+
+        def go_on(act: Callable[[], None]) -> None:
+            session.waits = False
+            if not session.gone:
+                self._guard(session, act_and_resume, act)
+
+        session.waits = True
+        return go_on
+
+    def with_topic(
+        self, session: Session, name: bytes, fault: Fault, act: Callable[[Topic], None]
+    ) -> None:
+        """Call `act` with the topic, now or once it has been made."""
+
+        def act_or_fail(found: Found) -> None:
+            try:
+                if isinstance(found, PenstockError):
+                    raise found
+                act(found)
+            except PenstockError as error:
+                raise WireFault(fault, reason_of(error)) from error
+
+        try:
+            topic = self._topics.at_once(name.decode("ascii"))
+        except PenstockError as error:
+            raise WireFault(fault, reason_of(error)) from error
+        if topic is not None:
+            act_or_fail(topic)
+            return
+        go_on = self.pause(session)
+        self._topics.topic(name.decode("ascii"), lambda found: go_on(lambda: act_or_fail(found)))
+
+    def read_body(
+        self,
+        session: Session,
+        command: bytes,
+        size_max: int,
+        take: Callable[[Session, bytes], None],
+    ) -> None:
+        session.awaits = take
+        session.body_command = command
+        session.body_bytes_max = size_max
+        session.conn.read_body(size_max)
+
+    def ask_auth(self, session: Session, act: Callable[[Grant], None]) -> None:
+        def take(found: Grant | AuthFailed) -> None:
+            if isinstance(found, AuthFailed):
+                # Only the log says why: what is known of the servers is not for strangers.
+                log.warning("PROTOCOL(V2): [%s] AUTH failed %s", session.remote, found)
+                raise WireFault(Fault.AUTH_FAILED)
+            session.set_grant(found)
+            act(found)
+
+        go_on = self.pause(session)
+        self._auth.ask(applicant(session), lambda found: go_on(lambda: take(found)))
+
+    def with_leave(
+        self,
+        session: Session,
+        command: bytes,
+        topic: bytes,
+        channel: bytes,
+        act: Callable[[], None],
+    ) -> None:
+        """Call `act` if the client may do this, now or once an auth server was asked again. Without
+        a channel it wants to publish."""
+
+        def check(grant: Grant) -> None:
+            if not grant.allows(topic.decode("ascii"), channel.decode("ascii")):
+                raise WireFault(Fault.AUTH_DENIED, command, quote(topic), quote(channel))
+            act()
+
+        if not self._auth.required:
+            act()
+        elif session.grant is None or not session.grant.entries:
+            raise WireFault(Fault.AUTH_FIRST, command)
+        elif session.grant_has_ended:
+            self.ask_auth(session, check)
+        else:
+            check(session.grant)
