@@ -43,6 +43,7 @@ ENVIRONMENT_NAME = "PENSTOCK_KERNEL"
 _PACKAGES = {"compiled": "penstock.kernel.fast", "pure": "penstock.kernel.pure"}
 _MODULES = {
     "crc32c": ("crc32c",),
+    "murmur3": ("murmur3_32",),
     "hexid": ("id_to_hex", "hex_to_id"),
     "batch": (
         "id_at",
@@ -103,6 +104,7 @@ IMPLEMENTATION = _bound.IMPLEMENTATION
 new_engine = _bound.Engine
 new_bulk = _bound.Bulk
 crc32c = _bound.crc32c
+murmur3_32 = _bound.murmur3_32
 id_to_hex = _bound.id_to_hex
 hex_to_id = _bound.hex_to_id
 id_at = _bound.id_at
@@ -162,6 +164,7 @@ __all__ = [
     "id_index",
     "id_to_hex",
     "load",
+    "murmur3_32",
     "new_bulk",
     "new_engine",
     "pick_events",

@@ -1,4 +1,4 @@
-"""Batches as values, as both forms of the kernel have them: checksums, ids, encoding, decoding.
+"""Batches as values, as both forms of the kernel have them: hashes, ids, encoding, decoding.
 
 A protocol here is a module of either form: `contract.py` compares them.
 """
@@ -69,6 +69,14 @@ class CrcFunctions(Protocol):
     """Module `crc32c`."""
 
     def crc32c(self, data: Buffer, value: int = 0) -> int: ...
+
+
+class HashFunctions(Protocol):
+    """Module `murmur3`."""
+
+    def murmur3_32(self, data: Buffer, seed: int = 0) -> int:
+        """MurmurHash3, x86 variant: a key's place among the partitions of a topic."""
+        ...
 
 
 class IdFunctions(Protocol):

@@ -13,6 +13,7 @@ from penstock.kernel.batch_interface import (
     BatchFunctions,
     ColumnFunctions,
     CrcFunctions,
+    HashFunctions,
     IdFunctions,
 )
 from penstock.kernel.bulk_interface import Bulk as AnyBulk
@@ -24,7 +25,15 @@ from penstock.kernel.trace_interface import TraceFunctions
 Form = Literal["compiled", "pure"]
 
 
-class Kernel(CrcFunctions, IdFunctions, BatchFunctions, ColumnFunctions, TraceFunctions, Protocol):
+class Kernel(
+    CrcFunctions,
+    HashFunctions,
+    IdFunctions,
+    BatchFunctions,
+    ColumnFunctions,
+    TraceFunctions,
+    Protocol,
+):
     """All names of one form."""
 
     @property
@@ -42,6 +51,7 @@ if TYPE_CHECKING:
     from penstock.kernel.fast import crc32c as fast_crc32c
     from penstock.kernel.fast import engine as fast_engine
     from penstock.kernel.fast import hexid as fast_hexid
+    from penstock.kernel.fast import murmur3 as fast_murmur3
     from penstock.kernel.fast import traceruns as fast_traceruns
     from penstock.kernel.pure import (
         batch,
@@ -51,6 +61,7 @@ if TYPE_CHECKING:
         crc32c,
         engine,
         hexid,
+        murmur3,
         tail,
         traceruns,
         window,
@@ -63,6 +74,7 @@ if TYPE_CHECKING:
     BULKS: tuple[type[AnyBulk], ...] = (bulk.Bulk, fast_bulk.Bulk)
 
     CRCS: tuple[CrcFunctions, ...] = (crc32c, fast_crc32c)
+    HASHES: tuple[HashFunctions, ...] = (murmur3, fast_murmur3)
     IDS: tuple[IdFunctions, ...] = (hexid, fast_hexid)
     BATCHES: tuple[BatchFunctions, ...] = (batch, fast_batch)
     COLUMNS: tuple[ColumnFunctions, ...] = (columns, fast_columns)
