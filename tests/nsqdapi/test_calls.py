@@ -54,10 +54,25 @@ def test_many_topics_take_several_calls() -> None:
     assert [call.target for call in calls.positions_of_many([])] == ["/log/positions"]
 
 
+def test_a_from_names_its_partition() -> None:
+    asked = calls.positions(["a", "b", "c"], froms={"a": {2: 5, 0: 7}, "b": 3})
+    assert query_of(asked) == [
+        ("topic", "a"), ("from", "0:7"), ("from", "2:5"),
+        ("topic", "b"), ("from", "3"), ("topic", "c"),
+    ]  # fmt: skip
+
+
+def test_ends_are_by_partition() -> None:
+    ends = {"t": {"x": {"0": 4, "1": 36}}}
+    found = answered(calls.positions(["t"]), {"topics": {}, "ended_partitions": ends})
+    assert found.ended_partitions == {"t": {"x": {0: 4, 1: 36}}}
+
+
 def test_parts_are_joined() -> None:
-    spans = calls.TopicSpans("x", {0: Span(0, 1)})
-    parts = [Positions({"a": spans}, ("c",), {"c": {"y": 4}}), Positions({"b": spans}, ("d",))]
-    whole = Positions({"a": spans, "b": spans}, ("c", "d"), {"c": {"y": 4}})
+    spans, ends = calls.TopicSpans("x", {0: Span(0, 1)}), {"c": {"y": {0: 4}}}
+    first = Positions({"a": spans}, ("c",), {"c": {"y": 4}}, ends)
+    parts = [first, Positions({"b": spans}, ("d",))]
+    whole = Positions({"a": spans, "b": spans}, ("c", "d"), {"c": {"y": 4}}, ends)
     assert calls.joined(parts) == whole
 
 
@@ -114,6 +129,12 @@ def test_offsets() -> None:
     assert query_of(after)[1:] == [("partition", "1"), ("from", "7"), ("bytes", "1000")]
     with pytest.raises(AnswerInvalid):
         answered(after, {"offset": "seven"})
+
+
+def test_a_message_is_looked_for_in_all_partitions() -> None:
+    assert query_of(calls.message("t", "id", "0c")) == [("topic", "t"), ("id", "0c")]
+    assert query_of(calls.message("t", "id", "0c", 2))[1] == ("partition", "2")
+    assert query_of(calls.message("t", "offset", 7))[1] == ("partition", "0")
 
 
 def test_a_message_may_hold_half_a_character() -> None:

@@ -363,7 +363,8 @@ class Broker:
         deleted."""
         topic = self.find_topic(name)
         topic.mark_deleted()
-        self.ended.add(topic.name, topic.identity, topic.leader().tail.committed_end)
+        ends = [tail.committed_end for tail in topic.tails]
+        self.ended.add(topic.name, topic.identity, ends)
         self._drop(topic)
         self._directories.remove(topic.name)
         self._context.changed(Change.TOPIC_DELETED, topic)

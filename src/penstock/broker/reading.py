@@ -35,6 +35,7 @@ class Range(NamedTuple):
 
 class TopicReader:
     def __init__(self, topic: Topic, partition: int = 0) -> None:
+        self.partition = partition
         self._topic = topic
         self._leader = topic.leader(partition)
         self._log = self._leader.log
@@ -148,11 +149,16 @@ class TopicReader:
     def find_id(self, id: int) -> Generator[None, None, int | None]:
         """The offset of the message with this id. By search for ids that were given out here; the
         ids of messages that brought theirs along take a walk through the log."""
-        self._topic.was_read()
-        offset = self._log.find_id(id)
+        offset = self.find_own_id(id)
         if offset is None:
             return (yield from self.find_value(Section.ID, id))
-        return offset if offset < self.committed else None
+        return offset
+
+    def find_own_id(self, id: int) -> int | None:
+        """The same for an id that was given out here: no walk."""
+        self._topic.was_read()
+        offset = self._log.find_id(id)
+        return None if offset is None or offset >= self.committed else offset
 
     def find_value(self, section: Section, value: int) -> Generator[None, None, int | None]:
         """The first offset whose message has this value in a section. Damage is stepped over."""

@@ -34,7 +34,8 @@ _QUIET = frozenset(
 )  # asked for again and again
 
 
-_WITH_PARTITIONS = ("/log/", "/stage", "/commit")  # these read the parameter themselves
+# These read the parameter themselves.
+_WITH_PARTITIONS = ("/log/", "/message/get", "/stage", "/commit")
 
 
 class Routes(Api):

@@ -8,19 +8,23 @@ block, one a turn, as it also searches for a message.
 
 A topic that was deleted and made again begins at offset 0 with other messages. Its identity tells:
 who sends the one that he knows is refused rather than given something else.
+
+Offsets are a partition's: whoever names an offset names the partition too, unless there is one. An
+id or a trace is looked for in all of them.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from penstock import limits
 from penstock.broker.internal import is_internal
 from penstock.broker.reading import Range, TopicReader
+from penstock.broker.search import Found, find_id, find_value
 from penstock.broker.topic import Topic
 from penstock.errors import (
     LogDamaged,
@@ -83,6 +87,7 @@ class _Log:
         topics = self._ground.broker.topics
         wanted, missing = set(names), [name for name in names if name not in topics]
         ended = self._ground.broker.ended.of(wanted)
+        ended_logs = self._ground.broker.ended.logs_of(wanted)
         matches = _matcher(pattern) if pattern is not None else lambda name: not names
 
         def parts() -> Iterator[bytes]:
@@ -93,10 +98,11 @@ class _Log:
                 if topic is None or not (name in wanted or matches(name)):
                     yield b""  # a place to rest: matching takes its time
                     continue
-                document = _json(_positions(topic, froms.get(name)))
+                document = _json(_positions(topic, froms.get(name, {})))
                 yield f"{comma}{json.dumps(name)}:{document}".encode()
                 comma = ","
-            yield f'}},"missing":{_json(missing)},"ended":{_json(ended)}}}'.encode()
+            yield f'}},"missing":{_json(missing)},"ended":{_json(ended)}'.encode()
+            yield f',"ended_partitions":{_json(ended_logs)}}}'.encode()
 
         def done(body: bytes) -> None:
             answer(Response(200, body, JSON, NSQ_HEADER))
@@ -108,7 +114,7 @@ class _Log:
     def fetch(self, request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
         topic = self._topic(parameters)
-        reader = TopicReader(topic)
+        reader = _reader(topic, parameters)
         from_offset = _number(parameters, "from")
         to_offset = _number(parameters, "to", OFFSET_MAX)
         if to_offset < from_offset:
@@ -159,7 +165,7 @@ class _Log:
     def offset(self, request: Request, answer: Answer) -> None:
         """Of a time, or this many bytes behind another offset."""
         parameters = parse_query(request.query)
-        reader = TopicReader(self._topic(parameters))
+        reader = _reader(self._topic(parameters), parameters)
         end = reader.committed if parameters.get("committed") in TRUE else reader.end
         if "from" in parameters:
             first, length = _number(parameters, "from"), _number(parameters, "bytes")
@@ -179,8 +185,10 @@ class _Log:
         parameters = parse_query(request.query)
         topic = self._topic(parameters)
 
-        def done(found: Message) -> None:
-            answer(json_response({"topic": topic.name, "partition": 0, **_message(found)}))
+        def done(found: tuple[int, Message]) -> None:
+            partition, message = found
+            document = {"topic": topic.name, "partition": partition, **_message(message)}
+            answer(json_response(document))
 
         in_turns(request, answer, self._guard, told(_search(topic, parameters)), done)
 
@@ -196,12 +204,18 @@ def find_topic(ground: Ground, parameters: Parameters) -> Topic:
     topic = ground.broker.topics.get(name)
     if topic is None:
         raise HttpError(404, "TOPIC_NOT_FOUND")
-    if _number(parameters, "partition", 0) != 0:
-        raise HttpError(404, "PARTITION_NOT_FOUND")
     identity = parameters.get("identity")
     if identity and identity != topic.identity:
         raise HttpError(409, "IDENTITY_CHANGED", details={"identity": topic.identity})
     return topic
+
+
+def _reader(topic: Topic, parameters: Parameters, default: int | None = 0) -> TopicReader:
+    """Of the partition that is named."""
+    partition = _number(parameters, "partition", default)
+    if partition not in topic.replicas:
+        raise HttpError(404, "PARTITION_NOT_FOUND")
+    return TopicReader(topic, partition)
 
 
 def _stretch(reader: TopicReader, from_offset: int) -> Stretch | None:
@@ -273,9 +287,10 @@ def _pattern(text: str) -> Pattern:
         raise HttpError(400, f"INVALID_ARG_PATTERN {text!r}: {error}") from error
 
 
-def _froms(pairs: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """Each `from` is an offset of the topic that is named before it."""
-    found: dict[str, int] = {}
+def _froms(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[int, int]]:
+    """Each `from` is an offset of the topic that is named before it: of its first partition, or
+    after the number of another one. By topic and partition."""
+    found: dict[str, dict[int, int]] = {}
     topic = ""
     for key, value in pairs:
         if key == "topic":
@@ -285,39 +300,67 @@ def _froms(pairs: Sequence[tuple[str, str]]) -> dict[str, int]:
                 raise HttpError(
                     400, "INVALID_ARG_FROM it follows the topic that it is an offset of"
                 )
-            found[topic] = _number({key: value}, key)
+            partition, offset = _placed(value)
+            found.setdefault(topic, {})[partition] = offset
     return found
 
 
-def _positions(topic: Topic, from_offset: int | None) -> dict[str, Any]:
-    """With an offset: how many bytes there are from there on."""
-    reader = TopicReader(topic)
-    partition = {
-        "earliest": reader.earliest,
-        "end": reader.end,
-        "committed": reader.committed,
-        "bytes": sum(leader.log.bytes_stored for leader in topic.leaders),
-    }
-    if from_offset is not None:
-        partition["bytes_from"] = reader.bytes_from(from_offset)
-    return {"identity": topic.identity, "partitions": {"0": partition}}
+def _placed(text: str) -> tuple[int, int]:
+    """`offset`, or `partition:offset`."""
+    before, colon, after = text.partition(":")
+    partition = whole_number(before, limits.PARTITIONS_MAX - 1) if colon else 0
+    if partition is None or (colon and not after):
+        rule = f"partition:offset, with a partition 0 to {limits.PARTITIONS_MAX - 1}"
+        raise HttpError(400, f"INVALID_ARG_FROM {text[:300]!r}: {rule}")
+    return partition, _number({"from": after if colon else text}, "from")
 
 
-def _search(topic: Topic, parameters: Parameters) -> Generator[None, None, Message]:
-    reader = TopicReader(topic)
+def _positions(topic: Topic, froms: Mapping[int, int]) -> dict[str, Any]:
+    """`froms`: offsets by partition, from which on bytes are to be counted."""
+    partitions = {}
+    for leader in topic.leaders:
+        reader = TopicReader(topic, leader.number)
+        partition = {
+            "earliest": reader.earliest,
+            "end": reader.end,
+            "committed": reader.committed,
+            "bytes": leader.log.bytes_stored,
+        }
+        if leader.number in froms:
+            partition["bytes_from"] = reader.bytes_from(froms[leader.number])
+        partitions[str(leader.number)] = partition
+    return {"identity": topic.identity, "partitions": partitions}
+
+
+def _search(topic: Topic, parameters: Parameters) -> Generator[None, None, tuple[int, Message]]:
+    """The message, and the partition that has it."""
     given = [name for name in ("id", "offset", "trace_id") if parameters.get(name)]
     if len(given) != 1:
         raise HttpError(400, "MISSING_ARG_ID give one of id, offset, trace_id")
     if given == ["offset"]:
-        return reader.message(_number(parameters, "offset"))
-    if given == ["id"]:
-        offset = yield from reader.find_id(message_id(parameters["id"]))
-    else:
-        trace_id = _number(parameters, "trace_id")
-        offset = yield from reader.find_value(Section.TRACE, trace_id)
-    if offset is None:
+        only = 0 if len(topic.leaders) == 1 else None
+        reader = _reader(topic, parameters, only)
+        return reader.partition, reader.message(_number(parameters, "offset"))
+    found = yield from _find(_readers(topic, parameters), parameters)
+    if found is None:
         raise HttpError(404, "MESSAGE_NOT_FOUND")
-    return reader.message(offset)
+    return found.partition, TopicReader(topic, found.partition).message(found.offset)
+
+
+def _find(
+    readers: Sequence[TopicReader], parameters: Parameters
+) -> Generator[None, None, Found | None]:
+    if parameters.get("id"):
+        return (yield from find_id(readers, message_id(parameters["id"])))
+    trace_id = _number(parameters, "trace_id")
+    return (yield from find_value(readers, Section.TRACE, trace_id))
+
+
+def _readers(topic: Topic, parameters: Parameters) -> list[TopicReader]:
+    """Of the partition that is named, or of all."""
+    if parameters.get("partition"):
+        return [_reader(topic, parameters)]
+    return [TopicReader(topic, leader.number) for leader in topic.leaders]
 
 
 def message_id(text: str) -> int:

@@ -4,7 +4,7 @@ An answer is decoded into types here and nowhere else. One that does not fit (`A
 from something else than nsqd, or from a proxy on the way. A refusal has a status and nsqd's name
 for it, as in `OFFSET_GONE`; callers match on these, never on a text.
 
-A topic's positions are by partition, although nsqd has one for each topic today.
+A topic's positions are by partition. Many topics have one, 0, so a call that names none means it.
 """
 
 from __future__ import annotations
@@ -107,23 +107,34 @@ class Positions(msgspec.Struct, frozen=True):
     topics: dict[str, TopicSpans]
     missing: tuple[str, ...] = ()
     ended: dict[str, dict[str, int]] = {}  # of these names: deleted logs by identity, and their end
+    ended_partitions: dict[str, dict[str, dict[int, int]]] = {}  # the same of every partition
+
+
+# By topic: offsets by partition, or that of partition 0.
+Froms = Mapping[str, int | Mapping[int, int]]
 
 
 def positions(
-    topics: Iterable[str] = (), pattern: str | None = None, froms: Mapping[str, int] | None = None
+    topics: Iterable[str] = (), pattern: str | None = None, froms: Froms | None = None
 ) -> Call[Positions]:
-    """Of these topics, of those that match the pattern, or of all. `froms`: offsets by topic, from
-    which on bytes are to be counted."""
+    """Of these topics, of those that match the pattern, or of all. `froms`: offsets from which on
+    bytes are to be counted."""
     query = [] if pattern is None else [("pattern", pattern)]
     for topic in topics:
         query.append(("topic", topic))
         if froms is not None and topic in froms:
-            query.append(("from", str(froms[topic])))
+            query += [("from", text) for text in _from_texts(froms[topic])]
     return Call("/log/positions", query, _positions)
 
 
+def _from_texts(offsets: int | Mapping[int, int]) -> list[str]:
+    if isinstance(offsets, int):
+        return [str(offsets)]
+    return [f"{partition}:{offset}" for partition, offset in sorted(offsets.items())]
+
+
 def positions_of_many(
-    topics: Iterable[str], froms: Mapping[str, int] | None = None
+    topics: Iterable[str], froms: Froms | None = None
 ) -> Iterator[Call[Positions]]:
     """The same for as many topics as there may be; for none it is all that nsqd has."""
     named = list(topics)
@@ -142,6 +153,7 @@ def joined(parts: Iterable[Positions]) -> Positions:
         {name: spans for part in listed for name, spans in part.topics.items()},
         tuple(name for part in listed for name in part.missing),
         {name: ends for part in listed for name, ends in part.ended.items()},
+        {name: ends for part in listed for name, ends in part.ended_partitions.items()},
     )
 
 
@@ -213,10 +225,15 @@ def _fetched(identity: str, body: bytes, headers: Headers) -> Fetched:
     return Fetched(body, base, following)
 
 
-def message(topic: str, name: str, value: object, partition: int = 0) -> Call[dict[str, Any]]:
-    """One message, as nsqd shows it to people: by "offset", "id" or "trace_id"."""
-    query = [*_place(topic, partition), (name, str(value))]
-    return Call("/message/get", query, _object)
+def message(
+    topic: str, name: str, value: object, partition: int | None = None
+) -> Call[dict[str, Any]]:
+    """One message, as nsqd shows it to people: by "offset", "id" or "trace_id". An offset is one of
+    a partition, 0 when none is named; the others are looked for in all partitions then."""
+    if name == "offset":
+        partition = partition or 0
+    place = [("topic", topic)] if partition is None else _place(topic, partition)
+    return Call("/message/get", [*place, (name, str(value))], _object)
 
 
 # --- channels, and what there is ---

@@ -1,0 +1,41 @@
+"""Topics with several partitions in a running nsqd, nine of ten messages in one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock.broker.deadletters import Letter
+
+from .world import Running, eventually
+
+HEAVY = 1  # the partition that has them
+COUNTS = (2, 36, 2)
+
+
+def skewed(nsqd: Running, topic: str, counts: Sequence[int] = COUNTS) -> None:
+    """A message's body says where it is: `1:35`."""
+    nsqd.call(lambda: nsqd.daemon.broker.topic(topic, len(counts)))
+    for partition, count in enumerate(counts):
+        bodies = [b"%d:%d" % (partition, number) for number in range(count)]
+        put(nsqd, topic, partition, bodies)
+
+
+def put(
+    nsqd: Running,
+    topic: str,
+    partition: int,
+    bodies: Sequence[bytes],
+    sections: Mapping[int, int | bytes] | None = None,
+) -> None:
+    """Messages into this partition, in one batch; stored when this returns."""
+    outcomes: list[object] = []
+    letters = [Letter(body, dict(sections or {})) for body in bodies]
+
+    def publish() -> None:
+        group = nsqd.daemon.broker.topics[topic].leader(partition).group
+        group.publish_letters(letters, lambda error, _: outcomes.append(error))
+        nsqd.daemon.node.turn.soon()
+
+    if letters:
+        nsqd.call(publish)
+        assert eventually(lambda: outcomes == [None])

@@ -1,0 +1,147 @@
+"""Reading a topic of several partitions without a channel, one of them with most messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.kernel import Section, decode_columns
+
+from .skewed import COUNTS, HEAVY, put, skewed
+from .world import Running
+
+OWN_ID = "0000000000000abc"
+TRACE_ID = 99
+
+
+@pytest.fixture(scope="module")
+def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running(tmp_path_factory.mktemp("nsqd")) as running:
+        skewed(running, "t")
+        skewed(running, "moved", (1, 9, 0))
+        put(running, "moved", 2, [b"moved"], {Section.ID: 0xABC, Section.TRACE: TRACE_ID})
+        running.request("POST", "/topic/create?topic=one")
+        running.request("POST", "/pub?topic=one", b"x")
+        yield running
+
+
+def ask(nsqd: Running, target: str) -> tuple[int, Any]:
+    answer = nsqd.request("GET", target)
+    return answer.status, json.loads(answer.body)
+
+
+def partitions(nsqd: Running, query: str) -> dict[str, Any]:
+    status, document = ask(nsqd, f"/log/positions?{query}")
+    assert status == 200
+    found: dict[str, Any] = document["topics"]["t"]["partitions"]
+    return found
+
+
+def test_positions_of_each(nsqd: Running) -> None:
+    found = partitions(nsqd, "topic=t")
+    assert list(found) == ["0", "1", "2"]
+    assert tuple(one["end"] for one in found.values()) == COUNTS
+    assert [one["earliest"] for one in found.values()] == [0, 0, 0]
+    assert found["1"]["bytes"] > found["0"]["bytes"] > 0
+    assert all("bytes_from" not in one for one in found.values())
+
+
+def test_a_from_is_of_the_partition_that_it_names(nsqd: Running) -> None:
+    found = partitions(nsqd, "topic=t&from=1:0&from=2:2")
+    assert "bytes_from" not in found["0"]
+    assert found["1"]["bytes_from"] > 36
+    assert found["2"]["bytes_from"] == 0
+    found = partitions(nsqd, "topic=t&from=0")
+    assert [name for name, one in found.items() if "bytes_from" in one] == ["0"]
+
+
+@pytest.mark.parametrize("text", ["x:1", "255:1", ":1", "1:", "1:x", "-1:5", "1:2:3"])
+def test_a_from_that_is_none(nsqd: Running, text: str) -> None:
+    status, document = ask(nsqd, f"/log/positions?topic=t&from={text}")
+    assert (status, document["message"][:16]) == (400, "INVALID_ARG_FROM")
+    assert repr(text) in document["message"] or repr(text.partition(":")[2]) in document["message"]
+
+
+@pytest.mark.parametrize("partition", range(3))
+def test_fetch(nsqd: Running, partition: int) -> None:
+    answer = nsqd.request("GET", f"/log/fetch?topic=t&partition={partition}&from=0")
+    columns = decode_columns(answer.body)
+    assert (answer.status, columns.count) == (200, COUNTS[partition])
+    assert answer.headers["X-Penstock-Next-Offset"] == str(COUNTS[partition])
+    assert bytes(columns.bodies).startswith(b"%d:0" % partition)
+
+
+def test_the_first_is_meant_when_none_is_named(nsqd: Running) -> None:
+    body = nsqd.request("GET", "/log/fetch?topic=t&from=0").body
+    assert bytes(decode_columns(body).bodies) == b"0:00:1"
+
+
+def test_an_offset_is_beyond_the_end_of_one_and_not_of_another(nsqd: Running) -> None:
+    assert ask(nsqd, "/log/fetch?topic=t&partition=2&from=9")[1]["end"] == COUNTS[2]
+    assert nsqd.request("GET", "/log/fetch?topic=t&partition=1&from=9").status == 200
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/log/fetch?topic=t&from=0&partition=3",
+        "/log/offset?topic=t&timestamp_ms=0&partition=3",
+        "/message/get?topic=t&offset=0&partition=3",
+        "/message/get?topic=t&id=0000000000000001&partition=3",
+        "/log/fetch?topic=one&from=0&partition=1",
+    ],
+)
+def test_one_that_there_is_not(nsqd: Running, target: str) -> None:
+    status, document = ask(nsqd, target)
+    assert (status, document["message"]) == (404, "PARTITION_NOT_FOUND")
+
+
+def test_offsets_of_times_and_bytes(nsqd: Running) -> None:
+    far_ms = 1 << 42
+    for partition, count in enumerate(COUNTS):
+        place = f"/log/offset?topic=t&partition={partition}"
+        assert ask(nsqd, f"{place}&timestamp_ms={far_ms}") == (200, {"offset": count})
+        assert ask(nsqd, f"{place}&timestamp_ms=0") == (200, {"offset": 0})
+        assert ask(nsqd, f"{place}&from=0&bytes={limits.MIB}") == (200, {"offset": count})
+
+
+def test_a_message_by_its_place(nsqd: Running) -> None:
+    status, document = ask(nsqd, f"/message/get?topic=t&offset=35&partition={HEAVY}")
+    assert (status, document["partition"], document["body"]) == (200, HEAVY, "1:35")
+
+
+def test_an_offset_alone_says_too_little(nsqd: Running) -> None:
+    status, document = ask(nsqd, "/message/get?topic=t&offset=0")
+    assert (status, document["message"]) == (400, "MISSING_ARG_PARTITION")
+    assert ask(nsqd, "/message/get?topic=one&offset=0")[1]["partition"] == 0
+
+
+def test_a_message_by_its_id_wherever_it_is(nsqd: Running) -> None:
+    for partition, count in enumerate(COUNTS):
+        place = f"/message/get?topic=t&partition={partition}&offset={count - 1}"
+        _, document = ask(nsqd, place)
+        assert ask(nsqd, f"/message/get?topic=t&id={document['id']}") == (200, document)
+        other = (partition + 1) % len(COUNTS)
+        elsewhere = f"/message/get?topic=t&id={document['id']}&partition={other}"
+        assert ask(nsqd, elsewhere)[1]["message"] == "MESSAGE_NOT_FOUND"
+
+
+@pytest.mark.parametrize("asked", [f"id={OWN_ID}", f"trace_id={TRACE_ID}"])
+def test_a_message_by_what_it_brought_along(nsqd: Running, asked: str) -> None:
+    status, document = ask(nsqd, f"/message/get?topic=moved&{asked}")
+    assert (status, document["partition"], document["offset"]) == (200, 2, 0)
+    assert document["body"] == "moved"
+    assert ask(nsqd, f"/message/get?topic=moved&{asked}&partition=1")[0] == 404
+
+
+def test_where_the_logs_of_a_deleted_topic_ended(nsqd: Running) -> None:
+    skewed(nsqd, "gone", (1, 9))
+    before = ask(nsqd, "/log/positions?topic=gone")[1]["topics"]["gone"]["identity"]
+    assert nsqd.request("POST", "/topic/delete?topic=gone").status == 200
+    document = ask(nsqd, "/log/positions?topic=gone")[1]
+    assert document["ended"] == {"gone": {before: 1}}
+    assert document["ended_partitions"] == {"gone": {before: {"0": 1, "1": 9}}}
