@@ -297,6 +297,7 @@ class Broker:
             self._directories.remove(name)
         self._context.touched.clear()
         self._context.bounded.clear()
+        self._context.skipping.clear()
         self._context.aging.clear()
         self._note_clean_stop()
         self._unlock()
@@ -432,6 +433,8 @@ class Broker:
         if self._context.bounded:
             self._trim_bounded()
         self._context.syncs.settle()
+        for channel in list(self._context.skipping):
+            channel.skips.sweep()
 
     def _trim_bounded(self) -> None:
         for channel in self._context.bounded:

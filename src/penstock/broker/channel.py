@@ -15,6 +15,7 @@ from penstock import limits
 from penstock.broker.latency import Latency
 from penstock.broker.oldest import Oldest, unfinished_of
 from penstock.broker.settings import ChannelSettings, sample_below
+from penstock.broker.skips import Skips
 from penstock.errors import OffsetBeyondEnd, OffsetGone, Refused
 from penstock.kernel import Conn, Window
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -37,6 +38,7 @@ class Channel:
         self.subscriptions = 0  # how many there have been since the start
         self.deleted = False
         self.paused = False
+        self.skips = Skips(self)
         self._begun = False  # its trace rate is in force
         self._delivered_to_gone = 0  # to consumers that have left
         self.settings = ChannelSettings()
@@ -49,7 +51,7 @@ class Channel:
         """The window of a partition that is led here from now on."""
         window.owner = self
         window.attempts_max = self.settings.max_attempts
-        window.paused = self.paused
+        window.paused = self.is_held
         window.touch_max_ns = self.topic.message_timeout_max_ns
         self.windows[partition] = window
         self._trim_ends[partition] = window.tail.handed_end
@@ -159,8 +161,16 @@ class Channel:
 
     def _apply_paused(self, paused: bool) -> None:
         self.paused = paused
+        self.refresh_held()
+
+    @property
+    def is_held(self) -> bool:
+        """Is nothing delivered?"""
+        return self.paused or self.skips.on
+
+    def refresh_held(self) -> None:
         for window in self.windows.values():
-            window.paused = paused
+            window.paused = self.is_held
 
     def empty(self) -> None:
         self.topic.tell_time()
@@ -207,6 +217,7 @@ class Channel:
 
     @property
     def depth(self) -> int:
+        self.skips.sweep()
         if self.ephemeral:
             self.trim(fresh_too=True)
         return sum(window.depth + window.exhausted for window in self.windows.values())
@@ -232,10 +243,17 @@ class Channel:
     @property
     def unfinished(self) -> int:
         """All that was handed to it and is not done."""
+        self.skips.sweep()
         return sum(map(unfinished_of, self.windows.values()))
 
     @property
     def expired_count(self) -> int:
+        """Messages that grew too old."""
+        return self.dropped_count - self.skips.count
+
+    @property
+    def dropped_count(self) -> int:
+        """The same, and those that were skipped."""
         return sum(window.expired_count for window in self.windows.values())
 
     @property
@@ -259,7 +277,7 @@ class Channel:
             window.validate()
             if window.owner is not self:
                 raise RuntimeError(f"{self.topic.name}:{self.name}: a window belongs to another")
-            if window.paused != self.paused:
+            if window.paused != self.is_held:
                 raise RuntimeError(f"{self.topic.name}:{self.name}: not all windows are paused")
         if self.deleted and self.consumers:
             raise RuntimeError(f"{self.topic.name}:{self.name}: deleted, but has consumers")

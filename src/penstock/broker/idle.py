@@ -2,8 +2,9 @@
 
 A channel is in use while it has a consumer; a topic while one of its channels is, and when it is
 published to. Who was not in use for as long as the options say is deleted. That loses messages, so
-it happens only where none are left, unless the options say otherwise. What is paused stays:
-somebody has set it aside. Use is remembered in memory only, so a restart begins to count anew.
+it happens only where none are left, unless the options say otherwise. What is paused or skipped
+stays: somebody has set it aside. Use is remembered in memory only, so a restart begins to count
+again.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class IdleSweep:
         return mono_ns - since_ns
 
     def _may_go(self, channel: Channel) -> bool:
-        return not channel.paused and (self._backlog_too or channel.unfinished == 0)
+        return not channel.is_held and (self._backlog_too or channel.unfinished == 0)
 
     def _may_all_go(self, topic: Topic) -> bool:
         if topic.internal or topic.paused or self._broker.topics.get(topic.name) is not topic:

@@ -82,6 +82,7 @@ def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
         "client_count": len(channel.consumers),
         "clients": clients,
         "paused": channel.paused,
+        **({"skipped": True} if channel.skips.on else {}),
         "e2e_processing_latency": channel.latency.row(),
         "expired_count": channel.expired_count,
         "max_attempts": channel.settings.max_attempts,

@@ -73,6 +73,7 @@ class Topic(Intake):
         self.mem_queue_size = context.options.mem_queue_size
         self.message_timeout_max_ns = context.options.message_timeout_max_ns
         self.latency_quantiles = context.options.latency_quantiles
+        self.skipping = context.skipping
         self._context = context
         self._channel_number_next = file.channel_number_next
         self._on_last_channel_deleted = on_last_channel_deleted
@@ -96,6 +97,7 @@ class Topic(Intake):
         for entry, channel in found:
             channel.adopt(entry.settings)
             channel.paused = entry.paused
+            channel.skips.restore(entry.skipped is True)
         gathers = self.paused or not entries
         for leader in self.leaders:
             leader.bring_back(found, gathers, self.internal or not gathers)
@@ -315,6 +317,7 @@ class Topic(Intake):
                     channel.created_ns,
                     channel.paused,
                     channel.settings,
+                    channel.skips.on or msgspec.UNSET,
                 )
                 for channel in self.channels.values()
                 if channel.number != NOT_KEPT

@@ -34,6 +34,7 @@ class ChannelEntry(msgspec.Struct, forbid_unknown_fields=True):
     created_ns: int
     paused: bool = False
     settings: ChannelSettings = msgspec.field(default_factory=ChannelSettings)
+    skipped: bool | msgspec.UnsetType = msgspec.UNSET  # absent: false
 
 
 class Marks(msgspec.Struct, forbid_unknown_fields=True):

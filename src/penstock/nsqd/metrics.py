@@ -97,9 +97,15 @@ CHANNEL_METRICS = (
                   lambda channel: len(channel.consumers)),
     ChannelMetric("channel_paused", "gauge", "1 while the channel is paused.",
                   lambda channel: int(channel.paused)),
+    ChannelMetric("channel_skipped", "gauge", "1 while the channel is skipped.",
+                  lambda channel: int(channel.skips.on)),
     ChannelMetric("channel_oldest_age_seconds", "gauge", "Of its oldest unfinished message.",
                   lambda channel: channel.oldest.age_s(channel.topic.wall_ns) or 0),
 )  # fmt: skip
+AUTO_ACKS = "channel_auto_acks_total"
+AUTO_ACK_REASONS: tuple[tuple[str, Callable[[Channel], Value]], ...] = (
+    ("skipped", lambda channel: channel.skips.count),
+)
 LATENCY = "channel_e2e_latency_seconds"  # over a sliding window
 
 
@@ -121,6 +127,10 @@ def metric_parts(figures: Figures) -> Iterator[bytes]:
         yield _head(metric.name, metric.kind, metric.help)
         for label, channel in channels:
             yield _sample(metric.name, label, metric.read(channel))
+    yield _head(AUTO_ACKS, "counter", "Messages that nsqd finished by itself, by reason.")
+    for label, channel in channels:
+        for reason, count in AUTO_ACK_REASONS:
+            yield _sample(AUTO_ACKS, f'{label},reason="{reason}"', count(channel))
     yield _head(LATENCY, "gauge", "From publish to FIN, at --e2e-processing-latency-percentile.")
     for label, channel in channels:
         for percentile in channel.latency.row()["percentiles"] or ():

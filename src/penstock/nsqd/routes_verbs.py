@@ -23,6 +23,8 @@ def table(ground: Ground, guard: Guard) -> dict[str, Route]:
         "/channel/empty": verbs.channel_empty,
         "/channel/pause": verbs.channel_pause,
         "/channel/unpause": verbs.channel_unpause,
+        "/channel/skip": verbs.channel_skip,
+        "/channel/unskip": verbs.channel_unskip,
     }
     routes = {path: Route(POST, changing(ground, act)) for path, act in at_once.items()}
     return {"/topic/create": Route(POST, verbs.topic_create), **routes}
@@ -110,4 +112,12 @@ class _Verbs:
 
     def channel_unpause(self, parameters: Parameters) -> Response:
         self._channel(parameters).unpause()
+        return EMPTY
+
+    def channel_skip(self, parameters: Parameters) -> Response:
+        self._channel(parameters).skips.begin()
+        return EMPTY
+
+    def channel_unskip(self, parameters: Parameters) -> Response:
+        self._channel(parameters).skips.end()
         return EMPTY

@@ -32,6 +32,8 @@ ACTIONS = {
     "empty": "drop what it has yet to deliver, in flight and delayed; asks for --yes",
     "pause": "stop delivering",
     "unpause": "deliver again",
+    "skip": "drop what it has and whatever comes, until unskip; asks for --yes",
+    "unskip": "deliver what comes from now on",
 }
 ONE_NODE = frozenset({"offset", "virtual_queue", "msgcount", "id"})  # places in one log
 
