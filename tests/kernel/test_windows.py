@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.kernel import Event, Held, Section
+from penstock.kernel import Event, Held, Section, Stray
 
-from .turns import FIRST_ID, MS, SECOND, Side, bodies, fin, messages
+from .turns import FIRST_ID, MS, SECOND, Side, bodies, fin, gone, messages, stray
 
 
 @pytest.fixture
@@ -232,6 +232,31 @@ def test_a_copy_gets_another_id_while_its_original_is_with_the_consumer(
     side.commit()
     (late,) = side.received(conn)
     assert (late.body, late.id) == (b"late", id)
+
+
+def test_a_copy_that_comes_again_gets_another_id_where_its_original_is(
+    side: Side, windows: list[Any]
+) -> None:
+    """It was first sent to a consumer that does not know the original."""
+    one = consumer(side, windows[1:2], rdy=1)
+    (id,) = fill(side, windows[:1], 1)
+    windows[1].tail.append(b"copy", 0, {Section.ID: id})
+    own_id = side.next_id
+    side.commit()
+    assert [message.id for message in side.received(one)] == [id]
+    both = consumer(side, windows[:2], rdy=2)
+    assert [message.id for message in side.received(both)] == [id]
+    one.rdy = 0
+    side.journal(windows[1])
+    assert windows[1].requeue(one.serial, id, 0, side.wall_ns) == Held.DONE
+    (again,) = side.received(both)
+    assert (again.body, again.id, again.attempts) == (b"copy", own_id, 2)
+    noted = side.journal(windows[1])
+    assert noted.index(stray(0, own_id, 1, Stray.WAITING)) < noted.index(gone(0, id))
+    side.said(both, fin(id))
+    assert [window.finish_count for window in windows] == [1, 0, 0]
+    side.said(both, fin(own_id))
+    assert [window.finish_count for window in windows] == [1, 1, 0]
 
 
 @pytest.mark.parametrize("seed", range(30))

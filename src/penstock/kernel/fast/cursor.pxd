@@ -124,6 +124,7 @@ cdef class Cursor(Named):
     cdef int stray_sleeps(self, stray_t* stray, i64 due_ns) except -1
     cdef int stray_flies(self, stray_t* stray, consumer_t* consumer, i64 mono_ns) except -1
     cdef int remove_stray(self, stray_t* stray) except -1
+    cdef stray_t* rename_stray(self, stray_t* stray, u64 id) except NULL
     cdef stray_t* make_stray(self, i64 offset) except NULL
     cdef int jump(self, i64 offset) except -1
     cdef int step_over_skips(self) except -1

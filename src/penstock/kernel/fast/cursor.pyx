@@ -410,6 +410,15 @@ cdef class Cursor:
         self.strays.remove(stray)
         return self.mark_journal()
 
+    cdef stray_t* rename_stray(self, stray_t* stray, u64 id) except NULL:
+        """The same message under another id. The journal knows that before it loses the old one."""
+        cdef stray_t before = stray[0]
+        stray = self.strays.put(id, before.offset, before.attempts, WAITING)
+        stray.timestamp_ns, stray.cause = before.timestamp_ns, before.cause
+        self.strays.note(stray)
+        self.remove_stray(self.strays.find(before.id))
+        return self.strays.find(id)
+
     def take_journal(self):
         cdef buf_t out
         cdef u32 i

@@ -371,6 +371,15 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     return 1
 
 
+cdef stray_t* known_apart(Window window, Conn conn, stray_t* stray, u64 log_id) except NULL:
+    """The stray, with the log's own id if another window of the consumer has a message of the id
+    that it came with: a FIN means one message."""
+    cdef bint is_single = conn.me.window_count < 2 or stray.id == log_id or window.has(log_id)
+    if is_single or not conn.has_beside(window, stray.id):
+        return stray
+    return window.rename_stray(stray, log_id)
+
+
 cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota) except -1:
     cdef i64 sent = 0
     cdef stray_t* stray
@@ -402,10 +411,11 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
         position = body_position(&view, index, &window.stray_place)
         size = load_u32(view.lengths + 4 * <size_t>index)
         special.timestamp_ns = view.timestamp_ns
+        window.strays.drop_first()
+        stray = known_apart(window, conn, stray, id_at_c(view.base_id, index))
         if view.trailer != NULL:
             find_special(&view, index, &special)
             window.mark_traced(stray.id, special.trace_id)
-        window.strays.drop_first()
         window.stray_flies(stray, conn.me, hub.mono_ns)
         stray.timestamp_ns = special.timestamp_ns
         put_frame(out, &view, position, size, special.timestamp_ns, stray.attempts, stray.id)

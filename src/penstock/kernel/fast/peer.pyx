@@ -304,6 +304,14 @@ cdef class Peer:
                 return window
         return None
 
+    cdef bint has_beside(self, Window window, u64 id) noexcept:
+        """Has a window other than this one a message with this id?"""
+        cdef Window other
+        for other in self.subscribed:
+            if other is not window and other.has(id):
+                return True
+        return False
+
     cdef int finish_c(self, u64 id) except -1:
         """FIN, where something is subscribed: no two of its windows have a message of one id."""
         cdef int held = self.hit.finish_c(self.serial, id), other

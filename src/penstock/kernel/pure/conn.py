@@ -350,6 +350,10 @@ class Conn(Reader):
             return self.hit
         return next((window for window in self.windows if window.has(id)), None)
 
+    def has_beside(self, window: Window, id: int) -> bool:
+        """Has a window other than this one a message with this id?"""
+        return any(other.has(id) for other in self.windows if other is not window)
+
     def room(self) -> int:
         """Free places."""
         room = self.rdy_now - self.in_flight

@@ -330,8 +330,16 @@ class Cursor:
     def drop_stray(self, flight: Flight) -> None:
         self.forget_traced(flight.id)
         self.strays.remove(flight)
-        self.notes.gone(flight)
+        self.notes.gone(flight.offset, flight.id)
         self.mark_dirty()
+
+    def rename_stray(self, flight: Flight, id: int) -> None:
+        """The same message under another id. The journal knows that before it loses the old one."""
+        old_id = flight.id
+        self.strays.rename(flight, id)
+        self._note_stray(flight)
+        self.forget_traced(old_id)
+        self.notes.gone(flight.offset, old_id)
 
     # --- moving the cursor ---
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.kernel.pure.block import Batch, Special
     from penstock.kernel.pure.conn import Conn
     from penstock.kernel.pure.engine import Engine
+    from penstock.kernel.pure.flight import Flight
     from penstock.kernel.pure.window import Window
 
 _HEAD_BYTES = MESSAGE_HEAD.size  # of a frame, before the body
@@ -158,11 +159,19 @@ class Delivery:
                 window.drop_stray(flight)
                 continue
             index = flight.offset - batch.base_offset
+            self._know_apart(flight, batch.ids(index, 1)[0])
             special = batch.special(index)._replace(id=flight.id)
             window.mark_traced(flight.id, special.trace_id)
             window.send_stray(flight, special.timestamp_ns, self._conn, self._engine.mono_ns)
             window.trace(TraceKind.SENT, flight)
             self._put(batch, index, special, flight.attempts)
+
+    def _know_apart(self, flight: Flight, log_id: int) -> None:
+        """A stray gets the log's own id if another window of the consumer has a message of the id
+        that it came with: a FIN means one message."""
+        window, conn = self._window, self._conn
+        if flight.id != log_id and not window.has(log_id) and conn.has_beside(window, flight.id):
+            window.rename_stray(flight, log_id)
 
     def _trace_filtered(self, id: int, offset: int, attempts: int) -> None:
         self._window.trace_one(TraceKind.FILTERED, id, offset, attempts, self._conn)

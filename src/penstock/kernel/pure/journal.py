@@ -38,8 +38,8 @@ def stray_entry(flight: Flight) -> bytes:
     return JOURNAL_ENTRY.pack(STRAY, state, attempts, 0, flight.offset, due_ns, flight.id)
 
 
-def gone_entry(flight: Flight) -> bytes:
-    return JOURNAL_ENTRY.pack(GONE_ENTRY, 0, 0, 0, flight.offset, 0, flight.id)
+def gone_entry(offset: int, id: int) -> bytes:
+    return JOURNAL_ENTRY.pack(GONE_ENTRY, 0, 0, 0, offset, 0, id)
 
 
 class Notes:
@@ -64,8 +64,8 @@ class Notes:
     def stray(self, flight: Flight) -> None:
         self._changes.append(stray_entry(flight))
 
-    def gone(self, flight: Flight) -> None:
-        self._changes.append(gone_entry(flight))
+    def gone(self, offset: int, id: int) -> None:
+        self._changes.append(gone_entry(offset, id))
 
     def forget(self) -> None:
         """What was noted is void: a reset says it all."""

@@ -90,6 +90,11 @@ class Strays:
         flight.state = flight.turn = GONE
         del self._table[flight.id]
 
+    def rename(self, flight: Flight, id: int) -> None:
+        del self._table[flight.id]
+        flight.id = id
+        self._table[id] = flight
+
     def first_waiting(self) -> Flight | None:
         """The message that has waited longest."""
         while self._queue:
