@@ -177,10 +177,11 @@ class NotFound(PenstockError):
 
 
 class StageMissing(NotFound):
-    def __init__(self, topic: str, name: str) -> None:
-        super().__init__("stage", f"{name} of topic {topic}")
+    def __init__(self, topic: str, name: str, partition: int) -> None:
+        super().__init__("stage", f"{name} of partition {partition} of topic {topic}")
         self.topic = topic
         self.stage = name
+        self.partition = partition
 
 
 class FetchFailed(PenstockError):
@@ -294,10 +295,12 @@ class ProducerFenced(Refused):
 
 
 class StageExists(Refused):
-    def __init__(self, topic: str, name: str) -> None:
-        super().__init__(f"topic {topic} has a stage {name} that holds something else")
+    def __init__(self, topic: str, name: str, partition: int) -> None:
+        where = f"partition {partition} of topic {topic}"
+        super().__init__(f"{where} has a stage {name} that holds something else")
         self.topic = topic
         self.stage = name
+        self.partition = partition
 
 
 class StageSuperseded(Refused):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from penstock.broker.commits.run import Committed, Ref
+from penstock.broker.commits.run import Committed
+from penstock.broker.commits.stageapps import NOBODY, Ref
 from penstock.broker.commits.stages import Block
 from penstock.errors import PenstockError
 from penstock.kernel import decode_bodies, encode_batch, load
@@ -21,10 +22,11 @@ def on(disk: SimDisk, **options: object) -> World:
     return World.start(Path("/data"), load("compiled"), [], disk=disk, **options)
 
 
-def block(name: str, *said: bytes, batch_max: int = 2) -> Block:
+def block(name: str, *said: bytes, batch_max: int = 2, partition: int = 0) -> Block:
     """Batches of two messages each."""
     rows = [said[at : at + batch_max] for at in range(0, len(said), batch_max)]
-    return Block(name, b"".join(encode_batch(list(row), 0, 0, 0) for row in rows), len(said))
+    data = b"".join(encode_batch(list(row), 0, 0, 0) for row in rows)
+    return Block(name, data, len(said), NOBODY, partition)
 
 
 class Told:
@@ -56,7 +58,7 @@ def put(world: World, topic: str, one: Block) -> Told:
     return told
 
 
-def commit(world: World, app: str, version: int, *refs: tuple[str, str]) -> Told:
+def commit(world: World, app: str, version: int, *refs: tuple[str, str, *tuple[int, ...]]) -> Told:
     told = Told()
     world.broker.commits.commit(app, version, [Ref(*ref) for ref in refs], told)
     settle(world)
@@ -77,10 +79,10 @@ def done(messages: int) -> list[Any]:
 REPEATED = [Committed(True, 0)]
 
 
-def stored(world: World, topic: str) -> list[bytes]:
+def stored(world: World, topic: str, partition: int = 0) -> list[bytes]:
     """All that can be seen in the log."""
     found: list[bytes] = []
-    leader = world.broker.topic(topic).leader()
+    leader = world.broker.topic(topic).leader(partition)
     log = leader.log
     for header, data in log.batches(log.start_offset) if log.written_end else ():
         if header.base_offset < leader.tail.committed_end:

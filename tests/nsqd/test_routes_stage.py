@@ -60,6 +60,32 @@ def done(messages: int) -> tuple[int, Any]:
 REPEATED = (200, {"committed": True, "repeated": True, "messages": 0})
 
 
+def test_stages_of_four_partitions_are_committed_once(nsqd: Running) -> None:
+    topic = nsqd.call(lambda: nsqd.daemon.broker.topic("four", 4))
+    named = []
+    for number, count in enumerate((1, 1, 27, 1)):
+        data = batch(*(b"%d-%d" % (number, n) for n in range(count)))
+        staged = post(nsqd, f"/stage?topic=four&stage=x&partition={number}", data)
+        assert staged == (200, {"stage": "x", "messages": count, "bytes": len(data)})
+        named.append({"topic": "four", "partition": number, "stage": "x"})
+    other = post(nsqd, "/stage?topic=four&stage=x&partition=3", batch(b"other"))
+    assert (other[0], other[1]["partition"]) == (409, 3)
+    wrong = json.dumps({"stages": [{**named[0], "partition": 4}]}).encode()
+    status, answer = post(nsqd, "/stage/commit?app=four&version=0", wrong)
+    assert (status, answer["message"]) == (404, "STAGE_NOT_FOUND")
+    assert (answer["partition"], answer["stage"]) == (4, "x")
+    ends = lambda: [leader.tail.committed_end for leader in topic.leaders]  # noqa: E731
+    assert nsqd.call(ends) == [0, 0, 0, 0]
+    body = json.dumps({"stages": named}).encode()
+    assert post(nsqd, "/stage/commit?app=four&version=0", body) == done(30)
+    assert post(nsqd, "/stage/commit?app=four&version=0", body) == REPEATED
+    assert nsqd.call(ends) == [1, 1, 27, 1]
+    left = post(nsqd, "/stage?topic=four&stage=y&partition=2", batch(b"left"))
+    assert left[0] == 200
+    given_up = json.dumps({"stages": [{"topic": "four", "partition": 2, "stage": "y"}]}).encode()
+    assert post(nsqd, "/stage/abort", given_up) == (200, {"aborted": 1})
+
+
 def test_stages_of_two_topics_are_committed_once(nsqd: Running) -> None:
     two = batch(b"a", b"b") + batch(b"c")
     assert stage(nsqd, "one", "x", two) == (200, {"stage": "x", "messages": 3, "bytes": len(two)})
@@ -193,6 +219,9 @@ def test_a_due_time_too_far_away(nsqd: Running) -> None:
         ("/stage?topic=t&stage=a%0Ab", batch(b"a"), 400, "INVALID_ARG_STAGE"),
         (f"/stage?topic=t&stage={'x' * 201}", batch(b"a"), 400, "INVALID_ARG_STAGE"),
         ("/stage?topic=t&stage=x&partition=1", batch(b"a"), 404, "PARTITION_NOT_FOUND"),
+        (f"/stage?topic=t&stage=x&partition={'9' * 20}", batch(b"a"), 404, "PARTITION_NOT_FOUND"),
+        ("/stage?topic=t&stage=x&partition=-1", batch(b"a"), 400, "INVALID_ARG_PARTITION '-1'"),
+        ("/stage?topic=t&stage=x&partition=", batch(b"a"), 400, "INVALID_ARG_PARTITION ''"),
         ("/stage?topic=a%20b&stage=x", batch(b"a"), 400, "INVALID_TOPIC"),
         ("/stage?topic=t%23ephemeral&stage=x", batch(b"a"), 503, "FAILED nothing can be staged"),
         ("/stage/commit?version=1", b'{"stages":[]}', 400, "MISSING_ARG_APP"),

@@ -15,8 +15,8 @@ import msgspec
 from penstock import limits
 from penstock.broker.commits.blocks import BlockInvalid, Contents, check_blocks
 from penstock.broker.commits.parts import CommitParts
-from penstock.broker.commits.run import Committed, Ref
-from penstock.broker.commits.stageapps import NOBODY, Owner
+from penstock.broker.commits.run import Committed
+from penstock.broker.commits.stageapps import NOBODY, Owner, Ref
 from penstock.broker.commits.stages import Block
 from penstock.broker.topic import Topic
 from penstock.errors import (
@@ -84,11 +84,11 @@ class _Staging:
     def stage(self, request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
         name, owner = _label(parameters, "stage"), _owner(parameters)
-        _check_partition(parameters.get("partition", "0"))
+        partition = _partition(parameters.get("partition", "0"))
         body = request.body
 
         def checked(contents: Contents) -> None:
-            block = Block(name, body, contents.messages, owner)
+            block = Block(name, body, contents.messages, owner, partition)
 
             def put(topic: Topic) -> None:
                 self._check_due(topic, contents.due_last_ns)
@@ -201,7 +201,7 @@ class _Staging:
             count = stages.abort_app(app, version)
         else:
             refs = _refs(request.body)
-            count = stages.abort((ref.topic, ref.name) for ref in refs)
+            count = stages.abort(refs)
         answer(json_response({"aborted": count}))
         self._ground.soon()
 
@@ -213,8 +213,7 @@ class _Staging:
 def refusal(error: PenstockError) -> HttpError:
     """The answer to what cannot be staged or committed."""
     if isinstance(error, StageMissing):
-        details = {"topic": error.topic, "stage": error.stage}
-        return HttpError(404, "STAGE_NOT_FOUND", details=details)
+        return HttpError(404, "STAGE_NOT_FOUND", details=_stage_of(error))
     if isinstance(error, NotFound):
         return HttpError(404, f"{error.kind.upper()}_NOT_FOUND", details={error.kind: error.name})
     if isinstance(error, TopicChanged):
@@ -226,12 +225,17 @@ def refusal(error: PenstockError) -> HttpError:
     if isinstance(error, CommitGap):
         return HttpError(409, "PART_MISSING", details={"part": error.expected})
     if isinstance(error, StageExists):
-        return HttpError(409, "STAGE_EXISTS", details={"topic": error.topic, "stage": error.stage})
+        return HttpError(409, "STAGE_EXISTS", details=_stage_of(error))
     if isinstance(error, StageDamaged):
         return HttpError(422, "STAGE_DAMAGED", details={"reason": str(error)})
     if isinstance(error, CommitUnfinished):
         return HttpError(503, "COMMIT_UNFINISHED", details={"reason": error.reason})
     return unavailable(error)
+
+
+def _stage_of(error: StageMissing | StageExists) -> dict[str, str | int]:
+    details: dict[str, str | int] = {"topic": error.topic, "stage": error.stage}
+    return {**details, "partition": error.partition} if error.partition else details
 
 
 def _told(work: Generator[None, None, Contents]) -> Generator[None, None, Contents]:
@@ -256,9 +260,13 @@ def _check_label(text: str, name: str) -> None:
         raise HttpError(400, f"INVALID_ARG_{name.upper()} {text[:300]!r}: {rule}")
 
 
-def _check_partition(text: str) -> None:
-    if text != "0":
-        raise HttpError(404, "PARTITION_NOT_FOUND")
+def _partition(text: str) -> int:
+    """Whether the topic has it is known when the stage is put into its place."""
+    if not (text.isascii() and text.isdigit()):
+        raise HttpError(400, f"INVALID_ARG_PARTITION {text[:300]!r}: a whole number")
+    if len(text) > 9:
+        raise HttpError(404, "PARTITION_NOT_FOUND", details={"partition": text[:300]})
+    return int(text)
 
 
 def _version(parameters: Parameters) -> int:
@@ -312,8 +320,7 @@ def _refs(body: bytes) -> list[Ref]:
     refs = []
     for one in stages:
         _check_label(one.stage, "stage")
-        _check_partition(str(one.partition))
-        refs.append(Ref(one.topic, one.stage))
+        refs.append(Ref(one.topic, one.stage, one.partition))
     if len(set(refs)) != len(refs):
         raise HttpError(400, "INVALID_BODY a stage is named twice")
     return refs

@@ -6,7 +6,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.commits.parts import CommitParts
-from penstock.broker.commits.run import Ref
+from penstock.broker.commits.stageapps import Ref
 from penstock.errors import CommitGap
 
 X, Y, Z = (Ref("t", name) for name in "xyz")

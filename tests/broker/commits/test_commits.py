@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock import limits
-from penstock.broker.commits.run import Committed, Ref
+from penstock.broker.commits.run import Committed
+from penstock.broker.commits.stageapps import Ref
 from penstock.errors import (
     NotFound,
     Refused,
@@ -152,7 +153,7 @@ def test_a_topic_with_stages_is_not_idle(start: Start) -> None:
     for _ in range(5):
         world.pass_ns(5 * limits.SECOND)
     assert list(world.broker.topics) == ["t"]
-    world.broker.commits.stages.abort([("t", "x")])
+    world.broker.commits.stages.abort([Ref("t", "x")])
     for _ in range(5):
         world.pass_ns(5 * limits.SECOND)
     assert not world.broker.topics

@@ -20,21 +20,32 @@ from ..world import World
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
-TOPICS = ("a", "b", "c")
+Place = tuple[str, int]  # topic, partition
+TOPICS: tuple[Place, ...] = (("a", 0), ("b", 0), ("c", 0))
+PARTITIONS: tuple[Place, ...] = (("a", 2), ("a", 0), ("a", 1), ("a", 3))
 VERSIONS = 3
 
 
-def said(topic: str, version: int) -> list[bytes]:
-    count = 5 if topic == "a" else 1
-    return [b"%s-%d-%d" % (topic.encode(), version, number) for number in range(count)]
+def said(places: tuple[Place, ...], place: Place, version: int) -> list[bytes]:
+    """The first one has most."""
+    count = 5 if place == places[0] else 1
+    topic, partition = place
+    return [b"%s%d-%d-%d" % (topic.encode(), partition, version, n) for n in range(count)]
 
 
 class Writer:
-    """Commits one version after another into three topics, and sends again what it does not know
-    the outcome of. Others publish beside it."""
+    """Commits one version after another into several topics or partitions, and sends again what it
+    does not know the outcome of. Others publish beside it."""
 
-    def __init__(self, disk: Tripwire, durability: str, rng: random.Random | None) -> None:
+    def __init__(
+        self,
+        disk: Tripwire,
+        places: tuple[Place, ...],
+        durability: str,
+        rng: random.Random | None,
+    ) -> None:
         self.disk = disk
+        self.places = places
         self.rng = rng
         self.options = {"durability": durability, "segment_bytes_max": 700}
         self.clock = FakeClock()
@@ -58,32 +69,36 @@ class Writer:
         return world
 
     def check_whole(self, world: World) -> None:
-        """Each version is in all topics or in none, whole and in its place."""
+        """Each version is in all places or in none, whole and in its place."""
         last = world.broker.commits.last("app")
         assert self.committed <= (0 if last is None else last + 1) <= self.version + 1
-        for topic in TOPICS:
+        for place in self.places:
+            topic, _ = place
             if topic not in world.broker.topics:
                 assert last is None
                 continue
-            found = [one for one in stored(world, topic) if one.startswith(topic.encode())]
+            found = [one for one in stored(world, *place) if one.startswith(topic.encode())]
             versions = range(0 if last is None else last + 1)
-            assert found == [one for version in versions for one in said(topic, version)]
+            assert found == [one for v in versions for one in said(self.places, place, v)]
 
     def run(self) -> None:
         world = self.open()
         while self.version < VERSIONS:
             version = self.version
             named = []
-            for topic in TOPICS:
-                halves = said(topic, version)
+            for place in self.places:
+                topic, partition = place
+                world.broker.topic(topic, sum(one == topic for one, _ in self.places))
+                halves = said(self.places, place, version)
                 for number, half in enumerate((halves[:3], halves[3:])):
                     if half:
                         name = f"{version}-{number}"
-                        assert put(world, topic, block(name, *half)).told == [None]
-                        named.append((topic, name))
+                        one = block(name, *half, partition=partition)
+                        assert put(world, topic, one).told == [None]
+                        named.append((topic, name, partition))
                 world.publish(topic, b"plain-%d" % self.plain)  # not yet synced in `os`
                 self.plain += 1
-            total = sum(len(said(topic, version)) for topic in TOPICS)
+            total = sum(len(said(self.places, place, version)) for place in self.places)
             assert commit(world, "app", version, *named).told in (done(total), REPEATED)
             self.committed = self.version = version + 1
             self.check_whole(world)
@@ -95,13 +110,17 @@ class Writer:
 
 
 def interrupted(
-    steps: list[int], seed: int | None, durability: str, rng: random.Random | None = None
+    steps: list[int],
+    seed: int | None,
+    durability: str,
+    rng: random.Random | None = None,
+    places: tuple[Place, ...] = TOPICS,
 ) -> bool:
     """True when the last step lay within the run. `rng`: syncs end in any order, late."""
     disk = Tripwire()
     disk.mkdir("/data")
     disk.sync_directory("/")
-    writer = Writer(disk, durability, rng)
+    writer = Writer(disk, places, durability, rng)
     ended = False
     for number, step in enumerate(steps):
         disk.calls, disk.last = 0, step
@@ -134,15 +153,26 @@ def test_ended_at_every_step_and_begun_again(seed: int | None, durability: str) 
     assert step > 150
 
 
+@pytest.mark.parametrize(("seed", "durability"), [(None, "disk"), (5, "os")])
+def test_the_partitions_of_a_topic_show_it_together(seed: int | None, durability: str) -> None:
+    step = 1
+    while interrupted([step], seed, durability, places=PARTITIONS):
+        step += 1
+    assert step > 150
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.integers(1, 200), min_size=2, max_size=5),
     st.integers(0, 1 << 20),
     st.sampled_from(["disk", "os"]),
+    st.sampled_from([TOPICS, PARTITIONS]),
 )
-def test_interrupted_again_and_again(steps: list[int], seed: int, durability: str) -> None:
+def test_interrupted_again_and_again(
+    steps: list[int], seed: int, durability: str, places: tuple[Place, ...]
+) -> None:
     """Also while a start finishes what was decided."""
-    interrupted(steps, seed, durability)
+    interrupted(steps, seed, durability, places=places)
 
 
 @pytest.mark.parametrize(("seed", "durability"), [(3, "os"), (4, "disk")])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock import limits
+from penstock.broker.commits.stageapps import Ref
 from penstock.broker.commits.stages import Block
 from penstock.errors import (
     CommitUnfinished,
@@ -95,7 +96,7 @@ def test_its_stages_stay_whatever_others_ask_for(disk: SimDisk) -> None:
     disk.inject(Fault("write", path_part="topics/a/0/0", times=0))
     assert isinstance(commit(world, "app", 0, ("a", "x"), ("b", "x")).error, CommitUnfinished)
     assert isinstance(commit(world, "other", 0, ("b", "x")).error, Refused)
-    assert world.broker.commits.stages.abort([("a", "x"), ("b", "x")]) == 0
+    assert world.broker.commits.stages.abort([Ref("a", "x"), Ref("b", "x")]) == 0
     world.clock.pass_ns(limits.STAGE_EXPIRE_NS)
     world.pass_ns(limits.SECOND)
     disk.faults.clear()

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.broker.commits.run import Ref
-from penstock.broker.commits.stageapps import NOBODY, Owner
+from penstock.broker.commits.stageapps import NOBODY, Owner, Ref
 from penstock.errors import Refused, StageSuperseded
 
 from ..staging import Told, block, commit, done, put, settle, stored

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock import limits
-from penstock.broker.commits.run import Ref
+from penstock.broker.commits.stageapps import Ref
 from penstock.errors import Refused, StageDamaged, StageExists, WriteRefused
 from penstock.sim.disk import Fault, SimDisk
 
@@ -153,7 +153,7 @@ def test_one_that_is_being_committed_does_not_expire(start: Start) -> None:
     world.threads.held = True
     world.broker.commits.commit("app", 0, [Ref("t", "x")], told)
     world.pass_ns(limits.STAGE_EXPIRE_NS + limits.SECOND)
-    assert world.broker.commits.stages.abort([("t", "x")]) == 0
+    assert world.broker.commits.stages.abort([Ref("t", "x")]) == 0
     world.threads.held = False
     world.threads.run()
     settle(world)
@@ -190,7 +190,7 @@ def test_what_is_refused(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused, match="2 stages"):
         put(world, "t", block("z", b"a"))
     assert put(world, "t", block("y", b"a")).told == [None]  # it is there already
-    world.broker.commits.stages.abort([("t", "x"), ("t", "none")])
+    world.broker.commits.stages.abort([Ref("t", "x"), Ref("t", "none")])
     settle(world)
     assert put(world, "t", block("z", b"a")).told == [None]
     world.broker.draining = True
@@ -226,7 +226,7 @@ def test_one_that_a_commit_could_not_read_is_read_again(disk: SimDisk, gone: boo
         assert isinstance(commit(world, "app", version, ("t", name)).error, StageDamaged)
     assert "a stage cannot be read" in world.broker.health
     if gone:
-        world.broker.commits.stages.abort([("t", "x"), ("t", "y")])
+        world.broker.commits.stages.abort([Ref("t", "x"), Ref("t", "y")])
     else:
         disk.faults.remove(fault)
     world.pass_ns(limits.SECOND)

@@ -25,7 +25,8 @@ from penstock.broker.commits.file import (
     read_commit_file,
 )
 from penstock.broker.commits.notes import CommitNotes
-from penstock.broker.commits.run import CommitDone, CommitRun, Committed, Ref
+from penstock.broker.commits.run import CommitDone, CommitRun, Committed
+from penstock.broker.commits.stageapps import Ref
 from penstock.broker.commits.stages import Stages
 from penstock.broker.health import Trouble
 from penstock.errors import PenstockError, Refused, StorageError
@@ -86,10 +87,13 @@ class Commits:
             self._context.syncs.wait_for(lambda: self._running is not None)
 
     def _check_parts(self, file: CommitFile) -> None:
-        """What is decided cannot be finished in a topic that is set aside, and must not be noted
-        as done without it."""
+        """What is decided cannot be finished in a topic that is set aside, or without one of its
+        partitions, and must not be noted as done without it."""
         for part in file.parts:
             reason = self._context.set_aside.get(part.topic)
+            topic = self._topics.get(part.topic)
+            if topic is not None and part.partition not in topic.replicas:
+                reason = f"topic {part.topic} has no partition {part.partition}"
             if reason is not None:
                 decided = f"commit {file.version} of {file.app} is decided, but {reason}"
                 raise StorageError(self._path, decided)

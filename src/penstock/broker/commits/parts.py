@@ -9,7 +9,7 @@ that hears of a gap sends all of them again. So nothing depends on what is here.
 from __future__ import annotations
 
 from penstock import limits
-from penstock.broker.commits.run import Ref
+from penstock.broker.commits.stageapps import Ref
 from penstock.errors import CommitGap
 
 _Key = tuple[str, int]  # app, version

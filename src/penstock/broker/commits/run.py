@@ -31,11 +31,12 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.commits.file import CommitFile, Part, RecordJob
-from penstock.broker.commits.stageapps import Stage
+from penstock.broker.commits.stageapps import Ref, Stage
 from penstock.broker.commits.stagefile import ReadJob, Sound, read_head
 from penstock.broker.ports import Job
 from penstock.errors import (
@@ -60,13 +61,6 @@ Steps = Generator[None, None, None]
 _log = logging.getLogger("penstock.broker")
 
 
-class Ref(NamedTuple):
-    """A stage, as the client names it."""
-
-    topic: str
-    name: str
-
-
 class Committed(NamedTuple):
     repeated: bool
     messages: int  # that were committed by this request
@@ -76,11 +70,13 @@ CommitDone = Callable[[Committed | PenstockError], None]
 
 
 class _Target:
-    """A part of a commit that is under way."""
+    """A part of a commit that is under way: what goes to one partition."""
 
-    def __init__(self, topic: Topic, stages: list[tuple[str, int]], count: int) -> None:
+    def __init__(
+        self, topic: Topic, partition: int, stages: list[tuple[str, int]], count: int
+    ) -> None:
         self.topic = topic
-        self.leader = topic.leader()
+        self.leader = topic.leader(partition)
         self.group = self.leader.group
         self.stages = stages  # file name, and where its batches begin
         self.count = count
@@ -95,6 +91,13 @@ class _Target:
     @property
     def gone(self) -> bool:
         return self.topic.deleted
+
+    def check(self) -> None:
+        """Raises Refused when it takes no messages now. One partition may refuse while the others
+        of its topic do not: it has stopped, or an unfinished commit has its end."""
+        reason = self.leader.refusal
+        if reason:
+            raise Refused(f"topic {self.leader.replica.label}: {reason}")
 
 
 class CommitRun:
@@ -222,31 +225,33 @@ class CommitRun:
         yield from self._finish()
 
     def _find(self, refs: list[Ref]) -> None:
-        chosen: dict[str, list[Stage]] = {}
+        chosen: dict[tuple[str, int], list[Stage]] = {}
         for ref in refs:
             topic = self._topics.get(ref.topic)
             if topic is None:
                 raise NotFound("topic", ref.topic)
-            stage = self._stages.find(ref.topic, ref.name)
+            stage = self._stages.find(ref)
             if stage.head.identity != topic.identity:
                 raise TopicChanged(topic.name, topic.identity)
-            chosen.setdefault(ref.topic, []).append(stage)
-        for name, stages in chosen.items():
+            chosen.setdefault((ref.topic, ref.partition), []).append(stage)
+        for (name, partition), stages in chosen.items():
             count = sum(stage.head.count for stage in stages)
             files = [(stage.file_name, stage.body_at) for stage in stages]
-            self._targets.append(_Target(self._topics[name], files, count))
+            self._targets.append(_Target(self._topics[name], partition, files, count))
         found = [stage for stages in chosen.values() for stage in stages]
         self._reserve(sum(stage.head.bytes for stage in found))
-        # A pinned one would belong to a commit that is not finished, and whose topic refuses this.
+        # A pinned one would belong to a commit that is not finished, whose partition refuses this.
         self._pinned = found
         for stage in found:
             stage.pinned = True
 
     def _reserve(self, length: int) -> None:
+        counts: Counter[Topic] = Counter()  # the bound on the depth is about all partitions
         for target in self._targets:
-            reason = target.topic.refusal_of(target.count)
-            if reason:
-                raise Refused(f"topic {target.topic.name}: {reason}")
+            target.check()
+            counts[target.topic] += target.count
+        for topic, count in counts.items():
+            check_topic(topic, count)
         reason = self._context.room_refusal(length) if length else ""
         if reason:
             raise Refused(reason)
@@ -284,9 +289,8 @@ class CommitRun:
         for target in self._targets:
             if target.gone:
                 raise NotFound("topic", target.topic.name)
-            reason = target.topic.refusal_of(target.count)
-            if reason:
-                raise Refused(f"topic {target.topic.name}: {reason}")
+            target.check()
+            check_topic(target.topic, target.count)
             held.append(target)
             target.group.reserved_count += target.count
             target.topic.depth_bound.renew()
@@ -306,6 +310,7 @@ class CommitRun:
                 from_offset=target.leader.log.written_end,
                 count=target.count,
                 stages=[name for name, _ in target.stages],
+                partition=target.leader.number,
             )
             for target in self._targets
         ]
@@ -458,7 +463,7 @@ class CommitRun:
             topic = self._topics.get(part.topic)
             if topic is None or topic.identity != part.identity:
                 _log.warning("topic %s was deleted under a commit", part.topic)
-            elif topic.leader().log.synced_end < part.from_offset + part.count:
+            elif topic.leader(part.partition).log.synced_end < part.from_offset + part.count:
                 self._targets.append(self._found_target(topic, part))
         for target in self._targets:
             target.group.hold(self.advance)
@@ -472,8 +477,8 @@ class CommitRun:
             if stage is not None:
                 self._pinned.append(stage)
             stages.append((name, stage.body_at if stage is not None else 0))
-        target = _Target(topic, stages, part.count)
-        log = topic.leader().log
+        target = _Target(topic, part.partition, stages, part.count)
+        log = target.leader.log
         if log.written_end < part.from_offset:
             target.problem = (
                 f"the log ends at offset {log.written_end}, and a commit begins at "
@@ -481,11 +486,18 @@ class CommitRun:
             )
         target.found = min(max(log.written_end - part.from_offset, 0), part.count)
         _log.info(
-            "topic %s: %d of the %d messages of a commit are stored, the rest follows",
-            topic.name,
+            "%s: %d of the %d messages of a commit are stored, the rest follows",
+            target.leader.replica.label,
             target.found,
             part.count,
         )
         if target.found:
             target.found_batches = (data for _, data in log.batches(part.from_offset))
         return target
+
+
+def check_topic(topic: Topic, count: int) -> None:
+    """Raises Refused when it does not take so many messages now."""
+    reason = topic.refusal_of(count)
+    if reason:
+        raise Refused(f"topic {topic.name}: {reason}")

@@ -19,6 +19,14 @@ from penstock.broker.commits.stagefile import StageHead
 from penstock.errors import Refused, StageSuperseded
 
 
+class Ref(NamedTuple):
+    """A stage, as the client names it: each partition of a topic has its own names."""
+
+    topic: str
+    name: str
+    partition: int = 0
+
+
 class Owner(NamedTuple):
     app: str = ""
     version: int = -1  # of the app, to be committed
@@ -38,8 +46,8 @@ class Stage:
         self.pinned = False  # a commit works on it
 
     @property
-    def key(self) -> tuple[str, str]:
-        return self.head.topic, self.head.name
+    def ref(self) -> Ref:
+        return Ref(self.head.topic, self.head.name, self.head.partition)
 
     @property
     def length(self) -> int:

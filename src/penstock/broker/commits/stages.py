@@ -1,10 +1,10 @@
 """Stages: blocks of batches that wait on the disk, invisible, until a commit puts them into their
 topics (`commits.py`) or they are given up.
 
-A stage belongs to one topic and has a name that its writer chose. The same name with the same bytes
-again is the same stage; with other bytes it is refused. It remembers the identity of its topic's
-log: when the topic is deleted, the stage is of no use any more. One that nobody has committed for a
-day is removed.
+A stage belongs to one partition of a topic and has a name that its writer chose. The same name with
+the same bytes again is the same stage; with other bytes it is refused. It remembers the identity of
+its topic's log: when the topic is deleted, the stage is of no use any more. One that nobody has
+committed for a day is removed.
 
 | the crash comes | after the start |
 |---|---|
@@ -27,6 +27,7 @@ from penstock.broker.commits.stageapps import (
     HOW_TO_ABORT,
     NOBODY,
     Owner,
+    Ref,
     Stage,
     StageApps,
     refused_for_all,
@@ -43,6 +44,7 @@ from penstock.broker.commits.stagefile import (
 from penstock.broker.commits.stageretry import StageRetry
 from penstock.broker.ports import Job
 from penstock.errors import (
+    NotFound,
     PenstockError,
     Refused,
     StageExists,
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
     from penstock.broker.topic import Topic
 
 StageDone = Callable[[PenstockError | None], None]
-_Key = tuple[str, str]  # topic, name
 
 _log = logging.getLogger("penstock.broker")
 
@@ -68,6 +69,7 @@ class Block(NamedTuple):
     body: bytes
     messages: int
     owner: Owner = NOBODY
+    partition: int = 0
 
 
 class _Row:
@@ -104,10 +106,10 @@ class Stages:
         self.bytes = 0
         self.apps = StageApps()
         self._context = context
-        self._found: dict[_Key, Stage] = {}
+        self._found: dict[Ref, Stage] = {}
         self._numbers: dict[str, Stage] = {}  # by file name
         self._of_topics: Counter[tuple[str, str]] = Counter()  # by name and identity
-        self._writing: dict[_Key, list[Callable[[], None]]] = {}  # and who waits for the outcome
+        self._writing: dict[Ref, list[Callable[[], None]]] = {}  # and who waits for the outcome
         self._number_next = 1
         self._row = _Row(context)
         self._unread: dict[str, bool] = {}  # found at the start; whether a commit needs it
@@ -153,7 +155,7 @@ class Stages:
             return
         stage = Stage(head, name, body_at)
         stage.pinned = needed
-        other = self._found.get(stage.key)
+        other = self._found.get(stage.ref)
         if other is not None and name < other.file_name and not needed:
             self._remove_files([name])  # its client has sent it again meanwhile
             return
@@ -170,7 +172,7 @@ class Stages:
             self.discard(self.apps.superseded())
 
     def _add(self, stage: Stage) -> None:
-        self._found[stage.key] = self._numbers[stage.file_name] = stage
+        self._found[stage.ref] = self._numbers[stage.file_name] = stage
         self.bytes += stage.head.bytes
         self._of_topics[stage.head.topic, stage.head.identity] += 1
         self.apps.add(stage)
@@ -184,20 +186,23 @@ class Stages:
         if not self._of_topics[topic]:
             del self._of_topics[topic]
         self.apps.remove(stage)
-        if self._found.get(stage.key) is stage:
-            del self._found[stage.key]
+        if self._found.get(stage.ref) is stage:
+            del self._found[stage.ref]
 
     # --- staging ---
 
     def put(self, topic: Topic, block: Block, done: StageDone) -> None:
-        """`done` hears when it is on the disk, or why not. Raises Refused."""
+        """`done` hears when it is on the disk, or why not. Raises Refused; NotFound when the topic
+        has no such partition."""
         if topic.ephemeral:
             raise Refused("nothing can be staged for an ephemeral topic")
-        key = topic.name, block.name
-        if key in self._writing:
-            self._writing[key].append(lambda: self._put_again(topic, block, done))
+        if block.partition not in topic.replicas:
+            raise NotFound("partition", str(block.partition))
+        ref = Ref(topic.name, block.name, block.partition)
+        if ref in self._writing:
+            self._writing[ref].append(lambda: self._put_again(topic, block, done))
             return
-        stage = self._found.get(key)
+        stage = self._found.get(ref)
         if stage is not None and stage.head.identity != topic.identity:
             self.discard([stage])
             stage = None
@@ -222,7 +227,9 @@ class Stages:
         self._write(topic, block, done)
 
     def _check(self, topic: Topic, block: Block) -> None:
-        reason = topic.refusal_of(block.messages) or self.apps.refusal_of(block.owner)
+        leader = topic.leader(block.partition)
+        reason = leader.refusal or topic.refusal_of(block.messages)
+        reason = reason or self.apps.refusal_of(block.owner)
         if reason:
             raise Refused(reason)
         if self.count + len(self._writing) >= limits.STAGES_MAX:
@@ -259,6 +266,7 @@ class Stages:
             count=block.messages,
             bytes=len(block.body),
             created_ns=self._context.clock.wall_ns(),
+            partition=block.partition,
             app=block.owner.app,
             app_version=block.owner.version,
             attempt=block.owner.attempt,
@@ -267,10 +275,10 @@ class Stages:
         stage = Stage(head, stage_file_name(self._number_next), len(line))
         self._number_next += 1
         path = os.path.join(self.path, stage.file_name)
-        self._writing[stage.key] = []
+        self._writing[stage.ref] = []
 
         def ended(error: OSError | None) -> None:
-            waiting = self._writing.pop(stage.key)
+            waiting = self._writing.pop(stage.ref)
             if error is None:
                 self._add(stage)
                 self.apps.end(block.owner)
@@ -297,16 +305,16 @@ class Stages:
             elif job.same:
                 done(None)
             else:
-                done(StageExists(stage.head.topic, block.name))
+                done(StageExists(*stage.ref))
 
         self._row.submit(job, ended)
 
     # --- using and giving up ---
 
-    def find(self, topic: str, name: str) -> Stage:
-        stage = self._found.get((topic, name))
+    def find(self, ref: Ref) -> Stage:
+        stage = self._found.get(ref)
         if stage is None:
-            raise StageMissing(topic, name)
+            raise StageMissing(*ref)
         return stage
 
     def any_of(self, topic: Topic) -> bool:
@@ -315,9 +323,9 @@ class Stages:
     def of_file(self, file_name: str) -> Stage | None:
         return self._numbers.get(file_name)
 
-    def abort(self, keys: Iterable[_Key]) -> int:
+    def abort(self, refs: Iterable[Ref]) -> int:
         """Give these up, as far as they are there and no commit works on them. Returns how many."""
-        known = [self._found.get(key) for key in dict.fromkeys(keys)]
+        known = [self._found.get(ref) for ref in dict.fromkeys(refs)]
         stages = [stage for stage in known if stage is not None and not stage.pinned]
         self.discard(stages)
         return len(stages)

@@ -1,0 +1,174 @@
+"""Commits into several partitions of a topic: seen in one step, each in its own order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock import limits
+from penstock.broker.commits.stageapps import Ref
+from penstock.errors import CommitUnfinished, NotFound, Refused, StageMissing, StorageError
+from penstock.log.disk import replace_file
+from penstock.log.sealed import seal, unseal
+from penstock.sim.disk import Fault, SimDisk
+
+from ..faults import FaultyDisk
+from ..staging import Told, block, commit, done, on, put, settle, stored
+from ..world import World, bodies
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+Start = Callable[..., World]
+COUNT = 4
+
+
+def skewed(world: World) -> list[Ref]:
+    """Staged for all four, 90 % of it for the third one."""
+    world.broker.topic("t", COUNT)
+    refs = []
+    for partition, count in enumerate((1, 1, 27, 1)):
+        said = [b"%d-%d" % (partition, number) for number in range(count)]
+        assert put(world, "t", block("x", *said, partition=partition)).told == [None]
+        refs.append(Ref("t", "x", partition))
+    return refs
+
+
+def ends(world: World) -> tuple[int, ...]:
+    return tuple(leader.tail.committed_end for leader in world.broker.topic("t").leaders)
+
+
+def test_all_show_it_in_one_turn(start: Start) -> None:
+    world = start()
+    refs = skewed(world)
+    world.threads.held = True
+    told = Told()
+    world.broker.commits.commit("app", 1, refs, told)
+    seen = set()
+    for _ in range(200):
+        world.turn()
+        seen.add(ends(world))
+        if told.told:
+            break
+        job, *rest = world.threads.waiting
+        world.threads.held, world.threads.waiting = False, [job]
+        world.threads.run()
+        world.threads.held, world.threads.waiting = True, [*world.threads.waiting, *rest]
+    assert (seen, told.told) == ({(0, 0, 0, 0), (1, 1, 27, 1)}, done(30))
+    assert stored(world, "t", 2) == [b"2-%d" % number for number in range(27)]
+
+
+def test_consumers_get_all_of_it_and_what_comes_behind(start: Start) -> None:
+    world = start()
+    refs = skewed(world)
+    consumer = world.consumer("t", "c")
+    assert commit(world, "app", 1, *refs).told == done(30)
+    got = bodies(consumer.take())
+    assert [body for body in got if body.startswith(b"2")] == stored(world, "t", 2)
+    for number in range(COUNT):
+        assert world.publish("t", b"after-%d" % number).stored
+    assert len(got) + len(consumer.take()) == 34
+    assert ends(world) == (2, 2, 28, 2)
+
+
+def test_each_has_its_own_names(start: Start) -> None:
+    world = start()
+    world.broker.topic("t", 2)
+    for partition, body in enumerate((b"zero", b"one")):
+        assert put(world, "t", block("x", body, partition=partition)).told == [None]
+    missing = commit(world, "app", 0, ("t", "x", 2)).error
+    assert isinstance(missing, StageMissing)
+    assert "x of partition 2 of topic t" in str(missing)
+    assert commit(world, "app", 0, ("t", "x", 1)).told == done(1)
+    assert (stored(world, "t"), stored(world, "t", 1)) == ([], [b"one"])
+    assert world.broker.commits.stages.abort([Ref("t", "x", 1), Ref("t", "x", 0)]) == 1
+
+
+def test_they_come_back_with_their_partition(start: Start) -> None:
+    world = start()
+    refs = skewed(world)
+    world = world.killed()
+    assert commit(world, "app", 1, *reversed(refs)).told == done(30)
+    assert ends(world) == (1, 1, 27, 1)
+
+
+@pytest.mark.parametrize("number", [2, 255, -1])
+def test_one_that_is_not_there(start: Start, number: int) -> None:
+    world = start()
+    world.broker.topic("t", 2)
+    with pytest.raises(NotFound, match=f"no such partition: {number}"):
+        put(world, "t", block("x", b"a", partition=number))
+
+
+def test_the_bound_on_the_depth_is_about_all_together(start: Start) -> None:
+    world = start(max_depth=5)
+    world.broker.topic("t", 2).channel("c")
+    refs = [Ref("t", "x", partition) for partition in range(2)]
+    for ref in refs:
+        put(world, "t", block("x", b"1", b"2", b"3", partition=ref.partition))
+    assert isinstance(commit(world, "app", 0, *refs).error, Refused)
+    assert ends(world) == (0, 0)
+    assert commit(world, "app", 0, refs[1]).told == done(3)
+
+
+def test_one_that_has_stopped_refuses_for_all(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    refs = skewed(world)
+    disk.fail.add(("sync", "topics/t/3/"))
+    for _ in range(COUNT):
+        world.publish("t", b"plain")
+    disk.fail.clear()
+    before = ends(world)
+    told = commit(world, "app", 1, *refs)
+    assert isinstance(told.error, Refused)
+    assert "topic t/3: " in str(told.error)
+    assert ends(world) == before
+    with pytest.raises(Refused):
+        put(world, "t", block("y", b"a", partition=3))
+    assert commit(world, "app", 1, *refs[:3]).told == done(29)
+
+
+@pytest.mark.parametrize("how", ["again", "restart", "kill"])
+def test_an_unfinished_one_holds_its_partitions_alone(disk: SimDisk, how: str) -> None:
+    world = on(disk)
+    refs = skewed(world)
+    for partition in (0, 2):
+        put(world, "t", block("y", b"other", partition=partition))
+    disk.inject(Fault("write", path_part="topics/t/2/0", times=0))
+    waits = commit(world, "app", 1, *refs[1:])
+    assert isinstance(waits.error, CommitUnfinished)
+    assert ends(world) == (0, 0, 0, 0)
+    refused = commit(world, "other", 0, ("t", "y", 0), ("t", "y", 2))
+    assert isinstance(refused.error, Refused)
+    assert "topic t/2: commit 1 of app waits to be finished" in str(refused.error)
+    assert commit(world, "other", 0, ("t", "y", 0)).told == done(1)
+    disk.faults.clear()
+    if how == "again":
+        world.pass_ns(limits.SECOND)
+        settle(world)
+    else:
+        if how == "restart":
+            world.close()
+        else:
+            disk.kill()
+        world = on(disk)
+    assert ends(world) == (1, 1, 27, 1)
+    assert commit(world, "other", 1, ("t", "y", 2)).told == done(1)
+    assert stored(world, "t", 2)[-1] == b"other"
+    world.close()
+
+
+def test_a_record_that_names_what_is_not_there_stops_the_start(disk: SimDisk) -> None:
+    world = on(disk)
+    refs = skewed(world)
+    disk.inject(Fault("write", path_part="topics/t/2/0", times=0))
+    assert isinstance(commit(world, "app", 1, *refs).error, CommitUnfinished)
+    disk.kill()
+    disk.faults.clear()
+    (name,) = disk.listdir("/data/commits")
+    path = f"/data/commits/{name}"
+    record = unseal(disk.content(path)).replace(b'"partition":3', b'"partition":9')
+    replace_file(disk, path, seal(record))
+    with pytest.raises(StorageError, match="topic t has no partition 9"):
+        on(disk)
