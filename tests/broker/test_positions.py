@@ -76,7 +76,7 @@ def read_out(start: Start, **options: object) -> tuple[World, Consumer]:
 
 
 def find(consumer: Consumer, text: str) -> int:
-    return run(resolve(consumer.channel.topic, parse_position(text)))
+    return run(resolve(consumer.channel.topic, parse_position(text)))[0]
 
 
 def test_where_they_are(start: Start) -> None:

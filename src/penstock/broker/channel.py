@@ -182,14 +182,21 @@ class Channel:
         """Deliver a partition from `offset` on, whatever was finished. What is in flight, requeued
         or delayed is forgotten: it comes again if it lies above. Raises OffsetGone and
         OffsetBeyondEnd."""
-        topic, window = self.topic, self.windows[partition]
-        start_offset = topic.leader(partition).log.start_offset
-        if offset < start_offset:
-            raise OffsetGone(offset, start_offset)
-        if offset > window.tail.handed_end:
-            raise OffsetBeyondEnd(offset, window.tail.handed_end)
+        self.seek_all({partition: offset})
+
+    def seek_all(self, places: Mapping[int, int]) -> None:
+        """The same in several partitions; all of them or none."""
+        topic = self.topic
+        for partition, offset in places.items():
+            handed_end = self.windows[partition].tail.handed_end
+            start_offset = topic.leader(partition).log.start_offset
+            if offset < start_offset:
+                raise OffsetGone(offset, start_offset)
+            if offset > handed_end:
+                raise OffsetBeyondEnd(offset, handed_end)
         topic.tell_time()
-        window.seek(offset)
+        for partition, offset in places.items():
+            self.windows[partition].seek(offset)
         topic.age_bound.set(topic.effective.max_age_ns)  # what is too old is to be looked up anew
         topic.depth_bound.renew()
         topic.store_cursors()

@@ -83,6 +83,7 @@ class DeadLetter(NamedTuple):
     stored: Stored  # with its offset in the dead-letter topic
     attempts: int  # how often it was sent
     cause: str  # as of Origin
+    partition: int = 0  # of the dead-letter topic
 
 
 def _headers(text: bytes) -> dict[str, Any]:
@@ -153,7 +154,7 @@ def _letters_of(channel: Channel, window: Window, count_max: int) -> list[DeadLe
             continue
         known = origin(stored)
         if known is not None and known.is_of(channel):
-            found.append(DeadLetter(stored, known.attempts, known.cause))
+            found.append(DeadLetter(stored, known.attempts, known.cause, leader.number))
     return found
 
 

@@ -12,17 +12,21 @@ messages from its beginning, so it is the same as `msgcount` and `offset`.
     id:HEX              that message
     earliest            all that is stored
     latest              the end
+
+Each partition has a log of its own. A time and the two ends are a place in every one of them, an id
+in the one that has the message; an offset or a number of messages needs its partition named.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.broker.reading import TopicReader
+from penstock.broker.search import find_id
 from penstock.errors import NotFound, OffsetBeyondEnd, OffsetGone
 
 if TYPE_CHECKING:
@@ -37,6 +41,7 @@ _WHOLE = re.compile(r"[0-9]{1,18}")
 _SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,9})?")
 _HEX = re.compile(r"[0-9a-fA-F]{16}")
 _OFFSETS = ("offset", "virtual_queue", "msgcount")
+OF_ONE = ("offset", "back")  # of one partition's log
 
 
 class Position(NamedTuple):
@@ -44,8 +49,11 @@ class Position(NamedTuple):
     value: int = 0
 
 
+Places = dict[int, int]  # offsets by partition
+
+
 class Move(NamedTuple):
-    """What setting a channel's cursor to `offset` does."""
+    """What setting a channel's cursor to `offset` does in one partition."""
 
     offset: int
     again: int  # messages that were sent, or dropped, before and come again
@@ -71,16 +79,25 @@ def parse_position(text: str) -> Position:
     raise ValueError(f"one of {RULE}")
 
 
-def resolve(topic: Topic, position: Position, partition: int = 0) -> Generator[None, None, int]:
+def resolve(
+    topic: Topic, position: Position, partitions: Sequence[int] = (0,)
+) -> Generator[None, None, Places]:
+    """The place in each of these partitions; of an id, in the one that has it. Raises OffsetGone,
+    OffsetBeyondEnd, NotFound, StorageError."""
+    if position.kind != "id":
+        return {number: _resolve(topic, position, number) for number in partitions}
+    readers = [TopicReader(topic, number) for number in partitions]
+    found = yield from find_id(readers, position.value)
+    if found is None:
+        raise NotFound("message", f"{position.value:016x}")
+    partition, offset = found
+    return {partition: _resolve(topic, Position("offset", offset), partition)}
+
+
+def _resolve(topic: Topic, position: Position, partition: int) -> int:
     """The offset, between the earliest and the point up to which channels have been given
-    messages. Raises OffsetGone, OffsetBeyondEnd, NotFound, StorageError."""
+    messages."""
     kind, value = position
-    offset = value
-    if kind == "id":
-        found = yield from TopicReader(topic, partition).find_id(value)
-        if found is None:
-            raise NotFound("message", f"{value:016x}")
-        offset = found
     leader = topic.leader(partition)
     earliest, end = leader.log.start_offset, leader.tail.handed_end
     if kind == "earliest":
@@ -91,11 +108,11 @@ def resolve(topic: Topic, position: Position, partition: int = 0) -> Generator[N
         return max(end - value, earliest)
     if kind == "timestamp":
         return TopicReader(topic, partition).find_time(value, end)
-    if offset < earliest:
-        raise OffsetGone(offset, earliest)
-    if offset > end:
-        raise OffsetBeyondEnd(offset, end)
-    return offset
+    if value < earliest:
+        raise OffsetGone(value, earliest)
+    if value > end:
+        raise OffsetBeyondEnd(value, end)
+    return value
 
 
 def move_of(channel: Channel, offset: int, partition: int = 0) -> Move:

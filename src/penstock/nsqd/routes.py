@@ -35,7 +35,7 @@ _QUIET = frozenset(
 
 
 # These read the parameter themselves.
-_WITH_PARTITIONS = ("/log/", "/message/get", "/stage", "/commit")
+_WITH_PARTITIONS = ("/log/", "/message/get", "/channel/setoffset", "/stage", "/commit")
 
 
 class Routes(Api):

@@ -71,21 +71,22 @@ class _Inside:
     def _in_flight(self, channel: Channel, count_max: int) -> list[Row]:
         """Those that time out first; of very many, the first of the lowest offsets."""
         records = [
-            record
-            for window in channel.windows.values()
+            (number, record)
+            for number, window in channel.windows.items()
             for record in window.in_flight_records(limits.IN_FLIGHT_LOOKED_AT)
         ]
-        records.sort(key=lambda record: (record[4], record[0]))
+        records.sort(key=lambda one: (one[1][4], one[1][0]))
         now_ns = self._ground.clock.mono_ns()
         return [
             {
+                "partition": number,
                 "offset": offset,
                 "id": f"{id:016x}",
                 "attempts": attempts,
                 "deadline_ms": max(deadline_ns - now_ns, 0) // limits.MS,
                 "client": self._client(serial),
             }
-            for offset, id, attempts, serial, deadline_ns in records[:count_max]
+            for number, (offset, id, attempts, serial, deadline_ns) in records[:count_max]
         ]
 
     def _client(self, serial: int) -> Row | None:
@@ -103,20 +104,21 @@ class _Inside:
         now_ns = self._ground.clock.wall_ns()
         return [
             {
-                **_stray(record),
+                **_stray(number, record),
                 "due_ns": record.due_ns,
                 "due_in_ms": max(record.due_ns - now_ns, 0) // limits.MS,
             }
-            for record in _strays(channel, Stray.DELAYED, count_max)
+            for number, record in _strays(channel, Stray.DELAYED, count_max)
         ]
 
     def _requeued(self, channel: Channel, count_max: int) -> list[Row]:
-        return [_stray(one) for one in _strays(channel, Stray.WAITING, count_max)]
+        return [_stray(*one) for one in _strays(channel, Stray.WAITING, count_max)]
 
     def _dead(self, channel: Channel, count_max: int) -> list[Row]:
         return [
             {
-                "offset": one.stored.offset,  # in the dead-letter topic
+                "partition": one.partition,  # of the dead-letter topic
+                "offset": one.stored.offset,  # in it
                 "id": f"{one.stored.id:016x}",
                 "attempts": one.attempts,
                 "cause": one.cause or None,  # of the last attempt's end
@@ -139,19 +141,25 @@ class _Inside:
         return _settled(lambda id: byhand.requeue(channel, id, delay_ns, wall_ns), parameters)
 
 
-def _strays(channel: Channel, state: Stray, count_max: int) -> list[StrayRecord]:
-    """The delayed ones by due time, others by offset."""
+def _strays(channel: Channel, state: Stray, count_max: int) -> list[tuple[int, StrayRecord]]:
+    """With their partitions: the delayed ones by due time, others by offset."""
     found = [
-        record
-        for window in channel.windows.values()
+        (number, record)
+        for number, window in channel.windows.items()
         for record in window.stray_records(state, count_max)
     ]
-    found.sort(key=lambda one: (one.due_ns if state is Stray.DELAYED else 0, one.offset))
+    delayed = state is Stray.DELAYED
+    found.sort(key=lambda one: (one[1].due_ns if delayed else 0, one[1].offset, one[0]))
     return found[:count_max]
 
 
-def _stray(record: StrayRecord) -> Row:
-    return {"offset": record.offset, "id": f"{record.id:016x}", "attempts": record.attempts}
+def _stray(partition: int, record: StrayRecord) -> Row:
+    return {
+        "partition": partition,
+        "offset": record.offset,
+        "id": f"{record.id:016x}",
+        "attempts": record.attempts,
+    }
 
 
 def _settled(settle: Callable[[int], None], parameters: Parameters) -> Response:

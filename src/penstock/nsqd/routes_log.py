@@ -56,6 +56,7 @@ from penstock.nsqd.pattern import Pattern, PatternInvalid
 
 BINARY = "application/octet-stream"
 OFFSET_MAX = (1 << 63) - 1
+ANY = "-1"  # Youzan's number of whichever partition there is
 _ID_DIGITS = 16
 _Result = TypeVar("_Result")
 
@@ -358,7 +359,7 @@ def _find(
 
 def _readers(topic: Topic, parameters: Parameters) -> list[TopicReader]:
     """Of the partition that is named, or of all."""
-    if parameters.get("partition"):
+    if parameters.get("partition", ANY) not in ("", ANY):
         return [_reader(topic, parameters)]
     return [TopicReader(topic, leader.number) for leader in topic.leaders]
 

@@ -2,20 +2,34 @@
 
 The place is the body, as Youzan's nsqd takes it, or the parameter `position`
 (`broker/positions.py`). With `dry_run=true` nothing is changed, and the answer says what would be.
+
+Of a topic with several partitions all are moved, or the one that `partition` names. The answer has
+sums, and below them what becomes of each partition.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
-from penstock.broker.positions import Position, move_of, parse_position, resolve
+from penstock.broker.positions import (
+    OF_ONE,
+    Move,
+    Places,
+    Position,
+    move_of,
+    parse_position,
+    resolve,
+)
+from penstock.broker.topic import Topic
 from penstock.errors import NotFound
 from penstock.net.api import POST, Answer, Guard, HttpError, Parameters, Route, json_response
 from penstock.net.exchange import Request
-from penstock.net.query import parse_query
+from penstock.net.query import parse_query, whole_number
 from penstock.net.slices import in_turns
 from penstock.nsqd.ground import FALSE, TRUE, Ground
-from penstock.nsqd.routes_log import told
+from penstock.nsqd.routes_log import ANY, OFFSET_MAX, told
 
 
 def table(ground: Ground, guard: Guard) -> dict[str, Route]:
@@ -24,29 +38,19 @@ def table(ground: Ground, guard: Guard) -> dict[str, Route]:
         channel = _find(ground.broker, parameters)
         position = _position(request, parameters)
         dry_run = _is_dry(parameters)
+        partitions = _partitions(channel.topic, position, parameters)
 
-        def done(offset: int) -> None:
+        def done(places: Places) -> None:
             if channel.deleted:
                 raise HttpError(404, "CHANNEL_NOT_FOUND")
-            move = move_of(channel, offset)
+            moves = {one: move_of(channel, offset, one) for one, offset in places.items()}
             if not dry_run:
-                channel.seek(offset)
+                channel.seek_all(places)
                 ground.soon()
-            answer(
-                json_response(
-                    {
-                        "topic_name": channel.topic.name,
-                        "channel_name": channel.name,
-                        "offset": move.offset,
-                        "messages_again": move.again,
-                        "messages_skipped": move.skipped,
-                        "messages_given_up": move.given_up,
-                        "dry_run": dry_run,
-                    }
-                )
-            )
+            answer(json_response(_document(channel, moves, dry_run)))
 
-        in_turns(request, answer, guard, told(resolve(channel.topic, position)), done)
+        work = told(resolve(channel.topic, position, partitions))
+        in_turns(request, answer, guard, work, done)
 
     return {"/channel/setoffset": Route(POST, setoffset)}
 
@@ -59,6 +63,48 @@ def _find(broker: Broker, parameters: Parameters) -> Channel:
         return broker.find_topic(parameters["topic"]).find_channel(parameters["channel"])
     except NotFound as error:
         raise HttpError(404, f"{error.kind.upper()}_NOT_FOUND") from error
+
+
+def _partitions(topic: Topic, position: Position, parameters: Parameters) -> list[int]:
+    """Where to look for the place: in the partition that is named, or in all of them."""
+    numbers = list(topic.replicas)
+    text = parameters.get("partition", "")
+    if text and text != ANY:
+        number = whole_number(text, OFFSET_MAX)
+        if number is None:
+            raise HttpError(400, f"INVALID_ARG_PARTITION {text[:100]!r}: a whole number")
+        if number not in topic.replicas:
+            raise HttpError(404, "PARTITION_NOT_FOUND")
+        return [number]
+    if position.kind in OF_ONE and len(numbers) > 1:
+        rule = f"{position.kind} is a place in one partition's log"
+        raise HttpError(400, f"MISSING_ARG_PARTITION {rule}")
+    return numbers
+
+
+def _document(channel: Channel, moves: dict[int, Move], dry_run: bool) -> dict[str, Any]:
+    """`offset` is null where several partitions have one each."""
+    document: dict[str, Any] = {
+        "topic_name": channel.topic.name,
+        "channel_name": channel.name,
+        "offset": next(iter(moves.values())).offset if len(moves) == 1 else None,
+        **_counts(list(moves.values())),
+        "dry_run": dry_run,
+    }
+    if len(channel.windows) > 1:
+        document["partitions"] = [
+            {"partition": number, "offset": move.offset, **_counts([move])}
+            for number, move in moves.items()
+        ]
+    return document
+
+
+def _counts(moves: list[Move]) -> dict[str, int]:
+    return {
+        "messages_again": sum(move.again for move in moves),
+        "messages_skipped": sum(move.skipped for move in moves),
+        "messages_given_up": sum(move.given_up for move in moves),
+    }
 
 
 def _position(request: Request, parameters: Parameters) -> Position:

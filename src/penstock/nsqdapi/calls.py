@@ -247,9 +247,9 @@ class Move(msgspec.Struct, frozen=True):
     given_up: int = msgspec.field(name="messages_given_up")  # in flight, requeued, delayed below it
 
 
-def try_move(topic: str, channel: str, offset: int) -> Call[Move]:
+def try_move(topic: str, channel: str, offset: int, partition: int = 0) -> Call[Move]:
     """What setting the channel to that offset would do; it is not done."""
-    query = [("topic", topic), ("channel", channel), ("dry_run", "true")]
+    query = [*_place(topic, partition), ("channel", channel), ("dry_run", "true")]
     place = f"offset:{offset}".encode()
     return Call("/channel/setoffset", query, lambda b, _: _decoded(Move, b), place, "text/plain")
 
