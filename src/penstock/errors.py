@@ -57,6 +57,7 @@ PenstockError
 ├── PeerFault            another daemon broke the protocol, or is silent
 ├── AuthFailed           no auth server said who a client is and what it may do
 └── Refused              a request that the rules forbid (limits, exiting, deleted)
+    ├── PartitionUnknown a topic has no partition of this number
     ├── SequenceGap      an idempotent publish does not follow the one before it
     ├── ProducerFenced   the same producer has begun a newer epoch
     ├── StageExists      a stage of that name holds something else
@@ -278,6 +279,14 @@ class Refused(PenstockError):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class PartitionUnknown(Refused):
+    def __init__(self, topic: str, number: int, count: int) -> None:
+        there = "partition 0 alone" if count == 1 else f"partitions 0 to {count - 1}"
+        super().__init__(f"topic {topic} has no partition {number}: it has {there}")
+        self.topic = topic
+        self.number = number
 
 
 class SequenceGap(Refused):

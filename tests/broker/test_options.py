@@ -23,6 +23,8 @@ def test_the_defaults_are_those_of_the_limits() -> None:
         ({"node_id": 1024}, "node-id"),
         ({"sync_every_count": 0}, "sync-every-count"),
         ({"mem_queue_size": -1}, "mem-queue-size"),
+        ({"default_partitions": 0}, "default-partitions"),
+        ({"default_partitions": 256}, "default-partitions"),
         ({"trace_rate": 1.1}, "trace-rate"),
         ({"trace_rate": -0.1}, "trace-rate"),
     ],

@@ -13,8 +13,8 @@ import pytest
 from penstock import limits
 from penstock.broker import byhand
 from penstock.broker.topic import Topic
-from penstock.errors import NotFound, PartitionMissing, Refused, StorageError
-from penstock.kernel import decode_bodies
+from penstock.errors import NotFound, PartitionMissing, PartitionUnknown, Refused, StorageError
+from penstock.kernel import decode_bodies, murmur3_32
 from penstock.log.sealed import unseal
 
 from .faults import FaultyDisk
@@ -80,12 +80,48 @@ def test_a_topic_with_one_has_the_file_of_before(start: Start) -> None:
     assert "more_marks" not in found
 
 
-@pytest.mark.parametrize("count", [0, -1, limits.PARTITIONS_MAX + 1])
+@pytest.mark.parametrize("count", [-1, limits.PARTITIONS_MAX + 1])
 def test_so_many_are_refused(start: Start, count: int) -> None:
     world = start()
     with pytest.raises(Refused, match=f"{count} partitions: a topic has 1 to"):
         several(world, count)
     assert world.broker.topics == {}
+
+
+def test_a_key_has_its_partition(start: Start) -> None:
+    """The hash is fixed for good, and so are the values here."""
+    world = start()
+    topic = several(world, 8)
+    found = [topic.partition_of_key(key) for key in (b"", b"a", b"order-1", b"order-2", b"\xff")]
+    assert found == [murmur3_32(key) % 8 for key in (b"", b"a", b"order-1", b"order-2", b"\xff")]
+    assert world.broker.topic("one").partition_of_key(b"order-1") == 0
+    again = world.restart().broker.find_topic("t")
+    assert again.partition_of_key(b"order-1") == found[2]
+
+
+def test_what_keys_are_spread_over_is_in_the_file(start: Start) -> None:
+    world = start()
+    several(world)
+    assert document(world)["hash_partitions"] == 3
+    assert "extended" not in document(world)
+
+
+def test_an_extended_topic_comes_back_as_one(start: Start) -> None:
+    world = start()
+    assert world.broker.topic("t", extended=True).extended
+    found = document(world)
+    assert (found["version"], found["extended"], found["partitions"]) == (2, True, 1)
+    assert world.restart().broker.find_topic("t").extended
+
+
+def test_a_number_that_is_not_there_is_named(start: Start) -> None:
+    world = start()
+    topic = several(world)
+    assert topic.partition(2).number == 2
+    with pytest.raises(PartitionUnknown, match="topic t has no partition 3: it has partitions 0 t"):
+        topic.partition(3)
+    with pytest.raises(PartitionUnknown, match="it has partition 0 alone"):
+        world.broker.topic("one").partition(-1)
 
 
 def test_as_many_as_there_may_be(start: Start) -> None:

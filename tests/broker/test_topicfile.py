@@ -62,6 +62,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, call: str) -> None:
         {"name": 5},
         {"settings": {"durability": "maybe"}},
         {"channels": [{"name": "a"}]},
+        {"partitions": 0},
+        {"partitions": 256},
+        {"partitions": 2, "hash_partitions": 3},
+        {"partitions": 2, "hash_partitions": 0},
     ],
 )
 def test_what_this_version_does_not_write_is_not_guessed_at(

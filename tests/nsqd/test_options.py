@@ -78,6 +78,7 @@ OURS = [
     "min-disk-free",
     "retain-age",
     "retain-bytes",
+    "default-partitions",
     "max-depth",
     "max-age",
     "trace-rate",
@@ -191,6 +192,8 @@ def test_flags_without_effect_are_named_once_when_they_ask_for_something() -> No
         "-broadcast-tcp-port=65536",
         "-retain-bytes=-1",
         "-trace-rate=1.5",
+        "-default-partitions=0",
+        "-default-partitions=256",
     ],
 )
 def test_values_out_of_range(argument: str) -> None:

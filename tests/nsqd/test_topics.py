@@ -11,7 +11,7 @@ import pytest
 
 from penstock import limits
 from penstock.errors import FetchFailed, NameInvalid, NotFound, PenstockError, Refused
-from penstock.nsqd.topics import TopicMaker
+from penstock.nsqd.topics import ANY, Shape, TopicMaker
 
 
 class FakeTopic:
@@ -26,11 +26,13 @@ class FakeTopic:
 class FakeBroker:
     def __init__(self) -> None:
         self.topics: dict[str, FakeTopic] = {}
+        self.shapes: dict[str, tuple[int, bool]] = {}
         self.exiting = False
 
-    def topic(self, name: str) -> FakeTopic:
+    def topic(self, name: str, partitions: int = 0, extended: bool = False) -> FakeTopic:
         if self.exiting:
             raise Refused("exiting")
+        self.shapes.setdefault(name, (partitions, extended))
         return self.topics.setdefault(name, FakeTopic(name))
 
 
@@ -70,8 +72,8 @@ class World:
     def _soon(self) -> None:
         self.turns += 1
 
-    def ask(self, name: str) -> None:
-        self.maker.topic(name, self.found.append)
+    def ask(self, name: str, shape: Shape = ANY) -> None:
+        self.maker.topic(name, self.found.append, shape)
 
     async def wait(self) -> None:
         self.fetcher.release.set()
@@ -150,6 +152,21 @@ def test_several_who_wait_share_one_lookup() -> None:
     run(test())
 
 
+def test_a_shape_that_is_asked_for_while_it_is_waited_for_is_the_topics() -> None:
+    """A publisher was first, and wants none."""
+
+    async def test() -> None:
+        world = World(a={"channels": []})
+        world.ask("t")
+        world.ask("t", Shape(4, True))
+        world.ask("t", Shape(5))
+        world.ask("u")
+        await world.wait()
+        assert world.broker.shapes == {"t": (4, True), "u": (0, False)}
+
+    run(test())
+
+
 def test_errors_reach_those_who_wait() -> None:
     async def test() -> None:
         world = World(a={"channels": []})
@@ -173,7 +190,7 @@ def test_a_fault_reaches_them_too(fault: Exception) -> None:
     async def test() -> None:
         world = World(a={"channels": []})
 
-        def fail(name: str) -> FakeTopic:
+        def fail(name: str, *shape: object) -> FakeTopic:
             raise fault
 
         world.broker.topic = fail  # type: ignore[method-assign]

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from penstock import limits
 from penstock.broker import directories
 from penstock.broker.channel import NOT_KEPT, Channel
@@ -27,7 +29,7 @@ from penstock.broker.delaysearch import DelaySearch
 from penstock.broker.ended import EndedTopics
 from penstock.broker.health import Health, Trouble
 from penstock.broker.idle import IdleSweep
-from penstock.broker.internal import settings_of
+from penstock.broker.internal import is_internal, settings_of
 from penstock.broker.latency import LatencyTurns
 from penstock.broker.leader import Leader
 from penstock.broker.options import BrokerOptions
@@ -314,22 +316,32 @@ class Broker:
             raise NotFound("topic", name)
         return topic
 
-    def topic(self, name: str, partitions: int = 1) -> Topic:
-        """The topic of that name, created with this number of partitions if it does not exist."""
+    def topic(self, name: str, partitions: int = 0, extended: bool = False) -> Topic:
+        """The topic of that name. If it does not exist it is created, with this number of
+        partitions; 0: as many as the options say."""
         topic = self.topics.get(name)
-        return topic if topic is not None else self._create_topic(name, partitions)
+        if topic is not None:
+            return topic
+        return self._create_topic(name, partitions or self._default_partitions(name), extended)
 
-    def _create_topic(self, name: str, partitions: int) -> Topic:
+    def _default_partitions(self, name: str) -> int:
+        """What is ephemeral, or our own, is small."""
+        single = is_ephemeral(name) or is_internal(name)
+        return 1 if single else self._context.options.default_partitions
+
+    def _create_topic(self, name: str, partitions: int, extended: bool) -> Topic:
         if not is_valid_name(name.encode("utf-8", "surrogateescape")):
             raise NameInvalid("topic", name)
         if not 1 <= partitions <= limits.PARTITIONS_MAX:
             raise Refused(f"{partitions} partitions: a topic has 1 to {limits.PARTITIONS_MAX}")
+        if partitions > 1 and is_internal(name):
+            raise Refused(f"{partitions} partitions: topic {name} of penstock's own has 1")
         if self._context.exiting:
             raise Refused("exiting")
         if name in self._context.set_aside:
             raise Refused(self._context.set_aside[name])
         try:
-            topic = self._make_topic(name, partitions)
+            topic = self._make_topic(name, partitions, extended)
         except StorageError as error:
             self._directories.note_unmade(name, error)
             raise
@@ -338,7 +350,7 @@ class Broker:
         self._context.changed(Change.TOPIC_CREATED, topic)
         return topic
 
-    def _make_topic(self, name: str, partitions: int) -> Topic:
+    def _make_topic(self, name: str, partitions: int, extended: bool) -> Topic:
         wall_ns = self._clock.wall_ns()
         identity = f"{self._context.options.node_id:03x}-{wall_ns:016x}"
         file = TopicFile(
@@ -347,6 +359,7 @@ class Broker:
             created_ns=wall_ns,
             partitions=partitions,
             settings=settings_of(name),
+            extended=extended or msgspec.UNSET,
         )
         logs = self._directories.make(file)
         topic = self._add_topic(self._directories.path(name), file, logs)

@@ -14,8 +14,8 @@ from penstock.broker.leader import Leader
 from penstock.broker.rows import Place, PlacedDone, PublishDone
 from penstock.broker.stamped import Stamp, StampedDone
 from penstock.broker.traced import Traced, TracedDone, publish_traced
-from penstock.errors import Refused
-from penstock.kernel import Conn, Pack, Tail
+from penstock.errors import PartitionUnknown, Refused
+from penstock.kernel import Conn, Pack, Tail, murmur3_32
 from penstock.trace import events as traceevents
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class Intake:
 
     name: str
     replicas: dict[int, Replica]
+    hash_partitions: int  # over how many of them keys are spread: fixed when the topic is made
+    extended: bool  # its messages have headers
     depth_bound: DepthBound
     age_bound: AgeBound
     refusal: str  # why no publish is taken
@@ -52,6 +54,17 @@ class Intake:
 
     def leader(self, number: int = PARTITION) -> Leader:
         return self.replicas[number].leader
+
+    def partition(self, number: int) -> Leader:
+        """The same for a number that somebody else has named. Raises PartitionUnknown."""
+        replica = self.replicas.get(number)
+        if replica is None:
+            raise PartitionUnknown(self.name, number, len(self.replicas))
+        return replica.leader
+
+    def partition_of_key(self, key: bytes) -> int:
+        """Where all messages with this key are, in the order of their publishes."""
+        return murmur3_32(key) % self.hash_partitions
 
     def route(self) -> Leader:
         """The partition of the next publish that names none."""

@@ -32,6 +32,7 @@ class BrokerOptions:
     segment_age_max_ns: int = limits.SEGMENT_AGE_MAX_NS
     retain_age_ns: int = limits.RETAIN_AGE_NS
     retain_bytes: int = limits.RETAIN_BYTES
+    default_partitions: int = 1  # of topics for which nobody says how many
     trace_rate: float = 0.0  # of messages whose life is traced; topics and channels may choose
     max_depth: int = 0  # messages that a topic may hold; 0: no bound
     max_age_ns: int = 0  # how old an unfinished message may get; 0: no bound
@@ -55,6 +56,9 @@ class BrokerOptions:
             value = getattr(self, name)
             if value < 1:
                 raise ConfigError(name.replace("_", "-"), value, "must be above 0")
+        if not 1 <= self.default_partitions <= limits.PARTITIONS_MAX:
+            rule = f"must be 1 to {limits.PARTITIONS_MAX}"
+            raise ConfigError("default-partitions", self.default_partitions, rule)
         if not 0 <= self.trace_rate <= 1:
             raise ConfigError("trace-rate", self.trace_rate, "must be 0 to 1")
         for name in _NOT_NEGATIVE:

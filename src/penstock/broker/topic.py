@@ -57,6 +57,8 @@ class Topic(Intake):
         self.internal = is_internal(file.name)
         self.identity = file.identity
         self.created_ns = file.created_ns
+        self.hash_partitions = file.hash_count
+        self.extended = file.extended is True
         self.settings = file.settings
         self.depth_bound = DepthBound(self)
         self.age_bound = AgeBound(self)
@@ -298,11 +300,13 @@ class Topic(Intake):
             Marks(leader.age_marks.marks, leader.retain_marks.marks) for leader in self.leaders
         ]
         count = len(self.replicas)
+        # An older release knows one partition and no headers.
+        version = 2 if count > 1 or self.extended else 1
         return TopicFile(
             name=self.name,
             identity=self.identity,
             created_ns=self.created_ns,
-            version=2 if count > 1 else 1,  # an older release knows one partition only
+            version=version,
             paused=self.paused,
             partitions=count,
             channel_number_next=self._channel_number_next,
@@ -310,6 +314,8 @@ class Topic(Intake):
             age_marks=first.age,
             retain_marks=first.retain,
             more_marks=dict(enumerate(others, 1)) if others else msgspec.UNSET,
+            hash_partitions=self.hash_partitions if count > 1 else msgspec.UNSET,
+            extended=self.extended or msgspec.UNSET,
             channels=[
                 ChannelEntry(
                     channel.name,

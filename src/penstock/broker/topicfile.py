@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
+from penstock import limits
 from penstock.broker.settings import ChannelSettings, TopicSettings
 from penstock.errors import StorageError, TopicDamaged
 from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.head import Owner
 from penstock.log.sealed import seal, unseal
 
-FORMAT_VERSION = 2  # of topic.json; 2: of a topic with several partitions
+FORMAT_VERSION = 2  # of topic.json; 2: of a topic with several partitions, or an extended one
 NODE_VERSION = 2  # of node.json, and so of the directory: segments may have heads since 2
 FILE_BYTES_MAX = 16 * 1024 * 1024  # far above any real one: 64-byte names, some 150 bytes a channel
 _DOCUMENT_BYTES_MAX = FILE_BYTES_MAX - 1024  # leaves room for the checksum
@@ -59,6 +60,18 @@ class TopicFile(msgspec.Struct, forbid_unknown_fields=True):
     retain_marks: list[tuple[int, int]] = []  # the same, for retention
     # The marks of all partitions but the first, by number; absent where there is one.
     more_marks: dict[int, Marks] | msgspec.UnsetType = msgspec.UNSET
+    # Over how many partitions keys are spread; absent where there is one.
+    hash_partitions: int | msgspec.UnsetType = msgspec.UNSET
+    extended: bool | msgspec.UnsetType = msgspec.UNSET  # messages have headers; absent: they don't
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.hash_count <= self.partitions <= limits.PARTITIONS_MAX:
+            raise ValueError(f"{self.partitions} partitions, {self.hash_count} of them for keys")
+
+    @property
+    def hash_count(self) -> int:
+        unset = self.hash_partitions is msgspec.UNSET
+        return self.partitions if unset else cast(int, self.hash_partitions)
 
     def owner(self, partition: int = 0) -> Owner:
         """Of the segments of a partition."""

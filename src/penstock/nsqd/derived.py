@@ -25,6 +25,7 @@ def broker_options(options: Options) -> BrokerOptions:
         segment_age_max_ns=options.segment_age_ns,
         retain_age_ns=options.retain_age_ns,
         retain_bytes=options.retain_bytes,
+        default_partitions=options.default_partitions,
         max_depth=options.max_depth,
         max_age_ns=options.max_age_ns,
         trace_rate=options.trace_rate,

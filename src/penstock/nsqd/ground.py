@@ -14,6 +14,7 @@ from penstock.errors import NameInvalid, PenstockError, Refused
 from penstock.net.api import Answer, Guard, HttpError, Parameters
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
+from penstock.nsqd.topics import ANY, Shape
 from penstock.wire.names import is_valid_name
 
 if TYPE_CHECKING:
@@ -70,8 +71,10 @@ def with_topic(
     parameters: Parameters,
     answer: Answer,
     act: Callable[[Topic], None],
+    shape: Shape = ANY,
 ) -> None:
-    """Call `act` with the topic, made when it is not there, which may take a while."""
+    """Call `act` with the topic, made in this shape when it is not there, which may take a
+    while."""
     name = parameters.get("topic")
     if name is None:
         raise HttpError(400, "MISSING_ARG_TOPIC")
@@ -83,7 +86,7 @@ def with_topic(
             raise found
         act(found)
 
-    ground.topics.topic(name, lambda found: guard(request, answer, lambda: go_on(found)))
+    ground.topics.topic(name, lambda found: guard(request, answer, lambda: go_on(found)), shape)
 
 
 def changing(

@@ -82,6 +82,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("retain-age", Kind.DURATION, limits.RETAIN_AGE_NS, "how long consumed messages are kept"),
     Flag("retain-bytes", Kind.INT, limits.RETAIN_BYTES, "how many bytes of consumed messages are"
          " kept per partition"),
+    Flag("default-partitions", Kind.INT, 1, "partitions of a topic that is made without a number:"
+         " by a publisher or a subscriber, too"),
     Flag("max-depth", Kind.INT, 0, "refuse publishes when a topic has this many unfinished"
          " messages (0: no limit); a topic may have its own, see /topic/config"),
     Flag("max-age", Kind.DURATION, 0, "unfinished messages are dropped when they get older than"
@@ -186,6 +188,7 @@ class Options(CommonOptions):
     min_disk_free: int
     retain_age_ns: int
     retain_bytes: int
+    default_partitions: int
     max_depth: int
     max_age_ns: int
     trace_rate: float
@@ -244,6 +247,7 @@ _RANGES: Ranges = {
     "min_disk_free": (0, None),
     "retain_age_ns": (0, None),
     "retain_bytes": (0, None),
+    "default_partitions": (1, limits.PARTITIONS_MAX),
     "max_depth": (0, None),
     "max_age_ns": (0, None),
     "trace_rate": (0, 1),

@@ -20,6 +20,7 @@ from penstock.nsqd import (
     routes_log,
     routes_publish,
     routes_replay,
+    routes_shape,
     routes_stage,
     routes_verbs,
 )
@@ -47,7 +48,8 @@ class Routes(Api):
         self.table = {
             **routes_about.table(ground, self.guard),
             **routes_publish.table(ground, self.guard),
-            **routes_verbs.table(ground, self.guard),
+            **routes_verbs.table(ground),
+            **routes_shape.table(ground, self.guard),
             **routes_config.table(ground),
             **routes_log.table(ground, self.guard),
             **routes_replay.table(ground, self.guard),

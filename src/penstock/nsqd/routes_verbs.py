@@ -5,14 +5,13 @@ from __future__ import annotations
 from penstock.broker.channel import Channel
 from penstock.broker.topic import Topic
 from penstock.errors import NotFound
-from penstock.net.api import EMPTY, POST, Answer, Guard, HttpError, Parameters, Route
-from penstock.net.exchange import Request, Response
-from penstock.net.query import parse_query
-from penstock.nsqd.ground import Ground, changing, is_valid, with_topic
+from penstock.net.api import EMPTY, POST, HttpError, Parameters, Route
+from penstock.net.exchange import Response
+from penstock.nsqd.ground import Ground, changing, is_valid
 
 
-def table(ground: Ground, guard: Guard) -> dict[str, Route]:
-    verbs = _Verbs(ground, guard)
+def table(ground: Ground) -> dict[str, Route]:
+    verbs = _Verbs(ground)
     at_once = {
         "/topic/delete": verbs.topic_delete,
         "/topic/empty": verbs.topic_empty,
@@ -27,13 +26,12 @@ def table(ground: Ground, guard: Guard) -> dict[str, Route]:
         "/channel/unskip": verbs.channel_unskip,
     }
     routes = {path: Route(POST, changing(ground, act)) for path, act in at_once.items()}
-    return {"/topic/create": Route(POST, verbs.topic_create), **routes}
+    return routes
 
 
 class _Verbs:
-    def __init__(self, ground: Ground, guard: Guard) -> None:
+    def __init__(self, ground: Ground) -> None:
         self._ground = ground
-        self._guard = guard
 
     # --- topics ---
 
@@ -47,14 +45,6 @@ class _Verbs:
             return self._ground.broker.find_topic(name)
         except NotFound as error:
             raise HttpError(404, "TOPIC_NOT_FOUND") from error
-
-    def topic_create(self, request: Request, answer: Answer) -> None:
-        def created(topic: Topic) -> None:
-            answer(EMPTY)
-            self._ground.soon()
-
-        parameters = parse_query(request.query)
-        with_topic(self._ground, self._guard, request, parameters, answer, created)
 
     def topic_delete(self, parameters: Parameters) -> Response:
         self._ground.broker.delete_topic(self._topic(parameters).name)

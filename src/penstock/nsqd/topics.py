@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from penstock import limits
@@ -25,6 +25,16 @@ from penstock.net.fetch import Fetcher, gather_json
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 log = logging.getLogger("penstock.nsqd")
+
+
+class Shape(NamedTuple):
+    """What is chosen when a topic is made."""
+
+    partitions: int = 0  # 0: as many as the options say
+    extended: bool = False
+
+
+ANY = Shape()
 
 Found = Topic | PenstockError
 Done = Callable[[Found], None]
@@ -48,14 +58,15 @@ class TopicMaker:
         self._soon = soon
         self._on_fault = on_fault  # of the program: the daemon stops
         self._waiting: dict[str, list[Done]] = {}
+        self._shapes: dict[str, Shape] = {}  # of topics that are waited for, where one is wanted
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(limits.LOOKUP_TOPICS_MAX)
 
-    def topic(self, name: str, done: Done) -> None:
+    def topic(self, name: str, done: Done, shape: Shape = ANY) -> None:
         """Call `done` with the topic, or with why there is none: at once, or once the lookups
-        have ended."""
+        have ended. Where several wait for it, the first one that wants a shape gets it."""
         try:
-            topic = self.at_once(name)
+            topic = self.at_once(name, shape)
         except PenstockError as error:
             done(error)
             return
@@ -63,8 +74,10 @@ class TopicMaker:
             done(topic)
         else:
             self._waiting[name].append(done)
+            if shape != ANY:
+                self._shapes.setdefault(name, shape)
 
-    def at_once(self, name: str) -> Topic | None:
+    def at_once(self, name: str, shape: Shape = ANY) -> Topic | None:
         """The topic when nobody has to be asked; otherwise the asking has begun, and `topic` is to
         be called. Raises PenstockError."""
         topic = self._broker.topics.get(name)
@@ -74,7 +87,7 @@ class TopicMaker:
             return None
         addresses = self._lookups()
         if not addresses:
-            return self._broker.topic(name)
+            return self._broker.topic(name, *shape)
         if not is_valid_name(name.encode("utf-8", "surrogateescape")):
             raise NameInvalid("topic", name)
         if self._broker.exiting:
@@ -104,6 +117,7 @@ class TopicMaker:
             found = Refused("a fault of the program")
             self._on_fault(error)
         finally:
+            self._shapes.pop(name, None)
             for done in self._waiting.pop(name):
                 done(found)
             self._soon()
@@ -120,7 +134,7 @@ class TopicMaker:
         return sorted(channels)
 
     def _make(self, name: str, channels: list[str]) -> Topic:
-        topic = self._broker.topic(name)
+        topic = self._broker.topic(name, *self._shapes.get(name, ANY))
         for channel in channels:
             if not is_ephemeral(channel):
                 topic.channel(channel)

@@ -1,0 +1,75 @@
+"""What shape a topic has: how many partitions, and whether its messages have headers.
+
+`/topic/create` makes a topic, with `partition_num` and `extend` as Youzan's NSQ has them. The same
+again is no error; another number is: a topic of another shape would not be what was asked for.
+"""
+
+from __future__ import annotations
+
+from penstock import limits
+from penstock.broker.internal import is_internal
+from penstock.broker.topic import Topic
+from penstock.net.api import EMPTY, POST, Answer, Guard, HttpError, Parameters, Route
+from penstock.net.exchange import Request
+from penstock.net.query import parse_query, whole_number
+from penstock.nsqd.ground import FALSE, TRUE, Ground, with_topic
+from penstock.nsqd.topics import Shape
+
+PARTITION_NUM = "partition_num"
+_SHOWN_CHARACTERS = 100  # of a value that is refused
+
+
+def table(ground: Ground, guard: Guard) -> dict[str, Route]:
+    shapes = _Shapes(ground, guard)
+    return {"/topic/create": Route(POST, shapes.create)}
+
+
+class _Shapes:
+    def __init__(self, ground: Ground, guard: Guard) -> None:
+        self._ground = ground
+        self._guard = guard
+
+    def create(self, request: Request, answer: Answer) -> None:
+        def created(topic: Topic) -> None:
+            _check_same(topic, shape)
+            answer(EMPTY)
+            self._ground.soon()
+
+        parameters = parse_query(request.query)
+        shape = Shape(_partition_num(parameters), _flag(parameters, "extend"))
+        with_topic(self._ground, self._guard, request, parameters, answer, created, shape)
+
+
+def _partition_num(parameters: Parameters) -> int:
+    """0 where none is named."""
+    text = parameters.get(PARTITION_NUM)
+    if text is None:
+        return 0
+    most = 1 if is_internal(parameters.get("topic", "")) else limits.PARTITIONS_MAX
+    number = whole_number(text, most)
+    if not number:
+        rule = f"a whole number, 1 to {most}" if most > 1 else "this topic of nsqd's own has 1"
+        raise _invalid(PARTITION_NUM, text, rule)
+    return number
+
+
+def _flag(parameters: Parameters, name: str) -> bool:
+    text = parameters.get(name, "false")
+    if text not in TRUE + FALSE:
+        raise _invalid(name, text, f"one of {', '.join(TRUE + FALSE)}")
+    return text in TRUE
+
+
+def _invalid(name: str, text: str, rule: str) -> HttpError:
+    return HttpError(400, f"INVALID_ARG_{name.upper()} {text[:_SHOWN_CHARACTERS]!r}: {rule}")
+
+
+def _check_same(topic: Topic, shape: Shape) -> None:
+    count = len(topic.replicas)
+    if shape.partitions not in (0, count):
+        there = f"topic {topic.name} has {count}"
+        more = f"; more come with /topic/partition/expand, up to {limits.PARTITIONS_MAX}"
+        raise HttpError(409, f"PARTITION_NUM_DIFFERS {there}{more}")
+    if shape.extended and not topic.extended:
+        how = "/topic/meta/update?upgradeext=true makes it so"
+        raise HttpError(409, f"NOT_EXTENDED topic {topic.name} exists and is not extended: {how}")
