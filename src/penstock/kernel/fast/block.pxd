@@ -3,7 +3,7 @@
 The caller has checked every crc. The Python buffer is kept, not copied, until the block is
 replaced."""
 
-from penstock.kernel.fast.tail cimport view_t
+from penstock.kernel.fast.memory cimport view_t
 from penstock.kernel.fast.types cimport i64, u8
 
 cdef class Block:

@@ -4,7 +4,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
 from penstock.kernel.fast.batch cimport HEADER_BYTES, batch_header_t
-from penstock.kernel.fast.tail cimport view_t
+from penstock.kernel.fast.memory cimport view_t
 from penstock.kernel.fast.types cimport i64, u8
 
 

@@ -9,7 +9,7 @@ pinned by a slow consumer, and a connection holds at most one scratch buffer."""
 from penstock.kernel.fast.buffer cimport buf_t
 from penstock.kernel.fast.conn cimport Conn
 from penstock.kernel.fast.hub cimport Hub
-from penstock.kernel.fast.tail cimport view_t
+from penstock.kernel.fast.memory cimport view_t
 from penstock.kernel.fast.window cimport Window
 from penstock.kernel.fast.types cimport i64, u16, u32
 

@@ -14,7 +14,8 @@ from penstock.kernel.fast.parking cimport delay_next, find_special, register_del
 from penstock.kernel.fast.shares cimport (
     PASSED_BY, PUT_OFF, gather_siblings, is_small, offer_of, room_of, share_out, spend,
 )
-from penstock.kernel.fast.tail cimport Tail, view_t
+from penstock.kernel.fast.memory cimport view_t
+from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.unaligned cimport load_u32, load_u64
 from penstock.kernel.fast.strays cimport WAITING, stray_t
 from penstock.kernel.fast.trace cimport FILTERED, SENT

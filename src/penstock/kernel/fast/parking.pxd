@@ -8,7 +8,7 @@ before them, and those for which there is no room (beyond.pxd).
 """
 
 from penstock.kernel.fast.hub cimport Hub
-from penstock.kernel.fast.tail cimport view_t
+from penstock.kernel.fast.memory cimport view_t
 from penstock.kernel.fast.types cimport i64, u32, u64
 from penstock.kernel.fast.window cimport Window
 

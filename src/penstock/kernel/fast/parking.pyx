@@ -4,12 +4,13 @@ from penstock.kernel.fast.batch cimport id_at_c
 from penstock.kernel.fast.beyond cimport Beyond
 from penstock.kernel.fast.block cimport Block
 from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.memory cimport view_t
 from penstock.kernel.fast.sections cimport (
     SECTION_ATTEMPTS, SECTION_DUE, SECTION_ID, SECTION_TIMESTAMP, SECTION_TRACE, section_next,
     section_t, section_value,
 )
 from penstock.kernel.fast.strays cimport WAITING, stray_t
-from penstock.kernel.fast.tail cimport Tail, view_t
+from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.types cimport i64, u32, u64
 from penstock.kernel.fast.unaligned cimport load_u32
 from penstock.kernel.fast.window cimport Window

@@ -2,46 +2,29 @@
 
 A batch in memory is a `membatch_t`: its lengths, its bodies and (rarely) its trailer in three
 buffers, just as they go to disk behind the header. The tail holds the open batch, a short row of
-sealed batches (sealed.pxd) and a ring of committed batches, oldest first, bounded in bytes.
+sealed batches (sealed.pxd) and the newest committed ones (memory.pxd).
 
     committed ring [memory_start, committed_end) | sealed [.., written_end) | open (no offsets yet)
-
-`view_t` is how delivery looks at a batch, wherever it is: in this ring or in a block read from a
-file."""
+"""
 
 from penstock.kernel.fast.batch cimport batch_header_t
-from penstock.kernel.fast.buffer cimport buf_t
-from penstock.kernel.fast.hub cimport Hub, membatch_t
-from penstock.kernel.fast.trace cimport Named
+from penstock.kernel.fast.hub cimport membatch_t
+from penstock.kernel.fast.memory cimport Memory
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
-
-cdef struct view_t:
-    i64 base_offset
-    u64 base_id
-    i64 timestamp_ns
-    u32 count
-    u32 bodies_length
-    const u8* lengths
-    const u8* bodies
-    const u8* trailer
-    size_t trailer_length
 
 cdef struct due_t:
     u32 index
     i64 due_ns
 
-cdef class Tail(Named):
-    cdef readonly bytes topic
+cdef class Tail(Memory):
     cdef readonly int partition
     cdef public object owner
     cdef public bint refusing
     cdef public i64 append_end_max  # no publish may end above it; 0: no bound
-    cdef bint _handing
     cdef public bint traceable  # messages with trace ids are traced
     cdef public u64 trace_below  # and so is this sample of the others (trace.pxd)
     cdef object open_publisher  # who sent the newest message
     cdef list open_publishers  # (index, connection or None); None: not noted
-    cdef Hub hub
     cdef membatch_t* open_batch
     cdef due_t* dues
     cdef u32 due_count, due_capacity
@@ -51,12 +34,8 @@ cdef class Tail(Named):
     cdef list sealed  # of Sealed, from committed_end to written_end
     cdef Py_ssize_t sealed_room  # `sealed_max`
     cdef readonly u64 open_serial  # number of the open batch; entries of connections name it
-    cdef readonly i64 written_end, committed_end
+    cdef readonly i64 written_end
     cdef public i64 handed_end  # set by the broker once, before the first window (a restart)
-    cdef membatch_t** ring
-    cdef u32 ring_head, ring_count, ring_capacity
-    cdef size_t memory_bytes, memory_bytes_max
-    cdef i64 trailer_end  # of the newest batch in memory that has a trailer
     cdef readonly i64 message_count, message_bytes
     cdef list windows
     cdef bint listed  # in the engine's list of dirty tails
@@ -70,7 +49,6 @@ cdef class Tail(Named):
     cdef int add_due(self, i64 due_ns) except -1
     cdef i64 count_pack_c(self, int pack, const unsigned char[::1] body, i64 count_max,
                           i64 message_bytes_max) except -3
-    cdef bint view(self, i64 offset, view_t* out) noexcept
     cdef bint has_room(self, u32 count) noexcept
     cdef bint can_seal(self) noexcept
     cdef int check_room(self) except -1
@@ -80,7 +58,3 @@ cdef class Tail(Named):
     cdef int write_extras(self, membatch_t* batch) except -1
     cdef list buffers(self, membatch_t* batch, batch_header_t* header, size_t total)
     cdef int advance_handed(self) except -1
-    cdef int grow_ring(self) except -1
-    cdef int keep(self, membatch_t* batch) except -1
-    cdef int drop_oldest(self) except -1
-    cdef int trim(self, i64 below_offset) except -1

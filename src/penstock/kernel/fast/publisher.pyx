@@ -1,0 +1,237 @@
+"""PUB and MPUB (declared, and explained, in publisher.pxd)."""
+
+from libc.string cimport memcmp
+
+from penstock.kernel.fast.events cimport (
+    BAD_PUB, BODY_INVALID, BODY_TOO_BIG, COUNT_INVALID, MESSAGE_INVALID, MESSAGE_TOO_BIG, MPUB,
+    PARAMS, PARTITION, PUB, REFUSED, SIZE_INVALID, SIZE_TOO_BIG, TOPIC, TOPIC_NAME,
+)
+from penstock.kernel.fast.owing cimport OWED_MAX, Owing
+from penstock.kernel.fast.route cimport (
+    ANY_PARTITION, NO_PARTITION, Route, accepts, partition_of,
+)
+from penstock.kernel.fast.tail cimport Tail
+from penstock.kernel.fast.types cimport i64, u8, u32
+
+cdef enum:
+    NAME_BYTES_MAX = 64
+
+
+cdef bint name_is_valid(const u8* name, size_t size) noexcept:
+    """^[.a-zA-Z0-9_-]+(#ephemeral)?$, 1 to 64 bytes with the suffix."""
+    cdef size_t i
+    cdef u8 c
+    if size == 0 or size > NAME_BYTES_MAX:
+        return False
+    if size > 10 and memcmp(name + size - 10, b"#ephemeral", 10) == 0:
+        size -= 10
+    for i in range(size):
+        c = name[i]
+        if not (c == 46 or c == 45 or c == 95 or 48 <= c <= 57 or 65 <= c <= 90 or 97 <= c <= 122):
+            return False
+    return True
+
+
+cdef class Publisher(Owing):
+    cdef int bad_pub(self, int verb, int reason, i64 a, i64 b) except -1:
+        if self.owed_count:
+            self.held = True
+            return self.mark_interest()
+        topic = b"" if reason == PARAMS else self.topic
+        return self.halt((BAD_PUB, self, verb, reason, topic, a, b))
+
+    cdef int find_topic(self, const u8* name, size_t size) except -1:
+        """Make `topic` and `route` those of this command. Returns 0 for an invalid name."""
+        cdef bytes topic
+        if (self.topic is not None and <size_t>len(self.topic) == size
+                and memcmp(<const u8*>self.topic, name, size) == 0):
+            if self.route is None or self.route.forgotten:
+                self.route, self.topic_tail = self.hub.routes.get(self.topic), None
+            if self.route is not None:
+                return 1
+            return name_is_valid(name, size)
+        topic = name[:size]
+        self.count_published()
+        self.topic = topic
+        self.route, self.topic_tail = self.hub.routes.get(topic), None
+        return self.route is not None or name_is_valid(name, size)
+
+    cdef int bad_partition(self, int verb, const u8* rest, size_t size) except -1:
+        """`rest` follows the topic. Is it a partition that there is none of? Then the publish
+        fails. Of a topic that is not known yet, any may exist."""
+        cdef size_t length = 0
+        if rest[0] == 32:
+            self.partition = partition_of(rest + 1, size - 1, &length)
+        if self.partition == ANY_PARTITION:
+            return 0
+        if self.partition != NO_PARTITION and (
+            self.route is None or self.is_chosen() or self.route.find(self.partition) is not None
+        ):
+            return 0
+        if self.owed_count:
+            self.held = True
+            self.mark_interest()
+        else:
+            self.halt((BAD_PUB, self, verb, PARTITION, rest[1:1 + length], 0, 0))
+        return 1
+
+    cdef bint is_chosen(self) noexcept:
+        """Is `topic_tail` the partition that this publish names?"""
+        return (self.topic_tail is not None and self.topic_tail.partition == self.partition
+                and not self.topic_tail.forgotten)
+
+    cdef int choose_tail(self, u32 count) except -1:
+        cdef Tail tail
+        if self.partition == ANY_PARTITION:
+            if self.topic_tail is not None and self.topic_tail is self.route.only:
+                return 0
+            tail = self.route.pick(count)
+            if tail is not self.topic_tail:
+                self.topic_tail = tail
+        elif not self.is_chosen():
+            self.topic_tail = self.route.find(self.partition)
+        return 0
+
+    cdef bint needs_topic(self) except -1:
+        """Does Python have a say before this publish: no tail yet, or no leave yet?"""
+        if self.route is None:
+            return True
+        return self.allowed is not None and self.topic not in self.allowed
+
+    cdef int publish_blocked(self, int verb, u32 count) except -1:
+        """1 when this publish can't be appended now (an event or a flag says why)."""
+        if self.needs_topic():
+            if self.owed_count:
+                self.held = True
+                self.mark_interest()
+            else:
+                self.halt((TOPIC, self, verb, self.topic))
+            return 1
+        self.choose_tail(count)
+        if not accepts(self.topic_tail, count):
+            if self.owed_count:
+                self.held = True
+                self.mark_interest()
+            else:
+                self.halt((REFUSED, self, verb, self.topic_tail, count))
+            return 1
+        if self.owed_count == OWED_MAX and not self.owes_here(self.topic_tail, verb):
+            self.held = True
+            self.mark_interest()
+            return 1
+        if (self.topic_tail.open_batch != NULL
+                and self.topic_tail.open_batch.bodies.length > <size_t>self.hub.batch_bytes_max):
+            self.stalled = True
+            self.topic_tail.open_stalled.append(self)
+            self.mark_interest()
+            return 1
+        return 0
+
+    cdef Py_ssize_t parse_pub(self, const u8* data, size_t size, size_t line,
+                              size_t args) except -2:
+        cdef size_t end = args
+        cdef int body_size
+        while end < line and data[end] != 32:
+            end += 1
+        if end == line and end > args and data[end - 1] == 13:
+            end -= 1
+        if not self.find_topic(data + args, end - args):
+            self.bad_pub(PUB, TOPIC_NAME, 0, 0)
+            return MORE if self.held else <Py_ssize_t>line + 1
+        self.partition = ANY_PARTITION
+        if end < line and self.bad_partition(PUB, data + end, line - end):
+            return MORE if self.held else <Py_ssize_t>line + 1
+        if self.partition > 0 and self.route is None:
+            self.publish_blocked(PUB, 0)  # before the body: a client may wait for the answer
+            return MORE
+        if size < line + 5:
+            return MORE
+        body_size = <int>be32(data + line + 1)
+        if body_size <= 0:
+            self.bad_pub(PUB, SIZE_INVALID, body_size, 0)
+            return MORE if self.held else <Py_ssize_t>line + 5
+        if body_size > self.hub.message_bytes_max:
+            self.bad_pub(PUB, SIZE_TOO_BIG, body_size, self.hub.message_bytes_max)
+            return MORE if self.held else <Py_ssize_t>line + 5
+        if size < line + 5 + body_size:
+            return MORE
+        if self.publish_blocked(PUB, 1):
+            return MORE
+        self.last_command_ns = self.hub.mono_ns
+        if self.topic_tail.trace_below:
+            self.topic_tail.note_publisher(self)
+        self.topic_tail.append_c(data + line + 5, body_size)
+        self.topic_count += 1
+        self.owe(self.topic_tail, PUB, 1)
+        return line + 5 + body_size
+
+    cdef Py_ssize_t parse_mpub(self, const u8* data, size_t size, size_t line,
+                               size_t args) except -2:
+        cdef size_t end = args, position
+        cdef int total, count, body_size
+        cdef u32 i
+        while end < line and data[end] != 32:
+            end += 1
+        if end == line and end > args and data[end - 1] == 13:
+            end -= 1
+        if not self.find_topic(data + args, end - args):
+            self.bad_pub(MPUB, TOPIC_NAME, 0, 0)
+            return MORE if self.held else <Py_ssize_t>line + 1
+        self.partition = ANY_PARTITION
+        if end < line and self.bad_partition(MPUB, data + end, line - end):
+            return MORE if self.held else <Py_ssize_t>line + 1
+        if self.needs_topic():
+            self.publish_blocked(MPUB, 0)
+            return MORE
+        if size < line + 5:
+            return MORE
+        total = <int>be32(data + line + 1)
+        if total <= 0:
+            self.bad_pub(MPUB, BODY_INVALID, total, 0)
+            return MORE if self.held else <Py_ssize_t>line + 5
+        if total > self.hub.body_bytes_max:
+            self.bad_pub(MPUB, BODY_TOO_BIG, total, self.hub.body_bytes_max)
+            return MORE if self.held else <Py_ssize_t>line + 5
+        if size < line + 9:
+            return MORE
+        count = <int>be32(data + line + 5)
+        if count <= 0 or count > (self.hub.body_bytes_max - 4) // 5:
+            self.bad_pub(MPUB, COUNT_INVALID, count, 0)
+            return MORE if self.held else <Py_ssize_t>line + 9
+        position = self.walk_position if self.walk_position else line + 9
+        while self.walk_index < <u32>count:
+            if size < position + 4:
+                self.walk_position = position
+                return MORE
+            body_size = <int>be32(data + position)
+            if body_size <= 0:
+                self.bad_pub(MPUB, MESSAGE_INVALID, self.walk_index, body_size)
+            elif body_size > self.hub.message_bytes_max:
+                self.bad_pub(MPUB, MESSAGE_TOO_BIG, body_size, self.hub.message_bytes_max)
+            else:
+                total = <int>(position + 4 + body_size - line - 5)
+                if total > self.hub.body_bytes_max:
+                    self.bad_pub(MPUB, BODY_TOO_BIG, total, self.hub.body_bytes_max)
+            if self.halted or self.held:
+                self.walk_position = self.walk_index = 0
+                return MORE if self.held else <Py_ssize_t>position + 4
+            if size < position + 4 + body_size:
+                self.walk_position = position
+                return MORE
+            position += 4 + body_size
+            self.walk_index += 1
+        self.walk_position = position
+        if self.publish_blocked(MPUB, <u32>count):
+            return MORE
+        self.last_command_ns = self.hub.mono_ns
+        position = line + 9
+        if self.topic_tail.trace_below:
+            self.topic_tail.note_publisher(self)
+        for i in range(<u32>count):
+            body_size = <int>be32(data + position)
+            self.topic_tail.append_c(data + position + 4, body_size)
+            position += 4 + body_size
+        self.walk_position = self.walk_index = 0
+        self.topic_count += count
+        self.owe(self.topic_tail, MPUB, 1)
+        return position
