@@ -57,15 +57,20 @@ def test_many_topics_take_several_calls() -> None:
 def test_a_from_names_its_partition() -> None:
     asked = calls.positions(["a", "b", "c"], froms={"a": {2: 5, 0: 7}, "b": 3})
     assert query_of(asked) == [
-        ("topic", "a"), ("from", "0:7"), ("from", "2:5"),
+        ("topic", "a"), ("from", "7"), ("from", "2:5"),
         ("topic", "b"), ("from", "3"), ("topic", "c"),
     ]  # fmt: skip
+    many = {name: dict.fromkeys(range(60), 0) for name in ("a", "b", "c")}
+    parts = list(calls.positions_of_many(many, many))
+    assert [len(query_of(call)) for call in parts] == [61, 61, 61]
 
 
 def test_ends_are_by_partition() -> None:
     ends = {"t": {"x": {"0": 4, "1": 36}}}
     found = answered(calls.positions(["t"]), {"topics": {}, "ended_partitions": ends})
-    assert found.ended_partitions == {"t": {"x": {0: 4, 1: 36}}}
+    assert found.ends == {"t": {"x": {0: 4, 1: 36}}}
+    before = answered(calls.positions(["t"]), {"topics": {}, "ended": {"t": {"x": 4}}})
+    assert before.ends == {"t": {"x": {0: 4}}}
 
 
 def test_parts_are_joined() -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 from penstock.kernel import (
     decode_bodies,
@@ -28,6 +28,15 @@ class FakeTopic:
     earliest: int = 0
     damaged: tuple[int, int] | None = None
     end: int = 0
+    others: dict[int, FakeTopic] = field(default_factory=dict)  # partitions beside the first
+
+    def partition(self, number: int) -> FakeTopic:
+        """Made when it is not there."""
+        return self.others.setdefault(number, FakeTopic(self.identity)) if number else self
+
+    @property
+    def partitions(self) -> dict[int, FakeTopic]:
+        return {0: self, **self.others}
 
     def publish(self, bodies: list[bytes], timestamp_ns: int = 0, **more: Any) -> None:
         base_id = (self.end + 1) << 22
@@ -39,6 +48,7 @@ class FakeBroker:
     def __init__(self) -> None:
         self.topics: dict[str, FakeTopic] = {}
         self.ended: dict[str, dict[str, int]] = {}
+        self.ended_partitions: dict[str, dict[str, dict[int, int]]] = {}
         self.refused: set[str] = set()  # paths that answer 404
         self.failures = 0  # so many requests are answered with 503
         self.hangups = 0  # so many connections are closed without an answer
@@ -110,6 +120,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             status, content, headers = _json(200, **broker.answers[parts.path])
         elif parts.path in POSTS:
             status, content, headers = POSTS[parts.path](broker, query, body)
+        elif parts.path == "/log/positions":
+            froms = _froms(parse_qsl(parts.query))
+            status, content, headers = _positions(broker, query, froms)
         else:
             status, content, headers = ROUTES[parts.path](broker, query)
         self.send_response(status)
@@ -119,7 +132,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
-def _positions(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
+def _positions(
+    broker: FakeBroker, query: dict[str, list[str]], froms: list[tuple[str, int, int]]
+) -> Answer:
     asked = query.get("topic", [] if "pattern" in query else list(broker.topics))
     pattern = query.get("pattern", ["(?!)"])[0]
     names = {n for n in broker.topics if n in asked or re.fullmatch(pattern, n)}
@@ -127,27 +142,41 @@ def _positions(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
         name: {
             "identity": broker.topics[name].identity,
             "partitions": {
-                "0": {
-                    "earliest": broker.topics[name].earliest,
-                    "end": broker.topics[name].end,
-                    "committed": broker.topics[name].end,
+                str(number): {
+                    "earliest": log.earliest,
+                    "end": log.end,
+                    "committed": log.end,
                     "bytes": 0,
                 }
+                for number, log in broker.topics[name].partitions.items()
             },
         }
         for name in names
     }
-    for name, first in zip(asked, query.get("from", []), strict=False):
+    for name, number, first in froms:
         if name in topics:
-            left = [b for b in broker.topics[name].batches if _end_of(b) > int(first)]
-            topics[name]["partitions"]["0"]["bytes_from"] = sum(map(len, left))
+            batches = broker.topics[name].partition(number).batches
+            left = sum(len(batch) for batch in batches if _end_of(batch) > first)
+            topics[name]["partitions"][str(number)]["bytes_from"] = left
     missing = [n for n in asked if n not in broker.topics]
     ended = {n: ends for n, ends in broker.ended.items() if n in asked}
-    return _json(200, topics=topics, missing=missing, ended=ended)
+    by_partition = {n: ends for n, ends in broker.ended_partitions.items() if n in asked}
+    return _json(200, topics=topics, missing=missing, ended=ended, ended_partitions=by_partition)
+
+
+def _froms(pairs: list[tuple[str, str]]) -> list[tuple[str, int, int]]:
+    found, topic = [], ""
+    for key, value in pairs:
+        if key == "topic":
+            topic = value
+        elif key == "from":
+            number, _, offset = value.rpartition(":")
+            found.append((topic, int(number or 0), int(offset)))
+    return found
 
 
 def _fetch(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
-    topic = broker.topics.get(query["topic"][0])
+    topic = _log_of(broker, query)
     first, to, room = (int(query[name][0]) for name in ("from", "to", "bytes_max"))
     if topic is None:
         return _json(404, message="TOPIC_NOT_FOUND")
@@ -179,13 +208,19 @@ def _fetch(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
 
 
 def _offset(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
-    topic = broker.topics[query["topic"][0]]
+    topic = _log_of(broker, query)
+    assert topic is not None
     columns = decode_columns(b"".join(topic.batches))
     if "from" in query:
         return _json(200, offset=_after(topic, int(query["from"][0]), int(query["bytes"][0])))
     times = memoryview(columns.timestamps).cast("q").tolist()
     wanted = int(query["timestamp_ms"][0]) * 1_000_000
     return _json(200, offset=next((i for i, t in enumerate(times) if t >= wanted), topic.end))
+
+
+def _log_of(broker: FakeBroker, query: dict[str, list[str]]) -> FakeTopic | None:
+    topic = broker.topics.get(query["topic"][0])
+    return topic.partition(int(query.get("partition", ["0"])[0])) if topic else None
 
 
 def _end_of(batch: bytes) -> int:
@@ -258,7 +293,6 @@ def _last(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
 POSTS = {"/stage": _stage, "/stage/commit": _commit, "/stage/abort": _abort}
 ROUTES = {
     "/stage/last": _last,
-    "/log/positions": _positions,
     "/log/fetch": _fetch,
     "/log/offset": _offset,
 }

@@ -33,7 +33,11 @@ def test_names_are_taken_in_any_case() -> None:
 
 def test_topics_are_subscribed_in_three_ways() -> None:
     assert options(subscribePattern="or.*").pattern == "or.*"
-    assert options(assign='{"a":[0],"c":[0]}').topics == ("a", "c")
+    assigned = options(assign='{"a":[0],"c":[2,1]}')
+    assert assigned.topics == ("a", "c")
+    assert assigned.reads("c", 1)
+    assert not assigned.reads("c", 0)
+    assert options().reads("a", 9)
     assert read_options({"url": "h", "subscribe": " x , y,x"}, True).topics == ("x", "y")
 
 
@@ -50,6 +54,8 @@ def test_a_time_goes_before_times_and_those_before_offsets() -> None:
 def test_offsets_are_given_by_partition() -> None:
     found = options(True, startingOffsets='{"a":{"0":-1},"b":{"0":7}}').starting
     assert found == Bound(offsets={"a": {0: -1}, "b": {0: 7}})
+    several = '{"a":{"0":-1,"10":5},"b":{"0":7}}'
+    assert options(True, startingOffsets=several).starting.named("", "a") == {0: -1, 10: 5}
 
 
 def test_durations_have_units() -> None:
@@ -67,14 +73,23 @@ ORDERS = {"subscribe": "", "subscribePattern": "orders.*"}
         (False, {"url": ""}, "url.*HTTP address"),
         (False, {"subscribe": ""}, "exactly one of subscribe"),
         (False, {"assign": "{}", "subscribe": "a"}, "exactly one of subscribe"),
-        (False, {"assign": '{"a":[1]}'}, "assign.*partition 0"),
+        (False, {"subscribe": "", "assign": '{"a":[255]}'}, "assign.*0 to 254"),
+        (False, {"subscribe": "", "assign": '{"a":[]}'}, "assign.*JSON such as"),
+        (False, {"subscribe": "", "assign": '{"a":["1"]}'}, "assign.*JSON such as"),
         (False, {"subscribe": ","}, "names no topic"),
         (False, {"subscribePattern": "("}, "subscribePattern.*no regex"),
         (False, {"startingOffsets": "first"}, 'startingOffsets.*"earliest", "latest" or JSON'),
         (False, {"startingOffsets": '{"a":{"0":"1"},"b":{"0":1}}'}, "startingOffsets.*JSON"),
         (False, {"startingOffsets": '{"a":{"0":-3},"b":{"0":1}}'}, "-2 is the earliest"),
         (False, {"startingOffsets": '{"a":{"0":true},"b":{"0":1}}'}, "startingOffsets"),
-        (False, {"startingOffsets": '{"a":{"1":1},"b":{"0":1}}'}, "startingOffsets.*JSON"),
+        (False, {"startingOffsets": '{"a":{"one":1},"b":{"0":1}}'}, "startingOffsets.*JSON"),
+        (False, {"startingOffsets": '{"a":{"255":1},"b":{"0":1}}'}, "startingOffsets.*JSON"),
+        (False, {"startingOffsets": '{"a":{},"b":{"0":1}}'}, "startingOffsets.*JSON"),
+        (
+            False,
+            {"assign": '{"a":[0,1]}', "startingOffsets": '{"a":{"0":1}}'},
+            "a: 0.*exactly the partitions that are assigned of a",
+        ),
         (False, {"startingOffsets": '{"a":{"0":1}}'}, "exactly the topics a, b"),
         (False, {**ORDERS, "endingOffsets": '{"ordres":{"0":1}}'}, "ordres.* match the pattern"),
         (True, {**ORDERS, "startingOffsets": '{"order":{"0":1}}'}, "order.* match the pattern"),

@@ -103,11 +103,24 @@ class TopicSpans(msgspec.Struct, frozen=True):
     partitions: dict[int, Span]
 
 
+# Of deleted topics: where each partition's log ended, by name and identity.
+Ends = dict[str, dict[str, dict[int, int]]]
+
+
 class Positions(msgspec.Struct, frozen=True):
     topics: dict[str, TopicSpans]
     missing: tuple[str, ...] = ()
     ended: dict[str, dict[str, int]] = {}  # of these names: deleted logs by identity, and their end
-    ended_partitions: dict[str, dict[str, dict[int, int]]] = {}  # the same of every partition
+    ended_partitions: Ends = {}  # the same of every partition
+
+    @property
+    def ends(self) -> Ends:
+        """An nsqd from before topics had several partitions says one for each log."""
+        first = {
+            name: {identity: {0: end} for identity, end in logs.items()}
+            for name, logs in self.ended.items()
+        }
+        return first | self.ended_partitions
 
 
 # By topic: offsets by partition, or that of partition 0.
@@ -130,16 +143,27 @@ def positions(
 def _from_texts(offsets: int | Mapping[int, int]) -> list[str]:
     if isinstance(offsets, int):
         return [str(offsets)]
-    return [f"{partition}:{offset}" for partition, offset in sorted(offsets.items())]
+    return [
+        f"{partition}:{offset}" if partition else str(offset)
+        for partition, offset in sorted(offsets.items())
+    ]
 
 
 def positions_of_many(
     topics: Iterable[str], froms: Froms | None = None
 ) -> Iterator[Call[Positions]]:
     """The same for as many topics as there may be; for none it is all that nsqd has."""
-    named = list(topics)
-    for part in _parts(named, limits.SPARK_NAMES_MAX):
-        yield positions(part, None, froms)
+    part: list[str] = []
+    room = limits.SPARK_NAMES_MAX
+    for topic in topics:
+        offsets = (froms or {}).get(topic, 0)
+        needed = 1 if isinstance(offsets, int) else max(len(offsets), 1)  # each about as a name
+        if part and needed > room:
+            yield positions(part, None, froms)
+            part, room = [], limits.SPARK_NAMES_MAX
+        part.append(topic)
+        room -= needed
+    yield positions(part, None, froms)
 
 
 def _positions(body: bytes, _: Headers) -> Positions:

@@ -9,7 +9,7 @@ breaks or nsqd is not ready; the pause doubles each time.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -23,6 +23,7 @@ from penstock.nsqdapi.calls import (
     Call,
     Committed,
     Fetched,
+    Froms,
     Move,
     Owner,
     Positions,
@@ -117,13 +118,14 @@ class BrokerApi:
             if asked:
                 self.close()  # its answer would be taken for that of the next request
 
-    def bytes_from(self, offsets: Mapping[str, int]) -> dict[str, int]:
-        """About how many bytes the log of each of these topics has from that offset on."""
+    def bytes_from(self, offsets: Froms) -> dict[str, dict[int, int]]:
+        """About how many bytes each of these logs has from that offset on: by topic and
+        partition."""
         if not offsets:
             return {}
         found = calls.joined(map(self._ask, calls.positions_of_many(offsets, offsets)))
         return {
-            topic: sum(span.bytes_from for span in spans.partitions.values())
+            topic: {number: span.bytes_from for number, span in spans.partitions.items()}
             for topic, spans in found.topics.items()
         }
 

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from typing import NamedTuple, Self
 
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
-from penstock.nsqdapi.calls import Positions, Span
+from penstock.nsqdapi.calls import Ends, Positions, Span
 from penstock.spark.brokerapi import BrokerApi, name_of
 from penstock.spark.offsets import Log, Offsets, relocated, spans
 from penstock.spark.options import Options
@@ -32,6 +32,10 @@ class Found(NamedTuple):
     def topics(self) -> set[str]:
         return {log.topic for log in self.have}
 
+    @property
+    def partitions(self) -> set[tuple[str, int]]:
+        return {(log.topic, log.partition) for log in self.have}
+
 
 class Brokers:
     """Of one thread; connections are kept until the end."""
@@ -41,7 +45,7 @@ class Brokers:
         self._urls = {name_of(url): url for url in options.urls}
         self._stack = ExitStack()
         self._apis: dict[str, BrokerApi] = {}
-        self.ended: dict[str, dict[str, int]] = {}  # of deleted topics: ends by log identity
+        self.ended: Ends = {}  # of deleted topics
 
     def __enter__(self) -> Self:
         return self
@@ -82,6 +86,7 @@ class Brokers:
         check_apart(have)
         self._check_failed(failed, begun or {}, have)
         asked = frozenset({*listed, *known} - set(failed) - set(options.gone))
+        have = {log: have[log] for log in have if options.reads(log.topic, log.partition)}
         return Found(have, tuple(sorted(missing)), asked)
 
     def have(self, wanted: Offsets) -> dict[Log, Span]:
@@ -103,15 +108,16 @@ class Brokers:
         self._check_failed(failed, wanted, found)
         return found
 
-    def topics(self, broker: str, names: Collection[str]) -> set[str]:
-        """Which of these one nsqd has."""
-        return set(self._positions(broker, sorted(names)).topics)
+    def partitions(self, broker: str, names: Collection[str]) -> set[tuple[str, int]]:
+        """Which partitions of these topics one nsqd has."""
+        found = self._positions(broker, sorted(names)).topics
+        return {(name, number) for name, spans in found.items() for number in spans.partitions}
 
     def _positions(
         self, broker: str, names: Collection[str], pattern: str | None = None
     ) -> Positions:
         positions = self.api(broker).positions(names, pattern)
-        for name, ends in positions.ended.items():
+        for name, ends in positions.ends.items():
             self.ended.setdefault(name, {}).update(ends)
         return positions
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from penstock.errors import ConfigError, DataLost
 from penstock.nsqdapi.calls import Span, TopicSpans
-from penstock.spark.options import EARLIEST, LATEST, SPECIAL, Bound, PerPartition
+from penstock.spark.options import EARLIEST, LATEST, SPECIAL, Bound, listed
 
 VERSION = 1
 VERSION_SEVERAL = 2  # of several nsqds
@@ -172,29 +172,54 @@ def resolve(
     unnamed: str = EARLIEST,
 ) -> Offsets:
     """Where a query starts or ends. `offset_at` finds the first offset at or after a time; where
-    there is none, that is the end, which only counts with `falls_to_latest`. A topic that a pattern
-    found and that the bound does not name has all that it has: `unnamed` is which end this is."""
+    there is none in any partition of the topic, the end only counts with `falls_to_latest`. A topic
+    that a pattern found and that the bound does not name has all that it has: `unnamed` is which
+    end this is."""
     found: Offsets = {}
+    times: dict[Log, int] = {}
     for log, span in have.items():
-        times = _named(bound.timestamps_ms, log)
-        offset = _named(_offsets_of(bound, log), log)
-        if times is not None:
-            found[log] = _at_time(times, log, span, offset_at, falls_to_latest)
-        elif offset is not None:
-            found[log] = _at_offset(offset, span)
+        given = (bound.named(log.broker, log.topic) or {}).get(log.partition)
+        time_ms = bound.timestamps_ms if isinstance(bound.timestamps_ms, int) else given
+        if bound.timestamps_ms is not None and time_ms is not None:
+            times[log] = time_ms
+            found[log] = min(max(offset_at(log, time_ms), span.earliest), span.end)
+        elif given is not None:
+            found[log] = _at_offset(given, span)
         else:
             found[log] = span.earliest if (bound.word or unnamed) == EARLIEST else span.end
+    if not falls_to_latest:
+        _check_times(times, found, have)
     return found
 
 
-def _offsets_of(bound: Bound, log: Log) -> PerPartition | None:
-    return bound.offsets if bound.by_broker is None else bound.by_broker.get(log.broker, {})
+def _check_times(times: Mapping[Log, int], found: Offsets, have: Logs) -> None:
+    """A time is there as soon as one partition of the topic has come to it: another one that has
+    no message since then begins with its next."""
+    reached: dict[tuple[str, str], int] = {}
+    for log, time_ms in times.items():
+        if found[log] < have[log].end:
+            topic = (log.broker, log.topic)
+            reached[topic] = max(time_ms, reached.get(topic, time_ms))
+    for log, time_ms in times.items():
+        if time_ms > reached.get((log.broker, log.topic), -1):
+            rule = f"topic {log.topic} has no message at or after that time"
+            raise ConfigError("starting timestamp", time_ms, rule)
 
 
-def _named(given: PerPartition | int | None, log: Log) -> int | None:
-    if given is None or isinstance(given, int):
-        return given
-    return given.get(log.topic, {}).get(log.partition)
+def check_named(option: str, bound: Bound, have: Logs) -> None:
+    """ConfigError where a topic that is there is named with other partitions than it has: what is
+    left out would be read whole, and an offset of what is not there would be passed over."""
+    there: dict[tuple[str, str], set[int]] = {}
+    for log in have:
+        there.setdefault((log.broker, log.topic), set()).add(log.partition)
+    for (broker, topic), partitions in there.items():
+        given = bound.named(broker, topic)
+        if given is not None and set(given) != partitions:
+            rule = (
+                f"it has to name all partitions of {topic}, {listed(partitions)}, and no other: "
+                "-2 is the earliest offset, -1 the latest"
+            )
+            raise ConfigError(f"option {option}", f"{topic}: {listed(given)}", rule)
 
 
 def check_begin(bound: Bound, topics: Collection[str]) -> None:
@@ -211,20 +236,6 @@ def _at_offset(offset: int, span: Span) -> int:
     if word is None:
         return offset
     return span.end if word == LATEST else span.earliest
-
-
-def _at_time(
-    time_ms: int,
-    log: Log,
-    span: Span,
-    offset_at: Callable[[Log, int], int],
-    falls_to_latest: bool,
-) -> int:
-    offset = max(offset_at(log, time_ms), span.earliest)
-    if offset >= span.end and not falls_to_latest:
-        rule = f"topic {log.topic} has no message at or after that time"
-        raise ConfigError("starting timestamp", time_ms, rule)
-    return min(offset, span.end)
 
 
 # --- how far a batch goes ---
@@ -281,15 +292,16 @@ def next_end(
     end: Mapping[Log, int],
     on_loss: OnLoss,
     on_deleted: OnDeleted,
-    left_out: Collection[str] = (),
+    left_out: Collection[tuple[str, int]] = (),
     gone: Collection[str] = (),
     brokers: Collection[str] | None = None,
 ) -> Offsets:
     """`end` without steps back: a log that has become shorter, a topic that is gone or was made
-    again is reported, and then taken as it is now. `left_out` are topics that are there, but are
-    not what the query reads; `gone` are nsqds that are given up: their offsets stay as they are.
-    `brokers` are those that the query reads, where it matters."""
+    again is reported, and then taken as it is now. `left_out` are partitions, by topic, that are
+    there, but are not what the query reads; `gone` are nsqds that are given up: their offsets stay
+    as they are. `brokers` are those that the query reads, where it matters."""
     now = {log.name: log for log in end}
+    identities = {(log.broker, log.topic): log.identity for log in end}
     result = dict(end)
     for log, offset in start.items():
         present = now.get(log.name)
@@ -298,15 +310,17 @@ def next_end(
         elif present is None and brokers is not None and log.broker not in brokers:
             on_loss(_lost(log, _not_asked(log, offset)))
             result[log] = offset  # it goes on there when it is read again
-        elif present is None and log.topic in left_out:
+        elif present is None and (log.topic, log.partition) in left_out:
             reason = f"this query does not read it any more, and was at offset {offset}"
             on_loss(_lost(log, reason))
-        elif present is None:
+        elif present is None and identities.get((log.broker, log.topic), log.identity) == (
+            log.identity
+        ):
             reason = f"the topic is gone, and was read to offset {offset}"
             on_deleted(log, offset, _lost(log, reason), False)
-        elif present.identity != log.identity:
-            lost = _lost(log, _made_again(log.identity, present.identity))
-            on_deleted(log, offset, lost, True)
+        elif present is None or present.identity != log.identity:
+            identity = identities[log.broker, log.topic]
+            on_deleted(log, offset, _lost(log, _made_again(log.identity, identity)), True)
         elif end[log] < offset:
             on_loss(_lost(log, f"it ends at {end[log]}, but offset {offset} was reached before"))
             result[log] = offset
@@ -342,7 +356,7 @@ def planned(
         if first is None:
             # An nsqd that comes to the others begins with what it has.
             if before is None and span.earliest > 0 and log.broker in met:
-                on_loss(_lost(log, f"a new topic begins at {span.earliest} instead of 0"))
+                on_loss(_lost(log, f"a new log begins at {span.earliest} instead of 0"))
             first = span.earliest
         range_ = _within(Range(log, first, end[log]), span, on_loss)
         if range_.size > 0:

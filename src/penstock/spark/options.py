@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,10 +66,21 @@ class Bound:
     by_broker: dict[str, PerPartition] | None = None  # offsets, of several nsqds
 
     @property
+    def by_partition(self) -> PerPartition:
+        """What it says of each partition, where it does so for all nsqds alike."""
+        given = self.offsets if self.offsets is not None else self.timestamps_ms
+        return given if isinstance(given, dict) else {}
+
+    @property
     def topics(self) -> tuple[str, ...]:
         """Those that it names."""
-        given = self.offsets if self.offsets is not None else self.timestamps_ms
-        return tuple(given) if isinstance(given, dict) else ()
+        return tuple(self.by_partition)
+
+    def named(self, broker: str, topic: str) -> Mapping[int, int] | None:
+        """What it says of the partitions of this topic; None where it does not name it."""
+        if self.by_broker is not None:
+            return self.by_broker.get(broker, {}).get(topic)
+        return self.by_partition.get(topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,7 @@ class Options:
     gone: tuple[str, ...]  # names of nsqds (host:port) that are given up
     topics: tuple[str, ...]  # empty with a pattern
     pattern: str | None
+    assigned: dict[str, frozenset[int]]  # the partitions that are read, by topic; empty: all
     starting: Bound
     ending: Bound
     starting_falls_to_latest: bool  # startingOffsetsByTimestampStrategy
@@ -101,6 +113,10 @@ class Options:
         """Then logs are known by their nsqd, too."""
         return bool(self.lookupds) or len(self.urls) > 1
 
+    def reads(self, topic: str, partition: int) -> bool:
+        """Of a topic that is asked for."""
+        return not self.assigned or partition in self.assigned.get(topic, ())
+
 
 def read_options(given: Mapping[str, str], streaming: bool) -> Options:
     """ConfigError names what is wrong."""
@@ -109,7 +125,7 @@ def read_options(given: Mapping[str, str], streaming: bool) -> Options:
     for name in _BATCH_ONLY if streaming else _STREAM_ONLY:
         kind = "batch" if streaming else "streaming"
         values.refuse(name, f"it is for {kind} queries only")
-    topics, pattern = _subscription(values)
+    topics, pattern, assigned = _subscription(values)
     urls, lookupds = _addresses(values)
     several = bool(lookupds) or len(urls) > 1
     starting = _bound(values, "starting", LATEST if streaming else EARLIEST, several)
@@ -118,6 +134,7 @@ def read_options(given: Mapping[str, str], streaming: bool) -> Options:
         _check_batch_bounds(starting, ending)
     for name, bound in (("startingOffsets", starting), ("endingOffsets", ending)):
         _check_topics(name, bound, topics, pattern)
+        _check_assigned(name, bound, assigned)
     # A batch that begins where nothing is yet is an empty one; a stream would begin too early.
     default = "error" if streaming else "latest"
     strategy = values.word("startingOffsetsByTimestampStrategy", ("error", "latest"), default)
@@ -127,6 +144,7 @@ def read_options(given: Mapping[str, str], streaming: bool) -> Options:
         gone=tuple(name_of(name) for name in _listed(values.get("goneBrokers"))),
         topics=topics,
         pattern=pattern,
+        assigned=assigned,
         starting=starting,
         ending=ending,
         starting_falls_to_latest=strategy == "latest",
@@ -178,7 +196,9 @@ def _listed(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def _subscription(values: Values) -> tuple[tuple[str, ...], str | None]:
+def _subscription(
+    values: Values,
+) -> tuple[tuple[str, ...], str | None, dict[str, frozenset[int]]]:
     named = [name for name in _SUBSCRIPTIONS if values.get(name)]
     if len(named) != 1:
         rule = "exactly one of subscribe, subscribePattern and assign is needed"
@@ -189,22 +209,29 @@ def _subscription(values: Values) -> tuple[tuple[str, ...], str | None]:
             re.compile(text)
         except re.error as error:
             raise ConfigError("option subscribePattern", text, f"no regex: {error}") from error
-        return (), text
+        return (), text, {}
+    assigned: dict[str, frozenset[int]] = {}
     if named[0] == "subscribe":
         topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     else:
-        topics = _assigned(text)
+        assigned = _assigned(text)
+        topics = tuple(assigned)
     if not topics:
         raise ConfigError(f"option {named[0]}", text, "it names no topic")
-    return topics, None
+    return topics, None, assigned
 
 
-def _assigned(text: str) -> tuple[str, ...]:
-    rule = 'JSON such as {"orders": [0]}: a topic has the partition 0'
+def _assigned(text: str) -> dict[str, frozenset[int]]:
+    rule = f'JSON such as {{"orders": [0, 1]}}: partitions are 0 to {limits.PARTITIONS_MAX - 1}'
     document = _object("assign", text, rule)
-    if any(partitions != [0] for partitions in document.values()):
-        raise ConfigError("option assign", text, rule)
-    return tuple(document)
+    for numbers in document.values():
+        if not isinstance(numbers, list) or not numbers or not all(map(_is_partition, numbers)):
+            raise ConfigError("option assign", text, rule)
+    return {topic: frozenset(numbers) for topic, numbers in document.items()}
+
+
+def _is_partition(number: object) -> bool:
+    return type(number) is int and 0 <= number < limits.PARTITIONS_MAX
 
 
 def _bound(values: Values, which: str, default: str, several: bool) -> Bound:
@@ -241,16 +268,17 @@ def _by_broker(name: str, text: str) -> dict[str, PerPartition]:
 
 def _per_partition(name: str, text: str, least: int) -> PerPartition:
     kinds = '"earliest", "latest" or ' if least < 0 else ""
-    rule = f'{kinds}JSON such as {{"orders": {{"0": 1234}}}}'
+    rule = f'{kinds}JSON such as {{"orders": {{"0": 1234, "1": 567}}}}'
     rule += ", where -2 is the earliest and -1 the latest" if least < 0 else ", in milliseconds"
     found: PerPartition = {}
     for topic, partitions in _object(name, text, rule).items():
-        if not isinstance(partitions, dict) or set(partitions) != {"0"}:
+        if not isinstance(partitions, dict) or not partitions:
             raise ConfigError(f"option {name}", text, rule)
-        value = partitions["0"]
-        if type(value) is not int or not least <= value < 1 << 63:
-            raise ConfigError(f"option {name}", text, rule)
-        found[topic] = {0: value}
+        for number, value in partitions.items():
+            is_known = number.isdecimal() and _is_partition(int(number))
+            if not is_known or type(value) is not int or not least <= value < 1 << 63:
+                raise ConfigError(f"option {name}", text, rule)
+        found[topic] = {int(number): value for number, value in partitions.items()}
     return found
 
 
@@ -282,3 +310,14 @@ def _check_topics(name: str, bound: Bound, topics: tuple[str, ...], pattern: str
     for topic in bound.topics if pattern is not None else ():
         if re.fullmatch(pattern or "", topic) is None:
             raise ConfigError(f"option {name}", topic, f"it does not match the pattern {pattern}")
+
+
+def _check_assigned(name: str, bound: Bound, assigned: Mapping[str, frozenset[int]]) -> None:
+    for topic, partitions in (bound.by_partition if assigned else {}).items():
+        if set(partitions) != set(assigned.get(topic, ())):
+            rule = f"it has to name exactly the partitions that are assigned of {topic}"
+            raise ConfigError(f"option {name}", f"{topic}: {listed(partitions)}", rule)
+
+
+def listed(partitions: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(partitions)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -33,7 +33,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, DataLost
-from penstock.nsqdapi.calls import Fetched
+from penstock.nsqdapi.calls import Ends, Fetched
 from penstock.spark import offsets, tasks
 from penstock.spark.brokers import Brokers, Found
 from penstock.spark.decode import decode
@@ -93,10 +93,15 @@ class _Log:
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
-        self._ended: dict[str, dict[str, int]] = {}  # deleted logs, as last heard
+        self._ended: Ends = {}  # deleted logs, as last heard
 
     def _brokers(self) -> Brokers:
         return Brokers(self._options)
+
+    def _begins(self, brokers: Brokers, have: Logs) -> Offsets:
+        bound, falls_to_latest = self._options.starting, self._options.starting_falls_to_latest
+        offsets.check_named("startingOffsets", bound, have)
+        return self._resolve(brokers, bound, have, falls_to_latest)
 
     def _resolve(
         self,
@@ -119,7 +124,7 @@ class _Log:
     def _on_deleted(self, log: Log, offset: int, lost: DataLost, is_back: bool) -> None:
         """What was read to its end has lost nothing. A topic that is back counts anew, which is
         to be wanted, or known of an ephemeral one."""
-        end = self._ended.get(log.topic, {}).get(log.identity)
+        end = self._ended.get(log.topic, {}).get(log.identity, {}).get(log.partition)
         if self._options.ignores_deleted or is_ephemeral(log.topic):
             logger.warning("%s; deleted topics are ignored", lost)
         elif end is not None and offset >= end and not is_back:
@@ -204,15 +209,22 @@ class BatchReader(_Log, DataSourceReader):
             named = {*options.starting.topics, *options.ending.topics} - found.topics
             for name in sorted({*found.missing, *named}):
                 self._on_loss(DataLost(name, 0, "there is no such topic"))
-            start = self._resolve(
-                brokers, options.starting, found.have, options.starting_falls_to_latest
-            )
+            for topic, number in sorted(self._absent(found)):
+                self._on_loss(DataLost(topic, number, "there is no such partition"))
+            start = self._begins(brokers, found.have)
+            offsets.check_named("endingOffsets", options.ending, found.have)
             end = self._resolve(brokers, options.ending, found.have, True, LATEST)
         have = found.have
         return self._tasks(offsets.planned(start, end, have, self._on_loss, self._on_deleted))
 
     def read(self, partition: Any) -> Iterator[Any]:
         return self._read(partition)
+
+    def _absent(self, found: Found) -> set[tuple[str, int]]:
+        """Partitions that are assigned, of topics that are there, and that none has."""
+        assigned = self._options.assigned.items()
+        wanted = {(topic, number) for topic, numbers in assigned for number in numbers}
+        return {each for each in wanted if each[0] not in found.missing} - found.partitions
 
 
 class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -235,9 +247,7 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._brokers() as brokers:
             found = brokers.found()
             offsets.check_begin(options.starting, found.topics)
-            start = self._resolve(
-                brokers, options.starting, found.have, options.starting_falls_to_latest
-            )
+            start = self._begins(brokers, found.have)
         return offsets.first_document(start)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -285,22 +295,25 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: Any) -> Iterator[Any]:
         return self._read(partition)
 
-    def _left_out(self, brokers: Brokers, begun: Offsets, found: Found) -> set[str]:
-        """Topics of the checkpoint that are there, and that the query does not ask for. ConfigError
-        if these are all: then it is the checkpoint of another query, and going on would begin this
-        one at the wrong place. What is deleted is asked for by its name, for its end."""
+    def _left_out(self, brokers: Brokers, begun: Offsets, found: Found) -> set[tuple[str, int]]:
+        """Partitions of the checkpoint that are there, and that the query does not ask for.
+        ConfigError if these are all: then it is the checkpoint of another query, and going on would
+        begin this one at the wrong place. What is deleted is asked for by its name, for its end."""
         absent = [log for log in begun if log not in found.have]
         if not absent:
             return set()
-        there: set[str] = set()
+        there: set[tuple[str, int]] = set()
         for broker in sorted({log.broker for log in absent} & found.brokers):
             names = {log.topic for log in absent if log.broker == broker}
-            there |= brokers.topics(broker, names)
+            there |= brokers.partitions(broker, names)
         self._ended = brokers.ended
-        left_out, read = there - found.topics, {log.topic for log in begun}
+        read = {(log.topic, log.partition) for log in begun}
+        left_out = (there & read) - found.partitions
         if left_out == read:
-            rule = f"this query reads {_named(found.topics)}, so it needs a checkpoint of its own"
-            raise ConfigError("checkpointLocation", f"of a query that reads {_named(read)}", rule)
+            assigned = bool(self._options.assigned)
+            before, now = _named(begun, assigned), _named(found.have, assigned)
+            rule = f"this query reads {now}, so it needs a checkpoint of its own"
+            raise ConfigError("checkpointLocation", f"of a query that reads {before}", rule)
         return left_out
 
     def _up_to_final(self, begun: Offsets) -> Offsets:
@@ -323,16 +336,18 @@ def _byte_limited(brokers: Brokers, ranges: list[Range], bytes_max: int) -> Offs
     def offset_after(log: Log, offset: int, length: int) -> int:
         return brokers.api(log.broker).offset_after(log.topic, log.partition, offset, length)
 
-    begun: dict[str, dict[str, int]] = {}
-    for range_ in ranges:
-        if range_.size:
-            begun.setdefault(range_.log.broker, {})[range_.log.topic] = range_.start
+    begun: dict[str, dict[str, dict[int, int]]] = {}
+    for log, start in ((range_.log, range_.start) for range_ in ranges if range_.size):
+        begun.setdefault(log.broker, {}).setdefault(log.topic, {})[log.partition] = start
     sizes = {name: brokers.api(name).bytes_from(topics) for name, topics in begun.items()}
     bytes_from = {
-        range_.log: sizes.get(range_.log.broker, {}).get(range_.log.topic, 0) for range_ in ranges
+        log: sizes.get(log.broker, {}).get(log.topic, {}).get(log.partition, 0)
+        for log in (range_.log for range_ in ranges)
     }
     return offsets.byte_limited(ranges, bytes_from, bytes_max, offset_after)
 
 
-def _named(topics: set[str]) -> str:
-    return ", ".join(sorted(topics)) or "no topic that is there"
+def _named(logs: Collection[Log], with_partitions: bool) -> str:
+    found = sorted({(log.topic, log.partition if with_partitions else 0) for log in logs})
+    names = [f"{topic} {number}" if with_partitions else topic for topic, number in found]
+    return ", ".join(names) or "no topic that is there"
