@@ -18,9 +18,9 @@ CONSTANT = re.compile(r"^ {4}([A-Z][A-Z0-9_]+) = ([0-9x<A-F ]+)", re.MULTILINE)
 MIRRORS = [
     ("conn.pyx", "NAME_BYTES_MAX", limits.NAME_BYTES_MAX),
     ("conn.pxd", "OWED_MAX", limits.OWED_MAX),
-    ("cursor.pyx", "RING_SPAN_MAX", limits.RING_SPAN_MAX),
+    ("ring.pxd", "RING_SPAN_MAX", limits.RING_SPAN_MAX),
     ("delivery.pyx", "CHUNK_BYTES", limits.CHUNK_BYTES),
-    ("cursor.pyx", "PARKED_MAX", limits.PARKED_MAX),
+    ("ring.pyx", "PARKED_MAX", limits.PARKED_MAX),
     ("delivery.pyx", "REFILL_NS", limits.REFILL_NS),
     ("shares.pxd", "HYSTERESIS_RDY_MIN", limits.HYSTERESIS_RDY_MIN),
     ("hub.pyx", "KEPT_BATCH_BYTES", limits.KEPT_BATCH_BYTES),

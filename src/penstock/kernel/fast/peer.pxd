@@ -6,8 +6,8 @@ takes everything that is held with it.
 """
 
 from penstock.kernel.fast.buffer cimport buf_t
-from penstock.kernel.fast.cursor cimport consumer_t
 from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.ring cimport consumer_t
 from penstock.kernel.fast.trace cimport Named
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 from penstock.kernel.fast.window cimport Window

@@ -3,8 +3,8 @@
 from libc.stdlib cimport calloc, free
 
 from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_init
-from penstock.kernel.fast.cursor cimport consumer_t
 from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.ring cimport consumer_t
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 from penstock.kernel.fast.window cimport Window
 

@@ -1,6 +1,6 @@
 """How the windows of one connection share its room (pure/shares.py says how, and why)."""
 
-from penstock.kernel.fast.cursor cimport consumer_t
+from penstock.kernel.fast.ring cimport consumer_t
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.peer cimport Peer
 from penstock.kernel.fast.types cimport i64

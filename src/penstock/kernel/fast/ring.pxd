@@ -1,0 +1,121 @@
+"""The state of one channel in one partition, and the ring of what is in flight for the first time.
+
+window.pxd tells what the parts of the state are. Here are its consumers, the ring, the lists of the
+hub that the window stands on, and the trace of its messages; cursor.pxd has the moves.
+"""
+
+from penstock.kernel.fast.beyond cimport Beyond
+from penstock.kernel.fast.block cimport Block
+from penstock.kernel.fast.hub cimport Hub
+from penstock.kernel.fast.latency cimport Latencies
+from penstock.kernel.fast.runs cimport Runs
+from penstock.kernel.fast.skips cimport Skips, range_t
+from penstock.kernel.fast.strays cimport Strays, stray_t
+from penstock.kernel.fast.tail cimport Tail
+from penstock.kernel.fast.trace cimport Named
+from penstock.kernel.fast.types cimport i64, u32, u64
+
+cdef enum:
+    RING_SPAN_MAX = 65536  # beyond it the oldest message in flight becomes a stray
+
+cdef struct consumer_t:
+    u32 serial
+    bint closing
+    bint eof  # it has ended its stream: what it got now would only time out
+    bint blocked  # socket full, or output on hold beyond its bound
+    int sample_rate
+    int locality  # Locality of interface.py
+    u32 window_count  # that share its RDY
+    i64 rdy
+    i64 in_flight  # in all of them
+    i64 timeout_ns
+    i64 message_count
+    i64 finish_count
+    i64 requeue_count
+
+cdef struct place_t:  # where a reader stands inside a batch, so that the next sums on from there
+    i64 base_offset
+    u32 index
+    u32 position
+
+cdef class Ring(Named):
+    cdef Hub hub
+    cdef readonly Tail tail
+    cdef public object owner
+    cdef bint _paused
+    cdef readonly i64 low, next
+    cdef public i64 count_base  # what of the tail's handed_end does not count as given to it
+    cdef public i64 touch_max_ns
+    cdef readonly i64 timeout_count, requeue_count, finish_count, expired_count
+    cdef int _attempts_max
+    cdef i64 outdated_end  # below it nothing is sent any more
+    # ring
+    cdef u32* owners
+    cdef i64* deadlines
+    cdef u32 ring_capacity
+    cdef i64 ring_in_flight
+    cdef i64 ring_deadline_ns  # lower bound, 0: none
+    cdef Runs runs
+    cdef Strays strays
+    cdef Latencies latencies  # None: not measured
+    # skips, redo
+    cdef Skips skips
+    # delayed messages ahead (parking.pxd)
+    cdef i64 parked_end  # those below it are parked, but for what is to be searched
+    cdef public i64 parked_max
+    cdef i64 search_from  # from here to `search_end` the log is to be searched
+    cdef readonly i64 search_end
+    cdef Beyond beyond
+    cdef i64 redo_end
+    # reading
+    cdef Block forward, stray_block
+    cdef bint forward_needed, stray_needed
+    cdef place_t forward_place, stray_place
+    # consumers
+    cdef list conns  # Conn; delivery.pyx knows the type
+    cdef consumer_t** consumer_table
+    cdef u32 consumer_count, consumer_capacity
+    cdef u32 turn  # rotates the first consumer
+    cdef bint prefers  # a consumer is nearer than others may be
+    cdef i64 delivered[4]  # messages, by Locality
+    cdef bint stray_turn
+    cdef i64 refill_ns  # mono: then small refills go out too; 0: none is put off
+    # trace
+    cdef u64 _trace_below
+    cdef dict traced_ids  # of messages that have one and are not done; None: no such message
+    cdef bint tracing  # is any message traced?
+    cdef u32 client_hint
+    # journal
+    cdef range_t* fins
+    cdef u32 fin_count, fin_capacity
+    cdef bint cursor_changed, reset_pending
+    # lists of the hub
+    cdef bint pump_listed, journal_listed, active_listed, short_listed, search_listed
+    cdef bint forgotten
+    cdef u32 number  # in the order in which they were made
+
+    cdef int mark_traced(self, u64 id, u64 trace_id) except -1
+    cdef int forget_traced(self, u64 id) except -1
+    cdef Named client_of(self, u32 serial)
+    cdef int trace(self, int kind, u64 id, i64 offset, int attempts, Named client) except -1
+    cdef int trace_run(self, int kind, u64 base_id, u32 index, i64 offset, u32 count, int attempts,
+                       Named client) except -1
+    cdef int trace_finished(self, u32 serial, u64 id, i64 offset) except -1
+    cdef int trace_stray(self, int kind, stray_t* stray) except -1
+    cdef int trace_left(self, Named conn, u32 serial) except -1
+    cdef int trace_emptied(self, i64 offset) except -1
+    cdef bint has_timers(self) noexcept
+    cdef int mark_pump(self) except -1
+    cdef int mark_journal(self) except -1
+    cdef int mark_active(self) except -1
+    cdef consumer_t* consumer(self, u32 serial) noexcept
+    cdef i64 in_flight_of_c(self, u32 serial) noexcept
+    cdef void weigh_consumers(self) noexcept
+    cdef int add_consumer(self, object conn, consumer_t* consumer) except -1
+    cdef int remove_consumer(self, object conn, consumer_t* consumer) except -1
+    cdef int ring_room(self, i64 count) except -1
+    cdef int evict_low(self) except -1
+    cdef int evict_all(self) except -1
+    cdef void advance_low(self) noexcept
+    cdef stray_t* make_stray(self, i64 offset) except NULL
+    cdef int attempts_of(self, i64 offset) noexcept
