@@ -44,6 +44,7 @@ PAST_SECTIONS = {
     Section.ATTEMPTS: {1: 3, 4: 1, 5: 0xFFFF},
     Section.TRACE: {0: 42, 2: 43, 5: (1 << 64) - 1},
     Section.KEY: {0: b"key"},
+    Section.HEADERS: {1: b'{"a":"1"}', 3: b"{}", 4: b'{"a":"2"}', 7: b'{"b":"3"}'},
 }
 FIXED_SEEDS = range(12)
 STEPS = 250
@@ -108,6 +109,8 @@ CONN_STATE = [
     "holds_output",
     "sample_rate",
     "timeout_ns",
+    "extended",
+    "detailed",
 ]
 
 
@@ -243,7 +246,9 @@ def publish_delayed(world: World, dice: random.Random) -> None:
 
 def publish_traced(world: World, dice: random.Random) -> None:
     """Some by a client, some by nobody in particular."""
-    sections = {Section.TRACE: dice.randrange(1, 9)} if dice.random() < 0.7 else {Section.KEY: b"k"}
+    trace = {Section.TRACE: dice.randrange(1, 9)}
+    headers = {Section.HEADERS: b'{"n":"%d"}' % dice.randrange(1000)}
+    sections = dice.choice([trace, {**trace, **headers}, {Section.KEY: b"k"}, headers])
     conn = dice.choice([None, world.publishers[0]])
     dice.choice(world.tails).append(b"%d" % dice.randrange(100), 0, sections, conn)
 
@@ -292,6 +297,7 @@ def join(world: World, dice: random.Random) -> None:
         conn.timeout_ns = dice.choice(TIMEOUTS_NS)
         conn.sample_rate = dice.choice([0, 0, 0, 1, 30, 90, 99])
         conn.locality = dice.choice([Locality.UNKNOWN, Locality.UNKNOWN, *Locality])
+        conn.extended, conn.detailed = dice.random() < 0.3, dice.random() < 0.2
         for _ in range(dice.choice([1, 1, 2, 5])):
             subscribe(world, dice, conn)
         conn.rdy = dice.choice([1, 3, 10, 100])

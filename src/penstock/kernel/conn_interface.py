@@ -37,6 +37,10 @@ class Conn(Protocol):
     @property
     def holds_output(self) -> bool: ...
 
+    # what its message frames have between id and body (pure/extframe.py); set before `subscribe`
+    extended: bool  # the headers
+    detailed: bool  # the position
+
     sample_rate: int  # 0: all
     timeout_ns: int  # message timeout of this consumer
     locality: int  # Locality; set before `subscribe`

@@ -263,7 +263,7 @@ cdef class Cursor(Ring):
         self.parked_end = self.redo_end = self.outdated_end = 0
         self.search_from = self.search_end = 0
         self.beyond.clear(0, 0)
-        self.forward = self.stray_block = None
+        self.forward = self.stray_block = self.forward_trailer = self.stray_trailer = None
         self.forward_needed = self.stray_needed = False
         self.forward_place.base_offset = self.stray_place.base_offset = -1
         self.fin_count = 0

@@ -1,10 +1,9 @@
 """Delivery: from batches, wherever they are, to message frames on a consumer's socket.
 
-    [u32 BE 30 + body][u32 BE 2][i64 BE timestamp][u16 BE attempts][16 hex id][body]
-
-Frames are built by copy into one shared scratch buffer and sent at once; what a socket does not
-take is copied to the connection, which gets nothing more until that is gone. So no batch is
-pinned by a slow consumer, and a connection holds at most one scratch buffer."""
+Frames are those of frames.pxd, with what extframe.pxd tells of between id and body for clients
+that asked for it. They are built by copy into one shared scratch buffer and sent at once; what a
+socket does not take is copied to the connection, which gets nothing more until that is gone. So no
+batch is pinned by a slow consumer, and a connection holds at most one scratch buffer."""
 
 from penstock.kernel.fast.buffer cimport buf_t
 from penstock.kernel.fast.conn cimport Conn

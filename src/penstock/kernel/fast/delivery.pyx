@@ -8,9 +8,13 @@ from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_reserve, buf_
 from penstock.kernel.fast.conn cimport Conn
 from penstock.kernel.fast.cursor cimport consumer_t, place_t
 from penstock.kernel.fast.dice cimport sample_draw
+from penstock.kernel.fast.extframe cimport between_t, find_between, put_between
+from penstock.kernel.fast.frames cimport COUNTED_HEAD_BYTES, HEAD_BYTES, HEAD_ID_AT, put_head
 from penstock.kernel.fast.hexid cimport id_encode
 from penstock.kernel.fast.hub cimport Hub
-from penstock.kernel.fast.parking cimport delay_next, find_special, register_delayed, special_t
+from penstock.kernel.fast.parking cimport (
+    delay_next, register_delayed, trailer_ahead, trailer_of_stray,
+)
 from penstock.kernel.fast.shares cimport (
     PASSED_BY, PUT_OFF, gather_siblings, is_small, offer_of, room_of, share_out, spend,
 )
@@ -19,6 +23,7 @@ from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.unaligned cimport load_u32, load_u64
 from penstock.kernel.fast.strays cimport WAITING, stray_t
 from penstock.kernel.fast.trace cimport FILTERED, SENT
+from penstock.kernel.fast.trailer cimport Trailer, nothing_special, special_t
 from penstock.kernel.fast.window cimport Window
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
@@ -27,23 +32,7 @@ cdef extern from "sys/socket.h" nogil:
     enum: MSG_DONTWAIT
     enum: MSG_NOSIGNAL
 
-cdef extern from *:
-    """
-    #include <stdint.h>
-    #include <string.h>
-    static inline void ps_put_head(unsigned char *p, uint32_t size, uint64_t ts,
-                                   uint16_t attempts) {
-        uint32_t s = __builtin_bswap32(size), t = __builtin_bswap32(2);
-        uint64_t b = __builtin_bswap64(ts);
-        uint16_t a = __builtin_bswap16(attempts);
-        memcpy(p, &s, 4); memcpy(p + 4, &t, 4); memcpy(p + 8, &b, 8); memcpy(p + 16, &a, 2);
-    }
-    """
-    void put_head "ps_put_head"(unsigned char* p, unsigned int size, unsigned long long ts,
-                                unsigned short attempts) noexcept nogil
-
 cdef enum:
-    HEAD_BYTES = 34  # of a frame, before the body
     CHUNK_BYTES = 256 << 10  # frames built before they are sent; 64 KiB costs consume 30 %
     NEED = 9
     REFILL_NS = 2000000  # a small refill waits so long; measured gains come from far shorter waits
@@ -67,11 +56,38 @@ cdef int put_frame(buf_t* out, view_t* view, u32 position, u32 size,
     if out.length + HEAD_BYTES + size > out.capacity:
         buf_reserve(out, HEAD_BYTES + size)
     p = out.data + out.length
-    put_head(p, 30 + size, timestamp_ns, attempts)
-    id_encode(id, p + 18)
+    put_head(p, COUNTED_HEAD_BYTES + size, timestamp_ns, attempts)
+    id_encode(id, p + HEAD_ID_AT)
     memcpy(p + HEAD_BYTES, view.bodies + position, size)
     out.length += HEAD_BYTES + size
     return 0
+
+
+cdef int put_long_frame(buf_t* out, consumer_t* me, Trailer trailer, between_t* between,
+                        view_t* view, u32 index, u32 position, u32 size,
+                        i64 timestamp_ns, int attempts, u64 id) except -1:
+    cdef u32 rest = between.bytes + size
+    cdef u8* p
+    if out.length + HEAD_BYTES + rest > out.capacity:
+        buf_reserve(out, HEAD_BYTES + rest)
+    p = out.data + out.length
+    put_head(p, COUNTED_HEAD_BYTES + rest, timestamp_ns, attempts)
+    id_encode(id, p + HEAD_ID_AT)
+    put_between(p + HEAD_BYTES, me, trailer, between, view, index, size)
+    memcpy(p + HEAD_BYTES + between.bytes, view.bodies + position, size)
+    out.length += HEAD_BYTES + rest
+    return 0
+
+
+cdef int put_one(buf_t* out, consumer_t* me, Trailer trailer, view_t* view, u32 index,
+                 u32 position, u32 size, i64 timestamp_ns, int attempts, u64 id) except -1:
+    """Whatever kind of frame the consumer gets."""
+    cdef between_t between
+    if not (me.extended or me.detailed):
+        return put_frame(out, view, position, size, timestamp_ns, attempts, id)
+    find_between(me, trailer, index, &between)
+    return put_long_frame(out, me, trailer, &between, view, index, position, size, timestamp_ns,
+                          attempts, id)
 
 
 # --- which consumer may have how much ---
@@ -239,8 +255,10 @@ cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota, bint free) except
 
 cdef i64 deliver_forward(Window window, Conn conn, Hub hub, buf_t* out, i64 quota) except -1:
     cdef i64 sent = 0, last, count
+    cdef u32 index, special
     cdef view_t view
-    cdef bint found
+    cdef Trailer trailer
+    cdef bint found, singly = conn.me.sample_rate != 0
     while sent < quota and out.length < CHUNK_BYTES:
         if window.skips.start <= window.next:
             window.step_over_skips()
@@ -257,30 +275,45 @@ cdef i64 deliver_forward(Window window, Conn conn, Hub hub, buf_t* out, i64 quot
         last = min(view.base_offset + view.count, window.tail.handed_end)
         last = min(last, window.skips.start)
         count = min(quota - sent, last - window.next)
-        if view.trailer != NULL or conn.me.sample_rate or window.next < window.redo_end:
-            sent += deliver_one(window, conn, hub, out, &view)
+        index = special = <u32>(window.next - view.base_offset)
+        trailer = trailer_ahead(window, &view)
+        if not singly and window.next >= window.redo_end:
+            special = view.count if trailer is None else trailer.special_from(index)
+        if special == index:
+            sent += deliver_one(window, conn, hub, out, &view, trailer)
         else:
-            sent += deliver_run(window, conn, hub, out, &view, count)
+            count = min(count, <i64>(special - index))
+            sent += deliver_run(window, conn, hub, out, &view, trailer, count)
     return sent
 
 
-cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view,
-                           i64 count) except -1:
-    """The common case: a row of plain messages of one batch, as many as fit the chunk."""
+cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view, Trailer trailer,
+                     i64 count) except -1:
+    """The common case: a row of messages of one batch that have nothing special, as many as fit
+    the chunk."""
     cdef u32 index = <u32>(window.next - view.base_offset)
     cdef u32 position = body_position(view, index, &window.forward_place)
     cdef u32 size, mask, done = 0
     cdef int attempts = window.attempts_of(window.next)
     cdef i64 deadline_ns = hub.mono_ns + conn.me.timeout_ns
     cdef i64 offset = window.next
+    cdef between_t between
+    cdef bint is_long = conn.me.extended or conn.me.detailed
+    between.bytes = 0
     window.ring_room(count)
     mask = window.ring_capacity - 1
     while done < count:
         size = load_u32(view.lengths + 4 * <size_t>(index + done))
-        if done and out.length + HEAD_BYTES + size > CHUNK_BYTES:
+        if is_long:
+            find_between(conn.me, trailer, index + done, &between)
+        if done and out.length + HEAD_BYTES + between.bytes + size > CHUNK_BYTES:
             break
-        put_frame(out, view, position, size, view.timestamp_ns, attempts,
-                  id_at_c(view.base_id, index + done))
+        if is_long:
+            put_long_frame(out, conn.me, trailer, &between, view, index + done, position, size,
+                           view.timestamp_ns, attempts, id_at_c(view.base_id, index + done))
+        else:
+            put_frame(out, view, position, size, view.timestamp_ns, attempts,
+                      id_at_c(view.base_id, index + done))
         position += size
         window.owners[(offset + done) & mask] = conn.serial
         window.deadlines[(offset + done) & mask] = deadline_ns
@@ -306,7 +339,8 @@ cdef bint sampled_away(Conn conn, Hub hub, u64 id, i64 attempts) noexcept:
     return sample_draw(hub.seed, conn.serial, id, <u32>attempts) > <u32>conn.me.sample_rate
 
 
-cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view) except -1:
+cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view,
+                     Trailer trailer) except -1:
     """A message that may be special: due later, an id or attempts of its own, or sampled away.
 
     One that was in flight before a restart goes through the strays, whose attempts are journalled:
@@ -319,7 +353,9 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     cdef stray_t* stray
     cdef i64 deadline_ns
     cdef int attempts
-    find_special(view, index, &special)
+    nothing_special(view, index, &special)
+    if trailer is not None:
+        trailer.find(view, index, &special)
     if special.own_id and (window.has(special.id) or conn.find(special.id) is not None):
         special.own_id, special.id = False, id_at_c(view.base_id, index)  # taken: the log's own
     if special.due_ns > hub.wall_ns:
@@ -349,14 +385,16 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
         )
         window.stray_flies(stray, conn.me, hub.mono_ns)
         stray.timestamp_ns = special.timestamp_ns
-        put_frame(out, view, position, size, special.timestamp_ns, stray.attempts, special.id)
+        put_one(out, conn.me, trailer, view, index, position, size, special.timestamp_ns,
+                stray.attempts, special.id)
         if window.tracing:
             window.trace(SENT, special.id, window.next, stray.attempts, conn)
         window.jump(window.next + 1)
         return 1
     if window.tracing:
         window.trace(SENT, special.id, window.next, attempts, conn)
-    put_frame(out, view, position, size, special.timestamp_ns, attempts, special.id)
+    put_one(out, conn.me, trailer, view, index, position, size, special.timestamp_ns, attempts,
+            special.id)
     window.ring_room(1)
     deadline_ns = hub.mono_ns + conn.me.timeout_ns
     window.owners[window.next & (window.ring_capacity - 1)] = conn.serial
@@ -386,6 +424,7 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
     cdef stray_t* stray
     cdef view_t view
     cdef special_t special
+    cdef Trailer trailer
     cdef u32 index, position, size
     cdef bint found
     while sent < quota and out.length < CHUNK_BYTES:
@@ -414,12 +453,14 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
         special.timestamp_ns = view.timestamp_ns
         window.strays.drop_first()
         stray = known_apart(window, conn, stray, id_at_c(view.base_id, index))
-        if view.trailer != NULL:
-            find_special(&view, index, &special)
+        trailer = trailer_of_stray(window, &view)
+        if trailer is not None:
+            trailer.find(&view, index, &special)
             window.mark_traced(stray.id, special.trace_id)
         window.stray_flies(stray, conn.me, hub.mono_ns)
         stray.timestamp_ns = special.timestamp_ns
-        put_frame(out, &view, position, size, special.timestamp_ns, stray.attempts, stray.id)
+        put_one(out, conn.me, trailer, &view, index, position, size, special.timestamp_ns,
+                stray.attempts, stray.id)
         if window.tracing:
             window.trace(SENT, stray.id, stray.offset, stray.attempts, conn)
         sent += 1

@@ -9,18 +9,13 @@ before them, and those for which there is no room (beyond.pxd).
 
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.memory cimport view_t
+from penstock.kernel.fast.trailer cimport Trailer, special_t
 from penstock.kernel.fast.types cimport i64, u32, u64
 from penstock.kernel.fast.window cimport Window
 
-cdef struct special_t:
-    bint own_id
-    u64 id
-    u64 trace_id
-    i64 timestamp_ns
-    i64 due_ns
-    i64 attempts
-
-cdef void find_special(view_t* view, u32 index, special_t* out) noexcept
+# of the batch that the cursor is in; None: it has none
+cdef Trailer trailer_ahead(Window window, view_t* view)
+cdef Trailer trailer_of_stray(Window window, view_t* view)
 cdef int delay_next(Window window, special_t* special) except -1
 cdef int register_delayed(Window window, Hub hub) except -1
 cdef int search_block(Window window, object buffer, i64 end, u64 ids_from) except -1

@@ -5,40 +5,42 @@ from penstock.kernel.fast.beyond cimport Beyond
 from penstock.kernel.fast.block cimport Block
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.memory cimport view_t
-from penstock.kernel.fast.sections cimport (
-    SECTION_ATTEMPTS, SECTION_DUE, SECTION_ID, SECTION_TIMESTAMP, SECTION_TRACE, section_next,
-    section_t, section_value,
-)
+from penstock.kernel.fast.sections cimport SECTION_DUE, section_next, section_t, section_value
 from penstock.kernel.fast.strays cimport WAITING, stray_t
 from penstock.kernel.fast.tail cimport Tail
+from penstock.kernel.fast.trailer cimport Trailer, note_special, nothing_special, special_t
 from penstock.kernel.fast.types cimport i64, u32, u64
 from penstock.kernel.fast.unaligned cimport load_u32
 from penstock.kernel.fast.window cimport Window
 
 
+cdef Trailer trailer_ahead(Window window, view_t* view):
+    if view.trailer == NULL:
+        return None
+    if window.forward_trailer is None:
+        window.forward_trailer = Trailer()
+    window.forward_trailer.open(view)
+    return window.forward_trailer
+
+
+cdef Trailer trailer_of_stray(Window window, view_t* view):
+    if view.trailer == NULL:
+        return None
+    if window.stray_trailer is None:
+        window.stray_trailer = Trailer()
+    window.stray_trailer.open(view)
+    return window.stray_trailer
+
+
 cdef void find_special(view_t* view, u32 index, special_t* out) noexcept:
-    """What the trailer says of one message."""
+    """What the trailer says of one message, for those who look at few of a batch."""
     cdef size_t position = 0
     cdef section_t section
     cdef i64 value
-    out.own_id = False
-    out.id = id_at_c(view.base_id, index)
-    out.timestamp_ns = view.timestamp_ns
-    out.due_ns = out.attempts = 0
-    out.trace_id = 0
+    nothing_special(view, index, out)
     while section_next(view.trailer, view.trailer_length, view.count, &position, &section) == 1:
-        if section.type >= 64 or not section_value(&section, index, &value):
-            continue
-        if section.type == SECTION_TIMESTAMP:
-            out.timestamp_ns = value
-        elif section.type == SECTION_ID:
-            out.id, out.own_id = <u64>value, True
-        elif section.type == SECTION_DUE:
-            out.due_ns = value
-        elif section.type == SECTION_ATTEMPTS:
-            out.attempts = value
-        elif section.type == SECTION_TRACE:
-            out.trace_id = <u64>value
+        if section.type < 64 and section_value(&section, index, &value):
+            note_special(out, section.type, value)
 
 
 cdef bint is_repeated(view_t* view, size_t end, u32 index) noexcept:
@@ -60,16 +62,20 @@ cdef int register_delayed(Window window, Hub hub) except -1:
     """Delayed messages at the cursor start their wait now, consumers or not (in memory only)."""
     cdef view_t view
     cdef special_t special
+    cdef Trailer trailer
+    cdef u32 index
     if window.skips.start <= window.next:
         window.step_over_skips()
     while window.next < window.tail.handed_end and window.tail.view(window.next, &view):
         if view.trailer == NULL:
             break
-        find_special(&view, <u32>(window.next - view.base_offset), &special)
+        trailer = trailer_ahead(window, &view)
+        index = <u32>(window.next - view.base_offset)
+        trailer.find(&view, index, &special)
         if special.due_ns <= hub.wall_ns:
             break
         if special.own_id and window.has(special.id):
-            special.id = id_at_c(view.base_id, <u32>(window.next - view.base_offset))
+            special.id = id_at_c(view.base_id, index)
         delay_next(window, &special)
     if window.parked_end < window.tail.handed_end:
         park_ahead(window, hub)

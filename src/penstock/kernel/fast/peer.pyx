@@ -67,6 +67,22 @@ cdef class Peer:
         self.me.sample_rate = value
 
     @property
+    def extended(self):
+        return self.me.extended
+
+    @extended.setter
+    def extended(self, bint value):
+        self.me.extended = value
+
+    @property
+    def detailed(self):
+        return self.me.detailed
+
+    @detailed.setter
+    def detailed(self, bint value):
+        self.me.detailed = value
+
+    @property
     def timeout_ns(self):
         return self.me.timeout_ns
 

@@ -13,6 +13,7 @@ from penstock.kernel.fast.skips cimport Skips, range_t
 from penstock.kernel.fast.strays cimport Strays, stray_t
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.trace cimport Named
+from penstock.kernel.fast.trailer cimport Trailer
 from penstock.kernel.fast.types cimport i64, u32, u64
 
 cdef enum:
@@ -23,6 +24,8 @@ cdef struct consumer_t:
     bint closing
     bint eof  # it has ended its stream: what it got now would only time out
     bint blocked  # socket full, or output on hold beyond its bound
+    bint extended  # gets headers (extframe.pxd)
+    bint detailed  # gets positions
     int sample_rate
     int locality  # Locality of interface.py
     u32 window_count  # that share its RDY
@@ -71,6 +74,7 @@ cdef class Ring(Named):
     cdef Block forward, stray_block
     cdef bint forward_needed, stray_needed
     cdef place_t forward_place, stray_place
+    cdef Trailer forward_trailer, stray_trailer  # None: no batch with a trailer was met yet
     # consumers
     cdef list conns  # Conn; delivery.pyx knows the type
     cdef consumer_t** consumer_table

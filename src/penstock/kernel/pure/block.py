@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.kernel.batch_interface import Section
-from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES
+from penstock.kernel.layout import (
+    FLAG_TRAILER,
+    HEADER_BYTES,
+    LENGTH_FIELD_BYTES,
+    SECTION_BYTES_TYPE_MIN,
+)
 from penstock.kernel.pure.batch import decode_header, decode_sections, id_at
 
 if TYPE_CHECKING:
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
 
 _SEQUENCE_BITS = 12
 _SEQUENCE_MASK = (1 << _SEQUENCE_BITS) - 1
+_INTEGER_ENTRY_BYTES = 12  # index and value
+_BYTES_ENTRY_BYTES = 8  # index and length; the value is beside them
 _base_offset = attrgetter("base_offset")
 
 
@@ -37,6 +44,7 @@ class Batch:
 
     __slots__ = (
         "_sections",
+        "_specials",
         "_starts",
         "base_id",
         "base_offset",
@@ -62,6 +70,7 @@ class Batch:
         self.plain = not header.flags & FLAG_TRAILER
         self._starts: list[int] | None = None
         self._sections: dict[int, dict[int, int | bytes]] | None = None
+        self._specials: list[int] | None = None
 
     @property
     def starts(self) -> list[int]:
@@ -82,11 +91,15 @@ class Batch:
             return range(self.base_id + index, self.base_id + index + count)
         return [id_at(self.base_id, i) for i in range(index, index + count)]
 
+    @property
+    def sections(self) -> dict[int, dict[int, int | bytes]]:
+        if self._sections is None:
+            self._sections = {} if self.plain else decode_sections(self.data, self.position)
+        return self._sections
+
     def special(self, index: int) -> Special:
         if self.plain:
             return Special(self.timestamp_ns, id_at(self.base_id, index), False, 0, 0)
-        if self._sections is None:
-            self._sections = decode_sections(self.data, self.position)
         own_id = self._value(Section.ID, index)
         timestamp_ns = self._value(Section.TIMESTAMP, index)
         return Special(
@@ -98,16 +111,37 @@ class Batch:
             self._value(Section.TRACE, index) or 0,
         )
 
+    def special_from(self, index: int) -> int:
+        """The first message from `index` on that is not sent just as if there were no trailer."""
+        if self._specials is None:
+            tables = self.sections.items()
+            integers = [table for type_, table in tables if type_ < SECTION_BYTES_TYPE_MIN]
+            self._specials = sorted(set().union(*integers))
+        place = bisect_left(self._specials, index)
+        return self._specials[place] if place < len(self._specials) else self.count
+
+    def headers(self, index: int) -> bytes:
+        """A JSON object; empty: the message has none."""
+        found = self.sections.get(Section.HEADERS, {}).get(index, b"")
+        return found if isinstance(found, bytes) else b""
+
+    def stored_bytes(self, index: int) -> int:
+        """In the log, without its share of the batch's header."""
+        total = LENGTH_FIELD_BYTES + self.starts[index + 1] - self.starts[index]
+        for table in self.sections.values():
+            value = table.get(index)
+            if isinstance(value, bytes):
+                total += _BYTES_ENTRY_BYTES + len(value)
+            elif value is not None:
+                total += _INTEGER_ENTRY_BYTES
+        return total
+
     def dues(self) -> dict[int, int]:
         """Which messages are delayed, by index, and until when."""
-        if self.plain:
-            return {}
-        if self._sections is None:
-            self._sections = decode_sections(self.data, self.position)
-        return {index: int(due_ns) for index, due_ns in self._sections.get(Section.DUE, {}).items()}
+        return {index: int(due_ns) for index, due_ns in self.sections.get(Section.DUE, {}).items()}
 
     def _value(self, section: int, index: int) -> int | None:
-        value = (self._sections or {}).get(section, {}).get(index)
+        value = self.sections.get(section, {}).get(index)
         return None if value is None else int(value)
 
 

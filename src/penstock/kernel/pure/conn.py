@@ -60,6 +60,8 @@ class Conn(Reader):
         self.ending = False  # close_after_flush was called
         self.ends_at_ns = 0  # mono; then it is closed, come what may
         self.shut = False
+        self.extended = False
+        self.detailed = False
         self.sample_rate = 0
         self.timeout_ns = MESSAGE_TIMEOUT_NS
         self.locality = int(Locality.UNKNOWN)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.kernel.interface import Source
 from penstock.kernel.layout import MESSAGE_HEAD
 from penstock.kernel.pure.dice import sample_draw
+from penstock.kernel.pure.extframe import between
 from penstock.kernel.pure.parking import park_delayed, park_next, special_at_cursor
 from penstock.kernel.pure.shares import PASSED_BY, PUT_OFF, gather_siblings, offer, share_out
 from penstock.kernel.trace_interface import TraceKind
@@ -108,6 +109,7 @@ class Delivery:
         self._conn = conn
         self._engine = engine
         self._parts: list[bytes] = []  # of frames
+        self._is_long = conn.extended or conn.detailed
         self._size = len(conn.output)
         self._sent = 0
 
@@ -131,6 +133,8 @@ class Delivery:
 
     def _put(self, batch: Batch, index: int, special: Special, attempts: int) -> None:
         body = batch.body(index)
+        if self._is_long:
+            body = between(self._conn, batch, index) + body
         self._parts.append(message_head(len(body), special.timestamp_ns, attempts, special.id))
         self._parts.append(body)
         self._size += _HEAD_BYTES + len(body)
@@ -191,16 +195,18 @@ class Delivery:
                 window.need(Source.FORWARD, window.next)
                 return
             again = window.next < window.redo_end
-            if again or not batch.plain or self._conn.sample_rate:
+            special = batch.base_offset + batch.special_from(window.next - batch.base_offset)
+            if again or special == window.next or self._conn.sample_rate:
                 self._send_one(batch)
                 continue
-            end = min(end, batch.end, window.next + quota - self._sent)
+            end = min(end, special, window.next + quota - self._sent)
             if window.skips:
                 end = min(end, window.skips.first)
             self._send_run(batch, end - window.next)
 
     def _send_run(self, batch: Batch, count: int) -> None:
-        """The common case: a row of plain messages of one batch, as many as fit the chunk."""
+        """The common case: a row of messages of one batch that have nothing special, as many as
+        fit the chunk."""
         window = self._window
         index = window.next - batch.base_offset
         starts = batch.starts
@@ -212,12 +218,14 @@ class Delivery:
         ids = batch.ids(index, count)
         done = 0
         for id in ids:
-            start, end = starts[index + done], starts[index + done + 1]
-            frame_bytes = _HEAD_BYTES + end - start
+            rest = data[starts[index + done] : starts[index + done + 1]]
+            if self._is_long:
+                rest = between(self._conn, batch, index + done) + rest
+            frame_bytes = _HEAD_BYTES + len(rest)
             if done and size + frame_bytes > CHUNK_BYTES:
                 break
-            parts.append(message_head(end - start, timestamp_ns, attempts, id))
-            parts.append(data[start:end])
+            parts.append(message_head(len(rest), timestamp_ns, attempts, id))
+            parts.append(rest)
             size += frame_bytes
             done += 1
         self._size = size

@@ -1,0 +1,246 @@
+"""Frames with headers and positions between id and body."""
+
+from __future__ import annotations
+
+import struct
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+from penstock.kernel import Section
+from penstock.limits import CHUNK_BYTES
+
+from .turns import SECOND, Side, fin, frames, messages
+
+HEADERS = b'{"a":"b"}'
+
+
+class Long(NamedTuple):
+    """A frame as such a client reads it."""
+
+    id: int
+    attempts: int
+    headers: bytes | None
+    offset: int
+    stored_bytes: int
+    body: bytes
+
+
+def long_frames(data: bytes, extended: bool = True, detailed: bool = False) -> list[Long]:
+    found = []
+    for _, content in frames(data):
+        _, attempts, id = struct.unpack_from(">qH16s", content)
+        at, headers, offset, stored_bytes = 26, None, -1, -1
+        if extended:
+            version, at = content[at], at + 1
+            assert version in (0, 4)
+            if version == 4:
+                (size,) = struct.unpack_from(">H", content, at)
+                headers = content[at + 2 : at + 2 + size]
+                at += 2 + size
+        if detailed:
+            offset, stored_bytes = struct.unpack_from(">qI", content, at)
+            at += 12
+        found.append(Long(int(id, 16), attempts, headers, offset, stored_bytes, content[at:]))
+    return found
+
+
+def publish(side: Side, tail: Any, *messages: tuple[bytes, dict[int, int | bytes] | None]) -> int:
+    """One batch. Returns the id of its first message."""
+    for body, sections in messages:
+        tail.append(body, 0, sections)
+    first_id = side.next_id
+    side.seal(tail)
+    tail.commit()
+    return first_id
+
+
+def consumer(side: Side, window: Any, rdy: int, **flags: bool) -> Any:
+    conn = side.connect()
+    assert side.poll() == []
+    conn.extended = flags.get("extended", False)
+    conn.detailed = flags.get("detailed", False)
+    conn.subscribe(window)
+    conn.rdy = rdy
+    side.settle()
+    return conn
+
+
+MIXED = (
+    (b"one", {Section.HEADERS: HEADERS}),
+    (b"two", None),
+    (b"three", {Section.HEADERS: b"{}", Section.KEY: b"key"}),
+    (b"four", {Section.TRACE: 7}),
+    (b"five", {Section.HEADERS: b'{"c":"d"}'}),
+)
+
+
+@pytest.mark.parametrize("rdy", [1, 2, 5])
+def test_headers_stand_before_the_body(side: Side, rdy: int) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    publish(side, tail, *MIXED)
+    conn = consumer(side, window, rdy, extended=True)
+    found: list[Long] = []
+    while more := long_frames(conn.take_output()):
+        found += more
+        side.said(conn, b"".join(fin(one.id) for one in more))
+    assert [(one.headers, one.body, one.attempts) for one in found] == [
+        (HEADERS, b"one", 1),
+        (None, b"two", 1),
+        (b"{}", b"three", 1),
+        (None, b"four", 1),
+        (b'{"c":"d"}', b"five", 1),
+    ]
+    assert window.low == window.next == 5
+
+
+def test_the_exact_bytes_of_a_frame(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    id = publish(side, tail, (b"body", {Section.HEADERS: HEADERS}))
+    conn = consumer(side, window, 1, extended=True, detailed=True)
+    head = struct.pack(">IIqH16s", 30 + 3 + 9 + 12 + 4, 2, side.wall_ns, 1, b"%016x" % id)
+    ext = b"\x04\x00\x09" + HEADERS
+    detail = struct.pack(">qI", 0, 4 + 4 + 8 + 9)
+    assert conn.take_output() == head + ext + detail + b"body"
+
+
+def test_others_get_plain_frames(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    publish(side, tail, *MIXED)
+    conn = consumer(side, window, 5)
+    assert [one.body for one in messages(conn.take_output())] == [body for body, _ in MIXED]
+
+
+def test_a_topic_without_headers(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    side.publish(tail, b"one", b"two")
+    conn = consumer(side, window, 5, extended=True)
+    found = long_frames(conn.take_output())
+    assert [(one.headers, one.body) for one in found] == [(None, b"one"), (None, b"two")]
+
+
+def test_a_detail_is_the_offset_and_what_is_stored(side: Side) -> None:
+    tail = side.tail(start=40)
+    window = side.window(tail)
+    publish(side, tail, *MIXED)
+    conn = consumer(side, window, 5, detailed=True)
+    found = long_frames(conn.take_output(), extended=False, detailed=True)
+    assert [(one.offset, one.stored_bytes) for one in found] == [
+        (40, 4 + 3 + 8 + 9),
+        (41, 4 + 3),
+        (42, 4 + 5 + 8 + 2 + 8 + 3),
+        (43, 4 + 4 + 12),
+        (44, 4 + 4 + 8 + 9),
+    ]
+
+
+def test_what_is_sent_again_has_its_headers_again(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    publish(side, tail, *MIXED)
+    conn = consumer(side, window, 5, extended=True, detailed=True)
+    first = long_frames(conn.take_output(), detailed=True)
+    for one in reversed(first):  # each then lies before the one that was read last
+        window.requeue(conn.serial, one.id, 0, side.wall_ns)
+    side.settle()
+    again = long_frames(conn.take_output(), detailed=True)
+    assert again == [one._replace(attempts=2) for one in reversed(first)]
+
+
+def test_delayed_ones_have_their_headers(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    tail.append(b"later", side.wall_ns + SECOND, {Section.HEADERS: HEADERS})
+    tail.append(b"now", 0, {Section.HEADERS: b"{}"})
+    side.seal(tail)
+    tail.commit()
+    conn = consumer(side, window, 5, extended=True)
+    assert [one.body for one in long_frames(conn.take_output())] == [b"now"]
+    side.pass_time(SECOND)
+    side.tick()
+    side.settle()
+    (late,) = long_frames(conn.take_output())
+    assert (late.headers, late.body) == (HEADERS, b"later")
+
+
+def test_what_is_read_from_the_log_has_its_headers(side: Side) -> None:
+    tail = side.tail(memory=1)
+    window = side.window(tail)
+    for number in range(3):
+        publish(side, tail, (b"%d" % number, {Section.HEADERS: b'{"n":"%d"}' % number}))
+    conn = consumer(side, window, 0, extended=True)
+    conn.rdy = 10
+    assert side.serve_needs(side.turn())
+    found = long_frames(conn.take_output())
+    assert [(one.headers, one.body) for one in found] == [
+        (b'{"n":"0"}', b"0"),
+        (b'{"n":"1"}', b"1"),
+        (b'{"n":"2"}', b"2"),
+    ]
+
+
+def test_headers_too_long_for_a_frame_are_left_out(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    longest = b'{"a":"%b"}' % (b"x" * (65535 - 8))
+    publish(
+        side,
+        tail,
+        (b"longest", {Section.HEADERS: longest}),
+        (b"longer", {Section.HEADERS: longest + b" "}),
+    )
+    conn = consumer(side, window, 5, extended=True)
+    found = long_frames(conn.take_output())
+    assert [(one.headers, one.body) for one in found] == [(longest, b"longest"), (None, b"longer")]
+
+
+def test_headers_count_into_what_is_built_at_once(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    headers = b'{"a":"%b"}' % (b"x" * 60_000)
+    publish(side, tail, *[(b"%d" % number, {Section.HEADERS: headers}) for number in range(9)])
+    conn = consumer(side, window, 0, extended=True)
+    conn.rdy = 9
+    side.flush()
+    first = conn.take_output()
+    assert len(first) - 60_000 < CHUNK_BYTES < len(first)
+    found = long_frames(first)
+    side.settle()
+    found += long_frames(conn.take_output())
+    assert [one.body for one in found] == [b"%d" % number for number in range(9)]
+
+
+def test_specials_among_headers_keep_what_they_are(kernel: SimpleNamespace) -> None:
+    side = Side(kernel)
+    try:
+        tail = side.tail()
+        window = side.window(tail)
+        sections: dict[int, int | bytes] = {
+            Section.HEADERS: b'{"s":"1"}',
+            Section.ID: 77,
+            Section.TIMESTAMP: 5,
+            Section.ATTEMPTS: 3,
+        }
+        publish(
+            side,
+            tail,
+            (b"a", {Section.HEADERS: HEADERS}),
+            (b"b", sections),
+            (b"c", {Section.HEADERS: HEADERS}),
+        )
+        conn = consumer(side, window, 5, extended=True)
+        found = long_frames(conn.take_output())
+        assert [(one.body, one.headers, one.attempts) for one in found] == [
+            (b"a", HEADERS, 1),
+            (b"b", b'{"s":"1"}', 4),
+            (b"c", HEADERS, 1),
+        ]
+        assert found[1].id == 77
+        side.validate()
+    finally:
+        side.close()
