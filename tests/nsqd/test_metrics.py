@@ -7,7 +7,8 @@ from pathlib import Path
 
 from penstock import limits
 from penstock.net.sync import SyncTimes
-from penstock.nsqd.metrics import CHANNEL_METRICS, TOPIC_METRICS, escape
+from penstock.nsqd.exposition import escape
+from penstock.nsqd.metrics import CHANNEL_METRICS, TOPIC_METRICS
 from penstock.nsqd.statsd import Lines, StatsdOptions
 
 from .world import Running, eventually, ok, pub

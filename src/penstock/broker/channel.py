@@ -56,7 +56,7 @@ class Channel:
         self.windows[partition] = window
         self._trim_ends[partition] = window.tail.handed_end
         self.latency.measure(window)
-        self.oldest.watch(window)
+        self.oldest.watch(partition, window)
         self.refresh_trace()  # what is stepped over from now on is in the trace, too
 
     # --- consumers ---
@@ -232,7 +232,7 @@ class Channel:
     @property
     def backend_depth(self) -> int:
         """How many of `depth` have to be read from the disk."""
-        return sum(map(_backend_depth, self.windows.values()))
+        return sum(map(backend_depth_of, self.windows.values()))
 
     @property
     def delivery_count(self) -> int:
@@ -292,6 +292,6 @@ class Channel:
             raise RuntimeError(f"{self.topic.name}:{self.name}: its topic does not know it")
 
 
-def _backend_depth(window: Window) -> int:
+def backend_depth_of(window: Window) -> int:
     below_memory = min(window.tail.memory_start, window.tail.handed_end) - window.next
     return max(0, min(below_memory, window.depth))

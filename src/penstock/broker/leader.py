@@ -76,6 +76,17 @@ class Leader:
         return self.group.blocked
 
     @property
+    def depth(self) -> int:
+        """Messages that no channel has been given yet."""
+        return self.tail.committed_end - self.tail.handed_end
+
+    @property
+    def backend_depth(self) -> int:
+        """How many of `depth` have to be read from the disk."""
+        tail = self.tail
+        return max(0, min(tail.memory_start, tail.committed_end) - tail.handed_end)
+
+    @property
     def failure(self) -> str:
         """Why the row that just failed was not stored; empty when none has."""
         reason = self._context.health.reason(self.replica.label, Trouble.WRITE)

@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 
 class Oldest:
     def __init__(self) -> None:
-        self._windows: list[OldestOf] = []
+        self._windows: dict[int, OldestOf] = {}
 
-    def watch(self, window: Window) -> None:
-        self._windows.append(OldestOf(window))
+    def watch(self, partition: int, window: Window) -> None:
+        self._windows[partition] = OldestOf(window)
+
+    def of(self, partition: int) -> OldestOf:
+        return self._windows[partition]
 
     def age_s(self, wall_ns: int) -> float | None:
         """Seconds; None when all is finished, or the logs can't tell."""
-        ages = [one.age_s(wall_ns) for one in self._windows]
+        ages = [one.age_s(wall_ns) for one in self._windows.values()]
         return max((age for age in ages if age is not None), default=None)
 
 

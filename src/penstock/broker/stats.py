@@ -1,14 +1,18 @@
 """Rows of /stats, with exactly NSQ's keys in NSQ's order, and our own behind them.
 
-The daemon puts the lists in: `channels` of a topic, `clients` of a channel.
+The daemon puts the lists in: `channels` of a topic, `clients` of a channel, and `partitions` of
+both where the topic has several. Figures are sums over the partitions then, offsets too: their
+differences are numbers of messages.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from penstock.broker import partitionrows
 from penstock.broker.channel import Channel
 from penstock.broker.latency import topic_latency_row
+from penstock.broker.leader import Leader
 from penstock.broker.topic import Topic
 from penstock.kernel import Locality
 
@@ -24,7 +28,6 @@ LOCALITY_KEYS = {
 
 def topic_row(topic: Topic, channels: list[Row]) -> Row:
     leaders = topic.leaders
-    first = leaders[0]
     return {
         "topic_name": topic.name,
         "channels": channels,
@@ -34,20 +37,27 @@ def topic_row(topic: Topic, channels: list[Row]) -> Row:
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
         "e2e_processing_latency": topic_latency_row(topic),
-        "durability": first.group.durability,
-        "start_offset": first.log.start_offset,
-        "committed_end": first.tail.committed_end,
+        "durability": leaders[0].group.durability,
+        "start_offset": sum(leader.log.start_offset for leader in leaders),
+        "committed_end": sum(leader.tail.committed_end for leader in leaders),
         "stored_bytes": sum(leader.log.bytes_stored for leader in leaders),
         "unsynced_bytes": sum(leader.log.unsynced_bytes for leader in leaders),
         "refusal": topic.trouble,
         "expired_count": topic.age_bound.expired_count,
         "trace_rate": topic.trace_rate,
-        "damaged": [
-            {"from": start, "to": end, "reason": reason}
-            for leader in leaders
-            for start, end, reason in leader.replica.damaged
-        ],
+        "damaged": _damaged(leaders),
     }
+
+
+def _damaged(leaders: list[Leader]) -> list[Row]:
+    """Ranges of offsets; with their partition where there are several."""
+    if len(leaders) == 1:
+        return partitionrows.damaged_rows(leaders[0])
+    return [
+        {"partition": leader.number, **row}
+        for leader in leaders
+        for row in partitionrows.damaged_rows(leader)
+    ]
 
 
 def _delivered(channel: Channel) -> Row:
@@ -68,7 +78,7 @@ def _dead_letter_topic(channel: Channel) -> Row:
 
 
 def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
-    first = next(iter(channel.windows.values()))
+    windows = channel.windows.values()
     return {
         "channel_name": channel.name,
         "depth": channel.depth,
@@ -90,9 +100,25 @@ def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
         **_dead_letter_topic(channel),
         "oldest_age_seconds": channel.oldest.age_s(channel.topic.wall_ns),
         "trace_rate": channel.trace_rate,
-        "low": first.low,
-        "next": first.next,
+        "low": sum(window.low for window in windows),
+        "next": sum(window.next for window in windows),
     }
+
+
+def split_topic(row: Row, topic: Topic, partition: int | None) -> Row:
+    """The topic's row with the rows of its partitions below it, or with the figures of one."""
+    if partition is not None:
+        return row | partitionrows.topic_row(topic.leader(partition))
+    parts = partitionrows.topic_rows(topic)
+    return row | {"partitions": parts} if parts else row
+
+
+def split_channel(row: Row, channel: Channel, partition: int | None) -> Row:
+    """The same for a channel's."""
+    if partition is not None:
+        return row | partitionrows.channel_row(channel, partition)
+    parts = partitionrows.channel_rows(channel)
+    return row | {"partitions": parts} if parts else row
 
 
 def chosen_names(topics: dict[str, Topic], topic_name: str = "") -> list[str] | None:
@@ -122,6 +148,6 @@ def rows(
     for name in names:
         channels = chosen_channels(topics[name], channel_name)
         if channels is not None:
-            rows = [channel_row(channel, None) for channel in channels]
-            found.append(topic_row(topics[name], rows))
+            rows = [split_channel(channel_row(one, None), one, None) for one in channels]
+            found.append(split_topic(topic_row(topics[name], rows), topics[name], None))
     return found

@@ -430,7 +430,7 @@ class Topic(Intake):
     def depth(self) -> int:
         if self.ephemeral and not self.channels:
             self._trim_queue()
-        return sum(tail.committed_end - tail.handed_end for tail in self.tails)
+        return sum(leader.depth for leader in self.leaders)
 
     @property
     def uncommitted(self) -> int:
@@ -440,10 +440,7 @@ class Topic(Intake):
     @property
     def backend_depth(self) -> int:
         """How many of `depth` have to be read from the disk."""
-        return sum(
-            max(0, min(tail.memory_start, tail.committed_end) - tail.handed_end)
-            for tail in self.tails
-        )
+        return sum(leader.backend_depth for leader in self.leaders)
 
     @property
     def message_count(self) -> int:

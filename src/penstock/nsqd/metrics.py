@@ -17,10 +17,9 @@ from penstock.broker.channel import Channel
 from penstock.broker.topic import Topic
 from penstock.kernel import IMPLEMENTATION
 from penstock.net.sync import SyncTimes
+from penstock.nsqd.exposition import Value, escape, head, sample
+from penstock.nsqd.metrics_partitions import partition_parts
 from penstock.nsqd.stats import Row, resident_bytes
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-Value = int | float
 
 
 class Figures(NamedTuple):
@@ -64,7 +63,8 @@ TOPIC_METRICS = (
     TopicMetric("topic_refusing", "gauge", "1 while publishes are refused.",
                 lambda topic: int(bool(topic.trouble))),
     TopicMetric("topic_corrupt_messages", "gauge", "Stored messages that are known to be corrupt.",
-                lambda topic: sum(end - start for start, end, _ in topic.leader().replica.damaged)),
+                lambda topic: sum(end - start for leader in topic.leaders
+                                  for start, end, _ in leader.replica.damaged)),
     TopicMetric("topic_stored_bytes", "gauge", "Bytes of log on disk.",
                 lambda topic: sum(leader.log.bytes_stored for leader in topic.leaders)),
     TopicMetric("topic_unsynced_bytes", "gauge", "Bytes written and not yet synced.",
@@ -115,40 +115,28 @@ def metric_parts(figures: Figures) -> Iterator[bytes]:
     topics = [figures.broker.topics[name] for name in sorted(figures.broker.topics)]
     labels = [f'topic="{escape(topic.name)}"' for topic in topics]
     for topic_metric in TOPIC_METRICS:
-        yield _head(topic_metric.name, topic_metric.kind, topic_metric.help)
+        yield head(topic_metric.name, topic_metric.kind, topic_metric.help)
         for label, topic in zip(labels, topics, strict=True):
-            yield _sample(topic_metric.name, label, topic_metric.read(topic))
+            yield sample(topic_metric.name, label, topic_metric.read(topic))
     channels = [
         (f'{label},channel="{escape(name)}"', topic.channels[name])
         for label, topic in zip(labels, topics, strict=True)
         for name in sorted(topic.channels)
     ]
     for metric in CHANNEL_METRICS:
-        yield _head(metric.name, metric.kind, metric.help)
+        yield head(metric.name, metric.kind, metric.help)
         for label, channel in channels:
-            yield _sample(metric.name, label, metric.read(channel))
-    yield _head(AUTO_ACKS, "counter", "Messages that nsqd finished by itself, by reason.")
+            yield sample(metric.name, label, metric.read(channel))
+    yield head(AUTO_ACKS, "counter", "Messages that nsqd finished by itself, by reason.")
     for label, channel in channels:
         for reason, count in AUTO_ACK_REASONS:
-            yield _sample(AUTO_ACKS, f'{label},reason="{reason}"', count(channel))
-    yield _head(LATENCY, "gauge", "From publish to FIN, at --e2e-processing-latency-percentile.")
+            yield sample(AUTO_ACKS, f'{label},reason="{reason}"', count(channel))
+    yield head(LATENCY, "gauge", "From publish to FIN, at --e2e-processing-latency-percentile.")
     for label, channel in channels:
         for percentile in channel.latency.row()["percentiles"] or ():
             seconds = percentile["value"] / limits.SECOND
-            yield _sample(LATENCY, f'{label},quantile="{percentile["quantile"]:g}"', seconds)
-
-
-def escape(value: str) -> str:
-    """A label's value."""
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _head(name: str, kind: str, text: str) -> bytes:
-    return f"# HELP nsqd_{name} {text}\n# TYPE nsqd_{name} {kind}\n".encode()
-
-
-def _sample(name: str, label: str, value: Value) -> bytes:
-    return f"nsqd_{name}{{{label}}} {value}\n".encode()
+            yield sample(LATENCY, f'{label},quantile="{percentile["quantile"]:g}"', seconds)
+    yield from partition_parts(topics)
 
 
 def _encoded(lines: Iterator[str]) -> Iterator[bytes]:

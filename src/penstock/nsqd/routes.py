@@ -36,7 +36,7 @@ _QUIET = frozenset(
 
 
 # These read the parameter themselves.
-_WITH_PARTITIONS = ("/log/", "/message/get", "/channel/setoffset", "/stage", "/commit")
+_WITH_PARTITIONS = ("/log/", "/message/get", "/channel/setoffset", "/stats", "/stage", "/commit")
 
 
 class Routes(Api):

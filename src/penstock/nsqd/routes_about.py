@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from penstock import __version__
+from penstock import __version__, limits
 from penstock.net.api import (
     GET,
     JSON,
@@ -12,14 +12,18 @@ from penstock.net.api import (
     TEXT,
     Answer,
     Guard,
+    HttpError,
+    Parameters,
     Route,
     json_response,
 )
 from penstock.net.exchange import Request, Response
-from penstock.net.query import parse_query
+from penstock.net.query import parse_query, whole_number
 from penstock.net.slices import in_slices
+from penstock.nsqd.exposition import CONTENT_TYPE
 from penstock.nsqd.ground import FALSE, Ground
-from penstock.nsqd.metrics import CONTENT_TYPE, Figures, metric_parts
+from penstock.nsqd.metrics import Figures, metric_parts
+from penstock.nsqd.routes_log import ANY
 from penstock.nsqd.stats import Query, View, disk_row
 from penstock.nsqd.stats_json import connection_parts, json_parts
 from penstock.nsqd.stats_text import text_parts
@@ -75,6 +79,7 @@ class _About:
             parameters.get("channel", ""),
             parameters.get("include_clients", "true") not in FALSE,
             parameters.get("include_mem", "true") not in FALSE,
+            _partition(parameters),
         )
         disk = partial(disk_row, ground.options.data_path, ground.sync_times)
         view = View(ground.broker, ground.protocol.sessions, query, identity.start_time, disk)
@@ -116,3 +121,15 @@ class _About:
             answer(Response(200, body, CONTENT_TYPE))
 
         in_slices(request, answer, self._guard, metric_parts(figures), done, ground.clock)
+
+
+def _partition(parameters: Parameters) -> int | None:
+    """None: all of them."""
+    text = parameters.get("partition", "")
+    if text in ("", ANY):
+        return None
+    number = whole_number(text, limits.PARTITIONS_MAX - 1)
+    if number is None:
+        rule = f"a whole number, 0 to {limits.PARTITIONS_MAX - 1}, or {ANY} for all"
+        raise HttpError(400, f"INVALID_ARG_PARTITION {text[:100]!r}: {rule}")
+    return number

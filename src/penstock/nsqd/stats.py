@@ -34,6 +34,7 @@ class Query:
     channel: str = ""
     include_clients: bool = True
     include_memory: bool = True
+    partition: int | None = None  # the topics that have it, and only what it has
 
 
 def client_row(session: Session) -> Row:
@@ -154,19 +155,22 @@ Channels = Iterator[tuple[Row, Clients]]
 
 def walk(view: View, names: list[str]) -> Iterator[tuple[Row, Channels]]:
     """Each topic's row without channels, and its channels: rows without clients, and those."""
+    partition = view.query.partition
     for name in names:
         topic = view.broker.topics.get(name)
-        if topic is not None:
+        if topic is not None and (partition is None or partition in topic.replicas):
             channels = broker_stats.chosen_channels(topic, view.query.channel)
             if channels is not None:
-                yield broker_stats.topic_row(topic, []), _walk_channels(view, channels)
+                row = broker_stats.split_topic(broker_stats.topic_row(topic, []), topic, partition)
+                yield row, _walk_channels(view, channels)
 
 
 def _walk_channels(view: View, channels: list[Channel]) -> Channels:
     for channel in channels:
         consumers = channel.consumers if view.query.include_clients else ()
         clients = client_rows([conn.owner for conn in consumers])
-        yield broker_stats.channel_row(channel, None), clients
+        row = broker_stats.channel_row(channel, None)
+        yield broker_stats.split_channel(row, channel, view.query.partition), clients
 
 
 def client_rows(sessions: list[Session]) -> Iterator[list[Row]]:

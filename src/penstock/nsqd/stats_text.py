@@ -41,8 +41,12 @@ def _topics(view: View, now_s: int) -> Iterator[str]:
         yield heading
         heading = ""  # between two topics
         yield _topic_line(topic)
+        for part in topic.get("partitions", ()):
+            yield _partition_line(part)
         for channel, clients in channels:
             yield _channel_line(channel)
+            for part in channel.get("partitions", ()):
+                yield _channel_partition_line(part)
             for rows in clients:
                 for row in rows:
                     yield _client_line(row, now_s)
@@ -80,6 +84,25 @@ def _channel_line(channel: Row) -> str:
         f"timeout: {channel['timeout_count']:<5d} msgs: {channel['message_count']:<8d} "
         f"e2e%: {_latencies(channel)}"
     )
+
+
+def _partition_line(part: Row) -> str:
+    """Below the topic's line."""
+    return (
+        f"      partition {part['partition']:<3d} depth: {part['depth']:<5d} "
+        f"be-depth: {part['backend_depth']:<5d} msgs: {part['message_count']:<8d} "
+        f"offsets: {part['start_offset']}-{part['committed_end']}"
+    )
+
+
+def _channel_partition_line(part: Row) -> str:
+    """Below the channel's line."""
+    return (
+        f"         partition {part['partition']:<3d} depth: {part['depth']:<5d} "
+        f"be-depth: {part['backend_depth']:<5d} inflt: {part['in_flight_count']:<4d} "
+        f"def: {part['deferred_count']:<4d} re-q: {part['requeue_count']:<5d} "
+        f"timeout: {part['timeout_count']:<5d} msgs: {part['message_count']:<8d}"
+    ).rstrip()
 
 
 def _latencies(row: Row) -> str:

@@ -1,0 +1,69 @@
+"""Rows of /stats for one partition: what the row of the topic, or of the channel, adds up.
+
+They are there for topics with several partitions. One that falls behind hides in a sum: with these
+it is seen which one, and on which channel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.channel import Channel, backend_depth_of
+from penstock.broker.leader import Leader
+
+if TYPE_CHECKING:
+    from penstock.broker.topic import Topic
+
+Row = dict[str, Any]
+
+
+def topic_rows(topic: Topic) -> list[Row]:
+    leaders = topic.leaders
+    return [topic_row(leader) for leader in leaders] if len(leaders) > 1 else []
+
+
+def channel_rows(channel: Channel) -> list[Row]:
+    windows = channel.windows
+    return [channel_row(channel, number) for number in windows] if len(windows) > 1 else []
+
+
+def topic_row(leader: Leader) -> Row:
+    tail, log = leader.tail, leader.log
+    return {
+        "partition": leader.number,
+        "depth": leader.depth,
+        "backend_depth": leader.backend_depth,
+        "message_count": tail.message_count,
+        "message_bytes": tail.message_bytes,
+        "start_offset": log.start_offset,
+        "committed_end": tail.committed_end,
+        "stored_bytes": log.bytes_stored,
+        "unsynced_bytes": log.unsynced_bytes,
+        "refusal": leader.refusal,
+        "damaged": damaged_rows(leader),
+    }
+
+
+def damaged_rows(leader: Leader) -> list[Row]:
+    return [
+        {"from": start, "to": end, "reason": reason}
+        for start, end, reason in leader.replica.damaged
+    ]
+
+
+def channel_row(channel: Channel, partition: int) -> Row:
+    window = channel.windows[partition]
+    return {
+        "partition": partition,
+        "depth": window.depth + window.exhausted,
+        "backend_depth": backend_depth_of(window),
+        "in_flight_count": window.in_flight,
+        "deferred_count": window.delayed,
+        "message_count": window.message_count,
+        "requeue_count": window.requeue_count,
+        "timeout_count": window.timeout_count,
+        "expired_count": window.expired_count,
+        "oldest_age_seconds": channel.oldest.of(partition).age_s(channel.topic.wall_ns),
+        "low": window.low,
+        "next": window.next,
+    }
