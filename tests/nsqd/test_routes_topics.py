@@ -37,6 +37,17 @@ def test_a_topic_begins_with_the_daemons_options(nsqd: Running) -> None:
     assert ask(nsqd, "GET", "topic=t") == (200, {"topic_name": "t", **DEFAULTS, "own": []})
 
 
+def test_another_shape_is_said(nsqd: Running) -> None:
+    nsqd.request("POST", "/topic/create?topic=four&partition_num=4&extend=true")
+    shape = {"partitions": 4, "hash_partitions": 4, "extended": True}
+    assert ask(nsqd, "GET", "topic=four")[1] == {
+        "topic_name": "four", **DEFAULTS, "own": [], **shape,
+    }  # fmt: skip
+    nsqd.request("POST", "/topic/create?topic=one&extend=true")
+    assert ask(nsqd, "GET", "topic=one")[1]["extended"] is True
+    assert "partitions" not in ask(nsqd, "GET", "topic=one")[1]
+
+
 def test_settings_are_taken_together_and_given_back(nsqd: Running) -> None:
     query = (
         "topic=t&durability=disk&max_depth=5&max_age=90s&retain_age=0&retain_bytes=7&trace_rate=0.5"

@@ -56,6 +56,8 @@ class FakeBroker:
         self.identity_sent = ""  # instead of the topic's own
         self.message_bytes_max = 1 << 20
         self.stages: dict[tuple[str, int, str], bytes] = {}
+        self.shapes: dict[str, dict[str, int]] = {}  # of topics with several partitions
+        self.unmade: set[str] = set()  # topics that are not there until they are made
         self.versions: dict[str, int] = {}
         self.aborted: list[str] = []
         self.requests: list[tuple[str, str, dict[str, list[str]]]] = []
@@ -290,9 +292,27 @@ def _last(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
     return _json(200, version=broker.versions.get(query["app"][0]))
 
 
-POSTS = {"/stage": _stage, "/stage/commit": _commit, "/stage/abort": _abort}
+def _config(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
+    name = query["topic"][0]
+    if name in broker.unmade:
+        return _json(404, message="TOPIC_NOT_FOUND")
+    return _json(200, topic_name=name, max_depth=0, own=[], **broker.shapes.get(name, {}))
+
+
+def _create(broker: FakeBroker, query: dict[str, list[str]], body: bytes) -> Answer:
+    broker.unmade.discard(query["topic"][0])
+    return 200, b"", {}
+
+
+POSTS = {
+    "/topic/create": _create,
+    "/stage": _stage,
+    "/stage/commit": _commit,
+    "/stage/abort": _abort,
+}
 ROUTES = {
     "/stage/last": _last,
+    "/topic/config": _config,
     "/log/fetch": _fetch,
     "/log/offset": _offset,
 }

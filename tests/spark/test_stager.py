@@ -11,7 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from penstock.errors import BrokerRefused, RowRefused, RowsRefused, SchemaMismatch
-from penstock.kernel import decode_bodies, decode_header
+from penstock.kernel import decode_bodies, decode_header, murmur3_32
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.lake import Place
 from penstock.spark.rejects import COLUMNS, Rejected, RejectedTable, Rejects
@@ -77,13 +77,15 @@ def test_topics_are_sorted_out_and_keep_their_order(broker: FakeBroker, api: Bro
 
 
 def test_partitions_are_sorted_out(broker: FakeBroker, api: BrokerApi) -> None:
+    broker.shapes = {"a": {"partitions": 2}, "b": {"partitions": 2}}
     one = Stager(api, ALL, None, "task 3")
     given = {
         "BODY": [b"1", b"2", b"3", b"4"],
         "t": ["a", "a", "b", "a"],
         "p": pa.array([1, None, 1, 0], pa.int32()),
-        "k": [b"k", None, None, None],
+        "k": [b"k", b"sea", None, None],
     }
+    assert murmur3_32(b"sea") % 2 == 0
     one.add(pa.RecordBatch.from_pydict(given))
     assert staged_bodies(broker, one.finish()) == {
         ("a", 0): [b"2", b"4"],
@@ -138,7 +140,79 @@ def test_a_bad_row_is_named(api: BrokerApi, row: Any, topic: str, reason: str) -
     assert "row 3 of task 3" in str(caught.value)
 
 
-@pytest.mark.parametrize("partition", [-1, 1 << 20])
+def keyed(
+    api: BrokerApi, broker: FakeBroker, *keys: bytes | None, **shape: int
+) -> dict[bytes, int]:
+    """The partition of each row, whose body says which it is."""
+    broker.shapes["orders"] = shape
+    one = Stager(api, {"body": "BODY", "key": "k"}, "orders", "task 3")
+    given = {"BODY": [b"%d" % n for n in range(len(keys))], "k": pa.array(keys, pa.binary())}
+    one.add(pa.RecordBatch.from_pydict(given))
+    found = staged_bodies(broker, one.finish())
+    return {body: place[1] for place, bodies in found.items() for body in bodies}
+
+
+def test_a_key_goes_where_nsqd_puts_it(broker: FakeBroker, api: BrokerApi) -> None:
+    keys = [b"customer-%d" % number for number in range(50)]
+    for shape in ({"partitions": 8}, {"partitions": 8, "hash_partitions": 3}, {"partitions": 1}):
+        count = shape.get("hash_partitions", shape["partitions"])
+        expected = {b"%d" % n: murmur3_32(key) % count for n, key in enumerate(keys)}
+        assert keyed(api, broker, *keys, **shape) == expected
+
+
+def test_without_a_key_blocks_take_turns(broker: FakeBroker, api: BrokerApi) -> None:
+    broker.shapes["orders"] = {"partitions": 4}
+    one = stager(api, "orders", stage_bytes=1000, turn=6)
+    bodies = [b"%05d" % n * 20 for n in range(100)]
+    one.add(pa.RecordBatch.from_pydict({"BODY": bodies}))
+    staged = one.finish()
+    assert [stage.partition for stage in staged.stages[:5]] == [2, 3, 0, 1, 2]
+    found = staged_bodies(broker, staged)
+    assert sorted(body for each in found.values() for body in each) == bodies
+    assert all(each == sorted(each) for each in found.values())
+    assert max(map(len, found.values())) - min(map(len, found.values())) < 20
+
+
+def test_a_small_batch_is_one_block(broker: FakeBroker, api: BrokerApi) -> None:
+    """Not 255 of a row each."""
+    broker.shapes["orders"] = {"partitions": 255}
+    one = stager(api, "orders", turn=1000)
+    for number in range(300):
+        one.add(pa.RecordBatch.from_pydict({"BODY": [b"%d" % number]}))
+    (stage,) = one.finish().stages
+    assert stage.partition == 1000 % 255
+
+
+def test_what_has_a_key_is_not_moved_by_what_has_none(broker: FakeBroker, api: BrokerApi) -> None:
+    found = keyed(api, broker, b"x", None, b"x", None, b"x", partitions=4)
+    assert {found[b"0"], found[b"2"], found[b"4"]} == {murmur3_32(b"x") % 4}
+    assert found[b"1"] == found[b"3"]
+
+
+def test_a_topic_that_is_not_there_is_made_first(broker: FakeBroker, api: BrokerApi) -> None:
+    broker.unmade = {"orders"}
+    broker.shapes["orders"] = {"partitions": 3}
+    one = stager(api, "orders", turn=2)
+    one.add(pa.RecordBatch.from_pydict({"BODY": [b"1"]}))
+    assert [stage.partition for stage in one.finish().stages] == [2]
+    paths = [path for _, path, _ in broker.requests]
+    assert paths == ["/topic/config", "/topic/create", "/topic/config", "/stage"]
+
+
+def test_a_topic_that_grew_is_looked_at_again(broker: FakeBroker, api: BrokerApi) -> None:
+    broker.shapes["orders"] = {"partitions": 2}
+    one = Stager(api, {"body": "BODY", "partition": "p"}, "orders", "task 3")
+    one.add(pa.RecordBatch.from_pydict({"BODY": [b"1"], "p": pa.array([1], pa.int32())}))
+    broker.shapes["orders"] = {"partitions": 4}
+    one.add(pa.RecordBatch.from_pydict({"BODY": [b"2"], "p": pa.array([3], pa.int32())}))
+    given = {"BODY": [b"3", b"4"], "p": pa.array([2, 4], pa.int32())}
+    with pytest.raises(RowRefused, match=r"row 3 .* there is no partition 4"):
+        one.add(pa.RecordBatch.from_pydict(given))
+    found = staged_bodies(broker, one.finish())
+    assert found == {("orders", 1): [b"1"], ("orders", 3): [b"2"]}
+
+
+@pytest.mark.parametrize("partition", [-1, 1, 65535, 1 << 20])
 def test_a_partition_that_cannot_be_is_named(api: BrokerApi, partition: int) -> None:
     one = Stager(api, {"body": "BODY", "partition": "p"}, "orders", "task 3")
     given = {"BODY": [b"1", b"2"], "p": pa.array([0, partition], pa.int32())}
@@ -191,9 +265,9 @@ def test_an_abort_that_finds_nobody_is_no_failure() -> None:
 
 
 def test_another_refusal_is_what_it_is(broker: FakeBroker, api: BrokerApi) -> None:
-    broker.failures = 1
     one = stager(api, "orders")
     one.add(rows((b"1", None)))
+    broker.failures = 1
     with pytest.raises(BrokerRefused, match="NOT_READY"):
         one.finish()
 

@@ -118,4 +118,15 @@ def _tell(topic: Topic) -> Response:
     chosen = [
         name for name, (key, _) in SETTINGS.items() if getattr(topic.settings, key) is not None
     ]
-    return json_response(row | {"own": chosen})
+    return json_response(row | {"own": chosen} | _shape(topic))
+
+
+def _shape(topic: Topic) -> dict[str, Any]:
+    """Said where it is not that of a topic of NSQ: a row of settings is no place for what all
+    topics are."""
+    shape: dict[str, Any] = {}
+    if len(topic.replicas) > 1:
+        shape |= {"partitions": len(topic.replicas), "hash_partitions": topic.hash_partitions}
+    if topic.extended:
+        shape["extended"] = True
+    return shape

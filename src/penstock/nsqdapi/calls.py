@@ -204,6 +204,27 @@ def _offset(body: bytes, _: Headers) -> int:
     return _decoded(_Offset, body).offset
 
 
+class Shape(msgspec.Struct, frozen=True):
+    """Of a topic. nsqd says it where it is other than this."""
+
+    partitions: int = 1
+    hash_partitions: int = 0  # over how many of them keys are spread; 0: over all
+    extended: bool = False  # its messages have headers
+
+    @property
+    def key_partitions(self) -> int:
+        return self.hash_partitions or self.partitions
+
+
+def shape(topic: str) -> Call[Shape]:
+    return Call("/topic/config", [("topic", topic)], lambda body, _: _decoded(Shape, body))
+
+
+def create(topic: str) -> Call[None]:
+    """With as many partitions as nsqd gives to new topics. One that is there stays as it is."""
+    return Call("/topic/create", [("topic", topic)], _nothing, b"", BYTES)
+
+
 # --- what is in them ---
 
 

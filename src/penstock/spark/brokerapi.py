@@ -27,6 +27,7 @@ from penstock.nsqdapi.calls import (
     Move,
     Owner,
     Positions,
+    Shape,
     Stage,
 )
 
@@ -147,6 +148,16 @@ class BrokerApi:
         return [one.http_address for one in self._ask(calls.nodes())]
 
     # --- the write side ---
+
+    def shape(self, topic: str) -> Shape:
+        """Of a topic that is to be written to: it is made when it is not there."""
+        try:
+            return self._ask(calls.shape(topic))
+        except BrokerRefused as refusal:
+            if refusal.code != "TOPIC_NOT_FOUND":
+                raise
+        self._ask(calls.create(topic))
+        return self._ask(calls.shape(topic))
 
     def publish(self, topic: str, body: bytes) -> None:
         """One message. What is tried again may be there twice."""

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from penstock import limits
 from penstock.kernel import Section, encode_columns
 from penstock.kernel.layout import SECTION_HEADER
+from penstock.spark.buffers import ends_of, values_of
 
 _quoted = json.encoder.encode_basestring  # of the standard library, compiled
 _TIMESTAMP_US_MAX = ((1 << 63) - 1) // 1000
@@ -57,7 +58,7 @@ def message_columns(columns: dict[str, pa.Array]) -> pa.RecordBatch:
 
 def encode(rows: pa.RecordBatch, bytes_max: int = limits.SPARK_BATCH_BYTES) -> Iterator[Block]:
     """Batches of at most so many bytes; a message that is larger is one by itself."""
-    sizes = sum(np.diff(_ends(rows.column(name))) for name in _sized(rows))
+    sizes = sum(np.diff(ends_of(rows.column(name))) for name in _sized(rows))
     filled = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))  # bytes before each row
     low = 0
     while low < len(rows):
@@ -70,7 +71,7 @@ def encode(rows: pa.RecordBatch, bytes_max: int = limits.SPARK_BATCH_BYTES) -> I
 
 def largest(rows: pa.RecordBatch) -> tuple[int, int]:
     """The row with the largest body, and its bytes."""
-    lengths = np.diff(_ends(rows.column("body")))
+    lengths = np.diff(ends_of(rows.column("body")))
     row = int(np.argmax(lengths))
     return row, int(lengths[row])
 
@@ -80,9 +81,9 @@ def _sized(rows: pa.RecordBatch) -> list[str]:
 
 
 def _batch(rows: pa.RecordBatch, low: int, high: int) -> bytes:
-    ends = _ends(rows.column("body"))
+    ends = ends_of(rows.column("body"))
     lengths = np.diff(ends[low : high + 1]).astype("<u4")
-    values = _values(rows.column("body"))[int(ends[low]) : int(ends[high])]
+    values = values_of(rows.column("body"))[int(ends[low]) : int(ends[high])]
     trailer = b"".join(
         _SECTIONS[name](rows.column(name)[low:high])
         for name in rows.schema.names
@@ -98,7 +99,7 @@ def _bodies(column: pa.Array) -> pa.Array:
     if column.null_count:
         raise BadRow(_rows(~_valid(column)), "the body is null")
     bodies = column.cast(pa.binary())
-    empty = np.diff(_ends(bodies)) == 0
+    empty = np.diff(ends_of(bodies)) == 0
     if empty.any():
         raise BadRow(_rows(empty), "the body is empty, and NSQ has no empty messages")
     return bodies
@@ -161,9 +162,9 @@ def _integer_section(section: Section, column: pa.Array) -> bytes:
 def _bytes_section(section: Section, column: pa.Array) -> bytes:
     valid = _valid(column)
     present = column.filter(pa.array(valid))
-    ends = _ends(present)
+    ends = ends_of(present)
     lengths = np.diff(ends).astype("<u4").tobytes()
-    values = _values(present)[int(ends[0]) : int(ends[-1])]
+    values = values_of(present)[int(ends[0]) : int(ends[-1])]
     return _section(section, valid, lengths + bytes(values))
 
 
@@ -193,16 +194,3 @@ def _valid(column: pa.Array) -> np.ndarray[Any, Any]:
 def _rows(chosen: np.ndarray[Any, Any]) -> list[int]:
     found: list[int] = np.flatnonzero(chosen).tolist()
     return found
-
-
-def _ends(column: pa.Array) -> np.ndarray[Any, Any]:
-    """Where the values of a binary column begin and end in its data: one more than rows."""
-    if not len(column):
-        return np.zeros(1, np.int32)
-    offsets = np.frombuffer(column.buffers()[1], np.int32)
-    return offsets[column.offset : column.offset + len(column) + 1]
-
-
-def _values(column: pa.Array) -> memoryview:
-    data = column.buffers()[2]
-    return memoryview(data) if data is not None else memoryview(b"")

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -85,12 +86,21 @@ class _Writer:
             if app and version is not None
             else None
         )
-        where = f"task {task.partitionId()}" if task else "the task"
+        number = task.partitionId() if task else 0
+        where = f"task {number}" if task else "the task"
+        turn = crc32((app or self._attempt).encode()) + (version or 0) + number
         options = self._options
         with self._api() as api:
             rejects = self._rejects(app, version)
             stager = Stager(
-                api, self._columns, options.topic, where, options.stage_bytes, owner, rejects
+                api,
+                self._columns,
+                options.topic,
+                where,
+                options.stage_bytes,
+                owner,
+                rejects,
+                turn,
             )
             try:
                 for batch in batches:

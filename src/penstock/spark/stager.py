@@ -22,11 +22,11 @@ from penstock.nsqdapi.calls import Owner, Stage
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.encode import BadRow, Block, encode, largest, message_columns
 from penstock.spark.rejects import Rejected, Rejects
+from penstock.spark.routing import ANY, NUMBER_MAX, Routing
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 logger = logging.getLogger(__name__)
 
-_PARTITION_MAX = 1 << 16  # the groups of a record batch are numbered by topic and partition
 _TOO_BIG = ("BAD_BATCH", "STAGE_TOO_BIG")  # what nsqd says of a message that is too large
 _NO_PARTITION = "PARTITION_NOT_FOUND"
 _MESSAGE_COLUMNS = ("body", "key", "headers", "timestamp")
@@ -34,7 +34,7 @@ _MESSAGE_COLUMNS = ("body", "key", "headers", "timestamp")
 
 class Target(NamedTuple):
     topic: str
-    partition: int
+    partition: int  # or ANY
 
 
 class Staged(NamedTuple):
@@ -46,7 +46,7 @@ class Staged(NamedTuple):
 class Stager:
     """`columns` names the columns by what they are to the sink; `where` names the task in errors.
     `topic` is that of all rows, unless there is a column for it. Rows that cannot be messages go
-    into `rejects`; without it they are errors."""
+    into `rejects`; without it they are errors. `turn` is that of `Routing`."""
 
     def __init__(
         self,
@@ -57,8 +57,10 @@ class Stager:
         stage_bytes: int = limits.SPARK_STAGE_BYTES,
         owner: Owner | None = None,
         rejects: Rejects | None = None,
+        turn: int = 0,
     ) -> None:
         self._api = api
+        self._routing = Routing(api, turn)
         self._rejects = rejects
         self._owner = owner
         self._columns = columns
@@ -129,15 +131,15 @@ class Stager:
         self, column: dict[str, pa.Array], rows: pa.RecordBatch
     ) -> Iterator[tuple[Target, pa.RecordBatch]]:
         topics, topic_numbers = self._topics(column, len(rows))
-        partitions = self._partitions(column, len(rows))
-        keys = topic_numbers * _PARTITION_MAX + partitions
+        partitions = self._partitions(column, rows, topics, topic_numbers)
+        keys = topic_numbers * NUMBER_MAX + partitions
         if (keys == keys[0]).all():
             yield Target(topics[int(topic_numbers[0])], int(partitions[0])), rows
             return
         order = np.argsort(keys, kind="stable")
         found, starts = np.unique(keys[order], return_index=True)
         for key, indexes in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
-            target = Target(topics[key // _PARTITION_MAX], key % _PARTITION_MAX)
+            target = Target(topics[key // NUMBER_MAX], key % NUMBER_MAX)
             yield target, rows.take(pa.array(indexes))
 
     def _topics(
@@ -158,15 +160,19 @@ class Stager:
                 raise BadRow(np.flatnonzero(numbers == number), reason, is_topic=True)
         return names, numbers
 
-    def _partitions(self, column: dict[str, pa.Array], count: int) -> np.ndarray[Any, Any]:
-        if "partition" not in column:
-            return np.zeros(count, np.int64)
-        given: np.ndarray[Any, Any] = column["partition"].fill_null(0).to_numpy().astype(np.int64)
-        wrong = np.flatnonzero((given < 0) | (given >= _PARTITION_MAX))
-        if len(wrong):
-            same = wrong[given[wrong] == given[wrong[0]]]
-            raise BadRow(same, f"there is no partition {given[wrong[0]]}")
-        return given
+    def _partitions(
+        self,
+        column: dict[str, pa.Array],
+        rows: pa.RecordBatch,
+        topics: list[str],
+        topic_numbers: np.ndarray[Any, Any],
+    ) -> np.ndarray[Any, Any]:
+        keys = rows.column("key") if "key" in column else None
+        found = np.zeros(len(rows), np.int64)
+        for number, topic in enumerate(topics):
+            mine = np.flatnonzero(topic_numbers == number)
+            found[mine] = self._routing.partitions(topic, keys, column.get("partition"), mine)
+        return found
 
     def _topic_of(self, column: dict[str, pa.Array], index: int) -> str:
         if self._topic is not None:
@@ -201,6 +207,8 @@ class Stager:
 
     def _stage(self, target: Target, blocks: list[Block], rows: pa.RecordBatch) -> None:
         """`rows` are those of the blocks, and others behind them."""
+        if target.partition == ANY:
+            target = target._replace(partition=self._routing.next(target.topic))
         rows = rows[: sum(block.count for block in blocks)]
         while blocks:
             refusal = self._refusal(target, blocks)
