@@ -67,6 +67,7 @@ WINDOW_STATE = [
     "timeout_count",
     "requeue_count",
     "expired_count",
+    "auto_ack_count",
     "exhausted",
     "message_count",
     "finish_count",

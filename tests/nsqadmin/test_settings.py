@@ -65,6 +65,7 @@ def test_a_channel_has_its_own() -> None:
     held = read(upstream, ["a"], CHANNEL).held
     assert [(one.setting.name, one.chosen, one.shown) for one in held] == [
         ("max_attempts", "5", "5"), ("dead_letter_topic", "", "t.ch.dead"), ("trace_rate", "", "0"),
+        ("ack_retry_cnt", "", ""), ("ack_old_than_time", "", ""),
     ]  # fmt: skip
 
 

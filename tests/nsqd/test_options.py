@@ -82,6 +82,8 @@ OURS = [
     "max-depth",
     "max-age",
     "trace-rate",
+    "ack-retry-cnt",
+    "ack-old-than-time",
     "idle-topic-delete",
     "idle-channel-delete",
     "idle-delete-backlog",

@@ -38,6 +38,8 @@ def config(max_attempts: int, dead_letter_topic: str = "t.ch.dead") -> dict[str,
         "max_attempts": max_attempts,
         "dead_letter_topic": dead_letter_topic,
         "trace_rate": 0.0,
+        "ack_retry_cnt": 0,
+        "ack_old_than_time": "0s",
         "dead_letter_count": 0,
         "own": own,
     }

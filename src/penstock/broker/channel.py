@@ -14,7 +14,7 @@ import msgspec
 from penstock import limits
 from penstock.broker.latency import Latency
 from penstock.broker.oldest import Oldest, unfinished_of
-from penstock.broker.settings import ChannelSettings, sample_below
+from penstock.broker.settings import AutoAck, ChannelSettings, auto_ack, sample_below
 from penstock.broker.skips import Skips
 from penstock.errors import OffsetBeyondEnd, OffsetGone, Refused
 from penstock.kernel import Conn, Window
@@ -50,7 +50,7 @@ class Channel:
     def attach(self, partition: int, window: Window) -> None:
         """The window of a partition that is led here from now on."""
         window.owner = self
-        window.attempts_max = self.settings.max_attempts
+        self._set_bounds(window)
         window.paused = self.is_held
         window.touch_max_ns = self.topic.message_timeout_max_ns
         self.windows[partition] = window
@@ -91,7 +91,16 @@ class Channel:
     def adopt(self, settings: ChannelSettings) -> None:
         self.settings = settings
         for window in self.windows.values():
-            window.attempts_max = settings.max_attempts
+            self._set_bounds(window)
+
+    def _set_bounds(self, window: Window) -> None:
+        window.attempts_max = self.settings.max_attempts
+        bounds = self.auto_ack
+        window.auto_ack_attempts, window.auto_ack_age_ns = bounds if all(bounds) else (0, 0)
+
+    @property
+    def auto_ack(self) -> AutoAck:
+        return auto_ack(self.settings, self.topic.options)
 
     @property
     def trace_rate(self) -> float:
@@ -262,6 +271,11 @@ class Channel:
     def dropped_count(self) -> int:
         """The same, and those that were skipped."""
         return sum(window.expired_count for window in self.windows.values())
+
+    @property
+    def auto_ack_count(self) -> int:
+        """Messages that were done because they had been sent too often and were too old."""
+        return sum(window.auto_ack_count for window in self.windows.values())
 
     @property
     def requeue_count(self) -> int:

@@ -18,6 +18,8 @@ _NOT_NEGATIVE = (
     "retain_bytes",
     "max_depth",
     "max_age_ns",
+    "auto_ack_attempts",
+    "auto_ack_age_ns",
     "idle_topic_delete_ns",
     "idle_channel_delete_ns",
 )
@@ -36,6 +38,8 @@ class BrokerOptions:
     trace_rate: float = 0.0  # of messages whose life is traced; topics and channels may choose
     max_depth: int = 0  # messages that a topic may hold; 0: no bound
     max_age_ns: int = 0  # how old an unfinished message may get; 0: no bound
+    auto_ack_attempts: int = 0  # what was sent more often, and is older, is done; 0: off
+    auto_ack_age_ns: int = 0  # 0: off
     idle_topic_delete_ns: int = 0  # without publishes and consumers; 0: never
     idle_channel_delete_ns: int = 0  # without consumers; 0: never
     idle_delete_backlog: bool = False  # also those that hold messages

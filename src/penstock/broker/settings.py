@@ -14,6 +14,7 @@ from penstock.broker.options import BrokerOptions, Durability
 from penstock.kernel import TRACE_ALL
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Attempts = Annotated[int, msgspec.Meta(ge=0, le=limits.ATTEMPTS_MAX)]
 Rate = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
@@ -31,9 +32,11 @@ class TopicSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tr
 class ChannelSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What one channel wants, as it stands in topic.json."""
 
-    max_attempts: Annotated[int, msgspec.Meta(ge=0, le=limits.ATTEMPTS_MAX)] = 0  # 0: no bound
+    max_attempts: Attempts = 0  # 0: no bound
     dead_letter_topic: str = ""  # empty: named after topic and channel
     trace_rate: Rate | None = None  # None: the topic's
+    auto_ack_attempts: Attempts | None = None  # None: the daemon's option, as below
+    auto_ack_age_ns: Count | None = None
 
 
 class Effective(NamedTuple):
@@ -53,6 +56,23 @@ def effective(settings: TopicSettings, options: BrokerOptions) -> Effective:
         return getattr(options, name) if value is None else value
 
     return Effective(*map(one, Effective._fields))  # type: ignore[arg-type]
+
+
+class AutoAck(NamedTuple):
+    """What was sent more than so often, and is older than that, is done instead of being sent
+    again. One of them 0: nothing is."""
+
+    attempts: int
+    age_ns: int
+
+
+def auto_ack(settings: ChannelSettings, options: BrokerOptions) -> AutoAck:
+    """What holds for a channel."""
+    attempts, age_ns = settings.auto_ack_attempts, settings.auto_ack_age_ns
+    return AutoAck(
+        options.auto_ack_attempts if attempts is None else attempts,
+        options.auto_ack_age_ns if age_ns is None else age_ns,
+    )
 
 
 def sample_below(rate: float) -> int:

@@ -194,6 +194,13 @@ class Window(Searched, Protocol):
     @property
     def exhausted(self) -> int: ...  # messages that have used their attempts and are not settled
 
+    # What was sent more often, and is older, is done instead of being sent again.
+    auto_ack_attempts: int  # 0: off
+    auto_ack_age_ns: int  # from its timestamp on, wall
+
+    @property
+    def auto_ack_count(self) -> int: ...
+
     measures_latency: bool  # off at first; to be set before anything is delivered
     trace_below: int  # the sample of this channel's messages that is traced, as of a tail
 

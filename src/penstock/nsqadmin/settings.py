@@ -46,7 +46,11 @@ OF_CHANNEL = (
     Setting("max_attempts", "Maximum attempts", "then a message is a dead letter. 0: no bound"),
     Setting("dead_letter_topic", "Dead-letter topic", "where those go"),
     _RATE,
-)
+    Setting("ack_retry_cnt", "Finished after attempts", "and when as old as below. 0: never",
+            role=Role.DESTROY),
+    Setting("ack_old_than_time", "Finished when older than", "and sent as often as above, as 24h",
+            role=Role.DESTROY),
+)  # fmt: skip
 
 # Flags of nsqd that hold for all its topics and channels: (key, words, form).
 FLAGS = (

@@ -105,6 +105,7 @@ CHANNEL_METRICS = (
 AUTO_ACKS = "channel_auto_acks_total"
 AUTO_ACK_REASONS: tuple[tuple[str, Callable[[Channel], Value]], ...] = (
     ("skipped", lambda channel: channel.skips.count),
+    ("retried", lambda channel: channel.auto_ack_count),
 )
 LATENCY = "channel_e2e_latency_seconds"  # over a sliding window
 

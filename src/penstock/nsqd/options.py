@@ -90,6 +90,10 @@ FLAGS: tuple[Flag, ...] = (
          " this (0: no limit); a topic may have its own, see /topic/config"),
     Flag("trace-rate", Kind.FLOAT, 0.0, "share of the messages whose life is traced, 0 to 1; a"
          " topic or channel may have its own, see /topic/config"),
+    Flag("ack-retry-cnt", Kind.INT, 0, "a message that was sent more often than this, and is older"
+         " than -ack-old-than-time, is finished by nsqd instead of being sent again (0: never); a"
+         " channel may have its own, see /channel/config"),
+    Flag("ack-old-than-time", Kind.DURATION, 0, "see -ack-retry-cnt (0: never)"),
     Flag("idle-topic-delete", Kind.DURATION, 0, "delete topics without publishes and consumers for"
          " this long, if they hold no messages (0: never)"),
     Flag("idle-channel-delete", Kind.DURATION, 0, "delete channels without consumers for this long,"
@@ -192,6 +196,8 @@ class Options(CommonOptions):
     max_depth: int
     max_age_ns: int
     trace_rate: float
+    ack_retry_cnt: int
+    ack_old_than_time_ns: int
     idle_topic_delete_ns: int
     idle_channel_delete_ns: int
     idle_delete_backlog: bool
@@ -251,6 +257,8 @@ _RANGES: Ranges = {
     "max_depth": (0, None),
     "max_age_ns": (0, None),
     "trace_rate": (0, 1),
+    "ack_retry_cnt": (0, limits.ATTEMPTS_MAX),
+    "ack_old_than_time_ns": (0, None),
     "idle_topic_delete_ns": (0, None),
     "idle_channel_delete_ns": (0, None),
     "segment_bytes": (64 * limits.KIB, limits.SEGMENT_BYTES_MAX * 16),

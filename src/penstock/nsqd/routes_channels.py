@@ -15,6 +15,7 @@ from penstock import limits
 from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
 from penstock.broker.settings import ChannelSettings
+from penstock.durations import format_duration
 from penstock.errors import NotFound, PenstockError, Refused
 from penstock.net.api import (
     GET_POST,
@@ -29,10 +30,9 @@ from penstock.net.api import (
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
 from penstock.nsqd.routes_log import message_id
-from penstock.nsqd.routes_topics import read_rate
+from penstock.nsqd.routes_topics import read_duration, read_rate
 
 COUNT_MAX = (1 << 63) - 1
-_SETTINGS = ("max_attempts", "dead_letter_topic", "trace_rate")
 
 
 def channel_routes(broker: Broker, soon: Callable[[], None]) -> dict[str, Route]:
@@ -102,22 +102,44 @@ def read_number(name: str, text: str, highest: int) -> int:
     return number
 
 
-def _rate(text: str) -> float | None:
+def _rate(name: str, text: str) -> float | None:
     try:
         return read_rate(text) if text else None
     except ValueError as error:
         raise HttpError(400, f"INVALID_ARG_TRACE_RATE {text!r}: {error}") from error
 
 
+def _attempts(name: str, text: str) -> int:
+    return read_number(name, text, limits.ATTEMPTS_MAX)
+
+
+def _auto_ack_attempts(name: str, text: str) -> int | None:
+    return _attempts(name, text) if text else None
+
+
+def _age(name: str, text: str) -> int | None:
+    try:
+        return read_duration(text) if text else None
+    except ValueError as error:
+        raise HttpError(400, f"INVALID_ARG_{name.upper()} {text[:100]!r}: {error}") from error
+
+
+# by the name in the query: the name in topic.json, and how a value is read
+_SETTINGS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "max_attempts": ("max_attempts", _attempts),
+    "dead_letter_topic": ("dead_letter_topic", lambda name, text: text),
+    "trace_rate": ("trace_rate", _rate),
+    "ack_retry_cnt": ("auto_ack_attempts", _auto_ack_attempts),
+    "ack_old_than_time": ("auto_ack_age_ns", _age),
+}
+
+
 def _changes(parameters: Parameters) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for name, text in parameters.items():
-        if name == "max_attempts":
-            changes[name] = read_number(name, text, limits.ATTEMPTS_MAX)
-        elif name == "dead_letter_topic":
-            changes[name] = text
-        elif name == "trace_rate":
-            changes[name] = _rate(text)
+        if name in _SETTINGS:
+            key, read = _SETTINGS[name]
+            changes[key] = read(name, text)
         elif name not in ("topic", "channel"):
             known = ", ".join(_SETTINGS)
             raise HttpError(400, f"INVALID_ARG {name}: no such setting; there are {known}")
@@ -127,7 +149,12 @@ def _changes(parameters: Parameters) -> dict[str, Any]:
 def _tell(channel: Channel) -> Response:
     """What holds, and by `own` which of it the channel has chosen itself."""
     chosen, default = channel.settings, ChannelSettings()
-    own = [name for name in _SETTINGS if getattr(chosen, name) != getattr(default, name)]
+    own = [
+        name
+        for name, (key, _) in _SETTINGS.items()
+        if getattr(chosen, key) != getattr(default, key)
+    ]
+    bounds = channel.auto_ack
     return json_response(
         {
             "topic_name": channel.topic.name,
@@ -135,6 +162,8 @@ def _tell(channel: Channel) -> Response:
             "max_attempts": channel.settings.max_attempts,
             "dead_letter_topic": channel.dead_letter_topic,
             "trace_rate": channel.trace_rate,
+            "ack_retry_cnt": bounds.attempts,
+            "ack_old_than_time": format_duration(bounds.age_ns),
             "dead_letter_count": channel.dead_letter_count,
             "own": own,
         }

@@ -41,7 +41,7 @@ def _count(text: str) -> int:
     return count
 
 
-def _duration(text: str) -> int:
+def read_duration(text: str) -> int:
     duration_ns = parse_duration(text)
     if not 0 <= duration_ns <= DURATION_NS_MAX:
         raise ValueError("a duration such as 90s or 24h, not below 0")
@@ -62,8 +62,8 @@ def read_rate(text: str) -> float:
 SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "durability": ("durability", _durability),
     "max_depth": ("max_depth", _count),
-    "max_age": ("max_age_ns", _duration),
-    "retain_age": ("retain_age_ns", _duration),
+    "max_age": ("max_age_ns", read_duration),
+    "retain_age": ("retain_age_ns", read_duration),
     "retain_bytes": ("retain_bytes", _count),
     "trace_rate": ("trace_rate", read_rate),
 }
@@ -114,7 +114,7 @@ def _tell(topic: Topic) -> Response:
     holds = topic.effective._asdict() | {"durability": topic.leader().group.durability}
     row: dict[str, Any] = {"topic_name": topic.name}
     for name, (key, read) in SETTINGS.items():
-        row[name] = format_duration(holds[key]) if read is _duration else holds[key]
+        row[name] = format_duration(holds[key]) if read is read_duration else holds[key]
     chosen = [
         name for name, (key, _) in SETTINGS.items() if getattr(topic.settings, key) is not None
     ]

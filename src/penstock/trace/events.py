@@ -68,7 +68,7 @@ class Kind(IntEnum):
     DELAYED = 7  # begins a wait: published with one, or requeued with one
     RELEASED = 8  # the wait is over
     DEAD_LETTERED = 9  # stored in the dead-letter topic, done here
-    SKIPPED = 10  # never to be sent: too old, or dropped by an ephemeral channel
+    SKIPPED = 10  # never to be sent (again): too old, its channel skipped or ephemeral, or auto-ack
     FILTERED = 11  # by the sample rate of a consumer; done here
     DISCONNECTED = 12  # its consumer left; it comes again when its time is up
     EMPTIED = 13  # by an operator: emptied, or the cursor was set

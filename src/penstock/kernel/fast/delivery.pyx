@@ -22,7 +22,7 @@ from penstock.kernel.fast.memory cimport view_t
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.unaligned cimport load_u32, load_u64
 from penstock.kernel.fast.strays cimport WAITING, stray_t
-from penstock.kernel.fast.trace cimport FILTERED, SENT
+from penstock.kernel.fast.trace cimport FILTERED, SENT, SKIPPED
 from penstock.kernel.fast.trailer cimport Trailer, nothing_special, special_t
 from penstock.kernel.fast.window cimport Window
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
@@ -419,6 +419,13 @@ cdef stray_t* known_apart(Window window, Conn conn, stray_t* stray, u64 log_id) 
     return window.rename_stray(stray, log_id)
 
 
+cdef bint is_hopeless(Window window, stray_t* stray, i64 timestamp_ns, i64 wall_ns) noexcept:
+    """Was it sent so often, and is it so old, that it is not sent again?"""
+    if not window.auto_ack_attempts or stray.attempts <= window.auto_ack_attempts:
+        return False
+    return wall_ns - timestamp_ns > window.auto_ack_age_ns
+
+
 cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota) except -1:
     cdef i64 sent = 0
     cdef stray_t* stray
@@ -457,6 +464,12 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
         if trailer is not None:
             trailer.find(&view, index, &special)
             window.mark_traced(stray.id, special.trace_id)
+        if is_hopeless(window, stray, special.timestamp_ns, hub.wall_ns):
+            if window.tracing:
+                window.trace_stray(SKIPPED, stray)
+            window.auto_ack_count += 1
+            window.remove_stray(stray)
+            continue
         window.stray_flies(stray, conn.me, hub.mono_ns)
         stray.timestamp_ns = special.timestamp_ns
         put_one(out, conn.me, trailer, &view, index, position, size, special.timestamp_ns,

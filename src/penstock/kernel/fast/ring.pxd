@@ -51,6 +51,9 @@ cdef class Ring(Named):
     cdef public i64 touch_max_ns
     cdef readonly i64 timeout_count, requeue_count, finish_count, expired_count
     cdef int _attempts_max
+    cdef public int auto_ack_attempts  # 0: off
+    cdef public i64 auto_ack_age_ns
+    cdef readonly i64 auto_ack_count
     cdef i64 outdated_end  # below it nothing is sent any more
     # ring
     cdef u32* owners

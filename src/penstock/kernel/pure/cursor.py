@@ -47,6 +47,7 @@ class Cursor:
         self.next = start
         self.redo_end = 0
         self._attempts_max = 0
+        self.auto_ack_attempts = self.auto_ack_age_ns = self.auto_ack_count = 0
         self._outdated_end = 0  # below it nothing is sent any more
         self.parked_end = 0  # delayed messages below it are parked, but for those in the search
         self.parked_max = PARKED_MAX

@@ -166,6 +166,11 @@ class Delivery:
             self._know_apart(flight, batch.ids(index, 1)[0])
             special = batch.special(index)._replace(id=flight.id)
             window.mark_traced(flight.id, special.trace_id)
+            if self._is_hopeless(flight, special.timestamp_ns):
+                window.trace(TraceKind.SKIPPED, flight)
+                window.auto_ack_count += 1
+                window.drop_stray(flight)
+                continue
             window.send_stray(flight, special.timestamp_ns, self._conn, self._engine.mono_ns)
             window.trace(TraceKind.SENT, flight)
             self._put(batch, index, special, flight.attempts)
@@ -176,6 +181,13 @@ class Delivery:
         window, conn = self._window, self._conn
         if flight.id != log_id and not window.has(log_id) and conn.has_beside(window, flight.id):
             window.rename_stray(flight, log_id)
+
+    def _is_hopeless(self, flight: Flight, timestamp_ns: int) -> bool:
+        """Was it sent so often, and is it so old, that it is not sent again?"""
+        window = self._window
+        if not 0 < window.auto_ack_attempts < flight.attempts:
+            return False
+        return self._engine.wall_ns - timestamp_ns > window.auto_ack_age_ns
 
     def _trace_filtered(self, id: int, offset: int, attempts: int) -> None:
         self._window.trace_one(TraceKind.FILTERED, id, offset, attempts, self._conn)
