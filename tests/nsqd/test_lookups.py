@@ -14,7 +14,8 @@ import pytest
 from penstock import limits
 from penstock.broker.context import Change
 from penstock.errors import ConfigError
-from penstock.nsqd.lookups import Lookups, Timing, all_names
+from penstock.nsqd.lookups import Lookups, Timing
+from penstock.nsqd.registering import all_commands
 
 MS = limits.MS
 IDENTITY = {"broadcast_address": "b", "tcp_port": 1}
@@ -86,8 +87,12 @@ class FakeLookupd:
 
 
 class Named:
-    def __init__(self, name: str, channels: Iterable[str] = ()) -> None:
+    def __init__(
+        self, name: str, channels: Iterable[str] = (), partitions: int = 1, extended: bool = False
+    ) -> None:
         self.name = name
+        self.replicas = dict.fromkeys(range(partitions))
+        self.extended = extended
         self.channels = dict.fromkeys(channels)
 
 
@@ -100,7 +105,8 @@ class World:
     def __init__(self, timing: Timing) -> None:
         self.lookupd = FakeLookupd()
         self.topics = {"t": Named("t", ["c", "d"]), "u": Named("u")}
-        self.lookups = Lookups(lambda: all_names(self.topics), timing)  # type: ignore[arg-type]
+        topics: Any = self.topics.values  # stand-ins
+        self.lookups = Lookups(topics, timing)
 
     def changed(self, change: Change, topic: str, channel: str = "") -> None:
         self.lookups.on_topic_changed(
@@ -345,5 +351,43 @@ def test_a_stop_while_connecting() -> None:
 
 
 def test_what_penstock_keeps_for_itself_is_not_registered() -> None:
-    topics = {name: Named(name) for name in ("_trace", "_pipelines", "_mine")}
-    assert list(all_names(topics)) == [("_mine", "")]  # type: ignore[arg-type]
+    topics = [Named(name) for name in ("_trace", "_pipelines", "_mine")]
+    for partitions, told in ((False, "REGISTER _mine"), (True, "REGISTER _mine 0")):
+        assert list(all_commands(topics, partitions)) == [told]  # type: ignore[arg-type]
+
+
+def test_partitions_are_named_to_one_that_knows_them() -> None:
+    async def test(world: World) -> None:
+        world.lookupd.reply = lambda command: sized(
+            INFO[:-1] + b',"partitions":true}' if command == "IDENTIFY" else OK
+        )
+        world.topics["s"] = Named("s", ["7"], 3, extended=True)
+        world.lookups.set_addresses([world.lookupd.address])
+        world.lookups.start(IDENTITY)
+        heard = world.lookupd.heard
+        await until(lambda: bool(heard) and len(heard[0]) >= 9)
+        assert [line for line in heard[0] if line != "PING"] == [
+            "IDENTIFY",
+            "REGISTER t 0 c",
+            "REGISTER t 0 d",
+            "REGISTER u 0",
+            "REGISTER s 0",
+            "REGISTER s 1",
+            "REGISTER s 2",
+            "REGISTER s 0 7",
+            "META s partition_num=3 extend_support=true",
+        ]
+        world.changed(Change.TOPIC_CREATED, "v")
+        world.changed(Change.CHANNEL_CREATED, "v", "5")
+        world.changed(Change.CHANNEL_DELETED, "v", "5")
+        world.changed(Change.TOPIC_DELETED, "v")
+        said = "REGISTER v 0", "REGISTER v 0 5", "UNREGISTER v 0 5", "UNREGISTER v"
+        await until(lambda: [one for one in heard[0] if one != "PING"][9:] == list(said))
+
+    run(test)
+
+
+def test_to_an_official_one_a_topic_with_partitions_is_a_topic() -> None:
+    topics = [Named("s", ["c"], 3, extended=True), Named("u", (), 3)]
+    told = list(all_commands(topics, False))  # type: ignore[arg-type]
+    assert told == ["REGISTER s c", "REGISTER u"]

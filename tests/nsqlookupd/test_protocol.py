@@ -230,3 +230,76 @@ def test_what_is_only_announced_takes_no_memory() -> None:
     assert len(client._buffer) == 1
     assert json.loads(ABOUT_JSON)["tcp_port"] == 4160
     assert sized(b"") == b"\0\0\0\0"
+
+
+# --- partitions ---
+
+SPLIT_JSON = ABOUT_JSON[:-1].replace(b'"tcp_port"', b'"partitions":true,"tcp_port"') + b"}"
+
+
+def speaker(world: World, **said: Any) -> Client:
+    """A client whose IDENTIFY says that it names partitions."""
+    client = world.client()
+    assert answers(client.feed(b"  V1" + identify(NSQD | said))) == [SPLIT_JSON]
+    return client
+
+
+@pytest.mark.parametrize("said", [{"partitions": True}, {"distributed_id": "10.0.0.1:4250:4150:7"}])
+def test_a_number_is_a_partition_of_who_names_partitions(said: dict[str, Any]) -> None:
+    world = World()
+    client = speaker(world, **said)
+    check(client, b"REGISTER t 0\nREGISTER t 1 c\nREGISTER t 2 7\n", [b"OK"] * 3)
+    assert world.registry.channel_names("t") == ["7", "c"]
+    assert list(world.registry.partitions_of("t")) == [0, 1, 2]
+    check(client, b"UNREGISTER t 2 7\nUNREGISTER t 0\n", [b"OK"] * 2)
+    assert world.registry.channel_names("t") == ["7", "c"]  # listed, as it was known
+    assert list(world.registry.partitions_of("t")) == [1, 2]
+
+
+def test_a_channel_may_be_a_number_of_who_does_not() -> None:
+    world = World()
+    client = world.identified()
+    check(client, b"REGISTER t 0\nREGISTER u 1 c\n", [b"OK"] * 2)
+    assert world.registry.channel_names("t") == ["0"]
+    assert world.registry.channel_names("u") == ["1"]
+    assert world.registry.partitions_of("t") == {}
+    check(client, b"META t partition_num=8\n", [b"E_INVALID invalid command META"])
+
+
+@pytest.mark.parametrize("said", [{"partitions": False}, {"partitions": 1}, {"partitions": None}])
+def test_only_true_says_so(said: dict[str, Any]) -> None:
+    client = World().identified(**said)
+    check(client, b"REGISTER t 0 c\n", [b"OK"])
+
+
+def test_without_a_number_it_is_as_in_nsq() -> None:
+    world = World()
+    check(speaker(world, partitions=True), b"REGISTER t c\nREGISTER u\n", [b"OK"] * 2)
+    assert world.registry.channel_names("t") == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("line", "refusal"),
+    [
+        (b"REGISTER t 255", b"E_BAD_PARTITION REGISTER partition '255' is not valid"),
+        (b"UNREGISTER t 99999", b"E_BAD_PARTITION UNREGISTER partition '99999' is not valid"),
+        (b"REGISTER t 1 c$", b"E_BAD_CHANNEL REGISTER channel name 'c$' is not valid"),
+        (b"META t partition_num=0", b"E_INVALID META partition_num is not 1 to 255"),
+        (b"META t partition_num=x", b"E_INVALID META partition_num is not 1 to 255"),
+        (b"META t$", b"E_BAD_TOPIC META topic name 't$' is not valid"),
+        (b"META", b"E_INVALID META insufficient number of params"),
+    ],
+)
+def test_what_is_refused_of_who_names_partitions(line: bytes, refusal: bytes) -> None:
+    check(speaker(World(), partitions=True), line + b"\n", [refusal])
+
+
+def test_what_a_topic_is_like() -> None:
+    world = World()
+    client = speaker(world, partitions=True)
+    check(client, b"META t partition_num=8\nREGISTER t 0\n", [b"OK"] * 2)
+    assert world.registry.meta_of("t") == (1, False)  # it was not there yet
+    check(client, b"META t partition_num=8 extend_support=true other=1\n", [b"OK"])
+    assert world.registry.meta_of("t") == (8, True)
+    client.lost()
+    assert world.registry.meta_of("t") == (1, False)

@@ -37,6 +37,38 @@ def test_names_stay_when_their_producer_leaves_save_for_ephemeral_ones() -> None
     registry.validate()
 
 
+def test_partitions_have_one_place_each_or_none() -> None:
+    registry = World().registry
+    one, two = registry.join(peer(1)), registry.join(peer(2))
+    for partition in (0, 2):
+        registry.register(one, "t", "", partition)
+    registry.register(two, "t", "", 1)
+    assert registry.partitions_of("t") == {0: one, 1: two, 2: one}
+    assert [registry.producers_of("t", n) for n in range(4)] == [[one], [two], [one], []]
+    assert registry.meta_of("t").partition_num == 3
+    registry.register(two, "t", "", 2)
+    assert registry.partitions_of("t") == {}  # two that know nothing of each other
+    assert registry.producers_of("t", 2) == [one, two]
+    registry.unregister(one, "t", "", 2)
+    registry.tombstone("t", two.peer.node)
+    assert registry.partitions_of("t") == {0: one}
+    registry.unregister(one, "t", "", 0)
+    assert one not in registry.topics["t"]
+    registry.validate()
+
+
+def test_a_channel_goes_with_the_last_partition_that_named_it() -> None:
+    registry = World().registry
+    one = registry.join(peer(1))
+    for partition in (0, 1):
+        registry.register(one, "t", "c#ephemeral", partition)
+    registry.unregister(one, "t", "c#ephemeral", 0)
+    assert registry.channel_names("t") == ["c#ephemeral"]
+    registry.unregister(one, "t", "c#ephemeral", 1)
+    assert registry.channel_names("t") == []
+    registry.validate()
+
+
 def test_an_ephemeral_name_stays_while_somebody_has_it() -> None:
     registry = World().registry
     one, two = registry.join(peer(1)), registry.join(peer(2))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +20,7 @@ from penstock import limits
 from penstock.client.options import LookupOptions
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
+from penstock.net.query import whole_number
 from penstock.nsqdapi.calls import bracketed
 
 
@@ -27,6 +28,7 @@ from penstock.nsqdapi.calls import bracketed
 class Found:
     addresses: frozenset[str]
     failures: tuple[FetchFailed, ...] = ()
+    partitions: Mapping[int, str] = field(default_factory=dict)  # where each is, as far as known
 
     @property
     def complete(self) -> bool:
@@ -36,13 +38,30 @@ class Found:
 def addresses_in(document: Any, port_key: str = "tcp_port") -> frozenset[str]:
     """The TCP addresses of the producers in an answer to /lookup or /nodes, or with "http_port"
     the HTTP ones; what makes no sense in it is left out."""
-    if isinstance(document, Mapping) and isinstance(document.get("data"), Mapping):
-        document = document["data"]
-    producers = document.get("producers") if isinstance(document, Mapping) else None
+    producers = _inner(document).get("producers")
     if not isinstance(producers, list):
         return frozenset()
     found = (_address(entry, port_key) for entry in producers)
     return frozenset(address for address in found if address is not None)
+
+
+def partitions_in(document: Any, port_key: str = "tcp_port") -> dict[int, str]:
+    """The addresses by partition in an answer to /lookup. An official nsqlookupd tells none, nor
+    does one where several nsqds have partitions of the same number."""
+    listed = _inner(document).get("partitions")
+    found: dict[int, str] = {}
+    for name, entry in listed.items() if isinstance(listed, Mapping) else ():
+        partition = whole_number(str(name), limits.PARTITIONS_MAX - 1)
+        address = _address(entry, port_key)
+        if partition is not None and address is not None:
+            found[partition] = address
+    return found
+
+
+def _inner(document: Any) -> Mapping[str, Any]:
+    if isinstance(document, Mapping) and isinstance(document.get("data"), Mapping):
+        document = document["data"]
+    return document if isinstance(document, Mapping) else {}
 
 
 def _address(entry: Any, port_key: str) -> str | None:
@@ -99,12 +118,16 @@ class Discovery:
         answers = await asyncio.gather(*asked)
         known = [answer for answer in answers if not isinstance(answer, FetchFailed)]
         failures = tuple(answer for answer in answers if isinstance(answer, FetchFailed))
-        return Found(frozenset().union(*known), failures)
+        partitions: dict[int, str] = {}
+        for document in known:
+            partitions |= partitions_in(document, self._port_key)
+        addresses = (addresses_in(document, self._port_key) for document in known)
+        return Found(frozenset().union(*addresses), failures, partitions)
 
-    async def _one(self, url: str) -> frozenset[str] | FetchFailed:
+    async def _one(self, url: str) -> Any:
+        """The document, or a FetchFailed."""
         try:
-            document = await self._fetcher.get_json(url, self._options.lookup_headers)
-            return addresses_in(document, self._port_key)
+            return await self._fetcher.get_json(url, self._options.lookup_headers)
         except FetchFailed as failure:
             unknown = failure.status == 404 or "TOPIC_NOT_FOUND" in failure.reason
-            return frozenset() if unknown else failure
+            return {} if unknown else failure

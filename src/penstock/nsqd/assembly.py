@@ -32,7 +32,7 @@ from penstock.net.turn import Turn
 from penstock.nsqd.auth import Auth
 from penstock.nsqd.derived import broker_options, data_path, default_settings, make_offer
 from penstock.nsqd.housekeeping import Housekeeping
-from penstock.nsqd.lookups import Lookups, all_names
+from penstock.nsqd.lookups import Lookups
 from penstock.nsqd.options import Options
 from penstock.nsqd.protocol import Protocol as V2Protocol
 from penstock.nsqd.session import Session, Shell
@@ -119,7 +119,7 @@ def assemble(ports: Ports, options: Options, for_broker: BrokerOptions | None = 
     chosen = for_broker or broker_options(options)
     broker = Broker(engine, ports.disk, data_path(options), chosen, clock, pool)
     broker.trace.client_name = _label
-    lookups = Lookups(lambda: all_names(broker.topics))
+    lookups = Lookups(broker.topics.values)
     topics = TopicMaker(broker, ports.fetcher, lookups.http_addresses, soon.ask, ports.on_fault)
     links = Links(loop, engine, soon.ask)
     upgrades = Upgrades(links)

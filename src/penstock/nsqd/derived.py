@@ -99,4 +99,5 @@ def lookup_identity(options: Options, identity: Identity) -> dict[str, str | int
         "broadcast_address": options.broadcast_address,
         "topology_zone": options.topology_zone,
         "topology_region": options.topology_region,
+        "partitions": True,  # it names them to an nsqlookupd that knows them
     }

@@ -37,6 +37,7 @@ class PeerInfo(NamedTuple):
 
     text: str
     http_address: str
+    partitions: bool = False  # it knows partitions of topics, as Penstock's and Youzan's do
 
 
 class Dialogue:
@@ -95,7 +96,7 @@ def read_info(answer: bytes) -> PeerInfo:
     address = ""
     if isinstance(host, str) and _HOST.fullmatch(host) and type(port) is int and 0 < port < 65536:
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return PeerInfo(_shown(answer), address)
+    return PeerInfo(_shown(answer), address, document.get("partitions") is True)
 
 
 def _shown(answer: bytes) -> str:

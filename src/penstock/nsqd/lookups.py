@@ -19,15 +19,15 @@ from typing import Any, NamedTuple
 from penstock import limits
 from penstock.broker.channel import Channel
 from penstock.broker.context import Change
-from penstock.broker.internal import is_internal
 from penstock.broker.topic import Topic
 from penstock.errors import ConfigError, PeerFault
 from penstock.net.listener import keep_alive, parse_address
 from penstock.nsqd.dialogue import IDENTIFY, PING, Dialogue
+from penstock.nsqd.registering import all_commands, commands_of
 
 log = logging.getLogger("penstock.nsqd")
 
-Names = Callable[[], Iterable[tuple[str, str]]]  # (topic, channel or "") of all that is there
+Topics = Callable[[], Iterable[Topic]]  # all that is there
 
 
 class Timing(NamedTuple):
@@ -40,22 +40,12 @@ class Timing(NamedTuple):
     retry_max: int = limits.LOOKUP_RETRY_NS_MAX
 
 
-def all_names(topics: Mapping[str, Topic]) -> Iterable[tuple[str, str]]:
-    for topic in topics.values():
-        if is_internal(topic.name):
-            continue
-        if topic.channels:
-            yield from ((topic.name, channel) for channel in topic.channels)
-        else:
-            yield topic.name, ""
-
-
 class Lookups:
     """All peers. `start` tells who we are; the addresses may be set before and after it."""
 
-    def __init__(self, names: Names, timing: Timing | None = None) -> None:
+    def __init__(self, topics: Topics, timing: Timing | None = None) -> None:
         self.peers: dict[str, Peer] = {}
-        self._names = names
+        self._topics = topics
         self._timing = timing or Timing()
         self._identity: Mapping[str, Any] | None = None
 
@@ -75,7 +65,7 @@ class Lookups:
         for address in addresses:
             if address not in self.peers:
                 log.info("LOOKUPD(%s): adding peer", address)
-                peer = self.peers[address] = Peer(address, self._names, self._timing)
+                peer = self.peers[address] = Peer(address, self._topics, self._timing)
                 if self._identity is not None:
                     peer.start(self._identity)
 
@@ -109,24 +99,16 @@ class Lookups:
 
     def on_topic_changed(self, change: Change, topic: Topic, channel: Channel | None) -> None:
         """The hook of the broker."""
-        if is_internal(topic.name):
-            return
-        verb = "REGISTER" if change in _CREATIONS else "UNREGISTER"
-        kind = "topic" if channel is None else "channel"
-        command = f"{verb} {topic.name}" + ("" if channel is None else f" {channel.name}")
         for peer in self.peers.values():
-            peer.tell(kind, command)
-
-
-_CREATIONS = (Change.TOPIC_CREATED, Change.CHANNEL_CREATED)
+            peer.tell(change, topic, channel)
 
 
 class Peer:
     """One nsqlookupd: connects, and connects again."""
 
-    def __init__(self, address: str, names: Names, timing: Timing) -> None:
+    def __init__(self, address: str, topics: Topics, timing: Timing) -> None:
         self.address = address
-        self.names = names
+        self.topics = topics
         self.timing = timing
         self.settled = asyncio.Event()  # it knows us, or something has failed
         self._identity: Mapping[str, Any] = {}
@@ -162,9 +144,13 @@ class Peer:
         info = self._link.dialogue.info if self._link is not None else None
         return info.http_address if info is not None else ""
 
-    def tell(self, kind: str, command: str) -> None:
+    def tell(self, change: Change, topic: Topic, channel: Channel | None) -> None:
         """Something changed. While the peer does not know us there is no need: it will be told."""
-        if self._link is not None and self._link.dialogue.info is not None:
+        info = self._link.dialogue.info if self._link is not None else None
+        if self._link is None or info is None:
+            return
+        kind = "topic" if channel is None else "channel"
+        for command in commands_of(change, topic, channel, info.partitions):
             log.info("LOOKUPD(%s): %s %s", self.address, kind, command)
             self._link.send(command)
 
@@ -294,7 +280,7 @@ class Link(asyncio.Protocol):
         log.info("LOOKUPD(%s): peer info %s", peer.address, info.text)
         if not info.http_address:
             log.error("LOOKUPD(%s): no broadcast address", peer.address)
-        commands = [f"REGISTER {topic} {channel}".rstrip() for topic, channel in peer.names()]
+        commands = list(all_commands(peer.topics(), info.partitions))
         for command in commands:
             log.debug("LOOKUPD(%s): %s", peer.address, command)
         log.info("LOOKUPD(%s): registering %d topics and channels", peer.address, len(commands))

@@ -7,6 +7,13 @@ not. Commands may be sent in advance; answers keep their order.
 
 Every error is fatal: it is answered, and then the connection ends. What a client can make us hold
 is bounded: a line, and one IDENTIFY body; the registry bounds the names.
+
+Partitions. NSQ has `REGISTER topic [channel]`, Youzan's NSQ `REGISTER topic partition [channel]`,
+and a channel may be called `0`. So what the second word is depends on who speaks, not on how it
+looks: a client whose IDENTIFY has `"partitions": true` (Penstock) or `distributed_id` (Youzan's
+nsqd) names partitions, and of it a number in that place is one. Of every other client the word is a
+channel, whatever it looks like. A client that names partitions learns that they are understood from
+`"partitions": true` in the answer, and may describe a topic: `META topic name=value ...`.
 """
 
 from __future__ import annotations
@@ -20,7 +27,8 @@ from typing import Any
 from penstock import limits
 from penstock.durations import format_duration
 from penstock.errors import PenstockError, Refused
-from penstock.nsqlookupd.registry import Peer, Producer, Registry
+from penstock.net.query import whole_number
+from penstock.nsqlookupd.registry import Meta, Peer, Place, Producer, Registry
 from penstock.wire.names import is_valid_name
 
 log = logging.getLogger("penstock.nsqlookupd")
@@ -59,6 +67,7 @@ class Client:
             b"PING": self._ping,
             b"REGISTER": self._register,
             b"UNREGISTER": self._unregister,
+            b"META": self._meta,
         }
 
     @property
@@ -156,7 +165,8 @@ class Client:
         )
         self.producer = self._registry.join(peer)
         self._log_change("REGISTER", "client", "", "")
-        return json.dumps(self._about, separators=(",", ":"), sort_keys=True).encode()
+        about = self._about | ({"partitions": True} if peer.names_partitions else {})
+        return json.dumps(about, separators=(",", ":"), sort_keys=True).encode()
 
     def _take(self, count: int) -> bytes:
         taken = bytes(self._buffer[:count])
@@ -177,38 +187,60 @@ class Client:
         self._step = self._body_size
         return b""
 
-    def _names(self, words: list[bytes]) -> tuple[Producer, str, str]:
+    def _topic(self, words: list[bytes]) -> tuple[Producer, str]:
         command = words[0]
         if self.producer is None:
             raise Refusal(b"E_INVALID client must IDENTIFY")
         if len(words) < 2:
             raise Refusal(b"E_INVALID %b insufficient number of params" % command)
-        topic, channel = words[1], words[2] if len(words) > 2 else b""
+        topic = words[1]
         if not is_valid_name(topic):
             raise Refusal(b"E_BAD_TOPIC %b topic name '%b' is not valid" % (command, topic))
+        return self.producer, topic.decode("ascii")
+
+    def _place(self, words: list[bytes]) -> tuple[Producer, Place]:
+        """What a REGISTER or UNREGISTER names."""
+        producer, topic = self._topic(words)
+        rest, partition = words[2:], None
+        if producer.peer.names_partitions and rest and rest[0].isdigit():
+            partition = whole_number(rest.pop(0).decode(), limits.PARTITIONS_MAX - 1)
+            if partition is None:
+                raise Refusal(
+                    b"E_BAD_PARTITION %b partition '%b' is not valid" % (words[0], words[2])
+                )
+        channel = rest[0] if rest else b""
         if channel and not is_valid_name(channel):
-            raise Refusal(b"E_BAD_CHANNEL %b channel name '%b' is not valid" % (command, channel))
-        return self.producer, topic.decode("ascii"), channel.decode("ascii")
+            raise Refusal(b"E_BAD_CHANNEL %b channel name '%b' is not valid" % (words[0], channel))
+        return producer, Place(topic, channel.decode("ascii"), partition)
 
     def _register(self, words: list[bytes]) -> bytes:
-        producer, topic, channel = self._names(words)
+        producer, place = self._place(words)
+        topic, channel, _ = place
         if channel and (topic, channel) not in producer.channels:
             self._log_change("REGISTER", "channel", topic, channel)
         if topic not in producer.topics:
             self._log_change("REGISTER", "topic", topic, "")
         try:
-            self._registry.register(producer, topic, channel)
+            self._registry.register(producer, *place)
         except Refused as refused:
             raise Refusal(b"E_INVALID REGISTER " + refused.reason.encode()) from refused
         return OK
 
     def _unregister(self, words: list[bytes]) -> bytes:
-        producer, topic, channel = self._names(words)
+        producer, place = self._place(words)
+        topic, channel, _ = place
         if channel and (topic, channel) in producer.channels:
             self._log_change("UNREGISTER", "channel", topic, channel)
         elif not channel and topic in producer.topics:
             self._log_change("UNREGISTER", "topic", topic, "")
-        self._registry.unregister(producer, topic, channel)
+        self._registry.unregister(producer, *place)
+        return OK
+
+    def _meta(self, words: list[bytes]) -> bytes:
+        producer, topic = self._topic(words)
+        if not producer.peer.names_partitions:
+            raise Refusal(b"E_INVALID invalid command META")
+        self._registry.describe(producer, topic, read_meta(words[2:]))
         return OK
 
     def _log_change(self, verb: str, category: str, key: str, subkey: str) -> None:
@@ -226,6 +258,15 @@ def sized(data: bytes) -> bytes:
     return _SIZE.pack(len(data)) + data
 
 
+def read_meta(words: list[bytes]) -> Meta:
+    """`name=value` each; names that are not known are for later releases. Raises Refusal."""
+    values = dict(word.decode("ascii", "replace").partition("=")[::2] for word in words)
+    count = whole_number(values.get("partition_num", "1"), limits.PARTITIONS_MAX)
+    if not count:
+        raise Refusal(b"E_INVALID META partition_num is not 1 to %d" % limits.PARTITIONS_MAX)
+    return Meta(count, values.get("extend_support") == "true")
+
+
 def read_peer(body: bytes, remote: str) -> Peer:
     """The JSON of an IDENTIFY. Raises Refusal."""
     try:
@@ -238,11 +279,17 @@ def read_peer(body: bytes, remote: str) -> Peer:
         raise Refusal(b"E_BAD_BODY IDENTIFY failed to decode JSON body")
     lowered = {key.casefold(): value for key, value in document.items()}
     texts = ("broadcast_address", "hostname", "version", "topology_zone", "topology_region")
-    values = {name: _text(lowered.get(name)) for name in texts}
+    values: dict[str, Any] = {name: _text(lowered.get(name)) for name in texts}
     tcp_port, http_port = (_port(lowered.get(name)) for name in ("tcp_port", "http_port"))
     if not (values["broadcast_address"] and values["version"] and tcp_port and http_port):
         raise Refusal(b"E_BAD_BODY IDENTIFY missing fields")
-    return Peer(remote_address=remote, tcp_port=tcp_port, http_port=http_port, **values)
+    return Peer(
+        remote_address=remote,
+        tcp_port=tcp_port,
+        http_port=http_port,
+        names_partitions=lowered.get("partitions") is True or "distributed_id" in lowered,
+        **values,
+    )
 
 
 def _text(value: Any) -> str:

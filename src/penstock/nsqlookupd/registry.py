@@ -10,6 +10,11 @@ the timeout: its connection may hang. It is *tombstoned* for a topic when an ope
 delete that topic there: consumers must not find it for a while, or they would make it again. A
 tombstone ends by its lifetime, or when the producer registers the topic anew after unregistering.
 
+A producer may name the partitions that it has of a topic, and say what the topic is like. Each
+partition of a cluster has one place; but nsqds that know nothing of each other, as NSQ's, all have
+partitions of the same numbers. Then no map from partitions to producers would be right, and there
+is none: clients take the producers, each with all that it has.
+
 Ages are measured by the monotonic clock, so a step of the wall clock hides nobody; the wall clock
 gives only the times that are shown.
 """
@@ -18,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from penstock import limits
 from penstock.clock import Clock
@@ -37,12 +43,31 @@ class Peer:
     version: str
     topology_zone: str = ""
     topology_region: str = ""
+    names_partitions: bool = False
 
     @property
     def node(self) -> str:
         """The name that operators know it by: its HTTP address."""
         host = self.broadcast_address
         return f"[{host}]:{self.http_port}" if ":" in host else f"{host}:{self.http_port}"
+
+
+class Place(NamedTuple):
+    """What a producer registers."""
+
+    topic: str
+    channel: str = ""
+    partition: int | None = None  # it names none
+
+
+class Meta(NamedTuple):
+    """What a topic is like."""
+
+    partition_num: int = 1
+    extended: bool = False
+
+
+_PLAIN = Meta()
 
 
 @dataclass(eq=False, slots=True)
@@ -61,6 +86,8 @@ class Registration:
     tombstoned_mono_ns: int = 0
     tombstoned_wall_ns: int = 0
     tombstoned: bool = False  # stays true when the tombstone has ended: it is shown so
+    partitions: frozenset[int] = frozenset()  # those that it has named
+    meta: Meta = _PLAIN  # of a topic
 
     def is_hidden(self, mono_ns: int, lifetime_ns: int) -> bool:
         return self.tombstoned and mono_ns - self.tombstoned_mono_ns < lifetime_ns
@@ -108,13 +135,22 @@ class Registry:
             self._remove_topic_entry(producer, topic)
         self.producers.pop(producer, None)
 
-    def register(self, producer: Producer, topic: str, channel: str = "") -> None:
+    def register(
+        self, producer: Producer, topic: str, channel: str = "", partition: int | None = None
+    ) -> None:
         """Raises Refused when there are too many names."""
+        named = frozenset(() if partition is None else (partition,))
         if channel:
-            self._channel(topic, channel).setdefault(producer, Registration())
+            self._channel(topic, channel).setdefault(producer, Registration()).partitions |= named
             producer.channels.add((topic, channel))
-        self._topic(topic).setdefault(producer, Registration())
+        self._topic(topic).setdefault(producer, Registration()).partitions |= named
         producer.topics.add(topic)
+
+    def describe(self, producer: Producer, topic: str, meta: Meta) -> None:
+        """What a topic is like that the producer has registered."""
+        entry = self.topics.get(topic, {}).get(producer)
+        if entry is not None:
+            entry.meta = meta
 
     def _topic(self, topic: str) -> Entries:
         entries = self.topics.get(topic)
@@ -135,8 +171,17 @@ class Registry:
         if len(self.topics) + self.channel_count >= self._names_max:
             raise Refused("too many topics and channels")
 
-    def unregister(self, producer: Producer, topic: str, channel: str = "") -> None:
-        """Without a channel: the topic, and all channels of it that the producer has."""
+    def unregister(
+        self, producer: Producer, topic: str, channel: str = "", partition: int | None = None
+    ) -> None:
+        """Without a channel: the topic, and all channels of it that the producer has. Of one
+        partition: only when it was the last one that was named."""
+        entries = self.channels.get(topic, {}).get(channel) if channel else self.topics.get(topic)
+        entry = (entries or {}).get(producer)
+        if partition is not None and entry is not None:
+            entry.partitions -= {partition}
+            if entry.partitions:
+                return
         if channel:
             self._remove_channel_entry(producer, topic, channel)
             return
@@ -214,15 +259,35 @@ class Registry:
     def channel_names(self, topic: str) -> list[str]:
         return sorted(self.channels.get(topic, ()))
 
-    def producers_of(self, topic: str) -> list[Producer]:
-        """Those that consumers are to connect to."""
+    def producers_of(self, topic: str, partition: int | None = None) -> list[Producer]:
+        """Those that consumers are to connect to; those that have the partition, or name none."""
         mono_ns = self._clock.mono_ns()
         return in_order(
             producer
             for producer, entry in self.topics.get(topic, {}).items()
             if self._is_active(producer, mono_ns)
             and not entry.is_hidden(mono_ns, self._tombstone_lifetime_ns)
+            and (partition is None or not entry.partitions or partition in entry.partitions)
         )
+
+    def partitions_of(self, topic: str) -> dict[int, Producer]:
+        """Who has which; empty where two have the same, or nobody names any."""
+        found: dict[int, Producer] = {}
+        entries = self.topics.get(topic, {})
+        for producer in self.producers_of(topic):
+            partitions = entries[producer].partitions
+            if not partitions.isdisjoint(found):
+                return {}
+            found |= dict.fromkeys(partitions, producer)
+        return dict(sorted(found.items()))
+
+    def meta_of(self, topic: str) -> Meta:
+        """As far as its producers tell."""
+        entries = self.topics.get(topic, {}).values()
+        counts = [max(entry.partitions, default=0) + 1 for entry in entries]
+        told = [entry.meta.partition_num for entry in entries]
+        extended = any(entry.meta.extended for entry in entries)
+        return Meta(max([*counts, *told], default=1), extended)
 
     def nodes(self) -> list[Producer]:
         mono_ns = self._clock.mono_ns()

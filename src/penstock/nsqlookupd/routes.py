@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from penstock import __version__
+from penstock import __version__, limits
 from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.net import debug
@@ -26,11 +26,13 @@ from penstock.net.api import (
     json_response,
 )
 from penstock.net.exchange import Response
-from penstock.nsqlookupd.registry import Entries, Peer, Producer, Registration, Registry
+from penstock.net.query import whole_number
+from penstock.nsqlookupd.registry import Entries, Meta, Peer, Producer, Registration, Registry
 from penstock.wire.names import is_valid_name
 
 log = logging.getLogger("penstock.nsqlookupd")
 
+TRUE = ("true", "1")
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 GO_ZERO_TIME_NS = -6795364578871345152  # what Go shows for a time that was never set
 
@@ -80,12 +82,20 @@ class Routes(Api):
         topic = _wanted(parameters, "topic")
         if topic not in registry.topics:
             raise HttpError(404, "TOPIC_NOT_FOUND")
-        return json_response(
-            {
-                "channels": registry.channel_names(topic),
-                "producers": [_peer_row(p.peer) for p in registry.producers_of(topic)],
-            }
-        )
+        partition = _partition(parameters)
+        places = registry.partitions_of(topic)
+        producers = registry.producers_of(topic, partition)
+        if partition is not None:
+            places = {number: p for number, p in places.items() if number == partition}
+        document: dict[str, Any] = {
+            "channels": registry.channel_names(topic),
+            "producers": [_peer_row(p.peer) for p in producers],
+        }
+        if places:
+            document["partitions"] = {str(n): _peer_row(p.peer) for n, p in places.items()}
+        if parameters.get("metainfo") in TRUE:
+            document["meta"] = _meta_row(registry.meta_of(topic))
+        return json_response(document)
 
     def _nodes(self, parameters: Parameters) -> Response:
         rows = []
@@ -164,6 +174,30 @@ def _wanted(parameters: Parameters, name: str) -> str:
     if value is None:
         raise HttpError(400, f"MISSING_ARG_{name.upper()}")
     return value
+
+
+def _partition(parameters: Parameters) -> int | None:
+    """None: all of them."""
+    text = parameters.get("partition", "")
+    if text in ("", "*", "-1"):
+        return None
+    number = whole_number(text, limits.PARTITIONS_MAX - 1)
+    if number is None:
+        rule = f"a whole number, 0 to {limits.PARTITIONS_MAX - 1}, or * for all"
+        raise HttpError(400, f"INVALID_ARG_TOPIC_PARTITION {text[:100]!r}: {rule}")
+    return number
+
+
+def _meta_row(meta: Meta) -> dict[str, Any]:
+    """Youzan's keys. Topics are not copied between nodes, and a node has several partitions."""
+    return {
+        "partition_num": meta.partition_num,
+        "replica": 1,
+        "extend_support": meta.extended,
+        "ordered": False,
+        "multi_part": meta.partition_num > 1,
+        "disable_channel_auto_create": False,
+    }
 
 
 def _wanted_name(parameters: Parameters, kind: str) -> str:

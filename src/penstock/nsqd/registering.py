@@ -1,0 +1,61 @@
+"""What nsqd tells an nsqlookupd of its topics and channels: the commands, without I/O.
+
+An official nsqlookupd takes `REGISTER topic [channel]`. To one that has said in its answer to
+IDENTIFY that it knows partitions, nsqd names them as Youzan's does: `REGISTER topic partition
+[channel]`. There a channel goes with the topic's first partition: who has the topic has the
+channel. `META topic partition_num=8 extend_support=true` says what differs from a plain topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from penstock.broker.channel import Channel
+from penstock.broker.context import Change
+from penstock.broker.internal import is_internal
+from penstock.broker.topic import Topic
+
+_DELETIONS = (Change.TOPIC_DELETED, Change.CHANNEL_DELETED)
+
+
+def all_commands(topics: Iterable[Topic], partitions: bool) -> Iterator[str]:
+    """`partitions`: the nsqlookupd knows them."""
+    for topic in topics:
+        if not is_internal(topic.name):
+            yield from _split(topic) if partitions else _plain(topic)
+
+
+def commands_of(
+    change: Change, topic: Topic, channel: Channel | None, partitions: bool
+) -> list[str]:
+    """After a change of one topic."""
+    if is_internal(topic.name):
+        return []
+    verb = "UNREGISTER" if change in _DELETIONS else "REGISTER"
+    if channel is not None:
+        place = f"{topic.name} {_first(topic)}" if partitions else topic.name
+        return [f"{verb} {place} {channel.name}"]
+    if partitions and verb == "REGISTER":
+        return list(_split(topic))
+    return [f"{verb} {topic.name}"]
+
+
+def _plain(topic: Topic) -> Iterator[str]:
+    if topic.channels:
+        yield from (f"REGISTER {topic.name} {channel}" for channel in topic.channels)
+    else:
+        yield f"REGISTER {topic.name}"
+
+
+def _split(topic: Topic) -> Iterator[str]:
+    count = len(topic.replicas)
+    if count > 1 or not topic.channels:  # a channel's command names the first
+        yield from (f"REGISTER {topic.name} {partition}" for partition in topic.replicas)
+    yield from (f"REGISTER {topic.name} {_first(topic)} {channel}" for channel in topic.channels)
+    if count > 1 or topic.extended:
+        extended = str(topic.extended).lower()
+        yield f"META {topic.name} partition_num={count} extend_support={extended}"
+
+
+def _first(topic: Topic) -> int:
+    return next(iter(topic.replicas))

@@ -1,0 +1,110 @@
+"""Where partitions are: a real nsqlookupd, and nsqds that name them or do not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd.skewed import skewed
+from nsqd.world import Running as Nsqd
+from nsqd.world import eventually
+from penstock.client.discovery import partitions_in
+
+from .running import Running
+
+
+@pytest.fixture
+def lookupd() -> Iterator[Running]:
+    with Running() as running:
+        yield running
+
+
+def test_a_nsqd_of_ours_tells_where_they_are(lookupd: Running, tmp_path: Path) -> None:
+    flags = [f"--lookupd-tcp-address={lookupd.daemon.tcp_address}", "--broadcast-address=127.0.0.1"]
+    with Nsqd(tmp_path / "data", *flags) as nsqd:
+        nsqd.request("POST", "/topic/create?topic=one")
+        skewed(nsqd, "t")
+        nsqd.request("POST", "/channel/create?topic=t&channel=7")
+
+        def found(topic: str) -> Any:
+            status, body, _ = lookupd.request("GET", f"/lookup?topic={topic}&metainfo=true")
+            return json.loads(body) if status == 200 else {}
+
+        assert eventually(lambda: found("t").get("channels") == ["7"])
+        document = found("t")
+        assert list(document["partitions"]) == ["0", "1", "2"]
+        (producer,) = document["producers"]
+        assert set(map(json.dumps, document["partitions"].values())) == {json.dumps(producer)}
+        address = f"127.0.0.1:{nsqd.daemon.tcp_address.port}"
+        assert partitions_in(document) == dict.fromkeys(range(3), address)
+        assert document["meta"] == {
+            "partition_num": 3,
+            "replica": 1,
+            "extend_support": False,
+            "ordered": False,
+            "multi_part": True,
+            "disable_channel_auto_create": False,
+        }
+        alone = found("one")
+        assert (list(alone["partitions"]), alone["meta"]["multi_part"]) == (["0"], False)
+        nsqd.request("POST", "/channel/delete?topic=t&channel=7")
+        nsqd.request("POST", "/topic/delete?topic=t")
+        assert eventually(lambda: found("t")["producers"] == [])
+        assert found("t")["channels"] == ["7"]  # as in NSQ: consumers may still wait for it
+        assert "partitions" not in found("t")
+
+
+def test_a_partition_is_looked_up(lookupd: Running) -> None:
+    with (
+        lookupd.nsqd("t 0", "t 2", partitions=True, broadcast_address="a"),
+        lookupd.nsqd("t 1", distributed_id="x", broadcast_address="b"),
+    ):
+
+        def hosts(query: str) -> list[str]:
+            rows = lookupd.get(f"/lookup?topic=t{query}")["producers"]
+            return [row["broadcast_address"] for row in rows]
+
+        assert (hosts(""), hosts("&partition=1"), hosts("&partition=*")) == (
+            ["a", "b"], ["b"], ["a", "b"],
+        )  # fmt: skip
+        assert list(lookupd.get("/lookup?topic=t&partition=1")["partitions"]) == ["1"]
+        status, body, _ = lookupd.request("GET", "/lookup?topic=t&partition=x")
+        assert (status, json.loads(body)["message"][:27]) == (400, "INVALID_ARG_TOPIC_PARTITION")
+
+
+def test_of_nsqds_that_know_nothing_of_each_other_there_is_no_map(lookupd: Running) -> None:
+    with (
+        lookupd.nsqd("t 0", partitions=True, broadcast_address="a"),
+        lookupd.nsqd("t 0", partitions=True, broadcast_address="b"),
+        lookupd.nsqd("t", broadcast_address="official"),
+    ):
+        document = lookupd.get("/lookup?topic=t")
+        assert "partitions" not in document
+        hosts = [row["broadcast_address"] for row in document["producers"]]
+        assert hosts == ["a", "b", "official"]
+
+
+def test_an_official_answer_has_no_partitions(lookupd: Running) -> None:
+    with lookupd.nsqd("t 0"):
+        document = lookupd.get("/lookup?topic=t")
+        assert sorted(document) == ["channels", "producers"]
+        assert document["channels"] == ["0"]
+
+
+@pytest.mark.parametrize(
+    ("document", "found"),
+    [
+        ({"partitions": {"3": {"broadcast_address": "b", "tcp_port": 1}}}, {3: "b:1"}),
+        ({"data": {"partitions": {"0": {"broadcast_address": "b", "tcp_port": 1}}}}, {0: "b:1"}),
+        ({"partitions": {"x": {"broadcast_address": "b", "tcp_port": 1}, "1": {}}}, {}),
+        ({"partitions": [1]}, {}),
+        ({"producers": []}, {}),
+        (None, {}),
+    ],
+)
+def test_what_a_client_reads(document: Any, found: dict[int, str]) -> None:
+    assert partitions_in(document) == found
