@@ -2,12 +2,14 @@
 
 In flight it belongs to a consumer: it is finished or requeued in that one's name, and what the
 consumer says of it later is an error to it, as after a timeout. Waiting to be sent again, or
-delayed, it belongs to nobody. Both are in the channel journal before the answer is given. New
-messages, which the channel has not come to yet, can't be settled, nor those that are on their way
-to the dead letters.
+delayed, it belongs to nobody. A new one, which the channel has not come to yet, can be finished
+where it lies, and not requeued. All is in the channel journal before the answer is given. Those
+that are on their way to the dead letters can't be settled.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from penstock.broker.channel import Channel
 from penstock.errors import NotFound
@@ -17,10 +19,23 @@ _DONE = -1  # a due time that means: finished
 _NOW = 0
 
 
-def finish(channel: Channel, id: int) -> None:
-    """Raises NotFound."""
+def finish(channel: Channel, id: int, partitions: Iterable[int] | None = None) -> None:
+    """In these partitions, or in all. Raises NotFound."""
     channel.topic.tell_time()
-    _settled(channel, id, any(_finish(window, id) for window in channel.windows.values()))
+    numbers = channel.windows if partitions is None else partitions
+    _settled(channel, id, any(_finish(channel.windows[number], id) for number in numbers))
+
+
+def finish_ahead(channel: Channel, partition: int, offset: int) -> bool:
+    """A message that the channel has not come to yet: it will be stepped over. False: it has come
+    to it."""
+    window = channel.windows[partition]
+    if channel.deleted or offset < window.next:
+        return False
+    channel.topic.tell_time()
+    window.skip(offset, offset + 1)
+    channel.topic.store_cursors()
+    return True
 
 
 def _finish(window: Window, id: int) -> bool:

@@ -185,7 +185,8 @@ class Leader:
         else:
             window.load(which, block)
 
-    def _load_again(self) -> None:
+    def load_again(self) -> None:
+        """What could not be read."""
         unread, self._unread = self._unread, {}
         for (window, which), offset in unread.items():
             if not window.owner.deleted:
@@ -227,7 +228,7 @@ class Leader:
     def _settle_log(self, wall_ns: int, sync: bool) -> bool:
         group, kept = self.group, self.replica.kept
         if self._unread:
-            self._load_again()
+            self.load_again()
         if not group.stopped:
             self._sync_and_mark(wall_ns, sync)
         if group.stopped or not kept:

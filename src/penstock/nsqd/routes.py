@@ -19,6 +19,7 @@ from penstock.nsqd import (
     routes_inside,
     routes_log,
     routes_publish,
+    routes_repair,
     routes_replay,
     routes_shape,
     routes_stage,
@@ -36,7 +37,11 @@ _QUIET = frozenset(
 
 
 # These read the parameter themselves.
-_WITH_PARTITIONS = ("/log/", "/message/get", "/channel/setoffset", "/stats", "/stage", "/commit")
+_WITH_PARTITIONS = (
+    *("/log/", "/message/get", "/channel/setoffset", "/stats", "/stage", "/commit"),
+    *("/message/finish", "/channel/fixconfirmed", "/channel/finishmemdelayed"),
+    *("/channel/emptydelayed", "/channel/requeuedelayed"),
+)
 
 
 class Routes(Api):
@@ -53,6 +58,7 @@ class Routes(Api):
             **routes_config.table(ground),
             **routes_log.table(ground, self.guard),
             **routes_replay.table(ground, self.guard),
+            **routes_repair.table(ground, self.guard),
             **routes_inside.table(ground),
             **routes_stage.table(ground, self.guard),
             **debug.table(),

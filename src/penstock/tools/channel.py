@@ -30,6 +30,7 @@ ACTIONS = {
     "create": "make it; it gets the messages from now on, the first one gets the backlog too",
     "delete": "remove it and what it has yet to deliver; asks for --yes",
     "empty": "drop what it has yet to deliver, in flight and delayed; asks for --yes",
+    "emptydelayed": "drop what is delayed; asks for --yes",
     "pause": "stop delivering",
     "unpause": "deliver again",
     "skip": "drop what it has and whatever comes, until unskip; asks for --yes",
@@ -59,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
     _add_common(redrive)
     redrive.add_argument("--count", type=int, default=0, metavar="N", help="this many (0: all)")
     _add_seek(verbs)
+    _add_requeue_delayed(verbs)
     channel_report.add_parser(verbs)
     channel_messages.add_parsers(verbs, _add_common)
     example = "penstock channel {verb} orders billing"
@@ -87,6 +89,16 @@ def _add_seek(verbs: argparse._SubParsersAction[VerbParser]) -> None:
     seek.add_argument("--dry-run", action="store_true", help="only say what would come again")
 
 
+def _add_requeue_delayed(verbs: argparse._SubParsersAction[VerbParser]) -> None:
+    parser = verbs.add_parser(
+        "requeuedelayed",
+        help="send what is delayed and due within some hours now",
+        examples=["penstock channel requeuedelayed orders billing 24"],
+    )
+    _add_common(parser)
+    parser.add_argument("hours", type=int, metavar="HOURS", help="0: what is due now")
+
+
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("channel", metavar="CHANNEL")
@@ -110,6 +122,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return _redrive(arguments, target)
     if arguments.verb == "seek":
         return _seek(arguments, target)
+    if arguments.verb == "requeuedelayed":
+        target["offset"] = str(arguments.hours)
     if arguments.verb == "messages":
         return channel_messages.show(arguments, target)
     if arguments.verb in channel_messages.SETTLED:

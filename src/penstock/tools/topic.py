@@ -28,7 +28,7 @@ ACTIONS = {
     "pause": "stop handing messages to channels",
     "unpause": "hand them over again",
 }
-DESTRUCTIVE = frozenset({"delete", "empty", "skip"})
+DESTRUCTIVE = frozenset({"delete", "empty", "emptydelayed", "skip"})
 LETTING_GO = frozenset({"max_age", "retain_age", "retain_bytes"})  # settings
 
 

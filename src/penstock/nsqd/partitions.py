@@ -1,0 +1,23 @@
+"""Which partitions of a topic a request is about: the parameter `partition`, as Youzan's nsqd has
+it. Without it, or with -1, it is about all that are led here.
+"""
+
+from __future__ import annotations
+
+from penstock import limits
+from penstock.broker.topic import Topic
+from penstock.net.api import HttpError, Parameters
+from penstock.net.query import whole_number
+
+BAD_PARTITION = HttpError(400, "E_BAD_PARTITION")
+
+
+def chosen_partitions(topic: Topic, parameters: Parameters) -> list[int]:
+    led = [leader.number for leader in topic.leaders]
+    text = parameters.get("partition", "")
+    if text in ("", "-1"):
+        return led
+    number = whole_number(text, limits.PARTITIONS_MAX - 1)
+    if number not in led:
+        raise BAD_PARTITION
+    return [number]
