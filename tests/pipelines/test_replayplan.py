@@ -83,7 +83,30 @@ def test_a_name_stands_for_one_replay(tmp_path: Path) -> None:
         kept.read(other)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"version": 2}', '{"version": 1, "wish": 3}'])
+def test_a_plan_of_one_partition_is_read_by_older_releases(tmp_path: Path) -> None:
+    kept = Kept(str(tmp_path), "again")
+    kept.write(Plan(WISH, {}, "", (), 1))
+    document = json.loads(kept.path.read_text())
+    assert document["version"] == 1
+    assert document.keys() == {"version", "wish", "logs", "target", "chunks"}
+    assert "partition" not in document["wish"]
+    several = Plan(dataclasses.replace(WISH, partition=3), {}, "", (), 4)
+    kept.write(several)
+    assert json.loads(kept.path.read_text())["version"] == 2
+    assert kept.read(several.wish) == several
+    with pytest.raises(ConfigError, match="partition was 3"):
+        kept.read(WISH)
+
+
+def test_how_far_each_partition_is() -> None:
+    buckets = [Bucket("a", 0, 5, 9, 4), Bucket("a", 2, 0, 4, 4), Bucket("a", 2, 4, 8, 4)]
+    plan = Plan(WISH, {}, "", chunks_of(buckets, 4), 4)
+    assert plan.logs_by(-1) == {("a", 0): (5, 9), ("a", 2): (0, 8)}
+    assert plan.logs_by(1) == {("a", 0): (9, 9), ("a", 2): (4, 8)}
+    assert plan.logs_by(2) == {("a", 0): (9, 9), ("a", 2): (8, 8)}
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"version": 3}', '{"version": 1, "wish": 3}'])
 def test_a_damaged_plan_is_no_plan(tmp_path: Path, text: str) -> None:
     (tmp_path / "again.json").write_text(text)
     with pytest.raises(ConfigError, match="damaged"):

@@ -5,10 +5,10 @@ makes the plan (`replayplan`): how many messages, in which chunks. Each chunk is
 the sink under (name, number of the chunk), which nsqd does once; a replay that is started again
 under its name goes on behind the last chunk that nsqd has.
 
-Inside a partition the order of the offsets is kept. Messages of several topics or partitions come
-one partition after the other within a chunk, and topic after topic. Several tasks write a chunk,
-each a part of that order, and the commit names what they have staged in the order of the parts: so
-it costs nothing of the promise, and a partition is no slower than many.
+Inside a partition the order of the offsets is kept (`replaytarget`). Messages of several topics or
+partitions come one partition after the other within a chunk, and topic after topic. Several tasks
+write a chunk, each a part of that order, and the commit names what they have staged in the order of
+the parts: so it costs nothing of the promise, and a partition is no slower than many.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, local
 from penstock.pipelines.onebroker import require_one_broker
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.replayplan import Bucket, Cut, Kept, Plan, Wish, chunks_of, cuts_of
+from penstock.pipelines.replaytarget import target_partition
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.lake import Place
 from penstock.spark.source import PenstockSource
 from penstock.spark.stores import with_store
-from penstock.wire.names import is_valid_name
+from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_NONE = -1  # an offset that is not given
+_NONE = -1  # an offset or a partition that is not given
 _ID = re.compile(r"[0-9a-fA-F]{16}")
 _PAUSE_S = 5  # with a rate, a chunk is what may be sent in so long
 _CHUNK_MIN = 1000
@@ -60,6 +61,7 @@ SETTINGS = (
     Setting("broker", Kind.STRING, "", "only of this nsqd (host:port), in a table of several"),
     Setting("since", Kind.STRING, "", "from this time on: 2026-11-21T06:00:00Z, or seconds"),
     Setting("until", Kind.STRING, "", "before this time"),
+    Setting("partition", Kind.INT, _NONE, "only of this partition (default: all)", least=_NONE),
     Setting("from-offset", Kind.INT, _NONE, "from this offset on, of one topic", least=_NONE),
     Setting("to-offset", Kind.INT, _NONE, "before this offset", least=_NONE),
     Setting("ids", Kind.STRINGS, (), "only messages with these ids"),
@@ -91,7 +93,7 @@ SETTINGS = (
 
 def check(settings: Settings) -> None:
     to, name = settings.text("to"), settings.text("name")
-    if not is_valid_name(to.encode()):
+    if not is_valid_name(to.encode()) or is_ephemeral(to):
         raise ConfigError("to", to, "a topic: 1 to 64 of . a-z A-Z 0-9 _ -")
     if not settings.flag("dry-run") and not name:
         raise ConfigError("name", name, "it is needed: under it the replay can go on, once")
@@ -191,6 +193,7 @@ class _Source:
             where=settings.text("where"),
             timestamps=settings.text("timestamps"),
             broker=settings.text("broker"),
+            partition=settings.number("partition"),
         )
 
     def logs(self) -> dict[str, str]:
@@ -208,6 +211,11 @@ class _Source:
         with self._api() as api:
             spans = api.positions([to]).topics.get(to)
         return spans.identity if spans else ""
+
+    def target_partitions(self) -> int:
+        """It is made when it is not there."""
+        with self._api() as api:
+            return api.shape(self.settings.text("to")).partitions
 
     def wanted(self, chunk: tuple[Bucket, ...] = (), lean: bool = False) -> DataFrame:
         """All that is wanted, or what is of this chunk; `lean` needs to say no more than which."""
@@ -230,6 +238,8 @@ class _Source:
             found.append(Among("topic", settings.texts("topics")))
         if settings.text("broker"):
             found.append(Among("broker", (settings.text("broker"),)))
+        if settings.number("partition") != _NONE:
+            found.append(Among("partition", (settings.number("partition"),)))
         bounds = [moment(which, settings.text(which)) for which in ("since", "until")]
         if bounds != [None, None]:
             found.append(Span("timestamp", *bounds))
@@ -257,15 +267,9 @@ class _Source:
         if settings.text("ca-file"):
             reader = reader.option("caFile", settings.text("ca-file"))
         if chunk:
-            starts: dict[str, dict[str, int]] = {}
-            ends: dict[str, dict[str, int]] = {}
-            for bucket in chunk:
-                starts.setdefault(bucket.topic, {})[str(bucket.partition)] = bucket.start
-                ends.setdefault(bucket.topic, {})[str(bucket.partition)] = bucket.end
-            reader = reader.option("startingOffsets", json.dumps(starts))
-            reader = reader.option("endingOffsets", json.dumps(ends))
-        topics = [b.topic for b in chunk] or settings.texts("topics")
-        reader = reader.option("subscribe", ",".join(dict.fromkeys(topics)))
+            reader = reader.options(**_offsets(chunk))
+        else:
+            reader = reader.option("subscribe", ",".join(dict.fromkeys(settings.texts("topics"))))
         if lean and not settings.text("where"):
             reader = reader.schema(_LEAN)
         else:
@@ -280,6 +284,19 @@ class _Source:
         )
 
 
+def _offsets(chunk: tuple[Bucket, ...]) -> dict[str, str]:
+    """Of a read of this chunk, and of no other partition."""
+    assigned: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for bucket in chunk:
+        assigned.setdefault(bucket.topic, []).append(bucket.partition)
+        starts.setdefault(bucket.topic, {})[str(bucket.partition)] = bucket.start
+        ends.setdefault(bucket.topic, {})[str(bucket.partition)] = bucket.end
+    named = {"assign": assigned, "startingOffsets": starts, "endingOffsets": ends}
+    return {name: json.dumps(value) for name, value in named.items()}
+
+
 def _within(chunk: tuple[Bucket, ...]) -> Column:
     from pyspark.sql import functions as F
 
@@ -290,7 +307,10 @@ def _within(chunk: tuple[Bucket, ...]) -> Column:
         & (F.col("offset") < bucket.end)
         for bucket in chunk
     ]
-    return reduce(lambda one, other: one | other, parts)
+    while len(parts) > 1:  # by pairs: Spark walks down a condition as deep as it is nested
+        pairs = zip(parts[::2], parts[1::2], strict=False)
+        parts = [one | other for one, other in pairs] + parts[len(parts) & ~1 :]
+    return parts[0]
 
 
 # --- the plan ---
@@ -302,7 +322,9 @@ def _new_plan(source: _Source, kept: Kept, committed: int | None, progress: Prog
         rule = f"nsqd knows a replay of this name, but its plan is not in {kept.path}"
         raise ConfigError("name", source.settings.text("name"), f"{rule}: take another name")
     progress.say("counting what is wanted")
-    plan = Plan(source.wish(), source.logs(), source.target(), _chunks(source))
+    chunks = _chunks(source)
+    partitions = source.target_partitions() if chunks else 1
+    plan = Plan(source.wish(), source.logs(), source.target(), chunks, partitions)
     kept.write(plan)
     return plan
 
@@ -352,21 +374,23 @@ def _check_unchanged(source: _Source, plan: Plan) -> None:
 
 def _write(source: _Source, plan: Plan, first: int, kept: Kept, progress: Progress) -> None:
     began_s = time.monotonic()
-    before = done = plan.done_by(first - 1)
+    last, before = first - 1, plan.done_by(first - 1)
+    done = before
     rate_max = source.settings.number("rate")
     for version in range(first, len(plan.chunks)):
         if progress.stopping:
             progress.say(f"stopped after {done:,} of {plan.messages:,}: the same name goes on")
             break
         chunk = plan.chunks[version]
-        _write_chunk(source, chunk, version)
+        _write_chunk(source, chunk, version, plan.partitions)
         kept.note(version)
-        progress.note(batch=version, committed_s=time.time())
+        progress.note(batch=version, committed_s=time.time(), logs=plan.logs_by(version))
         done += sum(bucket.messages for bucket in chunk)
         if rate_max and done < plan.messages:
             progress.wait(max(0.0, (done - before) / rate_max - (time.monotonic() - began_s)))
-        progress.report(_report(plan, done - before, done, time.monotonic() - began_s))
-    report = _report(plan, done - before, done, time.monotonic() - began_s)
+        progress.report(_report(plan, version, done - before, time.monotonic() - began_s))
+        last = version
+    report = _report(plan, last, done - before, time.monotonic() - began_s)
     progress.report(report, final=True)
     rejected = _rejected(source.settings)
     if rejected:
@@ -386,7 +410,7 @@ def _rejected(settings: Settings) -> int:
     return int(table.to_pyarrow_dataset().count_rows(filter=mine))
 
 
-def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int) -> None:
+def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int, partitions: int) -> None:
     """Each task has the rows between two cuts, in order. The sink commits what they have staged in
     the order of the tasks."""
     from pyspark.sql import functions as F
@@ -396,8 +420,10 @@ def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int) -> No
     cuts = cuts_of(chunk, _task_count(source, chunk))
     apart = frame.repartitionById(len(cuts) + 1, _part(cuts))
     ordered = apart.sortWithinPartitions("topic", "partition", "offset")
+    topic = F.lit(settings.text("to")).alias("topic")
+    partition = target_partition(partitions, "key" in frame.columns)
     writer = (
-        ordered.select("body", *source.columns(frame), F.lit(settings.text("to")).alias("topic"))
+        ordered.select("body", *source.columns(frame), topic, partition)
         .write.format("penstock")
         .mode("append")
         .option("url", settings.text("url"))
@@ -433,15 +459,24 @@ def _part(cuts: tuple[Cut, ...]) -> Column:
     return reduce(lambda one, other: one + other, (b.cast("int") for b in behind), F.lit(0))
 
 
-def _report(plan: Plan, rows: int, done: int, seconds: float) -> Report:
-    """`rows` of this run, `done` with those of earlier ones."""
-    rate, left = rows / max(seconds, 1e-3), plan.messages - done
+def _report(plan: Plan, version: int, rows: int, seconds: float) -> Report:
+    """`rows` of this run, up to this version."""
+    rate, left = rows / max(seconds, 1e-3), plan.messages - plan.done_by(version)
     return Report(
         rows=rows,
         rows_per_second=round(rate, 1),
         total=rows + left,
         left_seconds=left / rate if rate else None,
+        what=_partitions_done(plan, version),
     )
+
+
+def _partitions_done(plan: Plan, version: int) -> str:
+    """Where rows alone do not say it: partitions come one after the other."""
+    logs = plan.logs_by(version)
+    if all(partition == 0 for _, partition in logs):
+        return ""
+    return f"{sum(to == end for to, end in logs.values())} of {len(logs)} partitions"
 
 
 # --- the dry run ---

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 
 from penstock.errors import ConfigError
 
-_VERSION = 1
+_VERSION = 2  # 2: of a target with several partitions, or of one partition of the source
+_ALL = -1
 
 
 class Bucket(NamedTuple):
@@ -51,6 +52,7 @@ class Wish:
     where: str
     timestamps: str
     broker: str = ""
+    partition: int = _ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Plan:
     logs: dict[str, str]  # the identity of the source: of each topic, or of the table
     target: str  # the identity of the target topic; "" when it was not there
     chunks: tuple[tuple[Bucket, ...], ...]
+    partitions: int = 1  # of the target
 
     @property
     def messages(self) -> int:
@@ -68,6 +71,16 @@ class Plan:
         """Messages that are written when this version is committed."""
         chunks = self.chunks[: 0 if version is None else version + 1]
         return sum(bucket.messages for chunk in chunks for bucket in chunk)
+
+    def logs_by(self, version: int) -> dict[tuple[str, int], tuple[int, int]]:
+        """How far each partition of the source is when this version is committed: up to which
+        offset, of which."""
+        reached: dict[tuple[str, int], tuple[int, int]] = {}
+        for number, chunk in enumerate(self.chunks):
+            for bucket in chunk:
+                before, _ = reached.get(bucket[:2], (bucket.start, 0))
+                reached[bucket[:2]] = (bucket.end if number <= version else before, bucket.end)
+        return reached
 
 
 def chunks_of(buckets: Iterable[Bucket], messages_max: int) -> tuple[tuple[Bucket, ...], ...]:
@@ -134,7 +147,7 @@ class Kept:
 
     def write(self, plan: Plan) -> None:
         """Durable before the first version is written."""
-        _write(self.path, json.dumps({"version": _VERSION, **asdict(plan)}))
+        _write(self.path, json.dumps(_document(plan)))
 
     def note(self, version: int) -> None:
         """nsqd has committed this one. nsqd's own word counts; this is for the day when it has
@@ -177,13 +190,23 @@ def _write(path: Path, text: str) -> None:
         os.close(directory)
 
 
+def _document(plan: Plan) -> dict[str, Any]:
+    """As a release before version 2 reads it, as long as such a one can do it."""
+    document = {"version": _VERSION, **asdict(plan)}
+    if plan.partitions == 1 and plan.wish.partition == _ALL:
+        del document["partitions"], document["wish"]["partition"]
+        document["version"] = 1
+    return document
+
+
 def _plan(document: dict[str, Any]) -> Plan:
-    if document["version"] != _VERSION:
+    if not 1 <= document["version"] <= _VERSION:
         raise ValueError(f"it is of version {document['version']}")
     wish = document["wish"]
     lists = {"topics": tuple(wish["topics"]), "ids": tuple(wish["ids"])}
     chunks = tuple(tuple(Bucket(*bucket) for bucket in chunk) for chunk in document["chunks"])
-    return Plan(Wish(**{**wish, **lists}), document["logs"], document["target"], chunks)
+    logs, target = document["logs"], document["target"]
+    return Plan(Wish(**{**wish, **lists}), logs, target, chunks, document.get("partitions", 1))
 
 
 def _differences(was: Wish, now: Wish) -> Sequence[str]:

@@ -1,0 +1,137 @@
+"""Replays of a topic with four partitions, of which one has 90 % of the messages."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock import limits
+from penstock.kernel import Section, encode_batch, murmur3_32
+from penstock.nsqdapi.calls import Stage
+from penstock.pipelines import replay
+from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.settings import defaults
+from penstock.spark.brokerapi import BrokerApi
+from spark.inlogs import bodies_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+COUNTS = (30, 540, 20, 10)
+
+
+class Node:
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self.url = f"http://127.0.0.1:{daemon.http_port}"
+
+    def create(self, topic: str, partitions: int) -> None:
+        self.daemon.post(f"/topic/create?topic={topic}&partition_num={partitions}")
+
+    def fill(self, topic: str) -> None:
+        """Each third message has a key, one of five."""
+        with BrokerApi(self.url) as api:
+            stages = []
+            for number, count in enumerate(COUNTS):
+                bodies = [b"%d-%d" % (number, n) for n in range(count)]
+                keys = {n: key_of(bodies[n]) for n in range(0, count, 3)}
+                data = encode_batch(bodies, 0, 0, 0, sections={Section.KEY: keys})
+                stages.append(Stage(topic, number, "x"))
+                api.stage(*stages[-1], data)
+            assert api.commit("filler", 0, stages).messages == sum(COUNTS)
+
+
+def key_of(body: bytes) -> bytes:
+    return b"k%d" % (int(body.split(b"-")[1]) % 5)
+
+
+class Watched(Progress):
+    def __init__(self, stop_after: int) -> None:
+        super().__init__("replay", 0, io.StringIO())
+        self.reports: list[Report] = []
+        self._left = stop_after
+
+    def report(self, report: Report, final: bool = False) -> None:
+        super().report(report, final)
+        self.reports.append(report)
+        self._left -= 1
+        if self._left == 0:
+            self.ask_to_stop()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with Daemon(tmp_path_factory.mktemp("nsqd")) as daemon:
+        node = Node(daemon)
+        node.create("orders", 4)
+        node.fill("orders")
+        yield node
+
+
+@pytest.fixture(autouse=True)
+def several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REPLAY_TASK_MESSAGES", 20)
+
+
+def run(
+    spark: SparkSession, node: Node, plans: Path, stop_after: int = 1 << 30, **changed: Any
+) -> Watched:
+    given = {"url": node.url, "topics": ("orders",), "plans": str(plans), **changed}
+    settings = defaults(replay.SETTINGS, **{"name": given["to"], **given})
+    replay.check(settings)
+    progress = Watched(stop_after)
+    assert replay.run(spark, settings, progress) == 0
+    return progress
+
+
+def source(number: int) -> list[bytes]:
+    return [b"%d-%d" % (number, n) for n in range(COUNTS[number])]
+
+
+def test_each_keeps_its_number(spark: SparkSession, node: Node, tmp_path: Path) -> None:
+    """Stopped in its midst, and gone on with."""
+    node.create("same", 6)
+    first = run(spark, node, tmp_path, stop_after=3, to="same", chunk=100)
+    assert 0 < sum(map(len, bodies_of(node.url, "same"))) < sum(COUNTS)
+    assert first.reports[-1].what == "1 of 4 partitions"
+    assert first.facts.logs["orders", 0] == (30, 30)
+    read_to, end = first.facts.logs["orders", 1]
+    assert (0 < read_to < 540, end) == (True, 540)
+    last = run(spark, node, tmp_path, to="same", chunk=100)
+    assert last.reports[-1].what == "4 of 4 partitions"
+    assert last.reports[-1].left_seconds == 0
+    assert bodies_of(node.url, "same") == [*(source(number) for number in range(4)), [], []]
+
+
+def test_a_target_with_fewer(spark: SparkSession, node: Node, tmp_path: Path) -> None:
+    """Stopped in its midst, and gone on with."""
+    node.create("fewer", 2)
+    run(spark, node, tmp_path, stop_after=6, to="fewer", chunk=100)
+    assert '"partitions": 2' in (tmp_path / "fewer.json").read_text()
+    run(spark, node, tmp_path, to="fewer", chunk=100)
+    found = bodies_of(node.url, "fewer")
+    for target in range(2):
+        for number in range(4):
+            mine = [body for body in found[target] if body.startswith(b"%d-" % number)]
+            if number < 2:
+                assert mine == (source(number) if number == target else [])
+            else:
+                assert mine == [
+                    body for n, body in enumerate(source(number))
+                    if (n % 3 and number % 2 == target)
+                    or (n % 3 == 0 and murmur3_32(key_of(body)) % 2 == target)
+                ]  # fmt: skip
+    wanted = [body for number in range(4) for body in source(number)]
+    assert sorted(body for each in found for body in each) == sorted(wanted)
+
+
+def test_one_partition_alone(spark: SparkSession, node: Node, tmp_path: Path) -> None:
+    wanted = {"partition": 2, "from_offset": 5, "to_offset": 12}
+    run(spark, node, tmp_path, to="alone", **wanted)
+    assert bodies_of(node.url, "alone") == [source(2)[5:12]]
