@@ -57,6 +57,7 @@ PenstockError
 ├── PeerFault            another daemon broke the protocol, or is silent
 ├── AuthFailed           no auth server said who a client is and what it may do
 └── Refused              a request that the rules forbid (limits, exiting, deleted)
+    ├── GrowthRefused    a topic can't have this number of partitions, or not now
     ├── PartitionUnknown a topic has no partition of this number
     ├── SequenceGap      an idempotent publish does not follow the one before it
     ├── ProducerFenced   the same producer has begun a newer epoch
@@ -279,6 +280,10 @@ class Refused(PenstockError):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class GrowthRefused(Refused):
+    pass
 
 
 class PartitionUnknown(Refused):

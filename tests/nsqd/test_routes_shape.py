@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.broker.context import Change
 from penstock.broker.topic import Topic
+from penstock.nsqd.registering import commands_of
 
 from .world import Running, ok
 
@@ -97,3 +99,68 @@ def test_the_default_is_for_whoever_makes_a_topic(tmp_path: Path) -> None:
         }  # fmt: skip
     with Running(tmp_path / "data", "--durability=os", "--default-partitions=5") as nsqd:
         assert len(find(nsqd, "by_http").replicas) == 3  # what is there stays
+
+
+def test_an_nsqlookupd_that_knows_partitions_hears_of_growth(nsqd: Running) -> None:
+    post(nsqd, "/topic/create?topic=t&partition_num=2")
+    topic = find(nsqd, "t")
+    nsqd.call(lambda: nsqd.daemon.broker.grow_topic(topic, 3))
+    assert commands_of(Change.TOPIC_RESHAPED, topic, None, True) == [
+        "REGISTER t 0", "REGISTER t 1", "REGISTER t 2",
+        "META t partition_num=3 extend_support=false",
+    ]  # fmt: skip
+    assert commands_of(Change.TOPIC_RESHAPED, topic, None, False) == []
+
+
+def test_growth_under_a_consumer(nsqd: Running) -> None:
+    post(nsqd, "/topic/create?topic=t")
+    with nsqd.client() as client:
+        assert client.ask(b"SUB t c\n") == ok()
+        client.send(b"RDY 100\n")
+        for _ in range(2):  # the same again is no error
+            assert post(nsqd, "/topic/partition/expand?topic=t&partition_num=4") == (200, "")
+        for number in range(8):
+            assert nsqd.request("POST", "/pub?topic=t", b"%d" % number).status == 200
+        got = [client.message() for _ in range(8)]
+        assert sorted(message.body for message in got) == [b"%d" % number for number in range(8)]
+        refused = post(nsqd, "/topic/partition/expand?topic=t&partition_num=4&rehash=true")
+        assert refused == (
+            409,
+            "GROWTH_REFUSED keys are rehashed only when nothing is left to deliver: channel c of "
+            "topic t has 8 messages",
+        )
+        for message in got:
+            client.send(b"FIN %b\n" % message.id)
+        client.ask(b"CLS\n")
+    assert find(nsqd, "t").hash_partitions == 1
+    assert post(nsqd, "/topic/partition/expand?topic=t&partition_num=4&rehash=true") == (200, "")
+    assert find(nsqd, "t").hash_partitions == 4
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "said"),
+    [
+        ("/topic/partition/expand", 400, "MISSING_ARG_TOPIC"),
+        ("/topic/partition/expand?topic=none&partition_num=2", 404, "TOPIC_NOT_FOUND"),
+        ("/topic/partition/expand?topic=t", 400, "MISSING_ARG_PARTITION_NUM"),
+        ("/topic/partition/expand?topic=t&partition_num=0", 400, "INVALID_ARG_PARTITION_NUM '0'"),
+        ("/topic/partition/expand?topic=t&partition_num=9&rehash=x", 400, "INVALID_ARG_REHASH 'x'"),
+        ("/topic/partition/expand?topic=t&partition_num=1", 409, "GROWTH_REFUSED topic t has 2 "),
+        ("/topic/meta/update?topic=none", 404, "TOPIC_NOT_FOUND"),
+        ("/topic/meta/update?topic=t&upgradeext=2", 400, "INVALID_ARG_UPGRADEEXT '2'"),
+    ],
+)
+def test_growth_that_is_refused(nsqd: Running, target: str, status: int, said: str) -> None:
+    post(nsqd, "/topic/create?topic=t&partition_num=2")
+    answered, message = post(nsqd, target)
+    assert (answered, message[: len(said)]) == (status, said)
+    assert len(find(nsqd, "t").replicas) == 2
+
+
+def test_headers_can_be_had_later(nsqd: Running) -> None:
+    post(nsqd, "/topic/create?topic=t")
+    assert post(nsqd, "/topic/meta/update?topic=t") == (200, "")
+    assert not find(nsqd, "t").extended
+    for _ in range(2):
+        assert post(nsqd, "/topic/meta/update?topic=t&upgradeext=true") == (200, "")
+    assert find(nsqd, "t").extended

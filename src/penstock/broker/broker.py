@@ -27,6 +27,7 @@ from penstock.broker.context import Change, ChangeHook, Context
 from penstock.broker.deadletters import DeadLetter, DeadLetters, RedriveDone
 from penstock.broker.delaysearch import DelaySearch
 from penstock.broker.ended import EndedTopics
+from penstock.broker.growth import Growth
 from penstock.broker.health import Health, Trouble
 from penstock.broker.idle import IdleSweep
 from penstock.broker.internal import is_internal, settings_of
@@ -107,6 +108,7 @@ class Broker:
         self._directories = TopicDirectories(
             self._context, self._topics_path, self._log_settings, self.topics
         )
+        self._growth = Growth(self._context, self._directories)
         self._idle = IdleSweep(self, options)
         self._delays = DelaySearch(self._context)
         self._leap = ClockLeap(self._context.health)
@@ -370,6 +372,10 @@ class Broker:
             self._directories.remove_unmade(name)
             raise
         return topic
+
+    def grow_topic(self, topic: Topic, partitions: int, rehash: bool = False) -> None:
+        """Raises GrowthRefused, Refused and StorageError, and then nothing has changed."""
+        self._growth.grow(topic, partitions, rehash)
 
     def delete_topic(self, name: str) -> None:
         """The topic, its channels and its messages. What is being published to it is answered

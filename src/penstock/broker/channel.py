@@ -74,6 +74,11 @@ class Channel:
         for window in self.windows.values():
             conn.subscribe(window)
 
+    def follow(self, partition: int) -> None:
+        """A partition has come: those who consume all of them get it, too."""
+        for conn in self.consumers:
+            conn.subscribe(self.windows[partition])
+
     def leave(self, conn: Conn) -> None:
         """The consumer goes; an ephemeral channel goes with its last one. Calling it twice does
         nothing more."""

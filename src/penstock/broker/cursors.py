@@ -73,11 +73,12 @@ class Cursors:
         """What the journal knows about a channel."""
         known = self._folded.channels.get(number) if self._folded is not None else None
         if known is None:
-            _log.warning(
-                "%s:%s: nothing is known of its position; all that is stored comes again",
-                self._topic_name,
-                name,
-            )
+            if log.written_end:  # else it is a partition that came after the channel
+                _log.warning(
+                    "%s:%s: nothing is known of its position; all that is stored comes again",
+                    self._topic_name,
+                    name,
+                )
             return ChannelState(log.start_offset, log.start_offset, (), ())
         unfinished = min([known.low, *(stray.offset for stray in known.strays)])
         if unfinished < log.start_offset:

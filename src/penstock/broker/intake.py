@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.broker.replica import Replica
 
 INTERNAL = "only nsqd publishes to this topic"
+PRODUCER_ID_BYTES = 8
 PARTITION = 0  # the number of the first one
 DRAINING = "draining"  # the reason of all refusals while a drain goes on
 
@@ -65,6 +66,15 @@ class Intake:
     def partition_of_key(self, key: bytes) -> int:
         """Where all messages with this key are, in the order of their publishes."""
         return murmur3_32(key) % self.hash_partitions
+
+    def stamped_leader(self, producer_id: int) -> Leader:
+        """Where a producer is remembered that numbers its messages; where it belongs if it is new.
+        Elsewhere its retry would be stored again."""
+        key = producer_id.to_bytes(PRODUCER_ID_BYTES, "big")
+        home = self.leader(self.partition_of_key(key))
+        if len(self.replicas) == 1 or home.stamped.knows(producer_id):
+            return home
+        return next((one for one in self.leaders if one.stamped.knows(producer_id)), home)
 
     def route(self) -> Leader:
         """The partition of the next publish that names none."""
@@ -113,7 +123,7 @@ class Intake:
         SequenceGap and ProducerFenced, too. While draining, only a repeat is answered."""
         if self.refusal not in ("", DRAINING):
             raise Refused(self.refusal)
-        leader = self.leader()
+        leader = self.stamped_leader(stamp.producer_id)
         if not leader.stamped.is_repeat(stamp, len(bodies)):
             self._check_publish(len(bodies), due_ns)
         leader.stamped.publish(stamp, bodies, due_ns, done, trace_ids)

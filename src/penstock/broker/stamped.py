@@ -106,6 +106,10 @@ class StampedPublishes:
             encode, len(bodies), lambda error: self._ended(pending, error), stamp.producer_id
         )
 
+    def knows(self, producer_id: int) -> bool:
+        """Is anything of it stored here, or on its way?"""
+        return producer_id in self._pending or self._table.find(producer_id) is not None
+
     def is_repeat(self, stamp: Stamp, count: int) -> bool:
         """Was it stored, or is it on its way? Raises SequenceGap and ProducerFenced."""
         return self._find(stamp, count) is not None

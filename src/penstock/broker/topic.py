@@ -65,7 +65,7 @@ class Topic(Intake):
         self._marks_stored_ns = 0
         self._marks_unstored = False
         self.directory = directory
-        self._store = TopicStore(context, file.name, directory, self._file, self.touch)
+        self._store = TopicStore(context, file.name, directory, self.file, self.touch)
         self.paused = file.paused
         self.channels: dict[str, Channel] = {}
         self.deleted = False
@@ -107,6 +107,43 @@ class Topic(Intake):
         self.channels = {channel.name: channel for _, channel in found}
         if self._context.killed:
             self.touch()
+
+    def grow(self, replicas: Sequence[Replica], hash_partitions: int) -> None:
+        """New partitions, empty, and how many of all take keys. Raises StorageError, and then
+        nothing has changed."""
+        before, self.hash_partitions = self.hash_partitions, hash_partitions
+        self.replicas.update((replica.number, replica) for replica in replicas)
+
+        def undo() -> None:
+            self.hash_partitions = before
+            for replica in replicas:
+                del self.replicas[replica.number]
+
+        self.store_or(undo)
+        for replica in replicas:
+            self._begin(replica.lead(Marks()))
+        self._apply_settings()
+        self.refresh_refusal()
+        self.touch()
+        if replicas:
+            self._context.changed(Change.TOPIC_RESHAPED, self)
+
+    def extend(self) -> None:
+        """Its messages have headers from now on. Raises StorageError, and then nothing has
+        changed."""
+        if not self.extended:
+            self.extended = True
+            self.store_or(lambda: setattr(self, "extended", False))
+            self._context.changed(Change.TOPIC_RESHAPED, self)
+
+    def _begin(self, leader: Leader) -> None:
+        """The channels have windows of it, and the consumers are subscribed to these."""
+        leader.tail.trace_below = sample_below(self.trace_rate)
+        leader.bring_back([], not self._hands_over, self._hands_over)
+        for channel in self.channels.values():
+            leader.add_window(channel, channel.number != NOT_KEPT)
+            channel.follow(leader.number)
+        leader.update_handing(self._hands_over)
 
     @property
     def wall_ns(self) -> int:
@@ -282,7 +319,7 @@ class Topic(Intake):
         """The last step of a creation: from here on a start brings the topic back."""
         if self.ephemeral:
             return
-        self._store.write(self._file())
+        self._store.write(self.file())
         try:
             self._context.disk.sync_directory(topics_path)
         except OSError as error:
@@ -292,11 +329,12 @@ class Topic(Intake):
         """From here on a start removes the topic. Raises StorageError, and then nothing has
         changed."""
         if not self.ephemeral:
-            file = self._file()
+            file = self.file()
             file.deleted = True
             self._store.write(file)
 
-    def _file(self) -> TopicFile:
+    def file(self) -> TopicFile:
+        """What topic.json is to say."""
         first, *others = [
             Marks(leader.age_marks.marks, leader.retain_marks.marks) for leader in self.leaders
         ]

@@ -61,19 +61,26 @@ class TopicDirectories:
         """The directory, with an empty log for each partition and without `topic.json`. Raises
         StorageError, and then no log is open."""
         directory = self.path(file.name)
-        logs: list[PartitionLog] = []
         try:
             self._clear_away(file.name)
             self._note_removed(file.name)
             self._disk.mkdir(directory)
-            for number in range(file.partitions):
+        except OSError as error:
+            raise StorageError(directory, f"cannot be made: {error}") from error
+        return self.add(file, range(file.partitions))
+
+    def add(self, file: TopicFile, numbers: Iterable[int]) -> list[PartitionLog]:
+        """Empty logs for more partitions of a topic, durable. What is there of a growth that was
+        interrupted is taken over; messages would be none of ours. Raises StorageError."""
+        directory = self.path(file.name)
+        logs: list[PartitionLog] = []
+        try:
+            for number in numbers:
                 path = directories.partition_directory(directory, number)
                 owner = file.owner(number)
                 logs.append(PartitionLog.create(self._disk, path, self._settings, owner))
-        except BaseException as error:
+        except BaseException:
             close_all(logs)
-            if isinstance(error, OSError):
-                raise StorageError(directory, f"cannot be made: {error}") from error
             raise
         return logs
 

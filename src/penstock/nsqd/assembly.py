@@ -88,6 +88,10 @@ class Node:
     def on_topic_changed(self, change: Change, topic: Topic, channel: Channel | None) -> None:
         if change is Change.TOPIC_CREATED:
             log.info("TOPIC(%s): created", topic.name)
+        elif change is Change.TOPIC_RESHAPED:
+            headers = ", messages have headers" if topic.extended else ""
+            log.info("TOPIC(%s): %d partitions%s", topic.name, len(topic.replicas), headers)
+            self.turn.soon()
         elif change is Change.TOPIC_DELETED:
             log.info("TOPIC(%s): deleted", topic.name)
         elif channel is not None and change is Change.CHANNEL_CREATED:

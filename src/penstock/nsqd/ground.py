@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.topic import Topic
-from penstock.errors import NameInvalid, PenstockError, Refused
+from penstock.errors import NameInvalid, NotFound, PenstockError, Refused
 from penstock.net.api import Answer, Guard, HttpError, Parameters
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
@@ -87,6 +87,19 @@ def with_topic(
         act(found)
 
     ground.topics.topic(name, lambda found: guard(request, answer, lambda: go_on(found)), shape)
+
+
+def find_topic(ground: Ground, parameters: Parameters, checks_name: bool = False) -> Topic:
+    """Of an operator's request. Raises HttpError."""
+    name = parameters.get("topic")
+    if name is None:
+        raise HttpError(400, "MISSING_ARG_TOPIC")
+    if checks_name and not is_valid(name):
+        raise HttpError(400, "INVALID_TOPIC")
+    try:
+        return ground.broker.find_topic(name)
+    except NotFound as error:
+        raise HttpError(404, "TOPIC_NOT_FOUND") from error
 
 
 def changing(

@@ -31,6 +31,8 @@ def commands_of(
     """After a change of one topic."""
     if is_internal(topic.name):
         return []
+    if change is Change.TOPIC_RESHAPED and not partitions:
+        return []
     verb = "UNREGISTER" if change in _DELETIONS else "REGISTER"
     if channel is not None:
         place = f"{topic.name} {_first(topic)}" if partitions else topic.name

@@ -2,6 +2,8 @@
 
 `/topic/create` makes a topic, with `partition_num` and `extend` as Youzan's NSQ has them. The same
 again is no error; another number is: a topic of another shape would not be what was asked for.
+`/topic/partition/expand` adds partitions to a topic that is in use (`broker/growth.py`), and
+`/topic/meta/update?upgradeext=true` headers. Both can be sent again.
 """
 
 from __future__ import annotations
@@ -9,10 +11,11 @@ from __future__ import annotations
 from penstock import limits
 from penstock.broker.internal import is_internal
 from penstock.broker.topic import Topic
+from penstock.errors import GrowthRefused
 from penstock.net.api import EMPTY, POST, Answer, Guard, HttpError, Parameters, Route
-from penstock.net.exchange import Request
+from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
-from penstock.nsqd.ground import FALSE, TRUE, Ground, with_topic
+from penstock.nsqd.ground import FALSE, TRUE, Ground, changing, find_topic, with_topic
 from penstock.nsqd.topics import Shape
 
 PARTITION_NUM = "partition_num"
@@ -21,7 +24,11 @@ _SHOWN_CHARACTERS = 100  # of a value that is refused
 
 def table(ground: Ground, guard: Guard) -> dict[str, Route]:
     shapes = _Shapes(ground, guard)
-    return {"/topic/create": Route(POST, shapes.create)}
+    return {
+        "/topic/create": Route(POST, shapes.create),
+        "/topic/partition/expand": Route(POST, changing(ground, shapes.expand)),
+        "/topic/meta/update": Route(POST, changing(ground, shapes.update)),
+    }
 
 
 class _Shapes:
@@ -38,6 +45,23 @@ class _Shapes:
         parameters = parse_query(request.query)
         shape = Shape(_partition_num(parameters), _flag(parameters, "extend"))
         with_topic(self._ground, self._guard, request, parameters, answer, created, shape)
+
+    def expand(self, parameters: Parameters) -> Response:
+        topic = find_topic(self._ground, parameters)
+        if PARTITION_NUM not in parameters:
+            raise HttpError(400, f"MISSING_ARG_{PARTITION_NUM.upper()}")
+        rehash = _flag(parameters, "rehash")
+        try:
+            self._ground.broker.grow_topic(topic, _partition_num(parameters), rehash)
+        except GrowthRefused as error:
+            raise HttpError(409, f"GROWTH_REFUSED {error.reason}") from error
+        return EMPTY
+
+    def update(self, parameters: Parameters) -> Response:
+        topic = find_topic(self._ground, parameters)
+        if _flag(parameters, "upgradeext"):
+            topic.extend()
+        return EMPTY
 
 
 def _partition_num(parameters: Parameters) -> int:

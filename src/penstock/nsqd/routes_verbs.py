@@ -7,7 +7,7 @@ from penstock.broker.topic import Topic
 from penstock.errors import NotFound
 from penstock.net.api import EMPTY, POST, HttpError, Parameters, Route
 from penstock.net.exchange import Response
-from penstock.nsqd.ground import Ground, changing, is_valid
+from penstock.nsqd.ground import Ground, changing, find_topic, is_valid
 
 
 def table(ground: Ground) -> dict[str, Route]:
@@ -36,15 +36,7 @@ class _Verbs:
     # --- topics ---
 
     def _topic(self, parameters: Parameters, checks_name: bool = False) -> Topic:
-        name = parameters.get("topic")
-        if name is None:
-            raise HttpError(400, "MISSING_ARG_TOPIC")
-        if checks_name and not is_valid(name):
-            raise HttpError(400, "INVALID_TOPIC")
-        try:
-            return self._ground.broker.find_topic(name)
-        except NotFound as error:
-            raise HttpError(404, "TOPIC_NOT_FOUND") from error
+        return find_topic(self._ground, parameters, checks_name)
 
     def topic_delete(self, parameters: Parameters) -> Response:
         self._ground.broker.delete_topic(self._topic(parameters).name)

@@ -1,0 +1,357 @@
+"""More partitions for a topic that is in use."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.broker.stamped import Stamp
+from penstock.broker.topic import Topic
+from penstock.errors import GrowthRefused, PenstockError, Refused, StorageError
+from penstock.sim.clock import FakeClock
+from penstock.sim.disk import Call, Fault, SimDisk
+
+from .faults import FaultyDisk
+from .test_partitions import document, fill, several, stored
+from .world import World, bodies
+
+Start = Callable[..., World]
+
+
+def grow(world: World, count: int, rehash: bool = False) -> Topic:
+    topic = world.broker.find_topic("t")
+    world.broker.grow_topic(topic, count, rehash)
+    world.turns()
+    return topic
+
+
+def test_publishes_and_consumers_have_them_at_once(start: Start) -> None:
+    world = start()
+    several(world, 2)
+    consumer = world.consumer("t", "a")
+    fill(world, b"0", b"1")
+    topic = grow(world, 4)
+    assert world.changes[-1] == ("TOPIC_RESHAPED", "t", "")
+    fill(world, *(b"%d" % number for number in range(2, 10)))
+    assert [len(one) for one in stored(topic)] == [3, 3, 2, 2]
+    taken = consumer.take()
+    assert sorted(bodies(taken)) == [b"%d" % number for number in range(10)]
+    consumer.finish(*taken)
+    assert consumer.channel.unfinished == 0
+    assert sorted(consumer.channel.windows) == [0, 1, 2, 3]
+
+
+def test_a_topic_with_one_grows(start: Start) -> None:
+    world = start()
+    several(world, 1).channel("a")
+    fill(world, b"0")
+    assert document(world)["version"] == 1
+    grow(world, 3)
+    found = document(world)
+    assert (found["version"], found["partitions"], found["hash_partitions"]) == (2, 3, 1)
+    fill(world, b"1", b"2")
+    for again in (world.killed(), world.restart()):
+        consumer = again.consumer("t", "a")
+        assert sorted(bodies(consumer.take())) == [b"0", b"1", b"2"]
+        again.broker.validate()
+
+
+def test_what_was_consumed_stays_so(start: Start) -> None:
+    world = start()
+    several(world, 1)
+    consumer = world.consumer("t", "a")
+    grow(world, 3)
+    fill(world, *(b"%d" % number for number in range(6)))
+    consumer.finish(*consumer.take())
+    again = world.killed()
+    assert again.consumer("t", "a").take() == []
+    assert again.broker.health == "OK"
+
+
+def test_settings_hold_for_the_new_ones(start: Start) -> None:
+    world = start()
+    topic = several(world, 2)
+    topic.configure({"durability": "os", "retain_age_ns": limits.SECOND, "trace_rate": 0.5,
+                     "max_depth": 7})  # fmt: skip
+    channel = topic.channel("a")
+    channel.configure({"max_attempts": 3})
+    channel.pause()
+    grow(world, 4)
+    for leader in topic.leaders:
+        assert leader.group.durability == "os"
+        assert leader.retain_age_ns == limits.SECOND
+        assert leader.tail.trace_below == topic.leader(0).tail.trace_below
+        window = channel.windows[leader.number]
+        assert (window.attempts_max, window.paused) == (3, True)
+    taken = 0
+    for _ in range(20):
+        try:
+            topic.publish([b"x"], 0, lambda error: None)
+        except Refused:
+            continue
+        taken += 1
+        world.turns()
+    assert taken == 7
+
+
+def test_a_topic_that_gathers_gathers_in_all(start: Start) -> None:
+    world = start()
+    topic = several(world, 2)
+    grow(world, 4)
+    fill(world, *(b"%d" % number for number in range(8)))
+    assert topic.depth == 8
+    channel = topic.channel("a")
+    assert (topic.depth, channel.depth) == (0, 8)
+    topic.pause()
+    grow(world, 6)
+    fill(world, *(b"%d" % number for number in range(6)))
+    assert (topic.depth, channel.depth) == (6, 8)
+    topic.unpause()
+    assert (topic.depth, channel.depth) == (0, 14)
+
+
+def test_ephemerals_grow_and_are_not_kept(start: Start) -> None:
+    world = start()
+    topic = world.broker.topic("t#ephemeral", 2)
+    consumer = world.consumer("t#ephemeral", "a")
+    world.broker.grow_topic(topic, 4)
+    for number in range(8):
+        assert world.publish("t#ephemeral", b"%d" % number).stored
+    assert len(consumer.take()) == 8
+    assert "t#ephemeral" not in world.restart().broker.topics
+    assert list((world.path / "topics").iterdir()) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, limits.PARTITIONS_MAX + 1])
+def test_numbers_that_are_refused(start: Start, count: int) -> None:
+    world = start()
+    several(world, 3)
+    with pytest.raises(GrowthRefused, match=f"has 3 partitions, not {count}: it can have 3 to 255"):
+        grow(world, count)
+    with pytest.raises(GrowthRefused, match="topic _pipelines of penstock's own has 1 partition"):
+        world.broker.grow_topic(world.broker.topic("_pipelines"), 2)
+
+
+def test_the_same_number_is_no_growth(start: Start) -> None:
+    world = start()
+    several(world, 3)
+    before = list(world.changes)
+    grow(world, 3)
+    assert world.changes == before
+
+
+# --- keys ---
+
+
+def test_keys_stay_where_they_are(start: Start) -> None:
+    world = start()
+    topic = several(world, 4)
+    keys = [b"key %d" % number for number in range(100)]
+    before = [topic.partition_of_key(key) for key in keys]
+    grow(world, 9)
+    assert [topic.partition_of_key(key) for key in keys] == before
+    again = world.restart()
+    topic = again.broker.find_topic("t")
+    assert [topic.partition_of_key(key) for key in keys] == before
+
+
+def test_a_rehash_waits_until_everything_is_finished(start: Start) -> None:
+    world = start()
+    topic = several(world, 2)
+    fill(world, b"0")
+    with pytest.raises(GrowthRefused, match="topic t itself has 1 messages"):
+        grow(world, 4, rehash=True)
+    topic.channel("idle").empty()
+    consumer = world.consumer("t", "a")
+    fill(world, b"1")
+    topic.find_channel("idle").empty()
+    with pytest.raises(GrowthRefused, match="channel a of topic t has 1 messages"):
+        grow(world, 4, rehash=True)
+    (message,) = consumer.take()
+    consumer.requeue(message, delay_ns=5 * limits.SECOND)
+    with pytest.raises(GrowthRefused, match="channel a of topic t has 1 messages"):
+        grow(world, 4, rehash=True)
+    assert (len(topic.replicas), topic.hash_partitions) == (2, 2)
+    world.pass_ns(6 * limits.SECOND)
+    consumer.finish(*consumer.take())
+    grow(world, 4, rehash=True)
+    assert (len(topic.replicas), topic.hash_partitions) == (4, 4)
+    again = world.killed()
+    assert again.broker.find_topic("t").hash_partitions == 4
+
+
+def test_a_publish_on_its_way_holds_up_a_rehash(start: Start) -> None:
+    world = start()
+    topic = several(world, 2)
+    world.threads.held = True
+    topic.publish([b"x"], 0, lambda error: None)
+    with pytest.raises(GrowthRefused, match="topic t itself has 1 messages"):
+        grow(world, 2, rehash=True)
+    world.turns()
+    with pytest.raises(GrowthRefused, match="topic t itself has 1 messages"):
+        grow(world, 4, rehash=True)
+    world.threads.held = False
+
+
+# --- producers that number their messages ---
+
+
+class Numbering:
+    """Sends a message, or sends it again."""
+
+    def __init__(self, world: World, id: int) -> None:
+        self.world, self.id, self.repeats = world, id, 0
+
+    def send(self, sequence: int) -> None:
+        told: list[PenstockError | None] = []
+
+        def done(error: PenstockError | None, where: Any) -> None:
+            told.append(error)
+            self.repeats += where is None
+
+        topic = self.world.broker.find_topic("t")
+        topic.publish_stamped(Stamp(self.id, 0, sequence), [b"%d" % sequence], 0, done)
+        self.world.turns()
+        assert told == [None]
+
+
+def test_a_producer_in_the_midst_of_a_retry_stays_where_it_is(start: Start) -> None:
+    """Whatever the hash says after a rehash: elsewhere the retry would be stored again, and what
+    follows would be a gap."""
+    world = start()
+    topic = several(world, 2)
+    producers = [Numbering(world, id) for id in range(1, 21)]
+    for producer in producers:
+        producer.send(0)
+    places = [topic.stamped_leader(producer.id).number for producer in producers]
+    assert set(places) == {0, 1}
+    grow(world, 7)
+    topic.channel("a").empty()
+    grow(world, 7, rehash=True)
+    for repeats in (1, 2):
+        topic = world.broker.find_topic("t")
+        assert [topic.stamped_leader(producer.id).number for producer in producers] == places
+        for producer in producers:
+            producer.world, producer.repeats = world, 0
+            producer.send(0)
+            producer.send(1)
+        assert [producer.repeats for producer in producers] == [repeats] * 20
+        world = world.killed()
+    topic = world.broker.find_topic("t")
+    assert sum(len(one) for one in stored(topic)) == 40
+    assert len({topic.stamped_leader(id).number for id in range(100, 200)}) == 7  # of new ones
+
+
+def test_one_that_is_on_its_way_is_known(start: Start) -> None:
+    world = start()
+    several(world, 1)
+    world.threads.held = True
+    topic = world.broker.find_topic("t")
+    outcomes: list[Any] = []
+    done = lambda error, where: outcomes.append((error, where))  # noqa: E731
+    topic.publish_stamped(Stamp(5, 0, 0), [b"x"], 0, done)
+    grow(world, 8)
+    topic.hash_partitions = 8  # as a rehash would leave it
+    topic.publish_stamped(Stamp(5, 0, 0), [b"x"], 0, done)
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    assert [error for error, _ in outcomes] == [None, None]
+    assert [len(one) for one in stored(topic)] == [1, 0, 0, 0, 0, 0, 0, 0]
+
+
+# --- faults ---
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [("create", "topics/t/3"), ("sync", "topics/t/2"), ("sync_directory", "topics/t"),
+     ("write", "topic.json"), ("sync", "topic.json"), ("rename", "topic.json")],
+)  # fmt: skip
+def test_a_growth_that_fails_changes_nothing(start: Start, fault: tuple[str, str]) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    topic = several(world, 2)
+    consumer = world.consumer("t", "a")
+    disk.fail.add(fault)
+    with pytest.raises(StorageError):
+        grow(world, 4)
+    assert disk.failed
+    assert (len(topic.replicas), len(topic.tails)) == (2, 2)
+    disk.fail.clear()
+    fill(world, b"0", b"1")
+    assert len(consumer.take()) == 2
+    world.pass_ns(2 * limits.SECOND)
+    assert world.broker.health == "OK"
+    grow(world, 4)
+    fill(world, b"2", b"3", b"4")
+    assert len(consumer.take()) == 3
+    assert len(world.killed().broker.find_topic("t").replicas) == 4
+
+
+@pytest.fixture
+def worlds(kernel: SimpleNamespace) -> Callable[[SimDisk], World]:
+    """Brokers on a simulated disk."""
+    clock = FakeClock()
+
+    def begin(disk: SimDisk) -> World:
+        world = World(Path("/data"), kernel, [], disk=disk, clock=clock)
+        world.broker.open()
+        world.broker.validate()
+        return world
+
+    return begin
+
+
+CALLS: tuple[Call, ...] = ("mkdir", "create", "write", "sync", "sync_directory", "rename")
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power loss"])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_stop_at_any_point_leaves_a_topic_that_opens(
+    worlds: Callable[[SimDisk], World], call: Call, power: bool
+) -> None:
+    counts = set()
+    for skip in range(30):
+        disk = SimDisk()
+        disk.mkdir("/data")
+        disk.sync_directory("/")
+        world = worlds(disk)
+        several(world, 2).channel("a")
+        fill(world, b"0", b"1")
+        fault = disk.inject(Fault(call, skip=skip, times=0))
+        try:
+            grow(world, 4)
+        except StorageError:
+            failed = True
+        else:
+            failed = False
+        assert fault.failed or not failed
+        disk.faults.clear()
+        if power:
+            disk.crash(random.Random(skip))
+        else:
+            disk.kill()
+        world.engine.close()
+        again = worlds(disk)
+        topic = again.broker.find_topic("t")
+        counts.add(len(topic.replicas))
+        assert failed or len(topic.replicas) == 4
+        assert sum(len(one) for one in stored(topic)) == 2
+        assert grow(again, 4) is topic
+        fill(again, b"2", b"3", b"4", b"5")
+        assert sorted(bodies(again.consumer("t", "a").take())) == [b"%d" % n for n in range(6)]
+        again.broker.close()
+        again.engine.close()
+        if not fault.failed:
+            break
+    else:
+        raise AssertionError(f"{call} was called more than 30 times")
+    assert 4 in counts
