@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel import BatchCheck, Columns, Section
+from penstock.kernel import BatchCheck, Columns, Section, Values
 
-from .batches import batch_arguments, section
+from .batches import batch_arguments, section, with_trailer
 
 
 def as_arrays(columns: Columns) -> dict[str, Any]:
@@ -65,7 +65,54 @@ def test_both_forms_make_the_same_bytes(
     compiled: SimpleNamespace, pure: SimpleNamespace, batches: list[dict[str, Any]]
 ) -> None:
     data = b"".join(compiled.encode_batch(**arguments) for arguments in batches)
-    assert compiled.decode_columns(data) == pure.decode_columns(data)
+    assert compiled.decode_columns(data, TEXTS) == pure.decode_columns(data, TEXTS)
+
+
+TEXTS = (Section.HEADERS, Section.KEY)
+
+
+def texts_of(values: Values | None, count: int) -> list[bytes | None]:
+    if values is None:
+        return [None] * count
+    ends = np.frombuffer(values.offsets, "<i8").tolist()
+    bits = np.unpackbits(np.frombuffer(values.present, np.uint8), bitorder="little")
+    assert not bits[count:].any()
+    rows = [bytes(values.values[a:b]) for a, b in pairwise(ends)]
+    return [row if bit else None for row, bit in zip(rows, bits[:count], strict=True)]
+
+
+@given(batches=st.lists(batch_arguments(), max_size=4))
+def test_sections_of_bytes_are_columns_too(
+    kernel: SimpleNamespace, batches: list[dict[str, Any]]
+) -> None:
+    data = b"".join(kernel.encode_batch(**arguments) for arguments in batches)
+    columns = kernel.decode_columns(data, TEXTS)
+    for section_, values in zip(TEXTS, columns.sections, strict=True):
+        expected = [
+            arguments["sections"].get(section_, {}).get(index)
+            for arguments in batches
+            for index in range(len(arguments["bodies"]))
+        ]
+        assert texts_of(values, columns.count) == expected
+        assert (values is None) == all(text is None for text in expected)
+
+
+def test_of_two_tables_the_last_one_counts(kernel: SimpleNamespace) -> None:
+    def table(*entries: tuple[int, bytes]) -> bytes:
+        indexes = struct.pack(f"<{len(entries)}I", *(index for index, _ in entries))
+        lengths = struct.pack(f"<{len(entries)}I", *(len(text) for _, text in entries))
+        texts = b"".join(text for _, text in entries)
+        count = struct.pack("<I", len(entries))
+        return section(Section.KEY, count + indexes + lengths + texts)
+
+    trailer = table((0, b"a"), (1, b"before")) + table((1, b""), (2, b"c"))
+    columns = kernel.decode_columns(with_trailer(trailer, [b"x"] * 4), (Section.KEY,))
+    assert texts_of(columns.sections[0], 4) == [b"a", b"", b"c", None]
+
+
+def test_a_section_of_numbers_is_no_column_of_bytes(kernel: SimpleNamespace) -> None:
+    with pytest.raises(ValueError, match="section 5 holds no bytes"):
+        kernel.decode_columns(b"", (Section.TRACE,))
 
 
 def test_numpy_takes_the_buffers_as_they_are(kernel: SimpleNamespace) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from e2e.daemon import Daemon
@@ -19,7 +20,7 @@ from penstock.pipelines.lakeread import LakeTable
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
 from penstock.pipelines.trouble import cause_line, outage_of
-from penstock.spark.lake import Place
+from penstock.spark.lake import Place, Shape
 from spark.patience import patiently
 
 from .node import Node, numbered
@@ -187,17 +188,17 @@ def test_what_a_schema_would_drop_is_rescued(made: Archive) -> None:
 def test_keys_and_headers_come_with_their_messages(spark: SparkSession, made: Archive) -> None:
     """Published with them, archived, and read by all who can: Spark, DuckDB and delta-rs."""
     wanted = [
-        (0, b"both", b"k\x00\xff", {"a": b"one", "b": "zw\u00f6lf".encode()}),
+        (0, b"both", b"k\x00\xff", {"a": "one", "b": "zw\u00f6lf"}),
         (1, b"a key", b"", None),
-        (2, b"headers", None, {"a": b""}),
+        (2, b"headers", None, {"a": ""}),
         (3, b"neither", None, None),
     ]
     rows = spark.createDataFrame(
-        wanted, "n int, body binary, key binary, headers map<string,binary>"
+        wanted, "n int, body binary, key binary, headers map<string,string>"
     )
     sink = rows.coalesce(1).sortWithinPartitions("n").drop("n").write.format("penstock")
     sink.option("url", made.node.url).option("topic", "orders").mode("append").save()
-    made.run(columns=("key", "headers"))
+    made.run(columns=("headers",))
     table = Place(str(made.table), {}).open()
     assert table is not None
     names = ["offset", "body", "key", "headers"]
@@ -215,11 +216,35 @@ def test_keys_and_headers_come_with_their_messages(spark: SparkSession, made: Ar
         assert plain == wanted
 
 
+def test_a_table_from_before_gets_keys_and_keeps_its_type_of_headers(
+    spark: SparkSession, made: Archive
+) -> None:
+    made.node.daemon.post("/topic/create?topic=orders")
+    before = [(name, kind) for name, kind in zip(*_columns(made, ("headers",)), strict=True)]
+    old = pa.schema(
+        (name, pa.map_(pa.string(), pa.binary()) if name == "headers" else kind)
+        for name, kind in before
+        if name != "key"
+    )
+    Place(str(made.table), {}).create(Shape(old, archive.PARTITION_BY, archive.STATISTICS), {})
+    rows = spark.sql("SELECT 'x' AS body, 'k' AS key, map('h', '1') AS headers")
+    sink = rows.write.format("penstock").option("url", made.node.url)
+    sink.option("topic", "orders").mode("append").save()
+    made.run(columns=("headers",))
+    ((key, headers),) = made.rows("key, headers")
+    assert (key, dict(headers)) == (b"k", {"h": b"1"})
+
+
+def _columns(made: Archive, chosen: tuple[str, ...]) -> tuple[list[str], list[pa.DataType]]:
+    shape = archive.shape_of(made.settings(columns=chosen), ("key", *chosen), None)
+    return shape.schema.names, shape.schema.types
+
+
 def test_a_table_that_does_not_fit_is_refused_before_anything_starts(made: Archive) -> None:
     made.node.publish("orders", numbered(3))
     made.run()
-    with pytest.raises(SchemaMismatch, match="no column key"):
-        made.settings(columns=("key",))
+    with pytest.raises(SchemaMismatch, match="no column headers"):
+        made.settings(columns=("headers",))
 
 
 def test_a_checkpoint_of_something_else_is_refused(made: Archive, tmp_path: Path) -> None:

@@ -103,11 +103,11 @@ def test_a_table_gets_columns_when_asked(
     nodes[0].publish("orders", numbered(2))
     made.run()
     nodes[0].publish("orders", [b'{"number": 7}'])
-    more = {"columns": ("key",), "schema": "number INT"}
-    with pytest.raises(SchemaMismatch, match="no column key"):
+    more = {"columns": ("headers",), "schema": "number INT"}
+    with pytest.raises(SchemaMismatch, match="no column headers"):
         made.run(**more)
     made.run(add_columns=True, **more)
-    assert made.rows('"offset", key, value.number') == [
+    assert made.rows('"offset", headers, value.number') == [
         (0, None, None),
         (1, None, None),
         (2, None, 7),

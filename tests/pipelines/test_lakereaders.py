@@ -55,7 +55,7 @@ def messages(topic: str, offsets: range, tagged: bool) -> pa.Table:
             "timestamp": datetime(2026, 11, 20, 8, 0, offset, 123456, UTC),
             "id": f"{offset:016x}", "attempts": 1, "body": json.dumps(value).encode(),
             "key": b"k\x00%d" % (offset % 2) if tagged else None,
-            "headers": [("h", b"1")] if tagged else None,
+            "headers": [("h", "1")] if tagged else None,
             "value": value if tagged else None, "bad": None if tagged else "not JSON",
         }  # fmt: skip
 

@@ -48,8 +48,27 @@ def test_each_message_has_its_own_values() -> None:
     assert [row["attempts"] for row in found[10:]] == [0, 32_767, 2]
     assert [row["key"] for row in found[9:]] == [None, b"k", None, None]
     assert found[9]["headers"] is None
-    assert found[10]["headers"] == [("a", "ä".encode()), ("n", b"[1]")]
-    assert found[12]["headers"] == [("", b"no json")]
+    assert found[10]["headers"] == [("a", "ä"), ("n", "[1]")]
+    assert found[12]["headers"] == [("", "no json")]
+    as_bytes = pa.schema([pa.field("headers", pa.map_(pa.string(), pa.binary()))])
+    assert rows(second, 50, 51, as_bytes) == [{"headers": [("a", "ä".encode()), ("n", b"[1]")]}]
+
+
+def test_keys_and_headers_come_in_any_cut() -> None:
+    keys = {i: b"k%d" % (i % 3) for i in range(0, 100, 2)}
+    headers = {i: b'{"n":"%d","half":"\\ud800"}' % (i % 3) for i in range(0, 100, 5)}
+    sections = {Section.KEY: keys, Section.HEADERS: headers}
+    data = encode_batch([b"x"] * 100, 0, 1 << 22, 0, sections=sections)
+    schema = pa.schema([field for field in ALL if field.name in ("offset", "key", "headers")])
+    for low, high, rows_max in ((0, 100, 100), (3, 61, 25), (7, 8, 1)):
+        assert rows(data, low, high, schema, rows_max=rows_max) == [
+            {
+                "offset": i,
+                "key": keys.get(i),
+                "headers": [("n", str(i % 3)), ("half", "?")] if i in headers else None,
+            }
+            for i in range(low, high)
+        ]
 
 
 def test_only_the_range_comes_out_in_pieces_of_about_equal_size() -> None:
@@ -98,6 +117,7 @@ def _parse(sql: str) -> Any:
         "timestamp": types.TimestampType(),
         "binary": types.BinaryType(),
         "map<string,binary>": types.MapType(types.StringType(), types.BinaryType()),
+        "map<string,string>": types.MapType(types.StringType(), types.StringType()),
     }
     return simple[sql]
 
@@ -112,4 +132,15 @@ def test_projections_that_cannot_be_are_named() -> None:
     with pytest.raises(ConfigError, match=r"key.*can be null"):
         projection(StructType().add("key", _parse("binary"), nullable=False))
     assert projection(StructType().add("Offset", LongType())).names == ["Offset"]
-    assert source_schema(("headers",)).endswith("body binary, headers map<string,binary>")
+    with pytest.raises(ConfigError, match=r"headers.*map<string,string> or map<string,binary>"):
+        projection(StructType().add("headers", StringType()))
+    assert source_schema(("headers",)).endswith("body binary, headers map<string,string>")
+
+
+@pytest.mark.parametrize("sql_type", ["map<string,string>", "map<string,binary>"])
+def test_headers_have_the_type_that_a_schema_names(sql_type: str) -> None:
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    schema = StructType().add("headers", _parse(sql_type))
+    assert projection(schema).equals(to_arrow_schema(schema, timezone="UTC"))

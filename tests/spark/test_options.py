@@ -26,9 +26,10 @@ def test_defaults_are_kafkas() -> None:
 def test_names_are_taken_in_any_case() -> None:
     found = read_options({"URL": "h:1", "subscribe": "a", "FAILONDATALOSS": "False"}, True)
     assert not found.fail_on_data_loss
-    assert included_columns({"INCLUDEKEY": "true"}) == ("key",)
-    assert included_columns({"URL": "h:1,h:2"}) == ("broker",)
-    assert included_columns({"lookupd": "h:1", "includeBroker": "false"}) == ()
+    assert included_columns({}) == ("key",)
+    assert included_columns({"INCLUDEKEY": "false", "includeHeaders": "true"}) == ("headers",)
+    assert included_columns({"URL": "h:1,h:2"}) == ("broker", "key")
+    assert included_columns({"lookupd": "h:1", "includeBroker": "false"}) == ("key",)
 
 
 def test_topics_are_subscribed_in_three_ways() -> None:

@@ -116,7 +116,7 @@ def test_all_columns_come_through(spark: SparkSession, broker: FakeBroker) -> No
         Section.HEADERS: {0: b'{"h": "1"}'},
     }
     row = batch(spark, broker, subscribe="a", includeHeaders="true").collect()[0]
-    assert (row.timestamp.microsecond, row.headers) == (678901, {"h": bytearray(b"1")})
+    assert (row.timestamp.microsecond, row.headers) == (678901, {"h": "1"})
     assert bodies(broker, "b") == [b"two"]
     assert decode_sections(broker.topics["b"].batches[0], 0) == {}
 

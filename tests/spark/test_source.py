@@ -38,15 +38,18 @@ def test_a_batch_read_has_every_message_once(spark: SparkSession, broker: FakeBr
 def test_a_schema_chooses_the_columns(spark: SparkSession, broker: FakeBroker) -> None:
     sections = {Section.KEY: {1: b"k"}, Section.HEADERS: {1: b'{"a":"x","n":2}'}}
     broker.topic("orders").publish([b"a", b"b"], sections=sections)
-    frame = batch(spark, broker, "headers map<string,binary>, offset bigint, key binary")
-    rows = frame.orderBy("offset").collect()
-    assert [tuple(row) for row in rows] == [
-        (None, 0, None),
-        ({"a": bytearray(b"x"), "n": bytearray(b"2")}, 1, bytearray(b"k")),
-    ]
-    asked = batch(spark, broker, includeKey="true", includeHeaders="true")
+    for kind, values in (
+        ("map<string,string>", {"a": "x", "n": "2"}),
+        ("map<string,binary>", {"a": bytearray(b"x"), "n": bytearray(b"2")}),
+    ):
+        frame = batch(spark, broker, f"headers {kind}, offset bigint, key binary")
+        rows = frame.orderBy("offset").collect()
+        assert [tuple(row) for row in rows] == [(None, 0, None), (values, 1, bytearray(b"k"))]
+    assert batch(spark, broker).columns[-2:] == ["body", "key"]
+    assert batch(spark, broker, includeKey="false").columns[-1] == "body"
+    asked = batch(spark, broker, includeHeaders="true")
     assert asked.columns[-2:] == ["key", "headers"]
-    assert asked.count() == 2
+    assert asked.where("headers['a'] = 'x' AND key = 'k'").count() == 1
 
 
 def test_a_filter_does_not_stay_for_later_queries(spark: SparkSession, broker: FakeBroker) -> None:

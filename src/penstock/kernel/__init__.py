@@ -15,7 +15,7 @@ from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import cast, get_args
 
-from penstock.kernel.batch_interface import BatchCheck, BatchHeader, Columns, Section
+from penstock.kernel.batch_interface import BatchCheck, BatchHeader, Columns, Section, Values
 from penstock.kernel.bulk_interface import Bulk, BulkResult, BulkStatus
 from penstock.kernel.contract import Form, Kernel
 from penstock.kernel.interface import (
@@ -148,6 +148,7 @@ __all__ = [
     "StrayRecord",
     "Tail",
     "TraceKind",
+    "Values",
     "Verb",
     "Window",
     "check_batch",

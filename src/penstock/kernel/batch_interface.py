@@ -52,6 +52,14 @@ class BatchCheck(IntEnum):
     BAD_CRC = 4
 
 
+class Values(NamedTuple):
+    """What messages have in a section of bytes: a binary column in Arrow's layout, with nulls."""
+
+    present: bytearray  # a bit for each message, the lowest first
+    offsets: bytearray  # i64 x (count + 1)
+    values: bytearray
+
+
 class Columns(NamedTuple):
     """Arrow layout: fixed-width columns as contiguous little-endian buffers, a binary column as i64
     value offsets (count + 1 of them) and the bodies end to end."""
@@ -63,6 +71,7 @@ class Columns(NamedTuple):
     attempts: bytearray  # u16: 0 unless carried in
     body_offsets: bytearray  # i64 x (count + 1): LargeBinary
     bodies: bytearray
+    sections: tuple[Values | None, ...] = ()  # as asked for; None: no message has that one
 
 
 class CrcFunctions(Protocol):
@@ -122,8 +131,9 @@ class BatchFunctions(Protocol):
 class ColumnFunctions(Protocol):
     """Module `columns`."""
 
-    def decode_columns(self, data: Buffer) -> Columns:
-        """Whole sound batches -> Arrow columns (ValueError names the position)."""
+    def decode_columns(self, data: Buffer, sections: Sequence[int] = ()) -> Columns:
+        """Whole sound batches -> Arrow columns (ValueError names the position). `sections` are of
+        bytes: each becomes a column, too."""
         ...
 
     def encode_columns(

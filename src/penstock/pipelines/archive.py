@@ -38,7 +38,7 @@ from penstock.spark.brokers import Brokers
 from penstock.spark.lake import Place, Shape, check_fits
 from penstock.spark.offsets import Log
 from penstock.spark.options import read_options
-from penstock.spark.schema import COLUMNS
+from penstock.spark.schema import COLUMNS, sql_type
 from penstock.spark.stores import with_store
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 PARTITION_BY = ("topic", "date")
 EARLIEST = -2  # as Kafka writes it
 BROKER = "broker"
+KEY = "key"
 DECODED = ("value", "bad")
 LOG = "_log"  # for the sink: the identity of the log that a row is from
 STATISTICS = ("partition", "offset", "timestamp")
@@ -193,9 +194,9 @@ def place_of(settings: Settings) -> Place:
 
 
 def chosen_columns(settings: Settings, table: DeltaTable | None) -> tuple[str, ...]:
-    """Beside those that are always there. The nsqd of a message is told where there are several,
-    and in a table that has it of other messages."""
-    chosen = set(settings.texts("columns"))
+    """Beside those that are always there. Keys are archived in any case; the nsqd of a message is
+    told where there are several, and in a table that has it of other messages."""
+    chosen = {KEY, *settings.texts("columns")}
     has = table is not None and BROKER in {field.name for field in table.schema().fields}
     if has or _is_of_several(settings):
         chosen.add(BROKER)
@@ -216,8 +217,8 @@ def _addresses(settings: Settings) -> dict[str, str]:
 
 def _shape_there(settings: Settings, value: pa.DataType | None, table: DeltaTable) -> Shape:
     """What the table has to have now, before columns are added to it."""
-    shape = shape_of(settings, chosen_columns(settings, table), value)
-    addable = {BROKER}
+    shape = shape_of(settings, chosen_columns(settings, table), value, table)
+    addable = {BROKER, KEY}
     if settings.flag("add-columns"):
         addable |= {*_OPTIONAL, *DECODED, _rescue_column(settings)}
     there = {field.name for field in table.schema().fields}
@@ -225,13 +226,18 @@ def _shape_there(settings: Settings, value: pa.DataType | None, table: DeltaTabl
     return replace(shape, schema=pa.schema(kept))
 
 
-def shape_of(settings: Settings, chosen: Collection[str], value: pa.DataType | None) -> Shape:
+def shape_of(
+    settings: Settings,
+    chosen: Collection[str],
+    value: pa.DataType | None,
+    table: DeltaTable | None = None,
+) -> Shape:
     """`chosen` are columns beside those that are always there, `value` is the type of decoded
-    bodies."""
+    bodies. Where a column may have several types, it has that of the table that is there."""
     fields: list[tuple[str, pa.DataType]] = []
     for name, column in COLUMNS.items():
         if column.always or name in chosen:
-            fields.append((name, column.arrow_type))
+            fields.append((name, _type_in(table, name) or column.arrow_type))
         if name == "topic":
             fields.append(("date", pa.date32()))
     if value is not None:
@@ -239,6 +245,15 @@ def shape_of(settings: Settings, chosen: Collection[str], value: pa.DataType | N
         if _rescue_column(settings):
             fields.append((_rescue_column(settings), pa.string()))
     return Shape(pa.schema(fields), PARTITION_BY, STATISTICS)
+
+
+def _type_in(table: DeltaTable | None, name: str) -> pa.DataType | None:
+    """None where the table does not have the column, or of a type that is not the source's."""
+    if table is None or not COLUMNS[name].also:
+        return None
+    schema = pa.schema(table.schema().to_arrow())
+    there = schema.field(name).type if name in schema.names else None
+    return next((kind for kind in COLUMNS[name].also.values() if kind == there), None)
 
 
 def checkpoint_of(settings: Settings) -> str:
@@ -254,7 +269,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     ddl = jsonbody.read_schema(settings.text("schema"))
     value = jsonbody.value_type(session, ddl) if ddl else None
     table = place.open()
-    shape = shape_of(settings, chosen_columns(settings, table), value)
+    shape = shape_of(settings, chosen_columns(settings, table), value, table)
     if table is not None:
         check_fits(place, table, _shape_there(settings, value, table))
         place.add_columns(list(shape.schema))
@@ -289,8 +304,7 @@ def _begin(
     for topic in sorted(set(settings.texts("topics")) - set(topics)):
         progress.say(f"there is no topic {topic} yet")
     begin = _begin_at(session, settings, state, topics)
-    columns = [field.name for field in shape.schema]
-    return _start(session, settings, state._replace(starting=begin), ddl, columns)
+    return _start(session, settings, state._replace(starting=begin), ddl, shape.schema)
 
 
 def _begin_at(
@@ -404,9 +418,9 @@ def _by_broker(begins: Mapping[Log, int]) -> Starting:
 
 
 def _start(
-    session: SparkSession, settings: Settings, state: State, ddl: str, columns: Collection[str]
+    session: SparkSession, settings: Settings, state: State, ddl: str, schema: pa.Schema
 ) -> StreamingQuery:
-    source = _source(session, settings, state.starting, columns)
+    source = _source(session, settings, state.starting, schema)
     frame = _shaped(source, ddl, _rescue_column(settings))
     writer = (
         frame.writeStream.format(FORMAT)
@@ -416,7 +430,7 @@ def _start(
         .option("statistics", ",".join(STATISTICS))
         .option("txnAppId", state.application)
         .option("logColumn", LOG)
-        .option("brokerColumn", BROKER if BROKER in columns else "")
+        .option("brokerColumn", BROKER if BROKER in schema.names else "")
         .option("logsOfTopic", "many" if _lets_in(settings) else "one")
         .option("checkpointLocation", checkpoint_of(settings))
     )
@@ -434,7 +448,7 @@ def _lets_in(settings: Settings) -> bool:
 
 
 def _source(
-    session: SparkSession, settings: Settings, starting: Starting, columns: Collection[str]
+    session: SparkSession, settings: Settings, starting: Starting, schema: pa.Schema
 ) -> DataFrame:
     named = () if _is_of_several(settings) else settings.texts("topics")
     later = {topic: {"0": EARLIEST} for topic in named if topic not in starting}
@@ -453,11 +467,12 @@ def _source(
         "failOnDataLoss": str(settings.flag("fail-on-data-loss")).lower(),
         "onTopicDeleted": settings.text("on-topic-deleted"),
     }
-    chosen = [name for name in COLUMNS if name in columns]
-    read = dict.fromkeys([*chosen, "log"])
+    chosen = [name for name in COLUMNS if name in schema.names]
+    read = {name: sql_type(name, schema.field(name).type) for name in chosen}
+    read |= {"log": COLUMNS["log"].sql_type}
     frame = (
         session.readStream.format("penstock")
-        .schema(", ".join(f"{name} {COLUMNS[name].sql_type}" for name in read))
+        .schema(", ".join(f"{name} {kind}" for name, kind in read.items()))
         .options(**{name: value for name, value in options.items() if value})
         .load()
     )

@@ -3,7 +3,8 @@
 The kernel checks the batches and lays out offsets, timestamps, ids, attempts and bodies as
 Arrow has them; a message's own timestamp, id and attempts are honoured there. Here they become
 columns of the types that Spark wants: timestamps in microseconds, ids as 16 hex digits,
-bodies with 32-bit value offsets. Keys and headers are rare, and read only when they are asked for.
+bodies with 32-bit value offsets. Keys and headers are looked for only when they are asked for; a
+column that no message has a value for is made of nulls, which costs next to nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import array
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,12 @@ import pyarrow as pa
 
 from penstock import limits
 from penstock.errors import RangeCorrupt
-from penstock.kernel import (
-    Columns,
-    Section,
-    decode_columns,
-    decode_header,
-    decode_sections,
-)
+from penstock.kernel import Columns, Section, Values, decode_columns
+from penstock.spark.schema import COLUMNS
 
 _ID_BYTES = 16
+_HEADERS = COLUMNS["headers"].arrow_type
+_SECTIONS = {"key": Section.KEY, "headers": Section.HEADERS}
 _BODY_BYTES_MAX = 1 << 30  # of one record batch: its value offsets have 32 bits
 
 
@@ -46,23 +44,29 @@ def decode(
     """The messages of [from_offset, to_offset), in pieces of about equal size. `span` is
     what the broker says to have sent: from this offset up to that one. RangeCorrupt names what is
     wrong: a batch whose crc is, or offsets that do not follow one another or are not the span."""
-    columns, offsets = _checked(data, span)
+    names = [field.name.lower() for field in schema]
+    sections = {name: section for name, section in _SECTIONS.items() if name in names}
+    columns, offsets = _checked(data, span, list(sections.values()))
     first, end = np.searchsorted(offsets, (from_offset, to_offset)).tolist()
-    rows = _Rows(columns, data, topic, partition, log, broker)
+    texts = dict(zip(sections, columns.sections, strict=True))
+    rows = _Rows(columns, texts, topic, partition, log, broker)
     for low, high in _pieces(rows.body_offsets, first, end, rows_max):
-        arrays = [rows.column(field.name.lower(), low, high).cast(field.type) for field in schema]
+        arrays = [rows.column(name, low, high) for name in names]
+        arrays = [array.cast(kind) for array, kind in zip(arrays, schema.types, strict=True)]
         if arrays:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         else:
             yield _without_columns(high - low)
 
 
-def _checked(data: bytes, span: tuple[int, int] | None) -> tuple[Columns, np.ndarray[Any, Any]]:
+def _checked(
+    data: bytes, span: tuple[int, int] | None, sections: Sequence[Section]
+) -> tuple[Columns, np.ndarray[Any, Any]]:
     """Each batch has its crc checked. That they are the right ones, all of them, is seen in their
     offsets: a batch of another place, a row too few or too many, leaves a step that is not 1 or
     another span."""
     try:
-        columns = decode_columns(data)
+        columns = decode_columns(data, sections)
     except ValueError as error:
         raise RangeCorrupt(str(error)) from error
     offsets = np.frombuffer(columns.offsets, np.int64)
@@ -97,15 +101,20 @@ class _Rows:
     """The columns of one fetch, cut out by rows."""
 
     def __init__(
-        self, columns: Columns, data: bytes, topic: str, partition: int, log: str, broker: str
+        self,
+        columns: Columns,
+        texts: dict[str, Values | None],
+        topic: str,
+        partition: int,
+        log: str,
+        broker: str,
     ) -> None:
         self._broker = broker
         self._columns = columns
-        self._data = data
+        self._texts = texts
         self._topic = topic
         self._partition = partition
         self._log = log
-        self._texts: dict[Section, list[Any]] = {}
         self.body_offsets = np.frombuffer(columns.body_offsets, np.int64)
 
     def column(self, name: str, low: int, high: int) -> pa.Array:
@@ -149,32 +158,33 @@ class _Rows:
         return pa.Array.from_buffers(pa.binary(), high - low, [None, offsets, values])
 
     def _key_column(self, low: int, high: int) -> pa.Array:
-        return pa.array(self._values(Section.KEY)[low:high], pa.binary())
+        return self._of_section("key", low, high)
 
     def _headers_column(self, low: int, high: int) -> pa.Array:
-        texts = self._values(Section.HEADERS)[low:high]
-        entries = [None if text is None else _headers(text) for text in texts]
-        return pa.array(entries, pa.map_(pa.string(), pa.binary()))
+        """Each text is read once, however many messages have it."""
+        texts = self._of_section("headers", low, high)
+        if texts.null_count == len(texts):
+            return pa.nulls(len(texts), _HEADERS)
+        coded = texts.dictionary_encode()
+        read = pa.array([_headers(text) for text in coded.dictionary.to_pylist()], _HEADERS)
+        return read.take(coded.indices)
 
-    def _values(self, section: Section) -> list[Any]:
-        if section not in self._texts:
-            self._texts[section] = _section_values(self._data, section)
-        return self._texts[section]
+    def _of_section(self, name: str, low: int, high: int) -> pa.Array:
+        values = self._texts[name]
+        if values is None:
+            return pa.nulls(high - low, pa.binary())
+        ends = np.frombuffer(values.offsets, np.int64)[low : high + 1]
+        start, end = int(ends[0]), int(ends[-1])
+        bits = np.unpackbits(np.frombuffer(values.present, np.uint8), bitorder="little")[low:high]
+        buffers = [
+            pa.py_buffer(np.packbits(bits, bitorder="little")),
+            pa.py_buffer((ends - start).astype(np.int32)),
+            pa.py_buffer(values.values)[start:end],
+        ]
+        return pa.Array.from_buffers(pa.binary(), high - low, buffers)
 
 
-def _section_values(data: bytes, section: Section) -> list[Any]:
-    """A section's value for each message of all batches, None where it has none."""
-    values: list[Any] = []
-    position = 0
-    while position < len(data):
-        header = decode_header(data, position)
-        entries = decode_sections(data, position).get(section, {}) if header.flags else {}
-        values += map(entries.get, range(header.count)) if entries else [None] * header.count
-        position += header.length
-    return values
-
-
-def _headers(text: bytes) -> list[tuple[str, bytes]]:
+def _headers(text: bytes) -> list[tuple[str, str]]:
     """The members of the JSON object: texts as they are, anything else as JSON. What is no object
     is kept whole, under an empty name."""
     try:
@@ -182,11 +192,16 @@ def _headers(text: bytes) -> list[tuple[str, bytes]]:
     except (ValueError, RecursionError):
         members = None
     if not isinstance(members, dict):
-        return [("", text)]
+        return [("", text.decode("utf-8", "replace"))]
     return [
-        (name, (value if isinstance(value, str) else json.dumps(value)).encode("utf-8", "replace"))
+        (_whole(name), _whole(value if isinstance(value, str) else json.dumps(value)))
         for name, value in members.items()
     ]
+
+
+def _whole(text: str) -> str:
+    """Halves of characters, which JSON may escape, are no text for Arrow."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _same_strings(text: str, count: int) -> pa.Array:

@@ -171,7 +171,7 @@ def included_columns(given: Mapping[str, str]) -> tuple[str, ...]:
     several = len(_listed(values.get("url"))) > 1 or bool(_listed(values.get("lookupd")))
     wanted = {
         "broker": values.flag("includeBroker", several),
-        "key": values.flag("includeKey", False),
+        "key": values.flag("includeKey", True),
         "headers": values.flag("includeHeaders", False),
     }
     return tuple(name for name, is_wanted in wanted.items() if is_wanted)

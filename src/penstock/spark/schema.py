@@ -7,7 +7,7 @@ and wants them equal, nullability and order included.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -22,6 +22,11 @@ class Column(NamedTuple):
     sql_type: str
     arrow_type: pa.DataType
     always: bool  # without being asked for; a value is never null
+    also: Mapping[str, pa.DataType] = {}  # other types of it, for a schema that names one
+
+    def type_of(self, sql_type: str) -> pa.DataType | None:
+        """None for a type that it can't have."""
+        return self.arrow_type if sql_type == self.sql_type else self.also.get(sql_type)
 
 
 COLUMNS: dict[str, Column] = {
@@ -33,7 +38,12 @@ COLUMNS: dict[str, Column] = {
     "attempts": Column("smallint", pa.int16(), True),
     "body": Column("binary", pa.binary(), True),
     "key": Column("binary", pa.binary(), False),
-    "headers": Column("map<string,binary>", pa.map_(pa.string(), pa.binary()), False),
+    "headers": Column(
+        "map<string,string>",
+        pa.map_(pa.string(), pa.string()),
+        False,
+        {"map<string,binary>": pa.map_(pa.string(), pa.binary())},  # Kafka's
+    ),
     "broker": Column("string", pa.string(), False),  # host:port of its nsqd
     "log": Column("string", pa.string(), False),  # the identity of the topic's log
 }
@@ -60,6 +70,12 @@ _NEW_NAMES = ("offset", "id", "attempts", "log", "broker")
 _NEWLY_GIVEN = {name: COLUMNS[name].sql_type for name in _NEW_NAMES}
 
 
+def sql_type(name: str, arrow_type: pa.DataType) -> str:
+    """As a schema of the source names this type of a column."""
+    column = COLUMNS[name]
+    return next((sql for sql, kind in column.also.items() if kind == arrow_type), column.sql_type)
+
+
 def source_schema(included: Collection[str]) -> str:
     """The schema of a reader without one of its own, as DDL; `included` are more columns."""
     return ", ".join(
@@ -77,11 +93,13 @@ def projection(schema: StructType) -> pa.Schema:
         if column is None:
             raise ConfigError("schema", field.name, f"the columns are {', '.join(COLUMNS)}")
         given = field.dataType.simpleString()
-        if given != column.sql_type:
-            raise ConfigError("schema", f"{field.name} {given}", f"its type is {column.sql_type}")
+        arrow_type = column.type_of(given)
+        if arrow_type is None:
+            types = " or ".join((column.sql_type, *column.also))
+            raise ConfigError("schema", f"{field.name} {given}", f"its type is {types}")
         if not field.nullable and not column.always:
             raise ConfigError("schema", field.name, "it can be null, so it must not be NOT NULL")
-        fields.append(pa.field(field.name, column.arrow_type, nullable=field.nullable))
+        fields.append(pa.field(field.name, arrow_type, nullable=field.nullable))
     return pa.schema(fields)
 
 

@@ -1,8 +1,10 @@
+from collections.abc import Sequence
+
 from typing_extensions import Buffer
 
 from penstock.kernel.batch_interface import Columns
 
-def decode_columns(data: Buffer) -> Columns: ...
+def decode_columns(data: Buffer, sections: Sequence[int] = ()) -> Columns: ...
 def encode_columns(
     lengths: Buffer,
     bodies: Buffer,

@@ -2,12 +2,14 @@
 
 The twin of `pure/columns.py`. Two passes over the batches: the first checks each one and adds up
 what the columns will need, the second fills them without the interpreter's lock. Lengths become
-value offsets by a running sum; the bodies of a batch are copied as one piece.
+value offsets by a running sum; the bodies of a batch are copied as one piece. A section of bytes is
+looked at first: where no message has one, which is the rule, nothing is made of it.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from penstock.kernel.fast.batch cimport (
@@ -25,6 +27,7 @@ from penstock.kernel.fast.batch cimport (
 from penstock.kernel.fast.crc32c cimport crc32c_update
 from penstock.kernel.fast.sections cimport (
     SECTION_ATTEMPTS,
+    SECTION_BYTES_TYPE_MIN,
     SECTION_ID,
     SECTION_TIMESTAMP,
     section_next,
@@ -32,7 +35,7 @@ from penstock.kernel.fast.sections cimport (
 )
 from penstock.kernel.fast.unaligned cimport load_u32, load_u64, store_u32
 
-from penstock.kernel.batch_interface import BatchCheck, Columns
+from penstock.kernel.batch_interface import BatchCheck, Columns, Values
 
 cdef enum:
     ATTEMPTS_MAX = 0xFFFF  # attempts are a u16 on the wire
@@ -132,7 +135,103 @@ cdef int _measure(
     return CHECK_SOUND
 
 
-cdef _columns(const unsigned char* data, size_t size):
+# Of one message; no address: it has none.
+cdef struct value_t:
+    const unsigned char* at
+    unsigned int length
+
+
+cdef size_t _entries(const unsigned char* data, size_t size, unsigned int type) noexcept nogil:
+    """How many there are of this section in checked batches."""
+    cdef const batch_header_t* header
+    cdef const unsigned char* trailer
+    cdef size_t trailer_bytes, at, position = 0, entries = 0
+    cdef section_t section
+    while position < size:
+        header = <const batch_header_t*>(data + position)
+        if header.flags & BATCH_FLAG_TRAILER:
+            trailer = batch_trailer_c(data + position, &trailer_bytes)
+            at = 0
+            while section_next(trailer, trailer_bytes, header.count, &at, &section) == 1:
+                if section.type == type:
+                    entries += section.entries
+        position += header.length
+    return entries
+
+
+cdef void _find(
+    value_t* found, const unsigned char* data, size_t size, unsigned int type
+) noexcept nogil:
+    """Where the value of each message stands; the last one counts, where there are several."""
+    cdef const batch_header_t* header
+    cdef const unsigned char* trailer
+    cdef const unsigned char* value
+    cdef size_t trailer_bytes, at, position = 0
+    cdef unsigned int i, index, length
+    cdef section_t section
+    while position < size:
+        header = <const batch_header_t*>(data + position)
+        trailer = batch_trailer_c(data + position, &trailer_bytes)
+        at = 0
+        while section_next(trailer, trailer_bytes, header.count, &at, &section) == 1:
+            if section.type != type:
+                continue
+            value = section.blob
+            for i in range(section.entries):
+                index = load_u32(section.indexes + 4 * <size_t>i)
+                length = load_u32(section.values + 4 * <size_t>i)
+                found[index].at = value
+                found[index].length = length
+                value += length
+        found += header.count
+        position += header.length
+
+
+cdef void _copy(
+    const value_t* found, size_t count, unsigned char* present, long long* offsets, char* values
+) noexcept nogil:
+    cdef size_t i
+    cdef long long end = 0
+    offsets[0] = 0
+    for i in range(count):
+        if found[i].at != NULL:
+            present[i >> 3] |= <unsigned char>(1 << (i & 7))
+            memcpy(values + end, found[i].at, found[i].length)
+            end += found[i].length
+        offsets[i + 1] = end
+
+
+cdef _values(const unsigned char* data, size_t size, size_t count, unsigned int type):
+    """None when no message has one."""
+    cdef size_t i, total = 0
+    cdef value_t* found
+    if not _entries(data, size, type):
+        return None
+    found = <value_t*>calloc(count, sizeof(value_t))
+    if found == NULL:
+        raise MemoryError()
+    try:
+        _find(found, data, size, type)
+        for i in range(count):
+            total += found[i].length
+        made = Values(
+            bytearray((count + 7) // 8),
+            PyByteArray_FromStringAndSize(NULL, 8 * count + 8),
+            PyByteArray_FromStringAndSize(NULL, total),
+        )
+        _copy(
+            found,
+            count,
+            <unsigned char*>PyByteArray_AS_STRING(made.present),
+            <long long*>PyByteArray_AS_STRING(made.offsets),
+            PyByteArray_AS_STRING(made.values),
+        )
+        return made
+    finally:
+        free(found)
+
+
+cdef _columns(const unsigned char* data, size_t size, sections):
     cdef size_t position = 0, count = 0, body_bytes = 0
     cdef rows_t rows
     cdef int check
@@ -158,15 +257,21 @@ cdef _columns(const unsigned char* data, size_t size):
     rows.body_end = 0
     with nogil:
         _fill(&rows, data, size)
+    if sections:
+        made = tuple([_values(data, size, count, section) for section in sections])
+        columns = columns._replace(sections=made)
     return columns
 
 
-def decode_columns(data):
+def decode_columns(data, sections=()):
     """Whole sound batches -> columns. ValueError names the position of one that is not sound."""
     cdef Py_buffer view
+    for section in sections:
+        if section < SECTION_BYTES_TYPE_MIN:
+            raise ValueError(f"section {section} holds no bytes")
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        return _columns(<const unsigned char*>view.buf, view.len)
+        return _columns(<const unsigned char*>view.buf, view.len, sections)
     finally:
         PyBuffer_Release(&view)
 

@@ -2,7 +2,8 @@
 
 The bodies of a batch are already what Arrow calls the values of a binary column, and its value
 offsets are a running sum of the lengths; the other columns follow from the header, and a
-trailer's sections overwrite single entries. Every batch is checked first: a reader gets all rows
+trailer's sections overwrite single entries; those of bytes, keys and headers, are columns of their
+own, made when they are asked for. Every batch is checked first: a reader gets all rows
 or an error that names the position of the batch it does not believe.
 
 The way back takes the same columns and makes one batch. The trailer comes ready made: whoever has
@@ -12,11 +13,12 @@ columns has those of its sections too.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
-from penstock.kernel.batch_interface import BatchCheck, Columns, Section
-from penstock.kernel.layout import HEADER_BYTES
+from penstock.kernel.batch_interface import BatchCheck, Columns, Section, Values
+from penstock.kernel.layout import HEADER_BYTES, SECTION_BYTES_TYPE_MIN
 from penstock.kernel.pure.batch import (
     assemble,
     body_lengths,
@@ -25,7 +27,7 @@ from penstock.kernel.pure.batch import (
     id_at,
     open_batch,
 )
-from penstock.kernel.pure.sections import MalformedTrailer, decode_trailer
+from penstock.kernel.pure.sections import MalformedTrailer, Table, decode_trailer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -33,10 +35,15 @@ if TYPE_CHECKING:
 _ATTEMPTS_MAX = 0xFFFF  # attempts are a u16 on the wire
 
 
-def decode_columns(data: Buffer) -> Columns:
+def decode_columns(data: Buffer, sections: Sequence[int] = ()) -> Columns:
     """Whole sound batches -> columns. ValueError names the position of one that is not sound."""
     view = memoryview(data).cast("B")
-    columns = Columns(0, *(bytearray() for _ in range(6)))
+    for section in sections:
+        if section < SECTION_BYTES_TYPE_MIN:
+            raise ValueError(f"section {section} holds no bytes")
+    found: list[dict[int, bytes]] = [{} for _ in sections]
+    offsets, timestamps, ids, attempts, body_offsets, bodies = (bytearray() for _ in range(6))
+    columns = Columns(0, offsets, timestamps, ids, attempts, body_offsets, bodies)
     columns.body_offsets.extend(bytes(8))
     position = 0
     count = 0
@@ -44,16 +51,32 @@ def decode_columns(data: Buffer) -> Columns:
         check, length = check_batch(view, position)
         if check != BatchCheck.SOUND:
             raise ValueError(f"batch at {position}: {BatchCheck(check).name}")
-        count += _append_batch(columns, view, position)
+        own = decode_sections(view, position)
+        for wanted, values in zip(sections, found, strict=True):
+            table = own.get(wanted, {})
+            values.update({count + index: bytes(table[index]) for index in table})
+        count += _append_batch(columns, view, position, own)
         position += length
-    return columns._replace(count=count)
+    made = tuple(_values(values, count) if values else None for values in found)
+    return columns._replace(count=count, sections=made)
 
 
-def _append_batch(columns: Columns, view: memoryview, position: int) -> int:
+def _values(values: Mapping[int, bytes], count: int) -> Values:
+    present = bytearray(-(-count // 8))
+    for index in values:
+        present[index >> 3] |= 1 << (index & 7)
+    listed = [values.get(index, b"") for index in range(count)]
+    ends = accumulate(map(len, listed), initial=0)
+    offsets = bytearray(struct.pack(f"<{count + 1}q", *ends))
+    return Values(present, offsets, bytearray().join(listed))
+
+
+def _append_batch(
+    columns: Columns, view: memoryview, position: int, sections: Mapping[int, Table]
+) -> int:
     batch, header = open_batch(view, position)
     count = header.count
     first = header.base_offset
-    sections = decode_sections(view, position)
     own_timestamps = sections.get(Section.TIMESTAMP, {})
     own_ids = sections.get(Section.ID, {})
     attempts = {
