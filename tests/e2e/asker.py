@@ -101,8 +101,8 @@ def _is_enough(askers: Sequence[Asker]) -> bool:
     )
 
 
-def in_the_log(data_path: Path, topic: str) -> list[bytes]:
-    log = PartitionLog.open(OsDisk(), data_path / "topics" / topic / "0")
+def in_the_log(data_path: Path, topic: str, partition: int = 0) -> list[bytes]:
+    log = PartitionLog.open(OsDisk(), data_path / "topics" / topic / f"{partition}")
     found: list[bytes] = []
     for _, batch in log.batches(0):
         found += decode_bodies(batch, 0)

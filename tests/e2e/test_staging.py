@@ -18,40 +18,50 @@ from .harness import fresh_seed
 
 ROUNDS = 6
 APPS = 3
-TOPICS = ("t", "u")
+Place = tuple[str, int]  # topic, partition
+TOPICS: tuple[Place, ...] = (("t", 0), ("u", 0))
+PARTITIONS: tuple[Place, ...] = (("t", 0), ("t", 1), ("t", 2), ("t", 3))
 
 
 class Committer(Asker):
-    """Stages for both topics and commits, one version after another, over connections that break.
-    It asks for the same again until it is answered, and stops after a whole version."""
+    """Stages for all places and commits, one version after another, over connections that break. It
+    asks for the same again until it is answered, and stops after a whole version."""
 
-    def __init__(self, number: int, rng: random.Random) -> None:
+    def __init__(self, number: int, places: tuple[Place, ...], rng: random.Random) -> None:
         super().__init__(rng, dropped=0.1)
+        self.places = places
         self.app = f"app {number}"
         self.number = number
         self.version = 0  # the next one
 
-    def said(self, topic: str, version: int) -> list[bytes]:
-        return [b"%d-%s-%d-%d" % (self.number, topic.encode(), version, n) for n in range(5)]
+    def said(self, place: Place, version: int) -> list[bytes]:
+        """The last one has most."""
+        topic, partition = place
+        count = 27 if place == PARTITIONS[-1] else 5
+        where = b"%d-%s%d-%d" % (self.number, topic.encode(), partition, version)
+        return [b"%s-%d" % (where, n) for n in range(count)]
 
     @property
     def done(self) -> int:
         return self.version
 
     def step(self) -> None:
-        named = []
-        for topic in TOPICS:
-            said = self.said(topic, self.version)
+        named, count = [], 0
+        for place in self.places:
+            topic, partition = place
+            said = self.said(place, self.version)
+            count += len(said)
             for part in range(2):
                 name = f"{self.app}/{self.version}/{part}"
                 batches = b"".join(encode_batch([one], 0, 0, 0) for one in said[part::2])
-                self._answer(f"/stage?topic={topic}&stage={name.replace(' ', '%20')}", batches)
-                named.append({"topic": topic, "partition": 0, "stage": name})
+                where = f"topic={topic}&partition={partition}"
+                self._answer(f"/stage?{where}&stage={name.replace(' ', '%20')}", batches)
+                named.append({"topic": topic, "partition": partition, "stage": name})
         body = json.dumps({"stages": named}).encode()
         target = f"/stage/commit?app={self.app.replace(' ', '%20')}&version={self.version}"
         answer = self._answer(target, body)
         self.repeats += answer["repeated"]
-        assert answer["repeated"] or answer["messages"] == 10
+        assert answer["repeated"] or answer["messages"] == count
         self.version += 1
 
     def _answer(self, target: str, body: bytes) -> Any:
@@ -76,27 +86,34 @@ class Committer(Asker):
         return json.loads(answer.body)
 
 
-@pytest.mark.parametrize("durability", ["disk", "os"])
-def test_commits_under_load_and_kills(tmp_path: Path, durability: str) -> None:
+@pytest.mark.parametrize(
+    ("durability", "places"), [("disk", TOPICS), ("os", TOPICS), ("disk", PARTITIONS)]
+)
+def test_commits_under_load_and_kills(
+    tmp_path: Path, durability: str, places: tuple[Place, ...]
+) -> None:
     seed = fresh_seed()
     print(f"PENSTOCK_TEST_SEED={seed}")  # shown when it fails
     rng = random.Random(f"{seed} {durability}")
     data_path = tmp_path / "data"
     with Daemon(data_path, f"--durability={durability}") as daemon:
-        committers = [Committer(n, random.Random(rng.random())) for n in range(APPS)]
+        if places == PARTITIONS:
+            daemon.post(f"/topic/create?topic=t&partition_num={len(PARTITIONS)}")
+        committers = [Committer(n, places, random.Random(rng.random())) for n in range(APPS)]
         ask_through_kills(daemon, committers, ROUNDS, rng)
         modes = {path.stat().st_mode & 0o777 for path in (data_path / "commits").iterdir()}
         assert modes == {0o600}
         assert (data_path / "stages").stat().st_mode & 0o777 == 0o700
         assert daemon.stop() == 0
-    for topic in TOPICS:
-        found = in_the_log(data_path, topic)
+    for place in places:
+        found = in_the_log(data_path, *place)
         for committer in committers:
             mine = [one for one in found if one.startswith(b"%d-" % committer.number)]
             wanted = []
             for version in range(committer.version):
-                said = committer.said(topic, version)
+                said = committer.said(place, version)
                 wanted += said[0::2] + said[1::2]
             assert mine == wanted
             assert committer.version > 0
-        assert len(found) == 5 * sum(committer.version for committer in committers)
+        each = len(committers[0].said(place, 0))
+        assert len(found) == each * sum(committer.version for committer in committers)
