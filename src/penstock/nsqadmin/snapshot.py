@@ -14,6 +14,8 @@ until the next one.
 | NodeState    | one nsqd                    | its topics                                 |
 | TopicState   | one topic                   | the nodes that have it                     |
 | ChannelState | one channel of a topic      | the same                                   |
+
+Where a topic has several partitions, `partitions` has them one by one (split.py).
 """
 
 from __future__ import annotations
@@ -23,10 +25,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock.broker.internal import is_internal
-from penstock.nsqadmin import deadletters
+from penstock.nsqadmin import deadletters, split
+from penstock.nsqadmin.split import ChannelPart, TopicPart
 from penstock.nsqadmin.upstream import Producer
 
-_TELLING = frozenset(("stored_bytes", "oldest_age_seconds"))  # to say 0 is not to say nothing
+# To say 0 is not to say nothing.
+_TELLING = frozenset(("stored_bytes", "oldest_age_seconds", "partition"))
+_BELOW = ("channels", "partitions")
 _RATE_SPAN_MIN_S = 0.2  # two answers so close together say nothing about a rate
 
 
@@ -56,6 +61,7 @@ class ChannelState:
     nodes: list[str] = field(default_factory=list)
     paused_on: list[str] = field(default_factory=list)  # of these
     stale_s: float = 0.0  # the age of the oldest figures among those of its nodes; 0: all are new
+    partitions: list[ChannelPart] = field(default_factory=list)
 
     @property
     def is_paused_partly(self) -> bool:
@@ -86,6 +92,7 @@ class TopicState:
     paused_on: list[str] = field(default_factory=list)  # of these
     registered: list[str] = field(default_factory=list)  # nodes that have not told of it themselves
     stale_s: float = 0.0  # as of a channel
+    partitions: list[TopicPart] = field(default_factory=list)
     channels: dict[str, ChannelState] = field(default_factory=dict)
 
     @property
@@ -224,19 +231,20 @@ def lean(document: dict[str, Any]) -> dict[str, Any]:
     rows = document.get("topics")
     if not isinstance(rows, list):
         return document
-    return {**document, "topics": [_lean_row(row, "channels") for row in rows]}
+    return {**document, "topics": [_lean_row(row) for row in rows]}
 
 
-def _lean_row(row: Any, below: str = "") -> Any:
+def _lean_row(row: Any) -> Any:
     if not isinstance(row, dict):
         return row
     kept = {key: value for key, value in row.items() if value or key in _TELLING}
     latency = kept.get("e2e_processing_latency")
     if isinstance(latency, dict) and not latency.get("percentiles"):
         del kept["e2e_processing_latency"]
-    parts = kept.get(below)
-    if isinstance(parts, list):
-        kept[below] = [_lean_row(one) for one in parts]
+    for below in _BELOW:
+        parts = kept.get(below)
+        if isinstance(parts, list):
+            kept[below] = [_lean_row(one) for one in parts]
     return kept
 
 
@@ -304,6 +312,7 @@ def _add_node(snapshot: Snapshot, node: NodeState) -> None:
         topic = snapshot.topics.setdefault(name, TopicState(name))
         last = earlier.get(name, {})
         _add_topic(topic, node, row)
+        topic.partitions += split.of_topic(node.address, row, last, rate)
         in_rate = rate.of(row, last, "message_count")
         topic.in_rate += in_rate
         topic.byte_rate += rate.of(row, last, "message_bytes")
@@ -322,6 +331,7 @@ def _add_node(snapshot: Snapshot, node: NodeState) -> None:
             last_part = last_channels.get(key, {})
             node.timeout_rate += rate.of(part, last_part, "timeout_count")
             node.out_rate += _add_rates(channel, rate, part, last_part)
+            channel.partitions += split.of_channel(node.address, part, last_part, rate)
 
 
 def _add_topic(topic: TopicState, node: NodeState, row: Mapping[str, Any]) -> None:
@@ -366,16 +376,11 @@ def _add_channel(channel: ChannelState, node: NodeState, row: Mapping[str, Any])
 def _add_rates(
     channel: ChannelState, rate: _Rates, row: Mapping[str, Any], last: Mapping[str, Any]
 ) -> float:
-    """What left the channel: what came less what it holds more."""
-    came = rate.of(row, last, "message_count")
-    channel.in_rate += came
+    """What left the channel."""
+    channel.in_rate += rate.of(row, last, "message_count")
     channel.requeue_rate += rate.of(row, last, "requeue_count")
     channel.timeout_rate += rate.of(row, last, "timeout_count")
-    left = 0.0
-    if rate.is_known and last:
-        held = sum(_int(row, key) - _int(last, key)
-                   for key in ("depth", "in_flight_count", "deferred_count"))  # fmt: skip
-        left = max(0.0, came - held / rate.span_s)
+    left = rate.left(row, last)
     channel.finish_rate += left
     return left
 
@@ -397,6 +402,14 @@ class _Rates:
         if not self.is_known or not last:
             return 0.0
         return max(0.0, (_int(row, key) - _int(last, key)) / self.span_s)
+
+    def left(self, row: Mapping[str, Any], last: Mapping[str, Any]) -> float:
+        """What left a channel: what came less what it holds more."""
+        if not self.is_known or not last:
+            return 0.0
+        held = sum(_int(row, key) - _int(last, key)
+                   for key in ("depth", "in_flight_count", "deferred_count"))  # fmt: skip
+        return max(0.0, self.of(row, last, "message_count") - held / self.span_s)
 
 
 def _by_name(row: Mapping[str, Any], key: str, name: str) -> dict[str, Mapping[str, Any]]:

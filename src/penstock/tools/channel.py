@@ -86,6 +86,9 @@ def _add_seek(verbs: argparse._SubParsersAction[VerbParser]) -> None:
         help="earliest, latest, back:N (the newest N), offset:N, id:HEX, or a time: "
         "timestamp:SECONDS, 2026-11-21T06:00:00Z",
     )
+    seek.add_argument(
+        "--partition", type=int, metavar="N", help="only in this one; offset and back need it"
+    )
     seek.add_argument("--dry-run", action="store_true", help="only say what would come again")
 
 
@@ -173,6 +176,8 @@ def _seek(arguments: argparse.Namespace, target: dict[str, str]) -> int:
         seconds, milliseconds = divmod(epoch_ms(position), 1000)
         position = f"timestamp:{seconds}.{milliseconds:03}"
     target |= {"position": position}
+    if arguments.partition is not None:
+        target["partition"] = str(arguments.partition)
     answers = _moves(members, target, "true")
     if not arguments.dry_run:
         if not _may_lose(arguments, answers.good):
@@ -205,7 +210,14 @@ def _tell_moves(arguments: argparse.Namespace, answers: Moves) -> None:
     would = "would come" if arguments.dry_run else "come"
     for address, move in answers.items():
         again, skipped = move["messages_again"], move["messages_skipped"]
-        text = f"{address}: offset {move['offset']}, {again:,} {would} again"
+        places = move.get("partitions") or [move]
+        where = ", ".join(_place(one) for one in places)
+        text = f"{address}: {where}, {again:,} {would} again"
         text += f", {skipped:,} skipped" if skipped else ""
         given_up = move.get("messages_given_up", 0)  # older nodes don't tell
         print(f"{text}, {given_up:,} unfinished given up" if given_up else text)
+
+
+def _place(move: dict[str, Any]) -> str:
+    of = f"partition {move['partition']} " if "partition" in move else ""
+    return f"{of}offset {move['offset']}"

@@ -57,7 +57,9 @@ def show(arguments: argparse.Namespace, target: dict[str, str]) -> int:
 
 
 def _line(message: dict[str, Any]) -> str:
-    text = f"{message['id']}  offset {message['offset']}  attempts {message['attempts']}"
+    partition = f"partition {message['partition']}  " if message.get("partition") else ""
+    place = f"{partition}offset {message['offset']}"
+    text = f"{message['id']}  {place}  attempts {message['attempts']}"
     if "due_in_ms" in message:
         text += f"  due in {_span(message['due_in_ms'])}"
     if "deadline_ms" in message:

@@ -5,6 +5,10 @@
 
 `OLDEST` is the age of the oldest unfinished message, `EMPTY IN` the time until nothing is left at
 the present rates; "never" when more comes than goes. With a channel its consumers follow.
+
+A channel that is up to date in all partitions but one looks well in a sum. So, where topics have
+several, `BEHIND IN` names the partition in which most waits and how many wait there; with a channel
+all of its partitions follow.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.command import terminal
 from penstock.errors import PenstockError
+from penstock.nsqadmin.split import ChannelPart, behind
 from penstock.tools import looking, nodes
 from penstock.tools.verbs import VerbParser, add_json, print_json
 
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 HEADS = ("CHANNEL", "DEPTH", "IN FLIGHT", "DELAYED", "OLDEST", "IN/s", "OUT/s", "EMPTY IN", "CONN")
+PARTITION_HEADS = ("PARTITION", "NODE", "DEPTH", "IN FLIGHT", "DELAYED", "OLDEST", "IN/s", "OUT/s",
+                   "REQUEUED", "TIMED OUT")  # fmt: skip
 CLIENT_HEADS = ("CONSUMER", "ADDRESS", "NODE", "IN FLIGHT", "READY", "OUT/s", "FINISHED",
                 "REQUEUED", "CONNECTED")  # fmt: skip
 SORTS: Mapping[str, Callable[[ChannelState], float]] = {
@@ -77,7 +84,11 @@ def _show(arguments: argparse.Namespace, now: Snapshot, before: Snapshot) -> Non
         print_json(as_json(now, before, found), None if arguments.watch else 2)
         return
     lines = looking.node_errors(now)
-    lines += terminal.table(HEADS, [_cells(one) for one in found]) if found else ["no channels"]
+    lines += _table(found) if found else ["no channels"]
+    parts = [part for one in found for part in one.partitions] if arguments.channel else []
+    if parts:
+        cells = [_partition_cells(part) for part in parts]
+        lines += ["", *terminal.table(PARTITION_HEADS, cells, left=2)]
     clients = consumers(now, before) if arguments.channel else []
     if clients:
         cells = [_client_cells(one) for one in clients]
@@ -129,7 +140,52 @@ def channel_row(one: ChannelState) -> Row:
         "out_rate": round(one.finish_rate, 1),
         "empty_seconds": None if left_s is None else round(left_s, 1),
         "nodes": one.nodes,
+        **({"partitions": [_partition_row(part) for part in one.partitions]}
+           if one.partitions else {}),
+    }  # fmt: skip
+
+
+def _partition_row(part: ChannelPart) -> Row:
+    return {
+        "partition": part.partition,
+        "node": part.node,
+        "depth": part.depth,
+        "in_flight_count": part.in_flight,
+        "deferred_count": part.deferred,
+        "requeue_count": part.requeues,
+        "timeout_count": part.timeouts,
+        "oldest_age_seconds": round(part.oldest_s, 3),
+        "in_rate": round(part.in_rate, 1),
+        "out_rate": round(part.finish_rate, 1),
     }
+
+
+def _table(found: list[ChannelState]) -> list[str]:
+    if not any(one.partitions for one in found):
+        return terminal.table(HEADS, [_cells(one) for one in found])
+    rows = [[*_cells(one), _behind(one)] for one in found]
+    return terminal.table((*HEADS, "BEHIND IN"), rows)
+
+
+def _behind(one: ChannelState) -> str:
+    """ "3: 12k": what waits in the partition in which most does."""
+    worst = behind(one.partitions)
+    return f"{worst.partition}: {terminal.short(worst.depth)}" if worst else "-"
+
+
+def _partition_cells(part: ChannelPart) -> list[str]:
+    return [
+        str(part.partition),
+        part.node,
+        terminal.short(part.depth),
+        terminal.short(part.in_flight),
+        terminal.short(part.deferred),
+        terminal.span(part.oldest_s) if part.oldest_s else "-",
+        terminal.short(part.in_rate),
+        terminal.short(part.finish_rate),
+        terminal.short(part.requeues),
+        terminal.short(part.timeouts),
+    ]
 
 
 def _cells(one: ChannelState) -> list[str]:

@@ -89,10 +89,12 @@ def findings(now: Look, arguments: argparse.Namespace) -> Iterator[Finding]:
             critical = getattr(arguments, f"{name}_crit")
             warning = getattr(arguments, f"{name}_warn")
             count = row[field]
+            most = _most(now, topic, channel, field)
+            text = f"{topic}/{channel}: {count} {called}{most}"
             if critical is not None and count > critical:
-                yield Finding(CRITICAL, f"{topic}/{channel}: {count} {called}, above {critical}")
+                yield Finding(CRITICAL, f"{text}, above {critical}")
             elif warning is not None and count > warning:
-                yield Finding(WARNING, f"{topic}/{channel}: {count} {called}, above {warning}")
+                yield Finding(WARNING, f"{text}, above {warning}")
         wanted = arguments.consumers
         if wanted is not None and row["client_count"] < wanted:
             has = f"{row['client_count']} consumers, below {wanted}"
@@ -112,6 +114,25 @@ def _about_nodes(now: Look) -> Iterator[Finding]:
                 yield Finding(CRITICAL, f"{name} refuses publishes: {topic['refusal']}")
             if topic.get("damaged"):
                 yield Finding(CRITICAL, f"{name} has damaged data")
+            for part in topic.get("partitions", ()):
+                if part["refusal"] and not topic.get("refusal"):
+                    refuses = f"{name} refuses publishes in partition {part['partition']}"
+                    yield Finding(CRITICAL, f"{refuses}: {part['refusal']}")
+
+
+def _most(now: Look, topic: str, channel: str, field: str) -> str:
+    """ " (36 in partition 1)", where there are several: the one that has most."""
+    parts = [
+        part
+        for document in now.documents.values()
+        for row in document["topics"] or ()
+        if row["topic_name"] == topic
+        for below in row["channels"]
+        if below["channel_name"] == channel
+        for part in below.get("partitions", ())
+    ]
+    most = max(parts, key=lambda part: int(part[field]), default=None)
+    return f" ({most[field]} in partition {most['partition']})" if most else ""
 
 
 def _tell(found: list[Finding], arguments: argparse.Namespace) -> int:

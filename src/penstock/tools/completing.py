@@ -24,7 +24,7 @@ from argcomplete.completers import BaseCompleter
 from argcomplete.finders import CompletionFinder
 
 from penstock.errors import PenstockError
-from penstock.nsqdapi.calls import stats_query
+from penstock.nsqdapi.calls import positions, stats_query
 from penstock.tools import contextfile, nodes, where
 from penstock.tools.main import ASKED, VERBS
 from penstock.tools.nodes import Node
@@ -34,7 +34,7 @@ ANSWER_SECONDS = 1.0  # all of it, however many are asked
 VARIABLE = "PENSTOCK_COMPLETION_SECONDS"
 _HARMLESS = re.compile(r"[A-Za-z0-9_.#:/\[\]-]+", re.ASCII)
 _EXPECTED = (PenstockError, OSError, ValueError, KeyError, TypeError, AttributeError)
-_DAEMON_DESTS = ("topic", "channel", "node")
+_DAEMON_DESTS = ("topic", "channel", "node", "partition")
 
 
 class Wanted(NamedTuple):
@@ -146,7 +146,10 @@ def _asked(wanted: Wanted) -> Iterator[str]:
     topic = getattr(given, "topic", None) or ""
     topic = topic[0] if isinstance(topic, list) else topic
     lookupds = list(found.context.lookupd_http_address)
-    if wanted.dest != "node":
+    if wanted.dest == "partition":
+        ask = _partitions_of(topic)
+        yield from _together(found, nodes.addresses_of(found), ask) if topic else ()
+    elif wanted.dest != "node":
         ask = _names_of(wanted.dest, topic, bool(lookupds))
         yield from _together(found, lookupds or nodes.addresses_of(found), ask)
     elif lookupds:
@@ -169,6 +172,14 @@ def _names_of(kind: str, topic: str, of_lookupd: bool) -> Callable[[Node], list[
         return [below["channel_name"] for one in topics for below in one["channels"]]
 
     return from_lookupd if of_lookupd else from_nsqd
+
+
+def _partitions_of(topic: str) -> Callable[[Node], list[str]]:
+    def from_nsqd(node: Node) -> list[str]:
+        spans = node.ask(positions([topic])).topics.get(topic)
+        return [str(number) for number in spans.partitions] if spans else []
+
+    return from_nsqd
 
 
 def _registered(lookupd: Node) -> list[str]:

@@ -1,13 +1,17 @@
 """`penstock topic peek`: stored messages, read over HTTP and left as they are.
 
-Each is asked for by itself: it is for a look at some, not for an export.
+Each is asked for by itself: it is for a look at some, not for an export. Of a topic with several
+partitions the messages of all come in the order of their times; an offset is a place in one of
+them.
 """
 
 from __future__ import annotations
 
 import argparse
+import heapq
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from penstock import limits
@@ -29,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--count", type=int, metavar="N", help="this many (10; without a place: the newest ones)"
     )
+    parser.add_argument("--partition", type=int, metavar="N", help="only this partition")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not 1 <= count <= COUNT_MAX:
         raise WrongUse(f"--count {count}: must be between 1 and {COUNT_MAX}")
     members = nodes.nodes(arguments)
-    found = nodes.ask_each(members, lambda node: list(_messages(node, arguments, count)))
+    found = nodes.ask_each(members, lambda node: _messages(node, arguments, count))
     if arguments.json:
         print_json(found.as_json())
         return found.code
@@ -46,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         if len(members) > 1:
             print(f"{address}:")
         for message in messages:
-            print(_line(message))
+            print(_line(message, any(one["partition"] for one in messages)))
     found.tell_errors()
     return found.code
 
@@ -70,40 +75,83 @@ def when(time_ns: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns % limits.SECOND // 1000:06d}Z"
 
 
-def _messages(node: nodes.Node, arguments: argparse.Namespace, count: int) -> Iterator[Any]:
+def _messages(node: nodes.Node, arguments: argparse.Namespace, count: int) -> list[Any]:
     topic = arguments.topic
     if arguments.id:
-        first = node.ask(calls.message(topic, "id", arguments.id))
-        yield first
-        start, end = first["offset"] + 1, first["offset"] + count
-    else:
-        start = _start(node, arguments, count)
-        end = start + count
+        first = node.ask(calls.message(topic, "id", arguments.id, arguments.partition))
+        place = first["partition"], first["offset"] + 1
+        following = _onward(node, topic, *place, place[1] + count - 1)
+        return [first, *following]
+    spans = _spans(node, arguments)
+    if arguments.offset is not None:
+        if len(spans) > 1:
+            raise WrongUse(f"--offset {arguments.offset} is a place in one partition: --partition")
+        (partition,) = spans
+        asked = node.ask(calls.message(topic, "offset", arguments.offset, partition))
+        start, end = arguments.offset + 1, arguments.offset + count
+        return [asked, *_onward(node, topic, partition, start, end)]
+    if arguments.time:
+        return _from_time(node, arguments, spans, count)
+    newest = [_back(node, topic, partition, span, count) for partition, span in spans.items()]
+    merged = heapq.merge(*newest, key=_time_ns, reverse=True)
+    return list(islice(merged, count))[::-1]
+
+
+def _spans(node: nodes.Node, arguments: argparse.Namespace) -> dict[int, calls.Span]:
+    """The partitions that are wanted."""
+    found = node.ask(calls.positions([arguments.topic])).topics.get(arguments.topic)
+    if found is None:
+        raise nodes.NodeFailed(node.address, f"no such topic: {arguments.topic}", _NOT_FOUND)
+    wanted = arguments.partition
+    if wanted is None:
+        return found.partitions
+    if wanted not in found.partitions:
+        text = f"topic {arguments.topic} has no partition {wanted}"
+        raise nodes.NodeFailed(node.address, text, _NOT_FOUND)
+    return {wanted: found.partitions[wanted]}
+
+
+def _from_time(
+    node: nodes.Node, arguments: argparse.Namespace, spans: dict[int, calls.Span], count: int
+) -> list[Any]:
+    at_ms, topic = epoch_ms(arguments.time), arguments.topic
+    found = []
+    for partition in spans:
+        start = node.ask(calls.offset_at(topic, at_ms, partition, committed=True))
+        found.append(_onward(node, topic, partition, start, start + count))
+    return list(islice(heapq.merge(*found, key=_time_ns), count))
+
+
+def _onward(
+    node: nodes.Node, topic: str, partition: int, start: int, end: int
+) -> Iterator[dict[str, Any]]:
+    """As many as there are."""
     for offset in range(start, end):
         try:
-            yield node.ask(calls.message(topic, "offset", offset))
+            yield node.ask(calls.message(topic, "offset", offset, partition))
         except nodes.NodeFailed as error:
-            if error.status == _BEYOND_END and arguments.offset != offset:
+            if error.status == _BEYOND_END:
                 return
             raise
 
 
-def _start(node: nodes.Node, arguments: argparse.Namespace, count: int) -> int:
-    if arguments.offset is not None:
-        return int(arguments.offset)
-    if arguments.time:
-        at_ms = epoch_ms(arguments.time)
-        return node.ask(calls.offset_at(arguments.topic, at_ms, committed=True))
-    spans = node.ask(calls.positions([arguments.topic])).topics.get(arguments.topic)
-    if spans is None:
-        raise nodes.NodeFailed(node.address, f"no such topic: {arguments.topic}", _NOT_FOUND)
-    span = spans.partitions[0]
-    return max(span.earliest, span.committed - count)
+def _back(
+    node: nodes.Node, topic: str, partition: int, span: calls.Span, count: int
+) -> Iterator[dict[str, Any]]:
+    """The newest first."""
+    first = max(span.earliest, span.committed - count)
+    for offset in range(span.committed - 1, first - 1, -1):
+        yield node.ask(calls.message(topic, "offset", offset, partition))
 
 
-def _line(message: dict[str, Any]) -> str:
+def _time_ns(message: dict[str, Any]) -> int:
+    return int(message["timestamp_ns"])
+
+
+def _line(message: dict[str, Any], is_split: bool) -> str:
     moment = datetime.fromtimestamp(message["timestamp_ns"] / limits.SECOND, UTC)
     when = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     body = message["body"]
     shown = f"base64 {message['body_base64']}" if body is None else terminal.printable(body)
-    return f"{message['offset']} {when} {message['id']} {shown}"
+    place = f"{message['partition']}:{message['offset']}" if is_split else message["offset"]
+    return f"{place} {when} {message['id']} {shown}"

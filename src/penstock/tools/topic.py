@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.errors import PenstockError
-from penstock.tools import nodes, peek
+from penstock.tools import nodes, peek, topic_show
 from penstock.tools.stats import as_json, look
 from penstock.tools.verbs import (
     DONE,
@@ -44,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add_json(listing)
     nodes.add_arguments(listing)
+    topic_show.add_parser(verbs)
     look_in = verbs.add_parser(
         "peek",
         help="show stored messages; nothing is delivered",
@@ -98,6 +99,8 @@ def topic_main(argv: Sequence[str]) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.verb == "list":
         return _list(arguments)
+    if arguments.verb == "show":
+        return topic_show.run(arguments)
     if arguments.verb == "peek":
         return peek.run(arguments)
     target = {"topic": arguments.topic}

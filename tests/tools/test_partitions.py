@@ -1,0 +1,203 @@
+"""What the tools tell of a topic with several partitions, most of it in one of them, and of a
+channel that lags there."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd.skewed import COUNTS, HEAVY, skewed
+from nsqd.world import Running
+from penstock.tools.completing import Wanted, values
+from penstock.tools.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+QUICK = ("--interval", "0.1")
+ALL = sum(COUNTS)
+
+
+@pytest.fixture(scope="module")
+def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running(tmp_path_factory.mktemp("nsqd")) as running:
+        skewed(running, "t")
+        for channel in ("quick", "slow"):
+            name = f"?topic=t&channel={channel}"
+            assert running.request("POST", f"/channel/create{name}").status == 200
+            assert running.request("POST", f"/channel/empty{name}").status == 200
+        back = f"/channel/setoffset?topic=t&channel=slow&partition={HEAVY}"
+        assert running.request("POST", back, b"earliest").status == 200
+        running.request("POST", "/topic/create?topic=one")
+        running.request("POST", "/channel/create?topic=one&channel=c")
+        running.request("POST", "/pub?topic=one", b"alone")
+        yield running
+
+
+@pytest.fixture
+def here(nsqd: Running) -> str:
+    return f"127.0.0.1:{nsqd.daemon.http_address.port}"
+
+
+@pytest.fixture
+def run(here: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", here)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = main(arguments)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def as_json(result: tuple[int, str, str]) -> Any:
+    code, out, err = result
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def lines(result: tuple[int, str, str]) -> list[list[str]]:
+    code, out, err = result
+    assert (code, err) == (0, "")
+    return [line.split() for line in out.splitlines()]
+
+
+# --- topic show ---
+
+
+def test_a_topic_and_what_waits_in_each_partition(run: Run, here: str) -> None:
+    heads, *rows, total = lines(run("topic", "show", "t", *QUICK))
+    assert heads[-2:] == ["quick", "slow"]
+    assert [row[:4] for row in rows] == [
+        [str(n), here, str(count), f"0-{count}"] for n, count in enumerate(COUNTS)
+    ]
+    assert [row[-2:] for row in rows] == [["0", "0"], ["0", "36"], ["0", "0"]]
+    assert (total[0], total[1], total[-2:]) == ("total", str(ALL), ["0", "36"])
+
+
+def test_the_same_for_programs(run: Run) -> None:
+    found = as_json(run("topic", "show", "t", "--json", *QUICK))
+    assert (found["message_count"], found["channels"]) == (ALL, {"quick": 0, "slow": 36})
+    assert [one["channels"]["slow"] for one in found["partitions"]] == [0, 36, 0]
+    (one,) = as_json(run("topic", "show", "t", "--partition", "1", "--json", *QUICK))["partitions"]
+    assert (one["partition"], one["end_offset"]) == (HEAVY, 36)
+
+
+def test_a_topic_with_one_has_a_total(run: Run) -> None:
+    assert [row[0] for row in lines(run("topic", "show", "one", *QUICK))] == ["PARTITION", "total"]
+    code, _, err = run("topic", "show", "one", "--partition", "3", *QUICK)
+    assert (code, "topic one has no partition 3" in err) == (1, True)
+
+
+# --- reports and checks ---
+
+
+def test_a_report_names_the_partition_that_lags(run: Run) -> None:
+    _, *rows = lines(run("channel", "report", *QUICK))
+    assert {row[0]: row[-2:] for row in rows}["t/slow"] == ["1:", "36"]
+    assert {row[0]: row[-1] for row in rows}["t/quick"] == "-"
+    assert rows[0][0] == "t/slow"
+    alone = lines(run("channel", "report", "one", *QUICK))
+    assert "BEHIND" not in alone[0]
+
+
+def test_a_report_of_one_channel_has_its_partitions(run: Run, here: str) -> None:
+    found = lines(run("channel", "report", "t", "slow", *QUICK))
+    assert [row[:3] for row in found[4:]] == [["0", here, "0"], ["1", here, "36"], ["2", here, "0"]]
+    row = as_json(run("channel", "report", "t", "slow", "--json", *QUICK))["topics"]["t"]
+    parts = row["channels"]["slow"]["partitions"]
+    assert [part["depth"] for part in parts] == [0, 36, 0]
+    assert parts[HEAVY]["oldest_age_seconds"] > 0
+
+
+def test_a_check_names_the_partition_that_has_most(run: Run) -> None:
+    code, out, _ = run("check", "t", "--depth-warn", "10")
+    assert (code, out) == (
+        1,
+        "PENSTOCK WARNING - t/slow: 36 waiting (36 in partition 1), above 10\n",
+    )
+
+
+def test_a_check_names_a_partition_that_refuses(tmp_path: Path, capsys: Any) -> None:
+    with Running(tmp_path / "data") as nsqd:
+        skewed(nsqd, "t", (1, 1))
+        stop = nsqd.daemon.broker.topics["t"].leader(1).group.stop
+        nsqd.call(lambda: stop("a bad disk"))
+        at = f"127.0.0.1:{nsqd.daemon.http_address.port}"
+        assert main(("check", "--nsqd-http-address", at)) == 2
+        assert "topic t refuses publishes in partition 1: " in capsys.readouterr().out
+
+
+# --- messages ---
+
+
+def test_the_newest_of_all_partitions(run: Run) -> None:
+    found = lines(run("topic", "peek", "t", "--count", "4"))
+    assert [row[-1] for row in found] == ["1:34", "1:35", "2:0", "2:1"]  # by time
+    assert [row[0] for row in found] == ["1:34", "1:35", "2:0", "2:1"]
+
+
+def test_from_a_time_on(run: Run) -> None:
+    found = lines(run("topic", "peek", "t", "--time", "0", "--count", "3"))
+    assert [row[-1] for row in found] == ["0:0", "0:1", "1:0"]
+
+
+def test_of_one_partition(run: Run) -> None:
+    of_one = ("topic", "peek", "t", "--partition", "1")
+    assert [row[-1] for row in lines(run(*of_one, "--count", "2"))] == ["1:34", "1:35"]
+    place = lines(run(*of_one, "--offset", "34", "--count", "9"))
+    assert [row[-1] for row in place] == ["1:34", "1:35"]
+    code, _, err = run("topic", "peek", "t", "--offset", "0")
+    assert (code, "is a place in one partition: --partition" in err) == (2, True)
+    code, _, err = run("topic", "peek", "t", "--partition", "9")
+    assert (code, "topic t has no partition 9" in err) == (1, True)
+
+
+def test_by_id_wherever_it_is(run: Run, here: str) -> None:
+    (newest,) = as_json(run("topic", "peek", "t", "--partition", "2", "--count", "1", "--json"))[
+        "nodes"
+    ][here]
+    found = lines(run("topic", "peek", "t", "--id", newest["id"]))
+    assert [row[-1] for row in found] == ["2:1"]
+
+
+def test_with_one_partition_the_offset_stands_alone(run: Run) -> None:
+    ((place, *_),) = lines(run("topic", "peek", "one"))
+    assert place == "0"
+
+
+def test_a_channel_is_moved_in_the_partition_that_is_named(run: Run, nsqd: Running) -> None:
+    nsqd.request("POST", "/channel/create?topic=t&channel=moved")
+    nsqd.request("POST", "/channel/empty?topic=t&channel=moved")
+    code, out, _ = run("channel", "seek", "t", "moved", "back:4", "--partition", "1")
+    assert (code, "partition 1 offset 32, 4 come again" in out) == (0, True)
+    assert nsqd.channel("t", "moved")["depth"] == 4
+    code, out, _ = run("channel", "seek", "t", "moved", "earliest", "--dry-run")
+    assert "partition 0 offset 0, partition 1 offset 0, partition 2 offset 0, 36 would" in out
+    code, _, err = run("channel", "seek", "t", "moved", "offset:1")
+    assert (code, "MISSING_ARG_PARTITION" in err) == (1, True)
+
+
+def test_partitions_are_offered(run: Run, here: str) -> None:
+    given = argparse.Namespace(topic="t", nsqd_http_address=[here])
+    assert list(values(Wanted("penstock topic peek", "partition", given))) == ["0", "1", "2"]
+    assert list(values(Wanted("penstock topic peek", "partition", argparse.Namespace()))) == []
+
+
+# --- data directories ---
+
+
+def test_logs_of_all_partitions_are_verified_and_shown(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "data"
+    with Running(path) as nsqd:
+        skewed(nsqd, "t")
+    code, out, _ = run("log", "verify", str(path), "--topic", "t")
+    assert code == 0
+    for partition, count in enumerate(COUNTS):
+        assert f"t/{partition}: {count} messages" in out
+    code, out, _ = run("log", "dump", str(path), "--topic", "t", "--partition", "1", "--json")
+    assert [json.loads(line)["partition"] for line in out.splitlines()] == [1] * 36
