@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from e2e.daemon import Daemon
+from penstock.kernel import encode_batch
+from penstock.nsqdapi.calls import Stage
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.decode import decode
 
@@ -39,6 +42,34 @@ class Node:
             assert time.monotonic() < deadline_s, (topic, self.end(topic), wanted)
             time.sleep(0.01)
         return wanted
+
+    def publish_to(self, topic: str, bodies: Mapping[int, Sequence[bytes]]) -> None:
+        """To partitions by their number. They can be read when this returns."""
+        stages = {number: Stage(topic, number, uuid.uuid4().hex) for number in bodies}
+        with BrokerApi(self.url) as api:
+            for number, stage in stages.items():
+                api.stage(topic, number, stage.name, encode_batch(list(bodies[number]), 0, 0, 0))
+            before = api.positions([topic]).topics[topic].partitions
+            api.commit(uuid.uuid4().hex, 0, stages.values())
+            deadline_s = time.monotonic() + DURABLE_S_MAX
+            while True:
+                now = api.positions([topic]).topics[topic].partitions
+                if all(now[n].end >= before[n].end + len(bodies[n]) for n in bodies):
+                    return
+                assert time.monotonic() < deadline_s, now
+                time.sleep(0.01)
+
+
+def skewed(total: int, first: int = 0) -> dict[int, list[bytes]]:
+    """For four partitions, of which one has nine tenths."""
+    shares = {0: 0.04, 1: 0.9, 2: 0.0, 3: 0.06}
+    found: dict[int, list[bytes]] = {}
+    for number, share in shares.items():
+        count = round(total * share)
+        if count:
+            found[number] = numbered(count, first)
+            first += count
+    return found
 
 
 def numbered(count: int, first: int = 0) -> list[bytes]:

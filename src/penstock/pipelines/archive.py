@@ -303,7 +303,7 @@ def _begin(
     lakelogs.claim(place, state.application, {*topics, *settings.texts("topics")})
     for topic in sorted(set(settings.texts("topics")) - set(topics)):
         progress.say(f"there is no topic {topic} yet")
-    begin = _begin_at(session, settings, state, topics)
+    begin = _all_partitions(_begin_at(session, settings, state, topics), logs)
     return _start(session, settings, state._replace(starting=begin), ddl, shape.schema)
 
 
@@ -322,6 +322,17 @@ def _begin_at(
     if several:
         return state.starting
     return {topic: at for topic, at in state.starting.items() if topic in topics}
+
+
+def _all_partitions(starting: Starting, logs: Collection[Log]) -> Starting:
+    """With those that came since the beginning was written down: they begin at their first offset,
+    as all that comes later does."""
+    found: Starting = json.loads(json.dumps(starting))
+    for log in logs:
+        topics = found.get(log.broker, {}) if log.broker else found
+        if log.topic in topics:
+            topics[log.topic].setdefault(str(log.partition), EARLIEST)
+    return found
 
 
 def _new_state(
@@ -391,8 +402,12 @@ def _starting(
         found.setdefault(log.topic, {})[str(log.partition)] = at
     for (topic, _, partition), offset in sorted(highest.items()):
         found.setdefault(topic, {})[str(partition)] = offset + 1
-        progress.say(f"recovering: {topic} goes on at offset {offset + 1}")
+        progress.say(f"recovering: {_named(topic, partition)} goes on at offset {offset + 1}")
     return found
+
+
+def _named(topic: str, partition: int) -> str:
+    return f"partition {partition} of {topic}" if partition else topic
 
 
 def _recovered(
@@ -405,7 +420,8 @@ def _recovered(
     gone = {name_of(name) for name in settings.texts("gone-brokers")}
     found = recovery.following(highest, lakelogs.known(place.properties()), logs, gone)
     for log, offset in found.items():
-        progress.say(f"recovering: {log.topic} of {log.broker} goes on at offset {offset}")
+        name = _named(log.topic, log.partition)
+        progress.say(f"recovering: {name} of {log.broker} goes on at offset {offset}")
     return found
 
 
