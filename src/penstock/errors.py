@@ -59,6 +59,9 @@ PenstockError
 └── Refused              a request that the rules forbid (limits, exiting, deleted)
     ├── GrowthRefused    a topic can't have this number of partitions, or not now
     ├── PartitionUnknown a topic has no partition of this number
+    ├── ChannelUnregistered  a topic whose channels consumers may not make has none of this name
+    ├── WritesDisabled   an operator has turned publishes off
+    ├── TooMuchWaiting   a partition has as many bytes to store as may wait
     ├── SequenceGap      an idempotent publish does not follow the one before it
     ├── ProducerFenced   the same producer has begun a newer epoch
     ├── StageExists      a stage of that name holds something else
@@ -284,6 +287,23 @@ class Refused(PenstockError):
 
 class GrowthRefused(Refused):
     pass
+
+
+class ChannelUnregistered(Refused):
+    def __init__(self, topic: str, channel: str) -> None:
+        super().__init__(f"topic {topic} has no channel {channel}, and consumers may make none")
+
+
+class WritesDisabled(Refused):
+    REASON = "publishes are turned off on this node"
+
+    def __init__(self) -> None:
+        super().__init__(self.REASON)
+
+
+class TooMuchWaiting(Refused):
+    def __init__(self, waiting_bytes: int, bytes_max: int) -> None:
+        super().__init__(f"{waiting_bytes} bytes wait to be stored, {bytes_max} may")
 
 
 class PartitionUnknown(Refused):

@@ -116,6 +116,7 @@ LISTED_MESSAGES = 100  # of a channel, in one /channel/messages without a limit
 LISTED_MESSAGES_MAX = 1_000  # and with one: more is no reading for people
 IN_FLIGHT_LOOKED_AT = 10_000  # to find those of them that time out first: some milliseconds
 OLDEST_LOOK_NS = 5 * SECOND  # between looks into the log for a channel's oldest message
+WAITING_BYTES_MAX = 200 * MIB  # publishes that wait for room in a partition: Youzan's bound, too
 SETTLED_TOGETHER = 10_000  # delayed messages, by an operator, between two turns: some milliseconds
 DELAY_HOURS_MAX = 100 * 366 * 24  # of /channel/requeuedelayed: beyond any delay
 ATTEMPTS_MAX = 65_535  # attempts have two bytes on the wire

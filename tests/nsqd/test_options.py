@@ -82,6 +82,7 @@ OURS = [
     "max-depth",
     "max-age",
     "trace-rate",
+    "max-pub-waiting-size",
     "ack-retry-cnt",
     "ack-old-than-time",
     "idle-topic-delete",

@@ -18,6 +18,7 @@ DEFAULTS = {
     "retain_age": "24h0m0s",
     "retain_bytes": 1 << 30,
     "trace_rate": 0.0,
+    "disable_channel_auto_create": False,
 }
 
 
@@ -51,6 +52,7 @@ def test_another_shape_is_said(nsqd: Running) -> None:
 def test_settings_are_taken_together_and_given_back(nsqd: Running) -> None:
     query = (
         "topic=t&durability=disk&max_depth=5&max_age=90s&retain_age=0&retain_bytes=7&trace_rate=0.5"
+        "&disable_channel_auto_create=true"
     )
     chosen = {
         "durability": "disk",
@@ -59,13 +61,14 @@ def test_settings_are_taken_together_and_given_back(nsqd: Running) -> None:
         "retain_age": "0s",
         "retain_bytes": 7,
         "trace_rate": 0.5,
+        "disable_channel_auto_create": True,
     }
     expected = (200, {"topic_name": "t", **chosen, "own": list(chosen)})
     assert ask(nsqd, "POST", query) == expected
     assert ask(nsqd, "GET", "topic=t") == expected
     status, told = ask(nsqd, "POST", "topic=t&max_age=&durability=")
     assert status == 200
-    assert told["own"] == ["max_depth", "retain_age", "retain_bytes", "trace_rate"]
+    assert told["own"] == list(chosen)[1:2] + list(chosen)[3:]
     assert (told["max_age"], told["durability"], told["max_depth"]) == ("0s", "os", 5)
 
 

@@ -87,6 +87,9 @@ TEXTS: list[tuple[Fault, tuple[bytes | int, ...], bytes]] = [
         (b"consumers for t:c exceeds limit of 1",),
         b"E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1",
     ),
+    (Fault.NOT_WRITABLE, (b"why",), b"E_FAILED_ON_NOT_WRITABLE why"),
+    (Fault.TOO_MUCH_WAITING, (b"why",), b"E_PUB_TOO_MUCH_WAITING why"),
+    (Fault.CHANNEL_NOT_REGISTERED, (b"why",), b"E_SUB_CHANNEL_NOT_REGISTERED why"),
     (Fault.FIN_FAILED, (ID, NOT_IN_FLIGHT), b"E_FIN_FAILED FIN %b failed ID not in flight" % ID),
     (
         Fault.REQ_FAILED,

@@ -154,6 +154,15 @@ class Broker:
         self._context.draining = draining
         self._refresh_refusals()
 
+    @property
+    def writes_disabled(self) -> bool:
+        return self._context.writes_disabled
+
+    @writes_disabled.setter
+    def writes_disabled(self, disabled: bool) -> None:
+        self._context.writes_disabled = disabled
+        self._refresh_refusals()
+
     def _refresh_refusals(self) -> None:
         for topic in self.topics.values():
             topic.refresh_refusal()

@@ -49,6 +49,7 @@ class Context:
     exiting: bool = False
     killed: bool = False  # the last stop was not orderly: files may be in the system's memory only
     draining: bool = False  # a stop is near: publishes are refused until then
+    writes_disabled: bool = False  # by an operator, until the next start
     set_aside: dict[str, str] = field(default_factory=dict)  # topics that are corrupt: why
     disk_refusal: str = ""  # free disk is below the watermark
     reserved_bytes: int = 0  # of it, by commits that have begun

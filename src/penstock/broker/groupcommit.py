@@ -31,6 +31,7 @@ from penstock.errors import (
     PenstockError,
     Refused,
     StorageError,
+    TooMuchWaiting,
     WriteRefused,
 )
 from penstock.kernel import Pack, Tail
@@ -63,6 +64,8 @@ class GroupCommit:
         self.log = log
         self.durability = durability
         self.held_count = 0  # messages that wait for a row
+        self._held_bytes = 0  # of them
+        self._waiting_bytes_max = 0 if topic.internal else context.options.waiting_bytes_max
         self.reserved_count = 0  # messages of a commit under way
         self.stopped = ""  # the reason
         self.blocked = ""  # why a commit that is decided cannot be finished here
@@ -116,20 +119,25 @@ class GroupCommit:
     def publish(self, bodies: list[bytes], due_ns: int, done: PublishDone) -> None:
         """All of `bodies` into one batch. `done` is called when that batch is safe, or has
         failed."""
-        self.publish_by(partial(self._append, bodies, due_ns), len(bodies), done)
+        length = sum(map(len, bodies))
+        self.publish_by(partial(self._append, bodies, due_ns), len(bodies), length, done)
 
     def publish_pack(
         self, pack: Pack, body: bytes, count: int, due_ns: int, done: PublishDone
     ) -> None:
         """The same for a sound pack of `count` messages (`Tail.count_pack`)."""
-        self.publish_by(partial(self.tail.append_pack, pack, body, due_ns), count, done)
+        append = partial(self.tail.append_pack, pack, body, due_ns)
+        self.publish_by(append, count, len(body), done)
 
-    def publish_by(self, append: Callable[[], object], count: int, done: PublishDone) -> None:
+    def publish_by(
+        self, append: Callable[[], object], count: int, length: int, done: PublishDone
+    ) -> None:
         """The same for `count` messages that `append` puts into the open batch, now or when there
-        is room."""
+        is room. Raises TooMuchWaiting."""
         if self._is_full():
-            self._gathered.append(Gathered(append, count, done))
-            self.held_count += count
+            self.check_waiting(length)
+            self._hold(count, length)
+            self._gathered.append(Gathered(append, count, done, length))
             return
         append()
         self._open_done.append(done)
@@ -148,21 +156,35 @@ class GroupCommit:
         self._open_done.append(lambda error: done(error, self.sealed_base + index))
 
     def publish_whole(
-        self, encode: Encode, count: int, done: PublishDone, producer_id: int
+        self, encode: Encode, count: int, length: int, done: PublishDone, producer_id: int
     ) -> None:
         """A batch that is shared with no other publisher; `encode` makes it when its place is
         known."""
-        self._whole.append(Whole(encode, count, done, producer_id))
-        self.held_count += count
+        self._hold(count, length)
+        self._whole.append(Whole(encode, count, done, producer_id, length))
         self._write_whole(self._context.clock.wall_ns())
 
     def drop_whole(self, producer_id: int, error: PenstockError) -> None:
         """One batch of this producer failed, so none of its later ones may be stored."""
         dropped = [one for one in self._whole if one.producer_id == producer_id]
         self._whole = deque(one for one in self._whole if one.producer_id != producer_id)
-        self.held_count -= sum(one.count for one in dropped)
         for one in dropped:
+            self._let_go(one)
             one.done(error)
+
+    def check_waiting(self, length: int) -> None:
+        """Raises TooMuchWaiting when so many bytes more may not wait. One publish always may."""
+        waiting = self._held_bytes + length
+        if self._held_bytes and 0 < self._waiting_bytes_max < waiting:
+            raise TooMuchWaiting(waiting, self._waiting_bytes_max)
+
+    def _hold(self, count: int, length: int) -> None:
+        self.held_count += count
+        self._held_bytes += length
+
+    def _let_go(self, held: Gathered | Whole) -> None:
+        self.held_count -= held.count
+        self._held_bytes -= held.length
 
     def _is_full(self) -> bool:
         return bool(self._gathered) or self.tail.open_bytes >= limits.BATCH_BYTES_MAX
@@ -174,10 +196,10 @@ class GroupCommit:
 
     def _append_gathered(self) -> None:
         while self._gathered and self.tail.open_bytes < limits.BATCH_BYTES_MAX:
-            append, count, done = self._gathered.popleft()
-            self.held_count -= count
-            append()
-            self._open_done.append(done)
+            one = self._gathered.popleft()
+            self._let_go(one)
+            one.append()
+            self._open_done.append(one.done)
 
     # --- rows ---
 
@@ -226,12 +248,12 @@ class GroupCommit:
         for _ in range(limits.ROW_BATCHES_MAX):
             if not self._whole or row.length >= limits.BATCH_BYTES_MAX:
                 return
-            encode, count, done, _ = self._whole.popleft()
-            self.held_count -= count
-            base_id = self._ids.take(count, wall_ns)
-            data = encode(row.end, base_id, wall_ns, self.log.synced_end)
-            row.add(self.tail.seal_batch(data), len(data), count, base_id)
-            row.done.append(done)
+            one = self._whole.popleft()
+            self._let_go(one)
+            base_id = self._ids.take(one.count, wall_ns)
+            data = one.encode(row.end, base_id, wall_ns, self.log.synced_end)
+            row.add(self.tail.seal_batch(data), len(data), one.count, base_id)
+            row.done.append(one.done)
 
     def _store(self, row: Row, wall_ns: int) -> None:
         """A sealed row into the log, and on its way to its publishers."""
@@ -420,7 +442,7 @@ class GroupCommit:
         told, self._open_done = self._open_done, []
         gathered, self._gathered = self._gathered, deque()
         whole, self._whole = self._whole, deque()
-        self.held_count = 0
+        self.held_count = self._held_bytes = 0
         for done in told:
             done(error)
         for waiting in gathered:
@@ -441,7 +463,8 @@ class GroupCommit:
             row = self._seal_open(tail.open_count, self._context.clock.wall_ns())
             tail.commit_to(tail.written_end)
             row.tell(None)
-        whole, self._whole, self.held_count = self._whole, deque(), 0
+        whole, self._whole = self._whole, deque()
+        self.held_count = self._held_bytes = 0
         for one in whole:
             one.done(NotFound("topic", self.tail.topic.decode()))
         self._pass_gate()

@@ -14,7 +14,7 @@ from penstock.broker.leader import Leader
 from penstock.broker.rows import Place, PlacedDone, PublishDone
 from penstock.broker.stamped import Stamp, StampedDone
 from penstock.broker.traced import Traced, TracedDone, publish_traced
-from penstock.errors import PartitionUnknown, Refused
+from penstock.errors import PartitionUnknown, Refused, WritesDisabled
 from penstock.kernel import Conn, Pack, Tail, murmur3_32
 from penstock.trace import events as traceevents
 
@@ -36,6 +36,7 @@ class Intake:
     """Of one topic, which sets the attributes."""
 
     name: str
+    internal: bool
     replicas: dict[int, Replica]
     hash_partitions: int  # over how many of them keys are spread: fixed when the topic is made
     extended: bool  # its messages have headers
@@ -122,10 +123,11 @@ class Intake:
         """The same for a producer that numbers its messages: a repeat stores nothing. Raises
         SequenceGap and ProducerFenced, too. While draining, only a repeat is answered."""
         if self.refusal not in ("", DRAINING):
-            raise Refused(self.refusal)
+            raise self._refused()
         leader = self.stamped_leader(stamp.producer_id)
         if not leader.stamped.is_repeat(stamp, len(bodies)):
             self._check_publish(len(bodies), due_ns)
+            leader.group.check_waiting(sum(map(len, bodies)))
         leader.stamped.publish(stamp, bodies, due_ns, done, trace_ids)
         self._note_held(leader.group)
 
@@ -137,8 +139,8 @@ class Intake:
     def publish_letters(self, letters: Sequence[Letter], done: PlacedDone) -> None:
         """Messages that bring their past along, all into one batch; `done` hears where the first
         one is. Raises Refused when none are taken, also for a moment. A drain is no reason against
-        it: nothing comes in, it only changes its place."""
-        if self.refusal not in ("", DRAINING):
+        it, nor are publishes that are turned off: nothing comes in, it only changes its place."""
+        if self.refusal not in ("", DRAINING, WritesDisabled.REASON):
             raise Refused(self.refusal)
         self.depth_bound.check(len(letters))
         leader = self.route()
@@ -157,10 +159,14 @@ class Intake:
 
     def _check_publish(self, count: int, due_ns: int) -> None:
         if self.refusal:
-            raise Refused(self.refusal)
+            raise self._refused()
         if due_ns:
             self.age_bound.check(due_ns - self._context.clock.wall_ns())
         self.depth_bound.check(count)
+
+    def _refused(self) -> Refused:
+        disabled = self.refusal == WritesDisabled.REASON
+        return WritesDisabled() if disabled else Refused(self.refusal)
 
     def refusal_of(self, count: int) -> str:
         """Why so many messages are not taken now; empty when they are."""
@@ -172,6 +178,8 @@ class Intake:
         always = INTERNAL if self.name == traceevents.TOPIC else ""
         first = "exiting" if context.exiting else ""
         last = context.disk_refusal or (DRAINING if context.draining else "")
+        if context.writes_disabled and not self.internal:
+            last = last or WritesDisabled.REASON
         reasons = []
         for leader in self.leaders:
             reasons.append(first or leader.refusal or last)

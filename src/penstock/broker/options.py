@@ -19,6 +19,7 @@ _NOT_NEGATIVE = (
     "max_depth",
     "max_age_ns",
     "auto_ack_attempts",
+    "waiting_bytes_max",
     "auto_ack_age_ns",
     "idle_topic_delete_ns",
     "idle_channel_delete_ns",
@@ -40,6 +41,7 @@ class BrokerOptions:
     max_age_ns: int = 0  # how old an unfinished message may get; 0: no bound
     auto_ack_attempts: int = 0  # what was sent more often, and is older, is done; 0: off
     auto_ack_age_ns: int = 0  # 0: off
+    waiting_bytes_max: int = limits.WAITING_BYTES_MAX  # of publishes, in a partition; 0: no bound
     idle_topic_delete_ns: int = 0  # without publishes and consumers; 0: never
     idle_channel_delete_ns: int = 0  # without consumers; 0: never
     idle_delete_backlog: bool = False  # also those that hold messages

@@ -30,6 +30,7 @@ class Gathered(NamedTuple):
     append: Callable[[], object]
     count: int  # type: ignore[assignment]  # hides tuple.count
     done: PublishDone
+    length: int = 0  # in bytes
 
 
 class Whole(NamedTuple):
@@ -40,6 +41,7 @@ class Whole(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count
     done: PublishDone
     producer_id: int
+    length: int = 0
 
 
 class Inner(NamedTuple):

@@ -27,6 +27,7 @@ class TopicSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tr
     retain_age_ns: Count | None = None
     retain_bytes: Count | None = None
     trace_rate: Rate | None = None
+    disable_channel_auto_create: bool | None = None  # consumers find only what was made for them
 
 
 class ChannelSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

@@ -103,7 +103,11 @@ class StampedPublishes:
             )
 
         self._group.publish_whole(
-            encode, len(bodies), lambda error: self._ended(pending, error), stamp.producer_id
+            encode,
+            len(bodies),
+            sum(map(len, bodies)),
+            lambda error: self._ended(pending, error),
+            stamp.producer_id,
         )
 
     def knows(self, producer_id: int) -> bool:

@@ -32,7 +32,7 @@ from penstock.broker.replica import Replica
 from penstock.broker.settings import Effective, effective, sample_below
 from penstock.broker.topicfile import ChannelEntry, Marks, TopicFile
 from penstock.broker.topicstore import TopicStore
-from penstock.errors import NameInvalid, NotFound, Refused, StorageError
+from penstock.errors import ChannelUnregistered, NameInvalid, NotFound, Refused, StorageError
 from penstock.kernel import TraceKind
 from penstock.log.partition import PartitionLog
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -161,6 +161,14 @@ class Topic(Intake):
         """The channel of that name, made when it is not there."""
         channel = self.channels.get(name)
         return channel if channel is not None else self._create_channel(name)
+
+    def channel_of_consumer(self, name: str) -> Channel:
+        """The same for one who wants to consume. Raises ChannelUnregistered. An ephemeral one is
+        always made: nothing of it stays."""
+        makes = is_ephemeral(name) or not self.settings.disable_channel_auto_create
+        if not makes and name not in self.channels:
+            raise ChannelUnregistered(self.name, name)
+        return self.channel(name)
 
     def _create_channel(self, name: str) -> Channel:
         if not is_valid_name(name.encode("utf-8", "surrogateescape")):

@@ -55,4 +55,5 @@ def publish_traced(
             base_offset, base_id = group.sealed_base, group.sealed_base_id
             done(Stored(base_offset + index, id_at(base_id, index)))
 
-    group.publish_by(append, len(messages), safe)
+    length = sum(len(message.body) for message in messages)
+    group.publish_by(append, len(messages), length, safe)

@@ -67,7 +67,7 @@ class Consuming:
         check_extra(b"SUB", params[3] if len(params) > 3 else b"")
 
         def subscribe(topic: Topic) -> None:
-            channel = topic.channel(channel_name.decode("ascii"))
+            channel = topic.channel_of_consumer(channel_name.decode("ascii"))
             channel.subscribe(session.conn, self._options.max_channel_consumers)
             session.channel = channel
             session.state = State.SUBSCRIBED

@@ -29,6 +29,7 @@ def broker_options(options: Options) -> BrokerOptions:
         max_depth=options.max_depth,
         max_age_ns=options.max_age_ns,
         trace_rate=options.trace_rate,
+        waiting_bytes_max=options.max_pub_waiting_size,
         auto_ack_attempts=options.ack_retry_cnt,
         auto_ack_age_ns=options.ack_old_than_time_ns,
         idle_topic_delete_ns=options.idle_topic_delete_ns,

@@ -10,7 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.topic import Topic
-from penstock.errors import NameInvalid, NotFound, PenstockError, Refused
+from penstock.errors import (
+    NameInvalid,
+    NotFound,
+    PenstockError,
+    Refused,
+    TooMuchWaiting,
+    WritesDisabled,
+)
 from penstock.net.api import Answer, Guard, HttpError, Parameters
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
@@ -124,5 +131,9 @@ def unavailable(error: PenstockError) -> HttpError:
         return HttpError(503, "EXITING")
     if isinstance(error, NameInvalid):
         return HttpError(400, "INVALID_ARG")
+    if isinstance(error, WritesDisabled):
+        return HttpError(400, "E_FAILED_ON_NOT_WRITABLE")
+    if isinstance(error, TooMuchWaiting):
+        return HttpError(429, "E_PUB_TOO_MUCH_WAITING")
     reason = error.reason if isinstance(error, Refused) else str(error)
     return HttpError(503, f"FAILED {reason}")

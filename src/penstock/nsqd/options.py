@@ -90,6 +90,8 @@ FLAGS: tuple[Flag, ...] = (
          " this (0: no limit); a topic may have its own, see /topic/config"),
     Flag("trace-rate", Kind.FLOAT, 0.0, "share of the messages whose life is traced, 0 to 1; a"
          " topic or channel may have its own, see /topic/config"),
+    Flag("max-pub-waiting-size", Kind.INT, limits.WAITING_BYTES_MAX, "bytes of publishes over HTTP"
+         " that may wait to be stored in a partition; more are refused (0: no limit)"),
     Flag("ack-retry-cnt", Kind.INT, 0, "a message that was sent more often than this, and is older"
          " than -ack-old-than-time, is finished by nsqd instead of being sent again (0: never); a"
          " channel may have its own, see /channel/config"),
@@ -196,6 +198,7 @@ class Options(CommonOptions):
     max_depth: int
     max_age_ns: int
     trace_rate: float
+    max_pub_waiting_size: int
     ack_retry_cnt: int
     ack_old_than_time_ns: int
     idle_topic_delete_ns: int
@@ -257,6 +260,7 @@ _RANGES: Ranges = {
     "max_depth": (0, None),
     "max_age_ns": (0, None),
     "trace_rate": (0, 1),
+    "max_pub_waiting_size": (0, None),
     "ack_retry_cnt": (0, limits.ATTEMPTS_MAX),
     "ack_old_than_time_ns": (0, None),
     "idle_topic_delete_ns": (0, None),

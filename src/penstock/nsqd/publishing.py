@@ -12,7 +12,7 @@ from penstock.nsqd import traced
 from penstock.nsqd.pubfaults import PUB_FAULTS, VERB_NAMES, bad_pub, bad_topic
 from penstock.nsqd.session import Session
 from penstock.nsqd.waits import Waits
-from penstock.wire.errors import Fault, WireFault
+from penstock.wire.errors import Fault, WireFault, failed_because
 from penstock.wire.names import is_valid_name
 from penstock.wire.numbers import parse_number
 from penstock.wire.partition import check_partition
@@ -65,12 +65,12 @@ class Publishing:
     def _on_failed(self, session: Session, verb: int, tail: Tail) -> None:
         known = tail.topic.decode("ascii") in self._broker.topics
         reason = (tail.owner.failure or "the write was not done") if known else "exiting"
-        raise WireFault(PUB_FAULTS[Verb(verb)], reason.encode("utf-8", "replace"))
+        raise failed_because(PUB_FAULTS[Verb(verb)], reason)
 
     def _on_refused(self, session: Session, verb: int, tail: Tail, count: int) -> None:
         reason = tail.owner.topic.refusal_of(count)
         if reason:
-            raise WireFault(PUB_FAULTS[Verb(verb)], reason.encode("utf-8", "replace"))
+            raise failed_because(PUB_FAULTS[Verb(verb)], reason)
         session.conn.resume()  # by now there is room
 
     # --- commands ---

@@ -24,6 +24,7 @@ from penstock.net.api import (
 )
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
+from penstock.nsqd.ground import FALSE, TRUE
 
 COUNT_MAX = (1 << 63) - 1
 
@@ -58,6 +59,12 @@ def read_rate(text: str) -> float:
     return rate
 
 
+def _truth(text: str) -> bool:
+    if text not in TRUE + FALSE:
+        raise ValueError(f"one of {', '.join(TRUE + FALSE)}")
+    return text in TRUE
+
+
 # by the name in the query: the name in topic.json, and how a value is read
 SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "durability": ("durability", _durability),
@@ -66,6 +73,7 @@ SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "retain_age": ("retain_age_ns", read_duration),
     "retain_bytes": ("retain_bytes", _count),
     "trace_rate": ("trace_rate", read_rate),
+    "disable_channel_auto_create": ("disable_channel_auto_create", _truth),
 }
 
 
@@ -111,7 +119,10 @@ def _changes(parameters: Parameters) -> dict[str, Any]:
 
 def _tell(topic: Topic) -> Response:
     """What holds, and by `own` which of it the topic has chosen itself."""
-    holds = topic.effective._asdict() | {"durability": topic.leader().group.durability}
+    holds = topic.effective._asdict() | {
+        "durability": topic.leader().group.durability,
+        "disable_channel_auto_create": bool(topic.settings.disable_channel_auto_create),
+    }
     row: dict[str, Any] = {"topic_name": topic.name}
     for name, (key, read) in SETTINGS.items():
         row[name] = format_duration(holds[key]) if read is read_duration else holds[key]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.errors import AuthFailed, PenstockError
 from penstock.nsqd.auth import Grant, applicant
 from penstock.nsqd.session import Session
-from penstock.wire.errors import Fault, WireFault, reason_of
+from penstock.wire.errors import Fault, WireFault, failed
 from penstock.wire.names import quote
 
 if TYPE_CHECKING:
@@ -65,12 +65,12 @@ class Waits:
                     raise found
                 act(found)
             except PenstockError as error:
-                raise WireFault(fault, reason_of(error)) from error
+                raise failed(fault, error) from error
 
         try:
             topic = self._topics.at_once(name.decode("ascii"))
         except PenstockError as error:
-            raise WireFault(fault, reason_of(error)) from error
+            raise failed(fault, error) from error
         if topic is not None:
             act_or_fail(topic)
             return

@@ -12,7 +12,13 @@ from __future__ import annotations
 
 from enum import Enum
 
-from penstock.errors import PenstockError, Refused
+from penstock.errors import (
+    ChannelUnregistered,
+    PenstockError,
+    Refused,
+    TooMuchWaiting,
+    WritesDisabled,
+)
 
 
 class Fault(Enum):
@@ -71,6 +77,10 @@ class Fault(Enum):
     DPUB_FAILED = (b"E_DPUB_FAILED", b"DPUB failed %b", True)
     SUB_FAILED = (b"E_SUB_FAILED", b"SUB failed %b", True)
 
+    NOT_WRITABLE = (b"E_FAILED_ON_NOT_WRITABLE", b"%b", True)
+    TOO_MUCH_WAITING = (b"E_PUB_TOO_MUCH_WAITING", b"%b", True)
+    CHANNEL_NOT_REGISTERED = (b"E_SUB_CHANNEL_NOT_REGISTERED", b"%b", True)
+
     FIN_FAILED = (b"E_FIN_FAILED", b"FIN %b failed %b", False)
     REQ_FAILED = (b"E_REQ_FAILED", b"REQ %b failed %b", False)
     TOUCH_FAILED = (b"E_TOUCH_FAILED", b"TOUCH %b failed %b", False)
@@ -110,3 +120,21 @@ class WireFault(PenstockError):
         self.fault = fault
         self.data = fault.data(*values)
         super().__init__(self.data.decode("utf-8", "backslashreplace"))
+
+
+_OWN_CODES: dict[type[PenstockError], Fault] = {
+    ChannelUnregistered: Fault.CHANNEL_NOT_REGISTERED,
+    TooMuchWaiting: Fault.TOO_MUCH_WAITING,
+    WritesDisabled: Fault.NOT_WRITABLE,
+}
+
+
+def failed(fault: Fault, error: PenstockError) -> WireFault:
+    """`fault`, with the reason; or a refusal that has a code of its own, as in Youzan's NSQ."""
+    return WireFault(_OWN_CODES.get(type(error), fault), reason_of(error))
+
+
+def failed_because(fault: Fault, reason: str) -> WireFault:
+    """The same where there is nothing but the reason."""
+    own = Fault.NOT_WRITABLE if reason == WritesDisabled.REASON else fault
+    return WireFault(own, reason.encode("utf-8", "replace"))
