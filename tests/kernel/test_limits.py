@@ -21,6 +21,8 @@ MIRRORS = [
     ("ring.pxd", "RING_SPAN_MAX", limits.RING_SPAN_MAX),
     ("delivery.pyx", "CHUNK_BYTES", limits.CHUNK_BYTES),
     ("ring.pyx", "PARKED_MAX", limits.PARKED_MAX),
+    ("tags.pxd", "TAG_BYTES_MAX", limits.TAG_BYTES_MAX),
+    ("sifting.pyx", "TAG_ASIDE_MAX", limits.TAG_ASIDE_MAX),
     ("delivery.pyx", "REFILL_NS", limits.REFILL_NS),
     ("shares.pxd", "HYSTERESIS_RDY_MIN", limits.HYSTERESIS_RDY_MIN),
     ("hub.pyx", "KEPT_BATCH_BYTES", limits.KEPT_BATCH_BYTES),

@@ -18,6 +18,7 @@ from typing import cast, get_args
 from penstock.kernel.batch_interface import BatchCheck, BatchHeader, Columns, Section, Values
 from penstock.kernel.bulk_interface import Bulk, BulkResult, BulkStatus
 from penstock.kernel.contract import Form, Kernel
+from penstock.kernel.filter_interface import Filter, Rule
 from penstock.kernel.interface import (
     BAD_COUNT,
     BAD_MESSAGE,
@@ -138,10 +139,12 @@ __all__ = [
     "Cut",
     "Engine",
     "Event",
+    "Filter",
     "Form",
     "Held",
     "Locality",
     "Pack",
+    "Rule",
     "Section",
     "Source",
     "Stray",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from penstock.kernel.filter_interface import Filter
     from penstock.kernel.interface import Window
     from penstock.kernel.tail_interface import Tail
 
@@ -42,6 +43,7 @@ class Conn(Protocol):
     detailed: bool  # the position
 
     sample_rate: int  # 0: all
+    tag: bytes  # messages that name it are for this consumer (pure/tags.py); set before `subscribe`
     timeout_ns: int  # message timeout of this consumer
     locality: int  # Locality; set before `subscribe`
 
@@ -86,6 +88,10 @@ class Conn(Protocol):
 
     def appended(self, tail: Tail, verb: int) -> None:
         """Python appended one publish of this connection (DPUB) to `tail`: owe an OK."""
+
+    def set_filter(self, filter: Filter | None) -> None:
+        """What does not pass is finished, and not sent to this consumer nor to another of its
+        channel. What was sent already stays in flight."""
 
     def subscribe(self, window: Window) -> None:
         """Consume from this window, too; RuntimeError for one that it has already. RDY counts what

@@ -259,6 +259,8 @@ cdef class Cursor(Ring):
         self.ring_in_flight = self.ring_deadline_ns = 0
         self.runs.clear()
         self.strays.clear()
+        if self.tags is not None:
+            self.tags.clear()
         self.skips.clear()
         self.parked_end = self.redo_end = self.outdated_end = 0
         self.search_from = self.search_end = 0

@@ -7,7 +7,6 @@ from penstock.kernel.fast.batch cimport id_at_c
 from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_reserve, buf_t, buf_take
 from penstock.kernel.fast.conn cimport Conn
 from penstock.kernel.fast.cursor cimport consumer_t, place_t
-from penstock.kernel.fast.dice cimport sample_draw
 from penstock.kernel.fast.extframe cimport between_t, find_between, put_between
 from penstock.kernel.fast.frames cimport COUNTED_HEAD_BYTES, HEAD_BYTES, HEAD_ID_AT, put_head
 from penstock.kernel.fast.hexid cimport id_encode
@@ -21,7 +20,11 @@ from penstock.kernel.fast.shares cimport (
 from penstock.kernel.fast.memory cimport view_t
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.unaligned cimport load_u32, load_u64
-from penstock.kernel.fast.strays cimport WAITING, stray_t
+from penstock.kernel.fast.strays cimport WAITING, stray_t, turn_t
+from penstock.kernel.fast.sifting cimport (
+    ASIDE, LEFT_OUT, SENT_NOW, begin_turn, fate_of, has_room_aside, is_left_out, leave_one_out,
+    sift, sift_out, turn_of_t, wait_aside,
+)
 from penstock.kernel.fast.trace cimport FILTERED, SENT, SKIPPED
 from penstock.kernel.fast.trailer cimport Trailer, nothing_special, special_t
 from penstock.kernel.fast.window cimport Window
@@ -35,6 +38,8 @@ cdef extern from "sys/socket.h" nogil:
 cdef enum:
     CHUNK_BYTES = 256 << 10  # frames built before they are sent; 64 KiB costs consume 30 %
     NEED = 9
+    BEYOND_ALL = 4  # no Locality is as near
+    OUT_OF_ROOM = -2
     REFILL_NS = 2000000  # a small refill waits so long; measured gains come from far shorter waits
 
 
@@ -148,7 +153,7 @@ cdef int pump(Window window, Hub hub, bint free) except -1:
     cdef i64 sent
     cdef bint patient = window.refill_ns == 0 or hub.mono_ns < window.refill_ns
     cdef bint passed = False
-    cdef int least = 0
+    cdef int least = 0, nearer = BEYOND_ALL
     register_delayed(window, hub)
     if not patient:
         window.refill_ns = 0
@@ -160,7 +165,7 @@ cdef int pump(Window window, Hub hub, bint free) except -1:
         ready = 0
         passed = False
         if window.prefers:
-            least = nearest_with_room(window)
+            least = nearest_with_room(window, nearer)
             patient = False  # to wait for a better refill would send messages further away
         for i in range(count):
             if window.consumer_table[i].locality < least:
@@ -184,19 +189,25 @@ cdef int pump(Window window, Hub hub, bint free) except -1:
             if window.consumer_count != count:
                 window.mark_pump()  # one is gone: its socket failed
                 return 0
+        if sent == 0 and least > 0 and window.tags is not None:
+            nearer = least  # what there is may be for others, which are further away
+            continue
         if sent == 0:
             return passed
+        nearer = BEYOND_ALL
         hub.sent_count += sent
         window.turn = (window.turn + 1) % count
     return 0
 
 
-cdef int nearest_with_room(Window window) noexcept:
+cdef int nearest_with_room(Window window, int nearer) noexcept:
+    """The nearest place, further away than `nearer`, where a consumer has room."""
     cdef u32 i
-    cdef int nearest = 0
+    cdef int nearest = 0, locality
     for i in range(window.consumer_count):
-        if room_of(window.consumer_table[i]) > 0:
-            nearest = max(nearest, window.consumer_table[i].locality)
+        locality = window.consumer_table[i].locality
+        if locality < nearer and room_of(window.consumer_table[i]) > 0:
+            nearest = max(nearest, locality)
     return nearest
 
 
@@ -254,11 +265,14 @@ cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota, bint free) except
 
 
 cdef i64 deliver_forward(Window window, Conn conn, Hub hub, buf_t* out, i64 quota) except -1:
-    cdef i64 sent = 0, last, count
+    cdef i64 sent = 0, last, count, done
     cdef u32 index, special
+    cdef int fate = SENT_NOW
     cdef view_t view
     cdef Trailer trailer
+    cdef turn_of_t turn
     cdef bint found, singly = conn.me.sample_rate != 0
+    begin_turn(window, conn, &turn)
     while sent < quota and out.length < CHUNK_BYTES:
         if window.skips.start <= window.next:
             window.step_over_skips()
@@ -280,10 +294,18 @@ cdef i64 deliver_forward(Window window, Conn conn, Hub hub, buf_t* out, i64 quot
         if not singly and window.next >= window.redo_end:
             special = view.count if trailer is None else trailer.special_from(index)
         if special == index:
-            sent += deliver_one(window, conn, hub, out, &view, trailer)
+            done = deliver_one(window, conn, hub, out, &view, trailer, &turn)
         else:
             count = min(count, <i64>(special - index))
-            sent += deliver_run(window, conn, hub, out, &view, trailer, count)
+            if turn.sifts:
+                fate = sift(window, conn, hub, trailer, index, &count, &turn)
+            if fate != SENT_NOW:
+                done = 0 if sift_out(window, conn, &view, fate, count, &turn) else OUT_OF_ROOM
+            else:
+                done = deliver_run(window, conn, hub, out, &view, trailer, count)
+        if done == OUT_OF_ROOM:
+            break
+        sent += done
     return sent
 
 
@@ -332,16 +354,10 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     return done
 
 
-cdef bint sampled_away(Conn conn, Hub hub, u64 id, i64 attempts) noexcept:
-    """NSQ's draw: 0 to 99, dropped for good when it is above the rate."""
-    if not conn.me.sample_rate:
-        return False
-    return sample_draw(hub.seed, conn.serial, id, <u32>attempts) > <u32>conn.me.sample_rate
-
-
 cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view,
-                     Trailer trailer) except -1:
+                     Trailer trailer, turn_of_t* turn) except -1:
     """A message that may be special: due later, an id or attempts of its own, or sampled away.
+    OUT_OF_ROOM: it is for others, and stays where it is.
 
     One that was in flight before a restart goes through the strays, whose attempts are journalled:
     the next restart counts on from there.
@@ -352,7 +368,7 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     cdef special_t special
     cdef stray_t* stray
     cdef i64 deadline_ns
-    cdef int attempts
+    cdef int attempts, fate
     nothing_special(view, index, &special)
     if trailer is not None:
         trailer.find(view, index, &special)
@@ -361,23 +377,19 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     if special.due_ns > hub.wall_ns:
         delay_next(window, &special)
         return 0
+    fate = fate_of(window, conn, hub, trailer, index, special.id, special.attempts, turn)
+    if fate == ASIDE and not has_room_aside(window):
+        return OUT_OF_ROOM
     window.beyond.met(window.next, special.due_ns)
     window.mark_traced(special.id, special.trace_id)
-    if sampled_away(conn, hub, special.id, special.attempts):
-        if window.tracing:
-            window.trace(FILTERED, special.id, window.next, <int>special.attempts, conn)
-            window.forget_traced(special.id)
-        window.note_finished(window.next, window.next + 1)
-        window.jump(window.next + 1)
+    if fate == LEFT_OUT:
+        leave_one_out(window, conn, &special)
         return 0
     position = body_position(view, index, &window.forward_place)
     attempts = window.attempts_of(window.next)
-    if attempts > 1 and 0 < window._attempts_max < special.attempts + attempts:
-        stray = window.strays.put(  # its last attempt was in flight when the daemon ended
-            special.id, window.next, <int>special.attempts + attempts - 1, WAITING
-        )
-        window.stray_waits(stray)
-        window.jump(window.next + 1)
+    # beyond the bound: its last attempt was in flight when the daemon ended
+    if fate == ASIDE or (attempts > 1 and 0 < window._attempts_max < special.attempts + attempts):
+        wait_aside(window, &special, <int>special.attempts + attempts - 1, turn.place)
         return 0
     if special.own_id or special.attempts or attempts > 1:
         stray = window.strays.put(
@@ -426,16 +438,43 @@ cdef bint is_hopeless(Window window, stray_t* stray, i64 timestamp_ns, i64 wall_
     return wall_ns - timestamp_ns > window.auto_ack_age_ns
 
 
+cdef stray_t* next_stray(Window window, turn_of_t* turn, buf_t** queue) noexcept:
+    """Of those that wait: the consumer's own, or one that may be. `queue` is where it stands."""
+    cdef stray_t* stray
+    if window.tags is not None:
+        queue[0] = &window.tags.classes[turn.mine].waiting
+        stray = window.strays.first_of(queue[0], WAITING)
+        if stray != NULL:
+            return stray
+    queue[0] = &window.strays.waiting
+    return window.strays.first_of(queue[0], WAITING)
+
+
+cdef bint is_for_others(Window window, Trailer trailer, u32 index, turn_of_t* turn,
+                        buf_t* queue) except -1:
+    """Then it waits for them."""
+    if window.tags is None or queue != &window.strays.waiting:
+        return False
+    turn.place = window.tags.class_of(trailer, index)
+    if turn.place == turn.mine:
+        return False
+    window.tags.sort_out(window.strays, turn.place)
+    return True
+
+
 cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota) except -1:
     cdef i64 sent = 0
     cdef stray_t* stray
+    cdef buf_t* queue
     cdef view_t view
     cdef special_t special
     cdef Trailer trailer
+    cdef turn_of_t turn
     cdef u32 index, position, size
     cdef bint found
+    begin_turn(window, conn, &turn)
     while sent < quota and out.length < CHUNK_BYTES:
-        stray = window.strays.first_waiting()
+        stray = next_stray(window, &turn, &queue)
         if stray == NULL:
             break
         found = window.tail.view(stray.offset, &view)
@@ -448,19 +487,20 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
                 window.stray_needed = True
                 hub.events.append((NEED, window, 1, stray.offset))
             break
-        if sampled_away(conn, hub, stray.id, stray.attempts):
-            window.strays.drop_first()
+        index = <u32>(stray.offset - view.base_offset)
+        trailer = trailer_of_stray(window, &view)
+        if is_for_others(window, trailer, index, &turn, queue):
+            continue
+        buf_take(queue, sizeof(turn_t))
+        if is_left_out(conn, hub, trailer, index, stray.id, stray.attempts):
             if window.tracing:
                 window.trace(FILTERED, stray.id, stray.offset, stray.attempts, conn)
             window.remove_stray(stray)
             continue
-        index = <u32>(stray.offset - view.base_offset)
         position = body_position(&view, index, &window.stray_place)
         size = load_u32(view.lengths + 4 * <size_t>index)
-        special.timestamp_ns = view.timestamp_ns
-        window.strays.drop_first()
         stray = known_apart(window, conn, stray, id_at_c(view.base_id, index))
-        trailer = trailer_of_stray(window, &view)
+        nothing_special(&view, index, &special)
         if trailer is not None:
             trailer.find(&view, index, &special)
             window.mark_traced(stray.id, special.trace_id)

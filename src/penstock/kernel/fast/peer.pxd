@@ -6,6 +6,7 @@ takes everything that is held with it.
 """
 
 from penstock.kernel.fast.buffer cimport buf_t
+from penstock.kernel.fast.filters cimport Sieve
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.ring cimport consumer_t
 from penstock.kernel.fast.trace cimport Named
@@ -28,6 +29,7 @@ cdef class Peer(Named):
     cdef list subscribed  # Window, in the order in which they were
     cdef Window hit  # the one that had the message of the latest FIN; None: none is subscribed
     cdef bint has_left  # some window before
+    cdef Sieve sieve  # None: it wants to see all
     # how they share its room (shares.pxd), where there are several
     cdef i64* grants  # what is left of the share of each
     cdef u32 grant_capacity

@@ -1,10 +1,13 @@
 """What every connection has, whatever it says: an output, a window, an end (see peer.pxd)."""
 
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_init
+from penstock.kernel.fast.filters cimport Sieve
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.ring cimport consumer_t
+from penstock.kernel.fast.tags cimport TAG_BYTES_MAX
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 from penstock.kernel.fast.window cimport Window
 
@@ -81,6 +84,22 @@ cdef class Peer:
     @detailed.setter
     def detailed(self, bint value):
         self.me.detailed = value
+
+    @property
+    def tag(self):
+        return self.me.tag[:self.me.tag_bytes]
+
+    @tag.setter
+    def tag(self, bytes value not None):
+        if self.subscribed:
+            raise RuntimeError("a consumer that is subscribed keeps its tag")
+        if len(value) > TAG_BYTES_MAX:
+            raise ValueError(f"a tag of {len(value)} bytes is longer than {TAG_BYTES_MAX}")
+        memcpy(self.me.tag, <const u8*>value, len(value))
+        self.me.tag_bytes = len(value)
+
+    def set_filter(self, filter):
+        self.sieve = None if filter is None else Sieve(filter)
 
     @property
     def timeout_ns(self):

@@ -11,10 +11,11 @@ from penstock.kernel.fast.latency cimport Latencies
 from penstock.kernel.fast.runs cimport Runs
 from penstock.kernel.fast.skips cimport Skips, range_t
 from penstock.kernel.fast.strays cimport Strays, stray_t
+from penstock.kernel.fast.tags cimport TAG_BYTES_MAX, Tags
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.trace cimport Named
 from penstock.kernel.fast.trailer cimport Trailer
-from penstock.kernel.fast.types cimport i64, u32, u64
+from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
 cdef enum:
     RING_SPAN_MAX = 65536  # beyond it the oldest message in flight becomes a stray
@@ -26,6 +27,8 @@ cdef struct consumer_t:
     bint blocked  # socket full, or output on hold beyond its bound
     bint extended  # gets headers (extframe.pxd)
     bint detailed  # gets positions
+    u32 tag_bytes  # 0: no tag
+    u8 tag[TAG_BYTES_MAX]
     int sample_rate
     int locality  # Locality of interface.py
     u32 window_count  # that share its RDY
@@ -81,6 +84,7 @@ cdef class Ring(Named):
     # consumers
     cdef list conns  # Conn; delivery.pyx knows the type
     cdef consumer_t** consumer_table
+    cdef Tags tags  # None: no consumer has a tag
     cdef u32 consumer_count, consumer_capacity
     cdef u32 turn  # rotates the first consumer
     cdef bint prefers  # a consumer is nearer than others may be
@@ -117,6 +121,7 @@ cdef class Ring(Named):
     cdef int mark_active(self) except -1
     cdef consumer_t* consumer(self, u32 serial) noexcept
     cdef i64 in_flight_of_c(self, u32 serial) noexcept
+    cdef int forget_tag(self, consumer_t* consumer) except -1
     cdef void weigh_consumers(self) noexcept
     cdef int add_consumer(self, object conn, consumer_t* consumer) except -1
     cdef int remove_consumer(self, object conn, consumer_t* consumer) except -1

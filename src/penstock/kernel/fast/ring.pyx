@@ -8,6 +8,7 @@ from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.runs cimport Runs
 from penstock.kernel.fast.skips cimport Skips
 from penstock.kernel.fast.strays cimport IN_FLIGHT, Strays, stray_t
+from penstock.kernel.fast.tags cimport Tags
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.trace cimport DISCONNECTED, EMPTIED, FINISHED, Named, Trace, in_sample
 from penstock.kernel.fast.types cimport i64, u32, u64
@@ -86,6 +87,10 @@ cdef class Ring(Named):
         self.consumer_table[self.consumer_count] = consumer
         self.consumer_count += 1
         self.conns.append(conn)
+        if consumer.tag_bytes:
+            if self.tags is None:
+                self.tags = Tags()
+            self.tags.join(self.strays, consumer.tag, consumer.tag_bytes)
         self.weigh_consumers()
         self.mark_pump()
         return 0
@@ -101,12 +106,21 @@ cdef class Ring(Named):
                     self.consumer_table[i] = self.consumer_table[i + 1]
                     i += 1
                 self.conns.remove(conn)
+                self.forget_tag(consumer)
                 self.weigh_consumers()
                 break
         if self.consumer_count == 0:
             self.forward = None
             self.stray_block = None
             self.forward_needed = self.stray_needed = False
+        return 0
+
+    cdef int forget_tag(self, consumer_t* consumer) except -1:
+        """What waited for the last one with a tag is for the others now."""
+        if consumer.tag_bytes:
+            if not self.tags.leave(self.strays, consumer.tag, consumer.tag_bytes):
+                self.tags = None
+            self.mark_pump()
         return 0
 
     cdef void weigh_consumers(self) noexcept:

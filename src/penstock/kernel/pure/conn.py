@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from penstock.kernel import interface
+    from penstock.kernel.filter_interface import Filter
     from penstock.kernel.pure.engine import Engine
     from penstock.kernel.tail_interface import Tail as TailInterface
 
@@ -60,6 +61,8 @@ class Conn(Reader):
         self.ending = False  # close_after_flush was called
         self.ends_at_ns = 0  # mono; then it is closed, come what may
         self.shut = False
+        self._tag = b""
+        self.filter: Filter | None = None
         self.extended = False
         self.detailed = False
         self.sample_rate = 0
@@ -88,6 +91,21 @@ class Conn(Reader):
     def rdy(self, count: int) -> None:
         self.rdy_now = count
         self.mark_windows()
+
+    @property
+    def tag(self) -> bytes:
+        return self._tag
+
+    @tag.setter
+    def tag(self, value: bytes) -> None:
+        if self.windows:
+            raise RuntimeError("a consumer that is subscribed keeps its tag")
+        if len(value) > limits.TAG_BYTES_MAX:
+            raise ValueError(f"a tag of {len(value)} bytes is longer than {limits.TAG_BYTES_MAX}")
+        self._tag = value
+
+    def set_filter(self, filter: Filter | None) -> None:
+        self.filter = filter
 
     @property
     def unsent(self) -> int:

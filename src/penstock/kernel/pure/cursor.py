@@ -25,6 +25,7 @@ from penstock.kernel.pure.flight import FLYING, GONE, RINGED, Flight
 from penstock.kernel.pure.journal import Notes, cursor_entry, finished_entry, stray_entry
 from penstock.kernel.pure.ranges import Ranges
 from penstock.kernel.pure.strays import Strays
+from penstock.kernel.pure.tags import Tags
 from penstock.kernel.pure.trace import in_sample
 from penstock.kernel.trace_interface import TraceKind
 from penstock.limits import MESSAGE_TIMEOUT_MAX_NS, PARKED_MAX, RING_SPAN_MAX
@@ -67,6 +68,7 @@ class Cursor:
         self.turn = 0  # rotates the first consumer
         self.stray_turn = 0  # who gets the odd one: new messages (0) or strays (1)
         self.strays = Strays()
+        self.tags = Tags()
         self.skips = Ranges()
         self.notes = Notes()
         self._engine = engine
@@ -120,6 +122,7 @@ class Cursor:
 
     def add_consumer(self, conn: Conn) -> None:
         self.conns.append(conn)
+        self.tags.join(self.strays, conn.tag)
         self.mark()
 
     def remove_consumer(self, conn: Conn) -> None:
@@ -128,6 +131,9 @@ class Cursor:
                 if flight.conn is conn and flight.state in (RINGED, FLYING):
                     self.trace(TraceKind.DISCONNECTED, flight)
         self.conns.remove(conn)
+        if conn.tag:
+            self.tags.leave(self.strays, conn.tag)
+            self.mark()  # what waited for the last one with a tag is for the others now
         if not self.conns:
             self._drop_blocks()
 
@@ -260,6 +266,13 @@ class Cursor:
         self.strays.add(flight)
         return flight
 
+    def put_aside(self, id: int, attempts: int, tag: bytes) -> None:
+        """The message at the cursor waits for a consumer of another class than the one at hand."""
+        flight = self.new_stray(id, attempts)
+        self.strays.wait(flight, self.tags.queue_of(tag))
+        self._note_stray(flight)
+        self.move_to(self.next + 1)
+
     def park(self, offset: int, id: int, attempts: int, due_ns: int) -> None:
         """A message ahead of the cursor waits among the strays, and the cursor steps over it."""
         flight = Flight(offset, id, attempts, GONE)
@@ -385,6 +398,7 @@ class Cursor:
         self._ring.clear()
         self._order.clear()
         self.strays = Strays()
+        self.tags.forget()
         self.skips.clear()
         self.redo_end = self._outdated_end = self.parked_end = 0
         self._search = (0, 0)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.kernel.interface import Source
+from penstock.kernel.interface import Locality, Source
 from penstock.kernel.layout import MESSAGE_HEAD
-from penstock.kernel.pure.dice import sample_draw
 from penstock.kernel.pure.extframe import between
 from penstock.kernel.pure.parking import park_delayed, park_next, special_at_cursor
 from penstock.kernel.pure.shares import PASSED_BY, PUT_OFF, gather_siblings, offer, share_out
+from penstock.kernel.pure.sifting import Fate, Sifting
 from penstock.kernel.trace_interface import TraceKind
 from penstock.limits import CHUNK_BYTES, REFILL_NS
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _HEAD_BYTES = MESSAGE_HEAD.size  # of a frame, before the body
 _SIZE_BYTES = 4  # the first field of the frame does not count itself
 _MESSAGE_TYPE = 2
+_BEYOND_ALL = max(Locality) + 1
 
 
 def message_head(size: int, timestamp_ns: int, attempts: int, id: int) -> bytes:
@@ -64,19 +65,24 @@ def pump(window: Window, engine: Engine, free: bool = False) -> bool:
     if not patient:
         del engine.refills[window]
     prefers = window.prefers
-    least = 0
+    least, nearer = 0, _BEYOND_ALL
     while not window.paused and window.deliverable > 0:
         if prefers:
             patient = False  # to wait for a better refill would send messages further away
-            least = max((conn.locality for conn in window.conns if conn.room() > 0), default=0)
+            places = (conn.locality for conn in window.conns if conn.room() > 0)
+            least = max((place for place in places if place < nearer), default=0)
         conns = [conn for conn in window.conns if conn.locality >= least]
         offers = [offer(conn, window, patient, free) for conn in conns]
         if PUT_OFF in offers:
             engine.refills.setdefault(window, engine.mono_ns + REFILL_NS)
         ready = sum(count > 0 for count in offers)
         sent = _pump_once(window, engine, least, patient, free, ready) if ready else 0
+        if sent == 0 and least > 0 and window.tags:
+            nearer = least  # what there is may be for others, which are further away
+            continue
         if sent == 0:
             return PASSED_BY in offers
+        nearer = _BEYOND_ALL
         engine.sent_count += sent
     return False
 
@@ -109,6 +115,7 @@ class Delivery:
         self._conn = conn
         self._engine = engine
         self._parts: list[bytes] = []  # of frames
+        self._sifting = Sifting(window, conn, engine)
         self._is_long = conn.extended or conn.detailed
         self._size = len(conn.output)
         self._sent = 0
@@ -140,29 +147,25 @@ class Delivery:
         self._size += _HEAD_BYTES + len(body)
         self._sent += 1
 
-    def _sampled_away(self, id: int, attempts: int) -> bool:
-        conn = self._conn
-        if not conn.sample_rate:
-            return False
-        return sample_draw(self._engine.seed, conn.serial, id, attempts) > conn.sample_rate
-
     # --- strays ---
 
     def _send_strays(self, quota: int) -> None:
         window = self._window
         while self._sent < quota and self._size < CHUNK_BYTES:
-            flight = window.strays.first_waiting()
+            flight, is_own = self._next_stray()
             if flight is None:
                 return
             batch = window.find(Source.STRAY, flight.offset)
             if batch is None:
                 window.need(Source.STRAY, flight.offset)
                 return
-            if self._sampled_away(flight.id, flight.attempts):
-                self._trace_filtered(flight.id, flight.offset, flight.attempts)
+            index = flight.offset - batch.base_offset
+            if not (is_own or self._is_mine(batch, index)):
+                continue
+            if self._sifting.is_left_out(batch, index, flight.id, flight.attempts):
+                self._sifting.note_left_out(flight.id, flight.offset, flight.attempts)
                 window.drop_stray(flight)
                 continue
-            index = flight.offset - batch.base_offset
             self._know_apart(flight, batch.ids(index, 1)[0])
             special = batch.special(index)._replace(id=flight.id)
             window.mark_traced(flight.id, special.trace_id)
@@ -189,9 +192,23 @@ class Delivery:
             return False
         return self._engine.wall_ns - timestamp_ns > window.auto_ack_age_ns
 
-    def _trace_filtered(self, id: int, offset: int, attempts: int) -> None:
-        self._window.trace_one(TraceKind.FILTERED, id, offset, attempts, self._conn)
-        self._window.forget_traced(id)
+    def _next_stray(self) -> tuple[Flight | None, bool]:
+        """Of those that wait: the consumer's own, or one that may be."""
+        window = self._window
+        if window.tags:
+            flight = window.strays.first_of(window.tags.queue_of(self._sifting.mine))
+            if flight is not None:
+                return flight, True
+        return window.strays.first_of(window.strays.queue), False
+
+    def _is_mine(self, batch: Batch, index: int) -> bool:
+        """Else it waits for others from now on."""
+        window = self._window
+        tag = self._sifting.class_of(batch, index)
+        if tag == self._sifting.mine:
+            return True
+        window.tags.queue_of(tag).append(window.strays.queue.popleft())
+        return False
 
     # --- new messages ---
 
@@ -209,12 +226,24 @@ class Delivery:
             again = window.next < window.redo_end
             special = batch.base_offset + batch.special_from(window.next - batch.base_offset)
             if again or special == window.next or self._conn.sample_rate:
-                self._send_one(batch)
+                if not self._send_one(batch):
+                    return
                 continue
             end = min(end, special, window.next + quota - self._sent)
             if window.skips:
                 end = min(end, window.skips.first)
-            self._send_run(batch, end - window.next)
+            if not self._send_next(batch, end - window.next):
+                return
+
+    def _send_next(self, batch: Batch, count: int) -> bool:
+        """Messages that have nothing special. False: they are for others, and stay there."""
+        sifting = self._sifting
+        if sifting.sifts:
+            fate, count = sifting.run(batch, self._window.next - batch.base_offset, count)
+            if fate is not Fate.SENT_NOW:
+                return sifting.sift_out(batch, fate, count)
+        self._send_run(batch, count)
+        return True
 
     def _send_run(self, batch: Batch, count: int) -> None:
         """The common case: a row of messages of one batch that have nothing special, as many as
@@ -247,26 +276,31 @@ class Delivery:
                 window.trace_one(TraceKind.SENT, id, window.next + place, attempts, self._conn)
         window.ring(ids[:done], timestamp_ns, attempts, self._conn, self._engine.mono_ns)
 
-    def _send_one(self, batch: Batch) -> None:
+    def _send_one(self, batch: Batch) -> bool:
         """A message that may be special: due later, with an id or attempts of its own, or sampled
         away. One that was in flight before a restart goes through the strays, whose attempts are
-        journalled: the next restart counts on from there."""
-        window = self._window
+        journalled: the next restart counts on from there. False: it is for others, and stays
+        where it is."""
+        window, sifting = self._window, self._sifting
         index = window.next - batch.base_offset
         special = special_at_cursor(window, batch, self._conn)
         attempts = window.attempts_next()
-        window.mark_traced(special.id, special.trace_id)
         if special.due_ns > self._engine.wall_ns:
             park_next(window, special)
-            return
+            return True
+        fate = sifting.fate(batch, index, special.id, special.attempts)
+        if fate is Fate.ASIDE and not sifting.has_room_aside():
+            return False
+        window.mark_traced(special.id, special.trace_id)
         window.beyond.met(window.next, special.due_ns)
-        if self._sampled_away(special.id, special.attempts):
-            self._trace_filtered(special.id, window.next, special.attempts)
-            window.notes.finished(window.next, window.next + 1)
-            window.move_to(window.next + 1)
+        if fate is Fate.LEFT_OUT:
+            sifting.leave_one_out(special)
         elif attempts > 1 and window.must_not_redo(special.attempts + attempts):
             # its last attempt was in flight when the daemon ended
             window.exhaust_next(special.id, special.attempts + attempts - 1)
+        elif fate is Fate.ASIDE:
+            tag = sifting.class_of(batch, index)
+            window.put_aside(special.id, special.attempts + attempts - 1, tag)
         elif special.own_id or special.attempts or attempts > 1:
             flight = window.new_stray(special.id, special.attempts + attempts - 1)
             window.send_stray(flight, special.timestamp_ns, self._conn, self._engine.mono_ns)
@@ -278,3 +312,4 @@ class Delivery:
             window.trace_one(TraceKind.SENT, special.id, window.next, attempts, self._conn)
             ids = (special.id,)
             window.ring(ids, special.timestamp_ns, attempts, self._conn, self._engine.mono_ns)
+        return True

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 
 from penstock.kernel.pure.flight import DELAYED, EXHAUSTED, FLYING, GONE, WAITING, Flight
+
+Queue = deque[tuple[Flight, int]]  # with the turn in which it began to wait
 
 
 class Strays:
     def __init__(self) -> None:
         self._table: dict[int, Flight] = {}
-        self._queue: deque[tuple[Flight, int]] = deque()  # with the turn in which it began to wait
+        self.queue: Queue = deque()
         self._heap: list[tuple[int, int, Flight]] = []  # due, turn, message
-        self._exhausted: deque[tuple[Flight, int]] = deque()  # not yet taken, as the queue
+        self._exhausted: Queue = deque()  # not yet taken
         self._turns = count(1)
         self._counts = [0] * (EXHAUSTED + 1)
 
@@ -63,8 +65,10 @@ class Strays:
         flight.turn = next(self._turns)
         return flight.turn
 
-    def wait(self, flight: Flight) -> None:
-        self._queue.append((flight, self._enter(flight, WAITING)))
+    def wait(self, flight: Flight, queue: Queue | None = None) -> None:
+        """In the queue of all, or another."""
+        place = (flight, self._enter(flight, WAITING))
+        (self.queue if queue is None else queue).append(place)
 
     def sleep(self, flight: Flight, due_ns: int) -> None:
         flight.due_ns = due_ns
@@ -95,13 +99,14 @@ class Strays:
         flight.id = id
         self._table[id] = flight
 
-    def first_waiting(self) -> Flight | None:
-        """The message that has waited longest."""
-        while self._queue:
-            flight, turn = self._queue[0]
+    @staticmethod
+    def first_of(queue: Queue) -> Flight | None:
+        """The message that has waited longest in it."""
+        while queue:
+            flight, turn = queue[0]
             if flight.turn == turn:
                 return flight
-            self._queue.popleft()
+            queue.popleft()
         return None
 
     @property
@@ -120,13 +125,15 @@ class Strays:
             return None
         return heapq.heappop(self._heap)[2]
 
-    def validate(self) -> None:
+    def validate(self, queues: Iterable[Queue]) -> None:
+        """`queues`: those beside the queue of all."""
         states = [flight.state for flight in self._table.values()]
         for state in (WAITING, DELAYED, FLYING, EXHAUSTED):
             if states.count(state) != self._counts[state]:
                 raise RuntimeError(f"count of strays in state {state} does not add up")
         if not {WAITING, DELAYED, FLYING, EXHAUSTED}.issuperset(states):
             raise RuntimeError("a stray is in no state")
-        queued = {flight.id for flight, turn in self._queue if flight.turn == turn}
+        places = [place for queue in (self.queue, *queues) for place in queue]
+        queued = {flight.id for flight, turn in places if flight.turn == turn}
         if queued != {flight.id for flight in self if flight.state == WAITING}:
             raise RuntimeError("the queue of waiting strays does not match the table")

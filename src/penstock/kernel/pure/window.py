@@ -439,7 +439,7 @@ class Window(Cursor):
         return True
 
     def validate(self) -> None:
-        self.strays.validate()
+        self.strays.validate(self.tags.queues)
         self.skips.validate()
         self.beyond.validate(self.next)
         if max(self.parked_end, self.search_end) > self.tail.handed_end:
