@@ -29,6 +29,7 @@ from penstock.broker.delaysearch import DelaySearch
 from penstock.broker.ended import EndedTopics
 from penstock.broker.growth import Growth
 from penstock.broker.health import Health, Trouble
+from penstock.broker.hourly import Hourly
 from penstock.broker.idle import IdleSweep
 from penstock.broker.internal import is_internal, settings_of
 from penstock.broker.latency import LatencyTurns
@@ -111,6 +112,7 @@ class Broker:
         self._growth = Growth(self._context, self._directories)
         self._idle = IdleSweep(self, options)
         self._delays = DelaySearch(self._context)
+        self.hourly = Hourly(self.topics)
         self._leap = ClockLeap(self._context.health)
         self.commits = Commits(self._context, self.topics, self._path)
         self._dead_letters = DeadLetters(self._context, self.topics, self.topic)
@@ -190,6 +192,7 @@ class Broker:
             newest = (leader.log.last_timestamp_ns for leader in self._leaders())
             self._leap.look(max(newest, default=0), self._clock.wall_ns(), self._clock.mono_ns())
             self.trace.tell_start()
+            self.hourly.begin(self._clock.wall_ns())
         except OSError as error:
             self._abandon()
             raise StorageError(self._path, str(error)) from error
@@ -419,6 +422,16 @@ class Broker:
         """Those that wait to be sent back, the oldest first. Raises StorageError."""
         return self._dead_letters.waiting(channel, count_max)
 
+    def clean_unused(self, dry_run: bool) -> tuple[list[str], list[str]]:
+        """Topics that were deleted and whose files were still there: those that have been removed
+        now, and those that could not be, or would be tried."""
+        before = self._directories.left
+        if not dry_run:
+            for name in before:
+                self._directories.remove(name)
+        left = self._directories.left
+        return [name for name in before if name not in left], left
+
     # --- one turn ---
 
     def write(self, tails: list[Tail]) -> None:
@@ -487,6 +500,7 @@ class Broker:
         self._delays.housekeeping(mono_ns, wall_ns)
         self.commits.housekeeping(wall_ns)
         self._directories.settle()
+        self.hourly.housekeeping(wall_ns)
         if self._context.options.latency_quantiles:
             self._latency_turns.housekeeping(mono_ns)
         self._settle(mono_ns, wall_ns)

@@ -20,6 +20,7 @@ from penstock.broker.cursors import Cursors
 from penstock.broker.groupcommit import GroupCommit
 from penstock.broker.health import Trouble
 from penstock.broker.stamped import StampedPublishes
+from penstock.durations import DURATION_NS_MAX
 from penstock.errors import LogDamaged, StorageError
 from penstock.kernel import Source, TraceKind, Window
 from penstock.log.damage import describe
@@ -198,6 +199,15 @@ class Leader:
 
     def retain(self, wall_ns: int, old_end: int) -> None:
         """Let go of old segments of which nothing is wanted; what is below `old_end` is old."""
+        self._retain(wall_ns, self.retain_age_ns, self.retain_bytes, old_end)
+
+    def clean(self, wall_ns: int, kept_bytes: int) -> int:
+        """Let go of all segments of which nothing is wanted, however young, but for so many bytes.
+        Returns how many."""
+        age_ns = DURATION_NS_MAX if kept_bytes else 0
+        return self._retain(wall_ns, age_ns, kept_bytes, 0)
+
+    def _retain(self, wall_ns: int, age_ns: int, bytes_max: int, old_end: int) -> int:
         floor, kept = self.floor, self.replica.producers.floor
         if self.cursors is not None:
             floor = min(floor, self.cursors.floor_synced)
@@ -205,13 +215,15 @@ class Leader:
             floor = min(floor, kept)
         health, name = self._context.health, self.replica.label
         try:
-            self.log.retain(floor, wall_ns, self.retain_age_ns, self.retain_bytes, old_end)
+            removed = self.log.retain(floor, wall_ns, age_ns, bytes_max, old_end)
         except StorageError as error:
+            removed = 0
             health.report(name, Trouble.CLEANUP, error.reason)
         else:
             health.clear(name, Trouble.CLEANUP)
         self.replica.refresh_damage()
         self.group.notice_stop()
+        return removed
 
     def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> bool:
         """Sync what is unsynced, repeat the synced end in the mark, and try again what failed. True

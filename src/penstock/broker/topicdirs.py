@@ -55,6 +55,11 @@ class TopicDirectories:
         for name in list(self._unmade):
             self._try_again(name)
 
+    @property
+    def left(self) -> list[str]:
+        """Topics that are gone, and files of them are not."""
+        return sorted(self._left)
+
     # --- making ---
 
     def make(self, file: TopicFile) -> list[PartitionLog]:

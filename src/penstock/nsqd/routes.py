@@ -15,7 +15,9 @@ from penstock.net.exchange import Request
 from penstock.net.query import parse_query
 from penstock.nsqd import (
     routes_about,
+    routes_cleaning,
     routes_config,
+    routes_figures,
     routes_inside,
     routes_log,
     routes_node,
@@ -41,7 +43,8 @@ _QUIET = frozenset(
 _WITH_PARTITIONS = (
     *("/log/", "/message/get", "/channel/setoffset", "/stats", "/stage", "/commit"),
     *("/message/finish", "/channel/fixconfirmed", "/channel/finishmemdelayed"),
-    *("/channel/emptydelayed", "/channel/requeuedelayed"),
+    *("/channel/emptydelayed", "/channel/requeuedelayed", "/topic/greedyclean"),
+    *("/message/stats", "/message/historystats", "/coordinator/stats"),
 )
 
 
@@ -57,6 +60,8 @@ class Routes(Api):
             **routes_verbs.table(ground),
             **routes_shape.table(ground, self.guard),
             **routes_config.table(ground),
+            **routes_figures.table(ground),
+            **routes_cleaning.table(ground),
             **routes_node.table(ground),
             **routes_log.table(ground, self.guard),
             **routes_replay.table(ground, self.guard),
