@@ -110,10 +110,11 @@ def test_each_keeps_its_number(spark: SparkSession, node: Node, tmp_path: Path) 
 
 
 def test_a_target_with_fewer(spark: SparkSession, node: Node, tmp_path: Path) -> None:
-    """Stopped in its midst, and gone on with."""
+    """It grows in its midst: that is for the next replay."""
     node.create("fewer", 2)
     run(spark, node, tmp_path, stop_after=6, to="fewer", chunk=100)
     assert '"partitions": 2' in (tmp_path / "fewer.json").read_text()
+    node.daemon.post("/topic/partition/expand?topic=fewer&partition_num=4")
     run(spark, node, tmp_path, to="fewer", chunk=100)
     found = bodies_of(node.url, "fewer")
     for target in range(2):
@@ -127,6 +128,7 @@ def test_a_target_with_fewer(spark: SparkSession, node: Node, tmp_path: Path) ->
                     if (n % 3 and number % 2 == target)
                     or (n % 3 == 0 and murmur3_32(key_of(body)) % 2 == target)
                 ]  # fmt: skip
+    assert found[2:] == [[], []]
     wanted = [body for number in range(4) for body in source(number)]
     assert sorted(body for each in found for body in each) == sorted(wanted)
 

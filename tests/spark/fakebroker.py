@@ -56,7 +56,7 @@ class FakeBroker:
         self.identity_sent = ""  # instead of the topic's own
         self.message_bytes_max = 1 << 20
         self.stages: dict[tuple[str, int, str], bytes] = {}
-        self.shapes: dict[str, dict[str, int]] = {}  # of topics with several partitions
+        self.shapes: dict[str, dict[str, int]] = {}  # where they are not those of NSQ
         self.unmade: set[str] = set()  # topics that are not there until they are made
         self.versions: dict[str, int] = {}
         self.aborted: list[str] = []

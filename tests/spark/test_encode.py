@@ -58,7 +58,7 @@ def test_all_columns_are_read_back() -> None:
     rows = read_back(batch, "timestamp", "key", "headers")
     assert rows[0]["timestamp"] == first
     assert [row["key"] for row in rows] == [b"k", None, b""]
-    assert rows[0]["headers"] == [("x", b"1"), ("y", "ü".encode())]
+    assert rows[0]["headers"] == [("x", "1"), ("y", "ü")]
     assert [row["headers"] for row in rows[1:]] == [None, None]
     # without a time of its own a message has that of its batch, which nsqd sets
     assert decode_sections(batch, 0)[Section.TIMESTAMP].keys() == {0}
@@ -67,7 +67,7 @@ def test_all_columns_are_read_back() -> None:
 def test_kafkas_headers_are_headers() -> None:
     given = pa.array([[{"key": "x", "value": b"1"}]], KAFKA_HEADERS)
     [batch] = batches(body=pa.array([b"a"]), headers=given)
-    assert read_back(batch, "headers")[0]["headers"] == [("x", b"1")]
+    assert read_back(batch, "headers")[0]["headers"] == [("x", "1")]
 
 
 @pytest.mark.parametrize("kind", [HEADERS, pa.map_(pa.string(), pa.string())])
@@ -81,6 +81,14 @@ def test_headers_of_a_slice_are_its_own(kind: pa.DataType) -> None:
         0: {odd: odd},
         3: {"a": "1", "b": None},
     }
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_headers_may_come_as_they_are_stored(kind: pa.DataType) -> None:
+    given = pa.array(['{"a" : "1", "ß":"2"}', None, "{}", '{"b":""}'], kind)
+    [batch] = batches(body=pa.array([b"x"] * 4), headers=given)
+    texts = decode_sections(batch, 0)[Section.HEADERS]
+    assert texts == {0: '{"a" : "1", "ß":"2"}'.encode(), 3: b'{"b":""}'}
 
 
 def test_columns_that_are_all_null_cost_nothing() -> None:
@@ -125,6 +133,10 @@ def times(*microseconds: int) -> pa.Array:
         ({"headers": pa.array([None, [("x", b"\xff")]], HEADERS)}, "'x' is not UTF-8"),
         ({"headers": pa.array([None, [{"key": None}]], KAFKA_HEADERS)}, "no name"),
         ({"headers": pa.array([None, [None]], KAFKA_HEADERS)}, "no name"),
+        ({"headers": pa.array([None, "{"])}, "no JSON object of texts"),
+        ({"headers": pa.array([None, "[]"])}, "no JSON object of texts"),
+        ({"headers": pa.array([None, '{"a":1}'])}, "no JSON object of texts"),
+        ({"headers": pa.array([None, '{"a":null}'])}, "no JSON object of texts"),
         (
             {"headers": pa.array([None, [{"key": "x", "value": b"1"}] * 2], KAFKA_HEADERS)},
             "no name, or is there twice: 'x', 'x'",

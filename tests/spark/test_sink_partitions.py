@@ -60,6 +60,41 @@ def test_a_key_keeps_its_partition_and_its_order(
         assert stored == [keys[int(body)] for body in wanted]
 
 
+def test_headers_and_keys_of_an_extended_topic(
+    spark: SparkSession, nsqd: Nsqd, tmp_path: Path
+) -> None:
+    nsqd.daemon.post("/topic/create?topic=ext&partition_num=4&extend=true")
+    frame = spark.sql(
+        """SELECT string(id) AS body, if(id = 1, '{"a" : "1"}', null) AS headers,"""
+        " if(id < 3, 'k', null) AS key FROM range(0, 5, 1, 1)"
+    )
+    write(frame, nsqd, topic="ext")
+    number = murmur3_32(b"k") % COUNT
+    headers = section_of(nsqd.url, "ext", number, Section.HEADERS)
+    assert headers == [b'{"key":"k"}', b'{"a" : "1"}', b'{"key":"k"}']
+    table = str(tmp_path / "rejected")
+    wrong = spark.sql("SELECT 'x' AS body, '[1]' AS headers")
+    write(wrong, nsqd, topic="ext", rejectedTable=table, txnAppId="app", txnVersion="1")
+    (rejected,) = DeltaTable(table).to_pyarrow_table().to_pylist()
+    assert rejected["headers"] == [{"key": None, "value": b"[1]"}]
+    assert rejected["reason"].startswith("the headers are no JSON object of texts")
+
+
+def test_a_topic_that_grew_is_used_whole(spark: SparkSession, nsqd: Nsqd, topic: str) -> None:
+    """Keys stay where they are, and rows without one go to the new partitions too."""
+    frame = spark.sql("SELECT string(id) AS body, concat('k', id) AS key FROM range(0, 40, 1, 1)")
+    write(frame, nsqd, topic=topic)
+    before = bodies_of(nsqd.url, topic)
+    nsqd.daemon.post(f"/topic/partition/expand?topic={topic}&partition_num=6")
+    write(frame, nsqd, topic=topic)
+    assert bodies_of(nsqd.url, topic) == [*(each * 2 for each in before), [], []]
+    rows = spark.sql("SELECT repeat(string(id), 100) AS body FROM range(10, 99, 1, 1)")
+    write(rows, nsqd, topic=topic, stageBytes="1500")
+    after = bodies_of(nsqd.url, topic)
+    assert min(len(each) for each in after[COUNT:]) > 0
+    assert sum(map(len, after)) == 80 + 89
+
+
 def test_a_column_names_the_partition(
     spark: SparkSession, nsqd: Nsqd, topic: str, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from penstock.errors import BrokerRefused, RowRefused, RowsRefused, SchemaMismatch
-from penstock.kernel import decode_bodies, decode_header, murmur3_32
+from penstock.kernel import Section, decode_bodies, decode_header, decode_sections, murmur3_32
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.lake import Place
 from penstock.spark.rejects import COLUMNS, Rejected, RejectedTable, Rejects
@@ -210,6 +210,24 @@ def test_a_topic_that_grew_is_looked_at_again(broker: FakeBroker, api: BrokerApi
         one.add(pa.RecordBatch.from_pydict(given))
     found = staged_bodies(broker, one.finish())
     assert found == {("orders", 1): [b"1"], ("orders", 3): [b"2"]}
+
+
+def test_keys_are_headers_where_the_topic_has_them(broker: FakeBroker, api: BrokerApi) -> None:
+    broker.shapes["b"] = {"partitions": 2, "extended": True}
+    one = Stager(api, {"body": "BODY", "topic": "t", "key": "k"}, None, "task 3")
+    given = {"BODY": [b"1", b"2", b"3"], "t": ["a", "b", "b"], "k": [b"x", b"x", None]}
+    one.add(pa.RecordBatch.from_pydict(given))
+    found = {
+        (stage.topic, section): value
+        for stage in one.finish().stages
+        for section, values in decode_sections(broker.stages[stage], 0).items()
+        for value in values.values()
+    }
+    assert found == {
+        ("a", Section.KEY): b"x",
+        ("b", Section.KEY): b"x",
+        ("b", Section.HEADERS): b'{"key":"x"}',
+    }
 
 
 @pytest.mark.parametrize("partition", [-1, 1, 65535, 1 << 20])

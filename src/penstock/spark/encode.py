@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -116,6 +117,8 @@ def _nanoseconds(column: pa.Array) -> pa.Array:
 
 
 def _headers(column: pa.Array) -> pa.Array:
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return _written_headers(column)
     texts: list[bytes | None] = [None] * len(column)
     ends = column.offsets.to_pylist()
     names, values = _entries(column, ends[0], ends[-1])
@@ -124,6 +127,22 @@ def _headers(column: pa.Array) -> pa.Array:
         if low < high:
             texts[index] = _header_text(index, names[low:high], values[low:high])
     return pa.array(texts, pa.binary())
+
+
+def _written_headers(column: pa.Array) -> pa.Array:
+    """JSON objects of texts, as they are; one without members is no headers."""
+    texts: list[bytes | None] = column.cast(pa.binary()).to_pylist()
+    for index, text in enumerate(texts):
+        if text is not None and not _members(index, text):
+            texts[index] = None
+    return pa.array(texts, pa.binary())
+
+
+def _members(index: int, text: bytes) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise BadRow([index], f"the headers are no JSON object of texts: {error}") from error
 
 
 def _entries(column: pa.Array, low: int, high: int) -> tuple[list[Any], list[Any]]:

@@ -12,12 +12,12 @@ table does not cure.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from penstock.errors import RowsRefused
@@ -140,16 +140,24 @@ def _column(
 
 
 def _entries(headers: Any) -> list[dict[str, Any]] | None:
-    """Of a map, of Kafka's array, or of the JSON object that a message has."""
+    """Of a map, of Kafka's array, or of the JSON object that a message has. A text that is none is
+    kept whole, under no name."""
     if headers is None:
         return None
-    if isinstance(headers, bytes):
-        headers = list(json.loads(headers).items())
+    if isinstance(headers, bytes | str):
+        headers = _members(headers)
     pairs = [_pair(each) for each in headers]
     return [
         {"key": name, "value": value.encode() if isinstance(value, str) else value}
         for name, value in pairs
     ]
+
+
+def _members(text: bytes | str) -> list[tuple[str | None, Any]]:
+    try:
+        return list(msgspec.json.decode(text, type=dict[str, str | None]).items())
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return [(None, text)]
 
 
 def _pair(entry: Any) -> tuple[Any, Any]:

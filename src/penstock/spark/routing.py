@@ -38,18 +38,18 @@ class Routing:
         """The partition of the next block that may go to any."""
         turn = self._turns[topic]
         self._turns[topic] = turn + 1
-        return turn % self._shape(topic).partitions
+        return turn % self.shape(topic).partitions
 
     def partitions(
         self, topic: str, keys: pa.Array | None, numbers: pa.Array | None, rows: _Numbers
     ) -> _Numbers:
         """Of those rows of the columns, all of one topic. Raises BadRow."""
-        count = self._shape(topic).partitions
+        count = self.shape(topic).partitions
         found = np.full(len(rows), ANY if count > 1 else 0, np.int64)
         if keys is not None and count > 1:
             mine = keys.take(pa.array(rows))
             keyed = _valid(mine)
-            found[keyed] = key_hashes(mine)[keyed] % self._shape(topic).key_partitions
+            found[keyed] = key_hashes(mine)[keyed] % self.shape(topic).key_partitions
         if numbers is not None:
             named = numbers.take(pa.array(rows))
             given = _valid(named)
@@ -67,10 +67,10 @@ class Routing:
             raise BadRow(same, f"there is no partition {number}")
 
     def _beyond(self, topic: str, found: _Numbers, given: _Numbers) -> _Numbers:
-        beyond: _Numbers = given & ((found < 0) | (found >= self._shape(topic).partitions))
+        beyond: _Numbers = given & ((found < 0) | (found >= self.shape(topic).partitions))
         return beyond
 
-    def _shape(self, topic: str) -> Shape:
+    def shape(self, topic: str) -> Shape:
         shape = self._shapes.get(topic)
         if shape is None:
             shape = self._shapes[topic] = self._api.shape(topic)

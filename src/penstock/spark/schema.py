@@ -50,6 +50,7 @@ COLUMNS: dict[str, Column] = {
 
 _BINARY = ("binary", "string")
 _HEADERS = (
+    "string",  # a JSON object of texts
     "map<string,binary>",
     "map<string,string>",
     "array<struct<key:string,value:binary>>",  # Kafka's

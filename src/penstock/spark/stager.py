@@ -21,6 +21,7 @@ from penstock.errors import BrokerRefused, FetchFailed, RowRefused
 from penstock.nsqdapi.calls import Owner, Stage
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.encode import BadRow, Block, encode, largest, message_columns
+from penstock.spark.extended import with_headers
 from penstock.spark.rejects import Rejected, Rejects
 from penstock.spark.routing import ANY, NUMBER_MAX, Routing
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -132,6 +133,9 @@ class Stager:
     ) -> Iterator[tuple[Target, pa.RecordBatch]]:
         topics, topic_numbers = self._topics(column, len(rows))
         partitions = self._partitions(column, rows, topics, topic_numbers)
+        extended = np.array([self._routing.shape(topic).extended for topic in topics])
+        if extended.any():
+            rows = with_headers(rows, extended[topic_numbers])
         keys = topic_numbers * NUMBER_MAX + partitions
         if (keys == keys[0]).all():
             yield Target(topics[int(topic_numbers[0])], int(partitions[0])), rows

@@ -159,6 +159,40 @@ def test_an_unfinished_one_holds_its_partitions_alone(disk: SimDisk, how: str) -
     world.close()
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_topic_may_grow_between_stage_and_commit(disk: SimDisk, killed: bool) -> None:
+    world = on(disk)
+    topic = world.broker.topic("t", 2)
+    put(world, "t", block("x", b"old", partition=1))
+    with pytest.raises(NotFound):
+        put(world, "t", block("x", b"new", partition=3))
+    world.broker.grow_topic(topic, 4)
+    put(world, "t", block("x", b"new", partition=3))
+    if killed:
+        disk.kill()
+        world = on(disk)
+    assert commit(world, "app", 0, ("t", "x", 1), ("t", "x", 3)).told == done(2)
+    assert ends(world) == (0, 1, 0, 1)
+    assert stored(world, "t", 3) == [b"new"]
+    world.close()
+
+
+def test_a_topic_may_grow_while_a_commit_waits(disk: SimDisk) -> None:
+    world = on(disk)
+    refs = skewed(world)
+    disk.inject(Fault("write", path_part="topics/t/2/0", times=0))
+    assert isinstance(commit(world, "app", 1, *refs).error, CommitUnfinished)
+    world.broker.grow_topic(world.broker.topic("t"), 6)
+    put(world, "t", block("y", b"new", partition=5))
+    assert commit(world, "other", 0, ("t", "y", 5)).told == done(1)
+    assert ends(world) == (0, 0, 0, 0, 0, 1)
+    disk.kill()
+    disk.faults.clear()
+    world = on(disk)
+    assert ends(world) == (1, 1, 27, 1, 0, 1)
+    world.close()
+
+
 def test_a_record_that_names_what_is_not_there_stops_the_start(disk: SimDisk) -> None:
     world = on(disk)
     refs = skewed(world)
