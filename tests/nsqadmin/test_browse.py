@@ -17,16 +17,17 @@ from penstock.nsqadmin.upstream import Upstream
 class FakeLog(Log):
     """Of messages at the given times; the first offset is `earliest`."""
 
-    def __init__(self, node: str, times: list[int], earliest: int = 0) -> None:
+    def __init__(self, node: str, times: list[int], earliest: int = 0, partition: int = 0) -> None:
         self.node = node
+        self.partition = partition
         self.times = times
         self.earliest = earliest
         self.is_down = False
 
-    async def extent(self) -> Extent:
+    async def extents(self) -> dict[int, Extent]:
         if self.is_down:
             raise FetchFailed(self.node, "down", 0)
-        return Extent("i", self.earliest, self.earliest + len(self.times))
+        return {self.partition: Extent("i", self.earliest, self.earliest + len(self.times))}
 
     async def find(self, text: str) -> int:
         return (await self.extent()).earliest if text == "oldest" else int(text)
@@ -47,7 +48,7 @@ class FakeLog(Log):
 
 def shelf(*logs: FakeLog) -> Shelf:
     found = Shelf(Upstream(None, (), ()), [], "t", ())  # type: ignore[arg-type]
-    found.logs = {log.node: log for log in logs}
+    found.logs = {str(log.place): log for log in logs}
     return found
 
 
@@ -56,7 +57,7 @@ def hunt(count: int = 10, contains: str = "", **more: int) -> Hunt:
 
 
 def seen(page: Page) -> list[tuple[str, int]]:
-    return [(one.node, one.message.offset) for one in page.lines]
+    return [(one.place, one.message.offset) for one in page.lines]
 
 
 ODD, EVEN = FakeLog("a", list(range(1, 41, 2))), FakeLog("b", list(range(0, 40, 2)))

@@ -1,9 +1,10 @@
-"""A topic's stored messages over all nodes that have it: a page of them from any place, onward or
-back, merged by time; and searches, which go on until a page is full or they have looked at enough.
+"""A topic's stored messages over all nodes that have it and all partitions: a page of them from any
+place, onward or back, merged by time; and searches, which go on until a page is full or they have
+looked at enough.
 
-A page is a window of each node's log, [first, following). The next page begins where the window
-ends and the one before ends where it begins, so nothing is left out and nothing comes twice,
-however the nodes' clocks differ. Inside a node the order is the log's.
+A page is a window of each log, [first, following). The next page begins where the window ends and
+the one before ends where it begins, so nothing is left out and nothing comes twice, however the
+nodes' clocks differ. Inside a log the order is its own.
 
 What is kept of a message is a line; who opens one reads it again (`Log.message`). So a page of
 large messages costs no more memory than one of small ones.
@@ -21,7 +22,15 @@ from typing import NamedTuple, TypeVar
 from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin.criteria import EVERYTHING, Criteria
-from penstock.nsqadmin.messages import NEWEST, Extent, Log, Message, PlaceInvalid
+from penstock.nsqadmin.messages import (
+    NEWEST,
+    Extent,
+    Log,
+    Message,
+    Place,
+    PlaceInvalid,
+    named_message,
+)
 from penstock.nsqadmin.upstream import Upstream
 
 T = TypeVar("T")
@@ -30,7 +39,7 @@ T = TypeVar("T")
 class Line(NamedTuple):
     """A message of a page, its body cut to what a line shows."""
 
-    node: str
+    place: str  # of its log
     message: Message
     body_bytes: int
 
@@ -68,7 +77,7 @@ class Page:
 
 
 class _Part(NamedTuple):
-    """One node's part of a page: in the order it was met, and where looking has ended."""
+    """One log's part of a page: in the order it was met, and where looking has ended."""
 
     lines: list[Line]
     reached: int
@@ -79,44 +88,64 @@ class Shelf:
     """The logs of one topic on some nodes."""
 
     def __init__(
-        self, upstream: Upstream, nodes: Iterable[str], topic: str, hidden: Iterable[str]
+        self, upstream: Upstream, places: Iterable[Place], topic: str, hidden: Iterable[str]
     ) -> None:
+        """`logs` are by place, as text."""
         hidden = tuple(hidden)
-        self.logs = {node: Log(upstream, node, topic, hidden) for node in nodes}
+        self.logs = {
+            str(place): Log(upstream, place.node, topic, hidden, place.partition)
+            for place in places
+        }
 
     # --- places ---
 
     async def find(self, text: str) -> dict[str, int]:
-        """The offset on each node that a place means, as people type it. A message's id is on one
-        node only."""
+        """The offset in each log that a place means, as people type it. A message's id is in one
+        log only."""
         text = text.strip()
         if len(self.logs) > 1 and text.isascii() and text.isdigit():
-            raise PlaceInvalid(text, "is an offset, and each node has its own: choose a node first")
-        found, errors = await self._each(lambda log: log.find(text))
+            partitions = len({log.node for log in self.logs.values()}) < len(self.logs)
+            what = "partition" if partitions else "node"
+            rule = f"is an offset, and each {what} has its own: choose a {what} first"
+            raise PlaceInvalid(text, rule)
+        named = named_message(text)
+        if named is not None:
+            return await self._where_is(*named)
+        found, errors = await _gathered({at: log.find(text) for at, log in self.logs.items()})
         if not found:
             raise errors[0]
         return found
 
-    async def ends(self) -> dict[str, int]:
-        found, errors = await self._each(lambda log: log.extent())
+    async def _where_is(self, name: str, value: str) -> dict[str, int]:
+        """Each node is asked once, however many partitions it has."""
+
+        async def ask(node: str, logs: list[Log]) -> tuple[str, int]:
+            only = logs[0].partition if len(logs) == 1 else None
+            partition, offset = await logs[0].where_is(name, value, only)
+            return str(Place(node, partition)), offset
+
+        found, errors = await _gathered({node: ask(node, logs)
+                                         for node, logs in self._by_node().items()})  # fmt: skip
         if not found:
             raise errors[0]
-        return {node: extent.end for node, extent in found.items()}
+        return dict(found.values())
 
-    async def _each(
-        self, ask: Callable[[Log], Awaitable[T]]
-    ) -> tuple[dict[str, T], list[PenstockError]]:
-        results = await asyncio.gather(*map(ask, self.logs.values()), return_exceptions=True)
-        found: dict[str, T] = {}
-        errors: list[PenstockError] = []
-        for node, result in zip(self.logs, results, strict=True):
-            if isinstance(result, PenstockError):
-                errors.append(result)
-            elif isinstance(result, BaseException):
-                raise result
-            else:
-                found[node] = result
-        return found, errors
+    async def ends(self) -> dict[str, int]:
+        by_node = self._by_node()
+        found, errors = await _gathered({node: logs[0].extents() for node, logs in by_node.items()})
+        if not found:
+            raise errors[0]
+        return {
+            place: found[log.node][log.partition].end
+            for place, log in self.logs.items()
+            if log.partition in found.get(log.node, ())
+        }
+
+    def _by_node(self) -> dict[str, list[Log]]:
+        by_node: dict[str, list[Log]] = {}
+        for log in self.logs.values():
+            by_node.setdefault(log.node, []).append(log)
+        return by_node
 
     # --- pages ---
 
@@ -128,46 +157,55 @@ class Shelf:
 
     async def onward(self, offsets: Mapping[str, int], hunt: Hunt) -> Page:
         parts, errors = await self._parts(offsets, hunt, self._ahead)
-        taken = _first(hunt.count, {node: part.lines for node, part in parts.items()})
+        taken = _first(hunt.count, {place: part.lines for place, part in parts.items()})
         spans = {}
-        for node, part in parts.items():
-            mine = [one.message.offset for one in taken if one.node == node]
+        for place, part in parts.items():
+            mine = [one.message.offset for one in taken if one.place == place]
             is_all = len(mine) == len(part.lines)
-            after = mine[-1] + 1 if mine else offsets[node]
-            spans[node] = Span(offsets[node], part.reached if is_all else after)
+            after = mine[-1] + 1 if mine else offsets[place]
+            spans[place] = Span(offsets[place], part.reached if is_all else after)
         is_end = all(part.is_end for part in parts.values()) and _is_all(taken, parts)
         return Page(tuple(taken), spans, is_end, errors)
 
     async def back(self, ends: Mapping[str, int], hunt: Hunt) -> Page:
         parts, errors = await self._parts(ends, hunt, self._behind)
-        taken = _first(hunt.count, {node: part.lines for node, part in parts.items()}, newest=True)
+        taken = _first(
+            hunt.count, {place: part.lines for place, part in parts.items()}, newest=True
+        )
         spans = {}
-        for node, part in parts.items():
-            mine = [one.message.offset for one in taken if one.node == node]
+        for place, part in parts.items():
+            mine = [one.message.offset for one in taken if one.place == place]
             is_all = len(mine) == len(part.lines)
-            before = mine[-1] if mine else ends[node]
-            spans[node] = Span(part.reached if is_all else before, ends[node])
+            before = mine[-1] if mine else ends[place]
+            spans[place] = Span(part.reached if is_all else before, ends[place])
         is_end = all(part.is_end for part in parts.values()) and _is_all(taken, parts)
         return Page(tuple(reversed(taken)), spans, is_end, errors)
 
     async def _parts(
         self, offsets: Mapping[str, int], hunt: Hunt,
-        look: Callable[[Log, int, Hunt], Awaitable[_Part]],
+        look: Callable[[Log, Extent, int, Hunt], Awaitable[_Part]],
     ) -> tuple[dict[str, _Part], tuple[str, ...]]:  # fmt: skip
+        """Each node is asked once where its logs end; one that does not answer is not asked for
+        each of its partitions."""
         parts: dict[str, _Part] = {}
-        errors: list[str] = []
-        for node, offset in offsets.items():
+        extents: dict[str, dict[int, Extent]] = {}
+        errors: dict[str, str] = {}
+        for place, offset in offsets.items():
+            log = self.logs[place]
+            if log.node in errors:
+                continue
             try:
-                parts[node] = await look(self.logs[node], offset, hunt)
+                if log.node not in extents:
+                    extents[log.node] = await log.extents()
+                parts[place] = await look(log, log.of(extents[log.node]), offset, hunt)
             except FetchFailed as error:
                 if len(offsets) == 1:
                     raise
-                errors.append(f"{node}: {error.reason}")
-        return parts, tuple(errors)
+                errors[log.node] = f"{log.node}: {error.reason}"
+        return parts, tuple(errors.values())
 
-    async def _ahead(self, log: Log, offset: int, hunt: Hunt) -> _Part:
-        """Each node has its share of what is searched."""
-        extent = await log.extent()
+    async def _ahead(self, log: Log, extent: Extent, offset: int, hunt: Hunt) -> _Part:
+        """Each log has its share of what is searched."""
         position = min(max(offset, extent.earliest), extent.end)
         share = _share(hunt, len(self.logs))
         found: list[Line] = []
@@ -176,7 +214,7 @@ class Shelf:
             for one in some:
                 position = one.offset + 1
                 if hunt.criteria.hold(one):
-                    found.append(_line(log.node, one))
+                    found.append(_line(str(log.place), one))
                     if len(found) == hunt.count:
                         break
             hunt.looked_at(len(some), some[-1].timestamp_ns if some else 0)
@@ -187,8 +225,7 @@ class Shelf:
             position = max(position, min(stop, extent.end))
         return _Part(found, position, position >= extent.end)
 
-    async def _behind(self, log: Log, end: int, hunt: Hunt) -> _Part:
-        extent = await log.extent()
+    async def _behind(self, log: Log, extent: Extent, end: int, hunt: Hunt) -> _Part:
         position = max(min(end, extent.end), extent.earliest)
         share = _share(hunt, len(self.logs))
         found: list[Line] = []
@@ -213,7 +250,7 @@ class Shelf:
         found: deque[Line] = deque(maxlen=hunt.count)
         oldest_ns = count = 0
         async for some in log.walk(extent, *span):
-            found.extendleft(_line(log.node, one) for one in some if hunt.criteria.hold(one))
+            found.extendleft(_line(str(log.place), one) for one in some if hunt.criteria.hold(one))
             if some:
                 oldest_ns = oldest_ns or some[0].timestamp_ns
                 count += len(some)
@@ -221,13 +258,28 @@ class Shelf:
         return list(found)
 
 
-def _share(hunt: Hunt, nodes: int) -> int:
-    return max(1, hunt.searched_max // max(1, nodes))
+async def _gathered(asked: Mapping[str, Awaitable[T]]) -> tuple[dict[str, T], list[PenstockError]]:
+    """The answers, and what those said that have none."""
+    results = await asyncio.gather(*asked.values(), return_exceptions=True)
+    found: dict[str, T] = {}
+    errors: list[PenstockError] = []
+    for key, result in zip(asked, results, strict=True):
+        if isinstance(result, PenstockError):
+            errors.append(result)
+        elif isinstance(result, BaseException):
+            raise result
+        else:
+            found[key] = result
+    return found, errors
 
 
-def _line(node: str, message: Message) -> Line:
+def _share(hunt: Hunt, logs: int) -> int:
+    return max(1, hunt.searched_max // max(1, logs))
+
+
+def _line(place: str, message: Message) -> Line:
     short = message.body[: limits.ADMIN_PREVIEW_BYTES + 1]
-    return Line(node, replace(message, body=short), len(message.body))
+    return Line(place, replace(message, body=short), len(message.body))
 
 
 def _first(count: int, lists: Mapping[str, list[Line]], newest: bool = False) -> list[Line]:

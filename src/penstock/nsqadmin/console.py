@@ -189,6 +189,7 @@ def _topic(node: str, name: str, question: Question, reply: Reply) -> Iterator[p
         spans = api.positions([name]).topics.get(name)
         if spans is None:
             return
+        share = max(1, share // len(spans.partitions))
         for partition, span in spans.partitions.items():
             start = max(span.earliest, span.end - share)
             if start > span.earliest:

@@ -40,6 +40,20 @@ class Held(NamedTuple):
     id: str
 
 
+class Letter(NamedTuple):
+    """Where a dead letter is stored."""
+
+    node: str
+    topic: str
+    partition: int
+    offset: int
+
+
+def letter_of(node: str, row: Mapping[str, Any]) -> Letter:
+    topic = str(row["dead_letter_topic"])
+    return Letter(node, topic, int(row.get("partition", 0)), int(row["offset"]))
+
+
 @dataclass(frozen=True)
 class Listed:
     """Messages of one state, by node, and what the nodes said that could not tell."""
@@ -49,13 +63,15 @@ class Listed:
 
 
 class Move(NamedTuple):
-    """What setting the channel's place does on one node."""
+    """What setting the channel's place does on one node. With several partitions that are moved it
+    is no single offset."""
 
     node: str
-    offset: int
+    offset: int | None
     again: int
     skipped: int  # never sent so far
     given_up: int  # in flight or deferred below the offset
+    places: tuple[tuple[int, int], ...] = ()  # offsets by partition, where there are several
 
 
 def position_of(kind: str, text: str) -> str:
@@ -95,7 +111,7 @@ class Inside:
         self._upstream = upstream
         self._names = {"topic": topic, "channel": channel}
         self._hidden = hidden
-        self._bodies: dict[tuple[str, str, int], str] = {}  # of dead letters, in a line
+        self._bodies: dict[Letter, str] = {}  # of dead letters, in a line
         self._reading = asyncio.Semaphore(limits.ADMIN_BODIES_AT_ONCE)
 
     async def messages(self, nodes: Iterable[str], state: str) -> Listed:
@@ -110,26 +126,27 @@ class Inside:
             return Listed({}, error.errors)
         return Listed(asked.answers, asked.errors)
 
-    async def bodies(self, listed: Listed) -> Mapping[tuple[str, str, int], str]:
-        """Those of the dead letters listed, each in a line, by node, topic and offset. None is read
-        twice."""
+    async def bodies(self, listed: Listed) -> Mapping[Letter, str]:
+        """Those of the dead letters listed, each in a line. None is read twice."""
         wanted = {
-            (node, str(one["dead_letter_topic"]), int(one["offset"]))
+            letter_of(node, one)
             for node, found in listed.messages.items() for one in found
         }  # fmt: skip
         self._bodies = {key: text for key, text in self._bodies.items() if key in wanted}
         await asyncio.gather(*(self._read(*key) for key in wanted - self._bodies.keys()))
         return self._bodies
 
-    async def _read(self, node: str, topic: str, offset: int) -> None:
+    async def _read(self, node: str, topic: str, partition: int, offset: int) -> None:
+        letter, hidden = Letter(node, topic, partition, offset), self._hidden
         async with self._reading:
             try:
-                found = await Log(self._upstream, node, topic, self._hidden).message(offset)
+                log = Log(self._upstream, node, topic, hidden, partition)
+                found = await log.message(offset)
             except PenstockError as error:
-                self._bodies[node, topic, offset] = f"its body can't be read: {error}"
+                self._bodies[letter] = f"its body can't be read: {error}"
                 return
         text = preview(found.body) if found is not None else "its body is not stored any more"
-        self._bodies[node, topic, offset] = text
+        self._bodies[letter] = text
 
     async def finish(self, held: Iterable[Held]) -> str:
         return await self._each(held, "/channel/message/finish", {})
@@ -162,23 +179,35 @@ class Inside:
             raise UpstreamFailed(NSQD, missed)
         return "WARNING: " + "\n".join(missed) if missed else ""
 
-    async def preview(self, nodes: Iterable[str], position: str) -> tuple[list[Move], list[str]]:
-        """What moving there would do on each node, and what those say that can't tell."""
+    async def preview(
+        self, nodes: Iterable[str], position: str, partition: int | None = None
+    ) -> tuple[list[Move], list[str]]:
+        """What moving there would do on each node, and what those say that can't tell. Without a
+        partition it is in all of them."""
         moves: list[Move] = []
         errors: list[str] = []
         for node in nodes:
             try:
-                moves.append(await self._seek(node, position, dry_run=True))
+                moves.append(await self._seek(node, position, partition, dry_run=True))
             except FetchFailed as error:
                 errors.append(f"{node}: {error.reason}")
         return moves, errors
 
-    async def seek(self, node: str, offset: int) -> Move:
-        return await self._seek(node, f"offset:{offset}", dry_run=False)
+    async def seek(self, move: Move) -> None:
+        """To the very offsets of the preview."""
+        if not move.places:
+            await self._seek(move.node, f"offset:{move.offset}", None, dry_run=False)
+        for partition, offset in move.places:
+            await self._seek(move.node, f"offset:{offset}", partition, dry_run=False)
 
-    async def _seek(self, node: str, position: str, dry_run: bool) -> Move:
+    async def _seek(self, node: str, position: str, partition: int | None, dry_run: bool) -> Move:
         query = self._names | {"position": position, "dry_run": str(dry_run).lower()}
+        if partition is not None:
+            query["partition"] = str(partition)
         answer = await self._upstream.post(node, "/channel/setoffset", query)
         again, skipped = int(answer["messages_again"]), int(answer["messages_skipped"])
         given_up = int(answer.get("messages_given_up", 0))
-        return Move(node, int(answer["offset"]), again, skipped, given_up)
+        offset = None if answer["offset"] is None else int(answer["offset"])
+        places = tuple((int(one["partition"]), int(one["offset"]))
+                       for one in answer.get("partitions") or ())  # fmt: skip
+        return Move(node, offset, again, skipped, given_up, places)

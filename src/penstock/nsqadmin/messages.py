@@ -24,6 +24,7 @@ from penstock.nsqdapi import calls
 
 MASK = "•••"
 NEWEST = ("", "newest", "latest")
+FIRST = 0  # the partition that every topic has
 _HEX_ID = re.compile(r"[0-9a-fA-F]{16}")
 _AGO = re.compile(r"-?\s*(\d{1,9})\s*(s|sec|min|m|h|d)[a-z]*(\s+ago)?")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(:\d{2})?")
@@ -68,6 +69,20 @@ class Extent(NamedTuple):
     end: int
 
 
+class Found(NamedTuple):
+    partition: int
+    offset: int
+
+
+def named_message(text: str) -> tuple[str, str] | None:
+    """What `/message/get` takes, where a place names one message: its id, or a trace."""
+    if _HEX_ID.fullmatch(text):
+        return "id", text.lower()
+    if text.startswith("trace:") and text[6:].isdigit():
+        return "trace_id", text[6:]
+    return None
+
+
 @dataclass(frozen=True)
 class Message:
     offset: int
@@ -79,6 +94,24 @@ class Message:
     due_ns: int = 0
     key: bytes | None = None
     headers: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Place(NamedTuple):
+    """Where a log is. As text it is the node, with `#3` behind it for partition 3: the first one is
+    the only one of most topics."""
+
+    node: str
+    partition: int = FIRST
+
+    def __str__(self) -> str:
+        return f"{self.node}#{self.partition}" if self.partition else self.node
+
+    @classmethod
+    def read(cls, text: str) -> Place:
+        node, mark, number = text.rpartition("#")
+        if not mark or not (number.isascii() and number.isdigit() and len(number) <= 3):
+            return cls(text)
+        return cls(node, int(number))
 
 
 class Log:
@@ -95,13 +128,29 @@ class Log:
         self.topic = topic
         self.partition = partition
 
+    @property
+    def place(self) -> Place:
+        return Place(self.node, self.partition)
+
     async def extent(self) -> Extent:
+        return self.of(await self.extents())
+
+    def of(self, extents: Mapping[int, Extent]) -> Extent:
+        """Its own. Raises BrokerRefused where it is not there any more."""
+        if self.partition not in extents:
+            raise BrokerRefused(self.node, 404, "PARTITION_NOT_FOUND", {})
+        return extents[self.partition]
+
+    async def extents(self) -> dict[int, Extent]:
+        """Of all partitions of the topic on the node."""
         positions = await self._upstream.call(self.node, calls.positions([self.topic]))
         spans = positions.topics.get(self.topic)
         if spans is None:
             raise BrokerRefused(self.node, 404, "TOPIC_NOT_FOUND", {})
-        span = spans.partitions[self.partition]
-        return Extent(spans.identity, span.earliest, span.end)
+        return {
+            number: Extent(spans.identity, span.earliest, span.end)
+            for number, span in spans.partitions.items()
+        }
 
     async def find(self, text: str) -> int:
         """The offset that a place means, as people type it."""
@@ -111,17 +160,18 @@ class Log:
             return max(extent.earliest, extent.end - limits.ADMIN_MESSAGES_SHOWN)
         if text in ("oldest", "earliest"):
             return extent.earliest
-        if _HEX_ID.fullmatch(text):
-            return await self._offset_of("id", text.lower())
-        if text.startswith("trace:") and text[6:].isdigit():
-            return await self._offset_of("trace_id", text[6:])
+        named = named_message(text)
+        if named is not None:
+            return (await self.where_is(*named, self.partition)).offset
         if text.isascii() and text.isdigit():
             return int(text)
         return await self._offset_at(text)
 
-    async def _offset_of(self, name: str, value: str) -> int:
-        call = calls.message(self.topic, name, value, self.partition)
-        return int((await self._upstream.call(self.node, call))["offset"])
+    async def where_is(self, name: str, value: str, partition: int | None) -> Found:
+        """A message by "id" or "trace_id", in this partition of the node or in all of them."""
+        call = calls.message(self.topic, name, value, partition)
+        found = await self._upstream.call(self.node, call)
+        return Found(int(found["partition"]), int(found["offset"]))
 
     async def _offset_at(self, text: str) -> int:
         at_ms = moment_ms(text, time.time())

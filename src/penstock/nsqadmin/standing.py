@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.errors import FetchFailed
+from penstock.nsqadmin.messages import Place
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqdapi.calls import stats_query
 
@@ -27,10 +28,12 @@ class Standing(NamedTuple):
 
 
 async def of_message(
-    upstream: Upstream, node: str, topic: str, offset: int, message_id: str
+    upstream: Upstream, place: Place, topic: str, offset: int, message_id: str
 ) -> list[Standing]:
     """In every channel, sorted. Raises FetchFailed."""
-    stats = await upstream.get(node, "/stats", stats_query(topic))
+    node = place.node
+    query = stats_query(topic) | {"partition": str(place.partition)}
+    stats = await upstream.get(node, "/stats", query)
     rows = [row for found in stats["topics"] or () for row in found["channels"] or ()]
     return [
         await _in_channel(upstream, node, topic, row, offset, message_id)

@@ -19,6 +19,7 @@ from penstock.nsqadmin.pages import (
     existing,
     inside,
     layout,
+    partitions,
     replay,
     settings,
     states,
@@ -54,6 +55,7 @@ def draw(here: Opened, topic: str, name: str) -> None:
         saying = ui.label().classes("saying")
         with ui.element("div").classes("tiles row"):
             tiles = {label: layout.Tile(label) for label in tiles_of(ChannelState(topic, name))}
+        parts = partitions.of_channel(here, topic, name)
         with layout.section("Clients"):
             clients = Grid(
                 _CLIENTS, [], "key", "Nobody is connected: start its consumers.", "Clients"
@@ -78,6 +80,7 @@ def draw(here: Opened, topic: str, name: str) -> None:
         saying.set_text(_saying(here, found) if found else "")
         for label, shown in tiles_of(found or ChannelState(topic, name)).items():
             tiles[label].show(*shown)
+        parts(snapshot)
         nodes.show(node_rows(here, topic, name, snapshot))
 
     layout.follow(here, show)
@@ -102,7 +105,8 @@ def _state(here: Opened, snapshot: Snapshot, found: ChannelState | None) -> tupl
 
 def _saying(here: Opened, found: ChannelState) -> str:
     recent = here.ground.history.window(f"{found.topic}/{found.name}")
-    return telling.of_channel(found, lag.of_channel(found, recent))
+    told = telling.of_channel(found, lag.of_channel(found, recent))
+    return f"{told} {partitions.said(found.partitions)}".strip()
 
 
 def _buttons(here: Opened, topic: str, name: str, latest: Snapshot) -> Callable[[Snapshot], None]:

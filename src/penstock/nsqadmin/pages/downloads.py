@@ -23,7 +23,7 @@ from penstock.nsqadmin.api import ApiError, viewed
 from penstock.nsqadmin.browse import Shelf, Span
 from penstock.nsqadmin.criteria import Criteria
 from penstock.nsqadmin.ground import Ground, Grounds
-from penstock.nsqadmin.messages import NEWEST, Log, Message
+from penstock.nsqadmin.messages import NEWEST, Log, Message, Place
 from penstock.nsqadmin.pages import layout
 from penstock.nsqadmin.pages.layout import Opened
 
@@ -50,7 +50,7 @@ def add(app: FastAPI, grounds: Grounds) -> None:
         request: Request, topic: str, span: Annotated[list[str], Query()], form: str = "lines",
         contains: str = "", where: str = "",
     ) -> Response:  # fmt: skip
-        """Each span is NODE,FROM,TO."""
+        """Each span is NODE,FROM,TO, or NODE#PARTITION,FROM,TO."""
         ground = viewed(grounds, request)
         if form not in _FORMS:
             raise ApiError(400, "INVALID_ARG_FORM")
@@ -82,10 +82,11 @@ def _failed(error: FetchFailed) -> ApiError:
     return ApiError(502, f"UPSTREAM_ERROR: {error.reason}")
 
 
-def _log(ground: Ground, node: str, topic: str) -> Log:
+def _log(ground: Ground, text: str, topic: str) -> Log:
+    node, partition = Place.read(text)
     if node not in ground.watch.latest.nodes:
         raise ApiError(404, "NODE_NOT_FOUND")
-    return Log(ground.upstream, node, topic, ground.options.mask_field)
+    return Log(ground.upstream, node, topic, ground.options.mask_field, partition)
 
 
 def _span(ground: Ground, topic: str, text: str) -> tuple[Log, Span]:
@@ -114,18 +115,19 @@ async def _written(
             left -= len(held)
             bytes_left -= sum(len(one.body) for one in held)
             write = _as_line if form == "lines" else _as_body
-            yield b"".join(write(log.node, one) for one in held)
+            yield b"".join(write(log.place, one) for one in held)
             if left <= 0 or bytes_left <= 0:
                 return
 
 
-def _as_body(node: str, message: Message) -> bytes:
+def _as_body(place: Place, message: Message) -> bytes:
     return message.body + b"\n"
 
 
-def _as_line(node: str, message: Message) -> bytes:
+def _as_line(place: Place, message: Message) -> bytes:
     document = {
-        "node": node,
+        "node": place.node,
+        "partition": place.partition,
         "offset": message.offset,
         "id": message.id,
         "timestamp_ns": message.timestamp_ns,
@@ -182,7 +184,7 @@ async def ask(
     if not any(span.following > span.first for span in spans.values()):
         ui.notify("There is no message between these.", type="warning")
         return
-    query = [("span", f"{node},{span.first},{span.following}") for node, span in spans.items()]
+    query = [("span", f"{place},{span.first},{span.following}") for place, span in spans.items()]
     query += [("form", str(form.value)), ("contains", asked[0]), ("where", asked[1])]
     layout.go(f"{here.link('download', topic, 'messages')}?{urlencode(query)}")
 
@@ -191,6 +193,6 @@ async def _range(shelf: Shelf, first: str, last: str) -> dict[str, Span]:
     firsts = await shelf.ends() if first.strip() in NEWEST else await shelf.find(first)
     lasts = await shelf.ends() if last.strip() in NEWEST else await shelf.find(last)
     return {
-        node: Span(start, max(start, lasts[node])) for node, start in firsts.items()
-        if node in lasts
+        place: Span(start, max(start, lasts[place])) for place, start in firsts.items()
+        if place in lasts
     }  # fmt: skip

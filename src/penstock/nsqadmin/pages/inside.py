@@ -15,7 +15,7 @@ from nicegui import ui
 
 from penstock import limits
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.inside import Held, Inside, Listed
+from penstock.nsqadmin.inside import Held, Inside, Listed, letter_of
 from penstock.nsqadmin.pages import layout, words
 from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
@@ -119,22 +119,17 @@ class _Messages:
         self._note.set_text(_note(state, listed))
         return [
             self._row(node, state, message)
-            | (
-                {
-                    "about": _why(
-                        message, bodies[node, message["dead_letter_topic"], message["offset"]]
-                    )
-                }
-                if state == DEAD
-                else {}
-            )
+            | ({"about": _why(message, bodies[letter_of(node, message)])} if state == DEAD else {})
             for node, messages in listed.messages.items()
             for message in messages
         ]
 
     def _row(self, node: str, state: str, message: Mapping[str, Any]) -> Row:
         topic = message.get("dead_letter_topic", self._topic)
-        query = urlencode({"node": node, "at": message["offset"], "open": message["offset"]})
+        asked = {"node": node, "at": message["offset"], "open": message["offset"]}
+        if message.get("partition"):
+            asked["partition"] = message["partition"]
+        query = urlencode(asked)
         return {
             "key": f"{node} {message['id']}",
             "id": message["id"],

@@ -14,7 +14,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import jsonview, messages, standing
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.messages import Message
+from penstock.nsqadmin.messages import Message, Place
 from penstock.nsqadmin.pages import layout, publish, static, words
 from penstock.nsqadmin.pages.layout import Opened
 
@@ -25,34 +25,36 @@ _COPY_LINK = static.text("copy_link.js")
 
 
 def panel(
-    here: Opened, topic: str, node: str, message: Message, prefer: list[str],
+    here: Opened, topic: str, place: Place, message: Message, prefer: list[str],
     close: Callable[[], None],
 ) -> None:  # fmt: skip
     """`prefer` keeps the form that was chosen last for the next message."""
     with layout.section(f"Offset {message.offset:,}"):
         with ui.element("div").classes("heading"):
-            ui.label(f"{words.moment(message.timestamp_ns)} on {node}").classes("soft")
+            partition = f", partition {place.partition}" if place.partition else ""
+            where = f"{words.moment(message.timestamp_ns)} on {place.node}{partition}"
+            ui.label(where).classes("soft")
             ui.element("div").classes("grow")
             ui.button("Close", on_click=close).props("flat dense")
         _body(message, prefer)
-        _actions(here, topic, node, message)
+        _actions(here, topic, place, message)
         _facts(message)
         _headers(message.headers)
-        _standing(here, topic, node, message)
+        _standing(here, topic, place, message)
 
 
-def _actions(here: Opened, topic: str, node: str, message: Message) -> None:
+def _actions(here: Opened, topic: str, place: Place, message: Message) -> None:
     with ui.element("div").classes("heading"):
         copy = ui.button("Copy body").props("flat dense")
         copy.on("click", lambda: ui.notify("Copied as it is shown."), js_handler=_COPY)
         address = ui.button("Copy link").props("flat dense")
         address.on("click", _copied_link, js_handler=_COPY_LINK)
-        query = urlencode({"node": node, "offset": message.offset})
+        query = urlencode({"node": str(place), "offset": message.offset})
         ui.link("Download the body", f"{here.link('download', topic)}?{query}")
         at = urlencode({"topic": topic, "id": message.id})
         ui.link("Its life", f"{here.link('trace')}?{at}")
         if here.may(Role.OPERATE):
-            again = partial(publish.again, here, topic, node, message)
+            again = partial(publish.again, here, topic, place, message)
             ui.button("Publish again", on_click=again).props("flat dense")
 
 
@@ -150,24 +152,24 @@ _COLOURS = {standing.FINISHED: "good", standing.DEAD: "bad", standing.IN_FLIGHT:
             standing.REQUEUED: "warn"}  # fmt: skip
 
 
-def _standing(here: Opened, topic: str, node: str, message: Message) -> None:
+def _standing(here: Opened, topic: str, place: Place, message: Message) -> None:
     with ui.element("div").classes("heading"):
         ui.html("<h3>In the channels</h3>", sanitize=False)
         look_again = ui.button("Look again").props("flat dense")
-    place = ui.element("div").props('role="status"')
+    shown = ui.element("div").props('role="status"')
 
     async def show() -> None:
         try:
             found = await standing.of_message(
-                here.ground.upstream, node, topic, message.offset, message.id
+                here.ground.upstream, place, topic, message.offset, message.id
             )
         except PenstockError as error:
             found = []
             said = f"The node can't tell: {error}"
         else:
             said = "" if found else "The topic has no channel."
-        place.clear()
-        with place:
+        shown.clear()
+        with shown:
             if said:
                 ui.label(said).classes("soft")
             for one in found:

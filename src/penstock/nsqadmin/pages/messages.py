@@ -1,7 +1,8 @@
 """The messages of a topic, as they are stored: browse, search, follow, read, publish, download.
 
-Deep link: /messages/TOPIC?node=HOST:PORT&at=PLACE&contains=TEXT&where=TERMS&open=OFFSET&on=NODE.
-Without a node, all that have the topic are shown, merged by time.
+Deep link: /messages/TOPIC?node=HOST:PORT&partition=N&at=PLACE&contains=TEXT&where=TERMS&open=OFFSET
+&on=HOST:PORT#N. Without a node all that have the topic are shown, and without a partition all of
+them, merged by time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from penstock.nsqadmin import criteria, messages
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.browse import Hunt, Line, Page, Shelf, Span
 from penstock.nsqadmin.ground import Grounds
-from penstock.nsqadmin.messages import NEWEST
+from penstock.nsqadmin.messages import NEWEST, Place
 from penstock.nsqadmin.pages import downloads, existing, layout, message, publish, static, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
@@ -45,6 +46,7 @@ _COLUMNS: list[dict[str, Any]] = [
     wide(900, column("id", "Id", width=170, cellClass="mono")),
 ]
 _NODE_COLUMN = wide(900, column("node", "Node", width=150))
+_PARTITION_COLUMN = wide(560, numbers("partition", "Partition", width=100, flex=0))
 # The message of the cell that has the focus is the one that is open; keys may run over many.
 _FOCUSED = static.text("messages_focused.js")
 _WATCH_TAB = (
@@ -58,14 +60,14 @@ def add(grounds: Grounds) -> None:
     @ui.page("/messages/{topic}")
     async def browse(
         request: Request, topic: str, node: str = "", at: str = "newest", contains: str = "",
-        where: str = "", open: str = "", on: str = "",
+        where: str = "", open: str = "", on: str = "", partition: str = "",
     ) -> None:  # fmt: skip
         here = layout.opened(grounds, request)
         await here.ground.watch.ready()
         await existing.check(here, topic)
         with layout.page(here, f"Messages of {topic}"):
-            asked = _Asked(node, at, contains, where)
-            await _Browser(here, topic, asked).draw((on or node, open))
+            asked = _Asked(node, at, contains, where, partition)
+            await _Browser(here, topic, asked).draw((on, open))
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class _Asked:
     at: str
     contains: str
     where: str
+    partition: str
 
 
 class _Browser:
@@ -84,6 +87,9 @@ class _Browser:
         self._topic = topic
         state = here.ground.watch.latest.topics.get(topic)
         self._nodes = list(state.nodes) if state else []
+        parts = state.partitions if state else []
+        self._partitions = sorted({one.partition for one in parts})  # none: there is one
+        self._there = [Place(one.node, one.partition) for one in parts]
         self._asked = asked
         self._page = Page()
         self._lines: list[Line] = []  # those shown, the oldest first
@@ -119,9 +125,10 @@ class _Browser:
         ui.on("message-tab", lambda event: self._on_tab(bool(event.args)))
         self._timer = ui.timer(1.0, self._follow, active=False)
         await self._go(self._asked.at)
-        node, offset = opened[0] or self._nodes[0], opened[1]
-        if offset.isascii() and offset.isdigit() and node in self._shelf().logs:
-            await self._show_message(node, int(offset))
+        logs = self._shelf().logs
+        place, offset = opened[0] or next(iter(logs)), opened[1]
+        if offset.isascii() and offset.isdigit() and place in logs:
+            await self._show_message(place, int(offset))
 
     async def _asked_nodes(self) -> list[str]:
         try:
@@ -139,6 +146,10 @@ class _Browser:
             chosen = asked.node if asked.node in self._nodes else _ALL
             self._node = ui.select(nodes, value=chosen, label="Node").props("dense outlined")
             self._node.set_visibility(len(self._nodes) > 1)
+            of_all = {_ALL: "All partitions"} | {str(one): str(one) for one in self._partitions}
+            chosen = asked.partition if asked.partition in of_all else _ALL
+            self._partition = ui.select(of_all, value=chosen, label="Partition")
+            self._partition.props("dense outlined").set_visibility(len(self._partitions) > 1)
             self._place()
             self._contains = ui.input("Contains", value=asked.contains)
             self._where = ui.input("Where, such as status=paid price>10", value=asked.where)
@@ -149,6 +160,7 @@ class _Browser:
             self._follow_button = ui.button("Follow", on_click=self._turn_follow)
             self._follow_button.props("outline")
         self._node.on_value_change(self._again)
+        self._partition.on_value_change(self._again)
 
     def _place(self) -> None:
         self._at = ui.input("From: newest, time, -10m, offset, id, trace:N", value=self._asked.at)
@@ -188,15 +200,27 @@ class _Browser:
             self._on_button.set_visibility(False)
 
     def _draw_grid(self) -> None:
-        columns = [*_COLUMNS[:2], _NODE_COLUMN, *_COLUMNS[2:]] if len(self._nodes) > 1 else _COLUMNS
+        of_node = [_NODE_COLUMN] if len(self._nodes) > 1 else []
+        of_partition = [_PARTITION_COLUMN] if self._partitions else []
+        columns = [*_COLUMNS[:2], *of_node, *of_partition, *_COLUMNS[2:]]
         self._grid = Grid(columns, [], "at", "No message here.", "Messages", "var(--browser)")
         self._grid.element.options[":onCellFocused"] = _FOCUSED
         self._grid.element.on("cellClicked", lambda event: self._open_key(event.args["data"]["at"]))
 
     def _shelf(self) -> Shelf:
         ground = self._here.ground
+        hidden = ground.options.mask_field
+        return Shelf(ground.upstream, self._places(), self._topic, hidden)
+
+    def _places(self) -> list[Place]:
+        """Of the logs that are chosen."""
         nodes = [str(self._node.value)] if self._node.value else self._nodes
-        return Shelf(ground.upstream, nodes, self._topic, ground.options.mask_field)
+        partition = str(self._partition.value or "")
+        split = {one.node for one in self._there}
+        places = [Place(node) for node in nodes if node not in split]
+        places += [one for one in self._there if one.node in nodes]
+        chosen = [one for one in places if partition in ("", str(one.partition))]
+        return chosen or places
 
     # --- going places ---
 
@@ -311,11 +335,12 @@ class _Browser:
 
     def _remember(self) -> None:
         """The address leads to what is shown."""
-        node, offset = self._open
+        place, offset = self._open
         given = {
-            "node": self._node.value, "at": self._at.value, "contains": self._contains.value,
-            "where": self._where.value, "open": str(offset) if offset >= 0 else "",
-            "on": node if node != self._node.value else "",
+            "node": self._node.value, "partition": self._partition.value, "at": self._at.value,
+            "contains": self._contains.value, "where": self._where.value,
+            "open": str(offset) if offset >= 0 else "",
+            "on": place if len(self._shelf().logs) > 1 else "",
         }  # fmt: skip
         query = urlencode({name: str(value) for name, value in given.items() if value})
         ui.navigate.history.replace(f"{self._here.link('messages', self._topic)}?{query}")
@@ -323,10 +348,12 @@ class _Browser:
     def _row(self, line: Line) -> Row:
         one = line.message
         by_time = f"{one.timestamp_ns:020d}" if len(self._page.spans) > 1 else ""
+        node, partition = Place.read(line.place)
         return {
-            "at": f"{line.node} {one.offset}",
+            "at": f"{line.place} {one.offset}",
             "order": f"{by_time}{one.offset:020d}",
-            "node": line.node,
+            "node": node,
+            "partition": partition,
             "offset": one.offset,
             "time": words.moment(one.timestamp_ns).removesuffix(" UTC"),
             "id": one.id,
@@ -402,20 +429,20 @@ class _Browser:
     # --- one message ---
 
     async def _open_key(self, key: object) -> None:
-        node, _, offset = str(key).rpartition(" ")
-        if not any((one.node, str(one.message.offset)) == (node, offset) for one in self._lines):
+        place, _, offset = str(key).rpartition(" ")
+        if not any((one.place, str(one.message.offset)) == (place, offset) for one in self._lines):
             return
-        if (node, int(offset)) != self._open:
-            await self._show_message(node, int(offset))
+        if (place, int(offset)) != self._open:
+            await self._show_message(place, int(offset))
 
-    async def _show_message(self, node: str, offset: int) -> None:
-        self._open = (node, offset)
+    async def _show_message(self, place: str, offset: int) -> None:
+        self._open = (place, offset)
         try:
-            found = await self._shelf().logs[node].message(offset)
+            found = await self._shelf().logs[place].message(offset)
         except (KeyError, PenstockError) as error:
             ui.notify(str(error), type="negative")
             return
-        if self._open != (node, offset):
+        if self._open != (place, offset):
             return  # somebody has gone on meanwhile
         if found is None:
             ui.notify("This message is not stored any more.", type="warning")
@@ -423,7 +450,8 @@ class _Browser:
         self._panes.classes(add="open")
         self._detail.clear()
         with self._detail:
-            message.panel(self._here, self._topic, node, found, self._form, self._shut)
+            at = Place.read(place)
+            message.panel(self._here, self._topic, at, found, self._form, self._shut)
         self._remember()
 
     def _shut(self) -> None:
@@ -461,7 +489,7 @@ def _joined(one: Span, other: Span) -> Span:
 def _said(lines: list[Line]) -> str:
     """ "100 messages, offsets 17 to 116"."""
     count = words.count(len(lines), "message")
-    if not lines or len({one.node for one in lines}) > 1:
+    if not lines or len({one.place for one in lines}) > 1:
         return count
     first, last = lines[0].message.offset, lines[-1].message.offset
     return f"{count}, offset {first:,}" + (f" to {last:,}" if last != first else "")

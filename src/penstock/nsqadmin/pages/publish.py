@@ -7,7 +7,7 @@ from nicegui import ui
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.messages import Log, Message, as_text
+from penstock.nsqadmin.messages import Log, Message, Place, as_text
 from penstock.nsqadmin.pages import layout, words
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.wire.names import is_valid_name
@@ -30,9 +30,10 @@ async def one(here: Opened, topic: str, nodes: list[str], node: str) -> bool:
     return False  # it was given up; until then a refused message keeps its text
 
 
-async def again(here: Opened, topic: str, node: str, message: Message) -> None:
+async def again(here: Opened, topic: str, place: Place, message: Message) -> None:
     """A stored message, byte for byte; its text may be changed before, unless it is masked."""
-    log = Log(here.ground.upstream, node, topic, here.ground.options.mask_field)
+    hidden = here.ground.options.mask_field
+    log = Log(here.ground.upstream, place.node, topic, hidden, place.partition)
     try:
         raw = await log.raw_body(message.offset)
     except PenstockError as error:
@@ -65,7 +66,7 @@ async def again(here: Opened, topic: str, node: str, message: Message) -> None:
         is_same = text is None or str(body.value or "") == text
         data = raw if is_same else str(body.value or "").encode()
         about = f"{topic} offset {message.offset} again{'' if is_same else ', changed'}, "
-        if await _publish(here, node, str(into.value), data, defer.value, about):
+        if await _publish(here, place.node, str(into.value), data, defer.value, about):
             return
 
 

@@ -15,7 +15,9 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.inside import PLACES, Inside, Move, PlaceInvalid, position_of
 from penstock.nsqadmin.pages import layout, words
 from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.snapshot import Snapshot
 
+ALL = -1  # partitions
 _HINTS = {
     "time": "2026-11-21 06:00 (UTC)",
     "back": "How many",
@@ -46,9 +48,20 @@ class _Replay:
             self._kind.style("min-width: 12rem")
             self._text = ui.input(_HINTS["time"]).props("dense outlined")
             self._text.style("min-width: 14rem").on("keydown.enter", self._preview)
+            self._partition = ui.select({ALL: "All partitions"}, value=ALL, label="In")
+            self._partition.props("dense outlined").set_visibility(False)
             ui.button("Preview", on_click=self._preview).props("unelevated")
         self._kind.on_value_change(self._on_kind)
         self._result = ui.element("div").props('role="status"')
+        layout.follow(self._here, self._offer_partitions)
+
+    def _offer_partitions(self, snapshot: Snapshot) -> None:
+        found = snapshot.channel(self._topic, self._name)
+        numbers = sorted({one.partition for one in found.partitions}) if found else []
+        there = {ALL: "All partitions"} | {one: f"Partition {one}" for one in numbers}
+        self._partition.set_visibility(bool(numbers))
+        if there != self._partition.options:
+            self._partition.set_options(there)
 
     def _on_kind(self) -> None:
         hint = _HINTS.get(str(self._kind.value))
@@ -67,7 +80,9 @@ class _Replay:
         except PlaceInvalid as error:
             self._say(str(error))
             return
-        moves, errors = await self._inside.preview(self._nodes(), position)
+        chosen = int(self._partition.value or 0)
+        partition = None if chosen == ALL else chosen
+        moves, errors = await self._inside.preview(self._nodes(), position, partition)
         self._result.clear()
         with self._result:
             for move in moves:
@@ -98,7 +113,7 @@ class _Replay:
             return
 
         async def run() -> str:
-            await self._inside.seek(move.node, move.offset)
+            await self._inside.seek(move)
             return ""
 
         about = {"topic": self._topic, "channel": self._name, "node": move.node}
@@ -121,4 +136,7 @@ def said(move: Move) -> str:
         below = words.count(move.given_up, "message")
         parts.append(f"{below} in flight or deferred below it would be given up")
     what = ", ".join(parts) or "nothing would come again and nothing be left out"
-    return f"From offset {move.offset:,}: {what}."
+    if move.offset is not None and not move.places:
+        return f"From offset {move.offset:,}: {what}."
+    places = ", ".join(f"{offset:,} of partition {one}" for one, offset in move.places)
+    return f"From offset {places}: {what}."

@@ -14,6 +14,7 @@ from penstock.nsqadmin import lag
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import chart, existing, layout, settings, states, telling, words
+from penstock.nsqadmin.pages import partitions as split
 from penstock.nsqadmin.pages.grid import (
     BYTES,
     FLASH,
@@ -58,6 +59,7 @@ def draw(here: Opened, name: str) -> None:
             empty = "No channel: what is published waits for the first one."
             rows = channel_rows(here, name, latest)
             channels = Grid(_CHANNELS, rows, "name", empty, "Channels")
+        partitions = split.of_topic(here, name)
         clients = _Clients(here, name)
         with layout.section("Nodes"):
             nodes = Grid(_NODES, node_rows(here, name, latest), "node", "On no node.", "Nodes")
@@ -78,6 +80,7 @@ def draw(here: Opened, name: str) -> None:
         for label, shown in tiles_of(topic or TopicState(name)).items():
             tiles[label].show(*shown)
         channels.show(channel_rows(here, name, snapshot))
+        partitions(snapshot)
         nodes.show(node_rows(here, name, snapshot))
 
     layout.follow(here, show)

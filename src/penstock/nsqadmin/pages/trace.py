@@ -154,7 +154,8 @@ def _event(here: Opened, found: Found, passed_ns: int) -> None:
     )
     place = (event.topic, event.channel) if event.channel else (event.topic,)
     ui.link("/".join(place), here.link("topics", *place))
-    facts = [f"offset {event.offset:,}"]
+    partition = f"partition {event.partition} " if event.partition else ""
+    facts = [f"{partition}offset {event.offset:,}"]
     if found.node:
         facts.append(f"on {found.node}")
     if event.attempts:
@@ -203,8 +204,8 @@ def _links(here: Opened, found: list[Found], message_id: int) -> None:
     if event is None:
         return
     node = next((one.node for one in found if one.node), "")
-    query = {"node": node, "at": event.offset, "open": event.offset} if node else {
-        "at": f"{message_id:016x}"}  # fmt: skip
+    query = {"node": node, "partition": event.partition, "at": event.offset,
+             "open": event.offset} if node else {"at": f"{message_id:016x}"}  # fmt: skip
     ui.link("The message itself", f"{here.link('messages', event.topic)}?{urlencode(query)}")
 
 

@@ -1,0 +1,172 @@
+"""Topics with several partitions: what is made of the nodes' rows, and pages of their messages."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from penstock.nsqadmin.inside import Inside, Letter, Move, letter_of
+from penstock.nsqadmin.messages import Place, PlaceInvalid
+from penstock.nsqadmin.pages.partitions import said
+from penstock.nsqadmin.pages.replay import said as said_of_move
+from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
+from penstock.nsqadmin.split import behind
+from penstock.nsqadmin.upstream import Producer
+
+from .test_browse import FakeLog, hunt, seen, shelf
+from .test_inside import Nodes
+
+NODE = "127.0.0.1:2"
+COUNTS = (2, 36, 2)  # nine of ten messages in one of them
+
+
+def document(lag: int, messages: tuple[int, ...] = COUNTS) -> dict[str, Any]:
+    """Of /stats: channel `slow` waits in partition 1 only."""
+    channel = {
+        "channel_name": "slow",
+        "depth": lag,
+        "message_count": sum(messages),
+        "partitions": [
+            {"partition": 0, "depth": 0, "message_count": messages[0]},
+            {"partition": 1, "depth": lag, "message_count": messages[1], "oldest_age_seconds": 7.5},
+            {"partition": 2, "depth": 0, "message_count": messages[2]},
+        ],
+    }
+    topic = {
+        "topic_name": "t",
+        "message_count": sum(messages),
+        "channels": [channel],
+        "partitions": [
+            {"partition": n, "message_count": count, "start_offset": 0, "committed_end": count}
+            for n, count in enumerate(messages)
+        ],
+    }
+    return {"start_time": 1, "health": "OK", "topics": [topic]}
+
+
+def snapshot(*documents: dict[str, Any]) -> Snapshot:
+    """Of one node that answers every two seconds."""
+    found = Snapshot()
+    for number, each in enumerate(documents):
+        answered_s = 10.0 + 2 * number
+        node = NodeState(NODE, Producer("h", "127.0.0.1", 1, 2, "1"), each, answered_s)
+        found = make(answered_s, {NODE: node}, (), (), found)
+    return found
+
+
+def test_partitions_stand_below_their_topic_and_channel() -> None:
+    found = snapshot(lean(document(36)))
+    topic = found.topics["t"]
+    assert [(one.node, one.partition, one.messages) for one in topic.partitions] == [
+        (NODE, 0, 2), (NODE, 1, 36), (NODE, 2, 2),
+    ]  # fmt: skip
+    assert [one.end_offset for one in topic.partitions] == list(COUNTS)
+    parts = topic.channels["slow"].partitions
+    assert [(one.depth, one.oldest_s) for one in parts] == [(0, 0), (36, 7.5), (0, 0)]
+
+
+def test_rates_are_by_partition() -> None:
+    found = snapshot(document(36), document(16, (4, 56, 2)))
+    rates = [one.in_rate for one in found.topics["t"].partitions]
+    assert rates == pytest.approx([1, 10, 0])
+    slow = found.topics["t"].channels["slow"].partitions[1]
+    assert (slow.in_rate, slow.finish_rate) == pytest.approx((10, 20))
+
+
+def test_a_topic_with_one_has_none_below() -> None:
+    plain = document(1)
+    del plain["topics"][0]["partitions"]
+    del plain["topics"][0]["channels"][0]["partitions"]
+    found = snapshot(plain).topics["t"]
+    assert (found.partitions, found.channels["slow"].partitions) == ([], [])
+
+
+def test_the_one_that_lags_is_named() -> None:
+    parts = snapshot(document(36)).topics["t"].channels["slow"].partitions
+    worst = behind(parts)
+    assert worst is not None
+    assert (worst.partition, said(parts)) == (1, "Partition 1 has 36 of the 36 that wait.")
+    even = [one._replace(depth=10) for one in parts]
+    assert said(even) == ""
+    assert behind([one._replace(depth=0) for one in parts]) is None
+
+
+# --- messages ---
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a:1", Place("a:1")),
+        ("a:1#3", Place("a:1", 3)),
+        ("/run/x#y", Place("/run/x#y")),
+        ("/run/x#1234", Place("/run/x#1234")),
+        ("#", Place("#")),
+    ],
+)
+def test_places_as_text(text: str, place: Place) -> None:
+    assert Place.read(text) == place
+    assert str(place) == text
+
+
+HEAVY = FakeLog("a", list(range(0, 360, 10)), partition=1)
+LIGHT = FakeLog("a", [55, 305], partition=2)
+
+
+class Both(FakeLog):
+    """Asked for one partition, the node tells of all."""
+
+    async def extents(self) -> Any:
+        return {**await HEAVY.extents(), **await LIGHT.extents()}
+
+
+def both() -> Any:
+    logs = [Both("a", one.times, partition=one.partition) for one in (HEAVY, LIGHT)]
+    return shelf(*logs)
+
+
+def test_pages_go_over_all_partitions_by_time() -> None:
+    page = asyncio.run(both().page("newest", hunt(8)))
+    assert seen(page) == [
+        ("a#1", 29), ("a#1", 30), ("a#2", 1), *(("a#1", number) for number in range(31, 36)),
+    ]  # fmt: skip
+    ends = {place: span.first for place, span in page.spans.items()}
+    before = asyncio.run(both().back(ends, hunt(100)))
+    assert len(before.lines) == 30
+    assert before.is_end
+
+
+def test_an_offset_is_of_one_partition() -> None:
+    with pytest.raises(PlaceInvalid, match="choose a partition first"):
+        asyncio.run(both().page("7", hunt()))
+
+
+# --- what is inside, and replay ---
+
+
+def test_a_dead_letter_is_where_its_partition_is() -> None:
+    row = {"dead_letter_topic": "d", "partition": 2, "offset": 7}
+    assert letter_of("a", row) == Letter("a", "d", 2, 7)
+    assert letter_of("a", {"dead_letter_topic": "d", "offset": 7}) == Letter("a", "d", 0, 7)
+
+
+def test_a_move_in_all_partitions_goes_to_the_offsets_of_its_preview() -> None:
+    rows = [{"partition": number, "offset": 3 * number} for number in range(2)]
+    answer = {"offset": None, "messages_again": 9, "messages_skipped": 0, "partitions": rows}
+    nodes = Nodes(a=answer)
+    inside = Inside(nodes, "t", "c")  # type: ignore[arg-type]
+    (move,), _ = asyncio.run(inside.preview(["a"], "earliest"))
+    assert move == Move("a", None, 9, 0, 0, ((0, 0), (1, 3)))
+    assert said_of_move(move).startswith("From offset 0 of partition 0, 3 of partition 1: 9 mess")
+    asyncio.run(inside.seek(move))
+    asked = [(query["position"], query["partition"]) for _, _, query in nodes.asked[1:]]
+    assert asked == [("offset:0", "0"), ("offset:3", "1")]
+
+
+def test_one_partition_is_asked_for() -> None:
+    nodes = Nodes(a={"offset": 5, "messages_again": 2, "messages_skipped": 0})
+    inside = Inside(nodes, "t", "c")  # type: ignore[arg-type]
+    asyncio.run(inside.preview(["a"], "back:2", 3))
+    assert nodes.asked[0][2]["partition"] == "3"
