@@ -13,6 +13,7 @@ SECOND = 1_000 * MS
 
 # --- names and the V2 protocol (NSQ's own numbers: clients rely on them) ---
 NAME_BYTES_MAX = 64  # topic and channel names, the #ephemeral suffix included
+FILTER_RULES_MAX = 32  # of an `ext_filter`: each is looked at for each message
 IDENTIFY_TEXT_CHARS_MAX = 4 * KIB  # of one; it is kept as long as the connection
 AUTH_SECRET_BYTES_MAX = 64 * KIB  # kept too; a token has a few kilobytes
 LINE_BYTES_MAX = 16 * KIB  # a command line; nsqd's read buffer

@@ -16,8 +16,8 @@ from penstock.kernel import fast
 FAST = Path(fast.__file__).parent
 CONSTANT = re.compile(r"^ {4}([A-Z][A-Z0-9_]+) = ([0-9x<A-F ]+)", re.MULTILINE)
 MIRRORS = [
-    ("conn.pyx", "NAME_BYTES_MAX", limits.NAME_BYTES_MAX),
-    ("conn.pxd", "OWED_MAX", limits.OWED_MAX),
+    ("publisher.pyx", "NAME_BYTES_MAX", limits.NAME_BYTES_MAX),
+    ("owing.pxd", "OWED_MAX", limits.OWED_MAX),
     ("ring.pxd", "RING_SPAN_MAX", limits.RING_SPAN_MAX),
     ("delivery.pyx", "CHUNK_BYTES", limits.CHUNK_BYTES),
     ("ring.pyx", "PARKED_MAX", limits.PARKED_MAX),

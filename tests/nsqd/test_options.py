@@ -79,6 +79,7 @@ OURS = [
     "retain-age",
     "retain-bytes",
     "default-partitions",
+    "sub-extend-must",
     "max-depth",
     "max-age",
     "trace-rate",

@@ -64,6 +64,19 @@ TEXTS: list[tuple[Fault, tuple[bytes | int, ...], bytes]] = [
         (b"PUB_TRACE", b'"7"'),
         b'E_BAD_PARTITION PUB_TRACE partition "7" is not valid',
     ),
+    (Fault.BAD_TAG, (b'"a b"',), b'E_BAD_TAG IDENTIFY desired tag "a b" is not valid'),
+    (Fault.BAD_FILTER, (b"why",), b"E_INVALID IDENTIFY ext_filter: why"),
+    (
+        Fault.SUB_EXTEND_NEED,
+        (b"SUB", b'"t"'),
+        b'E_SUB_EXTEND_NEED SUB topic "t" is extended: IDENTIFY has to say extend_support',
+    ),
+    (
+        Fault.SUB_EXTEND_FORBIDDEN,
+        (b"SUB", b'"t"'),
+        b'E_SUB_EXTEND_FORBIDDON SUB topic "t" is not extended: IDENTIFY must not say '
+        b"extend_support",
+    ),
     (Fault.IDENTIFY_FAILED, (b"why",), b"E_IDENTIFY_FAILED IDENTIFY failed why"),
     (
         Fault.MESSAGE_SIZE_UNREAD,

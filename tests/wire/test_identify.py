@@ -57,6 +57,8 @@ def test_all_fields_arrive() -> None:
         "msg_timeout": 5000,
         "topology_region": "r",
         "topology_zone": "z",
+        "desired_tag": "t",
+        "extend_support": True,
     }
     assert set(values) == set(FIELDS)
     assert decode(values) == Request(**values)

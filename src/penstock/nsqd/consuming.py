@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.kernel import Event, Held, Window, hex_to_id
+from penstock.nsqd.extended import prepare_consumer
 from penstock.nsqd.pubfaults import bad_topic
 from penstock.nsqd.session import Session
 from penstock.nsqd.waits import Waits
@@ -67,6 +68,7 @@ class Consuming:
         check_extra(b"SUB", params[3] if len(params) > 3 else b"")
 
         def subscribe(topic: Topic) -> None:
+            prepare_consumer(session, topic, b"SUB", self._options.sub_extend_must)
             channel = topic.channel_of_consumer(channel_name.decode("ascii"))
             channel.subscribe(session.conn, self._options.max_channel_consumers)
             session.channel = channel

@@ -84,6 +84,8 @@ FLAGS: tuple[Flag, ...] = (
          " kept per partition"),
     Flag("default-partitions", Kind.INT, 1, "partitions of a topic that is made without a number:"
          " by a publisher or a subscriber, too"),
+    Flag("sub-extend-must", Kind.BOOL, False, "consumers of a topic with headers have to say"
+         " extend_support; else they get messages without headers"),
     Flag("max-depth", Kind.INT, 0, "refuse publishes when a topic has this many unfinished"
          " messages (0: no limit); a topic may have its own, see /topic/config"),
     Flag("max-age", Kind.DURATION, 0, "unfinished messages are dropped when they get older than"
@@ -195,6 +197,7 @@ class Options(CommonOptions):
     retain_age_ns: int
     retain_bytes: int
     default_partitions: int
+    sub_extend_must: bool
     max_depth: int
     max_age_ns: int
     trace_rate: float

@@ -24,6 +24,7 @@ from penstock.errors import PenstockError
 from penstock.kernel import Conn, Cut, Event, Locality, Verb
 from penstock.nsqd.auth import Grant
 from penstock.nsqd.consuming import Consuming
+from penstock.nsqd.extfilters import kernel_filter
 from penstock.nsqd.pubfaults import PUB_FAULTS, SINGLE, VERB_NAMES, cut_off
 from penstock.nsqd.publishing import Publishing
 from penstock.nsqd.session import Session
@@ -189,6 +190,8 @@ class Protocol:
     def _take_identify(self, session: Session, body: bytes) -> None:
         request = decode_request(body)
         settings = negotiate(request, session.settings, self._offer_to(session))
+        wanted = settings.ext_filter
+        session.filter = kernel_filter(wanted) if wanted is not None else None
         session.settings = settings
         conn = session.conn
         conn.sample_rate = settings.sample_rate

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.kernel import Conn
+from penstock.kernel import Conn, Filter
 from penstock.wire.frames import HEADER_BYTES, HEARTBEAT, FrameType
 from penstock.wire.identify import Settings
 from penstock.wire.states import State
@@ -52,6 +52,7 @@ class Session:
         self.settings = settings
         self.state = State.INIT
         self.channel: Channel | None = None
+        self.filter: Filter | None = None  # for what it consumes, if that has headers
         self.link: Link | None = None  # once TLS or compression was agreed on
         self.awaits: Callable[[Session, bytes], None] | None = None  # who takes the next body
         self.body_command = b""  # the command that the body belongs to, and its bound

@@ -54,6 +54,9 @@ class Fault(Enum):
     MPUB_COUNT_UNREAD = (b"E_BAD_BODY", b"MPUB failed to read message count", True)
     MPUB_COUNT = (b"E_BAD_BODY", b"MPUB invalid message count %d", True)
 
+    BAD_TAG = (b"E_BAD_TAG", b"IDENTIFY desired tag %b is not valid", True)
+    BAD_FILTER = (b"E_INVALID", b"IDENTIFY ext_filter: %b", True)
+
     COMPRESSION_TWICE = (
         b"E_IDENTIFY_FAILED",
         b"cannot enable both deflate and snappy compression",
@@ -80,6 +83,17 @@ class Fault(Enum):
     NOT_WRITABLE = (b"E_FAILED_ON_NOT_WRITABLE", b"%b", True)
     TOO_MUCH_WAITING = (b"E_PUB_TOO_MUCH_WAITING", b"%b", True)
     CHANNEL_NOT_REGISTERED = (b"E_SUB_CHANNEL_NOT_REGISTERED", b"%b", True)
+
+    SUB_EXTEND_NEED = (
+        b"E_SUB_EXTEND_NEED",
+        b"%b topic %b is extended: IDENTIFY has to say extend_support",
+        True,
+    )
+    SUB_EXTEND_FORBIDDEN = (
+        b"E_SUB_EXTEND_FORBIDDON",
+        b"%b topic %b is not extended: IDENTIFY must not say extend_support",
+        True,
+    )
 
     FIN_FAILED = (b"E_FIN_FAILED", b"FIN %b failed %b", False)
     REQ_FAILED = (b"E_REQ_FAILED", b"REQ %b failed %b", False)

@@ -4,7 +4,8 @@ The body is a JSON object (or `null`). Unknown keys are ignored, known ones matc
 case, and a value of the wrong type makes the whole body unreadable: a fraction is no integer, a
 string is no number. Values are then checked in a fixed order, and the first bad one is named in
 the error: heartbeat interval, output buffer timeout, output buffer size, sample rate, message
-timeout. For most of them 0 means "keep what I have" and -1 "switch it off".
+timeout; after NSQ's own, the tag and the filter that Youzan's has. For most of them 0 means "keep
+what I have" and -1 "switch it off".
 
 A client that sets `feature_negotiation` is answered with a JSON object, keys in NSQ's order; any
 other is answered `OK`. TLS and compression are granted only when the daemon offers them, which is
@@ -14,18 +15,22 @@ what `Offer` says; the client learns from the answer, and goes on in the clear.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from penstock import limits
 from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
 from penstock.wire.errors import Fault, WireFault
+from penstock.wire.extfilter import ExtFilter, Pairs, parse_filter
+from penstock.wire.names import quote
 from penstock.wire.snappy import SnappyDecoder, SnappyEncoder
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MS = limits.MS
+_TAG = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.TAG_BYTES_MAX}}}")
 DEFLATE_LEVEL_DEFAULT = 6
 
 
@@ -48,6 +53,9 @@ class Request:
     msg_timeout: int = 0
     topology_region: str = ""
     topology_zone: str = ""
+    desired_tag: str = ""
+    extend_support: bool = False
+    ext_filter: Pairs = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,9 @@ class Settings:
     tls: bool = False
     snappy: bool = False
     deflate: bool = False
+    desired_tag: str = ""
+    extend_support: bool = False
+    ext_filter: ExtFilter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +124,8 @@ FIELDS: dict[str, _Kind] = {
     "msg_timeout": _INT,
     "topology_region": _TEXT,
     "topology_zone": _TEXT,
+    "desired_tag": _TEXT,
+    "extend_support": _FLAG,
 }
 
 
@@ -137,6 +150,10 @@ def decode_request(body: bytes) -> Request:
     values: dict[str, Any] = {}
     for key, value in document:
         name = key.casefold()
+        if name == "ext_filter" and value is not None:
+            if not isinstance(value, _Pairs):
+                raise WireFault(Fault.IDENTIFY_JSON)
+            values[name] = value
         kind = FIELDS.get(name)
         if kind is not None and value is not None:
             values[name] = _checked(name, kind, value)
@@ -190,6 +207,9 @@ def negotiate(request: Request, current: Settings, offer: Offer) -> Settings:
         deflate_level=min(wanted_level, offer.deflate_level_max),
         topology_region=request.topology_region,
         topology_zone=request.topology_zone,
+        desired_tag=_desired_tag(request.desired_tag),
+        extend_support=request.extend_support,
+        ext_filter=parse_filter(request.ext_filter),
         tls=negotiates and request.tls_v1 and offer.tls,
         snappy=snappy,
         deflate=deflate,
@@ -204,6 +224,12 @@ def _heartbeat_ns(interval_ms: int, current: Settings, offer: Offer) -> int:
     if 1000 <= interval_ms <= offer.heartbeat_max_ns // MS:
         return interval_ms * MS
     raise WireFault(Fault.IDENTIFY_VALUE, b"heartbeat interval", interval_ms)
+
+
+def _desired_tag(tag: str) -> str:
+    if tag and _TAG.fullmatch(tag) is None:
+        raise WireFault(Fault.BAD_TAG, quote(tag.encode("utf-8", "replace")))
+    return tag
 
 
 def _output_timeout_ns(timeout_ms: int, current: Settings, offer: Offer) -> int:
@@ -253,6 +279,8 @@ def encode_response(settings: Settings, offer: Offer) -> bytes:
         "topology_region": offer.topology_region,
         "topology_zone": offer.topology_zone,
     }
+    if settings.desired_tag:
+        answer["desired_tag"] = settings.desired_tag
     return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -1,0 +1,162 @@
+"""Consumers of topics with headers, over real sockets."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.broker.deadletters import Letter
+from penstock.kernel import Section
+from penstock.wire import frames
+from penstock.wire.frames import FrameType
+
+from .world import V2, Running, error, eventually, ok
+
+
+@pytest.fixture
+def extended(nsqd: Running) -> Running:
+    for topic, extend in ((b"with", b"true"), (b"without", b"false")):
+        path = f"/topic/create?topic={topic.decode()}&extend={extend.decode()}"
+        assert nsqd.request("POST", path).status == 200
+    return nsqd
+
+
+def publish(nsqd: Running, topic: str, *said: tuple[bytes, dict[str, str] | None]) -> None:
+    """One batch: bodies with their headers."""
+    letters = [
+        Letter(body, {Section.HEADERS: json.dumps(headers).encode()} if headers else {})
+        for body, headers in said
+    ]
+    failures: list[Any] = []
+    nsqd.call(
+        lambda: nsqd.daemon.broker.topics[topic].publish_letters(
+            letters, lambda found: failures.append(found)
+        )
+    )
+    assert eventually(lambda: len(failures) == 1)
+    assert not isinstance(failures[0], Exception)
+
+
+def subscribe(client: V2, topic: bytes, rdy: int = 10) -> None:
+    assert client.ask(b"SUB " + topic + b" c\n") == ok()
+    client.send(b"RDY %d\n" % rdy)
+
+
+def read_long(client: V2) -> tuple[dict[str, str] | None, bytes]:
+    """Headers and body of the next message."""
+    frame = client.read()
+    assert frame.type == FrameType.MESSAGE
+    version, rest = frame.data[26], frame.data[27:]
+    if version == 0:
+        return None, rest
+    assert version == 4
+    (size,) = struct.unpack_from(">H", rest)
+    return json.loads(rest[2 : 2 + size]), rest[2 + size :]
+
+
+MESSAGES = ((b"one", {"color": "red"}), (b"two", None), (b"three", {"color": "blue"}))
+
+
+def test_headers_come_to_those_who_ask(extended: Running) -> None:
+    publish(extended, "with", *MESSAGES)
+    with extended.client(extend_support=True) as client:
+        subscribe(client, b"with")
+        assert [read_long(client) for _ in MESSAGES] == [
+            ({"color": "red"}, b"one"),
+            (None, b"two"),
+            ({"color": "blue"}, b"three"),
+        ]
+
+
+def test_others_get_the_bodies(extended: Running) -> None:
+    publish(extended, "with", *MESSAGES)
+    with extended.client() as client:
+        subscribe(client, b"with")
+        assert [client.message().body for _ in MESSAGES] == [b"one", b"two", b"three"]
+
+
+def test_a_topic_without_headers_has_no_such_consumers(extended: Running) -> None:
+    with extended.client(extend_support=True) as client:
+        assert client.ask(b"SUB without c\n") == error(
+            b'E_SUB_EXTEND_FORBIDDON SUB topic "without" is not extended: IDENTIFY must not say '
+            b"extend_support"
+        )
+        assert client.is_closed()
+    assert extended.stats("&topic=without")["topics"][0]["channels"] == []
+
+
+def test_a_daemon_may_want_all_to_ask(tmp_path: Path) -> None:
+    with Running(tmp_path / "data", "--sub-extend-must=true") as nsqd:
+        assert nsqd.request("POST", "/topic/create?topic=with&extend=true").status == 200
+        with nsqd.client() as client:
+            assert client.ask(b"SUB with c\n") == error(
+                b'E_SUB_EXTEND_NEED SUB topic "with" is extended: IDENTIFY has to say '
+                b"extend_support"
+            )
+            assert client.is_closed()
+        with nsqd.client(extend_support=True) as client:
+            assert client.ask(b"SUB with c\n") == ok()
+        with nsqd.client() as client:
+            assert client.ask(b"SUB other c\n") == ok()
+
+
+RED = {"type": 1, "filter_ext_key": "color", "filter_data": "red"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "bodies"),
+    [
+        (RED, [b"one"]),
+        ({**RED, "inverse": True}, [b"two", b"three"]),
+        ({**RED, "type": 2, "filter_data": "^[rg]"}, [b"one"]),
+        ({**RED, "type": 3, "filter_data": "*e*"}, [b"one", b"three"]),
+        ({"type": 4, "filter_ext_key": "any", "filter_data_list": [RED]}, [b"one"]),
+    ],
+)
+def test_filters(extended: Running, wanted: dict[str, Any], bodies: list[bytes]) -> None:
+    publish(extended, "with", *MESSAGES)
+    with extended.client(ext_filter=wanted, extend_support=True) as client:
+        subscribe(client, b"with")
+        assert [read_long(client)[1] for _ in bodies] == bodies
+        left = len(MESSAGES) - len(bodies)
+        assert eventually(lambda: extended.channel("with", "c")["in_flight_count"] == len(bodies))
+        assert extended.channel("with", "c")["depth"] == 0, left
+
+
+def test_without_headers_a_filter_and_a_tag_mean_nothing(extended: Running) -> None:
+    publish(extended, "without", (b"one", None))
+    with extended.client(ext_filter=RED, desired_tag="a") as client:
+        subscribe(client, b"without")
+        assert client.message().body == b"one"
+
+
+def test_tags(extended: Running) -> None:
+    with (
+        extended.client(desired_tag="new", extend_support=True) as new,
+        extended.client() as stable,
+    ):
+        subscribe(new, b"with")
+        subscribe(stable, b"with")
+        publish(
+            extended,
+            "with",
+            (b"one", {"##client_dispatch_tag": "new"}),
+            (b"two", None),
+            (b"three", {"##client_dispatch_tag": "other"}),
+        )
+        assert read_long(new) == ({"##client_dispatch_tag": "new"}, b"one")
+        assert [stable.message().body for _ in range(2)] == [b"two", b"three"]
+
+
+def test_what_is_refused_at_once(extended: Running) -> None:
+    body = json.dumps({"ext_filter": {**RED, "type": 2, "filter_data": "("}}).encode()
+    with extended.client() as client:
+        answer = client.ask(b"IDENTIFY\n" + frames.with_size(body))
+        assert answer.data.startswith(
+            b"E_INVALID IDENTIFY ext_filter: filter_data is no regular expression: "
+        )
+        assert client.is_closed()
