@@ -107,6 +107,7 @@ RING_SPAN_MAX = 65_536  # offsets; one message held for hours must not keep the 
 PARKED_MAX = 1 << 20  # delayed messages of a channel at hand, some 200 bytes each; more just count
 TAG_BYTES_MAX = 100  # of a consumer's `desired_tag`, as in Youzan's NSQ
 TAG_ASIDE_MAX = 16_384  # messages put aside for consumers with another tag, some 200 bytes each
+ASIDE_MAX = 65_536  # messages behind others of their key, 150 bytes each; then the cursor waits
 HYSTERESIS_RDY_MIN = 64  # from here a refill of less than a quarter of RDY is put off
 KEPT_BATCH_BYTES = 128  # what a batch kept in memory costs beside its bytes
 REFILL_NS = 2 * MS  # a small refill waits so long for a better one; gains come from far shorter

@@ -121,6 +121,15 @@ class Stray(IntEnum):
     DELAYED = 2
     IN_FLIGHT = 3
     EXHAUSTED = 5  # has used its attempts; in the journal it is WAITING
+    BEHIND = 6  # put aside until those before it in the order are done; in the journal WAITING
+
+
+class Order(IntEnum):
+    """In which order a window sends what it has."""
+
+    NONE = 0
+    KEY = 1  # one message of a key after the other; those without a key have no order
+    STRICT = 2  # one message after the other
 
 
 class Cause(IntEnum):
@@ -183,11 +192,20 @@ class Window(Searched, Protocol):
     @property
     def next(self) -> int: ...
     @property
-    def depth(self) -> int: ...  # handed_end - next + strays waiting, without what is delayed
+    def depth(self) -> int: ...  # handed_end - next + strays waiting or behind, not delayed
     @property
     def in_flight(self) -> int: ...
     @property
     def delayed(self) -> int: ...
+
+    # May be set at any time. What comes back comes before all that is behind it. What is delayed
+    # and was never sent has no order until it is due.
+    order: int  # Order
+
+    aside_max: int  # beyond so many messages put aside the cursor waits
+
+    @property
+    def behind(self) -> int: ...  # messages put aside; part of the depth
 
     attempts_max: int  # a message that was sent so often is not sent again; 0: no bound
 

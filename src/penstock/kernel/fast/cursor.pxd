@@ -4,11 +4,12 @@ window.pxd tells what the ring, runs, strays, skips and redo are. Everything her
 such that `validate` holds and `take_journal` says what changed.
 """
 
-from penstock.kernel.fast.ring cimport Ring, consumer_t, place_t
+from penstock.kernel.fast.keyorder cimport Ordered
+from penstock.kernel.fast.ring cimport consumer_t, place_t
 from penstock.kernel.fast.strays cimport stray_t
 from penstock.kernel.fast.types cimport i64, u64
 
-cdef class Cursor(Ring):
+cdef class Cursor(Ordered):
     cdef i64 search_start_c(self) noexcept
     cdef int widen_search(self, i64 start, i64 end) except -1
     cdef int searched_to(self, i64 offset) except -1

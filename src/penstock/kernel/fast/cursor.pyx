@@ -6,14 +6,15 @@ from libc.string cimport memset
 from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_init, buf_t
 from penstock.kernel.fast.entries cimport ENTRY_CURSOR, ENTRY_FINISHED, ENTRY_RESET, add_entry
 from penstock.kernel.fast.latency cimport Latencies
-from penstock.kernel.fast.ring cimport RING_SPAN_MAX, Ring, consumer_t
+from penstock.kernel.fast.keyorder cimport ORDER_NONE, Ordered
+from penstock.kernel.fast.ring cimport RING_SPAN_MAX, consumer_t
 from penstock.kernel.fast.skips cimport range_t
 from penstock.kernel.fast.strays cimport DELAYED, WAITING, stray_t
 from penstock.kernel.fast.trace cimport DELAYED_, SKIPPED
 from penstock.kernel.fast.types cimport i64, u32, u64
 
 
-cdef class Cursor(Ring):
+cdef class Cursor(Ordered):
     # --- how long messages took ---
 
     cdef i64 finish_wall_ns(self) noexcept:
@@ -62,23 +63,28 @@ cdef class Cursor(Ring):
     # --- strays: the table's moves, and the lists that follow from them ---
 
     cdef int stray_waits(self, stray_t* stray) except -1:
-        if self._attempts_max and stray.attempts >= self._attempts_max:
-            self.strays.exhaust(stray)
-            self.mark_journal()
-            return self.mark_pump()  # its consumer has room for another
-        if stray.offset < self.outdated_end:
+        """It is to be sent, as soon as its order and its attempts allow."""
+        cdef bint is_exhausted = 0 < self._attempts_max <= stray.attempts
+        if stray.offset < self.outdated_end and not is_exhausted:
             self.expired_count += 1
             if self.tracing:
                 self.trace_stray(SKIPPED, stray)
             self.remove_stray(stray)
             return self.mark_pump()
-        self.strays.wait(stray)
+        if is_exhausted:
+            self.await_known(stray)
+            self.wait_in_turn(stray)
+        elif not self.must_wait_behind(stray):
+            self.wait_in_turn(stray)
+        self.strays.note(stray)
         self.mark_journal()
         return self.mark_pump()
 
     cdef int stray_sleeps(self, stray_t* stray, i64 due_ns) except -1:
         if self.tracing:
             self.trace_stray(DELAYED_, stray)
+        if self._order != ORDER_NONE:
+            self.delay(stray)
         self.strays.sleep(stray, due_ns)
         self.mark_journal()
         return self.mark_active()
@@ -91,6 +97,8 @@ cdef class Cursor(Ring):
     cdef int remove_stray(self, stray_t* stray) except -1:
         if self.traced_ids is not None:
             self.forget_traced(stray.id)
+        if self._order != ORDER_NONE:
+            self.let_go(stray)
         self.strays.remove(stray)
         return self.mark_journal()
 
@@ -99,6 +107,9 @@ cdef class Cursor(Ring):
         cdef stray_t before = stray[0]
         stray = self.strays.put(id, before.offset, before.attempts, WAITING)
         stray.timestamp_ns, stray.cause = before.timestamp_ns, before.cause
+        if self._order != ORDER_NONE:
+            self.strays.link(stray)[0] = self.strays.link(self.strays.find(before.id))[0]
+            self.strays.link(self.strays.find(before.id)).key = 0
         self.strays.note(stray)
         self.remove_stray(self.strays.find(before.id))
         return self.strays.find(id)
@@ -158,6 +169,8 @@ cdef class Cursor(Ring):
             self.skips.add(max(<i64>start, low), end)
         for offset, id, attempts, state, due_ns, _ in strays:
             stray = self.strays.put(id, offset, attempts, WAITING)
+            if self._order != ORDER_NONE:
+                self.strays.link(stray).unknown = True
             if state == DELAYED:
                 self.stray_sleeps(stray, due_ns)
             else:
@@ -261,6 +274,7 @@ cdef class Cursor(Ring):
         self.strays.clear()
         if self.tags is not None:
             self.tags.clear()
+        self.forget_keys()
         self.skips.clear()
         self.parked_end = self.redo_end = self.outdated_end = 0
         self.search_from = self.search_end = 0

@@ -13,4 +13,3 @@ from penstock.kernel.fast.window cimport Window
 from penstock.kernel.fast.types cimport i64, u16, u32
 
 cdef int pump_all(Hub hub) except -1
-cdef int send_waiting(Conn conn, Hub hub) except -1

@@ -1,6 +1,5 @@
 """Delivery to consumers (declared, and explained, in delivery.pxd)."""
 
-from libc.errno cimport EAGAIN, EINTR, errno
 from libc.string cimport memcpy
 
 from penstock.kernel.fast.batch cimport id_at_c
@@ -14,6 +13,7 @@ from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.parking cimport (
     delay_next, register_delayed, trailer_ahead, trailer_of_stray,
 )
+from penstock.kernel.fast.sending cimport CHUNK_BYTES, send_now
 from penstock.kernel.fast.shares cimport (
     PASSED_BY, PUT_OFF, gather_siblings, is_small, offer_of, room_of, share_out, spend,
 )
@@ -30,13 +30,7 @@ from penstock.kernel.fast.trailer cimport Trailer, nothing_special, special_t
 from penstock.kernel.fast.window cimport Window
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
-cdef extern from "sys/socket.h" nogil:
-    ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
-    enum: MSG_DONTWAIT
-    enum: MSG_NOSIGNAL
-
 cdef enum:
-    CHUNK_BYTES = 256 << 10  # frames built before they are sent; 64 KiB costs consume 30 %
     NEED = 9
     BEYOND_ALL = 4  # no Locality is as near
     OUT_OF_ROOM = -2
@@ -157,6 +151,8 @@ cdef int pump(Window window, Hub hub, bint free) except -1:
     register_delayed(window, hub)
     if not patient:
         window.refill_ns = 0
+    if window.consumer_count and not window._paused and not window.knows_all():
+        return 0
     while not window._paused:
         available = window.deliverable_c()
         if available <= 0:
@@ -276,7 +272,7 @@ cdef i64 deliver_forward(Window window, Conn conn, Hub hub, buf_t* out, i64 quot
     while sent < quota and out.length < CHUNK_BYTES:
         if window.skips.start <= window.next:
             window.step_over_skips()
-        if window.next >= window.tail.handed_end:
+        if window.next >= window.tail.handed_end or not window.may_go_on():
             break
         found = window.tail.view(window.next, &view)
         if not found and window.forward is not None:
@@ -291,7 +287,8 @@ cdef i64 deliver_forward(Window window, Conn conn, Hub hub, buf_t* out, i64 quot
         count = min(quota - sent, last - window.next)
         index = special = <u32>(window.next - view.base_offset)
         trailer = trailer_ahead(window, &view)
-        if not singly and window.next >= window.redo_end:
+        if (not singly and window.next >= window.redo_end
+                and window.runs_on(&view, trailer, index, turn.sifts)):
             special = view.count if trailer is None else trailer.special_from(index)
         if special == index:
             done = deliver_one(window, conn, hub, out, &view, trailer, &turn)
@@ -319,6 +316,7 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     cdef int attempts = window.attempts_of(window.next)
     cdef i64 deadline_ns = hub.mono_ns + conn.me.timeout_ns
     cdef i64 offset = window.next
+    cdef u64 key
     cdef between_t between
     cdef bint is_long = conn.me.extended or conn.me.detailed
     between.bytes = 0
@@ -330,6 +328,11 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
             find_between(conn.me, trailer, index + done, &between)
         if done and out.length + HEAD_BYTES + between.bytes + size > CHUNK_BYTES:
             break
+        if window.ring_keys != NULL:
+            key = window.key_of(view, trailer, index + done)
+            if key and window.is_busy(key):
+                break
+            window.hold_ring((offset + done) & mask, key)
         if is_long:
             put_long_frame(out, conn.me, trailer, &between, view, index + done, position, size,
                            view.timestamp_ns, attempts, id_at_c(view.base_id, index + done))
@@ -367,34 +370,41 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     cdef u32 size = load_u32(view.lengths + 4 * <size_t>index)
     cdef special_t special
     cdef stray_t* stray
-    cdef i64 deadline_ns
-    cdef int attempts, fate
+    cdef int attempts, fate = SENT_NOW
+    cdef u64 key
+    cdef bint is_busy
     nothing_special(view, index, &special)
     if trailer is not None:
         trailer.find(view, index, &special)
     if special.own_id and (window.has(special.id) or conn.find(special.id) is not None):
         special.own_id, special.id = False, id_at_c(view.base_id, index)  # taken: the log's own
+    key = window.key_of(view, trailer, index)
     if special.due_ns > hub.wall_ns:
-        delay_next(window, &special)
+        delay_next(window, &special, key)
         return 0
-    fate = fate_of(window, conn, hub, trailer, index, special.id, special.attempts, turn)
+    is_busy = key and window.is_busy(key)
+    if is_busy and window.stops(key):
+        return 0
+    if not is_busy:
+        fate = fate_of(window, conn, hub, trailer, index, special.id, special.attempts, turn)
     if fate == ASIDE and not has_room_aside(window):
         return OUT_OF_ROOM
     window.beyond.met(window.next, special.due_ns)
     window.mark_traced(special.id, special.trace_id)
+    attempts = window.attempts_of(window.next)
+    if is_busy:
+        wait_behind(window, &special, <int>special.attempts + attempts - 1, key)
+        return 0
     if fate == LEFT_OUT:
         leave_one_out(window, conn, &special)
         return 0
     position = body_position(view, index, &window.forward_place)
-    attempts = window.attempts_of(window.next)
     # beyond the bound: its last attempt was in flight when the daemon ended
     if fate == ASIDE or (attempts > 1 and 0 < window._attempts_max < special.attempts + attempts):
-        wait_aside(window, &special, <int>special.attempts + attempts - 1, turn.place)
+        wait_aside(window, &special, <int>special.attempts + attempts - 1, turn.place, key)
         return 0
     if special.own_id or special.attempts or attempts > 1:
-        stray = window.strays.put(
-            special.id, window.next, <int>special.attempts + attempts - 1, WAITING
-        )
+        stray = stray_at_cursor(window, &special, attempts, key)
         window.stray_flies(stray, conn.me, hub.mono_ns)
         stray.timestamp_ns = special.timestamp_ns
         put_one(out, conn.me, trailer, view, index, position, size, special.timestamp_ns,
@@ -407,10 +417,30 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
         window.trace(SENT, special.id, window.next, attempts, conn)
     put_one(out, conn.me, trailer, view, index, position, size, special.timestamp_ns, attempts,
             special.id)
+    take_into_ring(window, &special, key, conn.serial, hub.mono_ns + conn.me.timeout_ns)
+    return 1
+
+
+cdef stray_t* stray_at_cursor(Window window, special_t* special, int attempts,
+                              u64 key) except NULL:
+    """The message at the cursor goes through the strays. `attempts` counts the one to come."""
+    cdef stray_t* stray = window.strays.put(
+        special.id, window.next, <int>special.attempts + attempts - 1, WAITING
+    )
+    if key:
+        window.hold(stray, key)
+    return stray
+
+
+cdef int take_into_ring(Window window, special_t* special, u64 key, u32 serial,
+                        i64 deadline_ns) except -1:
+    """The message at the cursor is in flight."""
+    cdef u32 slot
     window.ring_room(1)
-    deadline_ns = hub.mono_ns + conn.me.timeout_ns
-    window.owners[window.next & (window.ring_capacity - 1)] = conn.serial
-    window.deadlines[window.next & (window.ring_capacity - 1)] = deadline_ns
+    slot = window.next & (window.ring_capacity - 1)
+    window.owners[slot], window.deadlines[slot] = serial, deadline_ns
+    if window.ring_keys != NULL:
+        window.hold_ring(slot, key)
     window.runs.add(special.id, window.next, 1)
     if window.latencies is not None:
         window.latencies.delivered(window.next, 1, special.timestamp_ns)
@@ -419,7 +449,15 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     if window.ring_in_flight == 0 or deadline_ns < window.ring_deadline_ns:
         window.ring_deadline_ns = deadline_ns
     window.ring_in_flight += 1
-    return 1
+    return 0
+
+
+cdef int wait_behind(Window window, special_t* special, int attempts, u64 key) except -1:
+    """The message at the cursor waits behind another of its key."""
+    cdef stray_t* stray = window.strays.put(special.id, window.next, attempts, WAITING)
+    window.put_behind(stray, key)
+    window.strays.note(stray)
+    return window.jump(window.next + 1)
 
 
 cdef stray_t* known_apart(Window window, Conn conn, stray_t* stray, u64 log_id) except NULL:
@@ -518,46 +556,3 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
             window.trace(SENT, stray.id, stray.offset, stray.attempts, conn)
         sent += 1
     return sent
-
-
-# --- the socket ---
-
-cdef int send_now(Conn conn, Hub hub, buf_t* out) except -1:
-    """Frames just built; what does not go out is kept with the connection."""
-    cdef ssize_t n = c_send(conn.fd, out.data, out.length, MSG_DONTWAIT | MSG_NOSIGNAL)
-    if n < 0:
-        if errno != EAGAIN and errno != EINTR:
-            return conn.gone("send failed")
-        n = 0
-    if <size_t>n < out.length:
-        buf_append(&conn.output, out.data + n, out.length - n)
-        conn.me.blocked = True
-        conn.want_write = True
-        conn.mark_interest()
-    return 0
-
-
-cdef int send_waiting(Conn conn, Hub hub) except -1:
-    """Send a socket connection's own output buffer."""
-    cdef ssize_t n
-    cdef size_t size = conn.unsent_c()
-    if size:
-        n = c_send(conn.fd, conn.output.data + conn.output.start, size, MSG_DONTWAIT | MSG_NOSIGNAL)
-        if n < 0:
-            if errno != EAGAIN and errno != EINTR:
-                return conn.gone("send failed")
-            n = 0
-        buf_take(&conn.output, n)
-    if conn.unsent_c():
-        conn.me.blocked = True
-        if not conn.want_write:
-            conn.want_write = True
-        return conn.mark_interest()
-    conn.hold_since_ns = 0
-    conn.urgent = False
-    if conn.output.capacity > CHUNK_BYTES:
-        buf_free(&conn.output)
-    if conn.want_write:
-        conn.want_write = False
-        conn.mark_interest()
-    return conn.mark_drained()

@@ -11,12 +11,13 @@ from penstock import limits
 
 from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_reserve
 from penstock.kernel.fast.conn cimport Conn
-from penstock.kernel.fast.delivery cimport pump_all, send_waiting
+from penstock.kernel.fast.delivery cimport pump_all
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.parking cimport search_block
 from penstock.kernel.fast.peer cimport STATE_DRAINING, STATE_GONE
 from penstock.kernel.fast.poller cimport Poller, epoll_event
 from penstock.kernel.fast.route cimport Route
+from penstock.kernel.fast.sending cimport send_waiting
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.timer cimport timer_arm, timer_disarm, timer_open
 from penstock.kernel.fast.window cimport Window

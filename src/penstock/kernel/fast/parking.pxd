@@ -16,6 +16,6 @@ from penstock.kernel.fast.window cimport Window
 # of the batch that the cursor is in; None: it has none
 cdef Trailer trailer_ahead(Window window, view_t* view)
 cdef Trailer trailer_of_stray(Window window, view_t* view)
-cdef int delay_next(Window window, special_t* special) except -1
+cdef int delay_next(Window window, special_t* special, u64 key) except -1
 cdef int register_delayed(Window window, Hub hub) except -1
 cdef int search_block(Window window, object buffer, i64 end, u64 ids_from) except -1

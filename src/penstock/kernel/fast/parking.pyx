@@ -76,32 +76,37 @@ cdef int register_delayed(Window window, Hub hub) except -1:
             break
         if special.own_id and window.has(special.id):
             special.id = id_at_c(view.base_id, index)
-        delay_next(window, &special)
+        delay_next(window, &special, window.key_of(&view, trailer, index))
     if window.parked_end < window.tail.handed_end:
         park_ahead(window, hub)
     return 0
 
 
-cdef int delay_next(Window window, special_t* special) except -1:
+cdef int delay_next(Window window, special_t* special, u64 key) except -1:
     """The message at the cursor waits for its time."""
     window.beyond.met(window.next, special.due_ns)
     window.mark_traced(special.id, special.trace_id)
-    park(window, window.next, special)
+    park(window, window.next, special, key)
     window.jump(window.next + 1)
     if window.skips.start <= window.next:
         window.step_over_skips()
     return 0
 
 
-cdef int park(Window window, i64 offset, special_t* special) except -1:
+cdef int park(Window window, i64 offset, special_t* special, u64 key) except -1:
     cdef stray_t* stray = window.strays.put(special.id, offset, <int>special.attempts, WAITING)
+    if key:
+        window.strays.link(stray).key = key
     return window.stray_sleeps(stray, special.due_ns)
 
 
-cdef int park_at(Window window, i64 offset, special_t* special) except -1:
+cdef int park_at(Window window, view_t* view, i64 offset, special_t* special) except -1:
     """One ahead of the cursor, which is to step over it."""
+    cdef u64 key = 0
     window.mark_traced(special.id, special.trace_id)
-    park(window, offset, special)
+    if window._order:
+        key = window.key_of(view, trailer_of_stray(window, view), <u32>(offset - view.base_offset))
+    park(window, offset, special, key)
     return window.skips.add(offset, offset + 1)
 
 
@@ -153,7 +158,7 @@ cdef bint park_batch(Window window, Hub hub, view_t* view, i64 start, i64 end) e
             if special.own_id:
                 window.widen_search(offset, end)
             else:
-                park_at(window, offset, &special)
+                park_at(window, view, offset, &special)
     return True
 
 
@@ -202,7 +207,7 @@ cdef int search_one(Window window, view_t* view, u32 index, u64 ids_from) except
         beyond.met(offset, special.due_ns)
     elif window.strays.delayed_count < window.parked_max and not window.has(special.id):
         beyond.met(offset, special.due_ns)
-        park_at(window, offset, &special)
+        park_at(window, view, offset, &special)
     elif beyond.counts(offset, special.due_ns):
         beyond.expect(special.due_ns)
     else:

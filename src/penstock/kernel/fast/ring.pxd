@@ -61,6 +61,7 @@ cdef class Ring(Named):
     # ring
     cdef u32* owners
     cdef i64* deadlines
+    cdef u64* ring_keys  # hashes, 0: no key; NULL: there is no order
     cdef u32 ring_capacity
     cdef i64 ring_in_flight
     cdef i64 ring_deadline_ns  # lower bound, 0: none
@@ -126,6 +127,7 @@ cdef class Ring(Named):
     cdef int add_consumer(self, object conn, consumer_t* consumer) except -1
     cdef int remove_consumer(self, object conn, consumer_t* consumer) except -1
     cdef int ring_room(self, i64 count) except -1
+    cdef int grow_ring(self, u32 capacity) except -1
     cdef int evict_low(self) except -1
     cdef int evict_all(self) except -1
     cdef void advance_low(self) noexcept

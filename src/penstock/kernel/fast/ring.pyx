@@ -41,6 +41,7 @@ cdef class Ring(Named):
     def __dealloc__(self):
         free(self.owners)
         free(self.deadlines)
+        free(self.ring_keys)
         free(self.fins)
         free(self.consumer_table)
 
@@ -146,10 +147,7 @@ cdef class Ring(Named):
     cdef int ring_room(self, i64 count) except -1:
         """Make [low, next + count) fit. Beyond the span the oldest message becomes a stray."""
         cdef i64 span = self.next + count - self.low
-        cdef u32 capacity, mask, old_mask
-        cdef u32* owners
-        cdef i64* deadlines
-        cdef i64 offset
+        cdef u32 capacity
         if span <= self.ring_capacity:
             return 0
         while span > RING_SPAN_MAX and self.low < self.next:
@@ -158,23 +156,32 @@ cdef class Ring(Named):
         capacity = self.ring_capacity if self.ring_capacity else RING_SPAN_MIN
         while capacity < span:
             capacity *= 2
-        if capacity <= self.ring_capacity:
-            return 0
-        owners = <u32*>calloc(capacity, sizeof(u32))
-        deadlines = <i64*>calloc(capacity, sizeof(i64))
-        if owners == NULL or deadlines == NULL:
+        if capacity > self.ring_capacity:
+            self.grow_ring(capacity)
+        return 0
+
+    cdef int grow_ring(self, u32 capacity) except -1:
+        cdef u32* owners = <u32*>calloc(capacity, sizeof(u32))
+        cdef i64* deadlines = <i64*>calloc(capacity, sizeof(i64))
+        cdef u64* keys = <u64*>calloc(capacity, sizeof(u64)) if self.strays.linked else NULL
+        cdef u32 mask = capacity - 1, old_mask = self.ring_capacity - 1
+        cdef i64 offset = self.low
+        if owners == NULL or deadlines == NULL or (self.strays.linked and keys == NULL):
             free(owners)
             free(deadlines)
+            free(keys)
             raise MemoryError(f"no memory for {capacity} messages in flight")
-        mask, old_mask = capacity - 1, self.ring_capacity - 1
-        offset = self.low
         while offset < self.next:
             owners[offset & mask] = self.owners[offset & old_mask]
             deadlines[offset & mask] = self.deadlines[offset & old_mask]
+            if keys != NULL:
+                keys[offset & mask] = self.ring_keys[offset & old_mask]
             offset += 1
         free(self.owners)
         free(self.deadlines)
-        self.owners, self.deadlines, self.ring_capacity = owners, deadlines, capacity
+        free(self.ring_keys)
+        self.owners, self.deadlines, self.ring_keys = owners, deadlines, keys
+        self.ring_capacity = capacity
         return 0
 
     cdef int evict_low(self) except -1:
@@ -214,6 +221,9 @@ cdef class Ring(Named):
         if self.latencies is not None:
             stray.timestamp_ns = self.latencies.timestamp_of(offset)
         self.strays.expect(stray.deadline_ns)
+        if self.ring_keys != NULL and self.ring_keys[slot]:
+            self.strays.link(stray).key = self.ring_keys[slot]
+            self.strays.link(stray).holds = True
         self.owners[slot] = 0
         self.ring_in_flight -= 1
         self.strays.note(stray)

@@ -33,5 +33,5 @@ cdef int sift(Window window, Conn conn, Hub hub, Trailer trailer, u32 index, i64
 cdef i64 sift_out(Window window, Conn conn, view_t* view, int fate, i64 count,
                   turn_of_t* turn) except -1
 cdef bint has_room_aside(Window window) noexcept
-cdef int wait_aside(Window window, special_t* special, int attempts, u32 place) except -1
+cdef int wait_aside(Window window, special_t* special, int attempts, u32 place, u64 key) except -1
 cdef int leave_one_out(Window window, Conn conn, special_t* special) except -1

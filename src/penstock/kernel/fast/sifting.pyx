@@ -72,6 +72,7 @@ cdef i64 sift_out(Window window, Conn conn, view_t* view, int fate, i64 count,
         for i in range(count):
             stray = window.strays.put(id_at_c(view.base_id, index + i), window.next + i, 0, WAITING)
             window.strays.queue(&window.tags.classes[turn.place].waiting, stray)
+            window.strays.note(stray)
     window.jump(window.next + count)
     return count
 
@@ -80,13 +81,17 @@ cdef bint has_room_aside(Window window) noexcept:
     return window.strays.waiting_count < TAG_ASIDE_MAX
 
 
-cdef int wait_aside(Window window, special_t* special, int attempts, u32 place) except -1:
+cdef int wait_aside(Window window, special_t* special, int attempts, u32 place,
+                    u64 key) except -1:
     """The message at the cursor waits for a consumer of its class, or has used its attempts."""
     cdef stray_t* stray = window.strays.put(special.id, window.next, attempts, WAITING)
+    if key:
+        window.hold(stray, key)
     if window.tags is None or (window._attempts_max and attempts >= window._attempts_max):
         window.stray_waits(stray)
     else:
         window.strays.queue(&window.tags.classes[place].waiting, stray)
+        window.strays.note(stray)
     return window.jump(window.next + 1)
 
 

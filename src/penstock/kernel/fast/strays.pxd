@@ -5,10 +5,14 @@
     DELAYED    due time, wall clock     `delays`, a heap of (due time, id)
     IN_FLIGHT  owner, deadline, mono    -
     EXHAUSTED  attempts so far          `exhausted`, a queue of ids, until it is taken
+    BEHIND     attempts so far          the row of its key (keyorder.pxd)
 
 Queue and heap hold ids and are checked against the table when something is taken out of them, so
 leaving a state costs nothing there. The table is open addressing; a removed stray keeps its id as a
-tombstone until the table is made anew. Every change is noted as a journal entry in `notes`.
+tombstone until the table is made anew. Every change but that between waiting, behind and exhausted,
+which the journal does not tell apart, is noted as a journal entry in `notes`.
+
+Where there is an order, each slot of the table has a link beside it, at the same place.
 """
 
 from penstock.kernel.fast.buffer cimport buf_t
@@ -19,6 +23,7 @@ cdef enum:
     DELAYED = 2
     IN_FLIGHT = 3
     EXHAUSTED = 5  # 4 is taken in the pure form
+    BEHIND = 6
 
 cdef enum:  # Cause
     ENDED_TIMED_OUT = 1
@@ -37,6 +42,12 @@ cdef struct stray_t:
     u8 state  # 0: removed
     u8 cause  # of the end of its last attempt; 0: unknown
 
+cdef struct link_t:
+    u64 key  # hash; 0: it has none, or it is not known
+    u64 before, after  # ids of its neighbours in the row of the key
+    bint holds  # no other message of the key is sent
+    bint unknown  # its key stands in the log, and was not looked up
+
 cdef struct turn_t:
     u64 id
     u64 turn
@@ -47,8 +58,10 @@ cdef struct delay_t:
 
 cdef class Strays:
     cdef stray_t* table
+    cdef link_t* links  # NULL: there is no order
+    cdef bint linked
     cdef u32 capacity, count, used
-    cdef i64 waiting_count, delayed_count, flying_count, exhausted_count
+    cdef i64 waiting_count, delayed_count, flying_count, exhausted_count, behind_count
     cdef i64 deadline_ns  # lower bound over those in flight, 0: none
     cdef buf_t waiting  # turn_t
     cdef buf_t exhausted  # turn_t
@@ -63,6 +76,8 @@ cdef class Strays:
     cdef int grow(self) except -1
     cdef void set_state(self, stray_t* stray, int state) noexcept
     cdef int note(self, stray_t* stray) except -1
+    cdef int link_all(self, bint linked) except -1
+    cdef link_t* link(self, stray_t* stray) noexcept
     cdef int queue(self, buf_t* waiting, stray_t* stray) except -1
     cdef stray_t* first_of(self, buf_t* waiting, int state) noexcept
     cdef int wait(self, stray_t* stray) except -1

@@ -18,8 +18,14 @@ cdef inline u32 slot_of(u64 id, u32 capacity) noexcept:
     return <u32>((id * <u64>0x9E3779B97F4A7C15) >> 32) & (capacity - 1)
 
 
+cdef inline bint is_sooner(delay_t* one, delay_t* other) noexcept:
+    """What is due at the same time comes in the order of the ids, which is mostly the log's."""
+    return one.due_ns < other.due_ns or (one.due_ns == other.due_ns and one.id < other.id)
+
+
 cdef int write_stray(buf_t* out, stray_t* stray) except -1:
-    cdef int state = WAITING if stray.state == EXHAUSTED else stray.state
+    cdef bint stands = stray.state == EXHAUSTED or stray.state == BEHIND
+    cdef int state = WAITING if stands else stray.state
     return add_entry(out, ENTRY_STRAY, state, stray.attempts, stray.offset,
                      stray.deadline_ns if stray.state == DELAYED else 0, stray.id)
 
@@ -32,6 +38,7 @@ cdef class Strays:
 
     def __dealloc__(self):
         free(self.table)
+        free(self.links)
         free(self.delays)
         buf_free(&self.waiting)
         buf_free(&self.exhausted)
@@ -67,6 +74,8 @@ cdef class Strays:
         if stray.id == 0:
             self.used += 1
         memset(stray, 0, sizeof(stray_t))
+        if self.linked:
+            memset(self.link(stray), 0, sizeof(link_t))
         stray.id, stray.offset, stray.attempts = id, offset, attempts
         self.count += 1
         self.set_state(stray, state)
@@ -76,10 +85,15 @@ cdef class Strays:
         """A new table of the right size, without tombstones."""
         cdef u32 capacity = TABLE_MIN, i, slot
         cdef stray_t* table
+        cdef link_t* links = NULL
         while capacity < (self.count + 1) * 3:
             capacity *= 2
         table = <stray_t*>calloc(capacity, sizeof(stray_t))
-        if table == NULL:
+        if self.linked:
+            links = <link_t*>calloc(capacity, sizeof(link_t))
+        if table == NULL or (self.linked and links == NULL):
+            free(table)
+            free(links)
             raise MemoryError(f"no memory for {capacity} strays")
         for i in range(self.capacity):
             if self.table[i].state:
@@ -87,15 +101,32 @@ cdef class Strays:
                 while table[slot].id:
                     slot = (slot + 1) & (capacity - 1)
                 table[slot] = self.table[i]
+                if self.linked:
+                    links[slot] = self.links[i]
         free(self.table)
-        self.table, self.capacity, self.used = table, capacity, self.count
+        free(self.links)
+        self.table, self.links, self.capacity, self.used = table, links, capacity, self.count
         return 0
+
+    cdef int link_all(self, bint linked) except -1:
+        """From now on there is an order, or none; what is here has no key yet."""
+        free(self.links)
+        self.links, self.linked = NULL, linked
+        if linked and self.capacity:
+            self.links = <link_t*>calloc(self.capacity, sizeof(link_t))
+            if self.links == NULL:
+                raise MemoryError(f"no memory for the order of {self.capacity} strays")
+        return 0
+
+    cdef link_t* link(self, stray_t* stray) noexcept:
+        return &self.links[stray - self.table]
 
     cdef void set_state(self, stray_t* stray, int state) noexcept:
         self.waiting_count += (state == WAITING) - (stray.state == WAITING)
         self.delayed_count += (state == DELAYED) - (stray.state == DELAYED)
         self.flying_count += (state == IN_FLIGHT) - (stray.state == IN_FLIGHT)
         self.exhausted_count += (state == EXHAUSTED) - (stray.state == EXHAUSTED)
+        self.behind_count += (state == BEHIND) - (stray.state == BEHIND)
         stray.state = state
 
     cdef int remove(self, stray_t* stray) except -1:
@@ -110,11 +141,13 @@ cdef class Strays:
         """Forget every stray; notes are kept."""
         if self.capacity > 1024:  # clearing it would cost more than a new one
             free(self.table)
-            self.table, self.capacity = NULL, 0
+            free(self.links)
+            self.table, self.links, self.capacity = NULL, NULL, 0
         elif self.capacity:
             memset(self.table, 0, self.capacity * sizeof(stray_t))
         self.count = self.used = self.delay_count = 0
         self.waiting_count = self.delayed_count = self.flying_count = self.exhausted_count = 0
+        self.behind_count = 0
         self.deadline_ns = 0
         buf_free(&self.waiting)
         buf_free(&self.exhausted)
@@ -145,8 +178,7 @@ cdef class Strays:
         place.id, place.turn = stray.id, self.turns
         if waiting.start > 4096:
             buf_compact(waiting)
-        buf_append(waiting, &place, sizeof(turn_t))
-        return self.note(stray)
+        return buf_append(waiting, &place, sizeof(turn_t))
 
     cdef stray_t* first_of(self, buf_t* waiting, int state) noexcept:
         """The stray at the head of a queue; places that were outlived are dropped."""
@@ -198,6 +230,8 @@ cdef class Strays:
 
     cdef int sleep(self, stray_t* stray, i64 due_ns) except -1:
         cdef u32 child = self.delay_count, parent
+        cdef delay_t place
+        place.due_ns, place.id = due_ns, stray.id
         if self.delay_count == self.delay_capacity:
             self.delay_capacity = self.delay_capacity * 2 if self.delay_capacity else TABLE_MIN
             self.delays = <delay_t*>realloc(self.delays, self.delay_capacity * sizeof(delay_t))
@@ -208,11 +242,11 @@ cdef class Strays:
         self.delay_count += 1
         while child:
             parent = (child - 1) >> 1
-            if self.delays[parent].due_ns <= due_ns:
+            if not is_sooner(&place, &self.delays[parent]):
                 break
             self.delays[child] = self.delays[parent]
             child = parent
-        self.delays[child].due_ns, self.delays[child].id = due_ns, stray.id
+        self.delays[child] = place
         return self.note(stray)
 
     cdef void pop_delay(self) noexcept:
@@ -227,9 +261,9 @@ cdef class Strays:
             if child >= self.delay_count:
                 break
             right = child + 1
-            if right < self.delay_count and self.delays[right].due_ns < self.delays[child].due_ns:
+            if right < self.delay_count and is_sooner(&self.delays[right], &self.delays[child]):
                 child = right
-            if self.delays[child].due_ns >= last.due_ns:
+            if not is_sooner(&self.delays[child], &last):
                 break
             self.delays[parent] = self.delays[child]
             parent = child

@@ -18,17 +18,15 @@ strays restored from the journal, delayed, damaged, dropped by an ephemeral chan
 **Redo**: after a restart the cursor starts at `low` again; offsets below `redo_end` were
 delivered once."""
 
-from penstock.kernel.fast.cursor cimport Cursor
 from penstock.kernel.fast.strays cimport stray_t
+from penstock.kernel.fast.survey cimport Survey
 from penstock.kernel.fast.types cimport i64, u32, u64
 
-cdef class Window(Cursor):
+cdef class Window(Survey):
     cdef int finish_c(self, u32 serial, u64 id) except -1
     cdef stray_t* take_flying(self, u32 serial, u64 id, int* held) except? NULL
     cdef int time_out(self, stray_t* stray) except -1
     cdef void land(self, stray_t* stray) noexcept
     cdef bint has(self, u64 id) noexcept
-    cdef bint offset_in_ring(self, stray_t* stray) noexcept
     cdef int expire_ring(self, i64 mono_ns) except -1
     cdef int expire_strays(self, i64 mono_ns) except -1
-    cdef i64 deliverable_c(self) noexcept

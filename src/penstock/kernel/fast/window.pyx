@@ -3,14 +3,14 @@
 Declared, and explained, in window.pxd.
 """
 
-from libc.string cimport memset
-
 from penstock.kernel.fast.block cimport Block
-from penstock.kernel.fast.cursor cimport Cursor, consumer_t
+from penstock.kernel.fast.keyorder cimport ORDER_NONE
+from penstock.kernel.fast.ring cimport consumer_t
 from penstock.kernel.fast.strays cimport (
-    DELAYED, ENDED_DISCONNECTED, ENDED_REQUEUED, ENDED_TIMED_OUT, EXHAUSTED, IN_FLIGHT, WAITING,
-    stray_t,
+    BEHIND, DELAYED, ENDED_DISCONNECTED, ENDED_REQUEUED, ENDED_TIMED_OUT, EXHAUSTED, IN_FLIGHT,
+    WAITING, stray_t,
 )
+from penstock.kernel.fast.survey cimport Survey
 from penstock.kernel.fast.trace cimport (
     CORRUPT, DEAD_LETTERED, FINISHED, RELEASED, REQUEUED, SKIPPED, TIMED_OUT, TOUCHED,
 )
@@ -23,94 +23,10 @@ cdef enum:  # Held
     NOT_IN_FLIGHT = 1
     NOT_OWNER = 2
 
-cdef enum:  # Locality
-    UNKNOWN = 0
-    GLOBAL = 1
-    REGION = 2
-    ZONE = 3
-
 cdef i64 NEVER = <i64>0x7FFFFFFFFFFFFFFF
 
 
-cdef class Window(Cursor):
-    # --- what people and the broker see ---
-
-    @property
-    def paused(self):
-        return self._paused
-
-    @paused.setter
-    def paused(self, bint value):
-        self._paused = value
-        self.mark_pump()
-
-    cdef i64 deliverable_c(self) noexcept:
-        """What the cursor may come to, delayed messages that are only counted included."""
-        cdef i64 ahead = self.tail.handed_end - self.next
-        if self.skips.total:  # they may reach beyond what is handed
-            ahead -= self.skips.below(self.tail.handed_end)
-        return (ahead if ahead > 0 else 0) + self.strays.waiting_count
-
-    @property
-    def depth(self):
-        return self.deliverable_c() - self.beyond.count
-
-    @property
-    def in_flight(self):
-        return self.ring_in_flight + self.strays.flying_count
-
-    @property
-    def delayed(self):
-        return self.strays.delayed_count + self.beyond.count
-
-    @property
-    def unparked(self):
-        return self.beyond.count
-
-    @property
-    def message_count(self):
-        return self.tail.handed_end - self.count_base
-
-    @property
-    def consumers(self):
-        return self.consumer_count
-
-    @property
-    def zone_local_count(self):
-        return self.delivered[ZONE]
-
-    @property
-    def region_local_count(self):
-        return self.delivered[REGION]
-
-    @property
-    def global_count(self):
-        return self.delivered[GLOBAL] + self.delivered[UNKNOWN]
-
-    def in_flight_of(self, u32 conn_serial):
-        return self.in_flight_of_c(conn_serial)
-
-    @property
-    def journal_dirty(self):
-        return bool(self.cursor_changed or self.reset_pending or self.fin_count
-                    or self.strays.notes.length)
-
-    @property
-    def deadline_ns(self):
-        cdef i64 ring = self.ring_deadline_ns if self.ring_in_flight else 0
-        cdef i64 stray = self.strays.deadline_ns if self.strays.flying_count else 0
-        if ring and stray:
-            return min(ring, stray)
-        return ring or stray
-
-    @property
-    def due_ns(self):
-        return self.strays.first_due()
-
-    @property
-    def floor(self):
-        return self.strays.lowest_offset(self.low)
-
+cdef class Window(Survey):
     # --- the search for delayed messages ---
 
     @property
@@ -161,6 +77,8 @@ cdef class Window(Cursor):
                 self.owners[slot] = 0
                 self.ring_in_flight -= 1
                 self.finish_count += 1
+                if self._order != ORDER_NONE:
+                    self.let_go_ring(slot)
                 self.note_finished(offset, offset + 1)
                 if offset == self.low:
                     self.advance_low()
@@ -331,7 +249,7 @@ cdef class Window(Cursor):
         return fired
 
     def outdate(self, i64 offset):
-        cdef i64 before = self.deliverable_c() + self.strays.delayed_count, expired
+        cdef i64 before = self.depth + self.delayed, expired
         cdef stray_t* stray
         cdef list old = []
         cdef u32 i
@@ -341,7 +259,7 @@ cdef class Window(Cursor):
         self.outdated_end = offset
         for i in range(self.strays.capacity):
             stray = &self.strays.table[i]
-            if (stray.state == WAITING or stray.state == DELAYED) and stray.offset < offset:
+            if stray.offset < offset and stray.state in (WAITING, DELAYED, BEHIND):
                 old.append((stray.offset, stray.id))
         old.sort()
         for _, id in old:
@@ -351,7 +269,7 @@ cdef class Window(Cursor):
             self.remove_stray(stray)
         self.stray_needed = False
         self.skip(self.next, offset)
-        expired = before - self.deliverable_c() - self.strays.delayed_count
+        expired = before - self.depth - self.delayed
         self.expired_count += expired
         self.mark_pump()
         return expired
@@ -449,62 +367,6 @@ cdef class Window(Cursor):
         self.mark_pump()
         return lost
 
-    # --- to look at, and to check ---
-    def in_flight_records(self, Py_ssize_t count_max):
-        cdef list found = []
-        cdef i64 offset = self.low
-        cdef u32 mask = self.ring_capacity - 1
-        cdef u32 i
-        cdef stray_t* stray
-        while offset < self.next and len(found) < count_max:
-            if self.owners[offset & mask]:
-                found.append((offset, self.runs.id_of(offset), self.attempts_of(offset),
-                              self.owners[offset & mask], self.deadlines[offset & mask]))
-            offset += 1
-        for i in range(self.strays.capacity):
-            if len(found) >= count_max:
-                break
-            if self.strays.table[i].state == IN_FLIGHT:
-                stray = &self.strays.table[i]
-                found.append((stray.offset, stray.id, stray.attempts, stray.owner,
-                              stray.deadline_ns))
-        return found
-
-    def stray_records(self, int state, Py_ssize_t count_max):
-        """No more objects than are asked for, however many strays there are."""
-        cdef list found = []
-        cdef i64 bound = NEVER, key
-        cdef u32 i
-        cdef stray_t* stray
-        if count_max <= 0:
-            return []
-        for i in range(self.strays.capacity):
-            stray = &self.strays.table[i]
-            if stray.state != state:
-                continue
-            key = stray.deadline_ns if state == DELAYED else stray.offset
-            if key > bound:
-                continue
-            found.append((key, StrayRecord(stray.offset, stray.id, stray.attempts, state,
-                                           key if state == DELAYED else 0)))
-            if len(found) >= 2 * count_max:
-                found.sort()
-                del found[count_max:]
-                bound = found[count_max - 1][0]
-        found.sort()
-        return [record for _, record in found[:count_max]]
-
-    def unfinished_below(self, i64 offset):
-        cdef i64 at = self.low, end = min(self.next, offset), count = 0
-        cdef u32 mask = self.ring_capacity - 1
-        cdef u32 i
-        while at < end:
-            count += self.owners[at & mask] != 0
-            at += 1
-        for i in range(self.strays.capacity):
-            count += self.strays.table[i].state != 0 and self.strays.table[i].offset < offset
-        return count
-
     # --- by hand ---
 
     def holder(self, u64 id):
@@ -518,7 +380,7 @@ cdef class Window(Cursor):
 
     def settle_stray(self, u64 id, i64 due_ns):
         cdef stray_t* stray = self.strays.find(id)
-        if stray == NULL or (stray.state != WAITING and stray.state != DELAYED):
+        if stray == NULL or stray.state not in (WAITING, DELAYED, BEHIND):
             return False
         if self.tracing:
             self.trace_stray(FINISHED if due_ns < 0 else REQUEUED, stray)
@@ -529,49 +391,8 @@ cdef class Window(Cursor):
             self.requeue_count += 1
             if due_ns > 0 and stray.offset >= self.outdated_end:
                 self.stray_sleeps(stray, due_ns)
-            else:
+            elif stray.state != BEHIND:  # it has to wait for those before it
                 self.stray_waits(stray)
         self.stray_needed = False
         self.mark_pump()
         return True
-
-    def validate(self):
-        cdef u32 mask = self.ring_capacity - 1
-        cdef i64 offset = self.low, flying = 0, deadline
-        cdef u32 i
-        cdef i64 counts[8]
-        memset(counts, 0, sizeof(counts))
-        if not self.low <= self.next or self.next - self.low > self.ring_capacity:
-            raise RuntimeError(f"window [{self.low}, {self.next}) does not fit its ring")
-        while offset < self.next:
-            flying += self.owners[offset & mask] != 0
-            deadline = self.deadlines[offset & mask]
-            if self.owners[offset & mask] and not 0 < self.ring_deadline_ns <= deadline:
-                raise RuntimeError(f"offset {offset} is due before the ring's earliest deadline")
-            offset += 1
-        if self.low < self.next and self.owners[self.low & mask] == 0:
-            raise RuntimeError(f"low {self.low} stands on a finished message")
-        for i in range(self.strays.capacity):
-            counts[self.strays.table[i].state & 7] += 1
-            if self.strays.table[i].state and self.offset_in_ring(&self.strays.table[i]):
-                offset = self.strays.table[i].offset
-                raise RuntimeError(f"offset {offset} is a stray and in the ring")
-        if (flying != self.ring_in_flight or counts[WAITING] != self.strays.waiting_count
-                or counts[DELAYED] != self.strays.delayed_count
-                or counts[IN_FLIGHT] != self.strays.flying_count
-                or counts[EXHAUSTED] != self.strays.exhausted_count):
-            raise RuntimeError("counts of in-flight, waiting or delayed messages do not add up")
-        for conn in self.conns:  # in all its windows together
-            flying = sum([window.in_flight_of(conn.serial) for window in conn.windows])
-            if conn.in_flight != flying:
-                raise RuntimeError(f"connection {conn.serial} counts {conn.in_flight} in flight, "
-                                   f"it has {flying}")
-        self.skips.validate()
-        self.beyond.validate(self.next)
-        if max(self.parked_end, self.search_end) > self.tail.handed_end:
-            raise RuntimeError("delayed messages are looked for beyond what is handed over")
-
-    cdef bint offset_in_ring(self, stray_t* stray) noexcept:
-        if stray.offset < self.low or stray.offset >= self.next:
-            return False
-        return self.owners[stray.offset & (self.ring_capacity - 1)] != 0

@@ -136,6 +136,10 @@ class Batch:
                 total += _INTEGER_ENTRY_BYTES
         return total
 
+    def key(self, index: int) -> bytes | None:
+        key = self.sections.get(Section.KEY, {}).get(index)
+        return key if isinstance(key, bytes) else None
+
     def dues(self) -> dict[int, int]:
         """Which messages are delayed, by index, and until when."""
         return {index: int(due_ns) for index, due_ns in self.sections.get(Section.DUE, {}).items()}

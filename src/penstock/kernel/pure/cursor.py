@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from penstock.kernel.interface import Locality, Source, Stray, StrayRecord
+from penstock.kernel.interface import Locality, Order, Source, Stray, StrayRecord
 from penstock.kernel.pure.beyond import Beyond
 from penstock.kernel.pure.block import Batch
 from penstock.kernel.pure.flight import FLYING, GONE, RINGED, Flight
 from penstock.kernel.pure.journal import Notes, cursor_entry, finished_entry, stray_entry
+from penstock.kernel.pure.keyorder import KeyOrder
 from penstock.kernel.pure.ranges import Ranges
 from penstock.kernel.pure.strays import Strays
 from penstock.kernel.pure.tags import Tags
@@ -69,6 +70,7 @@ class Cursor:
         self.stray_turn = 0  # who gets the odd one: new messages (0) or strays (1)
         self.strays = Strays()
         self.tags = Tags()
+        self.keys = KeyOrder(self)
         self.skips = Ranges()
         self.notes = Notes()
         self._engine = engine
@@ -94,6 +96,9 @@ class Cursor:
     @property
     def in_flight(self) -> int:
         return len(self._ring) + self.strays.flying
+
+    def ringed(self) -> Iterable[Flight]:
+        return self._ring.values()
 
     def in_flight_of(self, conn_serial: int) -> int:
         flights = [*self._ring.values(), *(one for one in self.strays if one.state == FLYING)]
@@ -197,7 +202,13 @@ class Cursor:
     # --- first deliveries ---
 
     def ring(
-        self, ids: Iterable[int], timestamp_ns: int, attempts: int, conn: Conn, mono_ns: int
+        self,
+        ids: Iterable[int],
+        timestamp_ns: int,
+        attempts: int,
+        conn: Conn,
+        mono_ns: int,
+        key: bytes | None = None,
     ) -> None:
         """A run of messages from `next` on has been sent to `conn`."""
         self._note_deadline(mono_ns + conn.timeout_ns)
@@ -207,6 +218,8 @@ class Cursor:
         for id in ids:
             flight = Flight(offset, id, attempts, RINGED)
             flight.take_off(conn, mono_ns, timestamp_ns)
+            if key is not None:
+                self.keys.hold(flight, key)
             ring[id] = flight
             order.append(flight)
             offset += 1
@@ -266,16 +279,25 @@ class Cursor:
         self.strays.add(flight)
         return flight
 
-    def put_aside(self, id: int, attempts: int, tag: bytes) -> None:
+    def put_aside(self, id: int, attempts: int, tag: bytes, key: bytes | None = None) -> None:
         """The message at the cursor waits for a consumer of another class than the one at hand."""
         flight = self.new_stray(id, attempts)
+        self.keys.hold(flight, key)
         self.strays.wait(flight, self.tags.queue_of(tag))
         self._note_stray(flight)
         self.move_to(self.next + 1)
 
-    def park(self, offset: int, id: int, attempts: int, due_ns: int) -> None:
+    def wait_behind(self, id: int, attempts: int, key: bytes) -> None:
+        """The message at the cursor waits behind another of its key."""
+        flight = self.new_stray(id, attempts)
+        self.keys.put_behind(flight, key)
+        self._note_stray(flight)
+        self.move_to(self.next + 1)
+
+    def park(self, offset: int, id: int, attempts: int, due_ns: int, key: bytes | None) -> None:
         """A message ahead of the cursor waits among the strays, and the cursor steps over it."""
         flight = Flight(offset, id, attempts, GONE)
+        flight.key = key
         self.strays.add(flight)
         self.sleep(flight, due_ns)
         self.skips.add(offset, offset + 1)
@@ -320,29 +342,40 @@ class Cursor:
     # --- strays, again ---
 
     def _wait(self, flight: Flight) -> None:
-        if self._attempts_max and flight.attempts >= self._attempts_max:
-            self.strays.exhaust(flight)
-            self._note_stray(flight)
-            self.mark()  # its consumer has room for another
-            return
-        if flight.offset < self._outdated_end:
+        """It is to be sent, as soon as its order and its attempts allow."""
+        is_exhausted = 0 < self._attempts_max <= flight.attempts
+        if flight.offset < self._outdated_end and not is_exhausted:
             self.expired_count += 1
             self.trace(TraceKind.SKIPPED, flight)
             self.drop_stray(flight)
             self.mark()
             return
-        self.strays.wait(flight)
+        if is_exhausted:
+            self.keys.await_known(flight)
+            self.wait_in_turn(flight)
+        elif not self.keys.must_wait_behind(flight):
+            self.wait_in_turn(flight)
         self._note_stray(flight)
         self.mark()
 
+    def wait_in_turn(self, flight: Flight) -> None:
+        """Nothing stands before it. For the journal this is no change of what waits already."""
+        if 0 < self._attempts_max <= flight.attempts:
+            self.strays.exhaust(flight)
+        else:
+            self.strays.wait(flight)
+        self.mark()  # where it is exhausted, its consumer has room for another
+
     def sleep(self, flight: Flight, due_ns: int) -> None:
         self.trace(TraceKind.DELAYED, flight)
+        self.keys.delay(flight)
         self.strays.sleep(flight, due_ns)
         self._note_stray(flight)
         self._engine.active[self._me] = None
 
     def drop_stray(self, flight: Flight) -> None:
         self.forget_traced(flight.id)
+        self.keys.let_go(flight)
         self.strays.remove(flight)
         self.notes.gone(flight.offset, flight.id)
         self.mark_dirty()
@@ -399,6 +432,7 @@ class Cursor:
         self._order.clear()
         self.strays = Strays()
         self.tags.forget()
+        self.keys.clear()
         self.skips.clear()
         self.redo_end = self._outdated_end = self.parked_end = 0
         self._search = (0, 0)
@@ -453,6 +487,7 @@ class Cursor:
 
     def _restore_stray(self, record: StrayRecord) -> None:
         flight = Flight(record.offset, record.id, record.attempts, GONE)
+        flight.unknown = self.keys.order != Order.NONE
         self.strays.add(flight)
         if record.state == Stray.DELAYED:
             self.sleep(flight, record.due_ns)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.kernel.interface import Locality, Source
+from penstock.kernel.interface import Locality, Order, Source
 from penstock.kernel.layout import MESSAGE_HEAD
 from penstock.kernel.pure.extframe import between
 from penstock.kernel.pure.parking import park_delayed, park_next, special_at_cursor
@@ -64,6 +64,8 @@ def pump(window: Window, engine: Engine, free: bool = False) -> bool:
     patient = engine.mono_ns < engine.refills.get(window, engine.mono_ns + 1)
     if not patient:
         del engine.refills[window]
+    if window.conns and not window.paused and not window.keys.knows_all(window):
+        return False
     prefers = window.prefers
     least, nearer = 0, _BEYOND_ALL
     while not window.paused and window.deliverable > 0:
@@ -217,7 +219,7 @@ class Delivery:
         while self._sent < quota and self._size < CHUNK_BYTES:
             window.step_over()
             end = window.tail.handed_end
-            if window.next >= end:
+            if window.next >= end or window.keys.stopped or not window.keys.knows_all(window):
                 return
             batch = window.find(Source.FORWARD, window.next)
             if batch is None:
@@ -225,7 +227,8 @@ class Delivery:
                 return
             again = window.next < window.redo_end
             special = batch.base_offset + batch.special_from(window.next - batch.base_offset)
-            if again or special == window.next or self._conn.sample_rate:
+            ordered = window.order != Order.NONE
+            if again or ordered or special == window.next or self._conn.sample_rate:
                 if not self._send_one(batch):
                     return
                 continue
@@ -285,24 +288,33 @@ class Delivery:
         index = window.next - batch.base_offset
         special = special_at_cursor(window, batch, self._conn)
         attempts = window.attempts_next()
+        key = window.keys.key_of(batch, window.next)
         if special.due_ns > self._engine.wall_ns:
-            park_next(window, special)
+            park_next(window, special, key)
             return True
-        fate = sifting.fate(batch, index, special.id, special.attempts)
+        busy = key is not None and window.keys.is_busy(key)
+        if key is not None and busy and window.keys.stops(key):
+            return False
+        fate = Fate.SENT_NOW
+        if not busy:
+            fate = sifting.fate(batch, index, special.id, special.attempts)
         if fate is Fate.ASIDE and not sifting.has_room_aside():
             return False
         window.mark_traced(special.id, special.trace_id)
         window.beyond.met(window.next, special.due_ns)
-        if fate is Fate.LEFT_OUT:
+        if key is not None and busy:
+            window.wait_behind(special.id, special.attempts + attempts - 1, key)
+        elif fate is Fate.LEFT_OUT:
             sifting.leave_one_out(special)
         elif attempts > 1 and window.must_not_redo(special.attempts + attempts):
             # its last attempt was in flight when the daemon ended
-            window.exhaust_next(special.id, special.attempts + attempts - 1)
+            window.exhaust_next(special.id, special.attempts + attempts - 1, key)
         elif fate is Fate.ASIDE:
             tag = sifting.class_of(batch, index)
-            window.put_aside(special.id, special.attempts + attempts - 1, tag)
+            window.put_aside(special.id, special.attempts + attempts - 1, tag, key)
         elif special.own_id or special.attempts or attempts > 1:
             flight = window.new_stray(special.id, special.attempts + attempts - 1)
+            window.keys.hold(flight, key)
             window.send_stray(flight, special.timestamp_ns, self._conn, self._engine.mono_ns)
             window.trace(TraceKind.SENT, flight)
             self._put(batch, index, special, flight.attempts)
@@ -311,5 +323,6 @@ class Delivery:
             self._put(batch, index, special, attempts)
             window.trace_one(TraceKind.SENT, special.id, window.next, attempts, self._conn)
             ids = (special.id,)
-            window.ring(ids, special.timestamp_ns, attempts, self._conn, self._engine.mono_ns)
+            mono_ns = self._engine.mono_ns
+            window.ring(ids, special.timestamp_ns, attempts, self._conn, mono_ns, key)
         return True

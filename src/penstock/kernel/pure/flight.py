@@ -15,6 +15,7 @@ WAITING = int(Stray.WAITING)
 DELAYED = int(Stray.DELAYED)
 FLYING = int(Stray.IN_FLIGHT)
 EXHAUSTED = int(Stray.EXHAUSTED)
+BEHIND = int(Stray.BEHIND)
 RINGED = 4  # in flight for the first time, in the window's ring
 
 
@@ -28,11 +29,14 @@ class Flight:
         "deadline_ns",
         "delivered_ns",
         "due_ns",
+        "holds",
         "id",
+        "key",
         "offset",
         "state",
         "timestamp_ns",
         "turn",
+        "unknown",
     )
 
     def __init__(self, offset: int, id: int, attempts: int, state: int) -> None:
@@ -46,6 +50,9 @@ class Flight:
         self.delivered_ns = 0  # mono
         self.due_ns = 0  # wall, while delayed
         self.timestamp_ns = 0  # of the message; known once it was sent
+        self.key: bytes | None = None  # of its order; None: it has none, or it is not known
+        self.unknown = False  # its key stands in the log, and was not looked up
+        self.holds = False  # its key: no other message of it is sent
         self.turn = 0  # tells the latest place in a queue of strays from outlived ones
 
     def take_off(self, conn: Conn, mono_ns: int, timestamp_ns: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.kernel.layout import JOURNAL_ENTRY
-from penstock.kernel.pure.flight import DELAYED, EXHAUSTED, WAITING
+from penstock.kernel.pure.flight import BEHIND, DELAYED, EXHAUSTED, WAITING
 
 if TYPE_CHECKING:
     from penstock.kernel.layout import JOURNAL_ENTRY
@@ -32,7 +32,7 @@ def finished_entry(start: int, end: int) -> bytes:
 
 
 def stray_entry(flight: Flight) -> bytes:
-    state = WAITING if flight.state == EXHAUSTED else flight.state
+    state = WAITING if flight.state in (EXHAUSTED, BEHIND) else flight.state
     due_ns = flight.due_ns if flight.state == DELAYED else 0
     attempts = flight.attempts & _U16_MASK
     return JOURNAL_ENTRY.pack(STRAY, state, attempts, 0, flight.offset, due_ns, flight.id)

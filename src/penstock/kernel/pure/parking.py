@@ -35,7 +35,7 @@ def park_delayed(window: Window, engine: Engine) -> None:
         special = special_at_cursor(window, batch)
         if special.due_ns <= engine.wall_ns:
             break
-        park_next(window, special)
+        park_next(window, special, window.keys.key_of(batch, window.next))
     if window.parked_end < window.tail.handed_end:
         _park_ahead(window, engine)
 
@@ -51,11 +51,12 @@ def special_at_cursor(window: Window, batch: Batch, conn: Conn | None = None) ->
     return special
 
 
-def park_next(window: Window, special: Special) -> None:
+def park_next(window: Window, special: Special, key: bytes | None) -> None:
     """The message at the cursor waits for its time."""
     window.beyond.met(window.next, special.due_ns)
     window.mark_traced(special.id, special.trace_id)
     flight = window.new_stray(special.id, special.attempts)
+    flight.key = key
     window.sleep(flight, special.due_ns)
     window.move_to(window.next + 1)
     window.step_over()
@@ -97,7 +98,8 @@ def _park_batch(window: Window, batch: Batch, offsets: range, wall_ns: int) -> b
             window.widen_search(offset, offsets.stop)
             continue
         window.mark_traced(special.id, special.trace_id)
-        window.park(offset, special.id, special.attempts, special.due_ns)
+        key = window.keys.key_of(batch, offset)
+        window.park(offset, special.id, special.attempts, special.due_ns, key)
     return True
 
 
@@ -122,7 +124,8 @@ def _search_batch(window: Window, batch: Batch, end: int, ids_from: int) -> None
         elif window.strays.delayed < window.parked_max and not window.has(special.id):
             beyond.met(offset, special.due_ns)
             window.mark_traced(special.id, special.trace_id)
-            window.park(offset, special.id, special.attempts, special.due_ns)
+            key = window.keys.key_of(batch, offset)
+            window.park(offset, special.id, special.attempts, special.due_ns, key)
         elif beyond.counts(offset, special.due_ns):
             beyond.expect(special.due_ns)
         else:

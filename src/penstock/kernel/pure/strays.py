@@ -12,7 +12,15 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from penstock.kernel.pure.flight import DELAYED, EXHAUSTED, FLYING, GONE, WAITING, Flight
+from penstock.kernel.pure.flight import (
+    BEHIND,
+    DELAYED,
+    EXHAUSTED,
+    FLYING,
+    GONE,
+    WAITING,
+    Flight,
+)
 
 Queue = deque[tuple[Flight, int]]  # with the turn in which it began to wait
 
@@ -21,10 +29,11 @@ class Strays:
     def __init__(self) -> None:
         self._table: dict[int, Flight] = {}
         self.queue: Queue = deque()
-        self._heap: list[tuple[int, int, Flight]] = []  # due, turn, message
+        # due, id, turn, message: what is due at the same time comes in the order of the ids
+        self._heap: list[tuple[int, int, int, Flight]] = []
         self._exhausted: Queue = deque()  # not yet taken
         self._turns = count(1)
-        self._counts = [0] * (EXHAUSTED + 1)
+        self._counts = [0] * (BEHIND + 1)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -47,6 +56,10 @@ class Strays:
     @property
     def exhausted(self) -> int:
         return self._counts[EXHAUSTED]
+
+    @property
+    def behind(self) -> int:
+        return self._counts[BEHIND]
 
     def get(self, id: int) -> Flight | None:
         return self._table.get(id)
@@ -72,13 +85,16 @@ class Strays:
 
     def sleep(self, flight: Flight, due_ns: int) -> None:
         flight.due_ns = due_ns
-        heapq.heappush(self._heap, (due_ns, self._enter(flight, DELAYED), flight))
+        heapq.heappush(self._heap, (due_ns, flight.id, self._enter(flight, DELAYED), flight))
 
     def fly(self, flight: Flight) -> None:
         self._enter(flight, FLYING)
 
     def exhaust(self, flight: Flight) -> None:
         self._exhausted.append((flight, self._enter(flight, EXHAUSTED)))
+
+    def stand_behind(self, flight: Flight) -> None:
+        self._enter(flight, BEHIND)
 
     def take_exhausted(self) -> Flight | None:
         """The next one that was not taken yet."""
@@ -113,7 +129,7 @@ class Strays:
     def due_ns(self) -> int:
         """When the first delayed message is due, 0 when there is none."""
         while self._heap:
-            due_ns, turn, flight = self._heap[0]
+            due_ns, _, turn, flight = self._heap[0]
             if flight.turn == turn:
                 return due_ns
             heapq.heappop(self._heap)
@@ -123,15 +139,15 @@ class Strays:
         due_ns = self.due_ns
         if due_ns == 0 or due_ns > wall_ns:
             return None
-        return heapq.heappop(self._heap)[2]
+        return heapq.heappop(self._heap)[3]
 
     def validate(self, queues: Iterable[Queue]) -> None:
         """`queues`: those beside the queue of all."""
         states = [flight.state for flight in self._table.values()]
-        for state in (WAITING, DELAYED, FLYING, EXHAUSTED):
+        for state in (WAITING, DELAYED, FLYING, EXHAUSTED, BEHIND):
             if states.count(state) != self._counts[state]:
                 raise RuntimeError(f"count of strays in state {state} does not add up")
-        if not {WAITING, DELAYED, FLYING, EXHAUSTED}.issuperset(states):
+        if not {WAITING, DELAYED, FLYING, EXHAUSTED, BEHIND}.issuperset(states):
             raise RuntimeError("a stray is in no state")
         places = [place for queue in (self.queue, *queues) for place in queue]
         queued = {flight.id for flight, turn in places if flight.turn == turn}

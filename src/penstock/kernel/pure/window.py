@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from penstock.kernel.interface import Cause, Held, Locality, Source, StrayRecord
 from penstock.kernel.pure.block import Batch, find_batch, split_block
 from penstock.kernel.pure.cursor import Cursor
-from penstock.kernel.pure.flight import DELAYED, EXHAUSTED, FLYING, RINGED, WAITING, Flight
+from penstock.kernel.pure.flight import (
+    BEHIND,
+    DELAYED,
+    EXHAUSTED,
+    FLYING,
+    RINGED,
+    WAITING,
+    Flight,
+)
 from penstock.kernel.pure.latency import bucket_of
 from penstock.kernel.trace_interface import TraceKind
 from penstock.limits import RING_SPAN_MAX
@@ -57,12 +65,38 @@ class Window(Cursor):
 
     @property
     def depth(self) -> int:
-        return self.deliverable - self.beyond.count
+        return self.ahead + self.strays.waiting + self.strays.behind - self.beyond.count
 
     @property
     def deliverable(self) -> int:
         """What the cursor may come to, delayed messages that are only counted included."""
-        return self.ahead + self.strays.waiting
+        ahead = 0 if self.keys.stopped else self.ahead
+        return ahead + self.strays.waiting
+
+    @property
+    def order(self) -> int:
+        return self.keys.order
+
+    @order.setter
+    def order(self, value: int) -> None:
+        if value == self.order:
+            return
+        for flight in [*self._ring.values()]:
+            self._stray_from_ring(flight)
+        self.keys.begin(value)
+        self.mark()
+
+    @property
+    def aside_max(self) -> int:
+        return self.keys.aside_max
+
+    @aside_max.setter
+    def aside_max(self, value: int) -> None:
+        self.keys.aside_max = value
+
+    @property
+    def behind(self) -> int:
+        return self.strays.behind
 
     @property
     def delayed(self) -> int:
@@ -150,6 +184,7 @@ class Window(Cursor):
             self.trace(TraceKind.FINISHED, flight)
             self.forget_traced(id)
         self._leave_ring(flight)
+        self.keys.let_go(flight)
         self.notes.finished(flight.offset, flight.offset + 1)
         if not self._dirty:
             self.mark_dirty()
@@ -300,9 +335,11 @@ class Window(Cursor):
         """`attempts` is what a message that was in flight at a restart would come with now."""
         return attempts > self._attempts_max > 0
 
-    def exhaust_next(self, id: int, attempts: int) -> None:
+    def exhaust_next(self, id: int, attempts: int, key: bytes | None) -> None:
         """The message at the cursor has used its attempts."""
-        self._wait(self.new_stray(id, attempts))
+        flight = self.new_stray(id, attempts)
+        self.keys.hold(flight, key)
+        self._wait(flight)
         self.move_to(self.next + 1)
 
     def take_exhausted(self, count_max: int) -> list[StrayRecord]:
@@ -375,7 +412,8 @@ class Window(Cursor):
             return 0
         self._outdated_end = offset
         before = self.depth + self.delayed
-        old = [f for f in self.strays if f.offset < offset and f.state in (WAITING, DELAYED)]
+        passive = (WAITING, DELAYED, BEHIND)
+        old = [f for f in self.strays if f.offset < offset and f.state in passive]
         for flight in sorted(old, key=lambda flight: (flight.offset, flight.id)):
             self.trace(TraceKind.SKIPPED, flight)
             self.drop_stray(flight)
@@ -422,7 +460,7 @@ class Window(Cursor):
 
     def settle_stray(self, id: int, due_ns: int) -> bool:
         flight = self.strays.get(id)
-        if flight is None or flight.state not in (WAITING, DELAYED):
+        if flight is None or flight.state not in (WAITING, DELAYED, BEHIND):
             return False
         self.trace(TraceKind.FINISHED if due_ns < 0 else TraceKind.REQUEUED, flight)
         if due_ns < 0:
@@ -432,7 +470,7 @@ class Window(Cursor):
             self.requeue_count += 1
             if due_ns > 0 and flight.offset >= self._outdated_end:
                 self.sleep(flight, due_ns)
-            else:
+            elif flight.state != BEHIND:  # it has to wait for those before it
                 self._wait(flight)
         self._needed[Source.STRAY] = False
         self.mark()
@@ -440,6 +478,7 @@ class Window(Cursor):
 
     def validate(self) -> None:
         self.strays.validate(self.tags.queues)
+        self.keys.validate()
         self.skips.validate()
         self.beyond.validate(self.next)
         if max(self.parked_end, self.search_end) > self.tail.handed_end:
@@ -468,5 +507,3 @@ class Window(Cursor):
                 raise RuntimeError(
                     f"connection {conn.serial} counts {conn.in_flight} in flight, it has {count}"
                 )
-        if any(flight.state not in (WAITING, DELAYED, FLYING, EXHAUSTED) for flight in self.strays):
-            raise RuntimeError("a stray is in no state")

@@ -1,0 +1,107 @@
+"""The keys of one window that are busy (declared, and explained, in busykeys.pxd)."""
+
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from penstock.kernel.fast.types cimport u8, u32, u64
+from penstock.kernel.fast.unaligned cimport load_u64
+
+cdef enum:
+    TABLE_MIN = 64
+    TABLE_KEPT = 8192  # a larger one is given back when no key is busy
+
+cdef u64 MIX = 0x9E3779B97F4A7C15
+cdef u64 MIX_END = 0xD6E8FEB86659FD93
+
+
+cdef u64 hash_of_key(const u8* data, u32 size) noexcept:
+    """Eight bytes at a time; keys of up to eight bytes have hashes of their own."""
+    cdef u64 hash = size * MIX_END, word
+    while size >= 8:
+        hash = (hash ^ load_u64(data)) * MIX
+        hash ^= hash >> 32
+        data += 8
+        size -= 8
+    if size:
+        word = 0
+        memcpy(&word, data, size)
+        hash = (hash ^ word) * MIX
+        hash ^= hash >> 32
+    hash *= MIX_END
+    hash ^= hash >> 29
+    return hash if hash else 1
+
+
+cdef class BusyKeys:
+    def __dealloc__(self):
+        free(self.table)
+
+    cdef busy_t* find(self, u64 key) noexcept:
+        cdef u32 slot
+        if self.count == 0:
+            return NULL
+        slot = <u32>(key & (self.capacity - 1))
+        while self.table[slot].holders:
+            if self.table[slot].key == key:
+                return &self.table[slot]
+            slot = (slot + 1) & (self.capacity - 1)
+        return NULL
+
+    cdef busy_t* hold(self, u64 key) except NULL:
+        """One more message holds the key; pointers to others are not valid any more."""
+        cdef busy_t* busy = self.find(key)
+        cdef u32 slot
+        if busy != NULL:
+            busy.holders += 1
+            return busy
+        if (self.count + 1) * 2 > self.capacity:
+            self.grow()
+        slot = <u32>(key & (self.capacity - 1))
+        while self.table[slot].holders:
+            slot = (slot + 1) & (self.capacity - 1)
+        busy = &self.table[slot]
+        busy.key, busy.first, busy.last, busy.holders = key, 0, 0, 1
+        self.count += 1
+        return busy
+
+    cdef int grow(self) except -1:
+        cdef u32 capacity = self.capacity * 2 if self.capacity else TABLE_MIN
+        cdef busy_t* table = <busy_t*>calloc(capacity, sizeof(busy_t))
+        cdef u32 i, slot
+        if table == NULL:
+            raise MemoryError(f"no memory for {capacity} busy keys")
+        for i in range(self.capacity):
+            if self.table[i].holders:
+                slot = <u32>(self.table[i].key & (capacity - 1))
+                while table[slot].holders:
+                    slot = (slot + 1) & (capacity - 1)
+                table[slot] = self.table[i]
+        free(self.table)
+        self.table, self.capacity = table, capacity
+        return 0
+
+    cdef void remove(self, busy_t* busy) noexcept:
+        """What stands behind it in the table moves up, so that no tombstones are needed."""
+        cdef u32 mask = self.capacity - 1
+        cdef u32 hole = <u32>(busy - self.table), slot = hole, home
+        self.count -= 1
+        if self.count == 0 and self.capacity > TABLE_KEPT:
+            self.clear()
+            return
+        while True:
+            slot = (slot + 1) & mask
+            if self.table[slot].holders == 0:
+                break
+            home = <u32>(self.table[slot].key & mask)
+            if ((slot - home) & mask) >= ((slot - hole) & mask):
+                self.table[hole] = self.table[slot]
+                hole = slot
+        self.table[hole].holders = 0
+
+    cdef void clear(self) noexcept:
+        if self.capacity > TABLE_KEPT:
+            free(self.table)
+            self.table, self.capacity = NULL, 0
+        elif self.capacity:
+            memset(self.table, 0, self.capacity * sizeof(busy_t))
+        self.count = 0

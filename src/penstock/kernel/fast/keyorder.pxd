@@ -1,0 +1,67 @@
+"""Order among the messages of one channel in one partition: of each key, or of all.
+
+A message **holds** its key from the moment it is sent until it is done: while it is in flight,
+waits to be sent again, is delayed by a REQ, or is exhausted and not settled. Meanwhile its key is
+busy, and other messages of it are put aside **behind** it, in the order of the log. When no message
+holds the key any more, the first of them does, and is the next to be sent.
+
+With Order.KEY the key is the one that the batch's trailer has, and messages without one have no
+order. With Order.STRICT all messages have one key, and the cursor waits where it would put one
+aside. So it does with Order.KEY when too many are aside.
+
+What a window has when it is restored, or told to keep an order, has keys that are **unknown** here:
+they stand in the log. They are read before anything else is sent: first those of messages that were
+sent, which hold them; then the others, in the order of the log, as far as the cursor has come. What
+is delayed and was never sent has no order until it is due.
+
+The key of a message in flight for the first time stands in the ring; that of a stray in its link.
+"""
+
+from penstock.kernel.fast.busykeys cimport BusyKeys
+from penstock.kernel.fast.memory cimport view_t
+from penstock.kernel.fast.ring cimport Ring
+from penstock.kernel.fast.strays cimport link_t, stray_t
+from penstock.kernel.fast.trailer cimport Trailer
+from penstock.kernel.fast.types cimport i64, u32, u64
+
+cdef enum:  # Order
+    ORDER_NONE = 0
+    ORDER_KEY = 1
+    ORDER_STRICT = 2
+
+cdef class Ordered(Ring):
+    cdef int _order
+    cdef public i64 aside_max
+    cdef BusyKeys busy
+    cdef list unknown  # a heap: which first, offset, id
+    cdef i64 stopped_at  # where the cursor waits, and for which key
+    cdef u64 stopped_key
+    cdef Trailer key_trailer
+
+    # 0: there is no order for this message
+    cdef u64 key_of(self, view_t* view, Trailer trailer, u32 index) noexcept
+    cdef bint is_busy(self, u64 key) noexcept
+    cdef bint has_room_aside(self) noexcept
+    cdef bint stops(self, u64 key) noexcept
+    cdef bint stopped(self) noexcept
+    cdef bint may_go_on(self) except -1
+    cdef bint runs_on(self, view_t* view, Trailer trailer, u32 index, bint sifts) noexcept
+    cdef int hold_ring(self, u32 slot, u64 key) except -1
+    cdef int hold(self, stray_t* stray, u64 key) except -1
+    cdef int put_behind(self, stray_t* stray, u64 key) except -1
+    cdef int put_stray_aside(self, stray_t* stray) except -1
+    cdef bint must_wait_behind(self, stray_t* stray) except -1
+    cdef int let_go_ring(self, u32 slot) except -1
+    cdef int let_go(self, stray_t* stray) except -1
+    cdef int leave_row(self, stray_t* stray) noexcept
+    cdef int one_holder_less(self, u64 key) except -1
+    cdef int wait_in_turn(self, stray_t* stray) except -1
+    cdef int delay(self, stray_t* stray) except -1
+    cdef int forget_keys(self) except -1
+    cdef int begin_order(self, int order) except -1
+    cdef int await_known(self, stray_t* stray) except -1
+    cdef bint knows_all(self) except -1
+    cdef bint learn(self, stray_t* stray) except -1
+    cdef int take_place(self, stray_t* stray, u64 key) except -1
+    cdef int validate_order(self) except -1
+    cdef u32 validate_row(self, u64 key, u64 first, u64 last) except? 0xFFFFFFFF

@@ -1,0 +1,372 @@
+"""Order among the messages of one channel (declared, and explained, in keyorder.pxd)."""
+
+from heapq import heappop, heappush
+
+from libc.stdlib cimport calloc, free
+
+from penstock.kernel.fast.busykeys cimport BusyKeys, busy_t, hash_of_key
+from penstock.kernel.fast.memory cimport view_t
+from penstock.kernel.fast.ring cimport Ring
+from penstock.kernel.fast.sections cimport SECTION_KEY
+from penstock.kernel.fast.strays cimport (
+    BEHIND, DELAYED, EXHAUSTED, IN_FLIGHT, WAITING, link_t, stray_t,
+)
+from penstock.kernel.fast.trailer cimport Trailer
+from penstock.kernel.fast.types cimport i64, u8, u32, u64
+
+cdef enum:
+    ASIDE_MAX = 65536  # messages behind others of their key; beyond it the cursor waits
+    NEED = 9  # Event
+    STRAY_BLOCK = 1  # Source
+
+cdef u64 ALL = 1  # the key of every message where the order is strict
+cdef enum:  # in which order keys are looked up
+    RANK_IN_FLIGHT = 0
+    RANK_SENT = 1
+    RANK_NEW = 2
+
+
+cdef bint stands_before(stray_t* one, stray_t* other) noexcept:
+    return one.offset < other.offset or (one.offset == other.offset and one.id < other.id)
+
+
+cdef class Ordered(Ring):
+    def __cinit__(self):
+        self.aside_max = ASIDE_MAX
+        self.busy, self.unknown = BusyKeys(), []
+        self.stopped_at = -1
+
+    cdef u64 key_of(self, view_t* view, Trailer trailer, u32 index) noexcept:
+        cdef u32 size
+        cdef const u8* key
+        if self._order != ORDER_KEY:
+            return ALL if self._order == ORDER_STRICT else 0
+        if trailer is None:
+            return 0
+        key = trailer.bytes_of(SECTION_KEY, index, &size)
+        return hash_of_key(key, size) if key != NULL else 0
+
+    # --- at the cursor ---
+
+    cdef bint is_busy(self, u64 key) noexcept:
+        return self.busy.find(key) != NULL
+
+    cdef bint has_room_aside(self) noexcept:
+        return self._order == ORDER_KEY and self.strays.behind_count < self.aside_max
+
+    cdef bint stops(self, u64 key) noexcept:
+        """Has the cursor to wait, at a message whose key is busy?"""
+        if self.has_room_aside():
+            return False
+        self.stopped_at, self.stopped_key = self.next, key
+        return True
+
+    cdef bint stopped(self) noexcept:
+        if self._order == ORDER_STRICT:
+            return self.busy.count > 0
+        return (self.stopped_at == self.next and not self.has_room_aside()
+                and self.is_busy(self.stopped_key))
+
+    cdef bint may_go_on(self) except -1:
+        return not self.stopped() and (not self.unknown or self.knows_all())
+
+    cdef bint runs_on(self, view_t* view, Trailer trailer, u32 index, bint sifts) noexcept:
+        """Can this message be the first of a run?"""
+        cdef u64 key
+        if self._order == ORDER_NONE:
+            return True
+        key = self.key_of(view, trailer, index)
+        return self._order == ORDER_KEY and not sifts and not (key and self.is_busy(key))
+
+    # --- who holds a key, and who is behind ---
+
+    cdef int hold_ring(self, u32 slot, u64 key) except -1:
+        self.ring_keys[slot] = key
+        if key:
+            self.busy.hold(key)
+        return 0
+
+    cdef int hold(self, stray_t* stray, u64 key) except -1:
+        cdef link_t* link = self.strays.link(stray)
+        link.key = key
+        if key:
+            link.holds = True
+            self.busy.hold(key)
+        return 0
+
+    cdef int put_behind(self, stray_t* stray, u64 key) except -1:
+        """Its key is busy. Mostly it is the last of the row."""
+        cdef busy_t* busy = self.busy.find(key)
+        cdef link_t* link = self.strays.link(stray)
+        cdef stray_t* other
+        cdef u64 before = busy.last, after = 0
+        while before:
+            other = self.strays.find(before)
+            if stands_before(other, stray):
+                break
+            after, before = before, self.strays.link(other).before
+        link.key, link.before, link.after = key, before, after
+        if before:
+            self.strays.link(self.strays.find(before)).after = stray.id
+        else:
+            busy.first = stray.id
+        if after:
+            self.strays.link(self.strays.find(after)).before = stray.id
+        else:
+            busy.last = stray.id
+        self.strays.set_state(stray, BEHIND)
+        return 0
+
+    cdef int put_stray_aside(self, stray_t* stray) except -1:
+        """One whose key is not known yet: in no row."""
+        self.await_known(stray)
+        self.strays.set_state(stray, BEHIND)
+        return 0
+
+    cdef bint must_wait_behind(self, stray_t* stray) except -1:
+        """A stray is to be sent: does it go behind another? If not, it holds its key now."""
+        cdef link_t* link
+        if self._order == ORDER_NONE:
+            return False
+        link = self.strays.link(stray)
+        if link.unknown:
+            self.put_stray_aside(stray)
+            return True
+        if link.holds or link.key == 0:
+            return False
+        if self.is_busy(link.key):
+            self.put_behind(stray, link.key)
+            return True
+        self.hold(stray, link.key)
+        return False
+
+    cdef int let_go_ring(self, u32 slot) except -1:
+        if self.ring_keys[slot]:
+            self.one_holder_less(self.ring_keys[slot])
+        return 0
+
+    cdef int let_go(self, stray_t* stray) except -1:
+        """It is done, or delayed before it was sent: the next of its key comes."""
+        cdef link_t* link = self.strays.link(stray)
+        if link.key == 0:
+            return 0
+        if stray.state == BEHIND:
+            self.leave_row(stray)
+        if link.holds:
+            link.holds = False
+            self.one_holder_less(link.key)
+        return 0
+
+    cdef int leave_row(self, stray_t* stray) noexcept:
+        cdef link_t* link = self.strays.link(stray)
+        cdef busy_t* busy = self.busy.find(link.key)
+        if link.before:
+            self.strays.link(self.strays.find(link.before)).after = link.after
+        else:
+            busy.first = link.after
+        if link.after:
+            self.strays.link(self.strays.find(link.after)).before = link.before
+        else:
+            busy.last = link.before
+        link.before = link.after = 0
+        return 0
+
+    cdef int one_holder_less(self, u64 key) except -1:
+        cdef busy_t* busy = self.busy.find(key)
+        cdef stray_t* stray
+        busy.holders -= 1
+        if busy.holders:
+            return 0
+        if busy.first == 0:
+            self.busy.remove(busy)
+            return self.mark_pump()  # the cursor may have stopped at this key
+        busy.holders = 1
+        stray = self.strays.find(busy.first)
+        self.leave_row(stray)
+        self.strays.link(stray).holds = True
+        return self.wait_in_turn(stray)
+
+    cdef int wait_in_turn(self, stray_t* stray) except -1:
+        """Nothing stands before it. For the journal this is no change of what waits already."""
+        if 0 < self._attempts_max <= stray.attempts:
+            self.strays.exhaust(stray)
+        else:
+            self.strays.wait(stray)
+        return self.mark_pump()  # where it is exhausted, its consumer has room for another
+
+    cdef int delay(self, stray_t* stray) except -1:
+        """What was not sent yet has no order until it is due."""
+        if stray.attempts == 0 or stray.state == BEHIND:
+            return self.let_go(stray)
+        return self.await_known(stray)
+
+    cdef int forget_keys(self) except -1:
+        """All messages are forgotten."""
+        self.busy.clear()
+        self.unknown.clear()
+        self.stopped_at = -1
+        return 0
+
+    # --- keys that are not known ---
+
+    cdef int begin_order(self, int order) except -1:
+        """Another order holds from now on."""
+        cdef list found = []
+        cdef stray_t* stray
+        cdef u32 i
+        cdef u64 id
+        self.evict_all()
+        self.forget_keys()
+        free(self.ring_keys)
+        self.ring_keys = NULL
+        self._order = order
+        self.strays.link_all(order != ORDER_NONE)
+        if order != ORDER_NONE and self.ring_capacity:
+            self.ring_keys = <u64*>calloc(self.ring_capacity, sizeof(u64))
+            if self.ring_keys == NULL:
+                raise MemoryError(f"no memory for {self.ring_capacity} keys in flight")
+        for i in range(self.strays.capacity):
+            if self.strays.table[i].state:
+                found.append((self.strays.table[i].offset, self.strays.table[i].id))
+        found.sort()
+        for _, id in found:
+            stray = self.strays.find(id)
+            if order != ORDER_NONE:
+                self.strays.link(stray).unknown = True
+            if stray.state == WAITING or stray.state == BEHIND:
+                if not self.must_wait_behind(stray):
+                    self.wait_in_turn(stray)
+            elif order != ORDER_NONE and (stray.state != DELAYED or stray.attempts):
+                self.await_known(stray)
+        return self.mark_pump()
+
+    cdef int await_known(self, stray_t* stray) except -1:
+        """What was sent comes first: it holds its key, and nothing is to be sent beside it."""
+        cdef int rank = RANK_SENT if stray.attempts else RANK_NEW
+        if self._order != ORDER_NONE and self.strays.link(stray).unknown:
+            rank = RANK_IN_FLIGHT if stray.state == IN_FLIGHT else rank
+            heappush(self.unknown, (rank, stray.offset, stray.id))
+        return 0
+
+    cdef bint knows_all(self) except -1:
+        """Has everything below the cursor its key? False: a block has to be read first."""
+        cdef stray_t* stray
+        cdef i64 offset
+        cdef u64 id
+        cdef int rank
+        while self.unknown:
+            rank, offset, id = self.unknown[0]
+            stray = self.strays.find(id)
+            if stray != NULL and stray.offset == offset and self.strays.link(stray).unknown:
+                if rank == RANK_NEW and offset >= self.next:
+                    return True
+                if not self.learn(stray):
+                    return False
+            heappop(self.unknown)
+        return True
+
+    cdef bint learn(self, stray_t* stray) except -1:
+        """False: its batch has to be read first."""
+        cdef view_t view
+        cdef bint found = True
+        cdef u64 key = ALL
+        if self._order == ORDER_KEY:
+            found = self.tail.view(stray.offset, &view)
+            if not found and self.stray_block is not None:
+                found = self.stray_block.view(stray.offset, &view)
+            if not found and self.forward is not None:
+                found = self.forward.view(stray.offset, &view)
+            if not found:
+                if not self.stray_needed:
+                    self.stray_needed = True
+                    self.hub.events.append((NEED, self, STRAY_BLOCK, stray.offset))
+                return False
+            key = 0
+            if view.trailer != NULL:
+                if self.key_trailer is None:
+                    self.key_trailer = Trailer()
+                self.key_trailer.open(&view)
+                key = self.key_of(&view, self.key_trailer, <u32>(stray.offset - view.base_offset))
+        self.strays.link(stray).unknown = False
+        self.take_place(stray, key)
+        return True
+
+    cdef int take_place(self, stray_t* stray, u64 key) except -1:
+        cdef link_t* link = self.strays.link(stray)
+        cdef bint is_busy = key != 0 and self.is_busy(key)
+        if stray.state == IN_FLIGHT or stray.state == EXHAUSTED:
+            return self.hold(stray, key)
+        if stray.state == DELAYED:
+            link.key = key
+            if stray.attempts and not is_busy:
+                self.hold(stray, key)
+            return 0
+        if is_busy:
+            return self.put_behind(stray, key)
+        self.hold(stray, key)
+        return self.wait_in_turn(stray)
+
+    # --- for tests ---
+
+    cdef int validate_order(self) except -1:
+        cdef dict holders = {}
+        cdef i64 offset = self.low, aside = 0
+        cdef u32 i, mask = self.ring_capacity - 1
+        cdef stray_t* stray
+        cdef link_t* link
+        cdef set awaited = {id for _, _, id in self.unknown}
+        if self._order == ORDER_NONE:
+            if self.strays.behind_count or self.busy.count or self.ring_keys != NULL:
+                raise RuntimeError("keys are kept where there is no order")
+            return 0
+        while offset < self.next:
+            if self.owners[offset & mask] and self.ring_keys[offset & mask]:
+                key = self.ring_keys[offset & mask]
+                holders[key] = holders.get(key, 0) + 1
+            offset += 1
+        for i in range(self.strays.capacity):
+            stray = &self.strays.table[i]
+            if stray.state == 0:
+                continue
+            link = self.strays.link(stray)
+            if link.holds:
+                holders[link.key] = holders.get(link.key, 0) + 1
+            if link.unknown and stray.state == BEHIND:
+                aside += 1
+                if stray.id not in awaited:
+                    raise RuntimeError(f"the key of message {stray.id:016x} will never be known")
+            if link.unknown and stray.state == WAITING:
+                raise RuntimeError(f"message {stray.id:016x} waits, and its key is not known")
+            if link.key and not link.holds and stray.state in (WAITING, IN_FLIGHT):
+                raise RuntimeError(f"message {stray.id:016x} does not hold its key")
+        for i in range(self.busy.capacity):
+            if self.busy.table[i].holders:
+                key = self.busy.table[i].key
+                if holders.pop(key, 0) != self.busy.table[i].holders:
+                    raise RuntimeError(f"the holders of key {key:016x} do not add up")
+                aside += self.validate_row(key, self.busy.table[i].first, self.busy.table[i].last)
+        if holders:
+            raise RuntimeError(f"keys are held and not busy: {sorted(holders)}")
+        if aside != self.strays.behind_count:
+            raise RuntimeError("a message is aside, and behind nothing")
+        return 0
+
+    cdef u32 validate_row(self, u64 key, u64 first, u64 last) except? 0xFFFFFFFF:
+        """Returns how many stand in it."""
+        cdef u64 id = first, before = 0
+        cdef u32 count = 0
+        cdef stray_t* stray
+        cdef stray_t* previous = NULL
+        while id:
+            stray = self.strays.find(id)
+            if stray == NULL or stray.state != BEHIND or self.strays.link(stray).key != key:
+                raise RuntimeError(f"message {id:016x} is in the row of a key, and not behind it")
+            if self.strays.link(stray).before != before:
+                raise RuntimeError(f"message {id:016x} does not know what stands before it")
+            if previous != NULL and not stands_before(previous, stray):
+                raise RuntimeError(f"message {id:016x} is out of order behind its key")
+            previous, before, id = stray, id, self.strays.link(stray).after
+            count += 1
+        if before != last:
+            raise RuntimeError(f"the row of key {key:016x} does not end with its last message")
+        return count

@@ -1,0 +1,232 @@
+"""Order among the messages of one channel in one partition: of each key, or of all.
+
+A message **holds** its key from the moment it is sent until it is done: while it is in flight,
+waits to be sent again, is delayed by a REQ, or is exhausted and not settled. Meanwhile its key is
+busy, and other messages of it are put aside **behind** it, in the order of the log. When no message
+holds the key any more, the first of them does, and is the next to be sent.
+
+With `Order.KEY` the key is the one that the batch's trailer has, and messages without one have no
+order. With `Order.STRICT` all messages have one key, and the cursor waits where it would put one
+aside. So it does with `Order.KEY` when too many are aside.
+
+What a window has when it is restored, or told to keep an order, has keys that are **unknown** here:
+they stand in the log. They are read before anything else is sent: first those of messages that were
+sent, which hold them; then the others, in the order of the log, as far as the cursor has come. What
+is delayed and was never sent has no order until it is due.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from penstock.kernel.interface import Order, Source
+from penstock.kernel.pure.flight import BEHIND, DELAYED, EXHAUSTED, FLYING, RINGED, WAITING, Flight
+from penstock.limits import ASIDE_MAX
+
+if TYPE_CHECKING:
+    from penstock.kernel.pure.block import Batch
+    from penstock.kernel.pure.cursor import Cursor
+    from penstock.kernel.pure.window import Window
+
+_ALL = b""  # the key of every message where the order is strict
+_IN_FLIGHT, _SENT, _NEW = 0, 1, 2  # in which order keys are looked up
+
+
+def _place(flight: Flight) -> tuple[int, int]:
+    return flight.offset, flight.id
+
+
+class Busy:
+    """A key that is busy."""
+
+    def __init__(self) -> None:
+        self.holders = 0  # more than one only of what was in flight before there was an order
+        self.behind: list[Flight] = []
+
+
+class KeyOrder:
+    def __init__(self, cursor: Cursor) -> None:
+        self.order = int(Order.NONE)
+        self.aside_max = ASIDE_MAX
+        self._cursor = cursor
+        self._busy: dict[bytes, Busy] = {}
+        self._unknown: list[tuple[int, int, int]] = []  # a heap: which first, offset, id
+        self._stopped: tuple[int, bytes] = (-1, b"")  # where the cursor waits, and for which key
+
+    def key_of(self, batch: Batch, offset: int) -> bytes | None:
+        """None: there is no order for this message."""
+        if self.order == Order.NONE:
+            return None
+        return _ALL if self.order == Order.STRICT else batch.key(offset - batch.base_offset)
+
+    # --- at the cursor ---
+
+    def is_busy(self, key: bytes | None) -> bool:
+        return key in self._busy
+
+    def stops(self, key: bytes) -> bool:
+        """Has the cursor to wait, at a message whose key is busy?"""
+        if self._has_room:
+            return False
+        self._stopped = (self._cursor.next, key)
+        return True
+
+    @property
+    def _has_room(self) -> bool:
+        return self.order == Order.KEY and self._cursor.strays.behind < self.aside_max
+
+    @property
+    def stopped(self) -> bool:
+        if self.order == Order.STRICT:
+            return bool(self._busy)
+        offset, key = self._stopped
+        return offset == self._cursor.next and not self._has_room and key in self._busy
+
+    # --- who holds a key, and who is behind ---
+
+    def hold(self, flight: Flight, key: bytes | None) -> None:
+        flight.key = key
+        if key is not None:
+            flight.holds = True
+            self._busy.setdefault(key, Busy()).holders += 1
+
+    def put_behind(self, flight: Flight, key: bytes) -> None:
+        """Its key is busy."""
+        flight.key = key
+        insort(self._busy[key].behind, flight, key=_place)
+        self._cursor.strays.stand_behind(flight)
+
+    def must_wait_behind(self, flight: Flight) -> bool:
+        """A stray is to be sent: does it go behind another? If not, it holds its key now."""
+        if flight.unknown:
+            self.await_known(flight)
+            self._cursor.strays.stand_behind(flight)
+            return True
+        if flight.holds or flight.key is None:
+            return False
+        if flight.key in self._busy:
+            self.put_behind(flight, flight.key)
+            return True
+        self.hold(flight, flight.key)
+        return False
+
+    def let_go(self, flight: Flight) -> None:
+        """It is done, or delayed before it was sent: the next of its key comes."""
+        key = flight.key
+        if key is None:
+            return
+        if flight.state == BEHIND:
+            self._busy[key].behind.remove(flight)
+        if not flight.holds:
+            return
+        flight.holds = False
+        busy = self._busy[key]
+        busy.holders -= 1
+        if busy.holders == 0:
+            if busy.behind:
+                self._send(busy.behind.pop(0))
+            else:
+                del self._busy[key]
+                self._cursor.mark()  # it may have stopped at this key
+
+    def _send(self, flight: Flight) -> None:
+        """Nothing stands before it any more."""
+        self.hold(flight, flight.key)
+        self._cursor.wait_in_turn(flight)
+
+    def delay(self, flight: Flight) -> None:
+        """What was not sent yet has no order until it is due."""
+        if flight.attempts == 0 or flight.state == BEHIND:
+            self.let_go(flight)
+        else:
+            self.await_known(flight)
+
+    def clear(self) -> None:
+        """All messages are forgotten."""
+        self._busy.clear()
+        self._unknown.clear()
+        self._stopped = (-1, b"")
+
+    # --- keys that are not known ---
+
+    def begin(self, order: int) -> None:
+        """Another order holds from now on."""
+        cursor = self._cursor
+        self.clear()
+        self.order = order
+        for flight in sorted(cursor.strays, key=_place):
+            flight.key, flight.holds, flight.unknown = None, False, order != Order.NONE
+            if flight.state in (WAITING, BEHIND):
+                if not self.must_wait_behind(flight):
+                    cursor.wait_in_turn(flight)
+            elif flight.state != DELAYED or flight.attempts:
+                self.await_known(flight)
+
+    def await_known(self, flight: Flight) -> None:
+        """What was sent comes first: it holds its key, and nothing is to be sent beside it."""
+        if not flight.unknown:
+            return
+        rank = _SENT if flight.attempts else _NEW
+        rank = _IN_FLIGHT if flight.state == FLYING else rank
+        heappush(self._unknown, (rank, flight.offset, flight.id))
+
+    def knows_all(self, window: Window) -> bool:
+        """Has everything below the cursor its key? False: a block has to be read first."""
+        while self._unknown:
+            rank, offset, id = self._unknown[0]
+            flight = window.strays.get(id)
+            if flight is not None and flight.unknown and flight.offset == offset:
+                if rank == _NEW and offset >= window.next:
+                    return True
+                batch = None if self.order == Order.STRICT else window.find(Source.STRAY, offset)
+                if batch is None and self.order != Order.STRICT:
+                    window.need(Source.STRAY, offset)
+                    return False
+                flight.unknown = False
+                self._learn(flight, _ALL if batch is None else self.key_of(batch, offset))
+            heappop(self._unknown)
+        return True
+
+    def _learn(self, flight: Flight, key: bytes | None) -> None:
+        if flight.state in (FLYING, EXHAUSTED):
+            self.hold(flight, key)
+        elif flight.state == DELAYED:
+            flight.key = key
+            if flight.attempts and key not in self._busy:
+                self.hold(flight, key)
+        elif key is not None and key in self._busy:
+            self.put_behind(flight, key)
+        else:
+            flight.key = key
+            self._send(flight)
+
+    # --- for tests ---
+
+    def validate(self) -> None:
+        flights = [*self._cursor.strays, *self._cursor.ringed()]
+        for key, busy in self._busy.items():
+            holders = sum(flight.holds for flight in flights if flight.key == key)
+            if not 0 < holders == busy.holders:
+                raise RuntimeError(f"key {key!r} has {holders} holders, {busy.holders} are counted")
+            if busy.behind != sorted(busy.behind, key=_place):
+                raise RuntimeError(f"what is behind key {key!r} is out of order")
+        behind = {flight.id for busy in self._busy.values() for flight in busy.behind}
+        awaited = {id for _, _, id in self._unknown}
+        for flight in flights:
+            self._validate_one(flight, behind, awaited)
+
+    def _validate_one(self, flight: Flight, behind: set[int], awaited: set[int]) -> None:
+        id = flight.id
+        if flight.holds and flight.key not in self._busy:
+            raise RuntimeError(f"message {id:016x} holds key {flight.key!r}, which is not busy")
+        if (flight.state == BEHIND and not flight.unknown) != (id in behind):
+            raise RuntimeError(f"message {id:016x} is aside, and behind nothing")
+        if flight.state == BEHIND and flight.unknown and id not in awaited:
+            raise RuntimeError(f"the key of message {id:016x} will never be known")
+        is_sent = flight.state in (WAITING, FLYING, RINGED) and flight.key is not None
+        if is_sent and not flight.holds:
+            raise RuntimeError(f"message {id:016x} does not hold its key {flight.key!r}")
+        if flight.state == WAITING and flight.unknown:
+            raise RuntimeError(f"message {id:016x} waits to be sent with a key that is not known")
