@@ -6,7 +6,9 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from penstock import limits
 from penstock.errors import PenstockError
+from penstock.net.query import whole_number
 from penstock.tools import nodes, peek, topic_show
 from penstock.tools.stats import as_json, look
 from penstock.tools.verbs import (
@@ -22,12 +24,12 @@ from penstock.tools.verbs import (
 )
 
 ACTIONS = {
-    "create": "make it (nothing happens when it is there)",
     "delete": "remove it, its channels and its messages; asks for --yes",
     "empty": "drop what no channel has been given yet; asks for --yes",
     "pause": "stop handing messages to channels",
     "unpause": "hand them over again",
 }
+SHAPING = frozenset({"create", "expand", "extend"})
 DESTRUCTIVE = frozenset({"delete", "empty", "emptydelayed", "skip"})
 LETTING_GO = frozenset({"max_age", "retain_age", "retain_bytes"})  # settings
 
@@ -36,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     parser = VerbParser(
         prog="penstock topic",
         description="Topics of the nodes.",
-        examples=["penstock topic list", "penstock topic create orders"],
+        examples=["penstock topic list", "penstock topic create clicks --partitions 8"],
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     listing = verbs.add_parser(
@@ -55,8 +57,64 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_common(look_in)
     peek.add_arguments(look_in)
+    _add_shaping(verbs)
     add_verbs(verbs, ACTIONS, _add_common, "penstock topic {verb} orders", "max_depth=100000")
     return parser
+
+
+def _add_shaping(verbs: argparse._SubParsersAction[VerbParser]) -> None:
+    """What a topic is made of: how many partitions, and whether its messages have headers."""
+    create = verbs.add_parser(
+        "create",
+        help="make it (nothing happens when it is there)",
+        examples=["penstock topic create clicks --partitions 8"],
+    )
+    _add_common(create)
+    create.add_argument("--partitions", type=_partitions, metavar="N",
+                        help="1 to 255; as nsqd's --default-partitions says")  # fmt: skip
+    create.add_argument("--extended", action="store_true", help="its messages may have headers")
+    expand = verbs.add_parser(
+        "expand",
+        help="add partitions, while it is in use",
+        description="Add partitions, while it is in use. Messages with a key stay in the "
+        "partitions that they are in now, unless --rehash spreads the keys over all of them; "
+        "that is refused as long as a channel has anything unfinished.",
+        examples=["penstock topic expand orders --partitions 16"],
+    )
+    _add_common(expand)
+    expand.add_argument("--partitions", type=_partitions, metavar="N", required=True,
+                        help="how many it is to have then, up to 255")  # fmt: skip
+    expand.add_argument("--rehash", action="store_true", help="spread keys over all of them")
+    extend = verbs.add_parser(
+        "extend",
+        help="let its messages have headers, from now on",
+        examples=["penstock topic extend orders"],
+    )
+    _add_common(extend)
+
+
+def _partitions(text: str) -> int:
+    number = whole_number(text, limits.PARTITIONS_MAX)
+    if not number:
+        rule = f"a whole number, 1 to {limits.PARTITIONS_MAX}"
+        raise argparse.ArgumentTypeError(f"{text!r}: {rule}")
+    return number
+
+
+def _shaped(arguments: argparse.Namespace, target: dict[str, str]) -> int:
+    """`create`, `expand` or `extend`."""
+    query = dict(target)
+    if arguments.verb == "extend":
+        path, query["upgradeext"] = "/topic/meta/update", "true"
+    else:
+        path = "/topic/create" if arguments.verb == "create" else "/topic/partition/expand"
+        if arguments.partitions is not None:
+            query["partition_num"] = str(arguments.partitions)
+        if arguments.verb == "create" and arguments.extended:
+            query["extend"] = "true"
+        if arguments.verb == "expand" and arguments.rehash:
+            query["rehash"] = "true"
+    return act(arguments, path, query, f"topic {arguments.topic}")
 
 
 def add_verbs(
@@ -106,6 +164,8 @@ def _run(arguments: argparse.Namespace) -> int:
     target = {"topic": arguments.topic}
     if arguments.verb == "config":
         return configure(arguments, "/topic/config", target)
+    if arguments.verb in SHAPING:
+        return _shaped(arguments, target)
     return act(arguments, f"/topic/{arguments.verb}", target, f"topic {arguments.topic}")
 
 
