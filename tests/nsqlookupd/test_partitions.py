@@ -49,6 +49,11 @@ def test_a_nsqd_of_ours_tells_where_they_are(lookupd: Running, tmp_path: Path) -
             "multi_part": True,
             "disable_channel_auto_create": False,
         }
+        nsqd.request("POST", "/topic/partition/expand?topic=t&partition_num=5")
+        nsqd.request("POST", "/topic/meta/update?topic=t&upgradeext=true")
+        assert eventually(lambda: found("t")["meta"]["extend_support"])
+        assert list(found("t")["partitions"]) == ["0", "1", "2", "3", "4"]
+        assert found("t")["meta"]["partition_num"] == 5
         alone = found("one")
         assert (list(alone["partitions"]), alone["meta"]["multi_part"]) == (["0"], False)
         nsqd.request("POST", "/channel/delete?topic=t&channel=7")

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from nsqd.skewed import COUNTS, HEAVY, skewed
-from nsqd.world import Running
+from nsqd.skewed import COUNTS, HEAVY, put, skewed
+from nsqd.world import Running, eventually
+from penstock.log.head import HEAD_BYTES
 from penstock.tools.completing import Wanted, values
 from penstock.tools.main import main
 
@@ -201,3 +202,45 @@ def test_logs_of_all_partitions_are_verified_and_shown(tmp_path: Path, run: Run)
         assert f"t/{partition}: {count} messages" in out
     code, out, _ = run("log", "dump", str(path), "--topic", "t", "--partition", "1", "--json")
     assert [json.loads(line)["partition"] for line in out.splitlines()] == [1] * 36
+
+
+def test_a_corrupt_partition_is_named_and_repaired_alone(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "data"
+    with Running(path, "--durability=os") as nsqd:
+        skewed(nsqd, "t")
+        put(nsqd, "t", HEAVY, [b"behind it"])
+    (log,) = (path / "topics" / "t" / str(HEAVY)).glob("[0-9]*.log")
+    data = bytearray(log.read_bytes())
+    data[HEAD_BYTES + 80] ^= 0xFF  # in the first batch
+    log.write_bytes(data)
+    before = {one: one.read_bytes() for one in (path / "topics" / "t").glob("[02]/[0-9]*.log")}
+    assert len(before) == 2
+    code, out, _ = run("log", "verify", str(path), "--topic", "t", "--partition", "0")
+    assert code == 0
+    code, out, _ = run("log", "verify", str(path), "--topic", "t")
+    assert (code, f"t/{HEAVY}/" in out) == (1, True)
+    code, out, err = run("log", "repair", str(path), "--topic", "t", "--yes")
+    assert code == 0, err
+    assert f"t/{HEAVY}" in out
+    assert {one: one.read_bytes() for one in before} == before
+    with Running(path, "--durability=os") as nsqd:
+        ends = json.loads(nsqd.request("GET", "/log/positions?topic=t").body)
+        parts = ends["topics"]["t"]["partitions"]
+        assert [one["end"] for one in parts.values()] == [2, 37, 2]
+
+
+def test_a_trace_names_the_partition(tmp_path: Path, capsys: Any) -> None:
+    with Running(tmp_path / "data") as nsqd:
+        skewed(nsqd, "t", (1, 1))
+        nsqd.request("POST", "/topic/config?topic=t&trace_rate=1")
+        put(nsqd, "t", 1, [b"traced"])
+        place = "/message/get?topic=t&partition=1&offset=1"
+        id = json.loads(nsqd.request("GET", place).body)["id"]
+        at = f"127.0.0.1:{nsqd.daemon.http_address.port}"
+
+        def found() -> str:
+            main(("trace", id, "--nsqd-http-address", at))
+            out: str = capsys.readouterr().out
+            return out
+
+        assert eventually(lambda: "partition 1 offset 1" in found())

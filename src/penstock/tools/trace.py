@@ -183,10 +183,11 @@ def _timelines(found: list[Found]) -> Iterator[str]:
 def _line(event: Event, passed_ns: int) -> str:
     where = event.topic + (f"/{event.channel}" if event.channel else "")
     parts = [f"{when(event.time_ns)}  {_delta(passed_ns):>10}  {event.kind.label:<13} {where}"]
+    of = f"partition {event.partition} " if event.partition else ""
     if event.message_id:
-        parts.append(f"offset {event.offset}")
+        parts.append(f"{of}offset {event.offset}")
     else:
-        parts.append(f"offsets {event.offset} to {event.offset + event.count - 1}")
+        parts.append(f"{of}offsets {event.offset} to {event.offset + event.count - 1}")
     if event.attempts:
         parts.append(f"attempt {event.attempts}")
     if event.client:
