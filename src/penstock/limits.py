@@ -66,6 +66,7 @@ TAIL_MEMORY_BYTES_MAX = 4 * MIB  # newest batches of a busy partition kept for c
 SHARED_MEMORY_BYTES_MAX = 64 * MIB  # of all partitions; beyond it one keeps its newest batch alone
 RECENT_MEMORY_BYTES_MAX = 512 * KIB  # of a partition, though all was read: it stays in the cache
 PARTITIONS_MAX = 255  # of a topic, numbered from 0: a publish may look at all for one that takes it
+HEADERS_BYTES_MAX = 65_535  # of a message: what the two bytes of their length can say
 BATCH_BYTES_MAX = 16 * MIB  # an open batch stops taking publishes beyond this until it is sealed
 ROW_BATCHES_MAX = 250  # of numbering producers in a write: at four buffers each, one system call
 SEALED_BATCHES_MAX = 1  # of a partition, written and not yet safe: while one syncs, one gathers

@@ -23,6 +23,7 @@ from penstock.wire.names import is_ephemeral, is_valid_name
 if TYPE_CHECKING:
     from penstock.broker.topic import Topic
 
+ANY = -1  # partition: all of them
 NOT_KEPT = 0  # the number of a channel that no file knows
 
 
@@ -35,6 +36,7 @@ class Channel:
         self.created_ns = created_ns
         self.ephemeral = is_ephemeral(name)
         self.consumers: list[Conn] = []
+        self._chosen: dict[Conn, int] = {}  # consumers of one partition alone
         self.subscriptions = 0  # how many there have been since the start
         self.deleted = False
         self.paused = False
@@ -61,8 +63,9 @@ class Channel:
 
     # --- consumers ---
 
-    def subscribe(self, conn: Conn, consumers_max: int = 0) -> None:
-        """`consumers_max` 0: as many as come."""
+    def subscribe(self, conn: Conn, consumers_max: int = 0, partition: int = ANY) -> None:
+        """To one partition, or to all, those to come included. `consumers_max` 0: as many as
+        come."""
         if self.deleted:
             raise Refused(f"channel {self.topic.name}:{self.name} is being deleted")
         if consumers_max and len(self.consumers) >= consumers_max:
@@ -71,13 +74,22 @@ class Channel:
             )
         self.consumers.append(conn)
         self.subscriptions += 1
+        if partition != ANY:
+            self._chosen[conn] = partition
+            conn.subscribe(self.windows[partition])
+            return
         for window in self.windows.values():
             conn.subscribe(window)
+
+    def partition_of(self, conn: Conn) -> int:
+        """Of a consumer; ANY: it has all of them."""
+        return self._chosen.get(conn, ANY)
 
     def follow(self, partition: int) -> None:
         """A partition has come: those who consume all of them get it, too."""
         for conn in self.consumers:
-            conn.subscribe(self.windows[partition])
+            if conn not in self._chosen:
+                conn.subscribe(self.windows[partition])
 
     def leave(self, conn: Conn) -> None:
         """The consumer goes; an ephemeral channel goes with its last one. Calling it twice does
@@ -85,6 +97,7 @@ class Channel:
         if conn not in self.consumers:
             return
         self.consumers.remove(conn)
+        self._chosen.pop(conn, None)
         self._delivered_to_gone += conn.message_count
         for window in self.windows.values():
             conn.leave(window)

@@ -24,7 +24,7 @@ from penstock.broker.commits.blocks import put_in_place
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.options import Durability
-from penstock.broker.rows import Encode, Gathered, PublishDone, Row, Whole
+from penstock.broker.rows import Encode, Gathered, PublishDone, Row, Sections, Whole
 from penstock.errors import (
     NotFound,
     PartitionStopped,
@@ -116,11 +116,18 @@ class GroupCommit:
 
     # --- publishing ---
 
-    def publish(self, bodies: list[bytes], due_ns: int, done: PublishDone) -> None:
+    def publish(
+        self,
+        bodies: list[bytes],
+        due_ns: int,
+        done: PublishDone,
+        sections: Sections | None = None,
+    ) -> None:
         """All of `bodies` into one batch. `done` is called when that batch is safe, or has
         failed."""
         length = sum(map(len, bodies))
-        self.publish_by(partial(self._append, bodies, due_ns), len(bodies), length, done)
+        append = partial(self._append, bodies, due_ns, sections)
+        self.publish_by(append, len(bodies), length, done)
 
     def publish_pack(
         self, pack: Pack, body: bytes, count: int, due_ns: int, done: PublishDone
@@ -189,10 +196,10 @@ class GroupCommit:
     def _is_full(self) -> bool:
         return bool(self._gathered) or self.tail.open_bytes >= limits.BATCH_BYTES_MAX
 
-    def _append(self, bodies: list[bytes], due_ns: int) -> None:
+    def _append(self, bodies: list[bytes], due_ns: int, sections: Sections | None) -> None:
         append = self.tail.append
         for body in bodies:
-            append(body, due_ns)
+            append(body, due_ns, sections)
 
     def _append_gathered(self) -> None:
         while self._gathered and self.tail.open_bytes < limits.BATCH_BYTES_MAX:

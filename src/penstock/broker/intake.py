@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.broker.leader import Leader
-from penstock.broker.rows import Place, PlacedDone, PublishDone
+from penstock.broker.rows import Place, PlacedDone, PublishDone, Sections
 from penstock.broker.stamped import Stamp, StampedDone
 from penstock.broker.traced import Traced, TracedDone, publish_traced
 from penstock.errors import PartitionUnknown, Refused, WritesDisabled
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 INTERNAL = "only nsqd publishes to this topic"
 PRODUCER_ID_BYTES = 8
+ANY = -1  # partition: the one whose turn it is
 PARTITION = 0  # the number of the first one
 DRAINING = "draining"  # the reason of all refusals while a drain goes on
 
@@ -88,27 +89,40 @@ class Intake:
 
     # --- publishes ---
 
-    def publish(self, bodies: list[bytes], due_ns: int, done: PublishDone) -> None:
+    def publish(
+        self,
+        bodies: list[bytes],
+        due_ns: int,
+        done: PublishDone,
+        partition: int = ANY,
+        sections: Sections | None = None,
+    ) -> None:
         """Messages from HTTP. `done` is called once, with None when they are as safe as the topic's
-        durability says, or with what went wrong. Raises Refused when none are taken."""
-        self._check_publish(len(bodies), due_ns)
-        group = self.route().group
-        group.publish(bodies, due_ns, done)
+        durability says, or with what went wrong. `sections`: what the trailer says of each. Raises
+        Refused when none are taken."""
+        group = self._taking(len(bodies), due_ns, partition)
+        group.publish(bodies, due_ns, done, sections)
         self._note_held(group)
 
     def publish_pack(
-        self, pack: Pack, body: bytes, count: int, due_ns: int, done: PublishDone
+        self,
+        pack: Pack,
+        body: bytes,
+        count: int,
+        due_ns: int,
+        done: PublishDone,
+        partition: int = ANY,
     ) -> None:
         """The same for the `count` messages of `body`, found sound by `Tail.count_pack`."""
-        self._check_publish(count, due_ns)
-        group = self.route().group
+        group = self._taking(count, due_ns, partition)
         group.publish_pack(pack, body, count, due_ns, done)
         self._note_held(group)
 
-    def publish_traced(self, messages: Sequence[Traced], due_ns: int, done: TracedDone) -> None:
+    def publish_traced(
+        self, messages: Sequence[Traced], due_ns: int, done: TracedDone, partition: int = ANY
+    ) -> None:
         """The same for messages with trace ids; `done` hears where the first one is."""
-        self._check_publish(len(messages), due_ns)
-        group = self.route().group
+        group = self._taking(len(messages), due_ns, partition)
         publish_traced(group, messages, due_ns, done)
         self._note_held(group)
 
@@ -156,6 +170,18 @@ class Intake:
         tail = self.route().tail
         tail.append(body, due_ns)
         conn.appended(tail, verb)
+
+    def _taking(self, count: int, due_ns: int, partition: int) -> GroupCommit:
+        """Who writes a publish to this partition, or to the one whose turn it is. Raises Refused,
+        also PartitionUnknown."""
+        if partition == ANY:
+            self._check_publish(count, due_ns)
+            return self.route().group
+        leader = self.partition(partition)
+        self._check_publish(count, due_ns)
+        if leader.refusal:  # while others take publishes
+            raise Refused(leader.refusal)
+        return leader.group
 
     def _check_publish(self, count: int, due_ns: int) -> None:
         if self.refusal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import PenstockError
@@ -10,6 +10,7 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+Sections = Mapping[int, int | bytes]  # of one message, by `kernel.Section`
 PublishDone = Callable[[PenstockError | None], None]
 Encode = Callable[[int, int, int, int], bytes]  # base offset, base id, time, synced end
 

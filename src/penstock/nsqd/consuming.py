@@ -19,7 +19,7 @@ from penstock.wire.errors import NOT_IN_FLIGHT, NOT_OWNER, Fault, WireFault
 from penstock.wire.frames import FrameType
 from penstock.wire.names import is_valid_name, quote
 from penstock.wire.numbers import parse_number
-from penstock.wire.partition import check_extra
+from penstock.wire.partition import ANY, bad_partition, read_extra
 from penstock.wire.states import State
 
 if TYPE_CHECKING:
@@ -65,12 +65,15 @@ class Consuming:
             raise bad_topic(b"SUB", topic_name)
         if not is_valid_name(channel_name):
             raise WireFault(Fault.BAD_CHANNEL, b"SUB", quote(channel_name))
-        check_extra(b"SUB", params[3] if len(params) > 3 else b"")
+        extra = params[3] if len(params) > 3 else b""
+        partition = read_extra(b"SUB", extra)
 
         def subscribe(topic: Topic) -> None:
+            if partition not in (ANY, *topic.replicas):
+                raise bad_partition(b"SUB", extra)
             prepare_consumer(session, topic, b"SUB", self._options.sub_extend_must)
             channel = topic.channel_of_consumer(channel_name.decode("ascii"))
-            channel.subscribe(session.conn, self._options.max_channel_consumers)
+            channel.subscribe(session.conn, self._options.max_channel_consumers, partition)
             session.channel = channel
             session.state = State.SUBSCRIBED
             session.conn.reply(FrameType.RESPONSE, frames.OK)

@@ -8,8 +8,18 @@ from penstock import limits
 from penstock.broker.topic import Topic
 from penstock.net.api import HttpError, Parameters
 from penstock.net.query import whole_number
+from penstock.wire.errors import WireFault
+from penstock.wire.partition import read_partition
 
 BAD_PARTITION = HttpError(400, "E_BAD_PARTITION")
+
+
+def read_argument(text: str) -> int:
+    """The number that a request names; ANY where it leaves the choice. Raises HttpError."""
+    try:
+        return read_partition(b"partition", text.encode("utf-8", "surrogateescape"))
+    except WireFault as error:
+        raise BAD_PARTITION from error
 
 
 def chosen_partitions(topic: Topic, parameters: Parameters) -> list[int]:

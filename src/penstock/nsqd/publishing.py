@@ -15,7 +15,7 @@ from penstock.nsqd.waits import Waits
 from penstock.wire.errors import Fault, WireFault, failed_because
 from penstock.wire.names import is_valid_name
 from penstock.wire.numbers import parse_number
-from penstock.wire.partition import check_partition
+from penstock.wire.partition import ANY, bad_partition, read_partition
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -112,14 +112,17 @@ class Publishing:
         topic_name = params[1]
         if not is_valid_name(topic_name):
             raise bad_topic(command, topic_name)
-        check_partition(command, params[2] if len(params) > 2 else b"")
+        word = params[2] if len(params) > 2 else b""
+        partition = read_partition(command, word)
         options = self._options
 
         def take(session: Session, body: bytes) -> None:
             messages = traced.messages_of(command, body, options.max_msg_size)
 
             def publish(topic: Topic) -> None:
-                traced.publish(session, topic, command, messages, self._waits.pause)
+                if partition not in (ANY, *topic.replicas):
+                    raise bad_partition(command, word)
+                traced.publish(session, topic, partition, command, messages, self._waits.pause)
 
             def go_on() -> None:
                 self._waits.with_topic(session, topic_name, traced.FAULTS[command], publish)

@@ -29,8 +29,8 @@ from penstock.nsqd import (
     routes_verbs,
 )
 from penstock.nsqd.ground import Ground, unavailable
-from penstock.wire.errors import WireFault
-from penstock.wire.partition import check_partition
+from penstock.nsqd.partitions import BAD_PARTITION, read_argument
+from penstock.wire.partition import ANY
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -45,6 +45,7 @@ _WITH_PARTITIONS = (
     *("/message/finish", "/channel/fixconfirmed", "/channel/finishmemdelayed"),
     *("/channel/emptydelayed", "/channel/requeuedelayed", "/topic/greedyclean"),
     *("/message/stats", "/message/historystats", "/coordinator/stats"),
+    *("/pub", "/mpub"),
 )
 
 
@@ -72,13 +73,11 @@ class Routes(Api):
         }
 
     def check(self, request: Request) -> None:
-        """Every route that changes something or publishes does it to partition 0."""
+        """Other routes are about a whole topic, as NSQ's are: they know partition 0 alone."""
         if b"partition" in request.query and not request.path.startswith(_WITH_PARTITIONS):
             text = parse_query(request.query).get("partition", "")
-            try:
-                check_partition(b"partition", text.encode("utf-8", "surrogateescape"))
-            except WireFault as error:
-                raise HttpError(400, "E_BAD_PARTITION") from error
+            if read_argument(text) not in (ANY, 0):
+                raise BAD_PARTITION
 
     def on_fault(self, request: Request, error: Exception) -> None:
         """One in a request that changes something may have left the broker half changed."""

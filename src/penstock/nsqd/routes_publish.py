@@ -30,6 +30,7 @@ from penstock.nsqd.stamps import (
     pack_bodies,
     stamp_of,
 )
+from penstock.nsqd.targets import ANYWHERE, partition_of, target_of
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -76,11 +77,14 @@ class _Publishing:
         self, topic: Topic, body: bytes, parameters: Parameters, answer: Answer
     ) -> None:
         due_ns = self._due_ns(parameters) if "defer" in parameters else 0
-        if len(parameters) > 1 and is_stamped(parameters):
-            self._publish_stamped(topic, [body], due_ns, parameters, answer)
-            return
+        target = ANYWHERE
+        if len(parameters) > 1:
+            target = target_of(topic, parameters)
+            if is_stamped(parameters):
+                self._publish_stamped(topic, [body], due_ns, parameters, answer)
+                return
         try:
-            topic.publish([body], due_ns, self._answering(answer))
+            topic.publish([body], due_ns, self._answering(answer), *target)
         except Refused:
             self._ground.refusals.count += 1
             raise
@@ -160,8 +164,9 @@ class _Publishing:
             return marked_repeated(traced.repeated_response(messages[0]))
 
         def publish(topic: Topic) -> None:
+            partition = partition_of(topic, parameters)
             if not is_stamped(parameters):
-                traced.publish_http(self._ground, topic, messages, due_ns, answer)
+                traced.publish_http(self._ground, topic, partition, messages, due_ns, answer)
                 return
             bodies = [message.body for message in messages]
             trace_ids = [message.trace_id for message in messages]
@@ -183,6 +188,7 @@ class _Publishing:
         options = self._ground.options
         pack = _pack(parameters.get("binary", "false"))
         due_ns = self._due_ns(parameters) if "defer" in parameters else 0
+        partition, sections = target_of(topic, parameters)
         count_max = (options.max_body_size - 4) // 5  # as of a V2 MPUB
         count = topic.route().tail.count_pack(pack, body, count_max, options.max_msg_size)
         if count > 0 and is_stamped(parameters):
@@ -190,7 +196,11 @@ class _Publishing:
             self._publish_stamped(topic, bodies, due_ns, parameters, answer)
         elif count > 0:
             try:
-                topic.publish_pack(pack, body, count, due_ns, self._answering(answer))
+                done = self._answering(answer)
+                if sections is None:
+                    topic.publish_pack(pack, body, count, due_ns, done, partition)
+                else:
+                    topic.publish(pack_bodies(pack, body), due_ns, done, partition, sections)
             except Refused:
                 self._ground.refusals.count += 1
                 raise

@@ -42,6 +42,7 @@ def messages_of(command: bytes, body: bytes, message_bytes_max: int) -> list[Tra
 def publish(
     session: Session,
     topic: Topic,
+    partition: int,
     command: bytes,
     messages: Sequence[Traced],
     pause: Callable[[Session], Callable[[Callable[[], None]], None]],
@@ -63,14 +64,19 @@ def publish(
 
     go_on = pause(session)
     try:
-        topic.publish_traced(messages, 0, done)
+        topic.publish_traced(messages, 0, done, partition)
     except PenstockError:
         session.waits = False
         raise
 
 
 def publish_http(
-    ground: Ground, topic: Topic, messages: Sequence[Traced], due_ns: int, answer: Answer
+    ground: Ground,
+    topic: Topic,
+    partition: int,
+    messages: Sequence[Traced],
+    due_ns: int,
+    answer: Answer,
 ) -> None:
     def done(stored: PenstockError | Stored) -> None:
         if isinstance(stored, PenstockError):
@@ -80,7 +86,7 @@ def publish_http(
         answer(stored_response(messages[0], stored))
 
     try:
-        topic.publish_traced(messages, due_ns, done)
+        topic.publish_traced(messages, due_ns, done, partition)
     except Refused:
         ground.refusals.count += 1
         raise

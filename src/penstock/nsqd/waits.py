@@ -64,6 +64,8 @@ class Waits:
                 if isinstance(found, PenstockError):
                     raise found
                 act(found)
+            except WireFault:
+                raise
             except PenstockError as error:
                 raise failed(fault, error) from error
 

@@ -1,28 +1,38 @@
 """The number of a partition in a command, as Youzan's NSQ has it: `PUB <topic> [partition]`.
 
-A topic has one partition on a node, number 0; -1 is whichever there is. Another number would be a
-promise that nobody keeps, so it is refused. NSQ itself ignores what follows a command's
+-1, or no word at all, leaves the choice to nsqd. NSQ itself ignores what follows a command's
 parameters, and some clients count on that: in its own commands a word that is no number is ignored.
+Whether a topic has the partition is not known here.
 """
 
 from __future__ import annotations
 
 import re
 
+from penstock.limits import PARTITIONS_MAX
 from penstock.wire.errors import Fault, WireFault
 from penstock.wire.names import quote
 
-_OURS = re.compile(rb"-1|\+?0+")
+ANY = -1  # partition
 _NUMBER = re.compile(rb"[+-]?[0-9]+")
+_RIGHT = re.compile(rb"-1|\+?0*([0-9]{1,3})")
 
 
-def check_partition(command: bytes, text: bytes) -> None:
+def read_partition(command: bytes, text: bytes) -> int:
     """Of a command that is defined with a partition. Raises WireFault."""
-    if text and not _OURS.fullmatch(text):
-        raise WireFault(Fault.BAD_PARTITION, command, quote(text))
+    if text in (b"", b"-1"):
+        return ANY
+    found = _RIGHT.fullmatch(text)
+    number = int(found[1]) if found else PARTITIONS_MAX
+    if number >= PARTITIONS_MAX:
+        raise bad_partition(command, text)
+    return number
 
 
-def check_extra(command: bytes, text: bytes) -> None:
+def read_extra(command: bytes, text: bytes) -> int:
     """Of the word behind the parameters of one of NSQ's commands. Raises WireFault."""
-    if _NUMBER.fullmatch(text):
-        check_partition(command, text)
+    return read_partition(command, text) if _NUMBER.fullmatch(text) else ANY
+
+
+def bad_partition(command: bytes, text: bytes) -> WireFault:
+    return WireFault(Fault.BAD_PARTITION, command, quote(text))
