@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.errors import ConfigError, FetchFailed, QueryRefused
+from penstock.kernel import Section
 from penstock.pipelines.sqldoor import Door
 from penstock.pipelines.sqlrows import read
 from penstock.pipelines.sqlviews import Catalogue, read_pairs
@@ -75,6 +76,23 @@ def test_topics_and_tables_in_one_statement(
     door.forget()
     assert values(door, "SELECT count(*) FROM orders") == [[4]]
     door.forget()
+
+
+@pytest.mark.spark
+def test_partitions_keys_and_headers_of_a_topic(spark: SparkSession, broker: FakeBroker) -> None:
+    sections = {Section.KEY: {1: b"k"}, Section.HEADERS: {1: b'{"source": "shop"}'}}
+    topic = broker.topic("orders")
+    topic.partition(0).publish([b"a"])
+    topic.partition(3).publish([b"b", b"c"], sections=sections)
+    door = Door(spark, Catalogue(broker.url, {}))
+    statement = """
+        SELECT partition, offset, body, key, headers['source'] FROM orders ORDER BY 1, 2
+    """
+    assert values(door, statement) == [
+        [0, 0, "a", None, None],
+        [3, 0, "b", None, None],
+        [3, 1, "c", "k", "shop"],
+    ]
 
 
 @pytest.mark.spark

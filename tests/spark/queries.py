@@ -30,8 +30,15 @@ def batch(spark: SparkSession, broker: Broker, schema: str = "", **options: Any)
 class Stream:
     """A query that appends to Parquet; each run goes on from the checkpoint of the one before."""
 
-    def __init__(self, spark: SparkSession, broker: Broker, path: Path, **options: Any):
-        self.spark, self.broker, self.path = spark, broker, path
+    def __init__(
+        self,
+        spark: SparkSession,
+        broker: Broker,
+        path: Path,
+        schema: str = "topic string, offset bigint, body binary",
+        **options: Any,
+    ):
+        self.spark, self.broker, self.path, self.schema = spark, broker, path, schema
         self.options = {"subscribe": "orders", "startingOffsets": "earliest", **options}
 
     def run(self) -> StreamingQuery:
@@ -40,7 +47,7 @@ class Stream:
     def _run(self) -> StreamingQuery:
         frame = (
             self.spark.readStream.format("penstock")
-            .schema("topic string, offset bigint, body binary")
+            .schema(self.schema)
             .option("url", self.broker.url)
             .options(**self.options)
             .load()

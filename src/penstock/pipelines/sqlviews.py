@@ -76,7 +76,8 @@ class Catalogue:
     def frame(self, spark: SparkSession, source: Source) -> DataFrame:
         if source.kind == "table":
             return lakeread.read_table(spark, source.place, options=self._storage)
-        reader = spark.read.format("penstock").options(**self._options)
+        options = {"includeHeaders": "true", **self._options}
+        reader = spark.read.format("penstock").options(**options)
         return reader.option("url", self._url).option("subscribe", source.place).load()
 
     def _find(self, sources: Mapping[str, Source], name: str) -> Source | None:

@@ -139,9 +139,9 @@ class BrokerApi:
     def message(self, topic: str, offset: int, partition: int = 0) -> dict[str, Any]:
         return self._ask(calls.message(topic, "offset", offset, partition))
 
-    def move(self, topic: str, channel: str, offset: int) -> Move:
+    def move(self, topic: str, channel: str, offset: int, partition: int = 0) -> Move:
         """What setting the channel to that offset would do; it is not done."""
-        return self._ask(calls.try_move(topic, channel, offset))
+        return self._ask(calls.try_move(topic, channel, offset, partition))
 
     def nodes(self) -> list[str]:
         """Of nsqlookupd: the HTTP addresses of the nsqds that it knows."""

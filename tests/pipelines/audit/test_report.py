@@ -14,6 +14,7 @@ from penstock.pipelines.audit.report import (
     Coverage,
     Example,
     Finding,
+    PartitionReport,
     Report,
     Waits,
     lines,
@@ -53,10 +54,11 @@ def a_report(**changed: Any) -> Report:
         {3: slot, 59: slot}, {3: {30: 5}, 59: {40: 2}},
     )  # fmt: skip
     examples = (Example(0, 5, EVIL, moment, EVIL),)
-    findings = tuple(Finding(kind, EVIL, EVIL, 2, examples) for kind in KINDS)
+    findings = tuple(Finding(kind, EVIL, EVIL, 2, examples, {0: 2}) for kind in KINDS)
     report = Report(
         EVIL, moment, moment + timedelta(hours=1), moment + timedelta(hours=2), 60, 300,
-        Coverage(9, 10, "counted"), (channel,), findings, (EVIL,), 27, 0.1,
+        Coverage(9, 10, "counted"), (PartitionReport(0, 9, None, 10),), (channel,), findings,
+        (EVIL,), 27, 0.1,
     )  # fmt: skip
     return replace(report, **changed)
 
@@ -82,3 +84,21 @@ def test_the_terminal_says_the_same() -> None:
     assert "9 of 10 messages are in the trace (90.0%" in said
     assert said.splitlines()[-1].startswith("26 findings of 13 kinds and places")
     assert "\nclean (" in "\n".join(lines(a_report(findings=())))
+
+
+def test_partitions_are_named_where_there_are_several() -> None:
+    one = "\n".join(lines(a_report()))
+    assert "partition" not in one
+    several = (PartitionReport(0, 4, 5, None), PartitionReport(3, 900, 901, None))
+    (example,) = a_report().findings[0].examples
+    gap = Finding("gap", None, "the archive", 7, (replace(example, partition=3),), {0: 2, 3: 5})
+    report = a_report(partitions=several, findings=(gap,))
+    said = "\n".join(lines(report))
+    assert "7 gap in the offsets, the archive, partition 0 (2), 3 (5)" in said
+    assert "  partition 3, offset 5 " in said
+    (row,) = (line.split() for line in said.splitlines() if line.split()[:2] == ["3", "900"])
+    assert row == ["3", "900", "901", "-", "5"]
+    seen = Seen()
+    seen.feed(page(report))
+    assert "Partitions" in seen.text
+    assert "the archive, partition 0 (2), 3 (5)" in seen.text

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from penstock.errors import BrokerRefused, FetchFailed
+from penstock.nsqdapi.calls import Move
 from penstock.spark.brokerapi import BrokerApi
 
 _TRIES = 5
@@ -40,10 +41,10 @@ class Asker:
         self.trouble = ""
 
     def __call__(self, channel: str, partition: int, offset: int, message_id: str) -> Answer:
-        if self.trouble or partition:
+        if self.trouble:
             return Answer.UNKNOWN
         try:
-            return self._answer(channel, offset, message_id)
+            return self._answer(channel, partition, offset, message_id)
         except FetchFailed as error:
             self.trouble = str(error)
         except BrokerRefused as error:
@@ -54,13 +55,16 @@ class Asker:
             self.trouble = str(error)
         return Answer.UNKNOWN
 
-    def _answer(self, channel: str, offset: int, message_id: str) -> Answer:
-        if str(self._api.message(self._topic, offset)["id"]) != message_id:
+    def _answer(self, channel: str, partition: int, offset: int, message_id: str) -> Answer:
+        def move(to: int) -> Move:
+            return self._api.move(self._topic, channel, to, partition)
+
+        if str(self._api.message(self._topic, offset, partition)["id"]) != message_id:
             return Answer.GONE  # the topic was made anew
         for _ in range(_TRIES):
-            below = self._api.move(self._topic, channel, offset)
-            behind = self._api.move(self._topic, channel, offset + 1)
-            if self._api.move(self._topic, channel, offset) != below:
+            below = move(offset)
+            behind = move(offset + 1)
+            if move(offset) != below:
                 continue
             if behind.skipped:
                 return Answer.AHEAD

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,8 +18,17 @@ import numpy as np
 from penstock import limits
 from penstock.pipelines.audit import passes
 from penstock.pipelines.audit.asking import Answer, Ask
+from penstock.pipelines.audit.examples import (
+    about,
+    example,
+    kind_of,
+    log_example,
+    order_example,
+    repeat,
+    same_id_example,
+)
 from penstock.pipelines.audit.marks import around_dtype, merged_marks
-from penstock.pipelines.audit.order import PAIR, ROW, Broken, Order, across, kinds_of
+from penstock.pipelines.audit.order import PAIR, ROW, Broken, Counts, Order, across, kinds_of
 from penstock.pipelines.audit.passes import Source
 from penstock.pipelines.audit.report import (
     ARCHIVE,
@@ -30,6 +38,7 @@ from penstock.pipelines.audit.report import (
     Coverage,
     Example,
     Finding,
+    PartitionReport,
     Report,
     Waits,
     in_order,
@@ -45,20 +54,13 @@ from penstock.pipelines.lifecycles.events import (
 )
 from penstock.pipelines.lifecycles.fates import FATES
 from penstock.pipelines.lifecycles.ranges import islands
-from penstock.pipelines.moments import duration, moment
+from penstock.pipelines.moments import duration
 from penstock.trace.events import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PERCENTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
-_REPEATS = {
-    (int(Kind.SENT), int(Kind.SENT)): "sent_again",
-    (int(Kind.SENT), int(Kind.FINISHED)): "sent_after_finish",
-    (int(Kind.FINISHED), int(Kind.FINISHED)): "finished_twice",
-}
-
-
 _EXCUSES = {
     "lost": (Answer.HELD, Answer.AHEAD, Answer.GONE),
     "stuck": (Answer.DONE, Answer.GONE),
@@ -117,7 +119,7 @@ class Audit:
         channels: list[ChannelReport] = []
         if self._tables.source is not None:
             channels = self._check_trace(self._tables.source, at)
-        counts = {}
+        counts: dict[str, Counter[int]] = {}
         for rows, place in ((self._tables.archive, ARCHIVE), (self._tables.log, LOG)):
             if rows is not None:
                 at(f"offsets of {place}")
@@ -131,6 +133,7 @@ class Audit:
             rules.settle_s,
             rules.stuck_s,
             self._coverage(counts),
+            self._partitions(counts),
             tuple(channels),
             in_order(self._findings),
             tuple(self._notes),
@@ -213,10 +216,12 @@ class Audit:
             name = f"partition {partition} of _trace"
             if missing > 0:
                 note = f"{missing:,} bodies between the first and the last are missing"
-                self._add("trace_hole", None, TRACE, missing, [_about(partition, name, note)])
+                one = [about(partition, name, note)]
+                self._add("trace_hole", None, TRACE, {int(partition): missing}, one)
             if doubled > 0:
                 note = f"{doubled:,} events are there more than once"
-                self._add("trace_doubled", None, TRACE, doubled, [_about(partition, name, note)])
+                one = [about(partition, name, note)]
+                self._add("trace_doubled", None, TRACE, {int(partition): doubled}, one)
 
     def _check_publishes(self, summary: dict[int, list[_Found]]) -> None:
         for one in summary[passes.PUBLISHES]:
@@ -249,13 +254,28 @@ class Audit:
             islands(joined(RANGE, corrupt, names)),
         )
 
-    def _coverage(self, counts: dict[str, int]) -> Coverage:
+    def _partitions(self, counts: Mapping[str, Counter[int]]) -> tuple[PartitionReport, ...]:
+        numbers = {*self._traced, *(number for each in counts.values() for number in each)}
+        traced = {number: count for number, (_, _, count) in self._traced.items()}
+        archived, logged = counts.get(ARCHIVE), counts.get(LOG)
+        is_traced = self._tables.source is not None
+        return tuple(
+            PartitionReport(
+                number,
+                traced.get(number, 0) if is_traced else None,
+                None if archived is None else archived[number],
+                None if logged is None else logged[number],
+            )
+            for number in sorted(numbers)
+        )
+
+    def _coverage(self, counts: Mapping[str, Counter[int]]) -> Coverage:
         known = sum(count for _, _, count in self._traced.values())
         ranges = sum(most - least + 1 for least, most, _ in self._traced.values())
         if self._tables.log_messages is not None:
             return _of_at_least(known, self._tables.log_messages, "counted by nsqd")
         for place, count in counts.items():
-            return _of_at_least(known, count, f"counted in {place}")
+            return _of_at_least(known, count.total(), f"counted in {place}")
         basis = "by the offsets between the first and the last that was traced"
         return Coverage(known, max(ranges, known) or None, basis)
 
@@ -264,7 +284,8 @@ class Audit:
     def _channels(self, found: dict[int, list[_Found]], known: Known) -> list[ChannelReport]:
         reports = {name: ChannelReport(name) for name in known.names}
         waits: dict[tuple[str, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
-        repeats: dict[tuple[str, str], int] = defaultdict(int)
+        repeats: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
+        wrong: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)  # lost and stuck
         for one in found[passes.TALLIES]:
             tally = one.head["tally"]
             name = tally["channel"]
@@ -272,20 +293,22 @@ class Audit:
             for wait, bars in tally["waits"].items():
                 for bar, count in bars:
                     waits[name, wait][bar] += count
-            for kind, before, count in one.head["repeats"]:
-                repeats[_REPEATS[kind, before], name] += count
+            for kind, before, partition, count in one.head["repeats"]:
+                repeats[repeat(kind, before), name][partition] += count
+            for kind, counts in tally["partitions"].items():
+                wrong[kind, name] += _added([counts])
         for (name, wait), bars in waits.items():
             if bars:
                 reports[name].waits[wait] = percentiles(bars)
         shown = self._shown(found[passes.SHOWN])
         for report in reports.values():
             for kind in ("lost", "stuck"):
-                examples = self._asked(report, kind, shown.get((kind, report.name), []))
-                count = report.lost if kind == "lost" else report.stuck
-                if count:
-                    self._add(kind, report.name, report.name, count, examples)
-        for (kind, name), count in repeats.items():
-            self._add(kind, name, name, count, shown[kind, name])
+                key = (kind, report.name)
+                examples = self._asked(report, kind, shown.get(key, []), wrong[key])
+                if wrong[key]:
+                    self._add(kind, report.name, report.name, wrong[key], examples)
+        for (kind, name), by_partition in repeats.items():
+            self._add(kind, name, name, by_partition, shown[kind, name])
         self._say_unjudged(reports.values())
         return [reports[name] for name in sorted(reports) if reports[name].messages]
 
@@ -294,7 +317,7 @@ class Audit:
         cases: dict[tuple[str, str], list[Any]] = defaultdict(list)
         for one in blobs:
             for case in np.frombuffer(one.data, passes.CASE):
-                cases[_kind_of(case), one.head["channel"]].append(case)
+                cases[kind_of(case), one.head["channel"]].append(case)
         for found in cases.values():
             found.sort(key=lambda case: (case["partition"], case["offset"], case["place"]))
             del found[self._kept :]
@@ -302,8 +325,10 @@ class Audit:
         return {key: [self._example(case, clients) for case in found]
                 for key, found in cases.items()}  # fmt: skip
 
-    def _asked(self, report: ChannelReport, kind: str, found: list[Example]) -> list[Example]:
-        """Without those of which nsqd says that they are no finding."""
+    def _asked(
+        self, report: ChannelReport, kind: str, found: list[Example], counts: Counter[int]
+    ) -> list[Example]:
+        """Without those of which nsqd says that they are no finding; nor do they count."""
         if self._ask is None or not found:
             return found
         ask, excuses = self._ask, _EXCUSES[kind]
@@ -315,6 +340,8 @@ class Audit:
         ]
         count, gone = getattr(report, kind), len(found) - len(left)
         setattr(report, kind, count - gone)
+        kept = Counter(one.partition for one in left)
+        counts -= Counter(one.partition for one in found) - kept
         if gone:
             note = _EXCUSED[kind].format(channel=report.name, count=gone)
             self._notes.append(note)
@@ -353,16 +380,16 @@ class Audit:
             client = clients.get(int(case["place"]))
             by = f" to {client}" if client else ""
             note = f"{Kind(case['kind']).label}{by} right after {before}"
-        return _example(case, time_us, note)
+        return example(case, time_us, note)
 
     def _check_deliveries(self, blobs: list[_Found]) -> None:
         names = Names()
         found = across(_broken(blobs, names), passes.SEND_ORDER, self._examples)
         channels = names.names
-        for (channel, kind), count in found.counts.items():
+        for (channel, kind), counts in _by_kind(found.counts).items():
             pairs = found.pairs[found.pairs["channel"] == channel]
             name = channels[channel - 1]
-            self._add(kind, name, name, count, map(_order_example, pairs))
+            self._add(kind, name, name, counts, map(order_example, pairs))
 
     def _say_unjudged(self, reports: Iterable[ChannelReport]) -> None:
         for report in reports:
@@ -376,8 +403,8 @@ class Audit:
 
     # --- the order of a log ---
 
-    def _check_rows(self, rows: DataFrame, place: str) -> int:
-        """How many there are."""
+    def _check_rows(self, rows: DataFrame, place: str) -> Counter[int]:
+        """How many there are, by partition."""
         buckets = self._spark.sparkContext.defaultParallelism
         packed = rows.mapInArrow(passes.packing_rows(buckets), passes.BLOB_SQL)
         checked = packed.repartitionById(buckets, "bucket").mapInArrow(
@@ -385,7 +412,7 @@ class Audit:
         )
         found = _by_tag(checked)[passes.EDGES]
         self._check_log_order(found, place, passes.LOG_ORDER, rows)
-        return sum(one.head["rows"] for one in found)
+        return _added(one.head["rows"] for one in found)
 
     def _check_log_order(
         self, blobs: list[_Found], place: str, order: Order, rows: DataFrame | None = None
@@ -394,11 +421,11 @@ class Audit:
         by_kind: dict[str, list[Example]] = defaultdict(list)
         for pair in found.pairs:
             for kind, count in kinds_of(pair, order).items():
-                by_kind[kind].append(_log_example(pair, kind, count))
-        for (_, kind), count in found.counts.items():
+                by_kind[kind].append(log_example(pair, kind, count))
+        for (_, kind), counts in _by_kind(found.counts).items():
             if kind != "same_id":  # all of these are found below, neighbours or not
-                self._add(kind, None, place, count, by_kind[kind])
-        kinds = {kind for _, kind in found.counts}
+                self._add(kind, None, place, counts, by_kind[kind])
+        kinds = {kind for _, _, kind in found.counts}
         if kinds & {"id_falls", "repeated_offset", "same_id"}:
             self._check_ids(self._publishes() if rows is None else rows, place)
 
@@ -415,36 +442,56 @@ class Audit:
         from pyspark.sql import functions as F
 
         twice = rows.groupBy("id").agg(
-            F.first("partition").alias("partition"),
-            F.max("offset").alias("offset"),
-            F.min("offset").alias("before"),
+            F.max(F.struct("partition", "offset")).alias("at"),
+            F.min(F.struct("partition", "offset")).alias("before"),
             F.max(F.unix_micros("time")).alias("time_us"),
         )
-        twice = twice.where("before < offset").persist()
+        twice = twice.where("before < at").persist()
         try:
-            count = twice.count()
-            found = twice.orderBy("offset").limit(self._examples).collect() if count else []
+            by_partition = twice.groupBy("at.partition").count().collect()
+            counts = Counter({row.partition: row["count"] for row in by_partition})
+            found = twice.orderBy("at").limit(self._examples).collect() if counts else []
         finally:
             twice.unpersist()
-        if count:
-            examples = (
-                Example(r.partition, r.offset, r.id, time_of(r.time_us), f"also at {r.before}")
-                for r in found
-            )
-            self._add("same_id", None, place, count, examples)
+        if counts:
+            self._add("same_id", None, place, counts, map(same_id_example, found))
 
     # --- findings ---
 
     def _add(
-        self, kind: str, channel: str | None, place: str, count: int, examples: Iterable[Example]
+        self,
+        kind: str,
+        channel: str | None,
+        place: str,
+        counts: Mapping[int, int],
+        examples: Iterable[Example],
     ) -> None:
         shown = tuple(example for _, example in zip(range(self._examples), examples, strict=False))
-        self._findings.append(Finding(kind, channel, place, count, shown))
+        by_partition = {number: counts[number] for number in sorted(counts)}
+        found = Finding(kind, channel, place, sum(counts.values()), shown, by_partition)
+        self._findings.append(found)
 
 
 class _Found(NamedTuple):
     head: Any
     data: bytes
+
+
+def _added(tables: Iterable[Iterable[Sequence[int]]]) -> Counter[int]:
+    """Of [partition, how many]."""
+    found: Counter[int] = Counter()
+    for table in tables:
+        for partition, count in table:
+            found[partition] += count
+    return found
+
+
+def _by_kind(counts: Counts) -> dict[tuple[int, str], dict[int, int]]:
+    """By channel and kind, the counts by partition."""
+    found: dict[tuple[int, str], dict[int, int]] = {}
+    for (channel, partition, kind), count in counts.items():
+        found.setdefault((channel, kind), {})[partition] = count
+    return found
 
 
 def _missing(blobs: list[_Found]) -> bool:
@@ -481,7 +528,7 @@ def _broken(blobs: list[_Found], names: Names) -> Iterator[Broken]:
         pairs = np.frombuffer(one.data, PAIR, count)
         edges = np.frombuffer(one.data, ROW, offset=count * PAIR.itemsize)
         yield Broken(
-            {(int(numbers[channel]), kind): much for channel, kind, much in counts},
+            {(int(numbers[channel]), number, kind): n for channel, number, kind, n in counts},
             joined(PAIR, [(own, pairs)], names),
             joined(ROW, [(own, edges)], names),
         )
@@ -517,47 +564,3 @@ def _add_tally(report: ChannelReport, tally: dict[str, Any]) -> None:
     for slot, bar, count in tally["bars"]:
         for bars in (report.histogram, report.slot_bars.setdefault(slot, {})):
             bars[bar] = bars.get(bar, 0) + count
-
-
-def time_of(time_us: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(time_us))
-
-
-def _about(partition: int, name: str, note: str) -> Example:
-    return Example(int(partition), 0, None, None, f"{name}: {note}")
-
-
-def _example(row: Any, time_us: int, note: str) -> Example:
-    name = f"{int(row['message_id']):016x}"
-    return Example(int(row["partition"]), int(row["offset"]), name, time_of(time_us), note)
-
-
-def _kind_of(case: Any) -> str:
-    if case["kind"] in (passes.LOST, passes.STUCK):
-        return "lost" if case["kind"] == passes.LOST else "stuck"
-    return _REPEATS[int(case["kind"]), int(case["before"])]
-
-
-def _order_example(pair: Any) -> Example:
-    before = moment(time_of(pair["time_before_us"]))
-    note = f"first delivered after offset {pair['offset_before']} (at {before})"
-    return _example(pair, pair["time_us"], note)
-
-
-def _log_example(pair: Any, kind: str, count: int) -> Example:
-    """What is wrong between a row and its neighbour, in words."""
-    offset, before = int(pair["offset"]), int(pair["offset_before"])
-    other = f"{int(pair['message_id_before']):016x}"
-    if kind == "repeated_offset":
-        same = pair["message_id"] == pair["message_id_before"]
-        note = "two rows; " + ("the same id" if same else f"also the id {other}")
-    elif kind == "gap":
-        last = f" to {offset - 1}" if count > 1 else ""
-        note = f"before it {before + 1}{last} is missing"
-    elif kind == "id_falls":
-        note = f"offset {before} has the higher id {other}"
-    elif kind == "same_id":
-        note = f"offset {before} has the same id"
-    else:
-        note = f"offset {before} was published at {moment(time_of(pair['time_before_us']))}"
-    return _example(pair, pair["time_us"], note)

@@ -14,12 +14,15 @@ from penstock.pipelines.audit import charts
 from penstock.pipelines.audit.report import (
     CHANNEL_HEADS,
     KINDS,
+    PARTITION_HEADS,
     ChannelReport,
     Finding,
     Report,
     channel_row,
     coverage_line,
+    partition_rows,
     verdict,
+    where,
 )
 from penstock.pipelines.audit.rules import SLOTS
 from penstock.pipelines.moments import duration, moment
@@ -69,7 +72,8 @@ def page(report: Report) -> str:
         f"<h1>Audit of topic {topic}</h1>",
         f'<p class="verdict{" clean" if report.clean else ""}">{escape(verdict(report))}</p>',
         *_facts(report),
-        *_findings(report.findings),
+        *_partitions(report),
+        *_findings(report.findings, report.several),
         *_channels(report),
         "</body></html>",
     ]
@@ -88,15 +92,21 @@ def _facts(report: Report) -> Iterable[str]:
     yield f'<p class="faint">{report.events:,} events read in {report.took_s:.1f} s.</p>'
 
 
-def _findings(findings: Sequence[Finding]) -> Iterable[str]:
+def _partitions(report: Report) -> Iterable[str]:
+    if report.several:
+        yield "<h2>Partitions</h2>"
+        yield from _table(PARTITION_HEADS, partition_rows(report))
+
+
+def _findings(findings: Sequence[Finding], several: bool) -> Iterable[str]:
     yield "<h2>Findings</h2>"
     if not findings:
         yield "<p>None.</p>"
     for finding in findings:
         kind = KINDS[finding.kind]
-        where = f"channel {finding.channel}" if finding.channel else finding.place
+        place = where(finding, several)
         yield '<div class="finding">'
-        yield f"<h3>{finding.count:,} {kind.title}, {escape(where)}</h3>"
+        yield f"<h3>{finding.count:,} {kind.title}, {escape(place)}</h3>"
         yield f"<p>{escape(kind.meaning)}.</p><p>{escape(kind.advice)}</p>"
         yield from _examples(finding)
         yield "</div>"
@@ -105,6 +115,7 @@ def _findings(findings: Sequence[Finding]) -> Iterable[str]:
 def _examples(finding: Finding) -> Iterable[str]:
     rows = [
         [
+            f"<code>{example.partition}</code>",
             f"<code>{example.offset}</code>",
             f"<code>{escape(example.message_id or '')}</code>",
             moment(example.time),
@@ -112,7 +123,7 @@ def _examples(finding: Finding) -> Iterable[str]:
         ]
         for example in finding.examples
     ]
-    yield from _table(("offset", "message id", "time", "what"), rows, "left")
+    yield from _table(("partition", "offset", "message id", "time", "what"), rows, "left")
     more = finding.count - len(rows)
     if more > 0:
         yield f'<p class="faint">and {more:,} more</p>'

@@ -70,10 +70,13 @@ class Order(NamedTuple):
         return found
 
 
-class Broken(NamedTuple):
-    """`counts` by (channel, kind); `pairs`, the first of each; `edges` of stripes."""
+Counts = dict[tuple[int, int, str], int]
 
-    counts: dict[tuple[int, str], int]
+
+class Broken(NamedTuple):
+    """`counts` by (channel, partition, kind); `pairs`, the first of each; `edges` of stripes."""
+
+    counts: Counts
     pairs: Numbers
     edges: Numbers
 
@@ -123,16 +126,16 @@ def _pairs(rows: Numbers, at: Numbers) -> Numbers:
     return found
 
 
-def _counted(
-    pairs: Numbers, order: Order, shown: int
-) -> tuple[dict[tuple[int, str], int], Numbers]:
+def _counted(pairs: Numbers, order: Order, shown: int) -> tuple[Counts, Numbers]:
     breaks = order.breaks(pairs)
-    counts: dict[tuple[int, str], int] = {}
+    counts: Counts = {}
     broken = np.zeros(len(pairs), bool)
     for kind, much in breaks.items():
         broken |= much > 0
-        for channel in np.unique(pairs["channel"][much > 0]):
-            counts[int(channel), kind] = int(much[pairs["channel"] == channel].sum())
+        logs = pairs[["channel", "partition"]]
+        for log in np.unique(logs[much > 0]):
+            key = (int(log["channel"]), int(log["partition"]), kind)
+            counts[key] = int(much[logs == log].sum())
     return counts, _first(pairs[broken], order, shown)
 
 

@@ -30,7 +30,16 @@ import pyarrow.parquet as pq
 from penstock import limits
 from penstock.pipelines.audit.marks import first_deliveries, marks_of
 from penstock.pipelines.audit.order import ROW, Broken, Order, check
-from penstock.pipelines.audit.rules import SEEN, Judged, Known, Rules, judge, seen_of, tally
+from penstock.pipelines.audit.rules import (
+    SEEN,
+    Judged,
+    Known,
+    Rules,
+    counted,
+    judge,
+    seen_of,
+    tally,
+)
 from penstock.pipelines.lifecycles import lives as lives_
 from penstock.pipelines.lifecycles.events import (
     BODY,
@@ -348,7 +357,7 @@ def _sends(lives: Numbers, message: Numbers, rules: Rules) -> Numbers:
     return as_rows(lives[chosen], "sent_at", "first_sent")
 
 
-def broken_blob(bucket: int, found: Broken, names: list[str], **more: int) -> Blob:
+def broken_blob(bucket: int, found: Broken, names: list[str], **more: Any) -> Blob:
     counts = [[*key, count] for key, count in found.counts.items()]
     head = {"counts": counts, "names": names, "pairs": len(found.pairs), **more}
     return bucket, EDGES, json.dumps(head), found.pairs.tobytes() + found.edges.tobytes()
@@ -429,7 +438,8 @@ def _cases(one: Judged, mask: Numbers, kind: int, time: str) -> Numbers:
 
 
 def _repeats(one: Judged, steps: Numbers) -> tuple[list[list[int]], list[Numbers]]:
-    """Steps too many of messages of this channel: [kind, the one before, how many], and all."""
+    """Steps too many of messages of this channel: [kind, the one before, partition, how many], and
+    all of each kind."""
     if not len(steps) or not one.repeated.any():
         return [], []
     there = np.flatnonzero(one.repeated & (one.place >= 0))
@@ -442,12 +452,13 @@ def _repeats(one: Judged, steps: Numbers) -> tuple[list[list[int]], list[Numbers
         found[name] = mine[name]
     for name in ("partition", "offset", "message_id", "sends"):
         found[name] = lives[name]
-    groups, counts = np.unique(found[["kind", "before"]], return_counts=True)
     each = [
         found[(found["kind"] == group["kind"]) & (found["before"] == group["before"])]
-        for group in groups
+        for group in np.unique(found[["kind", "before"]])
     ]
-    keys = [(int(group["kind"]), int(group["before"])) for group in groups]
+    names = ["kind", "before", "partition"]
+    groups, counts = np.unique(found[names], return_counts=True)
+    keys = [[int(group[name]) for name in names] for group in groups]
     return [[*key, int(count)] for key, count in zip(keys, counts, strict=True)], each
 
 
@@ -476,7 +487,8 @@ def checking_rows(shown: int) -> Mapper:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts = [np.frombuffer(data, ROW) for _, _, _, data in blobs_of(batches)]
         rows = np.concatenate([np.empty(0, ROW), *parts])
-        found = broken_blob(0, check(rows, LOG_ORDER, shown), [], rows=len(rows))
+        counts = counted(rows["partition"])
+        found = broken_blob(0, check(rows, LOG_ORDER, shown), [], rows=counts)
         return _rows(iter([found]))
 
     return run

@@ -119,6 +119,12 @@ class Finding:
     place: str  # the channel again, or TRACE, ARCHIVE, LOG
     count: int
     examples: tuple[Example, ...]
+    partitions: dict[int, int]  # the count by partition
+
+    @property
+    def of_topic(self) -> bool:
+        """Partitions and offsets are the topic's, and not those of `_trace`."""
+        return self.kind not in ("trace_hole", "trace_doubled")
 
 
 @dataclass(frozen=True)
@@ -146,6 +152,16 @@ class ChannelReport:
 
 
 @dataclass(frozen=True)
+class PartitionReport:
+    """Messages of the span. None: not looked at."""
+
+    partition: int
+    traced: int | None
+    archived: int | None
+    logged: int | None
+
+
+@dataclass(frozen=True)
 class Coverage:
     """How much of the topic the trace knows."""
 
@@ -167,6 +183,7 @@ class Report:
     settle_s: float
     stuck_s: float
     coverage: Coverage
+    partitions: tuple[PartitionReport, ...]
     channels: tuple[ChannelReport, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
@@ -176,6 +193,11 @@ class Report:
     @property
     def clean(self) -> bool:
         return not self.findings
+
+    @property
+    def several(self) -> bool:
+        """Partitions, so that it matters which one."""
+        return any(one.partition > 0 for one in self.partitions)
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
@@ -238,6 +260,20 @@ def channel_row(channel: ChannelReport) -> list[str]:
     return [channel.name, *(f"{count:,}" for count in counts), *times]
 
 
+PARTITION_HEADS = ("partition", "traced", "in the archive", "in the log", "findings")
+
+
+def partition_rows(report: Report) -> list[list[str]]:
+    about_topic = [finding for finding in report.findings if finding.of_topic]
+    rows = []
+    for one in report.partitions:
+        count = sum(finding.partitions.get(one.partition, 0) for finding in about_topic)
+        known = (one.traced, one.archived, one.logged)
+        cells = ["-" if number is None else f"{number:,}" for number in known]
+        rows.append([str(one.partition), *cells, f"{count:,}"])
+    return rows
+
+
 def lines(report: Report) -> Iterator[str]:
     """The report for a terminal."""
     yield painted(f"Audit of topic {report.topic}", BOLD)
@@ -245,34 +281,46 @@ def lines(report: Report) -> Iterator[str]:
     yield f"known      up to {moment(report.as_of)}"
     yield f"coverage   {coverage_line(report.coverage)}"
     yield from (painted(f"note       {note}", YELLOW) for note in report.notes)
+    if report.several:
+        yield ""
+        yield from table(PARTITION_HEADS, partition_rows(report))
     if report.channels:
         yield ""
         yield from table(CHANNEL_HEADS, [channel_row(channel) for channel in report.channels])
     for finding in report.findings:
         yield ""
-        yield from finding_lines(finding)
+        yield from finding_lines(finding, report.several)
     yield ""
     rate = short(report.events / report.took_s) if report.took_s else "-"
     said = painted(verdict(report), GREEN if report.clean else RED)
     yield f"{said} ({report.events:,} events in {report.took_s:.1f} s, {rate} events/s)"
 
 
-def finding_lines(finding: Finding) -> Iterator[str]:
+def where(finding: Finding, several: bool) -> str:
+    place = f"channel {finding.channel}" if finding.channel else finding.place
+    if not several or not finding.of_topic:
+        return place
+    named = (f"{number} ({count:,})" for number, count in finding.partitions.items())
+    return f"{place}, partition {', '.join(named)}"
+
+
+def finding_lines(finding: Finding, several: bool) -> Iterator[str]:
     kind = KINDS[finding.kind]
-    where = f"channel {finding.channel}" if finding.channel else finding.place
-    yield painted(f"{finding.count:,} {kind.title}, {where}", RED) + f": {kind.meaning}"
+    place = where(finding, several)
+    yield painted(f"{finding.count:,} {kind.title}, {place}", RED) + f": {kind.meaning}"
     for example in finding.examples:
-        yield "  " + example_line(example)
+        yield "  " + example_line(example, several and finding.of_topic)
     more = finding.count - len(finding.examples)
     if more > 0 and finding.examples:
         yield painted(f"  and {more:,} more", DIM)
     yield f"  {kind.advice}"
 
 
-def example_line(example: Example) -> str:
+def example_line(example: Example, several: bool) -> str:
     name = f" {example.message_id}" if example.message_id else ""
     time = f" at {moment(example.time)}" if example.time else ""
-    return f"offset {example.offset}{name}{time}: {example.note}"
+    log = f"partition {example.partition}, " if several else ""
+    return f"{log}offset {example.offset}{name}{time}: {example.note}"
 
 
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:

@@ -248,10 +248,14 @@ def tally(one: Judged, rules: Rules) -> dict[str, Any]:
         "judged": int(one.judged.sum()),
         "repeated": int(one.repeated.sum()),
         "sends": int(one.lives["sends"].sum()),
+        "partitions": {
+            name: counted(one.lives["partition"][mask])
+            for name, mask in (("lost", one.lost), ("stuck", one.stuck))
+        },
         "fates": np.bincount(one.fate, minlength=len(FATES)).tolist(),
         "slots": {n: np.bincount(slots[flags[n]], minlength=SLOTS).tolist() for n in _IN_SLOTS},
         "bars": _bars(one, slots),
-        "waits": {name: _counted(_fine(one.waits(name))) for name in WAITS},
+        "waits": {name: counted(_fine(one.waits(name))) for name in WAITS},
     }
 
 
@@ -260,7 +264,7 @@ def _bars(one: Judged, slots: Numbers) -> list[list[int]]:
     both = (one.lives["published"] != NEVER) & (one.lives["finished"] != NEVER)
     total, slots = one.waits("total"), slots[both]
     bars = np.floor(np.log(np.maximum(total, 0) + 1) / np.log(_COARSE)).astype(np.int64)
-    found = _counted(slots * _BARS_MAX + bars)
+    found = counted(slots * _BARS_MAX + bars)
     return [[key // _BARS_MAX, key % _BARS_MAX, count] for key, count in found]
 
 
@@ -273,7 +277,7 @@ def _fine(us: Numbers) -> Numbers:
     return found
 
 
-def _counted(numbers: Numbers) -> list[list[int]]:
+def counted(numbers: Numbers) -> list[list[int]]:
     """[number, how often], of small numbers."""
     if not len(numbers):
         return []

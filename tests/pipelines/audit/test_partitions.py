@@ -1,0 +1,112 @@
+"""Audits of a topic with four partitions, of which one has nine tenths: what is found is said of
+its partition, and offsets of different partitions are never compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ..tracetable import T0_US, healthy
+from .test_program import audited
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["audited"]
+
+pytestmark = pytest.mark.spark
+
+FIRST = {1: 0, 0: 900, 3: 940}  # of 1,000 messages in the order of their times
+
+
+def partitioned(table: pa.Table) -> pa.Table:
+    """Messages 0 to 899 are partition 1, 900 to 939 partition 0, the others partition 3."""
+    number = table.column("offset").to_numpy()
+    partition = np.select([number < 900, number < 940], [1, 0], 3).astype(np.int32)
+    first = np.select([number < 900, number < 940], [0, 900], 940)
+    columns = {"partition": pa.array(partition), "offset": pa.array(number - first)}
+    for name, column in columns.items():
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    return table
+
+
+def archived(spark: SparkSession, path: Path) -> str:
+    """A hole in partition 3, a row twice in partition 1, and an id in two partitions."""
+    sizes = "VALUES (0, 40, 900), (1, 900, 0), (3, 60, 940)"
+    rows = spark.sql(
+        f"""SELECT 'orders' AS topic, partition, offset,
+            lower(lpad(hex(if(partition = 0 AND offset = 7, 100, offset + first) + (1L << 40)),
+                16, '0')) AS id,
+            timestamp_micros({T0_US} + offset + first) AS timestamp
+        FROM (SELECT col1 AS partition, col3 AS first, explode(sequence(0L, col2 - 1L)) AS offset
+            FROM {sizes})"""
+    )
+    kept = rows.where("NOT (partition = 3 AND offset BETWEEN 20 AND 24)")
+    kept.union(rows.where("partition = 1 AND offset = 300")).write.parquet(str(path))
+    return str(path)
+
+
+def test_findings_name_their_partition(audited: Any, spark: SparkSession, tmp_path: Path) -> None:
+    events = healthy(1000)
+    events.drop("sent", 100)
+    events.drop("finished", 100)  # lost
+    events.drop("finished", 905)  # stuck
+    events.add("sent", 950, T0_US + 950 * 100 + 720, attempts=2)  # delivered twice
+    events.swap("sent", 945, 946)
+    path = archived(spark, tmp_path / "archive")
+    found = audited(partitioned(events.table()), archive=path)
+    assert found.code == 1
+    by_partition = {f["kind"]: f["partitions"] for f in found.report["findings"]}
+    examples = {
+        f["kind"]: [(e["partition"], e["offset"]) for e in f["examples"]]
+        for f in found.report["findings"]
+    }
+    assert by_partition == {
+        "lost": {"1": 1},
+        "stuck": {"0": 1},
+        "sent_again": {"3": 1},
+        "out_of_order": {"3": 1},
+        "gap": {"3": 5},
+        "repeated_offset": {"1": 1},
+        "id_falls": {"0": 1},
+        "same_id": {"1": 1},
+    }
+    assert examples["lost"] == [(1, 100)]
+    assert examples["stuck"] == [(0, 5)]
+    assert examples["sent_again"] == [(3, 10)]
+    assert examples["out_of_order"] == [(3, 5)]
+    assert examples["gap"] == [(3, 25)]
+    (same,) = (f for f in found.report["findings"] if f["kind"] == "same_id")
+    assert same["examples"][0]["note"] == "also at offset 7 of partition 0"
+    assert found.report["partitions"] == [
+        {"partition": 0, "traced": 40, "archived": 40, "logged": None},
+        {"partition": 1, "traced": 900, "archived": 901, "logged": None},
+        {"partition": 3, "traced": 60, "archived": 55, "logged": None},
+    ]
+
+
+def test_a_healthy_topic_of_several_partitions_is_clean(audited: Any) -> None:
+    """Deliveries of one partition come between those of another; offsets are there four times."""
+    table = healthy(1000).table()
+    number = table.column("offset").to_numpy()
+    partition = np.where(number % 10 == 0, number // 10 % 4, 1)
+    before: dict[int, int] = {}
+    place = {}
+    for one in range(1000):
+        at = int(one // 10 % 4 if one % 10 == 0 else 1)
+        place[one] = before.get(at, 0)
+        before[at] = place[one] + 1
+    columns = {
+        "partition": pa.array(partition.astype(np.int32)),
+        "offset": pa.array([place[int(one)] for one in number]),
+    }
+    for name, column in columns.items():
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    found = audited(table)
+    assert (found.code, found.counts()) == (0, {})
+    assert {one["partition"]: one["traced"] for one in found.report["partitions"]} == before
+    assert found.channel()["fates"]["finished"] == 1000

@@ -1,0 +1,71 @@
+"""A topic of a real nsqd that gets more partitions while a stream reads it, and nearly all of whose
+messages are in one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.spark.lag import lag_rows, logs_of
+from pipelines.node import Node, skewed
+
+from .queries import Stream, batch, batch_sizes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with Daemon(tmp_path / "nsqd") as daemon:
+        yield Node(daemon)
+
+
+def test_a_topic_grows_under_a_stream(spark: SparkSession, node: Node, tmp_path: Path) -> None:
+    node.daemon.post("/topic/create?topic=orders&partition_num=2")
+    node.publish_to("orders", {0: [b"a"] * 3, 1: [b"b"] * 2})
+    stream = Stream(
+        spark, node, tmp_path / "s", "partition int, offset bigint", maxOffsetsPerTrigger="100"
+    )
+    assert batch_sizes(stream.run()) == [5]
+    node.daemon.post("/topic/partition/expand?topic=orders&partition_num=4")
+    node.publish_to("orders", skewed(500))
+    query = stream.run()
+    sizes = batch_sizes(query)
+    assert sum(sizes) == 500
+    assert len(sizes) in (5, 6)  # a share of each partition in every batch
+    first, *_ = (dict(p) for p in query.recentProgress if p["numInputRows"])
+    sources = first["sources"]
+    assert (lag_rows(sources) or 0) + sizes[0] == 500
+    level = logs_of(sources)
+    assert {log: end for log, (_, end) in level.items()} == {
+        ("orders", 0): 23, ("orders", 1): 452, ("orders", 2): 0, ("orders", 3): 30,
+    }  # fmt: skip
+    assert level["orders", 1][0] - 2 == pytest.approx(90, abs=2)
+    wanted = (
+        [(0, n) for n in range(23)] + [(1, n) for n in range(452)] + [(3, n) for n in range(30)]
+    )
+    rows = spark.read.parquet(str(tmp_path / "s" / "data")).collect()
+    assert sorted((row.partition, row.offset) for row in rows) == wanted
+
+
+def test_ranges_of_a_batch_are_by_partition(spark: SparkSession, node: Node) -> None:
+    node.daemon.post("/topic/create?topic=orders&partition_num=4")
+    node.publish_to("orders", skewed(1000))
+    counts = batch(spark, node, minPartitions="6").groupBy("partition").count().collect()
+    assert {row.partition: row["count"] for row in counts} == {0: 40, 1: 900, 3: 60}
+    bounds = {
+        "startingOffsets": '{"orders": {"0": 38, "1": 890, "2": -2, "3": -2}}',
+        "endingOffsets": '{"orders": {"0": -1, "1": 895, "2": -1, "3": 2}}',
+    }
+    rows = batch(spark, node, "partition int, offset bigint, body binary", **bounds).collect()
+    assert sorted((row.partition, row.offset, int(row.body)) for row in rows) == [
+        (0, 38, 38), (0, 39, 39), *((1, n, 40 + n) for n in range(890, 895)),
+        (3, 0, 940), (3, 1, 941),
+    ]  # fmt: skip
