@@ -68,11 +68,38 @@ def test_create_pause_empty_delete(installation: Installation) -> None:
     assert "made" not in admin.json("GET", "/api/topics")["topics"]
 
 
+def test_a_topic_is_made_with_partitions_on_every_nsqd(installation: Installation) -> None:
+    admin, nsqd = installation.admin, installation.nsqd
+    made = {"topic": "wide", "channel": "here", "partitions": 3}
+    assert admin.json("POST", "/api/topics", made) == {"message": ""}
+    assert json.loads(nsqd.post("/topic/config?topic=wide"))["partitions"] == 3
+    assert nsqd.channel_stats("wide", "here")["depth"] == 0
+    again = {"topic": "wide", "partitions": 4}
+    status, body, _ = admin.request("POST", "/api/topics", again)
+    assert status == 502
+    assert b"topic wide has 3" in body
+    assert admin.json("DELETE", "/api/topics/wide") == {"message": ""}
+
+
 @pytest.mark.parametrize(
     ("method", "path", "document", "status", "message"),
     [
         ("POST", "/api/topics", {"topic": "bad name"}, 400, "INVALID_TOPIC"),
         ("POST", "/api/topics", {"topic": "a", "channel": "b$"}, 400, "INVALID_CHANNEL"),
+        (
+            "POST",
+            "/api/topics",
+            {"topic": "a", "partitions": 256},
+            400,
+            "partitions 256: from 1 to 255",
+        ),
+        (
+            "POST",
+            "/api/topics",
+            {"topic": "a", "partitions": "8"},
+            400,
+            "partitions is not a whole number",
+        ),
         ("POST", "/api/topics/a", {"action": "explode"}, 400, "INVALID_ACTION"),
         ("POST", "/api/topics/a/b", {}, 400, "INVALID_ACTION"),
         ("DELETE", "/api/nodes/127.0.0.1:1", b"no json", 400, "INVALID_BODY"),

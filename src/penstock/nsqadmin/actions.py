@@ -43,17 +43,23 @@ class Actions:
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
 
-    async def create(self, topic: str, channel: str = "") -> str:
+    async def create(self, topic: str, channel: str = "", partitions: int = 0) -> str:
         """On all lookupds, so that nsqds make them when somebody publishes; a channel also on the
-        nsqds that have the topic. Without lookupds on the given nsqds. Returns a warning."""
-        names = _names(topic, channel)
+        nsqds that have the topic. Without lookupds on the given nsqds. A number of partitions is
+        for nsqds alone, so with one the topic is made on all of them. Returns a warning."""
+        names, shape = _names(topic, channel), _names(topic)
+        if partitions:
+            shape["partition_num"] = str(partitions)
         if not self._upstream.lookupds:
-            said = [await self._on_nsqds(self._upstream.nsqds, "/topic/create", _names(topic))]
+            said = [await self._on_nsqds(self._upstream.nsqds, "/topic/create", shape)]
             if channel:
                 path = "/channel/create"
                 said.append(await self._on_nsqds(self._upstream.nsqds, path, names))
             return warnings(*said)
         said = [await self._on_lookupds("/topic/create", _names(topic))]
+        if partitions:
+            everywhere, missed = await self._upstream.producers()
+            said += [missed, await self._on(everywhere, "/topic/create", shape)]
         if channel:
             said.append(await self._on_lookupds("/channel/create", names))
             producers, missed = await self._upstream.producers_of(topic)

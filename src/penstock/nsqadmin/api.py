@@ -109,7 +109,8 @@ class Api:
         add = router.add_api_route
         add("/ping", self.ping, response_class=PlainTextResponse)
         add("/api/topics", self.topics, methods=["GET"])
-        add("/api/topics", self.create, methods=["POST"], openapi_extra=_body("topic", "channel"))
+        add("/api/topics", self.create, methods=["POST"],
+            openapi_extra=_body("topic", "channel", numbers=("partitions",)))  # fmt: skip
         add("/api/topics/{topic}", self.topic, methods=["GET"])
         add("/api/topics/{topic}", self.act, methods=["POST"], openapi_extra=_body("action"))
         add("/api/topics/{topic}", self.delete, methods=["DELETE"])
@@ -267,8 +268,9 @@ class Api:
             raise ApiError(400, "INVALID_TOPIC")
         if channel and not is_valid_name(channel.encode()):
             raise ApiError(400, "INVALID_CHANNEL")
+        partitions = _partitions(document)
         about = _about(topic, channel)
-        run = partial(ground.actions.create, topic, channel)
+        run = partial(ground.actions.create, topic, channel, partitions)
         actions = ("create_topic", "create_channel") if channel else ("create_topic",)
         return await _change(ground, request, caller, actions, about, run)
 
@@ -438,11 +440,22 @@ def _text(document: Document, key: str) -> str:
     return value
 
 
-def _body(*names: str) -> dict[str, Any]:
-    """The description of a JSON body with these strings."""
+def _partitions(document: Document) -> int:
+    """How many a new topic is to have; 0: as many as nsqd makes by default."""
+    value = document.get("partitions", 0)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ApiError(400, "partitions is not a whole number")
+    if not 0 <= value <= limits.PARTITIONS_MAX:
+        raise ApiError(400, f"partitions {value}: from 1 to {limits.PARTITIONS_MAX}")
+    return value
+
+
+def _body(*names: str, numbers: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The description of a JSON body with these strings and whole numbers."""
+    properties = {name: {"type": "string"} for name in names}
     schema = {
         "type": "object",
         "required": [names[0]],
-        "properties": {name: {"type": "string"} for name in names},
+        "properties": properties | {name: {"type": "integer"} for name in numbers},
     }
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}

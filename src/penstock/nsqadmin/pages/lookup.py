@@ -7,7 +7,9 @@ from functools import partial
 from fastapi import Request
 from nicegui import ui
 
+from penstock import limits
 from penstock.errors import PenstockError
+from penstock.net.query import whole_number
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import definitions, layout
@@ -16,6 +18,7 @@ from penstock.nsqadmin.snapshot import Snapshot
 from penstock.wire.names import is_valid_name
 
 _RULE = "1 to 64 of . a-z A-Z 0-9 _ -"
+_PARTITIONS_RULE = f"a whole number, 1 to {limits.PARTITIONS_MAX}"
 
 
 def add(grounds: Grounds) -> None:
@@ -80,17 +83,22 @@ def _idle(here: Opened, name: str, is_certain: bool) -> None:
             ui.button("Delete", on_click=delete).props("flat dense color=negative")
 
 
+def _count(text: str) -> int | None:
+    return whole_number(text, limits.PARTITIONS_MAX)
+
+
 def _creation(here: Opened) -> None:
     async def create() -> None:
         name, part = str(topic.value or ""), str(channel.value or "")
-        if not topic.validate() or not channel.validate():
+        if not (topic.validate() and channel.validate() and partitions.validate()):
             return
         about = {"topic": name, "channel": part} if part else {"topic": name}
         actions = ("create_topic", "create_channel") if part else ("create_topic",)
-        run = partial(here.ground.actions.create, name, part)
+        run = partial(here.ground.actions.create, name, part, int(partitions.value or 0))
         if await layout.change_all(here, Role.OPERATE, actions, about, run):
             topic.set_value("")
             channel.set_value("")
+            partitions.set_value("")
 
     # The fields keep room for a fault below them.
     ui.add_css(".making { align-items: flex-start; } .making .q-btn { height: 40px; }")
@@ -105,4 +113,8 @@ def _creation(here: Opened) -> None:
             "Channel (optional)",
             validation={_RULE: lambda text: not text or is_valid_name(text.encode())},
         ).props("dense outlined")
+        partitions = ui.input(
+            "Partitions (optional)",
+            validation={_PARTITIONS_RULE: lambda text: not text or bool(_count(text))},
+        ).props("dense outlined inputmode=numeric")
         ui.button("Make", on_click=create).props("unelevated")
