@@ -16,11 +16,13 @@ import pytest
 from penstock.kernel import Event, load
 
 from .test_splitting import Play, comparable
-from .turns import FIRST_ID, MAGIC, fin, mpub, pub, size
+from .turns import FIRST_ID, MAGIC, fin, mpub, mpub_ext, pub, pub_ext, size
 
 ROUNDS_FIXED = 400
 FRESH_S = 4.0
 BITS_OF_SPEECH = [b"PUB ", b"MPUB ", b"FIN ", b"RDY ", b"\n", b"\r\n", b" ", b"\x00", b"#ephemeral"]
+
+HEADERS = [b"", b"{}", b'{"key":"a"}', b'{"key":"\\u00e9","x":"y"}', b'{"##trace_id":"4"}', b"[]"]
 
 
 def command(rng: random.Random) -> bytes:
@@ -29,6 +31,8 @@ def command(rng: random.Random) -> bytes:
         [
             pub(rng.choice([b"t", b"u", b"v#ephemeral", b"bad/name"]), body),
             mpub(b"t", [body] * rng.randint(1, 4)),
+            pub_ext(rng.choice([b"t", b"w", b"w 2"]), rng.choice(HEADERS), body),
+            mpub_ext(b"w", [(rng.choice(HEADERS), body) for _ in range(rng.randint(1, 4))]),
             fin(FIRST_ID + rng.randint(0, 6)),
             b"RDY %d\n" % rng.randint(0, 3000),
             b"NOP\n",

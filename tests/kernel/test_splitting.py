@@ -13,16 +13,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernel import Event
+from penstock.kernel import BadPub, Event
 
-from .turns import FIRST_ID, MAGIC, Side, fin, mpub, pub, size
+from .turns import FIRST_ID, MAGIC, Side, fin, log_name, mpub, mpub_ext, pub, pub_ext, size
 
 DELIVERED = 5
 BODY_MAX = 300
 
 small_bodies = st.binary(min_size=1, max_size=40)
 topics = st.sampled_from([b"t", b"u", b"unknown"])
+targets = st.sampled_from([b"t", b"w", b"w 1", b"unknown"])
+headers = st.sampled_from(
+    [b"", b"{}", b'{"key":"a"}', b'{"key":"b\\n"}', b'{"key":"c","x":"y"}', b'{"##trace_id":"4"}']
+)
 commands = st.one_of(
+    st.builds(pub_ext, targets, headers, small_bodies),
+    st.builds(
+        mpub_ext, targets, st.lists(st.tuples(headers, small_bodies), min_size=1, max_size=4)
+    ),
     st.builds(pub, topics, small_bodies),
     st.builds(mpub, topics, st.lists(small_bodies, min_size=1, max_size=4)),
     st.builds(fin, st.integers(FIRST_ID, FIRST_ID + DELIVERED + 1)),
@@ -44,6 +52,11 @@ endings = st.sampled_from(
         mpub(b"t", [b"a", b""]),
         mpub(b"t", [b"a" * 100] * 4, total=200),
         b"IDENTIFY\n" + size(-1),
+        b"PUB_EXT\n",
+        b"PUB_EXT t\n" + size(2),
+        pub_ext(b"w", b'{"key":1}', b"x"),
+        mpub_ext(b"w", [(b'{"key":"a"}', b"x"), (b"{", b"y")]),
+        mpub_ext(b"w", [(b"", b"a"), (b"", b"")]),
         b"PUB t\n" + size(9) + b"cut",
         b"z" * 17_000,
     ]
@@ -61,6 +74,9 @@ class Play:
         self.happened: list[tuple[Any, ...]] = []
         tail = self.side.tail()
         self.side.tail(b"u")
+        for number in range(3):
+            self.side.tail(b"w", partition=number)
+        self.side.engine.set_extended(b"w", True)
         window = self.side.window(tail)
         self.conn = self.side.engine.open_detached()
         self.conn.subscribe(window)
@@ -83,7 +99,8 @@ class Play:
 
     def answer(self, event: tuple[Any, ...]) -> None:
         kind, conn, *rest = event
-        self.happened.append((int(kind), *rest))
+        said = [log_name(member) if hasattr(member, "topic") else member for member in rest]
+        self.happened.append((int(kind), *said))
         if kind == Event.LINE and rest[0][0] == b"IDENTIFY":
             conn.read_body(BODY_MAX)
         elif kind in (Event.LINE, Event.BODY):
@@ -91,6 +108,12 @@ class Play:
             conn.resume()
         elif kind == Event.TOPIC:
             self.side.tail(rest[1])
+            conn.resume()
+        elif kind == Event.TRACED:
+            conn.reply(0, b"traced")
+            conn.resume()
+        elif kind == Event.BAD_PUB and rest[1] == BadPub.HEADER_REFUSED:
+            conn.reply(1, b"refused")
             conn.resume()
         elif kind in (Event.BAD_PUB, Event.BODY_SIZE, Event.BAD_MAGIC):
             conn.reply(1, b"error")

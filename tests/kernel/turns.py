@@ -30,6 +30,21 @@ def mpub(topic: bytes, bodies: list[bytes], total: int | None = None) -> bytes:
     return b"MPUB " + topic + b"\n" + size(len(inner) if total is None else total) + inner
 
 
+def headed(headers: bytes, body: bytes) -> bytes:
+    """A message of PUB_EXT and MPUB_EXT behind its size."""
+    return struct.pack(">H", len(headers)) + headers + body
+
+
+def pub_ext(target: bytes, headers: bytes, body: bytes) -> bytes:
+    message = headed(headers, body)
+    return b"PUB_EXT " + target + b"\n" + size(len(message)) + message
+
+
+def mpub_ext(target: bytes, messages: list[tuple[bytes, bytes]], total: int | None = None) -> bytes:
+    packed = [headed(*message) for message in messages]
+    return mpub(target, packed, total).replace(b"MPUB", b"MPUB_EXT", 1)
+
+
 def fin(id: int) -> bytes:
     return b"FIN %016x\n" % id
 

@@ -52,8 +52,8 @@ TEXTS: list[tuple[Fault, tuple[bytes | int, ...], bytes]] = [
         (b"heartbeat interval", 999),
         b"E_BAD_BODY IDENTIFY heartbeat interval (999) is invalid",
     ),
-    (Fault.MPUB_COUNT_UNREAD, (), b"E_BAD_BODY MPUB failed to read message count"),
-    (Fault.MPUB_COUNT, (0,), b"E_BAD_BODY MPUB invalid message count 0"),
+    (Fault.MPUB_COUNT_UNREAD, (b"MPUB",), b"E_BAD_BODY MPUB failed to read message count"),
+    (Fault.MPUB_COUNT, (b"MPUB", 0), b"E_BAD_BODY MPUB invalid message count 0"),
     (
         Fault.COMPRESSION_TWICE,
         (),
@@ -88,10 +88,41 @@ TEXTS: list[tuple[Fault, tuple[bytes | int, ...], bytes]] = [
     (Fault.MESSAGE_UNREAD, (b"DPUB",), b"E_BAD_MESSAGE DPUB failed to read message body"),
     (
         Fault.MPUB_MESSAGE_SIZE_UNREAD,
-        (1,),
+        (b"MPUB", 1),
         b"E_BAD_MESSAGE MPUB failed to read message(1) body size",
     ),
-    (Fault.MPUB_MESSAGE_SIZE, (5, 0), b"E_BAD_MESSAGE MPUB invalid message(5) body size 0"),
+    (
+        Fault.MPUB_MESSAGE_SIZE,
+        (b"MPUB", 5, 0),
+        b"E_BAD_MESSAGE MPUB invalid message(5) body size 0",
+    ),
+    (
+        Fault.JSON_HEADER_SIZE,
+        (b"PUB_EXT", 9),
+        b"E_INVALID_JSON_HEADER PUB_EXT invalid JSON header size 9",
+    ),
+    (
+        Fault.JSON_HEADER,
+        (b"PUB_EXT", 5),
+        b"E_INVALID_JSON_HEADER PUB_EXT JSON header is no flat object of strings from byte 5 on",
+    ),
+    (
+        Fault.MPUB_JSON_HEADER_SIZE,
+        (b"MPUB_EXT", 1, 9),
+        b"E_INVALID_JSON_HEADER MPUB_EXT invalid message(1) JSON header size 9",
+    ),
+    (
+        Fault.MPUB_JSON_HEADER,
+        (b"MPUB_EXT", 1, 5),
+        b"E_INVALID_JSON_HEADER MPUB_EXT message(1) JSON header is no flat object of strings "
+        b"from byte 5 on",
+    ),
+    (
+        Fault.EXT_NOT_SUPPORT,
+        (b"PUB_EXT", b'"t"'),
+        b'E_EXT_NOT_SUPPORT PUB_EXT topic "t" is not extended: it takes no headers but key and '
+        b"##trace_id",
+    ),
     (Fault.PUB_FAILED, (b"exiting",), b"E_PUB_FAILED PUB failed exiting"),
     (Fault.MPUB_FAILED, (b"exiting",), b"E_MPUB_FAILED MPUB failed exiting"),
     (Fault.DPUB_FAILED, (b"exiting",), b"E_DPUB_FAILED DPUB failed exiting"),
@@ -136,9 +167,10 @@ def test_every_fault_is_in_the_table() -> None:
     assert {fault for fault, _, _ in TEXTS} == set(Fault)
 
 
-def test_only_settling_a_message_can_fail_without_ending_the_connection() -> None:
+def test_which_errors_do_not_end_the_connection() -> None:
     mild = {fault for fault in Fault if not fault.fatal}
-    assert mild == {Fault.FIN_FAILED, Fault.REQ_FAILED, Fault.TOUCH_FAILED}
+    settling = {Fault.FIN_FAILED, Fault.REQ_FAILED, Fault.TOUCH_FAILED}
+    assert mild == settling | {Fault.EXT_NOT_SUPPORT}
 
 
 def test_a_wire_fault_carries_its_text_and_its_kind() -> None:

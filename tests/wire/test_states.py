@@ -21,6 +21,8 @@ EXPECTED = {
     b"DPUB": (YES, YES, YES),
     b"PUB_TRACE": (YES, YES, YES),
     b"MPUB_TRACE": (YES, YES, YES),
+    b"PUB_EXT": (YES, YES, YES),
+    b"MPUB_EXT": (YES, YES, YES),
     b"NOP": (YES, YES, YES),
 }
 

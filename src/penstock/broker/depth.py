@@ -13,6 +13,7 @@ count made anew, so room that consumers made is used at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.errors import Refused
@@ -33,18 +34,21 @@ class DepthBound:
         self.messages_max = messages_max
         self.renew()
 
-    def renew(self) -> int:
-        """Count anew, and tell the kernel. Returns how many messages there is room for."""
+    def renew(self, asked: Mapping[int, int] | None = None) -> int:
+        """Count anew, and tell the kernel. Returns how many messages there is room for. Where it is
+        enough for those that were asked for, by partition, these come first."""
         tails = self._topic.tails
         if not self.messages_max:
             for tail in tails:
                 tail.append_end_max = 0
             return UNBOUNDED
         room = max(self.messages_max - self.depth, 0)
-        share, rest = divmod(room, len(tails))  # so that all together take no more than the room
-        for number, tail in enumerate(tails):
-            end = tail.written_end + tail.open_count + share + (number < rest)
-            tail.append_end_max = min(end, _OFFSET_MAX)
+        first = asked if asked and sum(asked.values()) <= room else {}
+        # so that all together take no more than the room
+        share, rest = divmod(room - sum(first.values()), len(tails))
+        for place, tail in enumerate(tails):
+            end = tail.written_end + tail.open_count + share + (place < rest)
+            tail.append_end_max = min(end + first.get(tail.partition, 0), _OFFSET_MAX)
         return room
 
     @property
@@ -61,11 +65,12 @@ class DepthBound:
             deepest += leader.tail.committed_end - leader.tail.handed_end
         return deepest
 
-    def reason(self, count: int) -> str:
-        """Why so many messages are not taken; empty when they are."""
+    def reason(self, count: int, asked: Mapping[int, int] | None = None) -> str:
+        """Why so many messages are not taken; empty when they are, `asked` being how many each
+        partition is to take."""
         if not self.messages_max:
             return ""
-        room = self.renew()
+        room = self.renew(asked)
         if count <= room:
             return ""
         reason = f"topic depth limit of {self.messages_max} messages is reached"

@@ -7,13 +7,13 @@ safe as the topic's durability says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.broker.leader import Leader
 from penstock.broker.rows import Place, PlacedDone, PublishDone, Sections
 from penstock.broker.stamped import Stamp, StampedDone
-from penstock.broker.traced import Traced, TracedDone, publish_traced
+from penstock.broker.traced import Traced, TracedDone, publish_headed, publish_traced
 from penstock.errors import PartitionUnknown, Refused, WritesDisabled
 from penstock.kernel import Conn, Pack, Tail, murmur3_32
 from penstock.trace import events as traceevents
@@ -126,6 +126,14 @@ class Intake:
         publish_traced(group, messages, due_ns, done)
         self._note_held(group)
 
+    def publish_headed(
+        self, leader: Leader, body: bytes, sections: Mapping[int, int | bytes], done: TracedDone
+    ) -> None:
+        """One message with headers for a partition that the kernel chose; `done` hears where."""
+        self._check_publish(1, 0)
+        publish_headed(leader.group, body, sections, done)
+        self._note_held(leader.group)
+
     def publish_stamped(
         self,
         stamp: Stamp,
@@ -197,6 +205,13 @@ class Intake:
     def refusal_of(self, count: int) -> str:
         """Why so many messages are not taken now; empty when they are."""
         return self.refusal or self.depth_bound.reason(count)
+
+    def refusal_by(self, asked: Mapping[int, int]) -> str:
+        """Why these partitions do not take so many messages now; empty when they do: the kernel
+        has room for them."""
+        reasons = [self.refusal, *(self.leader(number).refusal for number in asked)]
+        first = next(filter(None, reasons), "")
+        return first or self.depth_bound.reason(sum(asked.values()), asked)
 
     def refresh_refusal(self) -> None:
         """Find out again whether publishes are taken, and tell the kernel."""

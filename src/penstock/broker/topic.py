@@ -87,9 +87,16 @@ class Topic(Intake):
         }
         for number, replica in self.replicas.items():
             replica.lead(file.marks(number))
+        self._prepare_route()
         self._bring_back(file.channels)
         self._apply_settings()
         self.refresh_refusal()
+
+    def _prepare_route(self) -> None:
+        """What the kernel has to know to take publishes with keys and headers by itself."""
+        engine, name = self._context.engine, self.name.encode("ascii")
+        engine.set_hash_partitions(name, self.hash_partitions)
+        engine.set_extended(name, self.extended)
 
     def _bring_back(self, entries: list[ChannelEntry]) -> None:
         """The channels as they were."""
@@ -122,6 +129,7 @@ class Topic(Intake):
         self.store_or(undo)
         for replica in replicas:
             self._begin(replica.lead(Marks()))
+        self._prepare_route()
         self._apply_settings()
         self.refresh_refusal()
         self.touch()
@@ -134,6 +142,7 @@ class Topic(Intake):
         if not self.extended:
             self.extended = True
             self.store_or(lambda: setattr(self, "extended", False))
+            self._prepare_route()
             self._context.changed(Change.TOPIC_RESHAPED, self)
 
     def _begin(self, leader: Leader) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import PenstockError
@@ -39,14 +39,32 @@ def publish_traced(
     group: GroupCommit, messages: Sequence[Traced], due_ns: int, done: TracedDone
 ) -> None:
     """All into one batch. `done` hears when that batch is safe, or has failed."""
-    index = 0
 
     def append() -> None:
-        nonlocal index
-        index = group.tail.open_count
         for message in messages:
             trace_id = message.trace_id
             group.tail.append(message.body, due_ns, {Section.TRACE: trace_id} if trace_id else None)
+
+    length = sum(len(message.body) for message in messages)
+    _publish_by(group, append, len(messages), length, done)
+
+
+def publish_headed(
+    group: GroupCommit, body: bytes, sections: Mapping[int, int | bytes], done: TracedDone
+) -> None:
+    """The same for one message and what else its trailer says."""
+    _publish_by(group, lambda: group.tail.append(body, 0, sections), 1, len(body), done)
+
+
+def _publish_by(
+    group: GroupCommit, append: Callable[[], None], count: int, length: int, done: TracedDone
+) -> None:
+    index = 0
+
+    def note_and_append() -> None:
+        nonlocal index
+        index = group.tail.open_count
+        append()
 
     def safe(error: PenstockError | None) -> None:
         if error is not None:
@@ -55,5 +73,4 @@ def publish_traced(
             base_offset, base_id = group.sealed_base, group.sealed_base_id
             done(Stored(base_offset + index, id_at(base_id, index)))
 
-    length = sum(len(message.body) for message in messages)
-    group.publish_by(append, len(messages), length, safe)
+    group.publish_by(note_and_append, count, length, safe)

@@ -15,7 +15,14 @@ from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import cast, get_args
 
-from penstock.kernel.batch_interface import BatchCheck, BatchHeader, Columns, Section, Values
+from penstock.kernel.batch_interface import (
+    BatchCheck,
+    BatchHeader,
+    Columns,
+    Headers,
+    Section,
+    Values,
+)
 from penstock.kernel.bulk_interface import Bulk, BulkResult, BulkStatus
 from penstock.kernel.contract import Form, Kernel
 from penstock.kernel.filter_interface import Filter, Rule
@@ -46,6 +53,7 @@ _PACKAGES = {"compiled": "penstock.kernel.fast", "pure": "penstock.kernel.pure"}
 _MODULES = {
     "crc32c": ("crc32c",),
     "murmur3": ("murmur3_32",),
+    "headers": ("parse_headers",),
     "hexid": ("id_to_hex", "hex_to_id"),
     "batch": (
         "id_at",
@@ -107,6 +115,7 @@ new_engine = _bound.Engine
 new_bulk = _bound.Bulk
 crc32c = _bound.crc32c
 murmur3_32 = _bound.murmur3_32
+parse_headers = _bound.parse_headers
 id_to_hex = _bound.id_to_hex
 hex_to_id = _bound.hex_to_id
 id_at = _bound.id_at
@@ -142,6 +151,7 @@ __all__ = [
     "Event",
     "Filter",
     "Form",
+    "Headers",
     "Held",
     "Locality",
     "Order",
@@ -173,5 +183,6 @@ __all__ = [
     "murmur3_32",
     "new_bulk",
     "new_engine",
+    "parse_headers",
     "pick_events",
 ]

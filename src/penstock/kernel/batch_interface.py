@@ -74,6 +74,15 @@ class Columns(NamedTuple):
     sections: tuple[Values | None, ...] = ()  # as asked for; None: no message has that one
 
 
+class Headers(NamedTuple):
+    """What the kernel makes of the JSON headers of a message."""
+
+    wrong_at: int  # the first byte that cannot be; -1: they are right, and the rest says more
+    key: bytes | None
+    trace_id: int | None
+    has_others: bool  # members that only an extended topic keeps
+
+
 class CrcFunctions(Protocol):
     """Module `crc32c`."""
 
@@ -85,6 +94,14 @@ class HashFunctions(Protocol):
 
     def murmur3_32(self, data: Buffer, seed: int = 0) -> int:
         """MurmurHash3, x86 variant: a key's place among the partitions of a topic."""
+        ...
+
+
+class HeaderFunctions(Protocol):
+    """Module `headers`."""
+
+    def parse_headers(self, data: Buffer) -> Headers:
+        """The headers of a PUB_EXT: a flat JSON object of strings, as docs/formats.md has it."""
         ...
 
 

@@ -14,6 +14,7 @@ from penstock.kernel.batch_interface import (
     ColumnFunctions,
     CrcFunctions,
     HashFunctions,
+    HeaderFunctions,
     IdFunctions,
 )
 from penstock.kernel.bulk_interface import Bulk as AnyBulk
@@ -28,6 +29,7 @@ Form = Literal["compiled", "pure"]
 class Kernel(
     CrcFunctions,
     HashFunctions,
+    HeaderFunctions,
     IdFunctions,
     BatchFunctions,
     ColumnFunctions,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from penstock.kernel.fast import columns as fast_columns
     from penstock.kernel.fast import crc32c as fast_crc32c
     from penstock.kernel.fast import engine as fast_engine
+    from penstock.kernel.fast import headers as fast_headers
     from penstock.kernel.fast import hexid as fast_hexid
     from penstock.kernel.fast import murmur3 as fast_murmur3
     from penstock.kernel.fast import traceruns as fast_traceruns
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
         conn,
         crc32c,
         engine,
+        headers,
         hexid,
         murmur3,
         tail,
@@ -75,6 +79,7 @@ if TYPE_CHECKING:
 
     CRCS: tuple[CrcFunctions, ...] = (crc32c, fast_crc32c)
     HASHES: tuple[HashFunctions, ...] = (murmur3, fast_murmur3)
+    HEADERS: tuple[HeaderFunctions, ...] = (headers, fast_headers)
     IDS: tuple[IdFunctions, ...] = (hexid, fast_hexid)
     BATCHES: tuple[BatchFunctions, ...] = (batch, fast_batch)
     COLUMNS: tuple[ColumnFunctions, ...] = (columns, fast_columns)

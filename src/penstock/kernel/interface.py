@@ -1,11 +1,12 @@
 """What the kernel is: the one typed interface behind which its two forms stand.
 
-The kernel owns the four hot verbs (PUB, MPUB, RDY, FIN) from socket bytes to batch bytes and
-back, and delivery, in whole buffers. Nothing in it makes a Python object per message. Everything
-else (IDENTIFY, SUB, REQ, TOUCH, DPUB, CLS, AUTH, every error) comes out as an `Event` for Python
-to decide, and goes back in as a call. It does no file I/O and reads no clock: the shell writes
-what `Tail.seal` returns, loads what an `Event.NEED` asks for, and passes the time in. (`Bulk`,
-in `bulk_interface.py`, stands apart: a thread that serves readers of the log from their files.)
+The kernel owns the hot verbs (PUB, MPUB, PUB_EXT, MPUB_EXT, RDY, FIN) from socket bytes to batch
+bytes and back, and delivery, in whole buffers. Nothing in it makes a Python object per message.
+Everything else (IDENTIFY, SUB, REQ, TOUCH, DPUB, CLS, AUTH, every error) comes out as an `Event`
+for Python to decide, and goes back in as a call. It does no file I/O and reads no clock: the shell
+writes what `Tail.seal` returns, loads what an `Event.NEED` asks for, and passes the time in.
+(`Bulk`, in `bulk_interface.py`, stands apart: a thread that serves readers of the log from their
+files.)
 
 One turn of the loop, as `net/order.py` drives it:
 
@@ -43,6 +44,8 @@ class Verb(IntEnum):
     PUB = 1
     MPUB = 2
     DPUB = 3
+    PUB_EXT = 4
+    MPUB_EXT = 5
 
 
 class Event(IntEnum):
@@ -66,10 +69,16 @@ class Event(IntEnum):
     BAD_MAGIC = 10  # (BAD_MAGIC, conn, magic: bytes)             halts
     CLOSED = 11  # (CLOSED, conn, reason: str)                 gone; the engine closed the fd
     CUT = 12  # (CUT, conn, verb, Cut, index: int)          its stream ended within a command; halts
+    TRACED = 13  # (TRACED, conn, verb, tail, headers: bytes, key: bytes | None, trace_id: int,
+    #              body: bytes): a PUB_EXT whose answer says where the message lies; it is found
+    #              right, and not appended. `headers` is empty on a topic that keeps none; halts
+    SPREAD_REFUSED = 14  # (SPREAD_REFUSED, conn, verb, [(tail, count), ...]): as REFUSED, of an
+    #                      MPUB_EXT whose keys are of several partitions; one of them refuses
 
 
 class BadPub(IntEnum):
-    """Why a PUB or MPUB is malformed. `a` and `b` are the numbers that the error text names."""
+    """Why a publish is malformed. `a` and `b` are the numbers that the error text names. What is
+    said of PUB holds for PUB_EXT too, and what is said of MPUB for MPUB_EXT."""
 
     TOPIC_NAME = 1
     SIZE_INVALID = 2  # PUB: size <= 0 (a = size)
@@ -82,6 +91,10 @@ class BadPub(IntEnum):
     PARAMS = 9  # no topic given
     PARTITION = 10  # of the topic there is none with that number; in place of the topic stands the
     #                 word, as the client wrote it
+    HEADER_SIZE = 11  # headers longer than their message: a = index, b = size of the headers
+    HEADER_INVALID = 12  # a = index, b = position of the first byte that cannot be
+    HEADER_REFUSED = 13  # right, but the topic is not extended. The command is used up: the
+    #                      connection can go on
 
 
 class Cut(IntEnum):
@@ -409,6 +422,21 @@ class Engine(Noted, Searches, Protocol):
         """The tail that the next publish of `count` messages without a partition goes to: for what
         Python appends itself. KeyError for a topic without tails."""
         ...
+
+    def route_key(self, topic: bytes, key: bytes) -> Tail:
+        """The tail for messages with this key: its number is murmur3_32(key) modulo the topic's
+        hash partitions. KeyError for a topic without tails, or without that one."""
+        ...
+
+    def set_hash_partitions(self, topic: bytes, count: int) -> None:
+        """Over how many partitions keys are spread, until the topic's last tail is forgotten. Not
+        set: as many as there are tails. ValueError for a count out of range, KeyError for a topic
+        without tails."""
+
+    def set_extended(self, topic: bytes, extended: bool) -> None:
+        """May messages of this topic have any headers, and are they kept (not at first)? Else
+        headers may name a key and a trace id, which are kept for themselves. KeyError for a topic
+        without tails."""
 
     def forget_tail(self, topic: bytes, partition: int = 0) -> None:
         """It leaves the route. Without any, publishes to this topic come out as TOPIC again."""

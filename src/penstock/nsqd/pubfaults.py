@@ -6,17 +6,19 @@ from penstock.kernel import BadPub, Cut, Verb
 from penstock.wire.errors import Fault, WireFault
 from penstock.wire.names import quote
 
-VERB_NAMES = {Verb.PUB: b"PUB", Verb.MPUB: b"MPUB", Verb.DPUB: b"DPUB"}
+VERB_NAMES = {verb: verb.name.encode("ascii") for verb in Verb}
 PUB_FAULTS = {
     Verb.PUB: Fault.PUB_FAILED,
     Verb.MPUB: Fault.MPUB_FAILED,
     Verb.DPUB: Fault.DPUB_FAILED,
+    Verb.PUB_EXT: Fault.PUB_FAILED,
+    Verb.MPUB_EXT: Fault.MPUB_FAILED,
 }
-SINGLE = (b"PUB", b"DPUB", b"PUB_TRACE")  # their body is one message
+SINGLE = (b"PUB", b"DPUB", b"PUB_TRACE", b"PUB_EXT")  # their body is one message
 
 
 def bad_pub(verb: Verb, kind: BadPub, topic: bytes, a: int, b: int) -> WireFault:
-    """The error for a malformed PUB or MPUB."""
+    """The error for a malformed publish."""
     name = VERB_NAMES[verb]
     match kind:
         case BadPub.PARAMS:
@@ -34,9 +36,19 @@ def bad_pub(verb: Verb, kind: BadPub, topic: bytes, a: int, b: int) -> WireFault
         case BadPub.BODY_TOO_BIG:
             return WireFault(Fault.BODY_TOO_BIG, name, a, b)
         case BadPub.COUNT_INVALID:
-            return WireFault(Fault.MPUB_COUNT, a)
+            return WireFault(Fault.MPUB_COUNT, name, a)
         case BadPub.MESSAGE_INVALID:
-            return WireFault(Fault.MPUB_MESSAGE_SIZE, a, b)
+            return WireFault(Fault.MPUB_MESSAGE_SIZE, name, a, b)
+        case BadPub.HEADER_REFUSED:
+            return WireFault(Fault.EXT_NOT_SUPPORT, name, quote(topic))
+        case BadPub.HEADER_SIZE if verb == Verb.PUB_EXT:
+            return WireFault(Fault.JSON_HEADER_SIZE, name, b)
+        case BadPub.HEADER_SIZE:
+            return WireFault(Fault.MPUB_JSON_HEADER_SIZE, name, a, b)
+        case BadPub.HEADER_INVALID if verb == Verb.PUB_EXT:
+            return WireFault(Fault.JSON_HEADER, name, b)
+        case BadPub.HEADER_INVALID:
+            return WireFault(Fault.MPUB_JSON_HEADER, name, a, b)
 
 
 def cut_off(command: bytes, part: Cut, index: int) -> WireFault:
@@ -50,9 +62,9 @@ def cut_off(command: bytes, part: Cut, index: int) -> WireFault:
         case Cut.BODY if not is_message:
             return WireFault(Fault.BODY_UNREAD, command)
         case Cut.COUNT:
-            return WireFault(Fault.MPUB_COUNT_UNREAD)
+            return WireFault(Fault.MPUB_COUNT_UNREAD, command)
         case Cut.MESSAGE_SIZE:
-            return WireFault(Fault.MPUB_MESSAGE_SIZE_UNREAD, index)
+            return WireFault(Fault.MPUB_MESSAGE_SIZE_UNREAD, command, index)
     return WireFault(Fault.MESSAGE_UNREAD, command)
 
 

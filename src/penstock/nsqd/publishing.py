@@ -1,14 +1,15 @@
 """The publishing side of V2: DPUB, PUB_TRACE and MPUB_TRACE, and what the kernel leaves to Python
-of PUB and MPUB, which it takes by itself: a topic that is not there yet, and errors."""
+of PUB, MPUB, PUB_EXT and MPUB_EXT, which it takes by itself: a topic that is not there yet, a
+PUB_EXT with a trace id, and errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.kernel import BadPub, Event, Tail, Verb
-from penstock.nsqd import traced
+from penstock.nsqd import headed, traced
 from penstock.nsqd.pubfaults import PUB_FAULTS, VERB_NAMES, bad_pub, bad_topic
 from penstock.nsqd.session import Session
 from penstock.nsqd.waits import Waits
@@ -34,6 +35,8 @@ class Publishing:
             Event.BAD_PUB: self._on_bad_pub,
             Event.TOPIC: self._on_topic,
             Event.REFUSED: self._on_refused,
+            Event.SPREAD_REFUSED: self._on_spread_refused,
+            Event.TRACED: self._on_traced,
             Event.PUB_FAILED: self._on_failed,
         }
         self.commands: Mapping[bytes, Callable[[Session, list[bytes]], None]] = {
@@ -42,6 +45,8 @@ class Publishing:
             traced.MPUB_TRACE: self._pub_trace,
             b"PUB": self._pub,
             b"MPUB": self._pub,
+            b"PUB_EXT": self._pub,
+            b"MPUB_EXT": self._pub,
         }
 
     # --- events ---
@@ -68,10 +73,31 @@ class Publishing:
         raise failed_because(PUB_FAULTS[Verb(verb)], reason)
 
     def _on_refused(self, session: Session, verb: int, tail: Tail, count: int) -> None:
-        reason = tail.owner.topic.refusal_of(count)
+        self._on_spread_refused(session, verb, [(tail, count)])
+
+    def _on_spread_refused(
+        self, session: Session, verb: int, asked: Sequence[tuple[Tail, int]]
+    ) -> None:
+        topic = asked[0][0].owner.topic
+        reason = topic.refusal_by({tail.partition: count for tail, count in asked})
         if reason:
             raise failed_because(PUB_FAULTS[Verb(verb)], reason)
         session.conn.resume()  # by now there is room
+
+    def _on_traced(
+        self,
+        session: Session,
+        verb: int,
+        tail: Tail,
+        headers: bytes,
+        key: bytes | None,
+        trace_id: int,
+        body: bytes,
+    ) -> None:
+        """A PUB_EXT with a trace id: its answer says where the message lies."""
+        headed.publish(
+            session, tail.owner, headed.Headed(headers, key, trace_id, body), self._waits
+        )
 
     # --- commands ---
 

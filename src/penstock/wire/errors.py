@@ -3,7 +3,7 @@
 The data of an error frame is `CODE` or `CODE<space>text`. Clients match on the code, and some match
 on the text, so both are NSQ's own, odd spots included (MPUB's bad topic names its code twice). A
 *fatal* error is followed by the end of the connection; FIN, REQ and TOUCH of a message that is not
-this client's are the only errors that a connection survives. Client libraries rely on that.
+this client's are the only errors of NSQ that a connection survives. Client libraries rely on that.
 
 Texts are byte templates: what a client sent is quoted back raw, whatever its encoding.
 """
@@ -51,8 +51,8 @@ class Fault(Enum):
     BODY_UNREAD = (b"E_BAD_BODY", b"%b failed to read body", True)
     IDENTIFY_JSON = (b"E_BAD_BODY", b"IDENTIFY failed to decode JSON body", True)
     IDENTIFY_VALUE = (b"E_BAD_BODY", b"IDENTIFY %b (%d) is invalid", True)
-    MPUB_COUNT_UNREAD = (b"E_BAD_BODY", b"MPUB failed to read message count", True)
-    MPUB_COUNT = (b"E_BAD_BODY", b"MPUB invalid message count %d", True)
+    MPUB_COUNT_UNREAD = (b"E_BAD_BODY", b"%b failed to read message count", True)
+    MPUB_COUNT = (b"E_BAD_BODY", b"%b invalid message count %d", True)
 
     BAD_TAG = (b"E_BAD_TAG", b"IDENTIFY desired tag %b is not valid", True)
     BAD_FILTER = (b"E_INVALID", b"IDENTIFY ext_filter: %b", True)
@@ -70,10 +70,32 @@ class Fault(Enum):
     MESSAGE_UNREAD = (b"E_BAD_MESSAGE", b"%b failed to read message body", True)
     MPUB_MESSAGE_SIZE_UNREAD = (
         b"E_BAD_MESSAGE",
-        b"MPUB failed to read message(%d) body size",
+        b"%b failed to read message(%d) body size",
         True,
     )
-    MPUB_MESSAGE_SIZE = (b"E_BAD_MESSAGE", b"MPUB invalid message(%d) body size %d", True)
+    MPUB_MESSAGE_SIZE = (b"E_BAD_MESSAGE", b"%b invalid message(%d) body size %d", True)
+
+    JSON_HEADER_SIZE = (b"E_INVALID_JSON_HEADER", b"%b invalid JSON header size %d", True)
+    JSON_HEADER = (
+        b"E_INVALID_JSON_HEADER",
+        b"%b JSON header is no flat object of strings from byte %d on",
+        True,
+    )
+    MPUB_JSON_HEADER_SIZE = (
+        b"E_INVALID_JSON_HEADER",
+        b"%b invalid message(%d) JSON header size %d",
+        True,
+    )
+    MPUB_JSON_HEADER = (
+        b"E_INVALID_JSON_HEADER",
+        b"%b message(%d) JSON header is no flat object of strings from byte %d on",
+        True,
+    )
+    EXT_NOT_SUPPORT = (
+        b"E_EXT_NOT_SUPPORT",
+        b"%b topic %b is not extended: it takes no headers but key and ##trace_id",
+        False,
+    )
 
     PUB_FAILED = (b"E_PUB_FAILED", b"PUB failed %b", True)
     MPUB_FAILED = (b"E_MPUB_FAILED", b"MPUB failed %b", True)

@@ -44,6 +44,8 @@ COMMANDS: dict[bytes, dict[State, Verdict]] = {
     b"DPUB": _EVERYWHERE,
     b"PUB_TRACE": _EVERYWHERE,
     b"MPUB_TRACE": _EVERYWHERE,
+    b"PUB_EXT": _EVERYWHERE,
+    b"MPUB_EXT": _EVERYWHERE,
     b"NOP": _EVERYWHERE,
 }
 

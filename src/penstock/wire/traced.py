@@ -46,19 +46,19 @@ def split_one(body: bytes) -> Message:
 def split_many(body: bytes, message_bytes_max: int) -> list[Message]:
     """The body of an MPUB_TRACE. Raises WireFault."""
     if len(body) < _COUNT.size:
-        raise WireFault(Fault.MPUB_COUNT_UNREAD)
+        raise WireFault(Fault.MPUB_COUNT_UNREAD, b"MPUB")
     count = _COUNT.unpack_from(body)[0]
     if not 0 < count <= (len(body) - _COUNT.size) // (_COUNT.size + TRACE_BYTES + 1):
-        raise WireFault(Fault.MPUB_COUNT, count)
+        raise WireFault(Fault.MPUB_COUNT, b"MPUB", count)
     messages = []
     position = _COUNT.size
     for index in range(count):
         if len(body) - position < _COUNT.size:
-            raise WireFault(Fault.MPUB_MESSAGE_SIZE_UNREAD, index)
+            raise WireFault(Fault.MPUB_MESSAGE_SIZE_UNREAD, b"MPUB", index)
         size = _COUNT.unpack_from(body, position)[0]
         position += _COUNT.size
         if size <= TRACE_BYTES:
-            raise WireFault(Fault.MPUB_MESSAGE_SIZE, index, size)
+            raise WireFault(Fault.MPUB_MESSAGE_SIZE, b"MPUB", index, size)
         if size - TRACE_BYTES > message_bytes_max:
             raise WireFault(Fault.MESSAGE_TOO_BIG, b"MPUB_TRACE", size, message_bytes_max)
         if size > len(body) - position:

@@ -12,12 +12,12 @@ the input buffer and is read again when the last OK is out, so that replies keep
 commands.
 
 A connection is what every one has (peer.pxd), what it is owed (owing.pxd), its publishes
-(publisher.pxd), and here: its input, cut into commands."""
+(publisher.pxd, extended.pxd), and here: its input, cut into commands."""
 
-from penstock.kernel.fast.publisher cimport Publisher
+from penstock.kernel.fast.extended cimport Extended
 from penstock.kernel.fast.types cimport u8
 
-cdef class Conn(Publisher):
+cdef class Conn(Extended):
     cdef public bint locked
 
     cdef int parse(self, const u8* data, size_t size) except -1

@@ -5,20 +5,32 @@ from libc.string cimport memchr, memcmp
 from penstock.kernel.fast.buffer cimport buf_append, buf_compact, buf_free, buf_take
 from penstock.kernel.fast.events cimport (
     BAD_MAGIC, BODY, BODY_SIZE, CUT, CUT_BODY, CUT_COUNT, CUT_MESSAGE, CUT_MESSAGE_SIZE, CUT_SIZE,
-    FIN_FAILED, LINE, MPUB, PARAMS, PUB,
+    FIN_FAILED, LINE, MPUB, MPUB_EXT, PARAMS, PUB, PUB_EXT,
 )
+from penstock.kernel.fast.extended cimport Extended
 from penstock.kernel.fast.hexid cimport id_decode
 from penstock.kernel.fast.peer cimport (
     STATE_BODY, STATE_COMMAND, STATE_DRAINING, STATE_GONE, STATE_MAGIC,
 )
-from penstock.kernel.fast.publisher cimport MORE, Publisher, be32
+from penstock.kernel.fast.publisher cimport MORE, be32
 from penstock.kernel.fast.types cimport i64, u8, u64
 
 cdef enum:
     FIN_LINE_BYTES = 21  # "FIN " + 16 + "\n"
 
 
-cdef class Conn(Publisher):
+cdef int lonely_verb(const u8* data, size_t size) noexcept:
+    """A publish that names nothing at all; 0: it is another command."""
+    if size == 3 and memcmp(data, b"PUB", 3) == 0:
+        return PUB
+    if size == 4 and memcmp(data, b"MPUB", 4) == 0:
+        return MPUB
+    if size == 7 and memcmp(data, b"PUB_EXT", 7) == 0:
+        return PUB_EXT
+    return MPUB_EXT if size == 8 and memcmp(data, b"MPUB_EXT", 8) == 0 else 0
+
+
+cdef class Conn(Extended):
     # --- input ---
 
     def feed(self, const unsigned char[::1] data):
@@ -84,7 +96,8 @@ cdef class Conn(Publisher):
 
     cdef Py_ssize_t parse_command(self, const u8* data, size_t size) except -2:
         cdef const u8* newline
-        cdef size_t line, end
+        cdef size_t line
+        cdef int verb
         if (size >= FIN_LINE_BYTES and data[20] == 10 and self.hit is not None
                 and not self.locked and memcmp(data, b"FIN ", 4) == 0
                 and memchr(data + 4, 10, 16) == NULL):
@@ -105,19 +118,20 @@ cdef class Conn(Publisher):
                 return self.parse_fin(data, size, line)
         if line >= 5 and memcmp(data, b"MPUB ", 5) == 0:
             return self.parse_mpub(data, size, line, 5)
+        if line >= 8 and memcmp(data, b"PUB_EXT ", 8) == 0:
+            return self.parse_pub_ext(data, size, line, 8)
+        if line >= 9 and memcmp(data, b"MPUB_EXT ", 9) == 0:
+            return self.parse_mpub_ext(data, size, line, 9)
         if line >= 3 and memcmp(data, b"RDY", 3) == 0 and self.hit is not None:
             return self.parse_rdy(data, size, line)
         if line >= 3 and memcmp(data, b"NOP", 3) == 0:
             if line == 3 or data[3] == 32 or (data[3] == 13 and line == 4):
                 self.last_command_ns = self.hub.mono_ns
                 return line + 1
-        end = line - 1 if line and data[line - 1] == 13 else line
-        if end == 3 and memcmp(data, b"PUB", 3) == 0:
-            self.bad_pub(PUB, PARAMS, 0, 0)
-            return MORE if self.held else <Py_ssize_t>line + 1
-        if end == 4 and memcmp(data, b"MPUB", 4) == 0:
-            self.bad_pub(MPUB, PARAMS, 0, 0)
-            return MORE if self.held else <Py_ssize_t>line + 1
+        verb = lonely_verb(data, line - 1 if line and data[line - 1] == 13 else line)
+        if verb:
+            self.bad_pub(verb, PARAMS, 0, 0)
+            return self.after(line + 1)
         return self.line_event(data, line, line + 1)
 
     cdef Py_ssize_t line_event(self, const u8* data, size_t line, size_t consumed) except -2:
@@ -180,6 +194,7 @@ cdef class Conn(Publisher):
         cdef size_t size = self.input.length - self.input.start
         cdef const u8* newline
         cdef size_t body
+        cdef int verb
         if self.state == STATE_BODY:
             self.halt((CUT, self, 0, CUT_SIZE if size < 4 else CUT_BODY, 0))
             return True
@@ -188,14 +203,17 @@ cdef class Conn(Publisher):
         newline = <const u8*>memchr(data, 10, size)
         if newline == NULL:
             return False
-        body = newline - data + 1  # no other commands than PUB and MPUB wait for more than a line
-        if data[0] == 80:
-            self.halt((CUT, self, PUB, CUT_SIZE if size < body + 4 else CUT_BODY, 0))
-        elif size < body + 8:
-            self.halt((CUT, self, MPUB, CUT_SIZE if size < body + 4 else CUT_COUNT, 0))
+        body = newline - data + 1  # only publishes wait for more than a line
+        if data[0] == c'P':
+            verb = PUB if data[3] == 32 else PUB_EXT
+            self.halt((CUT, self, verb, CUT_SIZE if size < body + 4 else CUT_BODY, 0))
+            return True
+        verb = MPUB if data[4] == 32 else MPUB_EXT
+        if size < body + 8:
+            self.halt((CUT, self, verb, CUT_SIZE if size < body + 4 else CUT_COUNT, 0))
         else:
             body = max(self.walk_position, body + 8)
-            self.halt((CUT, self, MPUB, CUT_MESSAGE_SIZE if size < body + 4 else CUT_MESSAGE,
+            self.halt((CUT, self, verb, CUT_MESSAGE_SIZE if size < body + 4 else CUT_MESSAGE,
                        self.walk_index))
         return True
 

@@ -1,12 +1,12 @@
 """All connections of one daemon on an epoll of its own (interface.py tells of the turn)."""
 
 from penstock.kernel.fast.conn cimport Conn
-from penstock.kernel.fast.poller cimport Poller
+from penstock.kernel.fast.routes cimport Routes
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.window cimport Window
 from penstock.kernel.fast.types cimport i64, u32, u64
 
-cdef class Engine(Poller):
+cdef class Engine(Routes):
     cdef u32 last_serial
     cdef list holds  # connections whose output is held back
     cdef list drains  # connections whose last bytes are read and dropped

@@ -15,8 +15,8 @@ from penstock.kernel.fast.delivery cimport pump_all
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.parking cimport search_block
 from penstock.kernel.fast.peer cimport STATE_DRAINING, STATE_GONE
-from penstock.kernel.fast.poller cimport Poller, epoll_event
-from penstock.kernel.fast.route cimport Route
+from penstock.kernel.fast.poller cimport epoll_event
+from penstock.kernel.fast.routes cimport Routes
 from penstock.kernel.fast.sending cimport send_waiting
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.timer cimport timer_arm, timer_disarm, timer_open
@@ -58,10 +58,9 @@ if sys.byteorder != "little":
     raise ImportError("the compiled kernel needs a little-endian machine; set PENSTOCK_KERNEL=pure")
 
 cdef i64 DRAIN_NS = limits.CLOSE_DRAIN_NS
-cdef int PARTITIONS_MAX = limits.PARTITIONS_MAX
 
 
-cdef class Engine(Poller):
+cdef class Engine(Routes):
     def __cinit__(self, i64 message_bytes_max, i64 body_bytes_max, i64 rdy_count_max, *,
                   u64 seed=0):
         self.hub = Hub()
@@ -131,35 +130,6 @@ cdef class Engine(Poller):
         conn.want_write = conn.lazy = False
         conn.mark_detached()
         return fd, unread
-
-    def tail(self, bytes topic not None, i64 start_offset, size_t memory_bytes_max,
-             int partition=0):
-        cdef Route route = self.hub.routes.get(topic)
-        cdef Tail tail
-        if not 0 <= partition < PARTITIONS_MAX:
-            raise ValueError(f"{partition} is no number of a partition")
-        if route is not None and route.find(partition) is not None:
-            raise ValueError(f"there is a tail for {topic!r} {partition} already")
-        tail = Tail(self.hub, topic, start_offset, memory_bytes_max, partition)
-        if route is None:
-            route = self.hub.routes[topic] = Route()
-        route.add(tail)
-        return tail
-
-    def route(self, bytes topic not None, u32 count=1):
-        return (<Route?>self.hub.routes[topic]).pick(count)
-
-    def forget_tail(self, bytes topic not None, int partition=0):
-        cdef Route route = self.hub.routes.get(topic)
-        cdef Tail tail = route.find(partition) if route is not None else None
-        if tail is None:
-            return
-        route.remove(tail)
-        if route.forgotten:
-            del self.hub.routes[topic]
-        tail.forgotten = True
-        tail.fail_from(tail.committed_end)
-        tail.drop_open()
 
     def window(self, Tail tail not None, i64 start_offset):
         window = Window(self.hub, tail, start_offset)

@@ -3,6 +3,8 @@
 cdef enum:  # Verb
     PUB = 1
     MPUB = 2
+    PUB_EXT = 4
+    MPUB_EXT = 5
 
 cdef enum:  # Event
     LINE = 1
@@ -15,6 +17,8 @@ cdef enum:  # Event
     FIN_FAILED = 8
     BAD_MAGIC = 10
     CUT = 12
+    TRACED = 13
+    SPREAD_REFUSED = 14
 
 cdef enum:  # Cut
     CUT_SIZE = 1
@@ -34,3 +38,6 @@ cdef enum:  # BadPub
     MESSAGE_TOO_BIG = 8
     PARAMS = 9
     PARTITION = 10
+    HEADER_SIZE = 11
+    HEADER_INVALID = 12
+    HEADER_REFUSED = 13

@@ -21,6 +21,7 @@ lists off.
 """
 
 from penstock.kernel.fast.buffer cimport buf_t
+from penstock.kernel.fast.labels cimport Labels
 from penstock.kernel.fast.trace cimport Trace
 from penstock.kernel.fast.types cimport i64, u32, u64
 
@@ -47,6 +48,8 @@ cdef class Hub:
     cdef i64 line_bytes_max, batch_bytes_max, output_bytes_max, input_bytes_max
     cdef buf_t receive  # one recv lands here; a connection's remainder is put in front
     cdef buf_t scratch  # frames on their way to one socket
+    cdef buf_t pieces, keys  # of one PUB_EXT or MPUB_EXT (extended.pxd)
+    cdef list spare_labels
     cdef membatch_t** pool
     cdef u32 pool_count
     cdef i64 held_bytes_max, held_bytes  # input of all connections, but for what is small
@@ -62,6 +65,8 @@ cdef class Hub:
     cdef i64 now_ns(self) noexcept
     cdef membatch_t* take_batch(self) except NULL
     cdef void give_batch(self, membatch_t* batch) noexcept
+    cdef Labels take_labels(self)
+    cdef int give_labels(self, Labels labels) except -1
     cdef membatch_t* fit_batch(self, membatch_t* batch) noexcept
 
 cdef size_t membatch_bytes(membatch_t* batch) noexcept

@@ -4,6 +4,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from penstock.kernel.fast.buffer cimport buf_free, buf_init, buf_reserve, buf_t
+from penstock.kernel.fast.labels cimport Labels
 from penstock.kernel.fast.trace cimport Trace
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
@@ -11,6 +12,7 @@ from penstock import limits
 
 cdef enum:
     POOL_COUNT_MAX = 64
+    SPARE_LABELS_MAX = 8  # tables for as many open batches stay warm
     POOL_BATCH_BYTES_MAX = 1 << 20  # a larger buffer is freed: one huge MPUB must not stay
     FIT_SLACK_BYTES = 8 << 10  # a batch that is kept may hold so much that it does not need
     FIT_FACTOR = 4  # and so many times its size
@@ -51,7 +53,7 @@ cdef class Hub:
         self.dirty_tails, self.settled, self.pumps, self.ready = [], [], [], []
         self.outputs, self.interests, self.journals, self.active = [], [], [], []
         self.events, self.handed, self.unstalled, self.shorts = [], [], [], []
-        self.detached, self.searches = [], []
+        self.detached, self.searches, self.spare_labels = [], [], []
         self.routes = {}
         self.trace = Trace()
         self.line_bytes_max = limits.LINE_BYTES_MAX
@@ -64,6 +66,8 @@ cdef class Hub:
         self.recent_bytes_max = limits.RECENT_MEMORY_BYTES_MAX
         buf_init(&self.receive)
         buf_init(&self.scratch)
+        buf_init(&self.pieces)
+        buf_init(&self.keys)
         buf_reserve(&self.receive, RECEIVE_BYTES)
         buf_reserve(&self.scratch, SCRATCH_BYTES)
         self.pool = <membatch_t**>calloc(POOL_COUNT_MAX, sizeof(membatch_t*))
@@ -78,6 +82,8 @@ cdef class Hub:
             free(self.pool)
         buf_free(&self.receive)
         buf_free(&self.scratch)
+        buf_free(&self.pieces)
+        buf_free(&self.keys)
 
     cdef i64 now_ns(self) noexcept:
         """The wall clock, as far as this turn knows it."""
@@ -104,6 +110,16 @@ cdef class Hub:
         batch.lengths.length = batch.bodies.length = batch.trailer.length = 0
         self.pool[self.pool_count] = batch
         self.pool_count += 1
+
+    cdef Labels take_labels(self):
+        return self.spare_labels.pop() if self.spare_labels else Labels()
+
+    cdef int give_labels(self, Labels labels) except -1:
+        if (len(self.spare_labels) < SPARE_LABELS_MAX
+                and labels.held_bytes() <= POOL_BATCH_BYTES_MAX):
+            labels.clear()
+            self.spare_labels.append(labels)
+        return 0
 
     cdef membatch_t* fit_batch(self, membatch_t* batch) noexcept:
         """The same batch, to be kept. A small one in large buffers gets some of its size, and these

@@ -16,7 +16,7 @@ cdef class Publisher(Owing):
     cdef Route route  # of the topic; None: not known
     cdef i64 partition  # that the command names
     cdef Tail topic_tail  # the one that took it, or is to take it
-    # MPUB walked so far, so that a long one is not walked again with each chunk
+    # how far an MPUB was walked, so that a long one is not walked again with each chunk
     cdef size_t walk_position
     cdef u32 walk_index
 
@@ -29,6 +29,15 @@ cdef class Publisher(Owing):
     cdef int choose_tail(self, u32 count) except -1
     cdef bint needs_topic(self) except -1
     cdef int bad_pub(self, int verb, int reason, i64 a, i64 b) except -1
+    cdef int hold(self) except -1
+    cdef int topic_blocked(self, int verb) except -1
+    cdef int tail_refuses(self, Tail tail, int verb, u32 count) except -1
+    cdef int tail_stalls(self, Tail tail) except -1
     cdef int publish_blocked(self, int verb, u32 count) except -1
+    cdef Py_ssize_t after(self, size_t consumed) noexcept
+    cdef Py_ssize_t find_target(self, int verb, const u8* data, size_t line, size_t args) except -2
+    cdef Py_ssize_t read_count(self, int verb, const u8* data, size_t size, size_t line,
+                               u32* out) except -2
+    cdef Py_ssize_t walk(self, const u8* data, size_t size, size_t line, u32 count) except -2
 
 cdef bint name_is_valid(const u8* name, size_t size) noexcept

@@ -6,7 +6,7 @@ from penstock.kernel.fast.events cimport (
     BAD_PUB, BODY_INVALID, BODY_TOO_BIG, COUNT_INVALID, MESSAGE_INVALID, MESSAGE_TOO_BIG, MPUB,
     PARAMS, PARTITION, PUB, REFUSED, SIZE_INVALID, SIZE_TOO_BIG, TOPIC, TOPIC_NAME,
 )
-from penstock.kernel.fast.owing cimport OWED_MAX, Owing
+from penstock.kernel.fast.owing cimport Owing
 from penstock.kernel.fast.route cimport (
     ANY_PARTITION, NO_PARTITION, Route, accepts, partition_of,
 )
@@ -35,8 +35,7 @@ cdef bint name_is_valid(const u8* name, size_t size) noexcept:
 cdef class Publisher(Owing):
     cdef int bad_pub(self, int verb, int reason, i64 a, i64 b) except -1:
         if self.owed_count:
-            self.held = True
-            return self.mark_interest()
+            return self.hold()
         topic = b"" if reason == PARAMS else self.topic
         return self.halt((BAD_PUB, self, verb, reason, topic, a, b))
 
@@ -69,8 +68,7 @@ cdef class Publisher(Owing):
         ):
             return 0
         if self.owed_count:
-            self.held = True
-            self.mark_interest()
+            self.hold()
         else:
             self.halt((BAD_PUB, self, verb, PARTITION, rest[1:1 + length], 0, 0))
         return 1
@@ -98,61 +96,90 @@ cdef class Publisher(Owing):
             return True
         return self.allowed is not None and self.topic not in self.allowed
 
+    cdef int hold(self) except -1:
+        """What comes now would overtake the answer to an earlier publish."""
+        self.held = True
+        return self.mark_interest()
+
+    cdef int topic_blocked(self, int verb) except -1:
+        """1 when Python has a say before this publish (an event or a flag says why)."""
+        if not self.needs_topic():
+            return 0
+        if self.owed_count:
+            self.hold()
+        else:
+            self.halt((TOPIC, self, verb, self.topic))
+        return 1
+
+    cdef int tail_refuses(self, Tail tail, int verb, u32 count) except -1:
+        if accepts(tail, count):
+            return 0
+        if self.owed_count:
+            self.hold()
+        else:
+            self.halt((REFUSED, self, verb, tail, count))
+        return 1
+
+    cdef int tail_stalls(self, Tail tail) except -1:
+        if tail.open_size() <= <size_t>self.hub.batch_bytes_max:
+            return 0
+        self.stalled = True
+        tail.open_stalled.append(self)
+        self.mark_interest()
+        return 1
+
     cdef int publish_blocked(self, int verb, u32 count) except -1:
-        """1 when this publish can't be appended now (an event or a flag says why)."""
-        if self.needs_topic():
-            if self.owed_count:
-                self.held = True
-                self.mark_interest()
-            else:
-                self.halt((TOPIC, self, verb, self.topic))
+        """1 when this publish can't be appended now."""
+        if self.topic_blocked(verb):
             return 1
         self.choose_tail(count)
-        if not accepts(self.topic_tail, count):
-            if self.owed_count:
-                self.held = True
-                self.mark_interest()
-            else:
-                self.halt((REFUSED, self, verb, self.topic_tail, count))
+        if self.tail_refuses(self.topic_tail, verb, count):
             return 1
-        if self.owed_count == OWED_MAX and not self.owes_here(self.topic_tail, verb):
-            self.held = True
-            self.mark_interest()
+        if not self.may_owe(self.topic_tail, verb):
+            self.hold()
             return 1
-        if (self.topic_tail.open_batch != NULL
-                and self.topic_tail.open_batch.bodies.length > <size_t>self.hub.batch_bytes_max):
-            self.stalled = True
-            self.topic_tail.open_stalled.append(self)
-            self.mark_interest()
-            return 1
-        return 0
+        return self.tail_stalls(self.topic_tail)
 
-    cdef Py_ssize_t parse_pub(self, const u8* data, size_t size, size_t line,
-                              size_t args) except -2:
+    cdef Py_ssize_t after(self, size_t consumed) noexcept:
+        """What a step returns that gave an error to Python, or was held."""
+        return MORE if self.held else <Py_ssize_t>consumed
+
+    cdef Py_ssize_t find_target(self, int verb, const u8* data, size_t line,
+                                size_t args) except -2:
+        """Topic and partition, which a command line names behind `args`. 0: there they are."""
         cdef size_t end = args
-        cdef int body_size
         while end < line and data[end] != 32:
             end += 1
         if end == line and end > args and data[end - 1] == 13:
             end -= 1
         if not self.find_topic(data + args, end - args):
-            self.bad_pub(PUB, TOPIC_NAME, 0, 0)
-            return MORE if self.held else <Py_ssize_t>line + 1
+            self.bad_pub(verb, TOPIC_NAME, 0, 0)
+            return self.after(line + 1)
         self.partition = ANY_PARTITION
-        if end < line and self.bad_partition(PUB, data + end, line - end):
-            return MORE if self.held else <Py_ssize_t>line + 1
+        if end < line and self.bad_partition(verb, data + end, line - end):
+            return self.after(line + 1)
+        return 0
+
+    # --- PUB ---
+
+    cdef Py_ssize_t parse_pub(self, const u8* data, size_t size, size_t line,
+                              size_t args) except -2:
+        cdef Py_ssize_t used = self.find_target(PUB, data, line, args)
+        cdef int body_size
+        if used:
+            return used
         if self.partition > 0 and self.route is None:
-            self.publish_blocked(PUB, 0)  # before the body: a client may wait for the answer
+            self.topic_blocked(PUB)  # before the body: a client may wait for the answer
             return MORE
         if size < line + 5:
             return MORE
         body_size = <int>be32(data + line + 1)
         if body_size <= 0:
             self.bad_pub(PUB, SIZE_INVALID, body_size, 0)
-            return MORE if self.held else <Py_ssize_t>line + 5
+            return self.after(line + 5)
         if body_size > self.hub.message_bytes_max:
             self.bad_pub(PUB, SIZE_TOO_BIG, body_size, self.hub.message_bytes_max)
-            return MORE if self.held else <Py_ssize_t>line + 5
+            return self.after(line + 5)
         if size < line + 5 + body_size:
             return MORE
         if self.publish_blocked(PUB, 1):
@@ -162,44 +189,69 @@ cdef class Publisher(Owing):
             self.topic_tail.note_publisher(self)
         self.topic_tail.append_c(data + line + 5, body_size)
         self.topic_count += 1
-        self.owe(self.topic_tail, PUB, 1)
+        self.owe(self.topic_tail, PUB)
         return line + 5 + body_size
+
+    # --- MPUB ---
 
     cdef Py_ssize_t parse_mpub(self, const u8* data, size_t size, size_t line,
                                size_t args) except -2:
-        cdef size_t end = args, position
-        cdef int total, count, body_size
-        cdef u32 i
-        while end < line and data[end] != 32:
-            end += 1
-        if end == line and end > args and data[end - 1] == 13:
-            end -= 1
-        if not self.find_topic(data + args, end - args):
-            self.bad_pub(MPUB, TOPIC_NAME, 0, 0)
-            return MORE if self.held else <Py_ssize_t>line + 1
-        self.partition = ANY_PARTITION
-        if end < line and self.bad_partition(MPUB, data + end, line - end):
-            return MORE if self.held else <Py_ssize_t>line + 1
-        if self.needs_topic():
-            self.publish_blocked(MPUB, 0)
+        cdef Py_ssize_t used = self.find_target(MPUB, data, line, args)
+        cdef size_t position
+        cdef int body_size
+        cdef u32 count, i
+        if used == 0:
+            used = self.read_count(MPUB, data, size, line, &count)
+        if used == 0:
+            used = self.walk(data, size, line, count)
+        if used:
+            return used
+        if self.publish_blocked(MPUB, count):
+            return MORE
+        self.last_command_ns = self.hub.mono_ns
+        position = line + 9
+        if self.topic_tail.trace_below:
+            self.topic_tail.note_publisher(self)
+        for i in range(count):
+            body_size = <int>be32(data + position)
+            self.topic_tail.append_c(data + position + 4, body_size)
+            position += 4 + body_size
+        self.walk_position = self.walk_index = 0
+        self.topic_count += count
+        self.owe(self.topic_tail, MPUB)
+        return position
+
+    cdef Py_ssize_t read_count(self, int verb, const u8* data, size_t size, size_t line,
+                               u32* out) except -2:
+        """Total and count of several messages. 0: they are right."""
+        cdef int total, count
+        cdef i64 least = 5 if verb == MPUB else 7  # bytes of one message
+        if self.topic_blocked(verb):
             return MORE
         if size < line + 5:
             return MORE
         total = <int>be32(data + line + 1)
         if total <= 0:
-            self.bad_pub(MPUB, BODY_INVALID, total, 0)
-            return MORE if self.held else <Py_ssize_t>line + 5
+            self.bad_pub(verb, BODY_INVALID, total, 0)
+            return self.after(line + 5)
         if total > self.hub.body_bytes_max:
-            self.bad_pub(MPUB, BODY_TOO_BIG, total, self.hub.body_bytes_max)
-            return MORE if self.held else <Py_ssize_t>line + 5
+            self.bad_pub(verb, BODY_TOO_BIG, total, self.hub.body_bytes_max)
+            return self.after(line + 5)
         if size < line + 9:
             return MORE
         count = <int>be32(data + line + 5)
-        if count <= 0 or count > (self.hub.body_bytes_max - 4) // 5:
-            self.bad_pub(MPUB, COUNT_INVALID, count, 0)
-            return MORE if self.held else <Py_ssize_t>line + 9
-        position = self.walk_position if self.walk_position else line + 9
-        while self.walk_index < <u32>count:
+        if count <= 0 or count > (self.hub.body_bytes_max - 4) // least:
+            self.bad_pub(verb, COUNT_INVALID, count, 0)
+            return self.after(line + 9)
+        out[0] = <u32>count
+        return 0
+
+    cdef Py_ssize_t walk(self, const u8* data, size_t size, size_t line, u32 count) except -2:
+        """Look at the sizes of messages as they come. 0: all are there, and
+        `walk_position` is their end."""
+        cdef size_t position = self.walk_position if self.walk_position else line + 9
+        cdef int body_size, total
+        while self.walk_index < count:
             if size < position + 4:
                 self.walk_position = position
                 return MORE
@@ -214,24 +266,11 @@ cdef class Publisher(Owing):
                     self.bad_pub(MPUB, BODY_TOO_BIG, total, self.hub.body_bytes_max)
             if self.halted or self.held:
                 self.walk_position = self.walk_index = 0
-                return MORE if self.held else <Py_ssize_t>position + 4
+                return self.after(position + 4)
             if size < position + 4 + body_size:
                 self.walk_position = position
                 return MORE
             position += 4 + body_size
             self.walk_index += 1
         self.walk_position = position
-        if self.publish_blocked(MPUB, <u32>count):
-            return MORE
-        self.last_command_ns = self.hub.mono_ns
-        position = line + 9
-        if self.topic_tail.trace_below:
-            self.topic_tail.note_publisher(self)
-        for i in range(<u32>count):
-            body_size = <int>be32(data + position)
-            self.topic_tail.append_c(data + position + 4, body_size)
-            position += 4 + body_size
-        self.walk_position = self.walk_index = 0
-        self.topic_count += count
-        self.owe(self.topic_tail, MPUB, 1)
-        return position
+        return 0

@@ -6,6 +6,9 @@ A tail that refuses is passed by, and one that has as many sealed batches as it 
 where all are like that: its open batch would wait for them.
 
 Nothing tells the route of a seal: it compares the number of the open batch with the one it chose.
+
+A key decides on the partition of its messages, for good: by its hash, modulo a number that is fixed
+when the topic is made, however many partitions it gets later.
 """
 
 from penstock.kernel.fast.tail cimport Tail
@@ -20,11 +23,14 @@ cdef class Route:
     cdef Tail current  # None: there is none, and `forgotten` says so
     cdef u64 serial  # of the open batch for which `current` was chosen
     cdef Tail only  # when there is one tail; else None
+    cdef u32 hash_partitions  # by which keys are spread; 0: as many as there are tails
+    cdef bint extended  # its messages may have any headers
     cdef bint forgotten  # no tail is left: connections must look the topic up again
 
     cdef int add(self, Tail tail) except -1
     cdef int remove(self, Tail tail) except -1
     cdef Tail find(self, i64 partition)
+    cdef i64 place_of_key(self, const u8* key, size_t size) noexcept
     cdef Tail pick(self, u32 count)
     cdef Tail choose(self, u32 count)
 

@@ -1,5 +1,6 @@
 """The route of a topic (declared, and explained, in route.pxd)."""
 
+from penstock.kernel.fast.murmur3 cimport murmur3_32_c
 from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
@@ -61,10 +62,21 @@ cdef class Route:
 
     cdef Tail find(self, i64 partition):
         cdef Tail tail
+        if 0 <= partition < len(self.tails):  # where none is missing it stands at its number
+            tail = <Tail>self.tails[partition]
+            if tail.partition == partition:
+                return tail
         for tail in self.tails:
             if tail.partition == partition:
                 return tail
         return None
+
+    cdef i64 place_of_key(self, const u8* key, size_t size) noexcept:
+        """The number of the partition for messages with this key."""
+        cdef u32 count = self.hash_partitions
+        if count == 0:
+            count = <u32>len(self.tails)
+        return murmur3_32_c(key, size, 0) % count
 
     cdef Tail pick(self, u32 count):
         """The tail for so many messages. When all refuse: the one that would be next."""

@@ -9,12 +9,9 @@ sealed batches (sealed.pxd) and the newest committed ones (memory.pxd).
 
 from penstock.kernel.fast.batch cimport batch_header_t
 from penstock.kernel.fast.hub cimport membatch_t
+from penstock.kernel.fast.labels cimport Labels
 from penstock.kernel.fast.memory cimport Memory
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
-
-cdef struct due_t:
-    u32 index
-    i64 due_ns
 
 cdef class Tail(Memory):
     cdef readonly int partition
@@ -26,9 +23,7 @@ cdef class Tail(Memory):
     cdef object open_publisher  # who sent the newest message
     cdef list open_publishers  # (index, connection or None); None: not noted
     cdef membatch_t* open_batch
-    cdef due_t* dues
-    cdef u32 due_count, due_capacity
-    cdef dict extras  # of the open batch: section, index, value; None while there are none
+    cdef Labels labels  # of the open batch; None while no message has any
     cdef list open_waiters
     cdef list open_stalled  # connections that wait for room in the open batch
     cdef list sealed  # of Sealed, from committed_end to written_end
@@ -46,6 +41,9 @@ cdef class Tail(Memory):
     cdef int trace_published(self, membatch_t* batch, list publishers) except -1
     cdef int append_c(self, const u8* body, u32 size) except -1
     cdef int append_one(self, const u8* body, u32 size, i64 due_ns) except -1
+    cdef Labels label(self)
+    cdef int drop_labels(self) except -1
+    cdef size_t open_size(self) noexcept
     cdef int add_due(self, i64 due_ns) except -1
     cdef i64 count_pack_c(self, int pack, const unsigned char[::1] body, i64 count_max,
                           i64 message_bytes_max) except -3
@@ -54,7 +52,5 @@ cdef class Tail(Memory):
     cdef int check_room(self) except -1
     cdef int mark_dirty(self) except -1
     cdef int commit_oldest(self) except -1
-    cdef int write_trailer(self, membatch_t* batch) except -1
-    cdef int write_extras(self, membatch_t* batch) except -1
     cdef list buffers(self, membatch_t* batch, batch_header_t* header, size_t total)
     cdef int advance_handed(self) except -1

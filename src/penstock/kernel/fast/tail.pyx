@@ -1,7 +1,6 @@
 """The writing end of one partition in memory (declared in tail.pxd)."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from penstock.kernel.fast.batch cimport (
@@ -10,6 +9,7 @@ from penstock.kernel.fast.batch cimport (
 from penstock.kernel.fast.buffer cimport buf_append, buf_reserve, span_of
 from penstock.kernel.fast.crc32c cimport crc32c_update
 from penstock.kernel.fast.hub cimport Hub, membatch_t
+from penstock.kernel.fast.labels cimport Labels, check_label
 from penstock.kernel.fast.pack cimport (
     BAD_COUNT,
     PACK_FRAMED,
@@ -20,17 +20,16 @@ from penstock.kernel.fast.pack cimport (
     signed_be32,
 )
 from penstock.kernel.fast.sealed cimport Sealed, sealed_before, sealed_of, sealed_validate
+from penstock.kernel.fast.sections cimport SECTION_DUE
 from penstock.kernel.fast.trace cimport batch_t
-from penstock.kernel.fast.types cimport i64, u8, u16, u32, u64
+from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
 from penstock import limits
 from penstock.kernel.fast.batch import check_batch
-from penstock.kernel.pure.sections import encode_sections
 
 cdef enum:
     SMALL_BATCH_BYTES = 4096  # up to here one contiguous copy is cheaper than a gathered write
     MAGIC = 0x31425350  # "PSB1"
-    SECTION_DUE = 3
     FLAG_TRAILER = 1
     ANY_SIZE = 0x7fffffff
 
@@ -48,7 +47,6 @@ cdef class Tail(Memory):
     def __dealloc__(self):
         if self.hub is not None and self.open_batch != NULL:
             self.hub.give_batch(self.open_batch)
-        free(self.dues)
 
     @property
     def open_count(self):
@@ -142,16 +140,17 @@ cdef class Tail(Memory):
     def append(self, const unsigned char[::1] body, i64 due_ns=0, sections=None, by=None):
         if body.shape[0] == 0:
             raise ValueError("an empty message cannot be stored")
+        if sections:
+            for section, value in sections.items():
+                check_label(section, value)
         if self.trace_below or sections:
             self.note_publisher(by)
         self.append_c(&body[0], <u32>body.shape[0])
         if due_ns:
             self.add_due(due_ns)
         if sections:
-            if self.extras is None:
-                self.extras = {}
             for section, value in sections.items():
-                self.extras.setdefault(int(section), {})[self.open_batch.count - 1] = value
+                self.label().put(section, self.open_batch.count - 1, value)
 
     def append_parts(self, list parts not None):
         cdef const unsigned char[::1] part
@@ -170,20 +169,27 @@ cdef class Tail(Memory):
         memcpy(self.open_batch.lengths.data + self.open_batch.lengths.length - 4, &size, 4)
         self.message_bytes += size
 
+    cdef Labels label(self):
+        """The tables of the open batch."""
+        if self.labels is None:
+            self.labels = self.hub.take_labels()
+        return self.labels
+
+    cdef int drop_labels(self) except -1:
+        if self.labels is not None:
+            self.hub.give_labels(self.labels)
+            self.labels = None
+        return 0
+
+    cdef size_t open_size(self) noexcept:
+        """Of the open batch, trailer included, near enough for a bound."""
+        if self.open_batch == NULL:
+            return 0
+        return self.open_batch.bodies.length + (self.labels.size if self.labels is not None else 0)
+
     cdef int add_due(self, i64 due_ns) except -1:
         """The newest message is not for now."""
-        cdef u32 capacity
-        cdef due_t* dues
-        if self.due_count == self.due_capacity:
-            capacity = self.due_capacity * 2 if self.due_capacity else 16
-            dues = <due_t*>realloc(self.dues, capacity * sizeof(due_t))
-            if dues == NULL:
-                raise MemoryError("no memory for due times")
-            self.dues, self.due_capacity = dues, capacity
-        self.dues[self.due_count].index = self.open_batch.count - 1
-        self.dues[self.due_count].due_ns = due_ns
-        self.due_count += 1
-        return 0
+        return self.label().put_integer(SECTION_DUE, self.open_batch.count - 1, due_ns)
 
     def count_pack(self, int pack, const unsigned char[::1] body, i64 count_max,
                    i64 message_bytes_max):
@@ -232,36 +238,6 @@ cdef class Tail(Memory):
             self.add_due(due_ns)
         return 0
 
-    cdef int write_extras(self, membatch_t* batch) except -1:
-        """Sections of any kind, the due section among them."""
-        cdef bytes trailer
-        cdef u32 i
-        cdef dict dues = self.extras.setdefault(SECTION_DUE, {})
-        for i in range(self.due_count):
-            dues[self.dues[i].index] = self.dues[i].due_ns
-        trailer = encode_sections(self.extras, batch.count)
-        buf_append(&batch.trailer, <const u8*>trailer, len(trailer))
-        self.extras = None
-        self.due_count = 0
-        return 0
-
-    cdef int write_trailer(self, membatch_t* batch) except -1:
-        """The due section (formats.md): entries, indexes, values."""
-        cdef u16 kind = SECTION_DUE
-        cdef u16 flags = 0
-        cdef u32 size = 4 + 12 * self.due_count
-        cdef u32 i
-        buf_append(&batch.trailer, &kind, 2)
-        buf_append(&batch.trailer, &flags, 2)
-        buf_append(&batch.trailer, &size, 4)
-        buf_append(&batch.trailer, &self.due_count, 4)
-        for i in range(self.due_count):
-            buf_append(&batch.trailer, &self.dues[i].index, 4)
-        for i in range(self.due_count):
-            buf_append(&batch.trailer, &self.dues[i].due_ns, 8)
-        self.due_count = 0
-        return 0
-
     def seal(self, u64 base_id, i64 timestamp_ns, i64 synced_end,
              u32 leader_epoch=0):
         cdef membatch_t* batch = self.open_batch
@@ -274,11 +250,9 @@ cdef class Tail(Memory):
         self.check_room()
         memset(&header, 0, sizeof(header))
         memset(zeros, 0, 8)
-        if self.extras is not None:
-            self.write_extras(batch)
-            header.flags = FLAG_TRAILER
-        elif self.due_count:
-            self.write_trailer(batch)
+        if self.labels is not None:
+            self.labels.write(&batch.trailer)
+            self.drop_labels()
             header.flags = FLAG_TRAILER
         used = HEADER_BYTES + batch.lengths.length + batch.bodies.length + batch.trailer.length
         total = (used + 7) & ~<size_t>7
@@ -445,8 +419,8 @@ cdef class Tail(Memory):
         if self.open_batch != NULL:
             self.hub.give_batch(self.open_batch)
             self.open_batch = NULL
-            self.due_count = 0
-            self.extras = self.open_publishers = self.open_publisher = None
+            self.drop_labels()
+            self.open_publishers = self.open_publisher = None
             self.hub.settled.append((self, self.open_serial, False, self.open_waiters))
             self.open_waiters = []
             self.open_serial += 1

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from penstock import limits
 from penstock.kernel.interface import Event, Locality
 from penstock.kernel.layout import FRAME_HEAD
+from penstock.kernel.pure.extended import Extended
 from penstock.kernel.pure.narrow import narrow
-from penstock.kernel.pure.reader import Reader
 from penstock.kernel.pure.sealed import FAILED, PENDING, Promise
 from penstock.kernel.pure.shares import Shares
 from penstock.kernel.pure.tail import Tail
@@ -26,6 +26,8 @@ from penstock.limits import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Buffer
 
     from penstock.kernel import interface
@@ -38,7 +40,8 @@ _OK_FRAME = FRAME_HEAD.pack(6, 0) + b"OK"
 
 
 class Owed:
-    """A run of publishes with one verb into one batch."""
+    """Publishes with one verb, and a batch that they wait for. A publish into several batches has
+    entries with a count of 0 for all but the last."""
 
     __slots__ = ("count", "promise", "verb")
 
@@ -48,7 +51,7 @@ class Owed:
         self.count = 0
 
 
-class Conn(Reader):
+class Conn(Extended):
     def __init__(self, engine: Engine, serial: int, sock: socket.socket | None) -> None:
         super().__init__(engine, serial)
         self.owner: Any = None
@@ -216,23 +219,32 @@ class Conn(Reader):
     def owes(self) -> bool:
         return bool(self._owed)
 
-    def may_owe(self, tail: Tail, verb: int) -> bool:
-        if len(self._owed) < OWED_MAX:
+    def may_owe(self, tails: Sequence[Tail], verb: int) -> bool:
+        if not self._owed:
             return True
-        last = self._owed[-1]
-        return last.promise is tail.promise and last.verb == verb
+        wanted = sum(not self._owes_to(tail) for tail in tails) or self._owed[-1].verb != verb
+        return len(self._owed) + wanted <= OWED_MAX
 
-    def owe(self, tail: Tail, verb: int) -> None:
-        promise = tail.promise
-        last = self._owed[-1] if self._owed else None
-        if last is None or last.promise is not promise or last.verb != verb:
-            last = Owed(promise, verb)
-            self._owed.append(last)
-            promise.conns[self] = None
-        last.count += 1
+    def owe(self, tails: Sequence[Tail], verb: int) -> None:
+        """Answers keep the order of commands, so a publish also waits for what those before it
+        wait for: only a batch that none of them waits for needs an entry."""
+        for tail in tails:
+            if not self._owes_to(tail):
+                self._push_owed(tail, verb)
+        if self._owed[-1].verb != verb:
+            self._push_owed(tails[-1], verb)
+        self._owed[-1].count += 1
+
+    def _owes_to(self, tail: Tail) -> bool:
+        """Does an unanswered publish wait for the open batch of this tail?"""
+        return any(owed.promise is tail.promise for owed in reversed(self._owed))
+
+    def _push_owed(self, tail: Tail, verb: int) -> None:
+        self._owed.append(Owed(tail.promise, verb))
+        tail.promise.conns[self] = None
 
     def appended(self, tail: TailInterface, verb: int) -> None:
-        self._appended(narrow(tail, Tail), verb, 1)
+        self._appended([narrow(tail, Tail)], verb, 1)
 
     def settle(self) -> None:
         """Answer what stands at the head of the FIFO, as far as it is decided."""
@@ -243,7 +255,7 @@ class Conn(Reader):
             if owed.promise.outcome == FAILED:
                 self._failed = self.halted = True
                 self.engine.events.append((Event.PUB_FAILED, self, owed.verb, owed.promise.tail))
-            else:
+            elif owed.count:
                 self._respond(_OK_FRAME * owed.count)
         if self.held and not self._owed:
             self.held = False

@@ -136,6 +136,23 @@ class Engine:
     def route(self, topic: bytes, count: int = 1) -> Tail:
         return self.routes[topic].pick(count)
 
+    def route_key(self, topic: bytes, key: bytes) -> Tail:
+        route = self.routes[topic]
+        partition = route.place_of_key(key)
+        tail = route.find(partition)
+        if tail is None:
+            raise KeyError(f"{topic!r} has no tail {partition}")
+        return tail
+
+    def set_hash_partitions(self, topic: bytes, count: int) -> None:
+        route = self.routes[topic]
+        if not 0 < count <= PARTITIONS_MAX:
+            raise ValueError(f"keys cannot be spread over {count} partitions")
+        route.hash_partitions = count
+
+    def set_extended(self, topic: bytes, extended: bool) -> None:
+        self.routes[topic].extended = extended
+
     def forget_tail(self, topic: bytes, partition: int = 0) -> None:
         route = self.routes.get(topic)
         tail = route.find(partition) if route is not None else None

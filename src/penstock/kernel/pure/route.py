@@ -6,6 +6,9 @@ A tail that refuses is passed by, and one that has as many sealed batches as it 
 where all are like that: its open batch would wait for them.
 
 Nothing tells the route of a seal: it compares the promise of the open batch with the one it chose.
+
+A key decides on the partition of its messages, for good: by its hash, modulo a number that is fixed
+when the topic is made, however many partitions it gets later.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from penstock.kernel.pure.murmur3 import murmur3_32
 from penstock.limits import PARTITIONS_MAX
 
 if TYPE_CHECKING:
@@ -43,6 +47,8 @@ def accepts(tail: Tail, count: int) -> bool:
 class Route:
     def __init__(self, tail: Tail) -> None:
         self.tails = [tail]  # by number
+        self.hash_partitions = 0  # by which keys are spread; 0: as many as there are tails
+        self.extended = False  # its messages may have any headers
         self._choose(tail)
 
     def _choose(self, tail: Tail) -> Tail:
@@ -61,6 +67,10 @@ class Route:
 
     def find(self, partition: int) -> Tail | None:
         return next((tail for tail in self.tails if tail.partition == partition), None)
+
+    def place_of_key(self, key: bytes) -> int:
+        """The number of the partition for messages with this key."""
+        return murmur3_32(key) % (self.hash_partitions or len(self.tails))
 
     def pick(self, count: int) -> Tail:
         """The tail for so many messages. When all refuse: the one that would be next."""

@@ -11,6 +11,7 @@ from penstock import limits
 from penstock.kernel.batch_interface import BatchCheck, Section
 from penstock.kernel.pure.batch import check_batch, decode_header, encode_batch
 from penstock.kernel.pure.block import Batch
+from penstock.kernel.pure.labels import Labels, check_label
 from penstock.kernel.pure.memory import Memory
 from penstock.kernel.pure.pack import ANY_SIZE, messages_of
 from penstock.kernel.pure.sealed import FAILED, STORED, Promise, Sealed, sealed_before
@@ -51,7 +52,7 @@ class Tail:
         self.windows: list[Window] = []
         self._engine = engine
         self._open: list[bytes] = []
-        self._sections: dict[int, dict[int, int | bytes]] = {}
+        self._labels = Labels()  # of the open batch
         self._publishers: Publishers = []  # of the open batch
         self._sealed: list[Sealed] = []  # from committed_end to written_end
         self._sealed_max = limits.SEALED_BATCHES_MAX
@@ -107,13 +108,20 @@ class Tail:
         data = bytes(body)
         if not data:
             raise ValueError("an empty message cannot be stored")
+        for section, value in (sections or {}).items():
+            check_label(section, value)
         if sections:
             self._note_publisher(by)
         if due_ns:
-            self._say(Section.DUE, due_ns)
+            self._labels.put(Section.DUE, len(self._open), due_ns)
         for section, value in (sections or {}).items():
-            self._say(section, value)
+            self._labels.put(section, len(self._open), value)
         self.extend((data,), by)
+
+    @property
+    def open_size(self) -> int:
+        """Of the open batch, trailer included, near enough for a bound."""
+        return self.open_bytes + self._labels.size
 
     def has_room(self, count: int) -> bool:
         """May so many messages be appended, as far as the bound says?"""
@@ -132,15 +140,11 @@ class Tail:
         if isinstance(bodies, int):
             raise ValueError("a malformed pack of messages")
         if due_ns:
-            first = len(self._open)
-            indexes = range(first, first + len(bodies))
-            self._sections.setdefault(int(Section.DUE), {}).update(dict.fromkeys(indexes, due_ns))
+            for index in range(len(self._open), len(self._open) + len(bodies)):
+                self._labels.put(Section.DUE, index, due_ns)
         if bodies:
             self.extend(bodies)
         return len(bodies)
-
-    def _say(self, section: int, value: int | bytes) -> None:
-        self._sections.setdefault(int(section), {})[len(self._open)] = value
 
     def extend(self, bodies: Sequence[bytes], by: interface.Conn | None = None) -> None:
         """Several messages at once, none of them delayed."""
@@ -170,7 +174,7 @@ class Tail:
     def _start_open(self) -> None:
         self._open = []
         self._publishers = []
-        self._sections = {}
+        self._labels = Labels()
         self.open_bytes = 0
         self.promise = Promise(self)
         if self.stalled:
@@ -193,7 +197,7 @@ class Tail:
             timestamp_ns,
             synced_end,
             leader_epoch,
-            sections=self._sections,
+            sections=self._labels.tables,
         )
         self._sealed.append(Sealed(Batch(data, 0), self.promise, self._publishers))
         self.written_end += len(self._open)

@@ -1,0 +1,486 @@
+"""PUB_EXT and MPUB_EXT: what is stored, where it goes, and how it is answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.kernel import BadPub, Cut, Event, Section, Verb
+
+from .turns import OK, Side, frames, headed, mpub_ext, pub, pub_ext, size
+
+MESSAGE_MAX = 100
+BODY_MAX = 3_000
+KEYS = [b"a", b"b", b"c", b"d", b"e"]
+
+
+@pytest.fixture
+def side(kernel: SimpleNamespace) -> Iterator[Side]:
+    side = Side(kernel, message_bytes_max=MESSAGE_MAX, body_bytes_max=BODY_MAX, rdy_count_max=2500)
+    yield side
+    side.validate()
+    side.close()
+
+
+def of(**members: str) -> bytes:
+    return json.dumps(members).encode()
+
+
+def keyed(key: bytes) -> bytes:
+    return b'{"key": "%b"}' % key
+
+
+def sections(side: Side, name: bytes = b"t") -> list[dict[int, Any]]:
+    return [side.kernel.decode_sections(batch, 0) for batch in side.written[name]]
+
+
+def spread(side: Side, count: int, extended: bool = True) -> list[Any]:
+    tails = [side.tail(partition=number) for number in range(count)]
+    side.engine.set_extended(b"t", extended)
+    return tails
+
+
+def place(side: Side, key: bytes, count: int) -> int:
+    return int(side.kernel.murmur3_32(key)) % count
+
+
+# --- what is stored ---
+
+
+def test_the_trailer_says_key_trace_id_and_headers(side: Side) -> None:
+    spread(side, 1)
+    conn = side.connect()
+    first = b'{"key":"\\u00e9","##trace_id":"7", "a":"b"}'
+    messages = [(first, b"one"), (b"", b"two"), (b"{}", b"three"), (of(key=""), b"four")]
+    assert side.said(conn, mpub_ext(b"t", messages)) == []
+    assert frames(conn.take_output()) == [OK]
+    (batch,) = side.written[b"t"]
+    assert side.kernel.decode_bodies(batch, 0) == [b"one", b"two", b"three", b"four"]
+    said = {
+        Section.TRACE: {0: 7},
+        Section.KEY: {0: "é".encode(), 3: b""},
+        Section.HEADERS: {0: first, 2: b"{}", 3: of(key="")},
+    }
+    assert side.kernel.decode_sections(batch, 0) == said
+    bodies = side.kernel.decode_bodies(batch, 0)
+    header = side.kernel.decode_header(batch, 0)
+    assert batch == side.kernel.encode_batch(
+        bodies, 0, header.base_id, header.timestamp_ns, sections=said
+    )
+    assert conn.published == {b"t": 4}
+
+
+def test_every_section_is_written_as_encode_sections_does(side: Side) -> None:
+    tail = side.tail()
+    each: list[dict[int, int | bytes]] = [
+        {Section.HEADERS: b"{}", Section.TIMESTAMP: -1, Section.ID: (1 << 64) - 1},
+        {},
+        {Section.KEY: b"", Section.ATTEMPTS: 3, Section.TRACE: 1 << 63},
+        {Section.KEY: b"k" * 300, Section.DUE: -(1 << 63)},
+    ]
+    expected: dict[int, dict[int, int | bytes]] = {}
+    for index, said in enumerate(each):
+        tail.append(b"x", 0, said)
+        for section, value in said.items():
+            expected.setdefault(section, {})[index] = value
+    tail.append(b"y", 77)
+    expected[Section.DUE][len(each)] = 77
+    batch = side.seal(tail)
+    header = side.kernel.decode_header(batch, 0)
+    assert batch == side.kernel.encode_batch(
+        [b"x"] * 4 + [b"y"], 0, header.base_id, header.timestamp_ns, sections=expected
+    )
+    tail.commit()
+    tail.append(b"z")
+    assert side.kernel.decode_header(side.seal(tail), 0).flags == 0  # nothing is left over
+    tail.commit()
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ({6: 1}, ValueError),
+        ({63: 1}, ValueError),
+        ({66: b""}, ValueError),
+        ({Section.TRACE: -1}, OverflowError),
+        ({Section.ID: 1 << 64}, OverflowError),
+        ({Section.DUE: 1 << 63}, OverflowError),
+        ({Section.KEY: 1}, TypeError),
+        ({Section.TRACE: 1, 99: 1}, ValueError),
+    ],
+)
+def test_what_no_trailer_can_say_is_refused_before_anything_is_appended(
+    side: Side, said: dict[int, Any], error: type[Exception]
+) -> None:
+    tail = side.tail()
+    with pytest.raises(error):
+        tail.append(b"x", 0, said)
+    assert tail.open_count == 0
+
+
+def test_a_topic_that_is_not_extended_keeps_key_and_trace_id_alone(side: Side) -> None:
+    spread(side, 1, extended=False)
+    conn = side.connect()
+    messages = [(b'{"key":"k","##trace_id":"5"}', b"x"), (b"{}", b"y"), (b"", b"z")]
+    assert side.said(conn, mpub_ext(b"t", messages)) == []
+    assert sections(side) == [{Section.KEY: {0: b"k"}, Section.TRACE: {0: 5}}]
+
+
+@pytest.mark.parametrize("verb", [Verb.PUB_EXT, Verb.MPUB_EXT])
+@pytest.mark.parametrize("headers", [of(a="b"), b'{"key":"k","zan_test":true}'])
+def test_other_headers_need_an_extended_topic_and_the_connection_goes_on(
+    side: Side, verb: Verb, headers: bytes
+) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    command = pub_ext(b"t", headers, b"x")
+    if verb == Verb.MPUB_EXT:
+        command = mpub_ext(b"t", [(b"", b"w"), (headers, b"x")])
+    conn.feed(pub(b"t", b"first") + command + pub_ext(b"t", keyed(b"k"), b"last"))
+    refused = (Event.BAD_PUB, conn, verb, BadPub.HEADER_REFUSED, b"t", 0, 0)
+    assert side.settle() == [refused]
+    conn.reply(1, b"E_EXT_NOT_SUPPORT")
+    conn.resume()
+    assert side.settle() == []
+    assert frames(conn.take_output()) == [OK, (1, b"E_EXT_NOT_SUPPORT"), OK]
+    assert tail.message_count == 2
+
+
+# --- where it goes ---
+
+
+def test_a_key_has_its_partition(side: Side) -> None:
+    tails = spread(side, 3)
+    conn = side.connect()
+    expected = [0, 0, 0]
+    for key in KEYS * 2:
+        assert side.said(conn, pub_ext(b"t", keyed(key), b"x")) == []
+        expected[place(side, key, 3)] += 1
+        assert side.engine.route_key(b"t", key) is tails[place(side, key, 3)]
+    assert [tail.message_count for tail in tails] == expected
+    assert frames(conn.take_output()) == [OK] * 10
+
+
+def test_hash_partitions_are_fixed_while_the_topic_grows(side: Side) -> None:
+    tails = spread(side, 2)
+    side.engine.set_hash_partitions(b"t", 2)
+    before = [side.engine.route_key(b"t", key) for key in KEYS]
+    tails += [side.tail(partition=number) for number in (2, 3)]
+    assert [side.engine.route_key(b"t", key) for key in KEYS] == before
+    side.engine.set_hash_partitions(b"t", 4)
+    assert [side.engine.route_key(b"t", key).partition for key in KEYS] == [
+        place(side, key, 4) for key in KEYS
+    ]
+    for count in (0, -1, limits.PARTITIONS_MAX + 1):
+        with pytest.raises(ValueError, match="cannot be spread"):
+            side.engine.set_hash_partitions(b"t", count)
+    for call in (
+        lambda: side.engine.set_hash_partitions(b"none", 1),
+        lambda: side.engine.set_extended(b"none", True),
+        lambda: side.engine.route_key(b"none", b"k"),
+    ):
+        with pytest.raises(KeyError):
+            call()
+
+
+def test_a_partition_that_is_named_wins_over_the_key(side: Side) -> None:
+    tails = spread(side, 3)
+    conn = side.connect()
+    for key in KEYS:
+        assert side.said(conn, pub_ext(b"t 1", keyed(key), b"x")) == []
+    messages = [(keyed(key), b"y") for key in KEYS] + [(b"", b"z")]
+    assert side.said(conn, mpub_ext(b"t 2", messages)) == []
+    assert [tail.message_count for tail in tails] == [0, 5, 6]
+
+
+def test_each_message_of_an_mpub_goes_by_its_own_key(side: Side) -> None:
+    tails = spread(side, 4)
+    conn = side.connect()
+    messages = [(keyed(key), key) for key in KEYS] + [(b"", b"none")]
+    assert side.said(conn, mpub_ext(b"t", messages)) == []
+    assert frames(conn.take_output()) == [OK]
+    assert conn.published == {b"t": 6}
+    assert sum(tail.message_count for tail in tails) == 6
+    for number in range(4):
+        name = b"t %d" % number if number else b"t"
+        for batch in side.written[name]:
+            bodies = side.kernel.decode_bodies(batch, 0)
+            keys = side.kernel.decode_sections(batch, 0).get(Section.KEY, {})
+            for index, body in enumerate(bodies):
+                assert keys.get(index, b"none") == body
+                assert body == b"none" or place(side, body, 4) == number
+
+
+def test_a_key_of_a_partition_that_is_not_here(side: Side) -> None:
+    side.tail()
+    side.engine.set_hash_partitions(b"t", 200)
+    conn = side.connect()
+    key = next(key for key in KEYS if place(side, key, 200))
+    (event,) = side.said(conn, pub_ext(b"t", keyed(key), b"x"))
+    word = b"%d" % place(side, key, 200)
+    assert event == (Event.BAD_PUB, conn, Verb.PUB_EXT, BadPub.PARTITION, word, 0, 0)
+    with pytest.raises(KeyError):
+        side.engine.route_key(b"t", key)
+
+
+# --- how it is answered ---
+
+
+def keys_apart(side: Side, count: int) -> list[bytes]:
+    """One key for each partition."""
+    found: dict[int, bytes] = {}
+    number = 0
+    while len(found) < count:
+        key = b"%d" % number
+        found.setdefault(place(side, key, count), key)
+        number += 1
+    return [found[partition] for partition in range(count)]
+
+
+def test_one_answer_waits_for_all_batches(side: Side) -> None:
+    tails = spread(side, 3)
+    conn = side.connect()
+    command = mpub_ext(b"t", [(keyed(key), b"x") for key in keys_apart(side, 3)])
+    conn.feed(command + command)
+    assert side.poll() == []
+    assert conn.pending == 2
+    for tail in (tails[2], tails[0], tails[1]):
+        assert conn.take_output() == b""
+        side.seal(tail)
+        tail.commit()
+        assert side.flush() == []
+    assert frames(conn.take_output()) == [OK, OK]
+    assert conn.pending == 0
+
+
+@pytest.mark.parametrize("failing", range(3))
+def test_one_batch_that_fails_fails_the_command(side: Side, failing: int) -> None:
+    tails = spread(side, 3)
+    conn = side.connect()
+    conn.feed(mpub_ext(b"t", [(keyed(key), b"x") for key in keys_apart(side, 3)]))
+    assert side.poll() == []
+    events = []
+    for tail in tails:
+        side.seal(tail)
+        (tail.fail if tail is tails[failing] else tail.commit)()
+        events += side.flush()
+    assert events == [(Event.PUB_FAILED, conn, Verb.MPUB_EXT, tails[failing])]
+    assert conn.take_output() == b""
+    assert [tail.committed_end for tail in tails] == [int(n != failing) for n in range(3)]
+
+
+def test_nothing_is_appended_where_one_partition_refuses(side: Side) -> None:
+    tails = spread(side, 3)
+    tails[1].append_end_max = 1
+    conn = side.connect()
+    keys = keys_apart(side, 3)
+    command = mpub_ext(b"t", [(keyed(key), b"x") for key in [*keys, keys[1]]])
+    assert side.said(conn, command) == [
+        (Event.SPREAD_REFUSED, conn, Verb.MPUB_EXT, [(tails[0], 1), (tails[1], 2), (tails[2], 1)])
+    ]
+    assert [tail.message_count for tail in tails] == [0, 0, 0]
+    tails[1].append_end_max = 2
+    conn.resume()
+    assert side.settle() == []
+    assert [tail.message_count for tail in tails] == [1, 2, 1]
+    assert frames(conn.take_output()) == [OK]
+
+
+def test_the_partition_of_a_key_alone_is_asked(side: Side) -> None:
+    tails = spread(side, 3)
+    key = keys_apart(side, 3)[1]
+    tails[1].refusing = True
+    conn = side.connect()
+    (event,) = side.said(conn, pub_ext(b"t", keyed(key), b"x"))
+    assert event == (Event.REFUSED, conn, Verb.PUB_EXT, tails[1], 1)
+    tails[1].refusing = False
+    conn.resume()
+    assert side.settle() == []
+    assert tails[1].message_count == 1
+
+
+def test_many_commands_over_many_partitions_are_all_answered(side: Side) -> None:
+    """More batches than a connection may wait for one by one: a command may need them all."""
+    count = limits.PARTITIONS_MAX
+    tails = spread(side, count)
+    conn = side.connect()
+    keys = [b"%d" % number for number in range(100)]
+    command = mpub_ext(b"t", [(keyed(key), b"x") for key in keys])
+    other = b"".join(pub_ext(b"t", keyed(key), b"y") + pub(b"t", b"z") for key in keys)
+    conn.feed(command * 2 + other + command)
+    assert side.settle() == []
+    assert frames(conn.take_output()) == [OK] * (3 + 2 * len(keys))
+    assert sum(tail.message_count for tail in tails) == 5 * len(keys)
+    assert conn.pending == 0
+
+
+def test_labels_count_for_the_bound_of_a_batch(kernel: SimpleNamespace) -> None:
+    side = Side(kernel)
+    tail = side.tail()
+    side.engine.set_extended(b"t", True)
+    conn = side.connect()
+    headers = of(a="x" * 65_000)
+    for _ in range(500):
+        conn.feed(pub_ext(b"t", headers, b"x"))
+    side.poll()
+    assert 250 <= tail.open_count <= 262  # 16 MiB
+    assert side.settle() == []
+    assert frames(conn.take_output()) == [OK] * 500
+    side.close()
+
+
+# --- with a trace id ---
+
+
+@pytest.mark.parametrize("extended", [False, True])
+@pytest.mark.parametrize("key", [None, b"", b"k"])
+def test_a_trace_id_is_left_to_python(side: Side, extended: bool, key: bytes | None) -> None:
+    tails = spread(side, 2, extended)
+    conn = side.connect()
+    members = {"##trace_id": "9"} if key is None else {"key": key.decode(), "##trace_id": "9"}
+    headers = json.dumps(members).encode()
+    conn.feed(pub(b"t 0", b"first") + pub_ext(b"t 1", headers, b"body") + pub(b"t 0", b"last"))
+    kept = headers if extended else b""
+    traced = (Event.TRACED, conn, Verb.PUB_EXT, tails[1], kept, key, 9, b"body")
+    assert side.settle() == [traced]
+    assert frames(conn.take_output()) == [OK]
+    assert [tail.message_count for tail in tails] == [1, 0]
+    conn.resume()
+    assert side.settle() == []
+    assert frames(conn.take_output()) == [OK]
+
+
+# --- what is wrong ---
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "numbers"),
+    [
+        (b"PUB_EXT\n", BadPub.PARAMS, (0, 0)),
+        (b"PUB_EXT\r\n", BadPub.PARAMS, (0, 0)),
+        (b"PUB_EXT a,b\n", BadPub.TOPIC_NAME, (0, 0)),
+        (b"PUB_EXT t 7\n", BadPub.PARTITION, (0, 0)),
+        (b"PUB_EXT t\n" + size(0), BadPub.SIZE_INVALID, (0, 0)),
+        (b"PUB_EXT t\n" + size(-1), BadPub.SIZE_INVALID, (-1, 0)),
+        (b"PUB_EXT t\n" + size(2), BadPub.SIZE_INVALID, (2, 0)),
+        (b"PUB_EXT t\n" + size(5) + b"\0\4", BadPub.HEADER_SIZE, (0, 4)),
+        (b"PUB_EXT t\n" + size(5) + b"\0\3", BadPub.SIZE_INVALID, (0, 0)),
+        (b"PUB_EXT t\n" + size(103) + b"\0\0", BadPub.SIZE_TOO_BIG, (101, 100)),
+        (b"PUB_EXT t\n" + size(0x7FFFFFFF) + b"\0\0", BadPub.SIZE_TOO_BIG, (0x7FFFFFFD, 100)),
+        (pub_ext(b"t", b"[]", b"x"), BadPub.HEADER_INVALID, (0, 0)),
+        (pub_ext(b"t", b'{"key":1}', b"x"), BadPub.HEADER_INVALID, (0, 7)),
+        (pub_ext(b"new", b'{"key":1}', b"x"), BadPub.HEADER_INVALID, (0, 7)),
+    ],
+)
+def test_a_malformed_pub_ext(
+    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, int]
+) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    (event,) = side.said(conn, text)
+    assert event[:4] == (Event.BAD_PUB, conn, Verb.PUB_EXT, reason)
+    assert event[5:] == numbers
+    assert tail.message_count == 0
+
+
+COUNT_MAX = (BODY_MAX - 4) // 7
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "numbers"),
+    [
+        (b"MPUB_EXT\n", BadPub.PARAMS, (0, 0)),
+        (b"MPUB_EXT \n", BadPub.TOPIC_NAME, (0, 0)),
+        (b"MPUB_EXT t 7\n", BadPub.PARTITION, (0, 0)),
+        (b"MPUB_EXT t\n" + size(0), BadPub.BODY_INVALID, (0, 0)),
+        (b"MPUB_EXT t\n" + size(BODY_MAX + 1), BadPub.BODY_TOO_BIG, (BODY_MAX + 1, BODY_MAX)),
+        (b"MPUB_EXT t\n" + size(99) + size(0), BadPub.COUNT_INVALID, (0, 0)),
+        (b"MPUB_EXT t\n" + size(9) + size(COUNT_MAX + 1), BadPub.COUNT_INVALID, (COUNT_MAX + 1, 0)),
+        (b"MPUB_EXT t\n" + size(99) + size(2) + size(2), BadPub.MESSAGE_INVALID, (0, 2)),
+        (mpub_ext(b"t", [(b"", b"a"), (b"{}", b"")]), BadPub.MESSAGE_INVALID, (1, 0)),
+        (mpub_ext(b"t", [(b"", b"a"), (b"", b"x" * 101)]), BadPub.MESSAGE_TOO_BIG, (101, 100)),
+        (b"MPUB_EXT t\n" + size(99) + size(2) + size(3) + b"\0\0a" + size(9) + b"\1\0",
+         BadPub.HEADER_SIZE, (1, 256)),
+        (mpub_ext(b"t", [(b"", b"x" * 100)] * 29, 500), BadPub.BODY_TOO_BIG, (3078, 3000)),
+        (mpub_ext(b"t", [(b"{}", b"x"), (b"{]", b"y"), (b"{}", b"z")]), BadPub.HEADER_INVALID,
+         (1, 1)),
+    ],
+)  # fmt: skip
+def test_a_malformed_mpub_ext(
+    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, int]
+) -> None:
+    tail = side.tail()
+    conn = side.connect()
+    (event,) = side.said(conn, text)
+    assert event[:4] == (Event.BAD_PUB, conn, Verb.MPUB_EXT, reason)
+    assert event[5:] == numbers
+    assert tail.message_count == 0
+
+
+def test_the_largest_headers_beside_the_largest_message(side: Side) -> None:
+    tail = side.tail()
+    side.engine.set_extended(b"t", True)
+    conn = side.connect()
+    headers = of(a="x" * (65_535 - len(of(a=""))))
+    assert len(headers) == 65_535
+    assert side.said(conn, pub_ext(b"t", headers, b"x" * MESSAGE_MAX)) == []
+    assert tail.message_bytes == MESSAGE_MAX
+    assert sections(side) == [{Section.HEADERS: {0: headers}}]
+
+
+@pytest.mark.parametrize("verb", [Verb.PUB_EXT, Verb.MPUB_EXT])
+def test_an_unknown_topic_is_asked_for(side: Side, verb: Verb) -> None:
+    conn = side.connect()
+    command = pub_ext(b"new", keyed(b"k"), b"x")
+    if verb == Verb.MPUB_EXT:
+        command = mpub_ext(b"new", [(keyed(b"k"), b"x")])
+    assert side.said(conn, command) == [(Event.TOPIC, conn, verb, b"new")]
+    tail = side.tail(b"new")
+    conn.resume()
+    assert side.settle() == []
+    assert tail.message_count == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "cuts"),
+    [
+        (pub_ext(b"t", b"{}", b"xy"), {10: (Cut.SIZE, 0), 14: (Cut.BODY, 0), 18: (Cut.BODY, 0)}),
+        (
+            mpub_ext(b"t", [(b"", b"x"), (b"{}", b"y")]),
+            {
+                11: (Cut.SIZE, 0),
+                15: (Cut.COUNT, 0),
+                19: (Cut.MESSAGE_SIZE, 0),
+                23: (Cut.MESSAGE, 0),
+                26: (Cut.MESSAGE_SIZE, 1),
+                33: (Cut.MESSAGE, 1),
+            },
+        ),
+    ],
+)
+def test_an_end_within_a_command(
+    kernel: SimpleNamespace, command: bytes, cuts: dict[int, tuple[Cut, int]]
+) -> None:
+    verb = Verb.PUB_EXT if command[:1] == b"P" else Verb.MPUB_EXT
+    for length, (cut, index) in cuts.items():
+        side = Side(kernel)
+        side.tail()
+        conn = side.connect()
+        conn.feed(command[:length])
+        conn.feed_eof()
+        assert side.settle() == [(Event.CUT, conn, verb, cut, index)], length
+        side.close()
+
+
+def test_a_message_of_the_size_that_is_announced(side: Side) -> None:
+    """The headers' size counts into the message's."""
+    side.tail()
+    conn = side.connect()
+    message = headed(b"{}", b"body")
+    assert side.said(conn, b"PUB_EXT t\n" + size(len(message)) + message + b"NOP\n") == []
+    assert side.kernel.decode_bodies(side.written[b"t"][0], 0) == [b"body"]

@@ -1,0 +1,191 @@
+"""The JSON headers of PUB_EXT: which documents are let in, and what is taken out of them."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from penstock.kernel import Headers
+
+RIGHT = -1
+TRACE_MAX = (1 << 64) - 1
+
+NAMES = ["key", "##trace_id", "zan_test", "other", "ke\u00e9", ""]
+
+
+def as_a_reader_has_it(document: bytes) -> Headers | None:
+    """What another reader of JSON says; None: it is not let in."""
+    try:
+        found: Any = msgspec.json.decode(document, type=dict[str, str | bool])
+        document.decode("utf-8")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    pairs = json.loads(document, object_pairs_hook=list)
+    for name, value in pairs:
+        if isinstance(value, bool) and name != "zan_test":
+            return None
+        if name == "##trace_id":
+            digits = value.isascii() and value.isdigit() and len(value) <= 20
+            if not digits or int(value) > TRACE_MAX:
+                return None
+    key, trace_id = found.get("key"), found.get("##trace_id")
+    return Headers(
+        RIGHT,
+        None if key is None else key.encode("utf-8"),
+        None if trace_id is None else int(trace_id),
+        bool(set(found) - {"key", "##trace_id"}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "key", "trace_id", "has_others"),
+    [
+        (b"{}", None, None, False),
+        (b" \t\r\n{ \n} ", None, None, False),
+        (b'{"key":"a"}', b"a", None, False),
+        (b'{"key":""}', b"", None, False),
+        (b'{ "key" : "a" , "##trace_id" : "7" }', b"a", 7, False),
+        (b'{"##trace_id":"0"}', None, 0, False),
+        (b'{"##trace_id":"18446744073709551615"}', None, TRACE_MAX, False),
+        (b'{"##trace_id":"007"}', None, 7, False),
+        (b'{"zan_test":true}', None, None, True),
+        (b'{"zan_test":false,"key":"k"}', b"k", None, True),
+        (b'{"zan_test":"true"}', None, None, True),
+        (b'{"a":"b"}', None, None, True),
+        (b'{"key":"1","key":"2"}', b"2", None, False),
+        (b'{"k\\u0065y":"\\u0061"}', b"a", None, False),
+        (b'{"\\u006bey":"x","##trace\\u005Fid":"\\u0034"}', b"x", 4, False),
+        (b'{"key":"\\"\\\\\\/\\b\\f\\n\\r\\t"}', b'"\\/\b\f\n\r\t', None, False),
+        (b'{"key":"\\ud83d\\ude00"}', "\U0001f600".encode(), None, False),
+        ('{"key":"\u00e9\u20ac\U0001f600\x7f"}'.encode(), "é€\U0001f600\x7f".encode(), None, False),
+        (b'{"key":"\\u0000\\u007f\\u0080\\u07ff\\u0800\\uffff"}',
+         "\0\x7f\x80\u07ff\u0800\uffff".encode(), None, False),
+    ],
+)  # fmt: skip
+def test_right_ones(
+    kernel: SimpleNamespace,
+    document: bytes,
+    key: bytes | None,
+    trace_id: int | None,
+    has_others: bool,
+) -> None:
+    expected = Headers(RIGHT, key, trace_id, has_others)
+    assert kernel.parse_headers(document) == expected == as_a_reader_has_it(document)
+
+
+@pytest.mark.parametrize(
+    ("document", "wrong_at"),
+    [
+        (b"", 0),
+        (b"  ", 2),
+        (b"[]", 0),
+        (b'"key"', 0),
+        (b"null", 0),
+        (b"\xef\xbb\xbf{}", 0),
+        (b"{", 1),
+        (b"{}x", 2),
+        (b"{} {}", 3),
+        (b"{,}", 1),
+        (b'{"a"', 4),
+        (b'{"a":', 5),
+        (b'{"a":"b"', 8),
+        (b'{"a":"b",}', 9),
+        (b'{"a":"b" "c":"d"}', 9),
+        (b'{"a" "b"}', 5),
+        (b"{a:1}", 1),
+        (b'{"a":1}', 5),
+        (b'{"a":null}', 5),
+        (b'{"a":true}', 5),
+        (b'{"key":true}', 7),
+        (b'{"zan_test":1}', 12),
+        (b'{"zan_test":tru}', 12),
+        (b'{"zan_test":truex}', 16),
+        (b'{"a":{}}', 5),
+        (b'{"a":["b"]}', 5),
+        (b'{"a":"\n"}', 6),
+        (b'{"a":"\x00"}', 6),
+        (b'{"a":"\\x"}', 6),
+        (b'{"a":"\\u12g4"}', 6),
+        (b'{"a":"\\u12', 6),
+        (b'{"a":"\\', 6),
+        (b'{"a":"bc\\ud800"}', 8),
+        (b'{"a":"\\udc00\\ud800"}', 6),
+        (b'{"a":"\\ud800\\u0061"}', 6),
+        (b'{"a":"\\ud800\\ud800"}', 6),
+        (b'{"a":"\xff"}', 6),
+        (b'{"a":"x\xc3"}', 7),
+        (b'{"a":"\xc0\x80"}', 6),
+        (b'{"a":"\xe0\x80\x80"}', 6),
+        (b'{"a":"\xed\xa0\x80"}', 6),
+        (b'{"a":"\xf0\x80\x80\x80"}', 6),
+        (b'{"a":"\xf4\x90\x80\x80"}', 6),
+        (b'{"a":"\xe2\x82', 6),
+        (b'{"##trace_id":""}', 14),
+        (b'{"##trace_id":"+1"}', 14),
+        (b'{"##trace_id":"1 "}', 14),
+        (b'{"##trace_id":"0x1"}', 14),
+        (b'{"##trace_id":"18446744073709551616"}', 14),
+        (b'{"##trace_id":"000000000000000000001"}', 14),
+        (b'{"##trace_id":"\\u0666"}', 14),
+        (b'{"##trace_id":1}', 14),
+    ],
+)
+def test_wrong_ones_and_where(kernel: SimpleNamespace, document: bytes, wrong_at: int) -> None:
+    assert kernel.parse_headers(document) == Headers(wrong_at, None, None, False)
+    assert as_a_reader_has_it(document) is None
+
+
+texts = st.one_of(st.sampled_from(NAMES), st.text(max_size=6), st.integers(0, 99).map(str))
+values = st.one_of(texts, st.booleans(), st.sampled_from([1, None, {}, ["x"]]))
+documents = st.builds(
+    lambda members, escaped, blanks: json.dumps(
+        dict(members), ensure_ascii=escaped, indent=blanks
+    ).encode("utf-8", "surrogatepass"),
+    st.lists(st.tuples(st.one_of(st.sampled_from(NAMES), texts), values), max_size=4),
+    st.booleans(),
+    st.sampled_from([None, 0, 2]),
+)
+strings_only = st.dictionaries(st.one_of(st.sampled_from(NAMES), texts), texts, max_size=4).map(
+    lambda members: json.dumps(members).encode()
+)
+
+
+@given(document=st.one_of(documents, strings_only))
+def test_whole_documents_as_another_reader_has_them(
+    compiled: SimpleNamespace, pure: SimpleNamespace, document: bytes
+) -> None:
+    one, two = compiled.parse_headers(document), pure.parse_headers(document)
+    assert one == two
+    assert (one if one.wrong_at == RIGHT else None) == as_a_reader_has_it(document)
+
+
+@given(
+    document=st.one_of(documents, strings_only, st.binary(max_size=20)),
+    at=st.integers(0, 60),
+    change=st.sampled_from([b"", b'"', b"\\", b"\\u", b"{", b"}", b",", b"\xe2", b"\x00", b"0"]),
+    length=st.integers(0, 3),
+)
+@example(document=b'{"key":"\\ud83d\\ude00"}', at=14, change=b"", length=1)
+def test_damaged_documents_as_another_reader_has_them(
+    compiled: SimpleNamespace,
+    pure: SimpleNamespace,
+    document: bytes,
+    at: int,
+    change: bytes,
+    length: int,
+) -> None:
+    damaged = document[:at] + change + document[at + length :]
+    one, two = compiled.parse_headers(damaged), pure.parse_headers(damaged)
+    assert one == two
+    assert (one if one.wrong_at == RIGHT else None) == as_a_reader_has_it(damaged)
+
+
+def test_any_buffer_will_do(kernel: SimpleNamespace) -> None:
+    for form in (bytes, bytearray, memoryview):
+        assert kernel.parse_headers(form(b'{"key":"k"}')).key == b"k"

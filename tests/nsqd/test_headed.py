@@ -1,0 +1,196 @@
+"""PUB_EXT and MPUB_EXT of a daemon: what is stored where, traced answers, errors and bounds."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.kernel import Section, murmur3_32
+from penstock.log.reader import Message
+from penstock.wire import frames
+from penstock.wire.traced import decode_reply
+
+from .world import Running, error, ok, pub, u32
+
+PARTITIONS = 3
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path) -> Iterator[Running]:
+    with Running(tmp_path / "data") as running:
+        query = f"topic=t&partition_num={PARTITIONS}&extend=true"
+        assert running.request("POST", f"/topic/create?{query}").status == 200
+        yield running
+
+
+def headed(headers: bytes, body: bytes) -> bytes:
+    return frames.with_size(struct.pack(">H", len(headers)) + headers + body)
+
+
+def pub_ext(target: bytes, headers: bytes, body: bytes) -> bytes:
+    return b"PUB_EXT %b\n" % target + headed(headers, body)
+
+
+def mpub_ext(target: bytes, messages: list[tuple[bytes, bytes]]) -> bytes:
+    packed = b"".join(headed(*message) for message in messages)
+    return b"MPUB_EXT %b\n" % target + frames.with_size(u32(len(messages)) + packed)
+
+
+def keyed(key: bytes) -> bytes:
+    return b'{"key":"%b"}' % key
+
+
+def stored(nsqd: Running, topic: str = "t") -> list[list[Message]]:
+    """The messages of each partition."""
+    return [
+        [leader.log.message(offset) for offset in range(leader.tail.committed_end)]
+        for leader in nsqd.daemon.broker.topics[topic].leaders
+    ]
+
+
+def keys_apart() -> list[bytes]:
+    """One for each partition."""
+    found: dict[int, bytes] = {}
+    for number in range(100):
+        key = b"%d" % number
+        found.setdefault(murmur3_32(key) % PARTITIONS, key)
+    return [found[number] for number in range(PARTITIONS)]
+
+
+def test_keys_choose_partitions_and_headers_are_stored(nsqd: Running) -> None:
+    keys = keys_apart()
+    with nsqd.client() as client:
+        assert client.ask(mpub_ext(b"t", [(keyed(key), key) for key in keys])) == ok()
+        assert client.ask(pub_ext(b"t 1", keyed(keys[0]), b"named")) == ok()
+    found = stored(nsqd)
+    assert [[message.body for message in part] for part in found] == [
+        [keys[0]],
+        [keys[1], b"named"],
+        [keys[2]],
+    ]
+    assert found[1][1].sections[Section.HEADERS] == keyed(keys[0])
+    assert found[1][1].sections[Section.KEY] == keys[0]
+
+
+def test_a_restart_leaves_keys_where_they_are(tmp_path: Path) -> None:
+    key = keys_apart()[2]
+    for _ in range(2):
+        with Running(tmp_path / "data") as nsqd:
+            query = f"topic=t&partition_num={PARTITIONS}&extend=true"
+            assert nsqd.request("POST", f"/topic/create?{query}").status == 200
+            with nsqd.client() as client:
+                assert client.ask(pub_ext(b"t", b'{"key":"%b","a":"b"}' % key, b"x")) == ok()
+            counts = [len(part) for part in stored(nsqd)]
+    assert counts == [0, 0, 2]
+
+
+def test_growth_leaves_keys_where_they_are(nsqd: Running) -> None:
+    key = keys_apart()[2]
+    assert nsqd.request("POST", "/topic/partition/expand?topic=t&partition_num=8").status == 200
+    with nsqd.client() as client:
+        assert client.ask(pub_ext(b"t", keyed(key), b"x")) == ok()
+    assert [len(part) for part in stored(nsqd)] == [0, 0, 1, 0, 0, 0, 0, 0]
+
+
+def test_a_topic_takes_headers_from_its_upgrade_on(nsqd: Running) -> None:
+    headers = b'{"any":"other"}'
+    with nsqd.client() as client:
+        assert client.ask(pub(b"plain", b"x")) == ok()
+        refused = client.ask(pub_ext(b"plain", headers, b"y"))
+        assert refused == error(
+            b'E_EXT_NOT_SUPPORT PUB_EXT topic "plain" is not extended: '
+            b"it takes no headers but key and ##trace_id"
+        )
+        upgrade = "/topic/meta/update?topic=plain&upgradeext=true"
+        assert nsqd.request("POST", upgrade).status == 200
+        assert client.ask(pub_ext(b"plain", headers, b"z")) == ok()  # the same connection
+    (part,) = stored(nsqd, "plain")
+    assert [message.body for message in part] == [b"x", b"z"]
+    assert part[1].sections == {Section.HEADERS: headers}
+
+
+def test_a_trace_id_gets_the_traced_reply(nsqd: Running) -> None:
+    key = keys_apart()[1]
+    headers = b'{"key":"%b","##trace_id":"77"}' % key
+    with nsqd.client() as client:
+        client.ask(pub_ext(b"t", keyed(key), b"first"))
+        answer = client.ask(pub_ext(b"t", headers, b"hello"))
+        message_id, trace_id, offset, stored_bytes = decode_reply(answer.data)
+        assert client.ask(pub_ext(b"t", keyed(key), b"last")) == ok()
+        (session,) = nsqd.daemon.protocol.sessions.values()
+        assert session.conn.published == {b"t": 3}
+    found = stored(nsqd)[1][1]
+    assert (found.id, found.body) == (message_id, b"hello")
+    assert (trace_id, offset) == (77, 1)
+    assert stored_bytes == 4 + 5 + 12 + 8 + len(key) + 8 + len(headers)
+    assert found.sections == {
+        Section.TRACE: 77,
+        Section.KEY: key,
+        Section.HEADERS: headers,
+    }
+
+
+def test_a_trace_id_on_a_topic_that_takes_nothing(nsqd: Running) -> None:
+    with nsqd.client() as client:
+        client.ask(pub(b"t", b"x"))
+        nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", True))
+        refused = client.ask(pub_ext(b"t", b'{"##trace_id":"7"}', b"x"))
+        assert refused == error(b"E_PUB_FAILED PUB failed draining")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            pub_ext(b"t", b'{"a":1}', b"x"),
+            b"E_INVALID_JSON_HEADER PUB_EXT JSON header is no flat object of strings from byte 5 "
+            b"on",
+        ),
+        (
+            mpub_ext(b"t", [(b"", b"x"), (b"{", b"y")]),
+            b"E_INVALID_JSON_HEADER MPUB_EXT message(1) JSON header is no flat object of strings "
+            b"from byte 1 on",
+        ),
+        (pub_ext(b"t 3", b"", b"x"), b'E_BAD_PARTITION PUB_EXT partition "3" is not valid'),
+    ],
+)
+def test_what_is_wrong_is_said(nsqd: Running, command: bytes, said: bytes) -> None:
+    with nsqd.client() as client:
+        assert client.ask(command) == error(said)
+        assert client.is_closed()
+    assert stored(nsqd) == [[], [], []]
+
+
+def test_a_bound_on_the_depth_is_exact_for_keys(nsqd: Running) -> None:
+    """Its room is shared out among the partitions, and given to those that are asked for."""
+    keys = keys_apart()
+    topic = nsqd.daemon.broker.topics["t"]
+    assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 200
+    nsqd.call(lambda: topic.configure({"max_depth": 8}))
+    with nsqd.client() as client:
+        for number in range(5):
+            assert client.ask(pub_ext(b"t", keyed(keys[1]), b"%d" % number)) == ok()
+        spread = [(keyed(keys[0]), b"x"), (keyed(keys[0]), b"x"), (keyed(keys[2]), b"x")]
+        assert client.ask(mpub_ext(b"t", spread)) == ok()
+        refused = client.ask(pub_ext(b"t", keyed(keys[1]), b"too many"))
+        assert refused.data.startswith(b"E_PUB_FAILED PUB failed topic depth limit of 8")
+    assert [len(part) for part in stored(nsqd)] == [2, 5, 1]
+
+
+def test_a_partition_that_has_stopped_refuses_its_keys_alone(nsqd: Running) -> None:
+    keys = keys_apart()
+    topic = nsqd.daemon.broker.topics["t"]
+    nsqd.call(lambda: topic.leader(1).group.stop("the disk is gone"))
+    with nsqd.client() as client:
+        assert client.ask(pub_ext(b"t", keyed(keys[0]), b"x")) == ok()
+        refused = client.ask(pub_ext(b"t", keyed(keys[1]), b"x"))
+        assert refused.data.startswith(b"E_PUB_FAILED PUB failed ")
+        assert b"the disk is gone" in refused.data
+    with nsqd.client() as client:
+        both = [(keyed(keys[0]), b"x"), (keyed(keys[1]), b"x")]
+        refused = client.ask(mpub_ext(b"t", both))
+        assert refused.data.startswith(b"E_MPUB_FAILED MPUB failed ")
+    assert len(stored(nsqd)[0]) == 1
