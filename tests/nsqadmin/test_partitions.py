@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.inside import Inside, Letter, Move, letter_of
 from penstock.nsqadmin.messages import Place, PlaceInvalid
 from penstock.nsqadmin.pages.partitions import said
@@ -91,6 +92,34 @@ def test_the_one_that_lags_is_named() -> None:
     even = [one._replace(depth=10) for one in parts]
     assert said(even) == ""
     assert behind([one._replace(depth=0) for one in parts]) is None
+
+
+def lags(channel: dict[str, Any], *changes: dict[str, Any]) -> list[tuple[str, str]]:
+    one = document(36)
+    row = one["topics"][0]["channels"][0]
+    row |= channel
+    for part, change in zip(row["partitions"], changes, strict=True):
+        part |= change
+    found = findings(snapshot(one), lambda series: ())
+    return [(each.what, each.state) for each in found]
+
+
+def test_a_partition_that_nobody_reads_needs_attention() -> None:
+    read, unread = {"client_count": 1}, {"client_count": 0}
+    told = [("nobody reads partition 1 of channel t/slow", "unread")]
+    assert lags({"client_count": 1}, read, unread, read) == told
+    assert lags({"client_count": 1}, read, read, read) == []
+    assert lags({"client_count": 0}, unread, unread, unread) == []  # that is another finding
+    assert lags({"client_count": 1, "paused": True}, read, unread, read)[0][1] == "paused"
+
+
+def test_a_partition_that_lags_for_long_needs_attention() -> None:
+    read, behind = {"client_count": 1}, {"client_count": 1, "depth": 5000}
+    old = {"oldest_age_seconds": 301.0}
+    told = [("partition 1 of channel t/slow lags", "one partition lags")]
+    assert lags({"client_count": 1}, read, behind | old, read) == told
+    assert lags({"client_count": 1}, read, behind, read) == []  # it is young
+    assert lags({"client_count": 1}, behind, behind | old, behind) == []  # as are the others
 
 
 # --- messages ---

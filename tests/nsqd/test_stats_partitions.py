@@ -13,7 +13,7 @@ from penstock.nsqd.statsd import Lines, StatsdOptions
 
 from .skewed import COUNTS, HEAVY, skewed
 from .test_metrics import samples
-from .world import Running
+from .world import Running, ok
 
 ALL = sum(COUNTS)
 
@@ -124,3 +124,17 @@ def test_statsd_has_totals(nsqd: Running) -> None:
     assert f"topic.t.message_count:{ALL}|c" in told
     assert f"topic.t.channel.slow.depth:{COUNTS[HEAVY]}|g" in told
     assert not [line for line in told if "partition" in line]
+
+
+def test_consumers_of_one_partition_are_counted_there(nsqd: Running) -> None:
+    skewed(nsqd, "chosen")
+    with nsqd.client() as one, nsqd.client() as all_:
+        assert one.ask(b"SUB chosen c 1\n") == ok()
+        assert all_.ask(b"SUB chosen c\n") == ok()
+        row = nsqd.stats("&topic=chosen")["topics"][0]["channels"][0]
+        assert row["client_count"] == 2
+        assert [part["client_count"] for part in row["partitions"]] == [1, 2, 1]
+        assert [client.get("partition") for client in row["clients"]] == [1, None]
+        listed = json.loads(nsqd.request("GET", "/connections").body)["connections"]
+        found = [client for client in listed if client.get("topic") == "chosen"]
+        assert sorted(client.get("partition", -1) for client in found) == [-1, 1]

@@ -85,6 +85,11 @@ class Channel:
         """Of a consumer; ANY: it has all of them."""
         return self._chosen.get(conn, ANY)
 
+    def consumer_count_of(self, partition: int) -> int:
+        """Those that have chosen it, and those that have all."""
+        chosen = sum(1 for one in self._chosen.values() if one == partition)
+        return len(self.consumers) - len(self._chosen) + chosen
+
     def follow(self, partition: int) -> None:
         """A partition has come: those who consume all of them get it, too."""
         for conn in self.consumers:

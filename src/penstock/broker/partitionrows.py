@@ -62,6 +62,7 @@ def channel_row(channel: Channel, partition: int) -> Row:
         "message_count": window.message_count,
         "requeue_count": window.requeue_count,
         "timeout_count": window.timeout_count,
+        "client_count": channel.consumer_count_of(partition),
         "expired_count": window.expired_count,
         "oldest_age_seconds": channel.oldest.of(partition).age_s(channel.topic.wall_ns),
         "low": window.low,

@@ -14,6 +14,8 @@ samples: so short a window makes nobody "stuck" who may only be slow.
 | stuck           | a channel holds messages, has consumers, and finishes none          | bad   |
 | nobody reads    | a channel's depth grows and it has no consumer                      | warn  |
 | growing         | a channel's depth has grown through the whole window                | warn  |
+| one unread      | a partition holds messages, and the channel's consumers read others | warn  |
+| one lags        | most of what waits for long is in one partition                     | warn  |
 | timeouts        | a tenth of a channel's deliveries time out                          | warn  |
 | dead letters    | messages that were given up wait to be redriven                     | warn  |
 | slow sync       | a node's disk needs long for a sync                                 | warn  |
@@ -32,6 +34,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from penstock import limits
+from penstock.nsqadmin import split
 from penstock.nsqadmin.history import FIELDS
 from penstock.nsqadmin.recent import Sample
 from penstock.nsqadmin.runs import Run, Runs, grown_lag
@@ -84,6 +87,7 @@ def findings(snapshot: Snapshot, recent: Recent, window: Window = _MINUTE) -> li
             holds = channel.depth + channel.in_flight  # who holds nothing needs no past
             past = recent(f"{topic.name}/{channel.name}") if holds else ()
             found += _of_channel(channel, past, window)
+            found += _of_partitions(channel)
     return sorted(found, key=lambda one: (-one.level, one.what))
 
 
@@ -204,6 +208,30 @@ def _of_channel(
         why = f"{channel.dead_letters:,} messages that were given up wait{where}."
         step = "Look at them on its page, repair the consumer, then redrive them."
         yield Finding(Level.WARN, f"{what} has dead letters", why, step, path, "dead letters")
+
+
+def _of_partitions(channel: ChannelState) -> Iterator[Finding]:
+    """What the sums do not show."""
+    path = ("topics", channel.topic, channel.name)
+    what = f"channel {channel.topic}/{channel.name}"
+    unread = [one for one in channel.partitions if one.depth and not one.clients]
+    if unread and channel.clients and not channel.paused:
+        numbers = ", ".join(str(one.partition) for one in unread)
+        waits = sum(one.depth for one in unread)
+        why = f"{waits:,} messages wait in {numbers}; its consumers have chosen other partitions."
+        step = "Start consumers for these, or some that take all partitions."
+        yield Finding(
+            Level.WARN, f"nobody reads partition {numbers} of {what}", why, step, path, "unread"
+        )
+        return
+    worst = split.lagging(channel.partitions)
+    if worst is None or worst.depth <= limits.ADMIN_GROWING_MIN:
+        return
+    if worst.oldest_s > limits.ADMIN_OLD_S and not channel.paused:
+        why = f"{worst.depth:,} of the {channel.depth:,} messages that wait are in it."
+        step = "Look for a key that most messages have, or for messages that fail again and again."
+        name = f"partition {worst.partition} of {what} lags"
+        yield Finding(Level.WARN, name, why, step, path, "one partition lags")
 
 
 def _may_be_slow(channel: ChannelState, window: Window) -> bool:

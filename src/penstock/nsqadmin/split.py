@@ -6,7 +6,7 @@ that know nothing of each other is two partitions, so each is named with its nod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 Row = Mapping[str, Any]
@@ -42,6 +42,7 @@ class ChannelPart(NamedTuple):
     deferred: int
     requeues: int
     timeouts: int
+    clients: int
     oldest_s: float  # 0: nothing is unfinished, or it is not known
     in_rate: float
     finish_rate: float
@@ -74,6 +75,7 @@ def of_channel(node: str, row: Row, last: Row, rates: Rates) -> Iterator[Channel
             part.get("deferred_count", 0),
             part.get("requeue_count", 0),
             part.get("timeout_count", 0),
+            part.get("client_count", 0),
             float(part.get("oldest_age_seconds") or 0.0),
             rates.of(part, before, "message_count"),
             rates.left(part, before),
@@ -90,3 +92,10 @@ def _pairs(row: Row, last: Row) -> Iterator[tuple[Row, Row]]:
 def behind(parts: Iterable[ChannelPart]) -> ChannelPart | None:
     """The one in which most waits; None when nothing does."""
     return max((one for one in parts if one.depth), key=lambda one: one.depth, default=None)
+
+
+def lagging(parts: Sequence[ChannelPart]) -> ChannelPart | None:
+    """The one that has at least twice its share of what waits."""
+    worst, waits = behind(parts), sum(one.depth for one in parts)
+    is_alone = worst is not None and len(parts) > 1 and worst.depth * len(parts) >= 2 * waits
+    return worst if is_alone else None

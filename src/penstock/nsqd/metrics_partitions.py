@@ -56,6 +56,7 @@ CHANNEL_METRICS = (
             "in_flight_count"),
     _figure("channel_partition_deferred", "gauge", "Messages that wait for their time.",
             "deferred_count"),
+    _figure("channel_partition_clients", "gauge", "Consumers that read it.", "client_count"),
     _figure("channel_partition_oldest_age_seconds", "gauge", "Of its oldest unfinished message.",
             "oldest_age_seconds"),
 )  # fmt: skip

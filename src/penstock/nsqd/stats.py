@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from penstock import limits
 from penstock.broker import stats as broker_stats
 from penstock.broker.broker import Broker
-from penstock.broker.channel import Channel
+from penstock.broker.channel import ANY, Channel
 from penstock.kernel import Conn
 from penstock.net.sync import SyncTimes
 from penstock.nsqd.session import Session
@@ -35,6 +35,13 @@ class Query:
     include_clients: bool = True
     include_memory: bool = True
     partition: int | None = None  # the topics that have it, and only what it has
+
+
+def _chosen(session: Session) -> Row:
+    """The partition of a consumer that has chosen one."""
+    channel = session.channel
+    partition = ANY if channel is None else channel.partition_of(session.conn)
+    return {} if partition == ANY else {"partition": partition}
 
 
 def client_row(session: Session) -> Row:
@@ -63,7 +70,7 @@ def client_row(session: Session) -> Row:
     published = conn.published
     if published:
         row["pub_counts"] = _pub_counts(published)
-    return row | _tls_row(session)
+    return row | _tls_row(session) | _chosen(session)
 
 
 def _tls_row(session: Session) -> Row:
@@ -199,6 +206,7 @@ def _connection_row(session: Session) -> Row:
         row |= {
             "topic": channel.topic.name,
             "channel": channel.name,
+            **_chosen(session),
             "ready_count": conn.rdy,
             "in_flight_count": conn.in_flight,
             "message_count": conn.message_count,

@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 HEADS = ("CHANNEL", "DEPTH", "IN FLIGHT", "DELAYED", "OLDEST", "IN/s", "OUT/s", "EMPTY IN", "CONN")
 PARTITION_HEADS = ("PARTITION", "NODE", "DEPTH", "IN FLIGHT", "DELAYED", "OLDEST", "IN/s", "OUT/s",
-                   "REQUEUED", "TIMED OUT")  # fmt: skip
+                   "REQUEUED", "TIMED OUT", "CONN")  # fmt: skip
 CLIENT_HEADS = ("CONSUMER", "ADDRESS", "NODE", "IN FLIGHT", "READY", "OUT/s", "FINISHED",
                 "REQUEUED", "CONNECTED")  # fmt: skip
 SORTS: Mapping[str, Callable[[ChannelState], float]] = {
@@ -154,6 +154,7 @@ def _partition_row(part: ChannelPart) -> Row:
         "deferred_count": part.deferred,
         "requeue_count": part.requeues,
         "timeout_count": part.timeouts,
+        "client_count": part.clients,
         "oldest_age_seconds": round(part.oldest_s, 3),
         "in_rate": round(part.in_rate, 1),
         "out_rate": round(part.finish_rate, 1),
@@ -185,6 +186,7 @@ def _partition_cells(part: ChannelPart) -> list[str]:
         terminal.short(part.finish_rate),
         terminal.short(part.requeues),
         terminal.short(part.timeouts),
+        terminal.short(part.clients),
     ]
 
 

@@ -55,6 +55,7 @@ _OF_CHANNEL = [
     wide(800, numbers("deferred", "Deferred")),
     wide(900, numbers("requeues", "Requeued", minWidth=95)),
     wide(900, numbers("timeouts", "Timed out", minWidth=95)),
+    numbers("clients", "Clients"),
 ]  # fmt: skip
 
 
@@ -137,6 +138,7 @@ def channel_rows(here: Opened, parts: list[ChannelPart]) -> list[Row]:
             "deferred": one.deferred,
             "requeues": one.requeues,
             "timeouts": one.timeouts,
+            "clients": one.clients,
         }
         for one in parts
     ]
@@ -144,8 +146,8 @@ def channel_rows(here: Opened, parts: list[ChannelPart]) -> list[Row]:
 
 def said(parts: list[ChannelPart]) -> str:
     """A sentence on the one that lags; none where it is no different from the others."""
-    worst = split.behind(parts)
-    waits = sum(one.depth for one in parts)
-    if worst is None or len(parts) < 2 or worst.depth * len(parts) < 2 * waits:
+    worst = split.lagging(parts)
+    if worst is None:
         return ""
+    waits = sum(one.depth for one in parts)
     return f"Partition {worst.partition} has {worst.depth:,} of the {waits:,} that wait."
