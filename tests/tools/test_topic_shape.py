@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nsqd.world import Running
+from penstock.kernel import murmur3_32
 from penstock.tools.main import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -37,6 +38,12 @@ def config_of(nsqd: Running, topic: str) -> dict[str, Any]:
     answer = nsqd.request("GET", f"/topic/config?topic={topic}")
     found: dict[str, Any] = json.loads(answer.body)
     return found
+
+
+def ends_of(nsqd: Running, topic: str) -> list[int]:
+    found = json.loads(nsqd.request("GET", f"/log/positions?topic={topic}").body)
+    partitions = found["topics"][topic]["partitions"]
+    return [partitions[number]["end"] for number in sorted(partitions, key=int)]
 
 
 def test_a_topic_is_made_with_partitions_and_gets_more(nsqd: Running, run: Run) -> None:
@@ -74,3 +81,17 @@ def test_a_number_that_is_none(run: Run, count: str) -> None:
     code, _, err = run("topic", "create", "t", f"--partitions={count}")
     assert code == 2
     assert f"{count!r}: a whole number, 1 to 255" in err
+
+
+def test_publishing_by_key_and_into_a_partition(nsqd: Running, run: Run) -> None:
+    run("topic", "create", "keyed", "--partitions", "4")
+    wanted = [0, 0, 0, 0]
+    for key in ("a", "b", "c", "d", "e"):
+        assert run("pub", "keyed", "body", "--key", key)[0] == 0
+        wanted[murmur3_32(key.encode()) % 4] += 1
+    assert run("pub", "keyed", "body", "--partition", "2")[0] == 0
+    wanted[2] += 1
+    assert ends_of(nsqd, "keyed") == wanted
+    code, _, err = run("pub", "keyed", "body", "--partition", "4")
+    assert code == 1
+    assert "E_BAD_PARTITION" in err

@@ -26,11 +26,19 @@ def parser() -> argparse.ArgumentParser:
         prog="penstock pub",
         description="Publish BODY, or every line of the input when there is no BODY. It ends when "
         "all of it is acknowledged; empty lines are left out.",
-        examples=["penstock pub orders 'a first one'", "penstock pub orders later --delay 30s"],
+        examples=[
+            "penstock pub orders 'a first one'",
+            "penstock pub orders later --delay 30s",
+            "penstock pub orders 'of one customer' --key customer-17",
+        ],
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("body", nargs="?", metavar="BODY")
     parser.add_argument("--delay", default="0", metavar="DURATION", help="such as 30s, 1h30m")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--key", metavar="KEY",
+                       help="messages of one key go to one partition of the topic")  # fmt: skip
+    where.add_argument("--partition", metavar="N", help="the partition that they go to")
     add_json(parser)
     nodes.add_arguments(parser)
     return parser
@@ -50,6 +58,10 @@ def _run(arguments: argparse.Namespace) -> int:
     parameters = {"topic": arguments.topic}
     if delay_ms:
         parameters["defer"] = str(delay_ms)
+    for name in ("key", "partition"):
+        value = getattr(arguments, name)
+        if value is not None:
+            parameters[name] = value
     node = nodes.nodes(arguments, changes=True)[0]
     if arguments.body is not None:
         node.post("/pub", parameters, arguments.body.encode("utf-8", "surrogateescape"))
