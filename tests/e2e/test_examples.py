@@ -62,6 +62,11 @@ def test_traced(address: str) -> None:
     assert more == "2 more from offset 1 on"
 
 
+def test_ordered(daemon: Daemon, address: str) -> None:
+    lines = run("ordered", f"127.0.0.1:{daemon.http_port}", address, "payments")
+    assert lines == ["anna 1 2 3 4", "ben 1 2 3 4", "carl 1 2 3 4"]
+
+
 def test_idempotent(daemon: Daemon, tmp_path: Path) -> None:
     arguments = (f"127.0.0.1:{daemon.http_port}", "once", str(tmp_path / "epoch"))
     for number in range(2):

@@ -40,7 +40,10 @@ def config(max_attempts: int, dead_letter_topic: str = "t.ch.dead") -> dict[str,
         "trace_rate": 0.0,
         "ack_retry_cnt": 0,
         "ack_old_than_time": "0s",
+        "order": "none",
+        "poison": "dead_letter",
         "dead_letter_count": 0,
+        "held_count": 0,
         "own": own,
     }
 
@@ -61,6 +64,37 @@ def test_settings_are_taken_and_given_back(nsqd: Running) -> None:
     assert ask(nsqd, "POST", query + "&max_attempts=") == (200, config(0))
 
 
+def test_an_order_is_chosen(nsqd: Running) -> None:
+    query = f"/channel/config?{HERE}"
+    for value in ("key", "strict", "none"):
+        status, document = ask(nsqd, "POST", f"{query}&order={value}")
+        assert (status, document["order"]) == (200, value)
+        assert document["own"] == ([] if value == "none" else ["order"])
+    assert ask(nsqd, "POST", f"{query}&poison=hold")[1]["poison"] == "hold"
+    assert ask(nsqd, "POST", f"{query}&poison=&order=") == (200, config(0))
+
+
+def test_strict_order_as_in_youzans_nsq(nsqd: Running) -> None:
+    assert nsqd.request("POST", f"/channel/setorder?{HERE}&order=true").status == 200
+    assert ask(nsqd, "GET", f"/channel/config?{HERE}")[1]["order"] == "strict"
+    assert nsqd.request("POST", f"/channel/setorder?{HERE}&order=false").status == 200
+    assert ask(nsqd, "GET", f"/channel/config?{HERE}") == (200, config(0))
+
+
+def test_one_message_of_a_key_at_a_time(nsqd: Running) -> None:
+    assert ask(nsqd, "POST", f"/channel/config?{HERE}&order=key")[0] == 200
+    for body in (b"a1", b"a2", b"b1"):
+        assert nsqd.request("POST", f"/pub?topic=t&key={body[:1].decode()}", body).status == 200
+    with nsqd.client() as client:
+        assert client.ask(b"SUB t ch\n") == ok()
+        client.send(b"RDY 10\n")
+        first, second = client.message(), client.message()
+        assert (first.body, second.body) == (b"a1", b"b1")
+        assert client.is_silent()
+        client.send(b"FIN " + first.id + b"\n")
+        assert client.message().body == b"a2"
+
+
 LONG = "x" * 60
 REFUSED = [
     ("POST", "config", "", 400, "MISSING_ARG_TOPIC"),
@@ -73,6 +107,10 @@ REFUSED = [
     ("POST", "config", f"{HERE}&max_attempt=1", 400, "INVALID_ARG max_attempt: no such setting"),
     ("POST", "config", f"{HERE}&dead_letter_topic=a$", 400, "INVALID_ARG dead_letter_topic 'a$'"),
     ("POST", "config", f"{HERE}&dead_letter_topic=t", 400, "INVALID_ARG dead_letter_topic 't'"),
+    ("POST", "config", f"{HERE}&order=keys", 400, "INVALID_ARG_ORDER 'keys': it is none or key or"),
+    ("POST", "config", f"{HERE}&poison=x", 400, "INVALID_ARG_POISON 'x': it is dead_letter or"),
+    ("POST", "setorder", HERE, 400, "INVALID_ARG_ORDER '': it is true or false"),
+    ("POST", "setorder", f"{HERE}&order=1", 400, "INVALID_ARG_ORDER '1': it is true or false"),
     ("POST", "redrive", f"{HERE}&count=x", 400, "INVALID_ARG_COUNT 'x'"),
     ("GET", "redrive", HERE, 405, "METHOD_NOT_ALLOWED"),
 ]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.broker.channel import Channel
+from penstock.broker.settings import Poison
 from penstock.errors import NotFound
 from penstock.kernel import Held, Window
 
@@ -43,7 +44,10 @@ def _finish(window: Window, id: int) -> bool:
     holder = window.holder(id)
     if holder:
         return window.finish(holder, id) == Held.DONE
-    return window.settle_stray(id, _DONE)
+    if window.settle_stray(id, _DONE):
+        return True
+    is_held = window.owner.settings.poison == Poison.HOLD
+    return is_held and window.settle_exhausted(id, done=True)
 
 
 def requeue(channel: Channel, id: int, delay_ns: int, wall_ns: int) -> None:

@@ -14,7 +14,14 @@ import msgspec
 from penstock import limits
 from penstock.broker.latency import Latency
 from penstock.broker.oldest import Oldest, unfinished_of
-from penstock.broker.settings import AutoAck, ChannelSettings, auto_ack, sample_below
+from penstock.broker.settings import (
+    ORDERS,
+    AutoAck,
+    ChannelSettings,
+    Poison,
+    auto_ack,
+    sample_below,
+)
 from penstock.broker.skips import Skips
 from penstock.errors import OffsetBeyondEnd, OffsetGone, Refused
 from penstock.kernel import Conn, Window
@@ -118,8 +125,16 @@ class Channel:
 
     def _set_bounds(self, window: Window) -> None:
         window.attempts_max = self.settings.max_attempts
+        window.order = ORDERS[self.settings.order]
         bounds = self.auto_ack
         window.auto_ack_attempts, window.auto_ack_age_ns = bounds if all(bounds) else (0, 0)
+
+    @property
+    def held(self) -> int:
+        """Messages that have used their attempts and stay, by its setting."""
+        if self.settings.poison != Poison.HOLD:
+            return 0
+        return sum(window.exhausted for window in self.windows.values())
 
     @property
     def auto_ack(self) -> AutoAck:
@@ -145,7 +160,8 @@ class Channel:
         changed."""
         before = self.settings
         changed = msgspec.structs.replace(before, **changes)
-        if changed.max_attempts and (self.ephemeral or self.topic.ephemeral):
+        no_letters = self.ephemeral or self.topic.ephemeral
+        if changed.max_attempts and no_letters and changed.poison != Poison.HOLD:
             raise Refused("an ephemeral topic or channel has no dead letters")
         self._check_name(changed)
         self.settings = changed
@@ -163,7 +179,8 @@ class Channel:
                 f"dead_letter_topic {name!r} must not be ephemeral, nor the channel's own topic"
             )
         default = self._default_dead_letter_topic
-        if settings.max_attempts and not name and not is_valid_name(default.encode()):
+        is_named = bool(name) or settings.poison == Poison.HOLD
+        if settings.max_attempts and not is_named and not is_valid_name(default.encode()):
             raise Refused(
                 f"the dead-letter topic would be {default!r}, which has {len(default)} characters: "
                 f"a name has {limits.NAME_BYTES_MAX} at most. Name another with dead_letter_topic"

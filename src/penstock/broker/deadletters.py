@@ -37,6 +37,7 @@ from penstock import limits
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.rows import Place
+from penstock.broker.settings import Poison
 from penstock.broker.stored import Reader, Stored
 from penstock.errors import LogDamaged, NotFound, PenstockError, Refused, StorageError
 from penstock.kernel import Cause, Section, Source, Stray, StrayRecord, Window
@@ -169,6 +170,7 @@ class DeadLetters:
         self._topic = topic  # made when it is not there
         self._retries: dict[Channel, None] = {}
         self._redrives: dict[Channel, Redrive] = {}
+        self._holding: dict[Channel, None] = {}  # channels with messages that stay
 
     def validate(self) -> None:
         for channel, redrive in self._redrives.items():
@@ -181,8 +183,27 @@ class DeadLetters:
         """Take care of what is exhausted, as far as it is not waiting for the next try."""
         if channel in self._retries or self._context.exiting or channel.deleted:
             return
+        if channel.settings.poison == Poison.HOLD:
+            self._holding[channel] = None
+            self._show_held()
+            return
         for window in channel.windows.values():
             self._collect(channel, window)
+
+    def _show_held(self) -> None:
+        """In `/ping`: in an ordered channel others wait for them."""
+        topics = {channel.topic.name for channel in self._holding}
+        for channel in list(self._holding):
+            if channel.deleted or not channel.held:
+                del self._holding[channel]
+        for name in topics:
+            held = [one for one in self._holding if one.topic.name == name]
+            if held:
+                counts = ", ".join(f"{one.held} in channel {one.name}" for one in held)
+                reason = f"messages have used their attempts and are held: {counts}"
+                self._context.health.report(name, Trouble.HELD, reason)
+            else:
+                self._context.health.clear(name, Trouble.HELD)
 
     def _collect(self, channel: Channel, window: Window) -> None:
         records = sorted(window.take_exhausted(limits.DEAD_LETTERS_AT_ONCE))
@@ -296,6 +317,8 @@ class DeadLetters:
         for redrive in list(self._redrives.values()):
             if redrive.rests:
                 redrive.go_on()
+        if self._holding:
+            self._show_held()
 
 
 class _Span:

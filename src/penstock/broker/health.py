@@ -45,6 +45,7 @@ class Trouble(IntEnum):
     DELETION = 22  # files of a deleted topic could not be removed
     COMMIT_RECORD = 23  # the record of a commit could not be written
     STAGE_READ = 24  # a stage could not be read
+    HELD = 26  # a channel holds messages that have used their attempts, as it is set to
     SET_ASIDE = 20  # a topic could not be opened; it is as it was until the next start
 
 
@@ -55,6 +56,7 @@ WARNINGS = frozenset(
         Trouble.JOURNAL_CORRUPT,
         Trouble.CLOCK,
         Trouble.CLOCK_LEAP,
+        Trouble.HELD,
     }
 )
 

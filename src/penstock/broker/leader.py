@@ -19,6 +19,7 @@ from penstock.broker.agemarks import AgeMarks
 from penstock.broker.cursors import Cursors
 from penstock.broker.groupcommit import GroupCommit
 from penstock.broker.health import Trouble
+from penstock.broker.settings import ORDERS
 from penstock.broker.stamped import StampedPublishes
 from penstock.durations import DURATION_NS_MAX
 from penstock.errors import LogDamaged, StorageError
@@ -119,6 +120,7 @@ class Leader:
     def _restore(self, entry: ChannelEntry, channel: Channel, state: ChannelState) -> None:
         window = self._context.engine.window(self.tail, state.low)
         window.attempts_max = entry.settings.max_attempts
+        window.order = ORDERS[entry.settings.order]
         window.restore(state.low, state.next, state.finished, state.strays)
         window.searched = state.searched
         channel.attach(self.number, window)

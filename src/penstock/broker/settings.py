@@ -5,13 +5,14 @@ A setting that is None is the daemon's option of the same name.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 import msgspec
 
 from penstock import limits
 from penstock.broker.options import BrokerOptions, Durability
-from penstock.kernel import TRACE_ALL
+from penstock.kernel import TRACE_ALL, Order
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Attempts = Annotated[int, msgspec.Meta(ge=0, le=limits.ATTEMPTS_MAX)]
@@ -30,6 +31,28 @@ class TopicSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tr
     disable_channel_auto_create: bool | None = None  # consumers find only what was made for them
 
 
+class ChannelOrder(StrEnum):
+    """What of a channel is sent one after the other, within each partition."""
+
+    NONE = "none"
+    KEY = "key"  # messages of one key
+    STRICT = "strict"  # all messages
+
+
+class Poison(StrEnum):
+    """What becomes of a message that has used its attempts."""
+
+    DEAD_LETTER = "dead_letter"
+    HOLD = "hold"  # it stays, and in an ordered channel nothing overtakes it
+
+
+ORDERS = {
+    ChannelOrder.NONE: Order.NONE,
+    ChannelOrder.KEY: Order.KEY,
+    ChannelOrder.STRICT: Order.STRICT,
+}
+
+
 class ChannelSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What one channel wants, as it stands in topic.json."""
 
@@ -38,6 +61,8 @@ class ChannelSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=
     trace_rate: Rate | None = None  # None: the topic's
     auto_ack_attempts: Attempts | None = None  # None: the daemon's option, as below
     auto_ack_age_ns: Count | None = None
+    order: ChannelOrder = ChannelOrder.NONE
+    poison: Poison = Poison.DEAD_LETTER
 
 
 class Effective(NamedTuple):

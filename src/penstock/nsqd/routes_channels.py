@@ -14,10 +14,11 @@ from typing import Any
 from penstock import limits
 from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
-from penstock.broker.settings import ChannelSettings
+from penstock.broker.settings import ChannelOrder, ChannelSettings, Poison
 from penstock.durations import format_duration
 from penstock.errors import NotFound, PenstockError, Refused
 from penstock.net.api import (
+    EMPTY,
     GET_POST,
     POST,
     Answer,
@@ -72,7 +73,20 @@ def channel_routes(broker: Broker, soon: Callable[[], None]) -> dict[str, Route]
             raise HttpError(409, f"FAILED {error.reason}") from error
         soon()
 
+    def set_order(request: Request, answer: Answer) -> None:
+        """Youzan's: strict order, or none."""
+        parameters = parse_query(request.query)
+        channel = find_channel(broker, parameters)
+        text = parameters.get("order", "")
+        if text not in ("true", "false"):
+            raise HttpError(400, f"INVALID_ARG_ORDER {text[:100]!r}: it is true or false")
+        order = ChannelOrder.STRICT if text == "true" else ChannelOrder.NONE
+        channel.configure({"order": order})
+        soon()
+        answer(EMPTY)
+
     return {
+        "/channel/setorder": Route(POST, set_order),
         "/channel/config": Route(GET_POST, config),
         "/channel/redrive": Route(POST, redrive),
     }
@@ -124,6 +138,17 @@ def _age(name: str, text: str) -> int | None:
         raise HttpError(400, f"INVALID_ARG_{name.upper()} {text[:100]!r}: {error}") from error
 
 
+def _one_of(kind: type[ChannelOrder] | type[Poison]) -> Callable[[str, str], Any]:
+    def read(name: str, text: str) -> Any:
+        known = [member.value for member in kind]
+        if text and text not in known:
+            rule = " or ".join(known)
+            raise HttpError(400, f"INVALID_ARG_{name.upper()} {text[:100]!r}: it is {rule}")
+        return kind(text) if text else kind(known[0])
+
+    return read
+
+
 # by the name in the query: the name in topic.json, and how a value is read
 _SETTINGS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "max_attempts": ("max_attempts", _attempts),
@@ -131,6 +156,8 @@ _SETTINGS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "trace_rate": ("trace_rate", _rate),
     "ack_retry_cnt": ("auto_ack_attempts", _auto_ack_attempts),
     "ack_old_than_time": ("auto_ack_age_ns", _age),
+    "order": ("order", _one_of(ChannelOrder)),
+    "poison": ("poison", _one_of(Poison)),
 }
 
 
@@ -164,7 +191,10 @@ def _tell(channel: Channel) -> Response:
             "trace_rate": channel.trace_rate,
             "ack_retry_cnt": bounds.attempts,
             "ack_old_than_time": format_duration(bounds.age_ns),
+            "order": channel.settings.order,
+            "poison": channel.settings.poison,
             "dead_letter_count": channel.dead_letter_count,
+            "held_count": channel.held,
             "own": own,
         }
     )
