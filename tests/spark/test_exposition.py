@@ -91,6 +91,30 @@ def test_a_listener_tells_the_lag() -> None:
     assert listener.metrics() == ""
 
 
+def skewed(*ends: int) -> str:
+    partitions = {str(number): end for number, end in enumerate(ends)}
+    return json.dumps({"version": 1, "topics": {"a": {"identity": "x", "partitions": partitions}}})
+
+
+def test_lag_is_told_by_partition_and_adds_up() -> None:
+    """Also of one that came after the batch was planned."""
+    listener = LagListener()
+    listener.onQueryProgress(progress(skewed(40, 500, 60), skewed(40, 900, 60, 3)))
+    lag = listener.lags["q1"]
+    assert lag.logs == {
+        ("a", 0): (40, 40),
+        ("a", 1): (500, 900),
+        ("a", 2): (60, 60),
+        ("a", 3): (0, 3),
+    }
+    assert lag.behind == sum(end - at for at, end in lag.logs.values()) == 403
+    lines = listener.metrics().splitlines()
+    assert 'penstock_query_lag_rows{query="copy"} 403' in lines
+    for number, behind in enumerate((0, 400, 0, 3)):
+        labels = f'query="copy",topic="a",partition="{number}"'
+        assert f"penstock_query_topic_lag_rows{{{labels}}} {behind}" in lines
+
+
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_listener_hears_of_a_real_query(

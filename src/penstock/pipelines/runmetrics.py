@@ -34,5 +34,5 @@ def _metrics(labels: dict[str, str], progress: Progress) -> Iterator[Metric]:
     yield gauge("last_commit_timestamp_seconds", text, facts.committed_s)
     for (topic, partition), (at, end) in facts.logs.items():
         more = {**labels, "topic": topic, "partition": str(partition)}
-        text = "Rows of each topic that the target has not."
+        text = "Rows of each partition of each topic that the target has not."
         yield Metric("pipeline_topic_lag_rows", "gauge", text, end - at, more)

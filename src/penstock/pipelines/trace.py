@@ -267,12 +267,21 @@ def _lines(by_hour: list[dict[str, Any]], slow: list[dict[str, Any]]) -> Iterato
     yield ""
     yield painted("Slowest messages", BOLD)
     yield from table(
-        ("topic", "channel", "message id", "offset", "deliveries", "publish to finish"),
+        (
+            "topic",
+            "channel",
+            "message id",
+            "partition",
+            "offset",
+            "deliveries",
+            "publish to finish",
+        ),
         [
             [
                 row["topic"],
                 row["channel"],
                 row["message_id"],
+                str(row["partition"]),
                 str(row["offset"]),
                 str(row["sends"]),
                 _duration(row["total_us"]),

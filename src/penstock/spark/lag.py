@@ -85,7 +85,7 @@ class LagListener(StreamingQueryListener):
             yield Metric("query_lag_rows", "gauge", text, lag.behind, query)
             for (topic, partition), (at, end) in lag.logs.items():
                 labels = {**query, "topic": topic, "partition": str(partition)}
-                text = "The same of each topic."
+                text = "The same of each partition of each topic."
                 yield Metric("query_topic_lag_rows", "gauge", text, end - at, labels)
 
 
@@ -101,12 +101,16 @@ def lag_rows(sources: list[Any]) -> int | None:
 
 
 def logs_of(sources: list[Any]) -> dict[Log, tuple[int, int]]:
-    """How far each log was read, and where it ended when the batch was planned."""
+    """How far each log was read, and where it ended when the batch was planned. One that no batch
+    has met yet is read to 0: what is behind it adds up to `lag_rows`."""
     found: dict[Log, tuple[int, int]] = {}
     for source in sources:
+        reached = _positions(source["endOffset"]) or {}
         latest = _positions(source["latestOffset"]) or {}
-        for (topic, partition), at in (_positions(source["endOffset"]) or {}).items():
-            found[topic, int(partition)] = (at, max(at, latest.get((topic, partition), at)))
+        for topic, partition in {**reached, **latest} if reached else ():
+            at = reached.get((topic, partition), 0)
+            end = latest.get((topic, partition), at)
+            found[topic, int(partition)] = (at, max(at, end))
     return found
 
 
