@@ -277,7 +277,6 @@ SPARK_RETRY_MS = 200  # fetchOffset.retryIntervalMs: nsqd restarts within a seco
 SPARK_STAGE_RETRIES = 5  # numRetries of the sink: some 6 s, for a nsqd that is restarted
 SPARK_COMMIT_MS = 300_000  # the same while it commits: it answers when all is on the disk
 SPARK_STAGE_BYTES = 4 * MIB  # stageBytes: one request, far below STAGE_BYTES_MAX
-HEADERS_BYTES_MAX = 65_535  # of a message's headers: what a frame's length field can say
 SPARK_BATCH_BYTES = 1 * MIB  # of one batch in it: a consumer's load, and a reader's, is of batches
 SPARK_BATCH_ROWS = 65_536  # of small messages
 SPARK_REJECTED_ROWS_MAX = 10_000  # rejectedRowsMax, of a batch: more have one cause to be found

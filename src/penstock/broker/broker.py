@@ -109,12 +109,12 @@ class Broker:
         self._directories = TopicDirectories(
             self._context, self._topics_path, self._log_settings, self.topics
         )
-        self._growth = Growth(self._context, self._directories)
         self._idle = IdleSweep(self, options)
         self._delays = DelaySearch(self._context)
         self.hourly = Hourly(self.topics)
         self._leap = ClockLeap(self._context.health)
         self.commits = Commits(self._context, self.topics, self._path)
+        self._growth = Growth(self._context, self._directories, self.commits.stages)
         self._dead_letters = DeadLetters(self._context, self.topics, self.topic)
         self.trace = TraceLog(self._context, self.topics, self.topic)
         self._latency_turns = LatencyTurns(self.topics, options.latency_window_ns, clock.mono_ns())

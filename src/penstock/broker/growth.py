@@ -10,8 +10,9 @@ partition: nothing was published to it before.
 
 Keys stay where they are, since they are spread over `hash_partitions`, which growth leaves alone.
 A *rehash* spreads them over all partitions. It would let a channel see new messages of a key before
-old ones, so it is refused until every channel has finished everything. Producers that number their
-messages stay where they are remembered, whatever the hash says (`Intake.stamped_leader`).
+old ones, so it is refused until every channel has finished everything, and nothing is staged.
+Producers that number their messages stay where they are remembered, whatever the hash says
+(`Intake.stamped_leader`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from penstock.broker.topicdirs import close_all
 from penstock.errors import GrowthRefused, Refused
 
 if TYPE_CHECKING:
+    from penstock.broker.commits.stages import Stages
     from penstock.broker.context import Context
     from penstock.broker.topic import Topic
     from penstock.broker.topicdirs import TopicDirectories
@@ -32,9 +34,10 @@ _RULE = "keys are rehashed only when nothing is left to deliver"
 
 
 class Growth:
-    def __init__(self, context: Context, directories: TopicDirectories) -> None:
+    def __init__(self, context: Context, directories: TopicDirectories, stages: Stages) -> None:
         self._context = context
         self._directories = directories
+        self._stages = stages
 
     def grow(self, topic: Topic, count: int, rehash: bool) -> None:
         """So many partitions, or as many as there are for a rehash alone. Raises GrowthRefused,
@@ -62,6 +65,9 @@ class Growth:
         if not have <= count <= limits.PARTITIONS_MAX:
             rule = f"it can have {have} to {limits.PARTITIONS_MAX}, as a topic never gets fewer"
             raise GrowthRefused(f"topic {topic.name} has {have} partitions, not {count}: {rule}")
+        if rehash and self._stages.any_of(topic):
+            how = f"commit or abort the stages of topic {topic.name} first"
+            raise GrowthRefused(f"{_RULE}, and nothing is staged: {how}")
         if rehash:
             _check_drained(topic)
 

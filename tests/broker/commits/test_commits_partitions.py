@@ -8,7 +8,14 @@ import pytest
 
 from penstock import limits
 from penstock.broker.commits.stageapps import Ref
-from penstock.errors import CommitUnfinished, NotFound, Refused, StageMissing, StorageError
+from penstock.errors import (
+    CommitUnfinished,
+    GrowthRefused,
+    NotFound,
+    Refused,
+    StageMissing,
+    StorageError,
+)
 from penstock.log.disk import replace_file
 from penstock.log.sealed import seal, unseal
 from penstock.sim.disk import Fault, SimDisk
@@ -175,6 +182,20 @@ def test_a_topic_may_grow_between_stage_and_commit(disk: SimDisk, killed: bool) 
     assert ends(world) == (0, 1, 0, 1)
     assert stored(world, "t", 3) == [b"new"]
     world.close()
+
+
+def test_keys_are_not_rehashed_under_what_is_staged(start: Start) -> None:
+    world = start()
+    topic = world.broker.topic("t", 2)
+    put(world, "t", block("x", b"a", partition=1))
+    with pytest.raises(GrowthRefused, match="commit or abort the stages of topic t first"):
+        world.broker.grow_topic(topic, 4, rehash=True)
+    assert (len(topic.leaders), topic.hash_partitions) == (2, 2)
+    assert commit(world, "app", 0, ("t", "x", 1)).told == done(1)
+    consumer = world.consumer("t", "c")
+    consumer.finish(*consumer.take())
+    world.broker.grow_topic(topic, 4, rehash=True)
+    assert (len(topic.leaders), topic.hash_partitions) == (4, 4)
 
 
 def test_a_topic_may_grow_while_a_commit_waits(disk: SimDisk) -> None:
