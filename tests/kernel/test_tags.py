@@ -189,6 +189,20 @@ def test_specials_are_put_aside_as_they_are(side: Side) -> None:
     assert taken(side, a) == [b"late"]
 
 
+def test_what_was_never_sent_here_is_sent_once_whatever_it_brings_along(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    window.attempts_max = 2
+    consumer(side, window, b"a")
+    tail.append(b"tried", 0, {Section.ATTEMPTS: 5})
+    side.seal(tail)
+    tail.commit()
+    side.settle()
+    assert (window.depth, window.exhausted) == (1, 0)
+    plain = consumer(side, window)
+    assert [one.attempts for one in messages(plain.take_output())] == [6]
+
+
 def test_a_near_consumer_with_a_tag_shuts_nobody_out(side: Side) -> None:
     tail = side.tail()
     window = side.window(tail)

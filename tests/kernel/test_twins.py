@@ -8,6 +8,7 @@ state as a snapshot taken at that moment.
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -17,7 +18,17 @@ from unittest import mock
 import pytest
 
 from penstock import limits
-from penstock.kernel import TRACE_ALL, Held, Locality, Order, Section, Stray, StrayRecord
+from penstock.kernel import (
+    TRACE_ALL,
+    Filter,
+    Held,
+    Locality,
+    Order,
+    Rule,
+    Section,
+    Stray,
+    StrayRecord,
+)
 
 from .turns import (
     MS,
@@ -29,6 +40,14 @@ from .turns import (
     pub,
 )
 from .twinworld import CONSUMERS_MAX, TIMEOUTS_NS, World
+
+FILTERS = (
+    None,
+    None,
+    None,
+    Filter((Rule(b"n", b"1"),)),
+    Filter((Rule(b"n", b"2"), Rule(b"n", b"", re.compile("[03]").search)), inverse=True),
+)
 
 FIXED_SEEDS = range(12)
 STEPS = 250
@@ -55,7 +74,8 @@ def publish_delayed(world: World, dice: random.Random) -> None:
 def publish_traced(world: World, dice: random.Random) -> None:
     """Some by a client, some by nobody in particular."""
     trace = {Section.TRACE: dice.randrange(1, 9)}
-    headers = {Section.HEADERS: b'{"n":"%d"}' % dice.randrange(1000)}
+    tag = dice.choice([b"", b',"##client_dispatch_tag":"a"', b',"##client_dispatch_tag":"b"'])
+    headers = {Section.HEADERS: b'{"n":"%d"%b}' % (dice.randrange(4), tag)}
     sections = dice.choice([trace, {**trace, **headers}, {Section.KEY: b"k"}, headers])
     conn = dice.choice([None, world.publishers[0]])
     dice.choice(world.tails).append(b"%d" % dice.randrange(100), 0, sections, conn)
@@ -123,6 +143,8 @@ def join(world: World, dice: random.Random) -> None:
         conn.sample_rate = dice.choice([0, 0, 0, 1, 30, 90, 99])
         conn.locality = dice.choice([Locality.UNKNOWN, Locality.UNKNOWN, *Locality])
         conn.extended, conn.detailed = dice.random() < 0.3, dice.random() < 0.2
+        conn.tag = dice.choice([b"", b"", b"", b"a", b"b"])
+        conn.set_filter(dice.choice(FILTERS))
         for _ in range(dice.choice([1, 1, 2, 5])):
             subscribe(world, dice, conn)
         conn.rdy = dice.choice([1, 3, 10, 100])

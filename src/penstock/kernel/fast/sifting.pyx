@@ -85,9 +85,10 @@ cdef int wait_aside(Window window, special_t* special, int attempts, u32 place,
                     u64 key) except -1:
     """The message at the cursor waits for a consumer of its class, or has used its attempts."""
     cdef stray_t* stray = window.strays.put(special.id, window.next, attempts, WAITING)
+    cdef bint again = window.attempts_of(window.next) > 1  # what was never sent here is sent once
     if key:
         window.hold(stray, key)
-    if window.tags is None or (window._attempts_max and attempts >= window._attempts_max):
+    if again and 0 < window._attempts_max <= attempts:
         window.stray_waits(stray)
     else:
         window.strays.queue(&window.tags.classes[place].waiting, stray)

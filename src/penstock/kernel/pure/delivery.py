@@ -78,7 +78,9 @@ def pump(window: Window, engine: Engine, free: bool = False) -> bool:
         if PUT_OFF in offers:
             engine.refills.setdefault(window, engine.mono_ns + REFILL_NS)
         ready = sum(count > 0 for count in offers)
-        sent = _pump_once(window, engine, least, patient, free, ready) if ready else 0
+        if ready == 0:
+            return PASSED_BY in offers
+        sent = _pump_once(window, engine, least, patient, free, ready)
         if sent == 0 and least > 0 and window.tags:
             nearer = least  # what there is may be for others, which are further away
             continue
