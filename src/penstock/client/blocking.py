@@ -20,7 +20,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, overload
 
 import uvloop
@@ -107,7 +107,8 @@ class _BlockingPublishing(Generic[Where]):
     def pub(self, topic: str, body: bytes, *, trace_id: int) -> Where: ...
     def pub(self, topic: str, body: bytes, *, trace_id: int | None = None) -> Where | None:
         traced: dict[str, Any] = {} if trace_id is None else {"trace_id": trace_id}
-        return self._wait(lambda: self._producer.pub(topic, body, **traced))
+        where: Where | None = self._wait(lambda: self._producer.pub(topic, body, **traced))
+        return where
 
     @overload
     def mpub(self, topic: str, bodies: Sequence[bytes]) -> None: ...
@@ -119,7 +120,8 @@ class _BlockingPublishing(Generic[Where]):
         self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int] | None = None
     ) -> Where | None:
         traced: dict[str, Any] = {} if trace_id is None else {"trace_id": trace_id}
-        return self._wait(lambda: self._producer.mpub(topic, bodies, **traced))
+        where: Where | None = self._wait(lambda: self._producer.mpub(topic, bodies, **traced))
+        return where
 
     def dpub(self, topic: str, body: bytes, delay_s: float) -> None:
         self._wait(lambda: self._producer.dpub(topic, body, delay_s))
@@ -151,7 +153,56 @@ class BlockingProducer(_BlockingPublishing[Published]):
         options: ProducerOptions | None = None,
         **changes: Any,
     ) -> None:
-        super().__init__(Producer(addresses, lookupds=lookupds, options=options, **changes))
+        self._own = Producer(addresses, lookupds=lookupds, options=options, **changes)
+        super().__init__(self._own)
+
+    @overload
+    def pub(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        partition: int | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None: ...
+    @overload
+    def pub(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        trace_id: int,
+        partition: int | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Published: ...
+    def pub(self, topic: str, body: bytes, **said: Any) -> Published | None:
+        where: Published | None = self._wait(lambda: self._own.pub(topic, body, **said))
+        return where
+
+    @overload
+    def mpub(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        partition: int | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None: ...
+    @overload
+    def mpub(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        trace_id: int | Sequence[int],
+        partition: int | None = None,
+    ) -> Published: ...
+    def mpub(self, topic: str, bodies: Sequence[bytes], **said: Any) -> Published | None:
+        where: Published | None = self._wait(lambda: self._own.mpub(topic, bodies, **said))
+        return where
 
 
 class BlockingIdempotentProducer(_BlockingPublishing[Published | None]):

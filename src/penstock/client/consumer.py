@@ -32,6 +32,7 @@ from typing import Any, Self
 
 from penstock import limits
 from penstock.client import framing, handling
+from penstock.client.addressed import checked_partition
 from penstock.client.backoff import Backoff, Delays, Phase
 from penstock.client.discovery import Discovery, Found
 from penstock.client.link import connect, log_death
@@ -59,7 +60,8 @@ class Counts:
 
 class Consumer:
     """`addresses`: nsqds, `host:port` or unix socket paths. `lookupds`: HTTP addresses of
-    nsqlookupds that are asked for the topic. `changes`: fields of ConsumerOptions."""
+    nsqlookupds that are asked for the topic. `partition`: the only one to consume, on each nsqd.
+    `changes`: fields of ConsumerOptions."""
 
     def __init__(
         self,
@@ -68,13 +70,17 @@ class Consumer:
         addresses: str | Sequence[str] = (),
         *,
         lookupds: str | Sequence[str] = (),
+        partition: int | None = None,
         options: ConsumerOptions | None = None,
         **changes: Any,
     ) -> None:
         self.topic = topic
         self.channel = channel
+        self.partition = None if partition is None else checked_partition(partition)
         self._sub = framing.sub(
-            framing.check_name("topic", topic), framing.check_name("channel", channel)
+            framing.check_name("topic", topic),
+            framing.check_name("channel", channel),
+            self.partition,
         )
         self.options = settle_options(options or ConsumerOptions(), changes)
         self._given = address_list(addresses)

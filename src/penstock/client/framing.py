@@ -146,8 +146,11 @@ def check_name(kind: str, name: str) -> bytes:
     return data
 
 
-def sub(topic: bytes, channel: bytes) -> bytes:
-    return b"SUB %b %b\n" % (topic, channel)
+def sub(topic: bytes, channel: bytes, partition: int | None = None) -> bytes:
+    """To one partition, or to all of the topic."""
+    if partition is None:
+        return b"SUB %b %b\n" % (topic, channel)
+    return b"SUB %b %b %d\n" % (topic, channel, partition)
 
 
 def pub_head(topic: bytes) -> bytes:

@@ -27,17 +27,18 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
-from penstock.client import framing
+from penstock.client import addressed, framing
+from penstock.client.addressed import NOWHERE, Address
 from penstock.client.backoff import Delays
 from penstock.client.discovery import Discovery
 from penstock.client.framing import FrameReader
 from penstock.client.link import Link, connect, log_death
 from penstock.client.options import ProducerOptions, address_list, check_delay, settle_options
 from penstock.client.publishing import Bounds, Publisher
-from penstock.client.traced import Published, mpub_trace, pub_trace, published_of
+from penstock.client.traced import Published, published_of
 from penstock.errors import (
     ClientClosed,
     ClientError,
@@ -62,6 +63,8 @@ _UNREAD_BEHIND = frozenset(
         "E_BAD_TOPIC",
         "E_BAD_BODY",
         "E_BAD_MESSAGE",
+        "E_BAD_PARTITION",
+        "E_INVALID_JSON_HEADER",
         "E_AUTH_FIRST",
         "E_AUTH_FAILED",
         "E_AUTH_ERROR",
@@ -72,6 +75,8 @@ _UNREAD_BEHIND = frozenset(
 # What is done with the answer, the bytes, the deadline, and whether an earlier connection may have
 # stored it. A plain tuple: one is made per publish.
 _Pending = tuple[asyncio.Future[Any], bytes, float, bool]
+
+_GOES_ON = "E_EXT_NOT_SUPPORT"  # the one refusal behind which nsqd reads on, on the same connection
 
 
 class Producer(Publisher):
@@ -158,38 +163,86 @@ class Producer(Publisher):
     # --- publishing ---
 
     @overload
-    def pub(self, topic: str, body: bytes) -> asyncio.Future[None]: ...
+    def pub(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        partition: int | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> asyncio.Future[None]: ...
     @overload
-    def pub(self, topic: str, body: bytes, *, trace_id: int) -> asyncio.Future[Published]: ...
-    def pub(self, topic: str, body: bytes, *, trace_id: int | None = None) -> asyncio.Future[Any]:
+    def pub(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        trace_id: int,
+        partition: int | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> asyncio.Future[Published]: ...
+    def pub(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        trace_id: int | None = None,
+        partition: int | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> asyncio.Future[Any]:
         """Publish. The future is done when nsqd has it safe; it raises ServerRefused,
         ConnectionLost, PublishTimeout. With a trace id its result says where the message lies."""
         if not body:
             raise ConfigError("body", body, "a message has at least one byte")
-        if trace_id is not None:
-            return self._send(pub_trace(framing.check_name("topic", topic), body, trace_id))
+        to = Address(partition, key, headers)
+        if trace_id is not None or to != NOWHERE:
+            name = framing.check_name("topic", topic)
+            return self._send(addressed.pub(name, body, trace_id, to))
         head = self._heads.get(topic)
         if head is None:
             head = self._new_head(topic)
         return self._send(framing.sized(head, body))
 
     @overload
-    def mpub(self, topic: str, bodies: Sequence[bytes]) -> asyncio.Future[None]: ...
+    def mpub(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        partition: int | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> asyncio.Future[None]: ...
     @overload
     def mpub(
-        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int]
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        trace_id: int | Sequence[int],
+        partition: int | None = None,
     ) -> asyncio.Future[Published]: ...
     def mpub(
-        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int] | None = None
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        trace_id: int | Sequence[int] | None = None,
+        partition: int | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> asyncio.Future[Any]:
-        """Publish all `bodies` or, when one is refused, none of them. With a trace id for all, or
-        one for each (0: none), the result says where the first of them lies."""
+        """Publish all `bodies`, with this key and these headers, or, when one is refused, none of
+        them. With a trace id for all, or one for each (0: none), the result says where the first of
+        them lies."""
         if not bodies or not all(bodies):
             raise ConfigError("bodies", len(bodies), "at least one, each of at least one byte")
         name = framing.check_name("topic", topic)
-        if trace_id is not None:
-            return self._send(mpub_trace(name, bodies, trace_id))
-        return self._send(framing.mpub(name, bodies))
+        to = Address(partition, key, headers)
+        return self._send(addressed.mpub(name, bodies, trace_id, to))
 
     def dpub(self, topic: str, body: bytes, delay_s: float) -> asyncio.Future[None]:
         """Publish a message that consumers get after `delay_s`."""
@@ -258,8 +311,12 @@ class Producer(Publisher):
             self._answered(1, published_of(frame.data))
 
     def _refused(self, link: Link, data: bytes) -> None:
-        """The oldest publish was refused; nsqd hangs up now."""
+        """The oldest publish was refused; nsqd hangs up now, save in one case."""
         refusal = ServerRefused(link.address, data)
+        if refusal.code == _GOES_ON:
+            self._fail(self._sent.popleft(), refusal)
+            self._check_drained()
+            return
         self._last_error = refusal
         link.reason = refusal.reason
         first = self._sent.popleft()

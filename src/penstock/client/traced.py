@@ -20,7 +20,7 @@ class Published(NamedTuple):
     """Where a message came to lie: the only one, or the first of several."""
 
     message_id: bytes  # 16 hex digits, the `id` that consumers see
-    offset: int  # in the topic's log
+    offset: int  # in its partition
     trace_id: int
 
 
@@ -33,8 +33,8 @@ def published_of(answer: bytes) -> Published | None:
 
 
 def pub_trace(topic: bytes, body: bytes, trace_id: int) -> bytes:
-    """The whole command. Raises ConfigError."""
-    return framing.sized(b"PUB_TRACE %b\n" % topic, _checked(trace_id).to_bytes(8) + body)
+    """The whole command; a partition may stand behind the topic. Raises ConfigError."""
+    return framing.sized(b"PUB_TRACE %b\n" % topic, checked_id(trace_id).to_bytes(8) + body)
 
 
 def mpub_trace(topic: bytes, bodies: Sequence[bytes], trace_ids: int | Sequence[int]) -> bytes:
@@ -47,10 +47,10 @@ def checked_ids(trace_ids: int | Sequence[int], count: int) -> Sequence[int]:
     """One for each of `count` bodies, from one for all, or one for each, where 0 is none. Raises
     ConfigError."""
     if isinstance(trace_ids, int):
-        return [_checked(trace_ids)] * count
+        return [checked_id(trace_ids)] * count
     if len(trace_ids) != count:
         raise ConfigError("trace_id", f"{len(trace_ids)} of them", f"one for {count} bodies")
-    return [_checked(one, least=0) for one in trace_ids]
+    return [checked_id(one, least=0) for one in trace_ids]
 
 
 def packed_traced(bodies: Sequence[bytes], trace_ids: Sequence[int]) -> list[bytes]:
@@ -58,7 +58,7 @@ def packed_traced(bodies: Sequence[bytes], trace_ids: Sequence[int]) -> list[byt
     return [one.to_bytes(8) + body for one, body in zip(trace_ids, bodies, strict=True)]
 
 
-def _checked(trace_id: int, least: int = 1) -> int:
+def checked_id(trace_id: int, least: int = 1) -> int:
     if not least <= trace_id <= TRACE_ID_MAX:
         raise ConfigError("trace_id", trace_id, f"{least} to {TRACE_ID_MAX}")
     return trace_id

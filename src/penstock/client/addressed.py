@@ -1,0 +1,99 @@
+"""Publishes that say into which partition they go, or carry a key or headers.
+
+`PUB t 3` is for a partition. A key and headers are a JSON object of strings in front of the body
+(`PUB_EXT`), of which the member `key` is the key: messages with the same key are in one partition,
+in the order of their publishes. Headers beside the key need an extended topic.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from penstock import limits
+from penstock.client import framing
+from penstock.client.traced import checked_id, mpub_trace, pub_trace
+from penstock.errors import ConfigError
+
+_LENGTH_BYTES = 2  # of the headers
+_KEY = "key"
+_TRACE_ID = "##trace_id"
+
+
+class Address(NamedTuple):
+    partition: int | None = None
+    key: str | None = None
+    headers: Mapping[str, str] | None = None
+
+
+NOWHERE = Address()
+
+
+def pub(topic: bytes, body: bytes, trace_id: int | None, to: Address) -> bytes:
+    """The whole command. Raises ConfigError."""
+    place = place_of(topic, to)
+    headers = headers_of(to)
+    if headers is None and trace_id is None:
+        return framing.sized(b"PUB %b\n" % place, body)
+    if headers is None:
+        return pub_trace(place, body, trace_id or 0)
+    if trace_id is not None:
+        headers = {**headers, _TRACE_ID: str(checked_id(trace_id))}
+    return framing.sized(b"PUB_EXT %b\n" % place, encode_headers(headers) + body)
+
+
+def mpub(
+    topic: bytes, bodies: Sequence[bytes], trace_ids: int | Sequence[int] | None, to: Address
+) -> bytes:
+    """The same for several, all with this key and these headers."""
+    place = place_of(topic, to)
+    headers = headers_of(to)
+    if headers is None and trace_ids is None:
+        return framing.mpub(place, bodies)
+    if headers is None:
+        return mpub_trace(place, bodies, trace_ids or 0)
+    if trace_ids is not None:
+        rule = "several messages have a trace id, or a key and headers"
+        raise ConfigError("trace_id", trace_ids, rule)
+    front = encode_headers(headers)
+    return framing.mpub(place, [front + body for body in bodies], b"MPUB_EXT")
+
+
+def place_of(topic: bytes, to: Address) -> bytes:
+    """The topic and, where one is named, the partition, as they stand in a command."""
+    if to.partition is None:
+        return topic
+    if to.key is not None:
+        raise ConfigError("partition", to.partition, "a publish names a key or a partition")
+    return b"%b %d" % (topic, checked_partition(to.partition))
+
+
+def checked_partition(partition: int) -> int:
+    if not 0 <= partition < limits.PARTITIONS_MAX:
+        raise ConfigError("partition", partition, f"0 to {limits.PARTITIONS_MAX - 1}")
+    return partition
+
+
+def headers_of(to: Address) -> Mapping[str, str] | None:
+    """All of them, the key included; None where there are none."""
+    if to.key is None:
+        return to.headers
+    if to.key != (to.headers or {}).get(_KEY, to.key):
+        raise ConfigError("key", to.key, "headers name another one")
+    return {**(to.headers or {}), _KEY: to.key}
+
+
+def encode_headers(headers: Mapping[str, str]) -> bytes:
+    """Their length and their JSON. Raises ConfigError."""
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ConfigError("headers", {name: value}, "names and values are strings")
+    text = json.dumps(headers, separators=(",", ":"), ensure_ascii=False)
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ConfigError("headers", text[:100], "no UTF-8 has half of a surrogate pair") from error
+    if len(data) > limits.HEADERS_BYTES_MAX:
+        raise ConfigError("headers", len(data), f"{limits.HEADERS_BYTES_MAX} bytes of JSON at most")
+    return len(data).to_bytes(_LENGTH_BYTES, "big") + data

@@ -1,0 +1,202 @@
+"""Publishes into a partition, with a key and with headers, and consumers of one partition: the
+bytes of the commands, and against a real nsqd."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.client import BlockingConsumer, BlockingProducer, Consumer, Producer
+from penstock.client.addressed import NOWHERE, Address, mpub, pub
+from penstock.errors import ConfigError, ServerRefused
+from penstock.kernel import murmur3_32
+
+COUNT = 4
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("addressed") / "data", "--durability=os") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, daemon: Daemon) -> str:
+    name = str(request.function.__name__).removeprefix("test_")[:64]
+    make(daemon, name)
+    return name
+
+
+def make(daemon: Daemon, name: str, query: str = "") -> None:
+    target = f"/topic/create?topic={name}&partition_num={COUNT}{query}"
+    url = f"http://127.0.0.1:{daemon.http_port}{target}"
+    with urllib.request.urlopen(urllib.request.Request(url, method="POST")) as answer:
+        assert answer.status == 200
+
+
+def ends(daemon: Daemon, topic: str) -> list[int]:
+    url = f"http://127.0.0.1:{daemon.http_port}/log/positions?topic={topic}"
+    with urllib.request.urlopen(url) as answer:
+        spans = json.load(answer)["topics"][topic]["partitions"]
+    return [spans[str(number)]["committed"] for number in range(COUNT)]
+
+
+def tcp(daemon: Daemon) -> str:
+    return f"127.0.0.1:{daemon.tcp_port}"
+
+
+# --- bytes ---
+
+
+@pytest.mark.parametrize(
+    ("trace_id", "to", "command"),
+    [
+        (None, NOWHERE, b"PUB t\n\0\0\0\x01b"),
+        (None, Address(3), b"PUB t 3\n\0\0\0\x01b"),
+        (7, Address(3), b"PUB_TRACE t 3\n\0\0\0\x09\0\0\0\0\0\0\0\x07b"),
+        (None, Address(key="k"), b'PUB_EXT t\n\0\0\0\x0e\0\x0b{"key":"k"}b'),
+        (None, Address(3, headers={"a": "\u00e9"}),
+         'PUB_EXT t 3\n\0\0\0\x0d\0\x0a{"a":"\u00e9"}b'.encode()),
+        (None, Address(headers={}), b"PUB_EXT t\n\0\0\0\x05\0\x02{}b"),
+        (None, Address(key="k", headers={"key": "k"}), b'PUB_EXT t\n\0\0\0\x0e\0\x0b{"key":"k"}b'),
+        (9, Address(headers={}), b'PUB_EXT t\n\0\0\0\x15\0\x12{"##trace_id":"9"}b'),
+    ],
+)  # fmt: skip
+def test_the_bytes_of_one(trace_id: int | None, to: Address, command: bytes) -> None:
+    assert pub(b"t", b"b", trace_id, to) == command
+
+
+def test_the_bytes_of_several() -> None:
+    assert mpub(b"t", [b"b"], None, Address(3)) == b"MPUB t 3\n\0\0\0\x09\0\0\0\x01\0\0\0\x01b"
+    front = b'\0\x0b{"key":"k"}'
+    assert mpub(b"t", [b"b", b"c"], None, Address(key="k")) == (
+        b"MPUB_EXT t\n\0\0\0\x28\0\0\0\x02\0\0\0\x0e%bb\0\0\0\x0e%bc" % (front, front)
+    )
+
+
+@pytest.mark.parametrize(
+    ("to", "said"),
+    [
+        (Address(-1), "partition: -1 is not valid: 0 to 254"),
+        (Address(255), "partition: 255 is not valid: 0 to 254"),
+        (Address(1, key="k"), "partition: 1 is not valid: a publish names a key or a partition"),
+        (Address(key="k", headers={"key": "l"}), "key: 'k' is not valid: headers name another one"),
+        (Address(headers={"a": 1}), "names and values are strings"),  # type: ignore[dict-item]
+        (Address(key="\udc80"), "half of a surrogate pair"),
+        (Address(key="k" * 65_526), "headers: 65536 is not valid: 65535 bytes of JSON at most"),
+    ],
+)
+def test_what_is_refused_before_it_is_sent(to: Address, said: str) -> None:
+    for refused in (lambda: pub(b"t", b"b", None, to), lambda: mpub(b"t", [b"b"], None, to)):
+        with pytest.raises(ConfigError) as raised:
+            refused()
+        assert said in str(raised.value)
+
+
+def test_several_with_headers_have_no_trace_id() -> None:
+    with pytest.raises(ConfigError, match="a trace id, or a key and headers"):
+        mpub(b"t", [b"b"], 7, Address(key="k"))
+
+
+# --- a real nsqd ---
+
+
+def test_it_goes_where_it_should(daemon: Daemon, topic: str) -> None:
+    async def story() -> None:
+        async with Producer(tcp(daemon)) as producer, asyncio.timeout(40):
+            await producer.pub(topic, b"x", partition=2)
+            await producer.mpub(topic, [b"x", b"y"], partition=3)
+            where = await producer.pub(topic, b"x", trace_id=7, partition=2)
+            assert (where.offset, where.trace_id) == (1, 7)
+            where = await producer.mpub(topic, [b"x", b"y"], trace_id=7, partition=3)
+            assert where.offset == 2
+            with pytest.raises(ServerRefused) as raised:
+                await producer.pub(topic, b"x", partition=COUNT)
+            assert raised.value.code == "E_BAD_PARTITION"
+
+    asyncio.run(story())
+    assert ends(daemon, topic) == [0, 0, 2, 4]
+
+
+def test_a_key_has_its_partition(daemon: Daemon, topic: str) -> None:
+    expected = [0] * COUNT
+    for number in range(20):
+        expected[murmur3_32(b"k%d" % number) % COUNT] += 3
+
+    async def story() -> None:
+        async with Producer(tcp(daemon)) as producer, asyncio.timeout(40):
+            for number in range(20):
+                key = f"k{number}"
+                await producer.pub(topic, b"x", key=key)
+                await producer.mpub(topic, [b"x", b"y"], key=key)
+
+    asyncio.run(story())
+    assert ends(daemon, topic) == expected
+
+
+def test_headers_want_an_extended_topic(daemon: Daemon, topic: str) -> None:
+    """The connection goes on behind the refusal, and so does what was sent behind it."""
+    extended = f"{topic}.extended"
+    make(daemon, extended, "&extend=true")
+
+    async def story() -> None:
+        async with Producer(tcp(daemon)) as producer, asyncio.timeout(40):
+            headers = {"a": "b"}
+            outcomes: list[Any] = await asyncio.gather(
+                producer.pub(topic, b"x", headers=headers),
+                producer.pub(topic, b"x", partition=0),
+                producer.pub(extended, b"x", headers=headers, partition=1),
+                producer.pub(extended, b"x", headers=headers, partition=1, trace_id=9),
+                return_exceptions=True,
+            )
+            refused, plain, headed, traced = outcomes
+            assert isinstance(refused, ServerRefused)
+            assert refused.code == "E_EXT_NOT_SUPPORT"
+            assert (plain, headed, traced.offset, traced.trace_id) == (None, None, 1, 9)
+
+    asyncio.run(story())
+    assert ends(daemon, topic) == [1, 0, 0, 0]
+    assert ends(daemon, extended) == [0, 2, 0, 0]
+
+
+def test_a_consumer_of_one_partition(daemon: Daemon, topic: str) -> None:
+    async def story() -> None:
+        async with (
+            Producer(tcp(daemon)) as producer,
+            Consumer(topic, "c", tcp(daemon), partition=1) as consumer,
+            asyncio.timeout(40),
+        ):
+            for number in range(COUNT):
+                await producer.pub(topic, b"%d" % number, partition=number)
+            await producer.pub(topic, b"last", partition=1)
+            bodies = []
+            async for message in consumer:
+                bodies.append(message.body)
+                await message.fin()
+                if message.body == b"last":
+                    break
+            assert bodies == [b"1", b"last"]
+
+    asyncio.run(story())
+    with pytest.raises(ConfigError, match="0 to 254"):
+        Consumer(topic, "c", tcp(daemon), partition=-1)
+
+
+def test_without_a_loop(daemon: Daemon, topic: str) -> None:
+    said: Mapping[str, str] = {}
+    with BlockingProducer(tcp(daemon)) as producer:
+        producer.pub(topic, b"x", partition=2)
+        producer.mpub(topic, [b"x", b"y"], partition=2)
+        producer.pub(topic, b"k", key="k", headers=said)
+        assert producer.pub(topic, b"x", trace_id=3, partition=0).offset >= 0
+    with BlockingConsumer(topic, "c", tcp(daemon), partition=2) as consumer:
+        for message in consumer:
+            message.fin()
+            if message.body == b"y":
+                break
