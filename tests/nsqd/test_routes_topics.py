@@ -18,6 +18,7 @@ DEFAULTS = {
     "retain_age": "24h0m0s",
     "retain_bytes": 1 << 30,
     "trace_rate": 0.0,
+    "ordered": False,
     "disable_channel_auto_create": False,
 }
 
@@ -52,7 +53,7 @@ def test_another_shape_is_said(nsqd: Running) -> None:
 def test_settings_are_taken_together_and_given_back(nsqd: Running) -> None:
     query = (
         "topic=t&durability=disk&max_depth=5&max_age=90s&retain_age=0&retain_bytes=7&trace_rate=0.5"
-        "&disable_channel_auto_create=true"
+        "&ordered=true&disable_channel_auto_create=true"
     )
     chosen = {
         "durability": "disk",
@@ -61,6 +62,7 @@ def test_settings_are_taken_together_and_given_back(nsqd: Running) -> None:
         "retain_age": "0s",
         "retain_bytes": 7,
         "trace_rate": 0.5,
+        "ordered": True,
         "disable_channel_auto_create": True,
     }
     expected = (200, {"topic_name": "t", **chosen, "own": list(chosen)})

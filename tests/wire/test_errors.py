@@ -133,6 +133,12 @@ TEXTS: list[tuple[Fault, tuple[bytes | int, ...], bytes]] = [
     ),
     (Fault.NOT_WRITABLE, (b"why",), b"E_FAILED_ON_NOT_WRITABLE why"),
     (Fault.TOO_MUCH_WAITING, (b"why",), b"E_PUB_TOO_MUCH_WAITING why"),
+    (
+        Fault.SUB_ORDER_IS_MUST,
+        (b"SUB", b"t"),
+        b"E_SUB_ORDER_IS_MUST SUB topic t has only SUB_ORDERED",
+    ),
+    (Fault.ORDER_SAMPLED, (b"SUB_ORDERED",), b"E_INVALID cannot SUB_ORDERED with a sample_rate"),
     (Fault.CHANNEL_NOT_REGISTERED, (b"why",), b"E_SUB_CHANNEL_NOT_REGISTERED why"),
     (Fault.FIN_FAILED, (ID, NOT_IN_FLIGHT), b"E_FIN_FAILED FIN %b failed ID not in flight" % ID),
     (

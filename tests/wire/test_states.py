@@ -11,6 +11,7 @@ EXPECTED = {
     b"IDENTIFY": (YES, NO, NO),
     b"AUTH": (YES, NO, NO),
     b"SUB": (YES, NO, NO),
+    b"SUB_ORDERED": (YES, NO, NO),
     b"RDY": (NO, YES, SKIP),
     b"FIN": (NO, YES, YES),
     b"REQ": (NO, YES, YES),

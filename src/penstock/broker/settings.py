@@ -28,6 +28,7 @@ class TopicSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tr
     retain_age_ns: Count | None = None
     retain_bytes: Count | None = None
     trace_rate: Rate | None = None
+    ordered: bool | None = None  # consumers have to ask for strict order, by SUB_ORDERED
     disable_channel_auto_create: bool | None = None  # consumers find only what was made for them
 
 

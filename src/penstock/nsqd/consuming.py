@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.broker.settings import ChannelOrder
 from penstock.kernel import Event, Held, Window, hex_to_id
 from penstock.nsqd.extended import prepare_consumer
 from penstock.nsqd.pubfaults import bad_topic
@@ -19,7 +20,7 @@ from penstock.wire.errors import NOT_IN_FLIGHT, NOT_OWNER, Fault, WireFault
 from penstock.wire.frames import FrameType
 from penstock.wire.names import is_valid_name, quote
 from penstock.wire.numbers import parse_number
-from penstock.wire.partition import ANY, bad_partition, read_extra
+from penstock.wire.partition import ANY, bad_partition, read_extra, read_partition
 from penstock.wire.states import State
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Consuming:
         self.handlers: Mapping[int, Callable[..., None]] = {Event.FIN_FAILED: self._on_fin_failed}
         self.commands: Mapping[bytes, Callable[[Session, list[bytes]], None]] = {
             b"SUB": self._sub,
+            b"SUB_ORDERED": self._sub_ordered,
             b"RDY": self._rdy,
             b"FIN": self._fin,
             b"REQ": self._req,
@@ -56,32 +58,66 @@ class Consuming:
     # --- commands ---
 
     def _sub(self, session: Session, params: list[bytes]) -> None:
-        if not session.settings.heartbeat_ns:
-            raise WireFault(Fault.SUB_HEARTBEATS_OFF)
-        if len(params) < 3:
-            raise WireFault(Fault.PARAMETERS_MISSING, b"SUB")
-        topic_name, channel_name = params[1], params[2]
-        if not is_valid_name(topic_name):
-            raise bad_topic(b"SUB", topic_name)
-        if not is_valid_name(channel_name):
-            raise WireFault(Fault.BAD_CHANNEL, b"SUB", quote(channel_name))
+        self._check_names(session, params, 3)
         extra = params[3] if len(params) > 3 else b""
         partition = read_extra(b"SUB", extra)
 
         def subscribe(topic: Topic) -> None:
+            if topic.settings.ordered:
+                raise WireFault(Fault.SUB_ORDER_IS_MUST, b"SUB", params[1])
             if partition not in (ANY, *topic.replicas):
                 raise bad_partition(b"SUB", extra)
-            prepare_consumer(session, topic, b"SUB", self._options.sub_extend_must)
-            channel = topic.channel_of_consumer(channel_name.decode("ascii"))
-            channel.subscribe(session.conn, self._options.max_channel_consumers, partition)
-            session.channel = channel
-            session.state = State.SUBSCRIBED
-            session.conn.reply(FrameType.RESPONSE, frames.OK)
+            self._subscribe(session, topic, params, partition)
 
+        self._with_leave(session, params, subscribe)
+
+    def _sub_ordered(self, session: Session, params: list[bytes]) -> None:
+        """Youzan's: one partition, one message after the other, with their positions. The channel
+        keeps strict order from then on, for all its consumers."""
+        self._check_names(session, params, 4)
+        if session.settings.sample_rate:
+            raise WireFault(Fault.ORDER_SAMPLED, params[0])
+        partition = read_partition(params[0], params[3])
+
+        def subscribe(topic: Topic) -> None:
+            if partition not in topic.replicas:
+                raise bad_partition(params[0], params[3])
+            channel = topic.channel_of_consumer(params[2].decode("ascii"))
+            if channel.settings.order != ChannelOrder.STRICT:
+                channel.configure({"order": ChannelOrder.STRICT})
+            session.conn.detailed = True
+            self._subscribe(session, topic, params, partition)
+
+        self._with_leave(session, params, subscribe)
+
+    def _check_names(self, session: Session, params: list[bytes], count_min: int) -> None:
+        command = params[0]
+        if not session.settings.heartbeat_ns:
+            raise WireFault(Fault.SUB_HEARTBEATS_OFF)
+        if len(params) < count_min:
+            raise WireFault(Fault.PARAMETERS_MISSING, command)
+        if not is_valid_name(params[1]):
+            raise bad_topic(command, params[1])
+        if not is_valid_name(params[2]):
+            raise WireFault(Fault.BAD_CHANNEL, command, quote(params[2]))
+
+    def _with_leave(
+        self, session: Session, params: list[bytes], subscribe: Callable[[Topic], None]
+    ) -> None:
         def go_on() -> None:
-            self._waits.with_topic(session, topic_name, Fault.SUB_FAILED, subscribe)
+            self._waits.with_topic(session, params[1], Fault.SUB_FAILED, subscribe)
 
-        self._waits.with_leave(session, b"SUB", topic_name, channel_name, go_on)
+        self._waits.with_leave(session, params[0], params[1], params[2], go_on)
+
+    def _subscribe(
+        self, session: Session, topic: Topic, params: list[bytes], partition: int
+    ) -> None:
+        prepare_consumer(session, topic, params[0], self._options.sub_extend_must)
+        channel = topic.channel_of_consumer(params[2].decode("ascii"))
+        channel.subscribe(session.conn, self._options.max_channel_consumers, partition)
+        session.channel = channel
+        session.state = State.SUBSCRIBED
+        session.conn.reply(FrameType.RESPONSE, frames.OK)
 
     def _rdy(self, session: Session, params: list[bytes]) -> None:
         text = params[1] if len(params) > 1 else b"1"

@@ -73,6 +73,7 @@ SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "retain_age": ("retain_age_ns", read_duration),
     "retain_bytes": ("retain_bytes", _count),
     "trace_rate": ("trace_rate", read_rate),
+    "ordered": ("ordered", _truth),
     "disable_channel_auto_create": ("disable_channel_auto_create", _truth),
 }
 
@@ -121,6 +122,7 @@ def _tell(topic: Topic) -> Response:
     """What holds, and by `own` which of it the topic has chosen itself."""
     holds = topic.effective._asdict() | {
         "durability": topic.leader().group.durability,
+        "ordered": bool(topic.settings.ordered),
         "disable_channel_auto_create": bool(topic.settings.disable_channel_auto_create),
     }
     row: dict[str, Any] = {"topic_name": topic.name}

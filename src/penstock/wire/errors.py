@@ -100,6 +100,8 @@ class Fault(Enum):
     PUB_FAILED = (b"E_PUB_FAILED", b"PUB failed %b", True)
     MPUB_FAILED = (b"E_MPUB_FAILED", b"MPUB failed %b", True)
     DPUB_FAILED = (b"E_DPUB_FAILED", b"DPUB failed %b", True)
+    SUB_ORDER_IS_MUST = (b"E_SUB_ORDER_IS_MUST", b"%b topic %b has only SUB_ORDERED", True)
+    ORDER_SAMPLED = (b"E_INVALID", b"cannot %b with a sample_rate", True)
     SUB_FAILED = (b"E_SUB_FAILED", b"SUB failed %b", True)
 
     NOT_WRITABLE = (b"E_FAILED_ON_NOT_WRITABLE", b"%b", True)
