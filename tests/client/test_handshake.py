@@ -24,4 +24,4 @@ def test_a_tag_and_a_filter_arrive() -> None:
 
 @pytest.mark.parametrize("options", [ConsumerOptions(), ProducerOptions()])
 def test_who_asks_for_none_names_none(options: ConsumerOptions | ProducerOptions) -> None:
-    assert {"desired_tag", "ext_filter"}.isdisjoint(json.loads(identify(options)))
+    assert {"desired_tag", "ext_filter", "extend_support"}.isdisjoint(json.loads(identify(options)))

@@ -247,6 +247,14 @@ class BlockingMessage:
     def address(self) -> str:
         return self._message.address
 
+    @property
+    def headers(self) -> dict[str, Any]:
+        return self._message.headers
+
+    @property
+    def key(self) -> str | None:
+        return self._message.key
+
     def fin(self) -> None:
         self._settle()
         self._consumer._do(self._message.fin)

@@ -420,7 +420,9 @@ class Consumer:
         except BaseException:
             link.abort("failed")
             raise
-        subscription = Subscription(link, self, self.options.auto_touch, self._loop.time())
+        subscription = Subscription(
+            link, self, self.options.auto_touch, self._loop.time(), self.options.headers
+        )
         self._subscriptions.append(subscription)
         self.counts.connections += 1
         link.start(subscription.received)

@@ -61,6 +61,8 @@ def identify(options: ConnectionOptions) -> bytes:
         asked["msg_timeout"] = _milliseconds(options.message_timeout_s)
         asked["output_buffer_size"] = options.output_buffer_bytes
         asked["output_buffer_timeout"] = _milliseconds(options.output_buffer_timeout_s)
+        if options.headers:
+            asked["extend_support"] = True
         if options.desired_tag:
             asked["desired_tag"] = options.desired_tag
         if options.ext_filter is not None:

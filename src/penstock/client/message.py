@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.client.options import check_delay
 from penstock.errors import MessageSettled
@@ -85,6 +85,17 @@ class Message:
             raise MessageSettled(self.id)
         self._courier.touch(self)
         return DONE
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """Of a consumer with `headers=True`; else there are none."""
+        return {}
+
+    @property
+    def key(self) -> str | None:
+        """The member `key` of its headers."""
+        key = self.headers.get("key")
+        return key if isinstance(key, str) else None
 
     @property
     def lost(self) -> bool:

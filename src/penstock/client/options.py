@@ -84,6 +84,7 @@ class ConsumerOptions(ConnectionOptions):
     message_timeout_s: float = 0.0  # 0: nsqd's own; else 1 to 900
     sample_rate: int = 0  # percent of the messages; 0: all
     # of a topic with headers; on others they mean nothing
+    headers: bool = False  # messages bring theirs; nsqd refuses it on topics without
     desired_tag: str = ""  # messages that name this tag are for consumers like this one
     ext_filter: Mapping[str, Any] | None = None  # what does not pass is finished by nsqd
     output_buffer_bytes: int = 0  # 0: nsqd's own; -1: unbuffered

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from penstock.client import framing
 from penstock.client.framing import FrameReader
+from penstock.client.headed import HeadedMessage
 from penstock.client.link import Link
 from penstock.client.message import Message
 from penstock.client.share import Seat
@@ -45,12 +46,15 @@ class Held:
 
 
 class Subscription:
-    def __init__(self, link: Link, keeper: Keeper, auto_touch: bool, now_s: float) -> None:
+    def __init__(
+        self, link: Link, keeper: Keeper, auto_touch: bool, now_s: float, headers: bool = False
+    ) -> None:
         self.link = link
         self.seat = Seat(link.negotiated.rdy_count_max, now_s)
         self.close_wait = False  # nsqd has confirmed that it sends no more
         self._keeper = keeper
-        self._reader = FrameReader(partial(Message, self))
+        make = HeadedMessage if headers else Message
+        self._reader: FrameReader[Message] = FrameReader(partial(make, self))
         self._auto_touch = auto_touch
         self._held: dict[bytes, Held] = {}
         self._now_s = now_s
