@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -203,6 +204,48 @@ def test_a_producer_that_numbers_has_its_partition(nsqd: Running) -> None:
     query = "topic=t&producer_id=1&sequence=2&partition="
     assert post(nsqd, f"/pub?{query}{(homes[1] + 1) % COUNT}")[0] == 400
     assert post(nsqd, f"/pub?{query}{homes[1]}")[0] == 200
+
+
+# --- headers ---
+
+
+def ext(nsqd: Running, name: str, headers: str, more: str = "") -> tuple[int, Any]:
+    return post(nsqd, f"/pub_ext?topic={name}&ext={quote(headers)}{more}")
+
+
+def test_headers_are_stored_as_they_came(nsqd: Running) -> None:
+    nsqd.request("POST", f"/topic/create?topic=e&extend=true&partition_num={COUNT}")
+    text = '{"a":"b", "key":"k","##trace_id":"9"}'
+    status, said = ext(nsqd, "e", text)
+    assert (status, said["trace_id"], said["queue_offset"]) == (200, "9", 0)
+    assert stored(nsqd, "e")[murmur3_32(b"k") % COUNT] == [b"x"]
+    whole = {Section.TRACE: 9, Section.KEY: b"k", Section.HEADERS: text.encode()}
+    assert sections(nsqd, "e") == [whole]
+    assert ext(nsqd, "e", "{}", "&partition=2") == (200, b"OK")
+    assert ext(nsqd, "e", '{"key":"k"}', f"&partition={COUNT}")[0] == 400
+
+
+def test_a_plain_topic_keeps_key_and_trace_id_alone(nsqd: Running) -> None:
+    status, said = ext(nsqd, "t", '{"key":"k","##trace_id":"9"}', "&partition=1")
+    assert (status, said["queue_offset"]) == (200, 0)
+    assert sections(nsqd) == [{Section.TRACE: 9, Section.KEY: b"k"}]
+    assert stored(nsqd)[1] == [b"x"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ('{"a":"b"}', "E_EXT_NOT_SUPPORT"),
+        ('{"a":1}', "E_INVALID_JSON_HEADER"),
+        ("[]", "E_INVALID_JSON_HEADER"),
+        ("", "E_INVALID_JSON_HEADER"),
+        ('{"a":"' + "b" * (limits.HTTP_HEADER_BYTES_MAX - 500) + '"}', "E_EXT_NOT_SUPPORT"),
+    ],
+)
+def test_headers_that_are_refused(nsqd: Running, headers: str, code: str) -> None:
+    status, said = ext(nsqd, "t", headers)
+    assert (status, said["message"].split()[0]) == (400, code)
+    assert stored(nsqd) == [[]] * COUNT
 
 
 # --- consuming ---

@@ -17,6 +17,7 @@ from penstock.nsqd import (
     routes_about,
     routes_cleaning,
     routes_config,
+    routes_ext,
     routes_figures,
     routes_inside,
     routes_log,
@@ -58,6 +59,7 @@ class Routes(Api):
         self.table = {
             **routes_about.table(ground, self.guard),
             **routes_publish.table(ground, self.guard),
+            **routes_ext.table(ground, self.guard),
             **routes_verbs.table(ground),
             **routes_shape.table(ground, self.guard),
             **routes_config.table(ground),
