@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from e2e.daemon import Daemon
 from penstock.kernel import encode_batch
-from penstock.nsqdapi.calls import Stage
+from penstock.nsqdapi.calls import Stage, TopicSpans
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.decode import decode
 
@@ -24,6 +24,10 @@ class Node:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.daemon.http_port}"
+
+    def spans(self, topic: str) -> TopicSpans:
+        with BrokerApi(self.url) as api:
+            return api.positions([topic]).topics[topic]
 
     def end(self, topic: str) -> int:
         with BrokerApi(self.url) as api:

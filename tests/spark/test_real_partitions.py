@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
@@ -14,6 +15,7 @@ from penstock.spark.lag import lag_rows, logs_of
 from pipelines.node import Node, skewed
 
 from .queries import Stream, batch, batch_sizes
+from .realnsqd import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,3 +71,26 @@ def test_ranges_of_a_batch_are_by_partition(spark: SparkSession, node: Node) -> 
         (0, 38, 38), (0, 39, 39), *((1, n, 40 + n) for n in range(890, 895)),
         (3, 0, 940), (3, 1, 941),
     ]  # fmt: skip
+
+
+def test_keys_and_headers_of_published_messages(spark: SparkSession, node: Node) -> None:
+    """All of a key are in one partition, in the order of their publishing."""
+    node.daemon.post("/topic/create?topic=orders&partition_num=4&extend=true")
+    keys = [f"customer {number % 5}" for number in range(40)]
+    for number, key in enumerate(keys):
+        node.daemon.post(f"/pub?topic=orders&key={quote(key)}", b"%d" % number)
+    node.daemon.post("/pub?topic=orders&partition=2", b"plain")
+    until(lambda: sum(at.end for at in node.spans("orders").partitions.values()) == 41)
+    rows = batch(spark, node, includeHeaders="true").orderBy("partition", "offset").collect()
+    (plain,) = (row for row in rows if row.key is None)
+    assert (plain.partition, bytes(plain.body), plain.headers) == (2, b"plain", None)
+    found: dict[str, list[tuple[int, int]]] = {}
+    for row in rows:
+        if row.key is not None:
+            key = bytes(row.key).decode()
+            assert row.headers == {"key": key}
+            found.setdefault(key, []).append((row.partition, int(row.body)))
+    assert {key: [number for _, number in each] for key, each in found.items()} == {
+        key: [n for n, other in enumerate(keys) if other == key] for key in set(keys)
+    }
+    assert all(len({partition for partition, _ in each}) == 1 for each in found.values())
