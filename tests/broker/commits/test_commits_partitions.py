@@ -8,6 +8,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.commits.stageapps import Ref
+from penstock.broker.commits.stages import Block
 from penstock.errors import (
     CommitUnfinished,
     GrowthRefused,
@@ -16,6 +17,7 @@ from penstock.errors import (
     StageMissing,
     StorageError,
 )
+from penstock.kernel import Section, encode_batch
 from penstock.log.disk import replace_file
 from penstock.log.sealed import seal, unseal
 from penstock.sim.disk import Fault, SimDisk
@@ -76,6 +78,20 @@ def test_consumers_get_all_of_it_and_what_comes_behind(start: Start) -> None:
         assert world.publish("t", b"after-%d" % number).stored
     assert len(got) + len(consumer.take()) == 34
     assert ends(world) == (2, 2, 28, 2)
+
+
+def test_the_order_of_keys_holds_for_what_is_committed(start: Start) -> None:
+    world = start()
+    world.broker.topic("t", 2).channel("c").configure({"order": "key"})
+    keys = {Section.KEY: {0: b"a", 1: b"a", 2: b"b"}}
+    data = encode_batch([b"a1", b"a2", b"b1", b"none"], 0, 0, 0, sections=keys)
+    assert put(world, "t", Block("x", data, 4, partition=1)).told == [None]
+    assert commit(world, "app", 0, ("t", "x", 1)).told == done(4)
+    consumer = world.consumer("t", "c", rdy=10)
+    first, *others = consumer.take()
+    assert bodies([first, *others]) == [b"a1", b"b1", b"none"]
+    consumer.finish(first)
+    assert bodies(consumer.take()) == [b"a2"]
 
 
 def test_each_has_its_own_names(start: Start) -> None:
