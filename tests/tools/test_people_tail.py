@@ -53,6 +53,24 @@ def test_programs_get_json(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -
     assert binary["body_base64"] == "/w=="
 
 
+def test_one_partition_is_watched(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(daemon, "/topic/create?topic=split&partition_num=3", b"")
+
+    def later() -> None:
+        until(lambda: b"#ephemeral" in ask(daemon, "/stats?topic=split"), "a channel")
+        for partition in (0, 2, 1):
+            ask(daemon, f"/pub?topic=split&partition={partition}", b"in %d" % partition)
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    try:
+        address = f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}"
+        assert main(["tail", "split", "--partition=1", "--count=1", address]) == 0
+    finally:
+        thread.join()
+    assert capsys.readouterr().out.splitlines()[0].endswith(" in 1")
+
+
 def test_a_body_cannot_write_on_the_terminal() -> None:
     assert text_of(b"a\x1b[2Jb\n\xff\xc3\xa9") == "a\\x1b[2Jb\\n\\xff\u00e9"
 

@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--count", type=int, default=0, metavar="N", help="stop after N messages")
+    parser.add_argument("--partition", type=int, metavar="N", help="only this partition")
     parser.add_argument("--full", action="store_true", help="whole bodies, however long")
     add_json(parser, "for programs: a line each")
     group = parser.add_argument_group("where")
@@ -105,7 +106,12 @@ async def _tail(arguments: argparse.Namespace) -> None:
         auth_secret=found.secret(),
     )
     async with Consumer(
-        arguments.topic, channel, nsqds, lookupds=lookupds, options=options
+        arguments.topic,
+        channel,
+        nsqds,
+        lookupds=lookupds,
+        partition=arguments.partition,
+        options=options,
     ) as consumer:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
