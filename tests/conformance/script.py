@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-NOT_FATAL = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
+NOT_FATAL = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED", "E_EXT_NOT_SUPPORT")
 ENDS = ("open", "closed", "waiting")
 STATES = ("init", "subscribed", "closing", "holding")
 _KEYS = {"name", "say", "hear", "end", "states", "daemon", "first", "eof", "magic"}
@@ -49,7 +49,7 @@ class Case:
 
     @property
     def outcome(self) -> str:
-        """Without a word about it: an error is the end, unless it is one of the three soft ones."""
+        """Without a word about it: an error is the end, unless it is one of the soft ones."""
         if self.end:
             return self.end
         last = self.hear[-1] if self.hear else ""

@@ -37,7 +37,9 @@ from .turns import (
     fin,
     log_name,
     mpub,
+    mpub_ext,
     pub,
+    pub_ext,
 )
 from .twinworld import CONSUMERS_MAX, TIMEOUTS_NS, World
 
@@ -62,6 +64,24 @@ def publish(world: World, dice: random.Random) -> None:
     topic = dice.choice([b"t", b"t", b"t 0", b"t 1", b"t -1", b"u"])
     bodies = [dice.randbytes(dice.randrange(1, 40)) for _ in range(dice.randrange(1, 9))]
     conn.feed(mpub(topic, bodies) if dice.random() < 0.5 else pub(topic, bodies[0]))
+
+
+def publish_with_headers(world: World, dice: random.Random) -> None:
+    """By key, which may lead to either partition of `t`; some have a trace id."""
+    conn = dice.choice(world.publishers)
+    target = dice.choice([b"t", b"t", b"t 1", b"u"])
+    choices = [b"", b"{}", b'{"key":"a"}', b'{"key":"b"}', b'{"key":"c","##trace_id":"7"}']
+    messages = [
+        (dice.choice(choices), dice.randbytes(dice.randrange(1, 40)))
+        for _ in range(dice.randrange(1, 6))
+    ]
+    single = dice.random() < 0.4
+    conn.feed(pub_ext(target, *messages[0]) if single else mpub_ext(target, messages))
+
+
+def choose_headers(world: World, dice: random.Random) -> None:
+    world.side.engine.set_extended(dice.choice([b"t", b"u"]), dice.random() < 0.5)
+    world.side.engine.set_hash_partitions(b"t", dice.choice([1, 2]))
 
 
 def publish_delayed(world: World, dice: random.Random) -> None:
@@ -353,6 +373,8 @@ def restart(world: World, dice: random.Random) -> None:
 
 WEIGHTS: dict[Callable[[World, random.Random], Any], int] = {
     publish: 20,
+    publish_with_headers: 8,
+    choose_headers: 2,
     publish_delayed: 4,
     publish_traced: 4,
     publish_keyed: 10,

@@ -128,6 +128,8 @@ class World:
         """An event without objects that belong to one form."""
 
         def name(member: Any) -> Any:
+            if isinstance(member, list):
+                return [tuple(map(name, one)) if isinstance(one, tuple) else one for one in member]
             if hasattr(member, "serial"):
                 return f"conn {member.serial}"
             if hasattr(member, "touch_max_ns"):
@@ -151,6 +153,15 @@ class World:
                     0,
                 )  # there is room now: the same command comes again
                 event[1].resume()
+            elif event[0] == Event.SPREAD_REFUSED:
+                for tail, _ in event[3]:
+                    tail.refusing, tail.append_end_max = False, 0
+                event[1].resume()
+            elif event[0] == Event.TRACED:
+                _, conn, _, tail, _, _, trace_id, body = event
+                tail.append(body, 0, {Section.TRACE: trace_id}, conn)
+                conn.reply(0, b"traced")
+                conn.resume()
             elif event[0] == Event.PUB_FAILED:
                 event[1].reply(1, b"E_PUB_FAILED")
                 event[1].close_after_flush()

@@ -278,7 +278,8 @@ cdef class Extended(Publisher):
 
     cdef int append_piece(self, const u8* data, const piece_t* piece, Tail tail) except -1:
         cdef u32 index
-        if tail.trace_below or piece.trace_id:
+        cdef bint keeps_headers = piece.headers_size and self.route.extended
+        if tail.trace_below or piece.trace_id or piece.has_key or keeps_headers:
             tail.note_publisher(self)
         tail.append_c(data + piece.body_at, piece.body_size)
         index = tail.open_batch.count - 1
@@ -287,7 +288,7 @@ cdef class Extended(Publisher):
         if piece.has_key:
             tail.label().put_bytes(
                 SECTION_KEY, index, self.hub.keys.data + piece.key_at, piece.key_size)
-        if piece.headers_size and self.route.extended:
+        if keeps_headers:
             tail.label().put_bytes(
                 SECTION_HEADERS, index, data + piece.headers_at, piece.headers_size)
         return 0
