@@ -159,6 +159,14 @@ def _letters_of(channel: Channel, window: Window, count_max: int) -> list[DeadLe
     return found
 
 
+def _held_in(channel: Channel) -> str:
+    """How many, and which is the first to look at."""
+    partition, window = next(one for one in channel.windows.items() if one[1].exhausted)
+    first = window.stray_records(Stray.EXHAUSTED, 1)[0]
+    place = f"id {first.id:016x} at offset {first.offset} of partition {partition}"
+    return f"{channel.held} in channel {channel.name} ({place})"
+
+
 class DeadLetters:
     """All that goes to dead-letter topics, and back, in one broker."""
 
@@ -199,7 +207,7 @@ class DeadLetters:
         for name in topics:
             held = [one for one in self._holding if one.topic.name == name]
             if held:
-                counts = ", ".join(f"{one.held} in channel {one.name}" for one in held)
+                counts = ", ".join(map(_held_in, held))
                 reason = f"messages have used their attempts and are held: {counts}"
                 self._context.health.report(name, Trouble.HELD, reason)
             else:
