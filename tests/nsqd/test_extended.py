@@ -154,6 +154,27 @@ def test_tags(extended: Running) -> None:
         assert [stable.message().body for _ in range(2)] == [b"two", b"three"]
 
 
+def test_tags_in_all_partitions(extended: Running) -> None:
+    path = "/topic/create?topic=wide&partition_num=4&extend=true"
+    assert extended.request("POST", path).status == 200
+    with (
+        extended.client(desired_tag="new") as new,
+        extended.client() as stable,
+        extended.client() as publisher,
+    ):
+        subscribe(new, b"wide", 100)
+        subscribe(stable, b"wide", 100)
+        for number in range(40):
+            tag = {"##client_dispatch_tag": "new"} if number % 2 else {}
+            headers = json.dumps({"key": str(number), **tag}).encode()
+            data = struct.pack(">H", len(headers)) + headers + b"%d" % number
+            assert publisher.ask(b"PUB_EXT wide\n" + frames.with_size(data)) == ok()
+        for client, rest in ((new, 1), (stable, 0)):
+            found = sorted(int(client.message().body) for _ in range(20))
+            assert found == list(range(rest, 40, 2))
+    assert extended.channel("wide", "c")["depth"] == 0
+
+
 def test_what_is_refused_at_once(extended: Running) -> None:
     body = json.dumps({"ext_filter": {**RED, "type": 2, "filter_data": "("}}).encode()
     with extended.client() as client:
