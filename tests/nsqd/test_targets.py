@@ -319,3 +319,37 @@ def test_what_one_leaves_goes_to_the_others(nsqd: Running) -> None:
             assert one.read() == ok(b"CLOSE_WAIT")
         every.send(b"RDY 10\n")
         assert every.message().body == b"x"
+
+
+# --- while the topic changes ---
+
+
+def headed(headers: bytes) -> bytes:
+    return frames.with_size(struct.pack(">H", len(headers)) + headers + b"x")
+
+
+def test_the_kernel_hears_of_a_rehash_and_not_of_growth_alone(nsqd: Running) -> None:
+    nsqd.request("POST", "/topic/create?topic=g")
+    nsqd.request("POST", "/channel/create?topic=g&channel=c")
+    key = next(b"k%d" % n for n in range(99) if murmur3_32(b"k%d" % n) % COUNT == 3)
+    expand = f"/topic/partition/expand?topic=g&partition_num={COUNT}"
+    with nsqd.client() as client:
+        command = b"PUB_EXT g\n" + headed(b'{"key":"%b"}' % key)
+        assert nsqd.request("POST", expand).status == 200
+        assert client.ask(command) == ok()
+        assert [len(one) for one in stored(nsqd, "g")] == [1, 0, 0, 0]
+        assert nsqd.request("POST", expand + "&rehash=true").status == 409
+        nsqd.request("POST", "/channel/empty?topic=g&channel=c")
+        assert nsqd.request("POST", expand + "&rehash=true").status == 200
+        assert client.ask(command) == ok()
+        assert post(nsqd, f"/pub?topic=g&key={key.decode()}")[0] == 200
+        assert [len(one) for one in stored(nsqd, "g")] == [1, 0, 0, 2]
+
+
+def test_the_kernel_takes_headers_once_the_topic_is_extended(nsqd: Running) -> None:
+    command = b"PUB_EXT t 1\n" + headed(b'{"a":"b"}')
+    with nsqd.client() as client:
+        assert client.ask(command).data.startswith(b"E_EXT_NOT_SUPPORT PUB_EXT topic ")
+        assert nsqd.request("POST", "/topic/meta/update?topic=t&upgradeext=true").status == 200
+        assert client.ask(command) == ok()
+    assert sections(nsqd) == [{Section.HEADERS: b'{"a":"b"}'}]
