@@ -1,7 +1,9 @@
 """What the load generator keeps about a connection and about a run; shared by the two dialects.
 
-A `Conn` publishes, or consumes, never both. A publisher owns a prebuilt buffer of equal units (one
-unit: a PUB, or an MPUB of 200) and sends as many of them at once as its window allows. A consumer
+A `Conn` publishes, or consumes, never both. A publisher owns a prebuilt buffer of units of one size
+(one unit: a PUB, or an MPUB of 200) and sends as many of them at once as its window allows. Where
+they differ (each message has a key of its own) it goes through them in turn, else it begins with
+the first each time. A consumer
 reads large chunks, walks the frames in them and lays its acknowledgements end to end in `out`.
 Nothing here makes a Python object, so a second core is enough to load a daemon on the first.
 """
@@ -64,6 +66,8 @@ cdef struct Conn:
     uint8_t* units
     int64_t unit_bytes
     int64_t units_in_buffer
+    bint in_turn  # the units of the buffer differ
+    int64_t unit_next  # of the buffer: the next to be sent
     int64_t messages_per_unit
     int64_t stamp_first  # where the first body of a unit begins
     int64_t stamp_stride
@@ -79,6 +83,7 @@ cdef struct Conn:
     size_t out_start
     size_t out_end
     int64_t frame_bytes  # V2: the size field of every message frame; NATS: body size
+    int64_t ext_bytes  # V2: between the head of a message and its body
     int64_t received
     bint ack_each  # every acknowledgement in a send of its own
 

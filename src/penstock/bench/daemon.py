@@ -45,6 +45,7 @@ class Contender:
     dialect: Callable[[Ports], Dialect]
     keeps_all: bool  # losing an acknowledged message to kill -9 fails the run
     relay: tuple[str, ...] | None = None  # flags of a relay that its clients stand behind
+    has_shapes: bool = False  # knows partitions, keys, headers, tags and order
 
 
 def penstock(durability: str) -> Contender:
@@ -58,7 +59,7 @@ def penstock(durability: str) -> Contender:
         f"--durability={durability}",
         "--log-level=warn",
     )
-    return Contender(f"penstock-{durability}", command, V2, keeps_all=True)
+    return Contender(f"penstock-{durability}", command, V2, keeps_all=True, has_shapes=True)
 
 
 def nsq_peer(name: str, command: str) -> Contender:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from penstock.bench.shape import PLAIN, Shape
+
 HANDSHAKE_SECONDS_MAX = 20.0
 HOST = "127.0.0.1"
 
@@ -22,32 +24,38 @@ class Ports(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One publish as bytes, sent over and over; where its bodies lie, for stamping."""
+    """One publish as bytes, sent over and over; where its bodies lie, for stamping. `data` may hold
+    several of one size, which are sent in turn."""
 
     data: bytes
     messages: int
     stamp_first: int
     stamp_stride: int
+    count: int = 1
 
 
 class Dialect(Protocol):
     nats: bool  # which of the generator's two dialects
     batches: bool  # can several messages be published by one command?
 
-    def prepare(self, topic: str, channels: Sequence[str]) -> None:
+    def prepare(self, topic: str, channels: Sequence[str], shape: Shape = PLAIN) -> None:
         """Make the topic and its channels before anything is published."""
         ...
 
-    def unit(self, topic: str, body_bytes: int, batch: int, serial: int) -> Unit: ...
+    def unit(
+        self, topic: str, body_bytes: int, batch: int, serial: int, shape: Shape = PLAIN
+    ) -> Unit: ...
     def publisher(self, serial: int) -> socket.socket:
         """A connection that may publish; `serial` tells it from others of the same run."""
         ...
 
-    def consumer(self, topic: str, channel: str, credit: int) -> tuple[socket.socket, bytes]:
+    def consumer(
+        self, topic: str, channel: str, credit: int, shape: Shape = PLAIN
+    ) -> tuple[socket.socket, bytes]:
         """A subscribed connection, and the bytes that open the tap."""
         ...
 
-    def frame_bytes(self, body_bytes: int) -> int:
+    def frame_bytes(self, body_bytes: int, shape: Shape = PLAIN) -> int:
         """The size that the generator expects of every message."""
         ...
 

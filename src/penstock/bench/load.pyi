@@ -14,6 +14,7 @@ class Load:
         stamp_first: int = 0,
         stamp_stride: int = 0,
         nats: bool = False,
+        count: int = 1,
     ) -> None: ...
     def consumer(
         self,
@@ -22,6 +23,7 @@ class Load:
         opening: bytes = b"",
         ack_each: bool = False,
         nats: bool = False,
+        ext_bytes: int = 0,
     ) -> None: ...
     def go(
         self,

@@ -121,25 +121,30 @@ cdef class Load:
 
     def publisher(
         self, int fd, bytes unit, int64_t messages, int64_t units, int64_t window,
-        int64_t stamp_first=0, int64_t stamp_stride=0, bint nats=False,
+        int64_t stamp_first=0, int64_t stamp_stride=0, bint nats=False, int64_t count=1,
     ) -> None:
-        """Send `unit` (holding `messages` messages) `units` times, `window` of them unanswered."""
+        """Send `unit` (holding `messages` messages) `units` times, `window` of them unanswered.
+        `unit` may be `count` units of one size, which are sent in turn."""
         cdef Conn* c = self.add(fd, nats)
         cdef int64_t i
         c.publishes = True
-        c.unit_bytes = len(unit)
-        c.units_in_buffer = max(1, min(window, IN_BYTES // c.unit_bytes))
+        if len(unit) % count:
+            raise LoadFailed(f"{len(unit)} bytes are not {count} units of one size")
+        c.unit_bytes = len(unit) // count
+        c.in_turn = count > 1
+        c.units_in_buffer = count if c.in_turn else max(1, min(window, IN_BYTES // c.unit_bytes))
         c.units = <uint8_t*>malloc(c.unit_bytes * c.units_in_buffer)
         c.sent_ns = <int64_t*>calloc(window, sizeof(int64_t))
         if c.units == NULL or c.sent_ns == NULL:
             raise MemoryError
-        for i in range(c.units_in_buffer):
-            memcpy(c.units + i * c.unit_bytes, <const uint8_t*>unit, c.unit_bytes)
+        for i in range(c.units_in_buffer // count):
+            memcpy(c.units + i * len(unit), <const uint8_t*>unit, len(unit))
         c.messages_per_unit, c.unit_count, c.window = messages, units, window
         c.stamp_first, c.stamp_stride = stamp_first, stamp_stride
 
     def consumer(
-        self, int fd, int64_t frame_bytes, bytes opening=b"", bint ack_each=False, bint nats=False
+        self, int fd, int64_t frame_bytes, bytes opening=b"", bint ack_each=False, bint nats=False,
+        int64_t ext_bytes=0,
     ) -> None:
         """Send `opening` at the start, then take messages and acknowledge them, in bulk or each in
         a send of its own."""
@@ -149,7 +154,7 @@ cdef class Load:
             raise MemoryError
         memcpy(c.out, <const uint8_t*>opening, len(opening))
         c.out_end = len(opening)
-        c.frame_bytes, c.ack_each = frame_bytes, ack_each
+        c.frame_bytes, c.ack_each, c.ext_bytes = frame_bytes, ack_each, ext_bytes
         self.run.consumers += 1
 
     def go(
@@ -279,7 +284,8 @@ cdef class Load:
         """How many units may go out now: window, buffer, what is left, lag and pace."""
         cdef Run* run = &self.run
         cdef int64_t ahead
-        cdef int64_t n = min(c.window - (c.units_sent - c.units_acked), c.units_in_buffer)
+        cdef int64_t n = min(c.window - (c.units_sent - c.units_acked),
+                             c.units_in_buffer - c.unit_next)
         n = min(n, c.unit_count - c.units_sent)
         if run.stopping:
             return 0
@@ -300,7 +306,10 @@ cdef class Load:
         if n <= 0:
             return
         self.stamp(c, n, now)
-        c.pending_start, c.pending_end = 0, n * c.unit_bytes
+        c.pending_start = c.unit_next * c.unit_bytes
+        c.pending_end = c.pending_start + n * c.unit_bytes
+        if c.in_turn:
+            c.unit_next = (c.unit_next + n) % c.units_in_buffer
         c.units_sent += n
         self.run.sent += n * c.messages_per_unit
         self.run.paced_units += n
@@ -315,7 +324,7 @@ cdef class Load:
             c.sent_ns[(c.units_sent + i) % c.window] = now
             if not c.stamp_stride:
                 continue
-            unit = c.units + i * c.unit_bytes + c.stamp_first
+            unit = c.units + (c.unit_next + i) * c.unit_bytes + c.stamp_first
             for k in range(c.messages_per_unit):
                 memcpy(unit + k * c.stamp_stride, &now, 8)
 

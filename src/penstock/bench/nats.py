@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.bench.dialect import DaemonFailed, Ports, Unit, body, connect
+from penstock.bench.shape import PLAIN, Shape
 
 CONNECT = {
     "verbose": False,
@@ -82,7 +83,7 @@ class Nats:
     def greet(self) -> socket.socket:
         return Line(self._port).sock
 
-    def prepare(self, topic: str, channels: Sequence[str]) -> None:
+    def prepare(self, topic: str, channels: Sequence[str], shape: Shape = PLAIN) -> None:
         line = Line(self._port)
         try:
             stream = {"name": topic, "subjects": [topic], "storage": "file", "retention": "limits"}
@@ -90,7 +91,9 @@ class Nats:
         finally:
             line.close()
 
-    def unit(self, topic: str, body_bytes: int, batch: int, serial: int) -> Unit:
+    def unit(
+        self, topic: str, body_bytes: int, batch: int, serial: int, shape: Shape = PLAIN
+    ) -> Unit:
         head = f"PUB {topic} _INBOX.acks.{serial} {body_bytes}\r\n".encode()
         return Unit(head + body(body_bytes) + b"\r\n", 1, len(head), body_bytes)
 
@@ -99,7 +102,9 @@ class Nats:
         sock.sendall(f"SUB _INBOX.acks.{serial} 1\r\n".encode())
         return sock
 
-    def consumer(self, topic: str, channel: str, credit: int) -> tuple[socket.socket, bytes]:
+    def consumer(
+        self, topic: str, channel: str, credit: int, shape: Shape = PLAIN
+    ) -> tuple[socket.socket, bytes]:
         """The tap of a push consumer is its subscription, so that is the opening."""
         inbox = f"_INBOX.{topic}.{channel}"
         config = {
@@ -119,7 +124,7 @@ class Nats:
             raise
         return line.sock, f"SUB {inbox} 1\r\n".encode()
 
-    def frame_bytes(self, body_bytes: int) -> int:
+    def frame_bytes(self, body_bytes: int, shape: Shape = PLAIN) -> int:
         return body_bytes
 
     def stored(self, topic: str) -> int:

@@ -14,6 +14,7 @@ from penstock.bench.daemon import Contender, Daemon
 from penstock.bench.dialect import DaemonFailed, Dialect
 from penstock.bench.load import Load
 from penstock.bench.scenarios import BATCH, UNBATCHED_WINDOW, Kind, Plan, Scenario
+from penstock.bench.shape import PLAIN, Shape
 
 PERCENTILES = (50.0, 99.0, 99.9)
 UNLIMITED_SECONDS = 3600.0  # filling a backlog is not what is measured
@@ -67,14 +68,16 @@ def percentiles(latencies_ns: Sequence[int]) -> dict[str, float]:
     return {f"p{p:g}": ranked[min(top, int(len(ranked) * p / 100))] / 1000 for p in PERCENTILES}
 
 
-def can_run(scenario: Scenario, contender_batches: bool) -> bool:
+def can_run(scenario: Scenario, contender: Contender, contender_batches: bool) -> bool:
+    if not (contender.has_shapes or scenario.shape.is_plain):
+        return False
     return contender_batches or not scenario.batch_is_the_point
 
 
 def run(scenario: Scenario, plan: Plan, contender: Contender, data: Path) -> Measure | None:
     """None when this daemon's protocol cannot do it."""
     with Daemon(contender, data) as daemon:
-        if not can_run(scenario, daemon.dialect.batches):
+        if not can_run(scenario, contender, daemon.dialect.batches):
             return None
         if scenario.kind is Kind.RESTART:
             return restart(scenario, plan, daemon)
@@ -84,7 +87,7 @@ def run(scenario: Scenario, plan: Plan, contender: Contender, data: Path) -> Mea
         if scenario.kind is Kind.CONSUME:
             consume(scenario, plan, daemon, count, "warmup")
             return consume(scenario, plan, daemon, count, "bench")
-        daemon.dialect.prepare("bench", channel_names(scenario))
+        daemon.dialect.prepare("bench", channel_names(scenario), scenario.shape)
         publish(scenario, plan, daemon, count, "bench")
         return publish(scenario, plan, daemon, count, "bench")
 
@@ -103,10 +106,11 @@ class Publishers:
     window: int
     connections: int = 1
     stamped: bool = False  # the time of sending in every body
+    shape: Shape = PLAIN
 
     def join(self, load: Load, stack: ExitStack, dialect: Dialect, body_bytes: int) -> None:
         for serial in range(self.connections):
-            unit = dialect.unit(self.topic, body_bytes, self.batch, serial)
+            unit = dialect.unit(self.topic, body_bytes, self.batch, serial, self.shape)
             sock = opened(stack, dialect.publisher(serial))
             load.publisher(
                 sock.fileno(),
@@ -117,6 +121,7 @@ class Publishers:
                 unit.stamp_first if self.stamped else 0,
                 unit.stamp_stride if self.stamped else 0,
                 dialect.nats,
+                unit.count,
             )
 
 
@@ -129,10 +134,11 @@ def join_consumer(
     topic: str,
     channel: str,
 ) -> None:
-    sock, opening = dialect.consumer(topic, channel, scenario.credit)
+    shape = scenario.shape
+    sock, opening = dialect.consumer(topic, channel, scenario.credit, shape)
     opened(stack, sock)
-    size = dialect.frame_bytes(plan.body_bytes)
-    load.consumer(sock.fileno(), size, opening, scenario.ack_each, dialect.nats)
+    size, ext_bytes = dialect.frame_bytes(plan.body_bytes, shape), shape.frame_ext_bytes
+    load.consumer(sock.fileno(), size, opening, scenario.ack_each, dialect.nats, ext_bytes)
 
 
 def opened(stack: ExitStack, sock: socket.socket) -> socket.socket:
@@ -175,21 +181,25 @@ def publish(scenario: Scenario, plan: Plan, daemon: Daemon, count: int, topic: s
         load = Load(sample_every=max(1, count * max(1, len(names)) // 200_000))
         for name in names:
             join_consumer(load, stack, dialect, scenario, plan, topic, name)
-        how = Publishers(topic, count, batch, window, scenario.connections, bool(names))
+        stamped, connections = bool(names), scenario.connections
+        how = Publishers(topic, count, batch, window, connections, stamped, scenario.shape)
         how.join(load, stack, dialect, plan.body_bytes)
         spin = bool(scenario.rate) and machine.cores()[2]
         lag, rate = scenario.lag_max, scenario.rate
         return measured(daemon, load, lambda: load.go(plan.seconds_max, 0, lag, rate, spin))
 
 
-def fill(plan: Plan, daemon: Daemon, count: int, topic: str, channels: list[str]) -> int:
+def fill(
+    plan: Plan, daemon: Daemon, count: int, topic: str, channels: list[str], shape: Shape = PLAIN
+) -> int:
     """Publish a backlog, as fast as it goes; returns how many were acknowledged."""
     dialect = daemon.dialect
-    dialect.prepare(topic, channels)
+    dialect.prepare(topic, channels, shape)
     batch, window = (BATCH, 8) if dialect.batches and count % BATCH == 0 else (1, UNBATCHED_WINDOW)
     with ExitStack() as stack:
         load = Load(samples_max=1)
-        Publishers(topic, count, batch, window).join(load, stack, dialect, plan.body_bytes)
+        how = Publishers(topic, count, batch, window, shape=shape)
+        how.join(load, stack, dialect, plan.body_bytes)
         load.go(UNLIMITED_SECONDS)
         return load.acked
 
@@ -198,7 +208,7 @@ def consume(scenario: Scenario, plan: Plan, daemon: Daemon, count: int, topic: s
     """Consume a backlog; a daemon too slow for the time allowed is measured on what it managed."""
     dialect = daemon.dialect
     names = channel_names(scenario)
-    fill(plan, daemon, count, topic, names)
+    fill(plan, daemon, count, topic, names, scenario.shape)
     with ExitStack() as stack:
         load = Load(samples_max=1)
         join_consumer(load, stack, dialect, scenario, plan, topic, names[0])

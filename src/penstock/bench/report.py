@@ -78,6 +78,24 @@ def figures(row: Row, first: Row) -> dict[str, Any]:
     return found
 
 
+def beside(rows: Sequence[Row], row: Row) -> dict[str, Any]:
+    """What it costs more than the scenario beside it, on the same daemon in the same run."""
+    plain = [
+        r
+        for r in rows
+        if (r.scenario.name, r.body_bytes, r.daemon)
+        == (row.scenario.beside, row.body_bytes, row.daemon)
+    ]
+    if not (plain and plain[0].measures and row.measures):
+        return {}
+    own, other = (r.middle("cpu_seconds_per_million") for r in (row, plain[0]))
+    return {"beside": row.scenario.beside, "beside_cpu_ratio": ratio(own, other)}
+
+
+def described(rows: Sequence[Row], row: Row) -> dict[str, Any]:
+    return figures(row, first_of(rows, row)) | beside(rows, row)
+
+
 def first_of(rows: Sequence[Row], row: Row) -> Row:
     """The row that the ratios of `row` refer to: the same scenario on the first daemon."""
     same = [r for r in rows if (r.scenario, r.body_bytes) == (row.scenario, row.body_bytes)]
@@ -109,9 +127,13 @@ def remark(found: dict[str, Any]) -> str:
     if "queued" in found:
         anonymous, base = found["anonymous_kb"] / 1000, found["base_rss_kb"] / 1000
         return f"{found['queued']:,.0f} queued, anonymous {anonymous:.0f} MB, empty {base:.0f} MB"
+    remarks = []
+    if found.get("beside_cpu_ratio"):
+        remarks.append(f"{found['beside_cpu_ratio']:.2f} x the CPU of {found['beside']}")
     if found["starved"] > STARVED_SHARE_MAX:
-        return f"waited for its core {min(1.0, found['starved']):.0%} of the time"
-    return ""
+        waited = min(1.0, found["starved"])
+        remarks.append(f"waited for its core {waited:.0%} of the time")
+    return ", ".join(remarks)
 
 
 def cells(found: dict[str, Any]) -> tuple[str, ...]:
@@ -133,7 +155,7 @@ def cells(found: dict[str, Any]) -> tuple[str, ...]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    lines = [HEAD, *(cells(figures(row, first_of(rows, row))) for row in rows)]
+    lines = [HEAD, *(cells(described(rows, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
     return "\n".join(
         "  ".join(
@@ -145,4 +167,4 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def document(rows: Sequence[Row], machine: dict[str, Any]) -> dict[str, Any]:
-    return {"machine": machine, "results": [figures(row, first_of(rows, row)) for row in rows]}
+    return {"machine": machine, "results": [described(rows, row) for row in rows]}

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from penstock.bench.shape import PLAIN, Shape
+
 PASS_BYTES_MAX = 400_000_000  # larger bodies get fewer messages, so that a pass stays as long
 BATCH = 200
 CREDIT = 2500  # RDY
 LAG_MAX = 6_000
+PARTITIONS = 8
+KEYS, MANY_KEYS = 10_000, 100_000
 QUICK_DIVISOR = 20
 
 
@@ -36,8 +40,54 @@ class Scenario:
     rate: int = 0  # messages a second, 0: as fast as it goes
     batch_is_the_point: bool = False  # a protocol without batches has nothing to show here
     measures_size: bool = True  # run at every body size
+    shape: Shape = PLAIN
+    beside: str = ""  # the scenario whose cost it is to be compared with
 
 
+def _publishing(name: str, about: str, shape: Shape, beside: str) -> Scenario:
+    return Scenario(name, about, Kind.PUBLISH, 2_000_000, batch=BATCH, window=8,
+                    batch_is_the_point=True, shape=shape, beside=beside)  # fmt: skip
+
+
+def _consuming(name: str, about: str, shape: Shape, beside: str) -> Scenario:
+    return Scenario(name, about, Kind.CONSUME, 2_000_000, channels=1, shape=shape, beside=beside)
+
+
+SHAPED = (
+    _publishing(
+        "mpub-8p", f"MPUB of 200, {PARTITIONS} partitions", Shape(PARTITIONS), beside="mpub"
+    ),
+    _consuming(
+        "consume-8p", f"a backlog in {PARTITIONS} partitions", Shape(PARTITIONS), beside="consume"
+    ),
+    _publishing(
+        "mpub-keys",
+        f"MPUB_EXT of 200, {KEYS:,} keys over {PARTITIONS} partitions",
+        Shape(PARTITIONS, keys=KEYS),
+        beside="mpub",
+    ),
+    _publishing("mpub-headers", "MPUB_EXT of 200 with headers", Shape(headers=True), beside="mpub"),
+    _consuming("consume-keys", f"a backlog of {KEYS:,} keys", Shape(keys=KEYS), beside="consume"),
+    _consuming(
+        "key-order",
+        f"the same with order=key, {KEYS:,} keys",
+        Shape(keys=KEYS, order="key"),
+        beside="consume-keys",
+    ),
+    _consuming(
+        "key-order-100k",
+        f"order=key, {MANY_KEYS:,} keys",
+        Shape(keys=MANY_KEYS, order="key"),
+        beside="consume-keys",
+    ),
+    _consuming("consume-headers", "a backlog with headers", Shape(headers=True), beside="consume"),
+    _consuming(
+        "consume-tag",
+        "a backlog with a tag, a consumer that asks for it",
+        Shape(tagged=True),
+        beside="consume-headers",
+    ),
+)
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "mpub",
@@ -99,6 +149,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         )
         for name, credit in (("latency", CREDIT), ("latency-rdy1", 1))
     ),
+    *SHAPED,
     Scenario("restart", "start after kill -9", Kind.RESTART, 0, batch=BATCH, window=8, channels=1),
     *(
         Scenario(

@@ -1,8 +1,9 @@
 """NSQ's V2 frames as the generator sees them: size, type, data, all big-endian.
 
 A message frame's data is timestamp (8), attempts (2), id as 16 hex characters, body. The size field
-counts the type field too, so it is 30 plus the body. Everything is read by address: `p` is where a
-frame starts.
+counts the type field too, so it is 30 plus the body. For an extended consumer a message's headers
+stand before the body; in one run they all have one size. Everything is read by address: `p` is
+where a frame starts.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -42,7 +43,7 @@ cdef inline void v2_message(
     if p[16] != 0 or p[17] != 1:
         fail(run, ATTEMPTS, NULL, 0)
         return
-    count_message(run, c, p + BODY_AT, now)
+    count_message(run, c, p + BODY_AT + c.ext_bytes, now)
     memcpy(c.out + c.out_end, b"FIN ", 4)
     memcpy(c.out + c.out_end + 4, p + 18, 16)
     c.out[c.out_end + 20] = 10
