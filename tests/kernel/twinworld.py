@@ -43,6 +43,7 @@ WINDOW_STATE = [
     "requeue_count",
     "expired_count",
     "auto_ack_count",
+    "allowance",
     "exhausted",
     "message_count",
     "finish_count",

@@ -36,6 +36,7 @@ from penstock.broker.latency import LatencyTurns
 from penstock.broker.leader import Leader
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Syncer
+from penstock.broker.ratelimit import refill
 from penstock.broker.syncs import Syncs
 from penstock.broker.topic import Topic
 from penstock.broker.topicdirs import TopicDirectories, close_all
@@ -314,6 +315,7 @@ class Broker:
         self._context.touched.clear()
         self._context.bounded.clear()
         self._context.skipping.clear()
+        self._context.limited.clear()
         self._context.aging.clear()
         self._note_clean_stop()
         self._unlock()
@@ -423,14 +425,8 @@ class Broker:
         return self._dead_letters.waiting(channel, count_max)
 
     def clean_unused(self, dry_run: bool) -> tuple[list[str], list[str]]:
-        """Topics that were deleted and whose files were still there: those that have been removed
-        now, and those that could not be, or would be tried."""
-        before = self._directories.left
-        if not dry_run:
-            for name in before:
-                self._directories.remove(name)
-        left = self._directories.left
-        return [name for name in before if name not in left], left
+        """What is left of deleted topics."""
+        return self._directories.clean(dry_run)
 
     # --- one turn ---
 
@@ -457,6 +453,7 @@ class Broker:
 
     def journal(self, windows: list[Window]) -> None:
         """Store what the turn changed in channels: one record per partition."""
+        refill(self._context)
         records: dict[Leader, list[Group]] = {}
         for window in windows:
             entries = window.take_journal()
@@ -476,6 +473,7 @@ class Broker:
         self._context.syncs.settle()
         for channel in list(self._context.skipping):
             channel.skips.sweep()
+        refill(self._context)
 
     def _trim_bounded(self) -> None:
         for channel in self._context.bounded:

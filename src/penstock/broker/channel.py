@@ -14,6 +14,7 @@ import msgspec
 from penstock import limits
 from penstock.broker.latency import Latency
 from penstock.broker.oldest import Oldest, unfinished_of
+from penstock.broker.ratelimit import RateLimit
 from penstock.broker.settings import (
     ORDERS,
     AutoAck,
@@ -48,6 +49,7 @@ class Channel:
         self.deleted = False
         self.paused = False
         self.skips = Skips(self)
+        self.rate = RateLimit(self)
         self._begun = False  # its trace rate is in force
         self._delivered_to_gone = 0  # to consumers that have left
         self.settings = ChannelSettings()

@@ -58,6 +58,7 @@ class Context:
     aging: dict[Topic, None] = field(default_factory=dict)  # their messages have a maximum age
     switched: Switched = lambda topic, channel: None  # a trace rate has changed
     bounded: dict[Channel, None] = field(default_factory=dict)  # ephemeral: their depth has a bound
+    limited: dict[Channel, None] = field(default_factory=dict)  # how fast they are sent has a bound
     skipping: dict[Channel, None] = field(default_factory=dict)  # their cursors follow the end
 
     def room_refusal(self, length: int) -> str:

@@ -76,6 +76,7 @@ class Topic(Intake):
         self.message_timeout_max_ns = context.options.message_timeout_max_ns
         self.latency_quantiles = context.options.latency_quantiles
         self.skipping = context.skipping
+        self.limited = context.limited
         self.options = context.options
         self._context = context
         self._channel_number_next = file.channel_number_next

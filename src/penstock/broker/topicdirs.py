@@ -55,10 +55,15 @@ class TopicDirectories:
         for name in list(self._unmade):
             self._try_again(name)
 
-    @property
-    def left(self) -> list[str]:
-        """Topics that are gone, and files of them are not."""
-        return sorted(self._left)
+    def clean(self, dry_run: bool) -> tuple[list[str], list[str]]:
+        """Topics that were deleted and whose files were still there: those that have been removed
+        now, and those that could not be, or would be tried."""
+        before = sorted(self._left)
+        if not dry_run:
+            for name in before:
+                self.remove(name)
+        left = sorted(self._left)
+        return [name for name in before if name not in left], left
 
     # --- making ---
 

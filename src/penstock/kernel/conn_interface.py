@@ -20,6 +20,7 @@ class Conn(Protocol):
     def serial(self) -> int: ...  # unique for the life of the engine, never 0
 
     owner: Any  # the session object of the daemon; the kernel never looks inside
+    rdy_limit: int  # RDY counts no further, whatever the client says; 0: as it says
     rdy: int  # for all windows together; setting it marks them for delivery
     closing: bool  # after CLS: no deliveries, RDY ignored, FIN still taken
 

@@ -225,6 +225,8 @@ class Window(Searched, Protocol):
     @property
     def exhausted(self) -> int: ...  # messages that have used their attempts and are not settled
 
+    allowance: int  # bytes of frames to be sent; at 0 or below nothing is. ALLOWANCE_ALL: no bound
+
     # What was sent more often, and is older, is done instead of being sent again.
     auto_ack_attempts: int  # 0: off
     auto_ack_age_ns: int  # from its timestamp on, wall

@@ -53,6 +53,7 @@ def client_row(session: Session) -> Row:
         "remote_address": session.remote,
         "state": int(session.state),
         "ready_count": conn.rdy,
+        **({"limited_rdy": conn.rdy_limit} if conn.rdy_limit else {}),
         "in_flight_count": conn.in_flight,
         "message_count": conn.message_count,
         **_delivered(conn),

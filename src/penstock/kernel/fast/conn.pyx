@@ -182,7 +182,7 @@ cdef class Conn(Extended):
             return self.line_event(data, line, line + 1)
         self.last_command_ns = self.hub.mono_ns
         if not self.me.closing:
-            self.me.rdy = value
+            self.set_rdy(value)
             self.mark_windows()
             self.mark_interest()
         return line + 1

@@ -153,7 +153,7 @@ cdef int pump(Window window, Hub hub, bint free) except -1:
         window.refill_ns = 0
     if window.consumer_count and not window._paused and not window.knows_all():
         return 0
-    while not window._paused:
+    while not window._paused and window.allowance_left > 0:
         available = window.deliverable_c()
         if available <= 0:
             return 0
@@ -222,12 +222,13 @@ cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota, bint free) except
     """Up to `quota` messages to one consumer; returns how many."""
     cdef buf_t* out = &hub.scratch
     cdef bint direct = conn.fd >= 0 and conn.unsent_c() == 0 and conn.hold_ns == 0
-    cdef i64 sent = 0, for_strays = 0
+    cdef i64 sent = 0, for_strays = 0, unsent = 0
     cdef bint more = window.next < window.tail.handed_end, split = False
     if direct:
         out.length = 0
     else:
         out = &conn.output
+        unsent = conn.unsent_c()
     if window.strays.waiting_count:
         for_strays = quota
         if more:
@@ -250,6 +251,7 @@ cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota, bint free) except
         window.stray_turn ^= split  # an attempt that has to read first is no turn
         window.mark_active()
         window.mark_journal()
+    window.allowance_left -= <i64>(out.length if direct else conn.unsent_c()) - unsent
     if direct:
         send_now(conn, hub, out)
     else:

@@ -26,6 +26,7 @@ cdef class Peer(Named):
     cdef readonly int fd  # -1: detached, or closed
     cdef public object owner
     cdef consumer_t* me
+    cdef i64 rdy_asked, rdy_cap  # what it wants, and an operator lets it have (0: all)
     cdef list subscribed  # Window, in the order in which they were
     cdef Window hit  # the one that had the message of the latest FIN; None: none is subscribed
     cdef bint has_left  # some window before
@@ -56,6 +57,7 @@ cdef class Peer(Named):
 
     cdef i64 noted_bytes  # of the input, in `Hub.held_bytes`
 
+    cdef void set_rdy(self, i64 value) noexcept
     cdef int note_input(self) except -1
     cdef int send_frame(self, int frame_type, const u8* data, size_t size) except -1
     cdef int mark_output(self) except -1

@@ -48,10 +48,23 @@ cdef class Peer:
 
     @rdy.setter
     def rdy(self, i64 value):
-        self.me.rdy = value
+        self.set_rdy(value)
         if self.hit is not None:
             self.mark_windows()
             self.mark_interest()
+
+    cdef void set_rdy(self, i64 value) noexcept:
+        self.rdy_asked = value
+        self.me.rdy = min(value, self.rdy_cap) if self.rdy_cap else value
+
+    @property
+    def rdy_limit(self):
+        return self.rdy_cap
+
+    @rdy_limit.setter
+    def rdy_limit(self, i64 value):
+        self.rdy_cap = value
+        self.rdy = self.rdy_asked
 
     @property
     def closing(self):

@@ -57,6 +57,7 @@ cdef class Ring(Named):
     cdef public int auto_ack_attempts  # 0: off
     cdef public i64 auto_ack_age_ns
     cdef readonly i64 auto_ack_count
+    cdef i64 allowance_left  # bytes of frames
     cdef i64 outdated_end  # below it nothing is sent any more
     # ring
     cdef u32* owners

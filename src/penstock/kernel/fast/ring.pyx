@@ -31,6 +31,7 @@ cdef class Ring(Named):
         self.low = self.next = start
         self.redo_end = 0
         self.count_base = tail.handed_end
+        self.allowance_left = <i64>1 << 62
         self.touch_max_ns = 900 * <i64>1000000000
         self.conns = []
         self.runs, self.strays, self.skips, self.beyond = Runs(), Strays(), Skips(), Beyond()

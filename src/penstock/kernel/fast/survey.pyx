@@ -30,6 +30,15 @@ cdef class Survey(Cursor):
         self._paused = value
         self.mark_pump()
 
+    @property
+    def allowance(self):
+        return self.allowance_left
+
+    @allowance.setter
+    def allowance(self, i64 value):
+        self.allowance_left = value
+        self.mark_pump()
+
     cdef i64 deliverable_c(self) noexcept:
         """What the cursor may come to, delayed messages that are only counted included."""
         cdef i64 ahead = 0 if self._order != ORDER_NONE and self.stopped() else self.ahead_c()

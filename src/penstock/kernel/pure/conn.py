@@ -92,8 +92,17 @@ class Conn(Extended):
 
     @rdy.setter
     def rdy(self, count: int) -> None:
-        self.rdy_now = count
+        self.ask_rdy(count)
         self.mark_windows()
+
+    @property
+    def rdy_limit(self) -> int:
+        return self.rdy_cap
+
+    @rdy_limit.setter
+    def rdy_limit(self, count: int) -> None:
+        self.rdy_cap = count
+        self.rdy = self.rdy_asked
 
     @property
     def tag(self) -> bytes:

@@ -29,7 +29,7 @@ from penstock.kernel.pure.strays import Strays
 from penstock.kernel.pure.tags import Tags
 from penstock.kernel.pure.trace import in_sample
 from penstock.kernel.trace_interface import TraceKind
-from penstock.limits import MESSAGE_TIMEOUT_MAX_NS, PARKED_MAX, RING_SPAN_MAX
+from penstock.limits import ALLOWANCE_ALL, MESSAGE_TIMEOUT_MAX_NS, PARKED_MAX, RING_SPAN_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,6 +49,7 @@ class Cursor:
         self.next = start
         self.redo_end = 0
         self._attempts_max = 0
+        self._allowance = ALLOWANCE_ALL
         self.auto_ack_attempts = self.auto_ack_age_ns = self.auto_ack_count = 0
         self._outdated_end = 0  # below it nothing is sent any more
         self.parked_end = 0  # delayed messages below it are parked, but for those in the search

@@ -68,7 +68,7 @@ def pump(window: Window, engine: Engine, free: bool = False) -> bool:
         return False
     prefers = window.prefers
     least, nearer = 0, _BEYOND_ALL
-    while not window.paused and window.deliverable > 0:
+    while not window.paused and window.allowance > 0 and window.deliverable > 0:
         if prefers:
             patient = False  # to wait for a better refill would send messages further away
             places = (conn.locality for conn in window.conns if conn.room() > 0)
@@ -139,7 +139,9 @@ class Delivery:
         if self._sent:
             window.stray_turn ^= split  # an attempt that has to read first is no turn
             window.delivered[self._conn.locality] += self._sent
-            self._conn.deliver(b"".join(self._parts), self._sent)
+            data = b"".join(self._parts)
+            window.spend(len(data))
+            self._conn.deliver(data, self._sent)
         return self._sent
 
     def _put(self, batch: Batch, index: int, special: Special, attempts: int) -> None:

@@ -49,7 +49,8 @@ class Reader(ABC):
         self.serial = serial
         self.windows: tuple[Window, ...] = ()
         self.hit: Window | None = None  # had the message of the latest FIN; None: not subscribed
-        self.rdy_now = 0
+        self.rdy_now = self.rdy_asked = 0
+        self.rdy_cap = 0  # an operator lets it have no more; 0: all
         self.closing = False
         self.last_command_ns = 0
         self.published: dict[bytes, int] = {}
@@ -168,9 +169,13 @@ class Reader(ABC):
             return self._line(line, end)
         self._use(end, Reader._command)
         if not self.closing:
-            self.rdy_now = count
+            self.ask_rdy(count)
             self.mark_windows()
         return True
+
+    def ask_rdy(self, count: int) -> None:
+        self.rdy_asked = count
+        self.rdy_now = min(count, self.rdy_cap) if self.rdy_cap else count
 
     @staticmethod
     def _count_of(line: bytes, rest: bytes) -> int:

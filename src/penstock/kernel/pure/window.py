@@ -51,6 +51,19 @@ class Window(Cursor):
         self.mark()
 
     @property
+    def allowance(self) -> int:
+        return self._allowance
+
+    @allowance.setter
+    def allowance(self, value: int) -> None:
+        self._allowance = value
+        self.mark()
+
+    def spend(self, length: int) -> None:
+        """Of the allowance: so many bytes are sent."""
+        self._allowance -= length
+
+    @property
     def ahead(self) -> int:
         """New messages that may be delivered."""
         end = self.tail.handed_end
