@@ -131,6 +131,11 @@ TEXTS: list[tuple[Fault, tuple[bytes | int, ...], bytes]] = [
         (b"consumers for t:c exceeds limit of 1",),
         b"E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1",
     ),
+    (
+        Fault.BAD_OFFSET,
+        (b"SUB_ADVANCED", b'"x"'),
+        b'E_INVALID SUB_ADVANCED offset "x" is not valid',
+    ),
     (Fault.NOT_WRITABLE, (b"why",), b"E_FAILED_ON_NOT_WRITABLE why"),
     (Fault.TOO_MUCH_WAITING, (b"why",), b"E_PUB_TOO_MUCH_WAITING why"),
     (

@@ -12,6 +12,7 @@ EXPECTED = {
     b"AUTH": (YES, NO, NO),
     b"SUB": (YES, NO, NO),
     b"SUB_ORDERED": (YES, NO, NO),
+    b"SUB_ADVANCED": (YES, NO, NO),
     b"RDY": (NO, YES, SKIP),
     b"FIN": (NO, YES, YES),
     b"REQ": (NO, YES, YES),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from penstock import limits
 from penstock.broker.settings import ChannelOrder
 from penstock.kernel import Event, Held, Window, hex_to_id
+from penstock.nsqd.advanced import SUB_ADVANCED, places, read_offset
 from penstock.nsqd.extended import prepare_consumer
 from penstock.nsqd.pubfaults import bad_topic
 from penstock.nsqd.session import Session
@@ -41,6 +42,7 @@ class Consuming:
         self.commands: Mapping[bytes, Callable[[Session, list[bytes]], None]] = {
             b"SUB": self._sub,
             b"SUB_ORDERED": self._sub_ordered,
+            SUB_ADVANCED: self._sub_advanced,
             b"RDY": self._rdy,
             b"FIN": self._fin,
             b"REQ": self._req,
@@ -87,6 +89,26 @@ class Consuming:
                 channel.configure({"order": ChannelOrder.STRICT})
             session.conn.detailed = True
             self._subscribe(session, topic, params, partition)
+
+        self._with_leave(session, params, subscribe)
+
+    def _sub_advanced(self, session: Session, params: list[bytes]) -> None:
+        """Youzan's: SUB with positions, and with a place for the first consumer to begin at."""
+        self._check_names(session, params, 4)
+        partition = read_partition(params[0], params[3])
+        position = read_offset(params[4]) if len(params) > 4 else None
+
+        def subscribe(topic: Topic) -> None:
+            if topic.settings.ordered:
+                raise WireFault(Fault.SUB_ORDER_IS_MUST, params[0], params[1])
+            if partition not in (ANY, *topic.replicas):
+                raise bad_partition(params[0], params[3])
+            channel = topic.channel_of_consumer(params[2].decode("ascii"))
+            begins = places(channel, position, partition) if position is not None else {}
+            session.conn.detailed = True
+            self._subscribe(session, topic, params, partition)
+            if begins:
+                channel.seek_all(begins)
 
         self._with_leave(session, params, subscribe)
 

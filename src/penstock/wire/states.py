@@ -35,6 +35,7 @@ COMMANDS: dict[bytes, dict[State, Verdict]] = {
     b"AUTH": _BEFORE_SUB,
     b"SUB": _BEFORE_SUB,
     b"SUB_ORDERED": _BEFORE_SUB,
+    b"SUB_ADVANCED": _BEFORE_SUB,
     b"RDY": {State.INIT: _NO, State.SUBSCRIBED: _YES, State.CLOSING: _SKIP},
     b"FIN": _AFTER_SUB,
     b"REQ": _AFTER_SUB,
