@@ -18,6 +18,7 @@ cdef class BusyKeys:
 
     cdef busy_t* find(self, u64 key) noexcept
     cdef busy_t* hold(self, u64 key) except NULL
+    cdef bint take(self, u64 key) except -1
     cdef int grow(self) except -1
     cdef void remove(self, busy_t* busy) noexcept
     cdef void clear(self) noexcept

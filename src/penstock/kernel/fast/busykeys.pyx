@@ -64,6 +64,21 @@ cdef class BusyKeys:
         self.count += 1
         return busy
 
+    cdef bint take(self, u64 key) except -1:
+        """Hold a key that no message holds, in one look. False: it is busy."""
+        cdef u32 slot
+        if (self.count + 1) * 2 > self.capacity:
+            self.grow()
+        slot = <u32>(key & (self.capacity - 1))
+        while self.table[slot].holders:
+            if self.table[slot].key == key:
+                return False
+            slot = (slot + 1) & (self.capacity - 1)
+        self.table[slot].key, self.table[slot].holders = key, 1
+        self.table[slot].first = self.table[slot].last = 0
+        self.count += 1
+        return True
+
     cdef int grow(self) except -1:
         cdef u32 capacity = self.capacity * 2 if self.capacity else TABLE_MIN
         cdef busy_t* table = <busy_t*>calloc(capacity, sizeof(busy_t))

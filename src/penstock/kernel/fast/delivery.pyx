@@ -332,9 +332,9 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
             break
         if window.ring_keys != NULL:
             key = window.key_of(view, trailer, index + done)
-            if key and window.is_busy(key):
+            if key and not window.busy.take(key):
                 break
-            window.hold_ring((offset + done) & mask, key)
+            window.ring_keys[(offset + done) & mask] = key
         if is_long:
             put_long_frame(out, conn.me, trailer, &between, view, index + done, position, size,
                            view.timestamp_ns, attempts, id_at_c(view.base_id, index + done))
