@@ -67,6 +67,20 @@ def test_ordered(daemon: Daemon, address: str) -> None:
     assert lines == ["anna 1 2 3 4", "ben 1 2 3 4", "carl 1 2 3 4"]
 
 
+def test_partitions(daemon: Daemon, address: str) -> None:
+    lines = run("partitions", f"127.0.0.1:{daemon.http_port}", address, "devices")
+    values = ["door 1 2 3", "lamp 1 2 3", "meter 1 2 3"]
+    assert lines == [*values, "smoke, from partition 3"]
+
+
+def test_headers(daemon: Daemon, address: str) -> None:
+    lines = run("headers", f"127.0.0.1:{daemon.http_port}", address, "countries")
+    assert lines == [
+        "all: order-1 de, order-2 fr, order-3 de, order-4 it",
+        "german: order-1 de, order-3 de",
+    ]
+
+
 def test_idempotent(daemon: Daemon, tmp_path: Path) -> None:
     arguments = (f"127.0.0.1:{daemon.http_port}", "once", str(tmp_path / "epoch"))
     for number in range(2):
