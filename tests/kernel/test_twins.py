@@ -82,6 +82,7 @@ def publish_with_headers(world: World, dice: random.Random) -> None:
 def choose_headers(world: World, dice: random.Random) -> None:
     world.side.engine.set_extended(dice.choice([b"t", b"u"]), dice.random() < 0.5)
     world.side.engine.set_hash_partitions(b"t", dice.choice([1, 2]))
+    world.side.engine.set_placed(b"t", dice.random() < 0.2)
 
 
 def publish_delayed(world: World, dice: random.Random) -> None:

@@ -97,3 +97,71 @@ def test_an_ordered_topic_has_only_sub_ordered(nsqd: Running) -> None:
     assert said == error(b"E_SUB_ORDER_IS_MUST SUB topic t has only SUB_ORDERED")
     with nsqd.client() as client:
         assert client.ask(b"SUB_ORDERED t c 0\n") == ok()
+
+
+def size(body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + body
+
+
+MISSING = "needs a partition or a key on this topic"
+KEYED = size(struct.pack(">H", 11) + b'{"key":"k"}' + b"x")
+KEYLESS = size(struct.pack(">H", 2) + b"{}" + b"x")
+
+
+@pytest.mark.parametrize(
+    ("verb", "command"),
+    [
+        ("PUB", b"PUB t\n" + size(b"x")),
+        ("PUB", b"PUB t -1\n" + size(b"x")),
+        ("MPUB", b"MPUB t\n" + size(struct.pack(">I", 1) + size(b"x"))),
+        ("DPUB", b"DPUB t 0\n" + size(b"x")),
+        ("PUB_TRACE", b"PUB_TRACE t\n" + size(bytes(7) + b"1x")),
+        ("PUB_EXT", b"PUB_EXT t\n" + KEYLESS),
+        ("MPUB_EXT", b"MPUB_EXT t\n" + size(struct.pack(">I", 2) + KEYED + KEYLESS)),
+    ],
+)
+def test_a_publish_says_where_it_belongs(nsqd: Running, verb: str, command: bytes) -> None:
+    assert nsqd.request("POST", "/topic/config?topic=t&ordered=true").status == 200
+    with nsqd.client() as client:
+        assert client.ask(command) == error(f"E_BAD_PARTITION {verb} {MISSING}".encode())
+    assert nsqd.request("POST", "/topic/config?topic=t&ordered=false").status == 200
+    with nsqd.client() as client:
+        assert client.ask(command)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [b"PUB t 1\n" + size(b"x"), b"PUB_EXT t\n" + KEYED,
+     b"MPUB_EXT t\n" + size(struct.pack(">I", 1) + KEYED),
+     b"MPUB_EXT t 0\n" + size(struct.pack(">I", 1) + KEYLESS)],
+)  # fmt: skip
+def test_one_that_does_is_taken(nsqd: Running, command: bytes) -> None:
+    assert nsqd.request("POST", "/topic/config?topic=t&ordered=true").status == 200
+    with nsqd.client() as client:
+        assert client.ask(command) == ok()
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [("/pub", ""), ("/mpub", ""), ("/pubtrace", "&trace_id=7"), ("/pub_ext", "&ext=%7B%7D")],
+)
+def test_the_same_over_http(nsqd: Running, path: str, query: str) -> None:
+    assert nsqd.request("POST", "/topic/config?topic=t&ordered=true").status == 200
+    refused = nsqd.request("POST", f"{path}?topic=t{query}", b"x")
+    assert refused.status == 400
+    assert b"E_BAD_PARTITION a publish to this topic needs" in refused.body
+    assert nsqd.request("POST", f"{path}?topic=t&partition=1{query}", b"x").status == 200
+    stamped = "&producer_id=9&sequence=0"
+    assert nsqd.request("POST", f"/pub?topic=t{stamped}", b"x").status == 200
+    assert nsqd.request("POST", "/pub?topic=t&key=k", b"x").status == 200
+
+
+def test_one_partition_is_order_enough(nsqd: Running) -> None:
+    assert nsqd.request("POST", "/topic/create?topic=one").status == 200
+    assert nsqd.request("POST", "/topic/config?topic=one&ordered=true").status == 200
+    with nsqd.client() as client:
+        assert client.ask(b"PUB one\n" + size(b"x")) == ok()
+        grown = nsqd.request("POST", "/topic/partition/expand?topic=one&partition_num=2")
+        assert grown.status == 200
+        missing = error(f"E_BAD_PARTITION PUB {MISSING}".encode())
+        assert client.ask(b"PUB one\n" + size(b"x")) == missing

@@ -64,6 +64,11 @@ TEXTS: list[tuple[Fault, tuple[bytes | int, ...], bytes]] = [
         (b"PUB_TRACE", b'"7"'),
         b'E_BAD_PARTITION PUB_TRACE partition "7" is not valid',
     ),
+    (
+        Fault.PARTITION_MISSING,
+        (b"PUB",),
+        b"E_BAD_PARTITION PUB needs a partition or a key on this topic",
+    ),
     (Fault.BAD_TAG, (b'"a b"',), b'E_BAD_TAG IDENTIFY desired tag "a b" is not valid'),
     (Fault.BAD_FILTER, (b"why",), b"E_INVALID IDENTIFY ext_filter: why"),
     (

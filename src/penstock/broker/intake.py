@@ -41,6 +41,7 @@ class Intake:
     replicas: dict[int, Replica]
     hash_partitions: int  # over how many of them keys are spread: fixed when the topic is made
     extended: bool  # its messages have headers
+    placed: bool  # a publish must name a partition or a key: there is an order to keep
     depth_bound: DepthBound
     age_bound: AgeBound
     refusal: str  # why no publish is taken

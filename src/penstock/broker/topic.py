@@ -312,6 +312,8 @@ class Topic(Intake):
 
     def _apply_settings(self) -> None:
         chosen, aging = self.effective, self._context.aging
+        self.placed = bool(self.settings.ordered) and len(self.replicas) > 1
+        self._context.engine.set_placed(self.name.encode("ascii"), self.placed)
         for leader in self.leaders:
             if not self.ephemeral:
                 leader.group.set_durability(chosen.durability)

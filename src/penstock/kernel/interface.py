@@ -440,6 +440,11 @@ class Engine(Noted, Searches, Protocol):
         headers may name a key and a trace id, which are kept for themselves. KeyError for a topic
         without tails."""
 
+    def set_placed(self, topic: bytes, placed: bool) -> None:
+        """Must a publish to this topic name a partition or a key (not at first)? One that does not
+        is BAD_PUB for PARTITION, with no word in place of the topic. KeyError for a topic without
+        tails."""
+
     def forget_tail(self, topic: bytes, partition: int = 0) -> None:
         """It leaves the route. Without any, publishes to this topic come out as TOPIC again."""
 

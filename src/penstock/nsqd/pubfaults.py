@@ -25,6 +25,8 @@ def bad_pub(verb: Verb, kind: BadPub, topic: bytes, a: int, b: int) -> WireFault
             return WireFault(Fault.PARAMETERS_MISSING, name)
         case BadPub.TOPIC_NAME:
             return bad_topic(name, topic)
+        case BadPub.PARTITION if not topic:
+            return WireFault(Fault.PARTITION_MISSING, name)
         case BadPub.PARTITION:
             return WireFault(Fault.BAD_PARTITION, name, quote(topic))
         case BadPub.SIZE_INVALID:

@@ -122,6 +122,8 @@ class Publishing:
             due_ns = self._wall_ns() + timeout_ms * limits.MS if timeout_ms else 0
 
             def append(topic: Topic) -> None:
+                if topic.placed:
+                    raise WireFault(Fault.PARTITION_MISSING, b"DPUB")
                 topic.append(session.conn, Verb.DPUB, body, due_ns)
 
             def go_on() -> None:
@@ -148,6 +150,8 @@ class Publishing:
             def publish(topic: Topic) -> None:
                 if partition not in (ANY, *topic.replicas):
                     raise bad_partition(command, word)
+                if partition == ANY and topic.placed:
+                    raise WireFault(Fault.PARTITION_MISSING, command)
                 traced.publish(session, topic, partition, command, messages, self._waits.pause)
 
             def go_on() -> None:

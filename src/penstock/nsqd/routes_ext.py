@@ -29,7 +29,7 @@ from penstock.net.query import parse_query
 from penstock.nsqd.ground import Ground, unavailable, with_topic
 from penstock.nsqd.headed import Headed
 from penstock.nsqd.stamps import is_stamped
-from penstock.nsqd.targets import partition_of
+from penstock.nsqd.targets import check_place, partition_of
 
 
 def table(ground: Ground, guard: Guard) -> dict[str, Route]:
@@ -63,6 +63,7 @@ class _Publishing:
         message = headed(topic, parameters["ext"], body)
         if partition == ANY and message.key is not None:
             partition = topic.partition_of_key(message.key)
+        check_place(topic, partition)
         leader = topic.route() if partition == ANY else topic.partition(partition)
 
         def done(stored: PenstockError | Stored) -> None:

@@ -30,7 +30,7 @@ from penstock.nsqd.stamps import (
     pack_bodies,
     stamp_of,
 )
-from penstock.nsqd.targets import ANYWHERE, partition_of, target_of
+from penstock.nsqd.targets import ANYWHERE, check_place, partition_of, target_of
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -78,7 +78,7 @@ class _Publishing:
     ) -> None:
         due_ns = self._due_ns(parameters) if "defer" in parameters else 0
         target = ANYWHERE
-        if len(parameters) > 1:
+        if len(parameters) > 1 or topic.placed:
             target = target_of(topic, parameters)
             if is_stamped(parameters):
                 self._publish_stamped(topic, [body], due_ns, parameters, answer)
@@ -166,6 +166,7 @@ class _Publishing:
         def publish(topic: Topic) -> None:
             partition = partition_of(topic, parameters)
             if not is_stamped(parameters):
+                check_place(topic, partition)
                 traced.publish_http(self._ground, topic, partition, messages, due_ns, answer)
                 return
             bodies = [message.body for message in messages]

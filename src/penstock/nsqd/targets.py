@@ -34,12 +34,20 @@ def target_of(topic: Topic, parameters: Parameters) -> Target:
     partition = partition_of(topic, parameters)
     key = parameters.get("key")
     if key is None:
+        if not is_stamped(parameters):
+            check_place(topic, partition)
         return Target(partition) if partition != ANY else ANYWHERE
     if "partition" in parameters:
         raise _wrong_key(key, "a publish names a key or a partition, not both")
     if is_stamped(parameters):
         raise _wrong_key(key, "a producer that numbers its messages has a partition of its own")
     return _keyed(topic, key)
+
+
+def check_place(topic: Topic, partition: int) -> None:
+    """Raises HttpError: where an order is to be kept, a publish says what it belongs to."""
+    if partition == ANY and topic.placed:
+        raise HttpError(400, "E_BAD_PARTITION a publish to this topic needs a partition or a key")
 
 
 def partition_of(topic: Topic, parameters: Parameters) -> int:

@@ -43,6 +43,7 @@ class Fault(Enum):
     BAD_TOPIC = (b"E_BAD_TOPIC", b"%b topic name %b is not valid", True)
     BAD_TOPIC_MPUB = (b"E_BAD_TOPIC", b"E_BAD_TOPIC MPUB topic name %b is not valid", True)
     BAD_PARTITION = (b"E_BAD_PARTITION", b"%b partition %b is not valid", True)
+    PARTITION_MISSING = (b"E_BAD_PARTITION", b"%b needs a partition or a key on this topic", True)
     BAD_OFFSET = (b"E_INVALID", b"%b offset %b is not valid", True)
     BAD_CHANNEL = (b"E_BAD_CHANNEL", b"%b channel name %b is not valid", True)
 

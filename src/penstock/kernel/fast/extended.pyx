@@ -172,6 +172,8 @@ cdef class Extended(Publisher):
         if self.partition != ANY_PARTITION:
             chosen = self.route.find(self.partition)
         elif spread.keyless:
+            if self.route.placed:
+                return self.no_partition(verb, b"", end)
             chosen = self.route.pick(spread.keyless)
         for i in range(count):
             if pieces[i].has_key and self.partition == ANY_PARTITION:
@@ -183,21 +185,21 @@ cdef class Extended(Publisher):
             if spread.counts[number] == 0:
                 tail = self.route.find(number)
                 if tail is None:
-                    return self.no_partition(verb, number, end)
+                    return self.no_partition(verb, b"%d" % number, end)
                 spread.tails[number] = <void*>tail
                 spread.places[spread.place_count] = <u8>number
                 spread.place_count += 1
             spread.counts[number] += 1
         return 0
 
-    cdef Py_ssize_t no_partition(self, int verb, i64 number, size_t end) except -2:
-        """A key belongs to a partition that is not here."""
+    cdef Py_ssize_t no_partition(self, int verb, bytes word, size_t end) except -2:
+        """A key belongs to a partition that is not here; or a message has none that needs one."""
         if self.owed_count:
             self.hold()
             return MORE
         self.walk_position = self.walk_index = 0
         self.last_command_ns = self.hub.mono_ns
-        self.halt((BAD_PUB, self, verb, PARTITION, b"%d" % number, 0, 0))
+        self.halt((BAD_PUB, self, verb, PARTITION, word, 0, 0))
         return end
 
     cdef bint ext_blocked(self, int verb, spread_t* spread) except -1:

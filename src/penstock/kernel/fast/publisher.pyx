@@ -158,6 +158,13 @@ cdef class Publisher(Owing):
         self.partition = ANY_PARTITION
         if end < line and self.bad_partition(verb, data + end, line - end):
             return self.after(line + 1)
+        if (self.partition == ANY_PARTITION and self.route is not None and self.route.placed
+                and (verb == PUB or verb == MPUB)):  # the others may have keys
+            if self.owed_count:
+                self.hold()
+            else:
+                self.halt((BAD_PUB, self, verb, PARTITION, b"", 0, 0))
+            return self.after(line + 1)
         return 0
 
     # --- PUB ---

@@ -46,6 +46,10 @@ cdef class Routes(Poller):
         cdef Route route = self.hub.routes[topic]
         route.extended = extended
 
+    def set_placed(self, bytes topic not None, bint placed):
+        cdef Route route = self.hub.routes[topic]
+        route.placed = placed
+
     def forget_tail(self, bytes topic not None, int partition=0):
         cdef Route route = self.hub.routes.get(topic)
         cdef Tail tail = route.find(partition) if route is not None else None

@@ -153,6 +153,9 @@ class Engine:
     def set_extended(self, topic: bytes, extended: bool) -> None:
         self.routes[topic].extended = extended
 
+    def set_placed(self, topic: bytes, placed: bool) -> None:
+        self.routes[topic].placed = placed
+
     def forget_tail(self, topic: bytes, partition: int = 0) -> None:
         route = self.routes.get(topic)
         tail = route.find(partition) if route is not None else None

@@ -181,6 +181,8 @@ class Extended(Publisher):
         chosen = route.find(self._partition)
         keyless = sum(piece.key is None for piece in pieces)
         if self._partition < 0 and keyless:
+            if route.placed:
+                return self._without_tails(b"", end)
             chosen = route.pick(keyless)
         tails = []
         for piece in pieces:
@@ -190,12 +192,13 @@ class Extended(Publisher):
                 number = route.place_of_key(piece.key)
                 tail = route.find(number)
             if tail is None:
-                word = b"%d" % number
-                reason = BadPub.PARTITION
-                self._end_with(end, Event.BAD_PUB, self, self._verb, reason, word, 0, 0)
-                return []
+                return self._without_tails(b"%d" % number, end)
             tails.append(tail)
         return tails
+
+    def _without_tails(self, word: bytes, end: int) -> list[Tail]:
+        self._end_with(end, Event.BAD_PUB, self, self._verb, BadPub.PARTITION, word, 0, 0)
+        return []
 
     def _end_with(self, end: int, *event: Any) -> bool:
         """The command is used up by what Python hears of it, now or when nothing is owed."""

@@ -92,6 +92,8 @@ class Publisher(Reader):
             return self._bad_pub(verb, BadPub.TOPIC_NAME, 0, 0)
         if not self._has_partition(route):
             return self._bad_partition(verb)
+        if self._lacks_place(verb, route):
+            return self._emit(Event.BAD_PUB, self, verb, BadPub.PARTITION, b"", 0, 0)
         if self._partition > 0 and route is None:
             # before the body: a client may wait for the answer
             return self._emit(Event.TOPIC, self, verb, self._topic)
@@ -105,6 +107,11 @@ class Publisher(Reader):
         if number < 0 or route is None:
             return number != NO_PARTITION
         return route.find(number) is not None
+
+    def _lacks_place(self, verb: int, route: Route | None) -> bool:
+        """The other verbs may have keys."""
+        placed = route is not None and route.placed
+        return placed and self._partition < 0 and verb in (PUB, MPUB)
 
     def _bad_partition(self, verb: int) -> bool:
         word = self._partition_word

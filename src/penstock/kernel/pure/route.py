@@ -49,6 +49,7 @@ class Route:
         self.tails = [tail]  # by number
         self.hash_partitions = 0  # by which keys are spread; 0: as many as there are tails
         self.extended = False  # its messages may have any headers
+        self.placed = False  # publishes must name a partition or a key
         self._choose(tail)
 
     def _choose(self, tail: Tail) -> Tail:
