@@ -97,6 +97,29 @@ def test_a_tail_that_writes_is_passed_by_while_another_does_not(
     assert frames(conn.take_output()) == [OK] * 6
 
 
+def test_a_tail_whose_sync_is_slow_holds_up_no_publish_that_another_could_take(
+    side: Side, tails: list[Any]
+) -> None:
+    conn = side.connect()
+    side.poll()
+    for tail in tails:
+        tail.append(b"before")
+        side.seal(tail)
+    conn.feed(pub(b"t", b"x"))  # all write: it waits behind one of them
+    side.poll()
+    (waiting,) = (tail for tail in tails if tail.open_count)
+    free = tails[waiting.partition - 1]
+    free.commit()
+    conn.feed(pub(b"t", b"x") * 2)
+    side.poll()
+    assert (waiting.open_count, free.open_count) == (1, 2)
+    side.seal(free)
+    free.commit()
+    conn.feed(pub(b"t", b"x"))  # it stays with what is quick
+    side.poll()
+    assert (waiting.open_count, free.open_count) == (1, 1)
+
+
 def test_a_refusing_tail_is_passed_by(side: Side, tails: list[Any]) -> None:
     tails[0].refusing = True
     tails[1].append_end_max = 1

@@ -81,11 +81,16 @@ cdef class Route:
     cdef Tail pick(self, u32 count):
         """The tail for so many messages. When all refuse: the one that would be next."""
         cdef Tail tail = self.current
-        if len(self.tails) == 1 or (tail.open_serial == self.serial and accepts(tail, count)):
+        cdef bint stays
+        if len(self.tails) == 1:
             return tail
-        return self.choose(count)
+        stays = tail.open_serial == self.serial and accepts(tail, count)
+        if stays and tail.can_seal():
+            return tail
+        return self.choose(count, stays)
 
-    cdef Tail choose(self, u32 count):
+    cdef Tail choose(self, u32 count, bint stays):
+        """Another tail; the same one where it `stays` and no other writes sooner."""
         cdef Tail tail, chosen = None
         cdef Py_ssize_t i, size = len(self.tails), first = self.tails.index(self.current) + 1
         for i in range(size):
@@ -95,7 +100,7 @@ cdef class Route:
             if tail.can_seal():
                 chosen = tail
                 break
-            if chosen is None:
+            if chosen is None and not stays:
                 chosen = tail
         if chosen is None:
             return self.current

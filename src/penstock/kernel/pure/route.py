@@ -3,7 +3,8 @@
 All publishes of a turn go to one tail, so that they share one batch and one write. When its open
 batch is sealed the route moves on to the next number, so that rows are spread over the partitions.
 A tail that refuses is passed by, and one that has as many sealed batches as it may is taken only
-where all are like that: its open batch would wait for them.
+where all are like that: its open batch would wait for them. When another tail can write before that,
+the route goes on to it.
 
 Nothing tells the route of a seal: it compares the promise of the open batch with the one it chose.
 
@@ -76,10 +77,12 @@ class Route:
     def pick(self, count: int) -> Tail:
         """The tail for so many messages. When all refuse: the one that would be next."""
         current = self._current
-        if current.promise is self._promise and accepts(current, count):
+        stays = current.promise is self._promise and accepts(current, count)
+        if stays and current.can_seal:
             return current
         first = self.tails.index(current) + 1
         willing = [tail for tail in self.tails[first:] + self.tails[:first] if accepts(tail, count)]
-        if not willing:
+        free = next((tail for tail in willing if tail.can_seal), None)
+        if free is None and (stays or not willing):
             return current
-        return self._choose(next((tail for tail in willing if tail.can_seal), willing[0]))
+        return self._choose(free or willing[0])
