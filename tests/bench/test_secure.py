@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ def test_the_relay_really_encodes(tmp_path: Path) -> None:
     with Daemon(contender, tmp_path / "data") as daemon:
         sock, _ = daemon.dialect.consumer("t", "c", 1)
         with sock:
-            stats = daemon.dialect._get("/stats?format=json")  # type: ignore[attr-defined]
+            answer = daemon.dialect._ask("GET", "/stats?format=json")  # type: ignore[attr-defined]
+            stats = json.loads(answer)
         (client,) = stats["topics"][0]["channels"][0]["clients"]
     assert (client["tls"], client["snappy"], client["deflate"]) == (True, True, False)

@@ -174,6 +174,6 @@ def test_secure(tmp_path: Path) -> None:
 
 def test_every_example_is_run() -> None:
     tested = {"producer", "consumer", "handler", "blocking", "discovery", "secure"}
-    tested |= {"idempotent", "publish_and_consume", "traced"}
+    tested |= {"idempotent", "publish_and_consume", "traced", "ordered", "partitions", "headers"}
     tested.add("spark_sink")  # in tests/spark/test_sink.py
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested

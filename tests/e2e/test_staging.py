@@ -101,7 +101,7 @@ def test_commits_under_load_and_kills(
             daemon.post(f"/topic/create?topic=t&partition_num={len(PARTITIONS)}")
         committers = [Committer(n, places, random.Random(rng.random())) for n in range(APPS)]
         ask_through_kills(daemon, committers, ROUNDS, rng)
-        modes = {path.stat().st_mode & 0o777 for path in (data_path / "commits").iterdir()}
+        modes = {path.stat().st_mode & 0o777 for path in (data_path / "commits").glob("*.json")}
         assert modes == {0o600}
         assert (data_path / "stages").stat().st_mode & 0o777 == 0o700
         assert daemon.stop() == 0

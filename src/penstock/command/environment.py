@@ -21,19 +21,20 @@ _SHARED = """
     config http_address log_format log_level log_prefix verbose version
 """
 _NSQD = """
-    auth_http_addresses auth_http_request_method broadcast_address broadcast_http_port
-    broadcast_tcp_port data_path deflate durability e2e_processing_latency_percentiles
-    e2e_processing_latency_window_time enable_experiment http_client_connect_timeout
-    http_client_request_timeout https_address id idle_channel_delete idle_delete_backlog
-    idle_topic_delete max_age max_body_size max_bytes_per_file max_channel_consumers
-    max_deflate_level max_depth max_heartbeat_interval max_msg_size max_msg_timeout
-    max_output_buffer_size max_output_buffer_timeout max_rdy_count max_req_timeout mem_queue_size
-    min_disk_free min_output_buffer_timeout msg_timeout nsqlookupd_tcp_addresses
-    output_buffer_timeout queue_scan_selection_count queue_scan_worker_pool_max retain_age
-    retain_bytes segment_age segment_bytes snappy statsd_address statsd_exclude_ephemeral
-    statsd_interval statsd_mem_stats statsd_prefix statsd_udp_packet_size sync_every sync_timeout
-    tcp_address tls_cert tls_client_auth_policy tls_key tls_min_version tls_required
-    tls_root_ca_file topology_region topology_zone trace_rate worker_id
+    ack_old_than_time ack_retry_cnt auth_http_addresses auth_http_request_method
+    broadcast_address broadcast_http_port broadcast_tcp_port data_path default_partitions
+    deflate durability e2e_processing_latency_percentiles e2e_processing_latency_window_time
+    enable_experiment http_client_connect_timeout http_client_request_timeout https_address id
+    idle_channel_delete idle_delete_backlog idle_topic_delete max_age max_body_size
+    max_bytes_per_file max_channel_consumers max_deflate_level max_depth max_heartbeat_interval
+    max_msg_size max_msg_timeout max_output_buffer_size max_output_buffer_timeout
+    max_pub_waiting_size max_rdy_count max_req_timeout mem_queue_size min_disk_free
+    min_output_buffer_timeout msg_timeout nsqlookupd_tcp_addresses output_buffer_timeout
+    queue_scan_selection_count queue_scan_worker_pool_max retain_age retain_bytes segment_age
+    segment_bytes snappy statsd_address statsd_exclude_ephemeral statsd_interval
+    statsd_mem_stats statsd_prefix statsd_udp_packet_size sub_extend_must sync_every
+    sync_timeout tcp_address tls_cert tls_client_auth_policy tls_key tls_min_version
+    tls_required tls_root_ca_file topology_region topology_zone trace_rate worker_id
 """
 _NSQLOOKUPD = """
     http_allowed_host http_secret_file inactive_producer_timeout tombstone_lifetime

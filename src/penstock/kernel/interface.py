@@ -417,8 +417,8 @@ class Engine(Noted, Searches, Protocol):
         numbers becomes the current one that takes publishes and has fewer sealed batches than it
         may have; if all have as many, the next that takes publishes; if none does, REFUSED is about
         the current one. It is left before its batch is sealed, too, when it has as many sealed
-        batches as it may and another has not. A tail is refusing for a publish that would end above `append_end_max`,
-        too."""
+        batches as it may and another has not. A tail is refusing for a publish that would end above
+        `append_end_max`, too."""
         ...
 
     def route(self, topic: bytes, count: int = 1) -> Tail:

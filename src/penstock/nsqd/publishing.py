@@ -159,5 +159,19 @@ class Publishing:
 
             self._waits.with_leave(session, command, topic_name, b"", go_on)
 
-        size_max = traced.body_bytes_max(command, options.max_msg_size, options.max_body_size)
-        self._waits.read_body(session, command, size_max, take)
+        def read() -> None:
+            size_max = traced.body_bytes_max(command, options.max_msg_size, options.max_body_size)
+            self._waits.read_body(session, command, size_max, take)
+
+        def check(topic: Topic) -> None:
+            if partition not in topic.replicas:
+                raise bad_partition(command, word)
+            read()
+
+        def find() -> None:
+            self._waits.with_topic(session, topic_name, traced.FAULTS[command], check)
+
+        if partition > 0:  # before the body: a client may wait for the answer
+            self._waits.with_leave(session, command, topic_name, b"", find)
+        else:
+            read()

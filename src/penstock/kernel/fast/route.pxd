@@ -3,8 +3,8 @@
 All publishes of a turn go to one tail, so that they share one batch and one write. When its open
 batch is sealed the route moves on to the next number, so that rows are spread over the partitions.
 A tail that refuses is passed by, and one that has as many sealed batches as it may is taken only
-where all are like that: its open batch would wait for them. When another tail can write before that,
-the route goes on to it.
+where all are like that: its open batch would wait for them. When another tail can write before
+that, the route goes on to it.
 
 Nothing tells the route of a seal: it compares the number of the open batch with the one it chose.
 
