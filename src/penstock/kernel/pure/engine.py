@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from penstock.kernel import interface
     from penstock.kernel.tail_interface import Tail as TailInterface
 
-ROUNDS_MAX = 4  # of delivering and sending in one flush; then others get their turn
 _SEED_MAX = (1 << 64) - 1
 
 
@@ -267,11 +266,11 @@ class Engine:
         for promise in settled:
             for conn in promise.conns:
                 conn.settle()
-        for _ in range(ROUNDS_MAX):
-            if not (self.pumps or self.outputs or self._handed):
-                break
-            self._work_pumps()
+        self._work_pumps()
+        if self.outputs:
             self._work_outputs()
+            if self.pumps:
+                self._work_pumps()
         interests, self.interests = self.interests, {}
         for conn in interests:
             self._watch(conn)
