@@ -10,7 +10,7 @@ class Ruler:
     """Whoever decides about requests: a listener's gate, or an application."""
 
 
-HEAD = Head("GET", "/a", b"", 0, False)
+HEAD = Head("GET", "/a", b"", b"", 0, False)
 
 
 def test_each_ruler_has_its_own() -> None:

@@ -152,6 +152,32 @@ def test_a_known_head_is_read_as_at_the_first_time(step: int) -> None:
     serving(story)
 
 
+@pytest.mark.parametrize("step", [1, 10_000])
+def test_a_request_has_its_headers_also_when_its_head_was_known(step: int) -> None:
+    head = b"POST /p HTTP/1.1\r\nHost: h\r\nX-Mixed-CASE:  A b \r\nEmpty:\r\n"
+    plain = head + b"Content-Length: 1\r\n\r\nx"
+    chunked = head + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nTrailer: t\r\n\r\n"
+    bare = b"GET /bare HTTP/1.1\r\n\r\n"
+    stream = (plain + chunked + bare) * 2
+
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            for at in range(0, len(stream), step):
+                client.writer.write(stream[at : at + step])
+                await asyncio.sleep(0)
+            await until(lambda: len(server.app.requests) == 6)
+        for start in (0, 3):
+            with_length, in_chunks, without = server.app.requests[start : start + 3]
+            for request in (with_length, in_chunks):
+                assert request.header(b"x-mixed-case") == b"A b"
+                assert request.header(b"empty") == b""
+                assert request.header(b"trailer") is None
+            assert with_length.header(b"content-length") == b"1"
+            assert without.fields == b""
+
+    serving(story)
+
+
 def test_what_is_remembered_of_heads_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HTTP_HEADS_MAX", 4)
 
@@ -161,7 +187,7 @@ def test_what_is_remembered_of_heads_is_bounded(monkeypatch: pytest.MonkeyPatch)
                 assert await client.body(b"GET /%d HTTP/1.1\r\n\r\n" % number)
             assert await client.body(b"GET /long?%b HTTP/1.1\r\n\r\n" % (b"x" * 2000))
             (connection,) = server.connections
-            heads = connection._heads
+            heads = connection._incoming._heads
             assert 0 < len(heads) <= 4
             assert max(map(len, heads)) <= limits.HTTP_HEAD_BYTES_MAX
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from penstock import limits
-from penstock.net import http
+from penstock.net import http, incoming
 from penstock.net.bodies import BodyRoom
 from penstock.net.exchange import Response
 
@@ -16,7 +16,7 @@ from .httpserver import Server, serving, until
 
 
 def test_a_head_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(incoming, "_HEAD_SECONDS", 0.3)
 
     async def story(server: Server) -> None:
         async with server.client() as silent, server.client() as late, server.client() as kept:
@@ -42,8 +42,8 @@ def test_a_body_or_trailers_that_trickle_in_have_their_time(
     monkeypatch: pytest.MonkeyPatch, form: bytes, begin: bytes, drops: bytes
 ) -> None:
     """Each byte comes in time for all that counts silence."""
-    monkeypatch.setattr(http, "_HEAD_SECONDS", 0.2)
-    monkeypatch.setattr(http, "_BODY_SECONDS", 0.3)
+    monkeypatch.setattr(incoming, "_HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(incoming, "_BODY_SECONDS", 0.3)
 
     async def story(server: Server) -> None:
         async with server.client() as client:
@@ -66,8 +66,8 @@ def test_a_body_or_trailers_that_trickle_in_have_their_time(
 def test_a_body_that_comes_fast_enough_has_all_the_time_it_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http, "_HEAD_SECONDS", 0.1)
-    monkeypatch.setattr(http, "_BODY_SECONDS", 0.2)
+    monkeypatch.setattr(incoming, "_HEAD_SECONDS", 0.1)
+    monkeypatch.setattr(incoming, "_BODY_SECONDS", 0.2)
     monkeypatch.setattr(limits, "HTTP_RATE_BYTES_MIN", 20)
 
     async def story(server: Server) -> None:

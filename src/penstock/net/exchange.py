@@ -6,7 +6,7 @@ What speaks HTTP (`net/http.py`) hands an `Application` requests, and sends what
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
@@ -29,11 +29,31 @@ class Request(NamedTuple):
     version: str
     keep_alive: bool
     together: bool  # with earlier requests that are too
+    fields: bytes = b""  # the headers: `\r\nname: value` for each, the names in lower case
 
     @property
     def target(self) -> str:
         """Path and query, for the log."""
         return f"{self.path}?{self.query.decode('latin-1')}" if self.query else self.path
+
+    def header(self, name: bytes) -> bytes | None:
+        """The value of the first header of this name (in lower case); None: there is none."""
+        start = self.fields.find(b"\r\n%b: " % name)
+        if start < 0:
+            return None
+        start += len(name) + 4
+        end = self.fields.find(b"\r\n", start)
+        return self.fields[start : end if end >= 0 else None]
+
+    def headers(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Those whose names begin with this (in lower case), in the order they came: the rest of
+        the name, and the value."""
+        if prefix not in self.fields:
+            return
+        for field in self.fields.split(b"\r\n")[1:]:
+            if field.startswith(prefix):
+                name, _, value = field.partition(b": ")
+                yield name[len(prefix) :], value
 
 
 class Response(NamedTuple):

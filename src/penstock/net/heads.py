@@ -21,6 +21,7 @@ class Head(NamedTuple):
     method: str
     path: str
     query: bytes
+    fields: bytes
     body_bytes: int
     together: bool
 
