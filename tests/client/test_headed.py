@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from penstock.client import Consumer
+from penstock.client import BlockingConsumer, Consumer, Producer
 from penstock.client.framing import FrameBroken
-from penstock.client.headed import split_headers
+from penstock.client.headed import Envelope, split_envelope, split_headers
 from penstock.nsqd.daemon import Daemon
 from penstock.nsqd.options import read_options
 
@@ -83,6 +83,80 @@ def test_who_does_not_ask_gets_none(tmp_path: Path) -> None:
         await daemon.stop()
 
     asyncio.run(story())
+
+
+def test_a_message_says_where_it_comes_from(tmp_path: Path) -> None:
+    async def story() -> None:
+        daemon = await started(tmp_path / "data")
+        address = f"{tmp_path}/data/tcp"
+        for channel in ("plain", "placed", "enveloped"):
+            daemon.broker.topics["with"].channel_of_consumer(channel)
+            daemon.broker.topics["without"].channel_of_consumer(channel)
+        async with asyncio.timeout(30), Producer(address) as producer:
+            await producer.pub("with", b"one", partition=1)
+            await producer.pub("with", b"two", partition=0, headers={"color": "red"})
+            await producer.pub("without", b"three", key="k")
+        every = {"envelope": True}
+        assert await seen("with", "enveloped", address, 2, every) == {
+            (b"one", "with", 1, None, ""),
+            (b"two", "with", 0, None, "red"),
+        }
+        assert await seen("with", "placed", address, 1, {"partition": 1}) == {
+            (b"one", "with", 1, None, "")
+        }
+        assert await seen("without", "enveloped", address, 1, every) == {
+            (b"three", "without", 0, "k", "")
+        }
+        assert await seen("without", "plain", address, 1, {}) == {
+            (b"three", "without", None, None, "")
+        }
+        await daemon.stop()
+
+    async def seen(
+        topic: str, channel: str, address: str, count: int, options: dict[str, Any]
+    ) -> set[Any]:
+        async with asyncio.timeout(30), Consumer(topic, channel, address, **options) as consumer:
+            found = [await anext(consumer) for _ in range(count)]
+            for message in found:
+                await message.fin()
+        return {
+            (one.body, one.topic, one.partition, one.key, one.headers.get("color", ""))
+            for one in found
+        }
+
+    asyncio.run(story())
+
+
+def test_a_blocking_consumer_says_it_too(tmp_path: Path) -> None:
+    async def story() -> None:
+        daemon = await started(tmp_path / "data")
+        address = f"{tmp_path}/data/tcp"
+        async with asyncio.timeout(30), Producer(address) as producer:
+            await producer.pub("with", b"one", partition=1, headers={"key": "k"})
+        found = await asyncio.to_thread(taken, address)
+        assert found == ("with", 1, "k", {"key": "k"})
+        await daemon.stop()
+
+    def taken(address: str) -> tuple[Any, ...]:
+        with BlockingConsumer("with", "c", address, partition=1, envelope=True) as consumer:
+            message = consumer.get(timeout_s=20)
+            assert message is not None
+            message.fin()
+            return message.topic, message.partition, message.key, message.headers
+
+    asyncio.run(story())
+
+
+def test_the_parts_of_an_envelope() -> None:
+    assert split_envelope(b"\x01\x02\x00body") == (Envelope(258, b"", b""), b"body")
+    assert split_envelope(b"\x00\x02\x01\x00\x01kbody") == (Envelope(2, b"", b"k"), b"body")
+    assert split_envelope(b"\x00\x02\x04\x00\x02{}body") == (Envelope(2, b"{}", b""), b"body")
+
+
+@pytest.mark.parametrize("rest", [b"", b"\x00", b"\x00\x01", b"\x00\x01\x02", b"\0\0\x01\0\x02k"])
+def test_what_is_no_envelope(rest: bytes) -> None:
+    with pytest.raises(FrameBroken):
+        split_envelope(rest)
 
 
 @pytest.mark.parametrize("rest", [b"", b"\x01x", b"\x04", b"\x04\x00", b"\x04\x00\x05{}"])

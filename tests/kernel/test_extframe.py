@@ -61,6 +61,7 @@ def consumer(side: Side, window: Any, rdy: int, **flags: bool) -> Any:
     assert side.poll() == []
     conn.extended = flags.get("extended", False)
     conn.detailed = flags.get("detailed", False)
+    conn.enveloped = flags.get("enveloped", False)
     conn.subscribe(window)
     conn.rdy = rdy
     side.settle()
@@ -105,6 +106,62 @@ def test_the_exact_bytes_of_a_frame(side: Side) -> None:
     ext = b"\x04\x00\x09" + HEADERS
     detail = struct.pack(">qI", 0, 4 + 4 + 8 + 9)
     assert conn.take_output() == head + ext + detail + b"body"
+
+
+ENVELOPED = (
+    (b"one", {Section.HEADERS: HEADERS, Section.KEY: b"of the headers"}, b"\x04\x00\x09" + HEADERS),
+    (b"two", None, b"\x00"),
+    (b"three", {Section.KEY: b"key"}, b"\x01\x00\x03key"),
+    (b"four", {Section.KEY: b"k" * 65536}, b"\x00"),  # longer than a frame can say
+)
+
+
+@pytest.mark.parametrize("rdy", [1, 4])
+@pytest.mark.parametrize("others", [{}, {"extended": True}, {"detailed": True}])
+def test_an_envelope_has_the_partition_and_the_headers_or_the_key(
+    side: Side, rdy: int, others: dict[str, bool]
+) -> None:
+    side.tail()
+    tail = side.tail(partition=254)
+    window = side.window(tail)
+    publish(side, tail, *((body, sections) for body, sections, _ in ENVELOPED))
+    conn = consumer(side, window, rdy, enveloped=True, **others)
+    found: list[bytes] = []
+    while more := frames(conn.take_output()):
+        found += [content[26:] for _, content in more]
+        ids = [int(content[10:26], 16) for _, content in more]
+        side.said(conn, b"".join(fin(id) for id in ids))
+    for offset, (rest, (body, _, ext)) in enumerate(zip(found, ENVELOPED, strict=True)):
+        assert rest.startswith(b"\x00\xfe" + ext)
+        assert rest.endswith(body)
+        detail = rest[2 + len(ext) : -len(body)]
+        assert detail[:8] == (struct.pack(">q", offset) if others.get("detailed") else b"")
+
+
+def test_an_envelope_of_each_partition(side: Side) -> None:
+    tails = [side.tail(partition=number) for number in range(3)]
+    windows = [side.window(tail) for tail in tails]
+    for number, tail in enumerate(tails):
+        publish(side, tail, (b"body of %d" % number, None))
+    conn = consumer(side, windows[0], 1, enveloped=True)
+    for window in windows[1:]:
+        conn.subscribe(window)
+    conn.rdy = 9
+    side.settle()
+    rest = sorted(content[26:] for _, content in frames(conn.take_output()))
+    assert rest == [b"\x00%c\x00body of %d" % (number, number) for number in range(3)]
+
+
+def test_a_message_that_comes_again_has_its_envelope(side: Side) -> None:
+    tail = side.tail(partition=7)
+    window = side.window(tail)
+    id = publish(side, tail, (b"body", {Section.KEY: b"key"}))
+    conn = consumer(side, window, 1, enveloped=True)
+    first = conn.take_output()
+    window.requeue(conn.serial, id, 0, side.wall_ns)
+    side.settle()
+    again = conn.take_output()
+    assert first[34:] == again[34:] == b"\x00\x07\x01\x00\x03keybody"
 
 
 def test_others_get_plain_frames(side: Side) -> None:

@@ -165,6 +165,7 @@ def join(world: World, dice: random.Random) -> None:
         conn.sample_rate = dice.choice([0, 0, 0, 1, 30, 90, 99])
         conn.locality = dice.choice([Locality.UNKNOWN, Locality.UNKNOWN, *Locality])
         conn.extended, conn.detailed = dice.random() < 0.3, dice.random() < 0.2
+        conn.enveloped = dice.random() < 0.2
         conn.tag = dice.choice([b"", b"", b"", b"a", b"b"])
         conn.set_filter(dice.choice(FILTERS))
         for _ in range(dice.choice([1, 1, 2, 5])):

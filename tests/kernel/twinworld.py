@@ -86,6 +86,7 @@ CONN_STATE = [
     "holds_output",
     "sample_rate",
     "timeout_ns",
+    "enveloped",
     "extended",
     "detailed",
 ]

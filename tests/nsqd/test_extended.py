@@ -106,6 +106,39 @@ def test_a_daemon_may_want_all_to_ask(tmp_path: Path) -> None:
             assert client.ask(b"SUB other c\n") == ok()
 
 
+def test_an_envelope_is_right_on_any_topic(tmp_path: Path) -> None:
+    with Running(tmp_path / "data", "--durability=os", "--sub-extend-must=true") as nsqd:
+        for shape in ("topic=with&extend=true&partition_num=3", "topic=without&partition_num=3"):
+            assert nsqd.request("POST", f"/topic/create?{shape}").status == 200
+        assert nsqd.request("POST", "/pub?topic=without&partition=1", b"one").status == 200
+        assert nsqd.request("POST", "/pub?topic=without&key=k", b"two").status == 200
+        ext = "ext=%7B%22a%22%3A%22b%22%7D"
+        assert nsqd.request("POST", f"/pub_ext?topic=with&partition=1&{ext}", b"one").status == 200
+        for topic, expected in (
+            (b"without", {b"\x00\x01\x00one", b"\x00\x02\x01\x00\x01ktwo"}),
+            (b"with", {b'\x00\x01\x04\x00\x09{"a":"b"}one'}),
+        ):
+            with nsqd.client(feature_negotiation=True, envelope=True) as client:
+                subscribe(client, topic)
+                assert {client.read().data[26:] for _ in expected} == expected
+
+
+@pytest.mark.parametrize(("asked", "granted"), [({"envelope": True}, True), ({}, None)])
+def test_an_envelope_is_granted_in_the_answer(
+    extended: Running, asked: dict[str, bool], granted: bool | None
+) -> None:
+    with extended.client() as client:
+        answer = client.identify(feature_negotiation=True, **asked)
+        assert json.loads(answer.data).get("envelope") is granted
+
+
+def test_who_does_not_negotiate_gets_no_envelope(extended: Running) -> None:
+    publish(extended, "without", (b"one", None))
+    with extended.client(envelope=True) as client:
+        subscribe(client, b"without")
+        assert client.message().body == b"one"
+
+
 RED = {"type": 1, "filter_ext_key": "color", "filter_data": "red"}
 
 

@@ -59,6 +59,7 @@ def test_all_fields_arrive() -> None:
         "topology_zone": "z",
         "desired_tag": "t",
         "extend_support": True,
+        "envelope": True,
     }
     assert set(values) == set(FIELDS)
     assert decode(values) == Request(**values)

@@ -248,6 +248,14 @@ class BlockingMessage:
         return self._message.address
 
     @property
+    def topic(self) -> str:
+        return self._message.topic
+
+    @property
+    def partition(self) -> int | None:
+        return self._message.partition
+
+    @property
     def headers(self) -> dict[str, Any]:
         return self._message.headers
 
@@ -284,11 +292,18 @@ class BlockingConsumer:
         addresses: str | Sequence[str] = (),
         *,
         lookupds: str | Sequence[str] = (),
+        partition: int | None = None,
         options: ConsumerOptions | None = None,
         **changes: Any,
     ) -> None:
         self._consumer = Consumer(
-            topic, channel, addresses, lookupds=lookupds, options=options, **changes
+            topic,
+            channel,
+            addresses,
+            lookupds=lookupds,
+            partition=partition,
+            options=options,
+            **changes,
         )
         self._thread: _LoopThread | None = None
         self._ready: deque[Message] = deque()

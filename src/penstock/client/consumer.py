@@ -421,7 +421,7 @@ class Consumer:
             link.abort("failed")
             raise
         subscription = Subscription(
-            link, self, self.options.auto_touch, self._loop.time(), self.options.headers
+            link, self, self.topic, self.partition, self.options, self._loop.time()
         )
         self._subscriptions.append(subscription)
         self.counts.connections += 1

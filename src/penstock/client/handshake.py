@@ -37,6 +37,7 @@ class Negotiated:
     message_timeout_max_s: float = limits.MESSAGE_TIMEOUT_MAX_NS / limits.SECOND
     deflate_level: int = 6
     auth_required: bool = False
+    envelope: bool = False  # NSQ's own does not know it: plain frames come then
     upgrades: tuple[Upgrade, ...] = ()
 
 
@@ -63,6 +64,8 @@ def identify(options: ConnectionOptions) -> bytes:
         asked["output_buffer_timeout"] = _milliseconds(options.output_buffer_timeout_s)
         if options.headers:
             asked["extend_support"] = True
+        if options.envelope:
+            asked["envelope"] = True
         if options.desired_tag:
             asked["desired_tag"] = options.desired_tag
         if options.ext_filter is not None:
@@ -99,6 +102,7 @@ def negotiate(address: str, options: ConnectionOptions, answer: bytes) -> Negoti
         message_timeout_max_s=timeout_max / MS_PER_S,
         deflate_level=int(_number(granted, "deflate_level", options.deflate_level)),
         auth_required=auth_required,
+        envelope=granted.get("envelope") is True,
         upgrades=tuple(upgrades),
     )
 

@@ -34,6 +34,12 @@ class Courier(Protocol):
     def address(self) -> str: ...
 
     @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int | None: ...
+
+    @property
     def lost(self) -> bool: ...
 
     def finish(self, message: Message) -> None: ...
@@ -87,13 +93,24 @@ class Message:
         return DONE
 
     @property
+    def topic(self) -> str:
+        return self._courier.topic
+
+    @property
+    def partition(self) -> int | None:
+        """Where it stands on its nsqd. None: it is not known, because the consumer names no
+        partition and asks for no `envelope`, or nsqd gives none."""
+        return self._courier.partition
+
+    @property
     def headers(self) -> dict[str, Any]:
-        """Of a consumer with `headers=True`; else there are none."""
+        """Of a consumer with `headers=True` or `envelope=True`; else there are none."""
         return {}
 
     @property
     def key(self) -> str | None:
-        """The member `key` of its headers."""
+        """The member `key` of its headers; with `envelope=True` also of a message without headers.
+        Bytes that are no UTF-8 are in it as `os.fsdecode` has them."""
         key = self.headers.get("key")
         return key if isinstance(key, str) else None
 

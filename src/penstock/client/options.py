@@ -83,6 +83,7 @@ class ConsumerOptions(ConnectionOptions):
     max_in_flight: int = 200  # over all connections
     message_timeout_s: float = 0.0  # 0: nsqd's own; else 1 to 900
     sample_rate: int = 0  # percent of the messages; 0: all
+    envelope: bool = False  # messages bring their partition, and headers or key where they have any
     # of a topic with headers; on others they mean nothing
     headers: bool = False  # messages bring theirs; nsqd refuses it on topics without
     desired_tag: str = ""  # messages that name this tag are for consumers like this one

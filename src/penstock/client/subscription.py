@@ -9,9 +9,10 @@ from typing import Protocol
 
 from penstock.client import framing
 from penstock.client.framing import FrameReader
-from penstock.client.headed import HeadedMessage
+from penstock.client.headed import EnvelopedMessage, HeadedMessage
 from penstock.client.link import Link
 from penstock.client.message import Message
+from penstock.client.options import ConsumerOptions
 from penstock.client.share import Seat
 from penstock.errors import ServerRefused
 from penstock.wire.frames import CLOSE_WAIT, HEARTBEAT, Frame, FrameType
@@ -46,16 +47,26 @@ class Held:
 
 
 class Subscription:
+    """`partition`: the only one that it has, None for all."""
+
     def __init__(
-        self, link: Link, keeper: Keeper, auto_touch: bool, now_s: float, headers: bool = False
+        self,
+        link: Link,
+        keeper: Keeper,
+        topic: str,
+        partition: int | None,
+        options: ConsumerOptions,
+        now_s: float,
     ) -> None:
         self.link = link
+        self.topic = topic
+        self.partition = partition
         self.seat = Seat(link.negotiated.rdy_count_max, now_s)
         self.close_wait = False  # nsqd has confirmed that it sends no more
         self._keeper = keeper
-        make = HeadedMessage if headers else Message
+        make = _message_type(link, options)
         self._reader: FrameReader[Message] = FrameReader(partial(make, self))
-        self._auto_touch = auto_touch
+        self._auto_touch = options.auto_touch
         self._held: dict[bytes, Held] = {}
         self._now_s = now_s
 
@@ -150,3 +161,10 @@ class Subscription:
         for message_id in gone:
             del self._held[message_id]
             log.warning("%s: message %r is held for too long to be touched", self.address, gone)
+
+
+def _message_type(link: Link, options: ConsumerOptions) -> type[Message]:
+    """By what its frames have in front of the body."""
+    if link.negotiated.envelope:
+        return EnvelopedMessage
+    return HeadedMessage if options.headers else Message

@@ -40,6 +40,7 @@ class Conn(Protocol):
     def holds_output(self) -> bool: ...
 
     # what its message frames have between id and body (pure/extframe.py); set before `subscribe`
+    enveloped: bool  # the partition, and the headers or the key
     extended: bool  # the headers
     detailed: bool  # the position
 

@@ -1,7 +1,8 @@
 """Consumers of topics with headers: who may be one, and what its connection is told.
 
 On a topic without headers a tag and a filter mean nothing: they are left aside, and the consumer
-gets all. A filter there would finish every message unseen.
+gets all. A filter there would finish every message unseen. An envelope says what there is, so a
+consumer that asks for it is right on any topic.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ def prepare_consumer(session: Session, topic: Topic, command: bytes, extend_must
     conn, settings = session.conn, session.settings
     if settings.extend_support and not topic.extended:
         raise WireFault(Fault.SUB_EXTEND_FORBIDDEN, command, quote(topic.name.encode()))
-    if topic.extended and extend_must and not settings.extend_support:
+    if topic.extended and extend_must and not (settings.extend_support or settings.envelope):
         raise WireFault(Fault.SUB_EXTEND_NEED, command, quote(topic.name.encode()))
     conn.extended = settings.extend_support
+    conn.enveloped = settings.envelope
     conn.tag = settings.desired_tag.encode() if topic.extended else b""
     conn.set_filter(session.filter if topic.extended else None)

@@ -5,7 +5,8 @@ case, and a value of the wrong type makes the whole body unreadable: a fraction 
 string is no number. Values are then checked in a fixed order, and the first bad one is named in
 the error: heartbeat interval, output buffer timeout, output buffer size, sample rate, message
 timeout; after NSQ's own, the tag and the filter that Youzan's has. For most of them 0 means "keep
-what I have" and -1 "switch it off".
+what I have" and -1 "switch it off". `envelope` is ours: such a consumer gets the partition with
+each message, and its headers or key, whatever the topic has.
 
 A client that sets `feature_negotiation` is answered with a JSON object, keys in NSQ's order; any
 other is answered `OK`. TLS and compression are granted only when the daemon offers them, which is
@@ -55,6 +56,7 @@ class Request:
     topology_zone: str = ""
     desired_tag: str = ""
     extend_support: bool = False
+    envelope: bool = False
     ext_filter: Pairs = ()
 
 
@@ -78,6 +80,7 @@ class Settings:
     deflate: bool = False
     desired_tag: str = ""
     extend_support: bool = False
+    envelope: bool = False
     ext_filter: ExtFilter | None = None
 
 
@@ -126,6 +129,7 @@ FIELDS: dict[str, _Kind] = {
     "topology_zone": _TEXT,
     "desired_tag": _TEXT,
     "extend_support": _FLAG,
+    "envelope": _FLAG,
 }
 
 
@@ -209,6 +213,7 @@ def negotiate(request: Request, current: Settings, offer: Offer) -> Settings:
         topology_zone=request.topology_zone,
         desired_tag=_desired_tag(request.desired_tag),
         extend_support=request.extend_support,
+        envelope=negotiates and request.envelope,
         ext_filter=parse_filter(request.ext_filter),
         tls=negotiates and request.tls_v1 and offer.tls,
         snappy=snappy,
@@ -281,6 +286,8 @@ def encode_response(settings: Settings, offer: Offer) -> bytes:
     }
     if settings.desired_tag:
         answer["desired_tag"] = settings.desired_tag
+    if settings.envelope:
+        answer["envelope"] = True
     return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
 
 

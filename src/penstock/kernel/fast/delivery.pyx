@@ -6,7 +6,7 @@ from penstock.kernel.fast.batch cimport id_at_c
 from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_reserve, buf_t, buf_take
 from penstock.kernel.fast.conn cimport Conn
 from penstock.kernel.fast.cursor cimport consumer_t, place_t
-from penstock.kernel.fast.extframe cimport between_t, find_between, put_between
+from penstock.kernel.fast.extframe cimport between_t, find_between, is_long_for, put_between
 from penstock.kernel.fast.frames cimport COUNTED_HEAD_BYTES, HEAD_BYTES, HEAD_ID_AT, put_head
 from penstock.kernel.fast.hexid cimport id_encode
 from penstock.kernel.fast.hub cimport Hub
@@ -78,12 +78,14 @@ cdef int put_long_frame(buf_t* out, consumer_t* me, Trailer trailer, between_t* 
     return 0
 
 
-cdef int put_one(buf_t* out, consumer_t* me, Trailer trailer, view_t* view, u32 index,
-                 u32 position, u32 size, i64 timestamp_ns, int attempts, u64 id) except -1:
+cdef int put_one(buf_t* out, consumer_t* me, Window window, Trailer trailer, view_t* view,
+                 u32 index, u32 position, u32 size, i64 timestamp_ns, int attempts,
+                 u64 id) except -1:
     """Whatever kind of frame the consumer gets."""
     cdef between_t between
-    if not (me.extended or me.detailed):
+    if not is_long_for(me):
         return put_frame(out, view, position, size, timestamp_ns, attempts, id)
+    between.partition = window.tail.partition
     find_between(me, trailer, index, &between)
     return put_long_frame(out, me, trailer, &between, view, index, position, size, timestamp_ns,
                           attempts, id)
@@ -320,8 +322,9 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     cdef i64 offset = window.next
     cdef u64 key
     cdef between_t between
-    cdef bint is_long = conn.me.extended or conn.me.detailed
+    cdef bint is_long = is_long_for(conn.me)
     between.bytes = 0
+    between.partition = window.tail.partition
     window.ring_room(count)
     mask = window.ring_capacity - 1
     while done < count:
@@ -409,7 +412,7 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
         stray = stray_at_cursor(window, &special, attempts, key)
         window.stray_flies(stray, conn.me, hub.mono_ns)
         stray.timestamp_ns = special.timestamp_ns
-        put_one(out, conn.me, trailer, view, index, position, size, special.timestamp_ns,
+        put_one(out, conn.me, window, trailer, view, index, position, size, special.timestamp_ns,
                 stray.attempts, special.id)
         if window.tracing:
             window.trace(SENT, special.id, window.next, stray.attempts, conn)
@@ -417,8 +420,8 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
         return 1
     if window.tracing:
         window.trace(SENT, special.id, window.next, attempts, conn)
-    put_one(out, conn.me, trailer, view, index, position, size, special.timestamp_ns, attempts,
-            special.id)
+    put_one(out, conn.me, window, trailer, view, index, position, size, special.timestamp_ns,
+            attempts, special.id)
     take_into_ring(window, &special, key, conn.serial, hub.mono_ns + conn.me.timeout_ns)
     return 1
 
@@ -552,8 +555,8 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
             continue
         window.stray_flies(stray, conn.me, hub.mono_ns)
         stray.timestamp_ns = special.timestamp_ns
-        put_one(out, conn.me, trailer, &view, index, position, size, special.timestamp_ns,
-                stray.attempts, stray.id)
+        put_one(out, conn.me, window, trailer, &view, index, position, size,
+                special.timestamp_ns, stray.attempts, stray.id)
         if window.tracing:
             window.trace(SENT, stray.id, stray.offset, stray.attempts, conn)
         sent += 1

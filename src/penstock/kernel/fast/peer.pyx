@@ -83,6 +83,14 @@ cdef class Peer:
         self.me.sample_rate = value
 
     @property
+    def enveloped(self):
+        return self.me.enveloped
+
+    @enveloped.setter
+    def enveloped(self, bint value):
+        self.me.enveloped = value
+
+    @property
     def extended(self):
         return self.me.extended
 

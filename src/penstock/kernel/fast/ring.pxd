@@ -25,7 +25,8 @@ cdef struct consumer_t:
     bint closing
     bint eof  # it has ended its stream: what it got now would only time out
     bint blocked  # socket full, or output on hold beyond its bound
-    bint extended  # gets headers (extframe.pxd)
+    bint enveloped  # gets partitions, headers and keys (extframe.pxd)
+    bint extended  # gets headers
     bint detailed  # gets positions
     u32 tag_bytes  # 0: no tag
     u8 tag[TAG_BYTES_MAX]

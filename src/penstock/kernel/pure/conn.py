@@ -66,6 +66,7 @@ class Conn(Extended):
         self.shut = False
         self._tag = b""
         self.filter: Filter | None = None
+        self.enveloped = False
         self.extended = False
         self.detailed = False
         self.sample_rate = 0

@@ -120,7 +120,7 @@ class Delivery:
         self._engine = engine
         self._parts: list[bytes] = []  # of frames
         self._sifting = Sifting(window, conn, engine)
-        self._is_long = conn.extended or conn.detailed
+        self._is_long = conn.extended or conn.detailed or conn.enveloped
         self._size = len(conn.output)
         self._sent = 0
 
@@ -147,7 +147,7 @@ class Delivery:
     def _put(self, batch: Batch, index: int, special: Special, attempts: int) -> None:
         body = batch.body(index)
         if self._is_long:
-            body = between(self._conn, batch, index) + body
+            body = between(self._conn, batch, index, self._window.tail.partition) + body
         self._parts.append(message_head(len(body), special.timestamp_ns, attempts, special.id))
         self._parts.append(body)
         self._size += _HEAD_BYTES + len(body)
@@ -268,7 +268,7 @@ class Delivery:
         for id in ids:
             rest = data[starts[index + done] : starts[index + done + 1]]
             if self._is_long:
-                rest = between(self._conn, batch, index + done) + rest
+                rest = between(self._conn, batch, index + done, window.tail.partition) + rest
             frame_bytes = _HEAD_BYTES + len(rest)
             if done and size + frame_bytes > CHUNK_BYTES:
                 break
