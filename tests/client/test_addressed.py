@@ -13,7 +13,7 @@ import pytest
 
 from e2e.daemon import Daemon
 from penstock.client import BlockingConsumer, BlockingProducer, Consumer, Producer
-from penstock.client.addressed import NOWHERE, Address, mpub, pub
+from penstock.client.addressed import Address, mpub, pub
 from penstock.errors import ConfigError, ServerRefused
 from penstock.kernel import murmur3_32
 
@@ -57,7 +57,7 @@ def tcp(daemon: Daemon) -> str:
 @pytest.mark.parametrize(
     ("trace_id", "to", "command"),
     [
-        (None, NOWHERE, b"PUB t\n\0\0\0\x01b"),
+        (None, Address(), b"PUB t\n\0\0\0\x01b"),
         (None, Address(3), b"PUB t 3\n\0\0\0\x01b"),
         (7, Address(3), b"PUB_TRACE t 3\n\0\0\0\x09\0\0\0\0\0\0\0\x07b"),
         (None, Address(key="k"), b'PUB_EXT t\n\0\0\0\x0e\0\x0b{"key":"k"}b'),
@@ -70,6 +70,15 @@ def tcp(daemon: Daemon) -> str:
 )  # fmt: skip
 def test_the_bytes_of_one(trace_id: int | None, to: Address, command: bytes) -> None:
     assert pub(b"t", b"b", trace_id, to) == command
+
+
+def test_the_mark_of_a_load_test_may_be_a_boolean() -> None:
+    said = b'\0\x11{"zan_test":true}'
+    assert pub(b"t", b"b", None, Address(headers={"zan_test": True})) == (
+        b"PUB_EXT t\n" + (len(said) + 1).to_bytes(4, "big") + said + b"b"
+    )
+    with pytest.raises(ConfigError, match="strings"):
+        pub(b"t", b"b", None, Address(headers={"other": True}))
 
 
 def test_the_bytes_of_several() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from penstock import limits
 from penstock.client import framing
@@ -19,15 +19,24 @@ from penstock.errors import ConfigError
 _LENGTH_BYTES = 2  # of the headers
 _KEY = "key"
 _TRACE_ID = "##trace_id"
+_MAY_BE_BOOLEAN = "zan_test"  # marks the traffic of a load test
+
+
+Headers = Mapping[str, str | bool]  # a boolean only for `zan_test`, as in Youzan's NSQ
 
 
 class Address(NamedTuple):
     partition: int | None = None
     key: str | None = None
-    headers: Mapping[str, str] | None = None
+    headers: Headers | None = None
 
 
-NOWHERE = Address()
+class To(TypedDict, total=False):
+    """An address as keywords of `pub` and `mpub`."""
+
+    partition: int | None
+    key: str | None
+    headers: Headers | None
 
 
 def pub(topic: bytes, body: bytes, trace_id: int | None, to: Address) -> bytes:
@@ -75,7 +84,7 @@ def checked_partition(partition: int) -> int:
     return partition
 
 
-def headers_of(to: Address) -> Mapping[str, str] | None:
+def headers_of(to: Address) -> Headers | None:
     """All of them, the key included; None where there are none."""
     if to.key is None:
         return to.headers
@@ -84,10 +93,11 @@ def headers_of(to: Address) -> Mapping[str, str] | None:
     return {**(to.headers or {}), _KEY: to.key}
 
 
-def encode_headers(headers: Mapping[str, str]) -> bytes:
+def encode_headers(headers: Headers) -> bytes:
     """Their length and their JSON. Raises ConfigError."""
     for name, value in headers.items():
-        if not isinstance(name, str) or not isinstance(value, str):
+        may_be = (str, bool) if name == _MAY_BE_BOOLEAN else str
+        if not isinstance(name, str) or not isinstance(value, may_be):
             raise ConfigError("headers", {name: value}, "names and values are strings")
     text = json.dumps(headers, separators=(",", ":"), ensure_ascii=False)
     try:

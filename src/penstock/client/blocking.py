@@ -20,11 +20,12 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Self, TypeVar, overload
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 import uvloop
 
+from penstock.client.addressed import To
 from penstock.client.consumer import Consumer, Counts
 from penstock.client.idempotent import IdempotentProducer
 from penstock.client.message import Message
@@ -157,40 +158,15 @@ class BlockingProducer(_BlockingPublishing[Published]):
         super().__init__(self._own)
 
     @overload
-    def pub(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        partition: int | None = None,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None: ...
+    def pub(self, topic: str, body: bytes, **to: Unpack[To]) -> None: ...
     @overload
-    def pub(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        trace_id: int,
-        partition: int | None = None,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Published: ...
+    def pub(self, topic: str, body: bytes, *, trace_id: int, **to: Unpack[To]) -> Published: ...
     def pub(self, topic: str, body: bytes, **said: Any) -> Published | None:
         where: Published | None = self._wait(lambda: self._own.pub(topic, body, **said))
         return where
 
     @overload
-    def mpub(
-        self,
-        topic: str,
-        bodies: Sequence[bytes],
-        *,
-        partition: int | None = None,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None: ...
+    def mpub(self, topic: str, bodies: Sequence[bytes], **to: Unpack[To]) -> None: ...
     @overload
     def mpub(
         self,

@@ -27,11 +27,11 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Sequence
+from typing import Any, Unpack, overload
 
 from penstock.client import addressed, framing
-from penstock.client.addressed import NOWHERE, Address
+from penstock.client.addressed import Address, To
 from penstock.client.backoff import Delays
 from penstock.client.discovery import Discovery
 from penstock.client.framing import FrameReader
@@ -163,44 +163,21 @@ class Producer(Publisher):
     # --- publishing ---
 
     @overload
-    def pub(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        partition: int | None = None,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> asyncio.Future[None]: ...
+    def pub(self, topic: str, body: bytes, **to: Unpack[To]) -> asyncio.Future[None]: ...
     @overload
     def pub(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        trace_id: int,
-        partition: int | None = None,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, topic: str, body: bytes, *, trace_id: int, **to: Unpack[To]
     ) -> asyncio.Future[Published]: ...
     def pub(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        trace_id: int | None = None,
-        partition: int | None = None,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, topic: str, body: bytes, *, trace_id: int | None = None, **to: Unpack[To]
     ) -> asyncio.Future[Any]:
         """Publish. The future is done when nsqd has it safe; it raises ServerRefused,
         ConnectionLost, PublishTimeout. With a trace id its result says where the message lies."""
         if not body:
             raise ConfigError("body", body, "a message has at least one byte")
-        to = Address(partition, key, headers)
-        if trace_id is not None or to != NOWHERE:
+        if trace_id is not None or to:
             name = framing.check_name("topic", topic)
-            return self._send(addressed.pub(name, body, trace_id, to))
+            return self._send(addressed.pub(name, body, trace_id, Address(**to)))
         head = self._heads.get(topic)
         if head is None:
             head = self._new_head(topic)
@@ -208,13 +185,7 @@ class Producer(Publisher):
 
     @overload
     def mpub(
-        self,
-        topic: str,
-        bodies: Sequence[bytes],
-        *,
-        partition: int | None = None,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, topic: str, bodies: Sequence[bytes], **to: Unpack[To]
     ) -> asyncio.Future[None]: ...
     @overload
     def mpub(
@@ -231,9 +202,7 @@ class Producer(Publisher):
         bodies: Sequence[bytes],
         *,
         trace_id: int | Sequence[int] | None = None,
-        partition: int | None = None,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        **to: Unpack[To],
     ) -> asyncio.Future[Any]:
         """Publish all `bodies`, with this key and these headers, or, when one is refused, none of
         them. With a trace id for all, or one for each (0: none), the result says where the first of
@@ -241,8 +210,7 @@ class Producer(Publisher):
         if not bodies or not all(bodies):
             raise ConfigError("bodies", len(bodies), "at least one, each of at least one byte")
         name = framing.check_name("topic", topic)
-        to = Address(partition, key, headers)
-        return self._send(addressed.mpub(name, bodies, trace_id, to))
+        return self._send(addressed.mpub(name, bodies, trace_id, Address(**to)))
 
     def dpub(self, topic: str, body: bytes, delay_s: float) -> asyncio.Future[None]:
         """Publish a message that consumers get after `delay_s`."""
