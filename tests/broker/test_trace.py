@@ -181,7 +181,10 @@ def test_a_numbered_publish_may_have_trace_ids(start: Start) -> None:
     consumer = world.consumer("orders", "mail")
     told: list[Any] = []
     topic = world.broker.topic("orders")
-    topic.publish_stamped(Stamp(7, 0, 0), [b"a", b"b"], 0, lambda *said: told.append(said), [0, 42])
+    sections: list[dict[int, int | bytes]] = [{}, {Section.TRACE: 42}]
+    topic.publish_stamped(
+        Stamp(7, 0, 0), [b"a", b"b"], 0, lambda *said: told.append(said), sections
+    )
     world.turns()
     messages = consumer.take()
     assert told == [(None, Stored(0, int(messages[0].id, 16)))]

@@ -128,11 +128,16 @@ class Intake:
         self._note_held(group)
 
     def publish_headed(
-        self, leader: Leader, body: bytes, sections: Mapping[int, int | bytes], done: TracedDone
+        self,
+        leader: Leader,
+        body: bytes,
+        sections: Sections,
+        done: TracedDone,
+        due_ns: int = 0,
     ) -> None:
-        """One message with headers for a partition that the kernel chose; `done` hears where."""
-        self._check_publish(1, 0)
-        publish_headed(leader.group, body, sections, done)
+        """One message with headers for a partition that was chosen; `done` hears where."""
+        self._check_publish(1, due_ns)
+        publish_headed(leader.group, body, sections, done, due_ns)
         self._note_held(leader.group)
 
     def publish_stamped(
@@ -141,7 +146,7 @@ class Intake:
         bodies: list[bytes],
         due_ns: int,
         done: StampedDone,
-        trace_ids: Sequence[int] = (),
+        sections: Sequence[Sections] = (),
     ) -> None:
         """The same for a producer that numbers its messages: a repeat stores nothing. Raises
         SequenceGap and ProducerFenced, too. While draining, only a repeat is answered."""
@@ -151,7 +156,7 @@ class Intake:
         if not leader.stamped.is_repeat(stamp, len(bodies)):
             self._check_publish(len(bodies), due_ns)
             leader.group.check_waiting(sum(map(len, bodies)))
-        leader.stamped.publish(stamp, bodies, due_ns, done, trace_ids)
+        leader.stamped.publish(stamp, bodies, due_ns, done, sections)
         self._note_held(leader.group)
 
     def _note_held(self, group: GroupCommit) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
+from penstock.broker.rows import Sections
 from penstock.broker.traced import Stored
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
 from penstock.kernel import Section, encode_batch
@@ -71,9 +72,9 @@ class StampedPublishes:
         bodies: list[bytes],
         due_ns: int,
         done: StampedDone,
-        trace_ids: Sequence[int] = (),
+        sections: Sequence[Sections] = (),
     ) -> None:
-        """`trace_ids`: none, or one for each body, where 0 is none. Raises SequenceGap,
+        """`sections`: none, or for each body what the trailer says of it. Raises SequenceGap,
         ProducerFenced and Refused. The caller has seen to all other limits."""
         repeated = self._find(stamp, len(bodies))
         if repeated is not None:
@@ -85,7 +86,7 @@ class StampedPublishes:
         self._table.begin()
         pending = _Pending(stamp, len(bodies), done)
         self._pending.setdefault(stamp.producer_id, deque()).append(pending)
-        sections = _sections(len(bodies), due_ns, trace_ids)
+        columns = _columns(len(bodies), due_ns, sections)
 
         def encode(base_offset: int, base_id: int, wall_ns: int, synced_end: int) -> bytes:
             pending.where = Stored(base_offset, base_id)
@@ -99,7 +100,7 @@ class StampedPublishes:
                 stamp.producer_id,
                 stamp.epoch,
                 stamp.sequence,
-                sections,
+                columns,
             )
 
         self._group.publish_whole(
@@ -171,13 +172,14 @@ class StampedPublishes:
             done(error, None)
 
 
-def _sections(
-    count: int, due_ns: int, trace_ids: Sequence[int]
+def _columns(
+    count: int, due_ns: int, sections: Sequence[Sections]
 ) -> dict[int, dict[int, int | bytes]] | None:
-    """What the batch says of its messages besides their bodies."""
-    sections: dict[int, dict[int, int | bytes]] = {}
+    """What the batch says of its messages besides their bodies: by section, then by message."""
+    columns: dict[int, dict[int, int | bytes]] = {}
     if due_ns:
-        sections[Section.DUE] = dict.fromkeys(range(count), due_ns)
-    if any(trace_ids):
-        sections[Section.TRACE] = {n: one for n, one in enumerate(trace_ids) if one}
-    return sections or None
+        columns[Section.DUE] = dict.fromkeys(range(count), due_ns)
+    for index, said in enumerate(sections):
+        for section, value in said.items():
+            columns.setdefault(section, {})[index] = value
+    return columns or None

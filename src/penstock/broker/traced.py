@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.broker.rows import Sections
 from penstock.errors import PenstockError
 from penstock.kernel import Section, id_at
 
@@ -18,6 +19,10 @@ TRACE_BYTES = 12  # of its trace id, in the trailer
 class Traced(NamedTuple):
     trace_id: int  # 0: none
     body: bytes
+
+    @property
+    def sections(self) -> Sections:
+        return {Section.TRACE: self.trace_id} if self.trace_id else {}
 
     @property
     def stored_bytes(self) -> int:
@@ -42,18 +47,17 @@ def publish_traced(
 
     def append() -> None:
         for message in messages:
-            trace_id = message.trace_id
-            group.tail.append(message.body, due_ns, {Section.TRACE: trace_id} if trace_id else None)
+            group.tail.append(message.body, due_ns, message.sections or None)
 
     length = sum(len(message.body) for message in messages)
     _publish_by(group, append, len(messages), length, done)
 
 
 def publish_headed(
-    group: GroupCommit, body: bytes, sections: Mapping[int, int | bytes], done: TracedDone
+    group: GroupCommit, body: bytes, sections: Sections, done: TracedDone, due_ns: int
 ) -> None:
     """The same for one message and what else its trailer says."""
-    _publish_by(group, lambda: group.tail.append(body, 0, sections), 1, len(body), done)
+    _publish_by(group, lambda: group.tail.append(body, due_ns, sections), 1, len(body), done)
 
 
 def _publish_by(

@@ -1,18 +1,19 @@
-"""`/pub_ext`: one message with headers, as Youzan's NSQ has it. The query's `ext` is their JSON.
+"""`/pub_ext`: one message with headers, as Youzan's NSQ has it (`extheaders.py`).
 
 The rules are those of PUB_EXT: a flat object of strings, whose member `key` chooses the partition
 unless one is named, and whose `##trace_id` has the answer say where the message lies. A topic that
 is not extended takes these two members, and no others.
+
+A producer that numbers its messages has a partition of its own, so its headers name no key.
 """
 
 from __future__ import annotations
 
-from penstock import limits
 from penstock.broker.intake import ANY
 from penstock.broker.topic import Topic
 from penstock.broker.traced import Stored
 from penstock.errors import PenstockError, Refused
-from penstock.kernel import parse_headers
+from penstock.kernel import Headers
 from penstock.net.api import (
     OK,
     POST,
@@ -22,14 +23,16 @@ from penstock.net.api import (
     Parameters,
     Route,
     error_response,
-    json_response,
 )
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
+from penstock.nsqd import traced
+from penstock.nsqd.extheaders import headers_of
 from penstock.nsqd.ground import Ground, unavailable, with_topic
 from penstock.nsqd.headed import Headed
+from penstock.nsqd.publishes import due_ns_of, just_ok, publish_stamped
 from penstock.nsqd.stamps import is_stamped
-from penstock.nsqd.targets import check_place, partition_of
+from penstock.nsqd.targets import check_place, partition_of, wrong_key
 
 
 def table(ground: Ground, guard: Guard) -> dict[str, Route]:
@@ -47,23 +50,25 @@ class _Publishing:
         if not request.body:
             raise HttpError(400, "MSG_EMPTY")
         parameters = parse_query(request.query)
-        if "ext" not in parameters:
-            raise HttpError(400, "MISSING_ARG_EXT")
-        if "defer" in parameters or is_stamped(parameters):
-            what = "defer" if "defer" in parameters else "the numbers of a producer"
-            raise HttpError(400, f"INVALID_REQUEST /pub_ext does not take {what}")
+        headers, found = headers_of(request, parameters)
 
         def publish(topic: Topic) -> None:
-            self._publish(topic, parameters, request.body, answer)
+            message = headed(topic, headers, found, request.body)
+            self._publish(topic, message, parameters, answer)
 
         with_topic(self._ground, self._guard, request, parameters, answer, publish)
 
-    def _publish(self, topic: Topic, parameters: Parameters, body: bytes, answer: Answer) -> None:
+    def _publish(
+        self, topic: Topic, message: Headed, parameters: Parameters, answer: Answer
+    ) -> None:
         partition = partition_of(topic, parameters)
-        message = headed(topic, parameters["ext"], body)
+        if is_stamped(parameters):
+            self._publish_stamped(topic, message, parameters, answer)
+            return
         if partition == ANY and message.key is not None:
             partition = topic.partition_of_key(message.key)
         check_place(topic, partition)
+        due_ns = due_ns_of(self._ground, parameters)
         leader = topic.route() if partition == ANY else topic.partition(partition)
 
         def done(stored: PenstockError | Stored) -> None:
@@ -76,23 +81,34 @@ class _Publishing:
         try:
             if leader.refusal:
                 raise Refused(leader.refusal)
-            topic.publish_headed(leader, body, message.sections, done)
+            topic.publish_headed(leader, message.body, message.sections, done, due_ns)
         except Refused:
             self._ground.refusals.count += 1
             raise
         self._ground.soon()
 
+    def _publish_stamped(
+        self, topic: Topic, message: Headed, parameters: Parameters, answer: Answer
+    ) -> None:
+        if message.key is not None:
+            shown = message.key.decode("utf-8")
+            raise wrong_key(
+                shown, "a producer that numbers its messages has a partition of its own"
+            )
 
-def headed(topic: Topic, text: str, body: bytes) -> Headed:
+        def said(where: Stored | None) -> Response:
+            if not message.trace_id:
+                return just_ok(where)
+            if where is not None:
+                return _said(message, where)
+            return traced.repeated_response(message.trace_id)
+
+        sections = [message.sections]
+        publish_stamped(self._ground, topic, [message.body], parameters, answer, said, sections)
+
+
+def headed(topic: Topic, headers: bytes, found: Headers, body: bytes) -> Headed:
     """The message with its headers. Raises HttpError."""
-    headers = text.encode("utf-8", "surrogateescape")
-    if len(headers) > limits.HEADERS_BYTES_MAX:
-        rule = f"{len(headers)} bytes of JSON are more than {limits.HEADERS_BYTES_MAX}"
-        raise HttpError(400, f"E_INVALID_JSON_HEADER {rule}")
-    found = parse_headers(headers)
-    if found.wrong_at >= 0:
-        rule = f"ext is no flat object of strings from byte {found.wrong_at} on"
-        raise HttpError(400, f"E_INVALID_JSON_HEADER {rule}")
     if found.has_others and not topic.extended:
         rule = "it takes no headers but key and ##trace_id"
         raise HttpError(400, f"E_EXT_NOT_SUPPORT topic {topic.name} is not extended: {rule}")
@@ -103,12 +119,4 @@ def headed(topic: Topic, text: str, body: bytes) -> Headed:
 def _said(message: Headed, stored: Stored) -> Response:
     if not message.trace_id:
         return OK
-    return json_response(
-        {
-            "status": "OK",
-            "id": stored.id,
-            "trace_id": str(message.trace_id),
-            "queue_offset": stored.offset,
-            "rawsize": message.stored_bytes,
-        }
-    )
+    return traced.stored_response(message.trace_id, message.stored_bytes, stored)

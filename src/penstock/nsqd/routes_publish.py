@@ -7,34 +7,22 @@ topic's open batch inside the kernel: no message becomes a Python object on the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from penstock import limits
-from penstock.broker.rows import PublishDone
 from penstock.broker.topic import Topic
 from penstock.broker.traced import Stored, Traced
-from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
+from penstock.errors import Refused
 from penstock.kernel import BAD_COUNT, Pack
-from penstock.net.api import OK, POST, Answer, Guard, HttpError, Parameters, Route, error_response
+from penstock.net.api import OK, POST, Answer, Guard, HttpError, Parameters, Route
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
 from penstock.nsqd import traced
-from penstock.nsqd.ground import FALSE, TRUE, Ground, unavailable, with_topic
-from penstock.nsqd.stamps import (
-    REPEATED,
-    conflict,
-    is_stamped,
-    marked_repeated,
-    not_taken,
-    pack_bodies,
-    stamp_of,
-)
+from penstock.nsqd.ground import FALSE, TRUE, Ground, with_topic
+from penstock.nsqd.publishes import answering, due_ns_of, publish_stamped
+from penstock.nsqd.stamps import is_stamped, pack_bodies
 from penstock.nsqd.targets import ANYWHERE, check_place, partition_of, target_of
 
 log = logging.getLogger("penstock.nsqd")
-
-_DIGITS_MAX = 19  # of a delay; more would not fit a 64-bit number
 
 
 def table(ground: Ground, guard: Guard) -> dict[str, Route]:
@@ -76,69 +64,19 @@ class _Publishing:
     def _publish_one(
         self, topic: Topic, body: bytes, parameters: Parameters, answer: Answer
     ) -> None:
-        due_ns = self._due_ns(parameters) if "defer" in parameters else 0
+        due_ns = due_ns_of(self._ground, parameters) if "defer" in parameters else 0
         target = ANYWHERE
         if len(parameters) > 1 or topic.placed:
             target = target_of(topic, parameters)
             if is_stamped(parameters):
-                self._publish_stamped(topic, [body], due_ns, parameters, answer)
+                publish_stamped(self._ground, topic, [body], parameters, answer)
                 return
         try:
-            topic.publish([body], due_ns, self._answering(answer), *target)
+            topic.publish([body], due_ns, answering(self._ground, answer), *target)
         except Refused:
             self._ground.refusals.count += 1
             raise
         self._soon()
-
-    def _publish_stamped(
-        self,
-        topic: Topic,
-        bodies: list[bytes],
-        due_ns: int,
-        parameters: Parameters,
-        answer: Answer,
-        said: Callable[[Stored | None], Response] = lambda where: OK if where else REPEATED,
-        trace_ids: Sequence[int] = (),
-    ) -> None:
-        stamp = stamp_of(parameters)
-
-        def done(error: PenstockError | None, where: Stored | None) -> None:
-            if error is None:
-                answer(said(where))
-            else:
-                self._ground.refusals.count += 1
-                answer(error_response(unavailable(error)))
-
-        try:
-            topic.publish_stamped(stamp, bodies, due_ns, done, trace_ids)
-        except (SequenceGap, ProducerFenced) as error:
-            self._ground.refusals.count += 1
-            answer(conflict(error))
-        except Refused as error:
-            self._ground.refusals.count += 1
-            answer(not_taken(unavailable(error)))
-        self._soon()
-
-    def _answering(self, answer: Answer) -> PublishDone:
-        def done(error: PenstockError | None) -> None:
-            if error is None:
-                answer(OK)
-            else:
-                self._ground.refusals.count += 1
-                answer(error_response(unavailable(error)))
-
-        return done
-
-    def _due_ns(self, parameters: Parameters) -> int:
-        """When a message is due that asks for a delay of `defer` milliseconds; 0: at once."""
-        text = parameters["defer"]
-        digits = text[1:] if text[:1] in ("+", "-") else text
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX):
-            raise HttpError(400, "INVALID_DEFER")
-        delay_ns = int(text) * limits.MS
-        if not 0 <= delay_ns <= self._ground.options.max_req_timeout_ns:
-            raise HttpError(400, "INVALID_DEFER")
-        return self._ground.clock.wall_ns() + delay_ns if delay_ns else 0
 
     def pubtrace(self, request: Request, answer: Answer) -> None:
         body = request.body
@@ -156,22 +94,22 @@ class _Publishing:
     def _publish_traced(
         self, request: Request, parameters: Parameters, messages: list[Traced], answer: Answer
     ) -> None:
-        due_ns = self._due_ns(parameters) if "defer" in parameters else 0
-
         def said(where: Stored | None) -> Response:
+            trace_id, length = messages[0].trace_id, messages[0].stored_bytes
             if where is not None:
-                return traced.stored_response(messages[0], where)
-            return marked_repeated(traced.repeated_response(messages[0]))
+                return traced.stored_response(trace_id, length, where)
+            return traced.repeated_response(trace_id)
 
         def publish(topic: Topic) -> None:
             partition = partition_of(topic, parameters)
             if not is_stamped(parameters):
                 check_place(topic, partition)
+                due_ns = due_ns_of(self._ground, parameters)
                 traced.publish_http(self._ground, topic, partition, messages, due_ns, answer)
                 return
             bodies = [message.body for message in messages]
-            trace_ids = [message.trace_id for message in messages]
-            self._publish_stamped(topic, bodies, due_ns, parameters, answer, said, trace_ids)
+            sections = [message.sections for message in messages]
+            publish_stamped(self._ground, topic, bodies, parameters, answer, said, sections)
 
         with_topic(self._ground, self._guard, request, parameters, answer, publish)
 
@@ -188,16 +126,15 @@ class _Publishing:
     ) -> None:
         options = self._ground.options
         pack = _pack(parameters.get("binary", "false"))
-        due_ns = self._due_ns(parameters) if "defer" in parameters else 0
+        due_ns = due_ns_of(self._ground, parameters)
         partition, sections = target_of(topic, parameters)
         count_max = (options.max_body_size - 4) // 5  # as of a V2 MPUB
         count = topic.route().tail.count_pack(pack, body, count_max, options.max_msg_size)
         if count > 0 and is_stamped(parameters):
-            bodies = pack_bodies(pack, body)
-            self._publish_stamped(topic, bodies, due_ns, parameters, answer)
+            publish_stamped(self._ground, topic, pack_bodies(pack, body), parameters, answer)
         elif count > 0:
             try:
-                done = self._answering(answer)
+                done = answering(self._ground, answer)
                 if sections is None:
                     topic.publish_pack(pack, body, count, due_ns, done, partition)
                 else:

@@ -38,9 +38,9 @@ def target_of(topic: Topic, parameters: Parameters) -> Target:
             check_place(topic, partition)
         return Target(partition) if partition != ANY else ANYWHERE
     if "partition" in parameters:
-        raise _wrong_key(key, "a publish names a key or a partition, not both")
+        raise wrong_key(key, "a publish names a key or a partition, not both")
     if is_stamped(parameters):
-        raise _wrong_key(key, "a producer that numbers its messages has a partition of its own")
+        raise wrong_key(key, "a producer that numbers its messages has a partition of its own")
     return _keyed(topic, key)
 
 
@@ -72,15 +72,15 @@ def _keyed(topic: Topic, text: str) -> Target:
     try:
         key = text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise _wrong_key(text, "it is no UTF-8") from error
+        raise wrong_key(text, "it is no UTF-8") from error
     headers = json.dumps({"key": text}, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
     if not key or len(headers) > limits.HEADERS_BYTES_MAX:
-        raise _wrong_key(text, f"1 byte to {limits.HEADERS_BYTES_MAX} of them as JSON")
+        raise wrong_key(text, f"1 byte to {limits.HEADERS_BYTES_MAX} of them as JSON")
     sections: dict[int, int | bytes] = {Section.KEY: key}
     if topic.extended:
         sections[Section.HEADERS] = headers
     return Target(topic.partition_of_key(key), sections)
 
 
-def _wrong_key(text: str, rule: str) -> HttpError:
+def wrong_key(text: str, rule: str) -> HttpError:
     return HttpError(400, f"INVALID_ARG_KEY {text[:100]!r}: {rule}")

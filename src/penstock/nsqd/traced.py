@@ -16,6 +16,7 @@ from penstock.net.api import Answer, HttpError, Parameters, error_response, json
 from penstock.net.exchange import Response
 from penstock.nsqd.ground import Ground, unavailable
 from penstock.nsqd.session import Session
+from penstock.nsqd.stamps import marked_repeated
 from penstock.wire import traced
 from penstock.wire.errors import Fault, WireFault, reason_of
 from penstock.wire.frames import FrameType
@@ -83,7 +84,8 @@ def publish_http(
             ground.refusals.count += 1
             answer(error_response(unavailable(stored)))
             return
-        answer(stored_response(messages[0], stored))
+        first = messages[0]
+        answer(stored_response(first.trace_id, first.stored_bytes, stored))
 
     try:
         topic.publish_traced(messages, due_ns, done, partition)
@@ -93,21 +95,21 @@ def publish_http(
     ground.soon()
 
 
-def stored_response(first: Traced, where: Stored) -> Response:
+def stored_response(trace_id: int, stored_bytes: int, where: Stored) -> Response:
     return json_response(
         {
             "status": "OK",
             "id": where.id,
-            "trace_id": str(first.trace_id),
+            "trace_id": str(trace_id),
             "queue_offset": where.offset,
-            "rawsize": first.stored_bytes,
+            "rawsize": stored_bytes,
         }
     )
 
 
-def repeated_response(first: Traced) -> Response:
+def repeated_response(trace_id: int) -> Response:
     """It was stored before, and where is not looked for."""
-    return json_response({"status": "OK", "trace_id": str(first.trace_id)})
+    return marked_repeated(json_response({"status": "OK", "trace_id": str(trace_id)}))
 
 
 def messages_of_http(body: bytes, message_bytes_max: int) -> list[Traced]:
