@@ -15,7 +15,7 @@ from penstock.trace.events import Kind
 
 from .faults import FaultyDisk
 from .test_trace import events
-from .world import MESSAGE_TIMEOUT_NS, World, bodies
+from .world import MESSAGE_TIMEOUT_NS, Outcome, World, bodies
 
 SECOND = limits.SECOND
 
@@ -184,3 +184,94 @@ def test_it_is_an_event_of_a_traced_message(start: Any) -> None:
     world.pass_ns(SECOND)
     found = [event for event in events(world) if event.kind == Kind.SKIPPED]
     assert [(event.channel, event.offset, event.count) for event in found] == [("ch", 0, 1)]
+
+
+# --- one partition ---
+
+
+def entry_of(world: World) -> dict[str, Any]:
+    path = world.path / "topics" / "t" / "topic.json"
+    (entry,) = json.loads(unseal(path.read_bytes()))["channels"]
+    return dict(entry)
+
+
+def publish_to(world: World, partition: int, *given: bytes) -> None:
+    for body in given:
+        outcome = Outcome()
+        world.broker.find_topic("t").publish([body], 0, outcome, partition)
+        world.turns()
+        assert outcome.stored
+
+
+@pytest.mark.parametrize("ending", ["restart", "killed"])
+def test_one_partition_is_skipped_by_itself(start: Any, ending: str) -> None:
+    world = start()
+    channel = world.broker.topic("t", 3).channel("ch")
+    publish_to(world, 1, b"gone")
+    channel.skips.begin(1)
+    publish_to(world, 1, b"gone, too")
+    publish_to(world, 2, b"stays")
+    assert (channel.depth, channel.skips.count, channel.skips.on) == (1, 2, False)
+    assert entry_of(world)["skipped_partitions"] == [1]
+    world = getattr(world, ending)()
+    channel = channel_of(world)
+    consumer = world.consumer("t", "ch")
+    assert bodies(consumer.take()) == [b"stays"]
+    publish_to(world, 1, b"gone")
+    assert consumer.take() == []
+    channel.skips.end(1)
+    publish_to(world, 1, b"comes")
+    assert bodies(consumer.take()) == [b"comes"]
+    assert "skipped_partitions" not in entry_of(world)
+    channel.validate()
+
+
+def test_all_partitions_one_by_one_are_the_whole_channel(start: Any) -> None:
+    world = start()
+    channel = world.broker.topic("t", 3).channel("ch")
+    for partition in (2, 0):
+        channel.skips.begin(partition)
+    assert (channel.skips.chosen, channel.skips.on) == ([0, 2], False)
+    channel.skips.begin(1)
+    assert (channel.skips.chosen, channel.skips.on) == ([], True)
+    world.broker.grow_topic(channel.topic, 4, False)
+    publish_to(world, 3, b"gone")
+    assert channel.depth == 0
+    channel.skips.end(0)
+    assert channel.skips.chosen == [1, 2, 3]
+    publish_to(world, 0, b"comes")
+    assert bodies(world.consumer("t", "ch").take()) == [b"comes"]
+    channel.skips.end()
+    assert (channel.skips.chosen, channel.skips.some) == ([], False)
+    channel.validate()
+
+
+def test_the_only_partition_is_the_whole_channel(start: Any) -> None:
+    world = start()
+    channel = world.broker.topic("t").channel("ch")
+    channel.skips.begin(0)
+    assert channel.skips.on
+    channel.skips.end(0)
+    assert not channel.skips.some
+
+
+# --- messages of load tests ---
+
+
+@pytest.mark.parametrize("ending", ["restart", "killed"])
+def test_skipping_tests_is_kept(start: Any, partitions: int, ending: str) -> None:
+    world = start()
+    channel = world.broker.topic("t", partitions).channel("ch")
+    assert "skips_tests" not in entry_of(world)
+    channel.skips.begin_tests()
+    world = getattr(world, ending)()
+    channel = channel_of(world)
+    assert [window.skips_tests for window in channel.windows.values()] == [True] * partitions
+    world.broker.grow_topic(channel.topic, partitions + 1, False)
+    assert channel.windows[partitions].skips_tests
+    assert not channel.is_held
+    channel.skips.end_tests()
+    assert [window.skips_tests for window in channel.windows.values()] == [False] * len(
+        channel.windows
+    )
+    assert "skips_tests" not in entry_of(world)

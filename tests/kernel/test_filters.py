@@ -222,3 +222,58 @@ def test_an_oracle_says_the_same(
         side.validate()
     finally:
         side.close()
+
+
+# --- messages of load tests ---
+
+TESTS: tuple[dict[int, int | bytes] | None, ...] = (
+    headers_of(color="red"),
+    {Section.HEADERS: b'{"zan_test": true}'},
+    headers_of(zan_test="true", color="red"),
+    None,
+    {Section.HEADERS: b'{"zan_test":false}'},
+    {Section.HEADERS: b'{"zan_test":true,"zan_test":"false"}'},
+    headers_of(zan_test="True"),
+)
+
+
+def test_tests_are_left_out_whoever_consumes(side: Side) -> None:
+    tail = side.tail()
+    window, other = side.window(tail), side.window(tail)
+    assert not window.skips_tests
+    window.skips_tests = True
+    window.trace_below = (1 << 64) - 1
+    publish(side, tail, *TESTS)
+    conn = consumer(side, window, 9, None)
+    all_of_it = consumer(side, other, 9, None)
+    assert [int(body) for body in bodies(conn.take_output())] == [0, 3, 4, 5, 6]
+    assert len(bodies(all_of_it.take_output())) == len(TESTS)
+    assert finished(1, 3) in side.journal(window)
+    filtered = [one.offset for one in side.trace() if one.kind == TraceKind.FILTERED]
+    assert filtered == [1, 2]
+
+
+def test_tests_are_left_out_beside_a_filter(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    window.skips_tests = True
+    publish(side, tail, *TESTS)
+    conn = consumer(side, window, 9, RED)
+    assert [int(body) for body in bodies(conn.take_output())] == [0]
+
+
+def test_a_test_that_comes_again_is_left_out(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    publish(side, tail, *TESTS)
+    conn = consumer(side, window, 9, None)
+    assert len(bodies(conn.take_output())) == len(TESTS)
+    window.skips_tests = True
+    side.pass_time(61 * SECOND)
+    side.tick()
+    side.settle()
+    assert [int(body) for body in bodies(conn.take_output())] == [0, 3, 4, 5, 6]
+    window.skips_tests = False
+    publish(side, tail, *TESTS[1:3])
+    side.settle()
+    assert len(bodies(conn.take_output())) == 2

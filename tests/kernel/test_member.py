@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.kernel.fast import member as fast_member  # type: ignore[attr-defined]
-from penstock.kernel.pure.member import find_member, resolve
+from penstock.kernel.pure.member import find_member, is_true, resolve
 
 NAMES = st.sampled_from(["a", "b", "key", "ä", 'quote"', "back\\", "\U0001f600"]) | st.text()
 TEXTS = st.text() | st.sampled_from(['"', "\\", "\U0001f600", "/", "\b\f\n\r\t", "x" * 300])
@@ -35,6 +35,7 @@ def both(headers: bytes, name: bytes) -> bytes | None:
     """What the two forms have found, which is the same."""
     raw = find_member(headers, name)
     assert fast_member.member_of(headers, name) == raw
+    assert fast_member.is_true_in(headers, name) == is_true(headers, name)
     return raw
 
 
@@ -123,3 +124,27 @@ def test_escapes(raw: bytes, said: bytes | None) -> None:
     assert resolve(raw) == said
     assert said is None or fast_member.says(raw, said)
     assert not fast_member.says(raw, b"something else")
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        (b'{"a":true}', True),
+        (b'{ "a" : true , "b":1}', True),
+        (b'{"a":"true"}', True),
+        (b'{"a":"\\u0074rue"}', True),
+        (b'{"\\u0061":true}', True),
+        (b'{"a":"no","a":true}', True),
+        (b'{"a":true,"a":"no"}', False),
+        (b'{"a":false}', False),
+        (b'{"a":"True"}', False),
+        (b'{"a":truer}', False),
+        (b'{"a":[true]}', False),
+        (b'{"b":true}', False),
+        (b'{"a":true', False),
+        (b"", False),
+    ],
+)
+def test_what_is_true(headers: bytes, said: bool) -> None:
+    both(headers, b"a")
+    assert is_true(headers, b"a") is said

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -216,3 +217,27 @@ def test_what_is_refused_at_once(extended: Running) -> None:
             b"E_INVALID IDENTIFY ext_filter: filter_data is no regular expression: "
         )
         assert client.is_closed()
+
+
+def test_messages_of_load_tests_are_skipped(extended: Running) -> None:
+    assert extended.request("POST", "/channel/create?topic=with&channel=c").status == 200
+    skip = "/channel/{}ZanTest?topic=with&channel=c"
+    assert extended.request("POST", skip.format("skip")).status == 200
+    assert extended.channel("with", "c")["zan_test_skipped"] is True
+    for body, mark in ((b"real", ""), (b"test", '{"zan_test":true}'), (b"real", "{}")):
+        answer = extended.request(
+            "POST", f"/pub_ext?topic=with&ext={quote(mark) or '%7B%7D'}", body
+        )
+        assert answer.status == 200, answer.body
+    with extended.client() as client:
+        subscribe(client, b"with")
+        for _ in range(2):
+            message = client.message()
+            assert message.body == b"real"
+            client.send(b"FIN %b\n" % message.id)
+        assert eventually(lambda: extended.channel("with", "c")["in_flight_count"] == 0)
+        assert extended.channel("with", "c")["depth"] == 0
+        assert extended.request("POST", skip.format("unskip")).status == 200
+        assert "zan_test_skipped" not in extended.channel("with", "c")
+        extended.request("POST", "/pub_ext?topic=with&ext=%7B%22zan_test%22:true%7D", b"test")
+        assert client.message().body == b"test"

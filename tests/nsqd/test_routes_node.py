@@ -56,6 +56,47 @@ def test_publishes_are_turned_off_and_on(nsqd: Running) -> None:
     assert post(nsqd, "/pub?topic=t", b"x") == (200, "OK")
 
 
+def test_publishes_to_ordered_topics_are_turned_off(nsqd: Running) -> None:
+    post(nsqd, "/topic/config?topic=t&ordered=true")
+    assert post(nsqd, "/disable/write?type=ordered") == (200, "")
+    assert post(nsqd, "/pub?topic=t&partition=0", b"x") == (
+        400,
+        '{"message":"E_FAILED_ON_NOT_WRITABLE"}',
+    )
+    assert post(nsqd, "/pub?topic=plain", b"x") == (200, "OK")
+    with nsqd.client() as client:
+        assert client.ask(pub(b"t 0", b"x")) == error(b"E_FAILED_ON_NOT_WRITABLE " + OFF)
+    with nsqd.client() as client:
+        assert client.ask(pub(b"plain", b"x")) == ok()
+    post(nsqd, "/topic/config?topic=plain&ordered=true")  # from now on it is one of them
+    assert post(nsqd, "/pub?topic=plain", b"x")[0] == 400
+    post(nsqd, "/topic/config?topic=t&ordered=")
+    assert post(nsqd, "/pub?topic=t", b"x") == (200, "OK")
+    assert post(nsqd, "/disable/write?type=none") == (200, "")
+    assert post(nsqd, "/pub?topic=plain&partition=0", b"x") == (200, "OK")
+
+
+def test_a_topic_is_made_whose_channels_consumers_may_not_make(nsqd: Running) -> None:
+    made = "/topic/create?topic=closed&disable_channel_auto_create=true"
+    assert post(nsqd, made) == (200, "")
+    assert post(nsqd, made) == (200, "")  # the same again
+    with nsqd.client() as client:
+        said = b"topic closed has no channel ch, and consumers may make none"
+        assert client.ask(b"SUB closed ch\n") == error(b"E_SUB_CHANNEL_NOT_REGISTERED " + said)
+    changed = "/topic/meta/update?topic=closed&disable_channel_auto_create={}"
+    assert post(nsqd, changed.format("false")) == (200, "")
+    with nsqd.client() as client:
+        assert client.ask(b"SUB closed ch\n") == ok()
+    status, said_then = post(nsqd, made)
+    assert (status, "CHANNEL_AUTO_CREATE topic closed exists" in said_then) == (409, True)
+    assert post(nsqd, changed.format("true")) == (200, "")
+    assert post(nsqd, made) == (200, "")
+    status, said_then = post(nsqd, changed.format("x") + "&upgradeext=true")
+    assert (status, "INVALID_ARG_DISABLE_CHANNEL_AUTO_CREATE 'x'" in said_then) == (400, True)
+    shown = json.loads(nsqd.request("GET", "/topic/config?topic=closed").body)
+    assert (shown["disable_channel_auto_create"], "extended" in shown) == (True, False)
+
+
 def test_consumers_find_only_what_was_made_for_them(nsqd: Running) -> None:
     answer = post(nsqd, "/topic/config?topic=t&disable_channel_auto_create=true")
     assert json.loads(answer[1])["disable_channel_auto_create"] is True
@@ -89,8 +130,8 @@ def test_the_level_of_the_log(nsqd: Running) -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/disable/write", "INVALID_ARG_TYPE '': one of all, none"),
-        ("/disable/write?type=some", "INVALID_ARG_TYPE 'some': one of all, none"),
+        ("/disable/write", "INVALID_ARG_TYPE '': one of all, ordered, none"),
+        ("/disable/write?type=some", "INVALID_ARG_TYPE 'some': one of all, ordered, none"),
         ("/loglevel/set", "INVALID_ARG_LOGLEVEL ''"),
         ("/loglevel/set?loglevel=loud", "INVALID_ARG_LOGLEVEL 'loud': one of debug, info"),
         ("/topic/config?topic=t&disable_channel_auto_create=x",

@@ -26,13 +26,15 @@ class FakeTopic:
 class FakeBroker:
     def __init__(self) -> None:
         self.topics: dict[str, FakeTopic] = {}
-        self.shapes: dict[str, tuple[int, bool]] = {}
+        self.shapes: dict[str, tuple[int, bool, bool]] = {}
         self.exiting = False
 
-    def topic(self, name: str, partitions: int = 0, extended: bool = False) -> FakeTopic:
+    def topic(
+        self, name: str, partitions: int = 0, extended: bool = False, registered: bool = False
+    ) -> FakeTopic:
         if self.exiting:
             raise Refused("exiting")
-        self.shapes.setdefault(name, (partitions, extended))
+        self.shapes.setdefault(name, (partitions, extended, registered))
         return self.topics.setdefault(name, FakeTopic(name))
 
 
@@ -158,11 +160,11 @@ def test_a_shape_that_is_asked_for_while_it_is_waited_for_is_the_topics() -> Non
     async def test() -> None:
         world = World(a={"channels": []})
         world.ask("t")
-        world.ask("t", Shape(4, True))
+        world.ask("t", Shape(4, True, True))
         world.ask("t", Shape(5))
         world.ask("u")
         await world.wait()
-        assert world.broker.shapes == {"t": (4, True), "u": (0, False)}
+        assert world.broker.shapes == {"t": (4, True, True), "u": (0, False, False)}
 
     run(test())
 

@@ -37,6 +37,7 @@ from penstock.broker.leader import Leader
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Syncer
 from penstock.broker.ratelimit import refill
+from penstock.broker.settings import WritesDisabledFor
 from penstock.broker.syncs import Syncs
 from penstock.broker.topic import Topic
 from penstock.broker.topicdirs import TopicDirectories, close_all
@@ -158,11 +159,11 @@ class Broker:
         self._refresh_refusals()
 
     @property
-    def writes_disabled(self) -> bool:
+    def writes_disabled(self) -> WritesDisabledFor:
         return self._context.writes_disabled
 
     @writes_disabled.setter
-    def writes_disabled(self, disabled: bool) -> None:
+    def writes_disabled(self, disabled: WritesDisabledFor) -> None:
         self._context.writes_disabled = disabled
         self._refresh_refusals()
 
@@ -332,20 +333,22 @@ class Broker:
             raise NotFound("topic", name)
         return topic
 
-    def topic(self, name: str, partitions: int = 0, extended: bool = False) -> Topic:
+    def topic(
+        self, name: str, partitions: int = 0, extended: bool = False, registered: bool = False
+    ) -> Topic:
         """The topic of that name. If it does not exist it is created, with this number of
-        partitions; 0: as many as the options say."""
-        topic = self.topics.get(name)
-        if topic is not None:
-            return topic
-        return self._create_topic(name, partitions or self._default_partitions(name), extended)
+        partitions; 0: as many as the options say. `registered`: consumers may make no channels."""
+        if name in self.topics:
+            return self.topics[name]
+        count = partitions or self._default_partitions(name)
+        return self._create_topic(name, count, extended, registered)
 
     def _default_partitions(self, name: str) -> int:
         """What is ephemeral, or our own, is small."""
         single = is_ephemeral(name) or is_internal(name)
         return 1 if single else self._context.options.default_partitions
 
-    def _create_topic(self, name: str, partitions: int, extended: bool) -> Topic:
+    def _create_topic(self, name: str, partitions: int, extended: bool, registered: bool) -> Topic:
         if not is_valid_name(name.encode("utf-8", "surrogateescape")):
             raise NameInvalid("topic", name)
         if not 1 <= partitions <= limits.PARTITIONS_MAX:
@@ -357,7 +360,7 @@ class Broker:
         if name in self._context.set_aside:
             raise Refused(self._context.set_aside[name])
         try:
-            topic = self._make_topic(name, partitions, extended)
+            topic = self._make_topic(name, partitions, extended, registered)
         except StorageError as error:
             self._directories.note_unmade(name, error)
             raise
@@ -366,7 +369,7 @@ class Broker:
         self._context.changed(Change.TOPIC_CREATED, topic)
         return topic
 
-    def _make_topic(self, name: str, partitions: int, extended: bool) -> Topic:
+    def _make_topic(self, name: str, partitions: int, extended: bool, registered: bool) -> Topic:
         wall_ns = self._clock.wall_ns()
         identity = f"{self._context.options.node_id:03x}-{wall_ns:016x}"
         file = TopicFile(
@@ -374,7 +377,7 @@ class Broker:
             identity=identity,
             created_ns=wall_ns,
             partitions=partitions,
-            settings=settings_of(name),
+            settings=settings_of(name, registered),
             extended=extended or msgspec.UNSET,
         )
         logs = self._directories.make(file)

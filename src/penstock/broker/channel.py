@@ -23,7 +23,7 @@ from penstock.broker.settings import (
     auto_ack,
     sample_below,
 )
-from penstock.broker.skips import Skips
+from penstock.broker.skips import ANY, Skips
 from penstock.errors import OffsetBeyondEnd, OffsetGone, Refused
 from penstock.kernel import Conn, Window
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -31,7 +31,6 @@ from penstock.wire.names import is_ephemeral, is_valid_name
 if TYPE_CHECKING:
     from penstock.broker.topic import Topic
 
-ANY = -1  # partition: all of them
 NOT_KEPT = 0  # the number of a channel that no file knows
 
 
@@ -62,7 +61,8 @@ class Channel:
         """The window of a partition that is led here from now on."""
         window.owner = self
         self._set_bounds(window)
-        window.paused = self.is_held
+        window.paused = self.holds(partition)
+        window.skips_tests = self.skips.tests
         window.touch_max_ns = self.topic.message_timeout_max_ns
         self.windows[partition] = window
         self._trim_ends[partition] = window.tail.handed_end
@@ -216,12 +216,16 @@ class Channel:
 
     @property
     def is_held(self) -> bool:
-        """Is nothing delivered?"""
-        return self.paused or self.skips.on
+        """Is nothing delivered, be it of one partition?"""
+        return self.paused or self.skips.some
+
+    def holds(self, partition: int) -> bool:
+        return self.paused or self.skips.covers(partition)
 
     def refresh_held(self) -> None:
-        for window in self.windows.values():
-            window.paused = self.is_held
+        for partition, window in self.windows.items():
+            window.paused = self.holds(partition)
+            window.skips_tests = self.skips.tests
 
     def empty(self) -> None:
         self.topic.tell_time()
@@ -336,12 +340,13 @@ class Channel:
         return sum(window.finish_count for window in self.windows.values())
 
     def validate(self) -> None:
-        for window in self.windows.values():
+        for partition, window in self.windows.items():
             window.validate()
             if window.owner is not self:
                 raise RuntimeError(f"{self.topic.name}:{self.name}: a window belongs to another")
-            if window.paused != self.is_held:
-                raise RuntimeError(f"{self.topic.name}:{self.name}: not all windows are paused")
+            if window.paused != self.holds(partition):
+                what = f"{self.topic.name}:{self.name}: partition {partition}"
+                raise RuntimeError(f"{what} is paused or skipped, and its window says otherwise")
         if self.deleted and self.consumers:
             raise RuntimeError(f"{self.topic.name}:{self.name}: deleted, but has consumers")
         if not self.deleted and self.topic.channels.get(self.name) is not self:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.health import Health
 from penstock.broker.options import BrokerOptions
+from penstock.broker.settings import WritesDisabledFor
 from penstock.broker.syncs import Syncs
 from penstock.clock import Clock
 from penstock.ids.guid import IdRange
@@ -49,7 +50,8 @@ class Context:
     exiting: bool = False
     killed: bool = False  # the last stop was not orderly: files may be in the system's memory only
     draining: bool = False  # a stop is near: publishes are refused until then
-    writes_disabled: bool = False  # by an operator, until the next start
+    # by an operator, until the next start
+    writes_disabled: WritesDisabledFor = WritesDisabledFor.NONE
     set_aside: dict[str, str] = field(default_factory=dict)  # topics that are corrupt: why
     disk_refusal: str = ""  # free disk is below the watermark
     reserved_bytes: int = 0  # of it, by commits that have begun

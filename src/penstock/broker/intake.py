@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.leader import Leader
 from penstock.broker.rows import Place, PlacedDone, PublishDone, Sections
+from penstock.broker.settings import WritesDisabledFor
 from penstock.broker.stamped import Stamp, StampedDone
 from penstock.broker.traced import Traced, TracedDone, publish_headed, publish_traced
 from penstock.errors import PartitionUnknown, Refused, WritesDisabled
@@ -41,6 +42,7 @@ class Intake:
     replicas: dict[int, Replica]
     hash_partitions: int  # over how many of them keys are spread: fixed when the topic is made
     extended: bool  # its messages have headers
+    ordered: bool  # consumers have to ask for strict order
     placed: bool  # a publish must name a partition or a key: there is an order to keep
     depth_bound: DepthBound
     age_bound: AgeBound
@@ -219,13 +221,18 @@ class Intake:
         first = next(filter(None, reasons), "")
         return first or self.depth_bound.reason(sum(asked.values()), asked)
 
+    def _is_disabled(self, writes: WritesDisabledFor) -> bool:
+        if writes == WritesDisabledFor.ORDERED:
+            return self.ordered
+        return writes == WritesDisabledFor.ALL and not self.internal
+
     def refresh_refusal(self) -> None:
         """Find out again whether publishes are taken, and tell the kernel."""
         context = self._context
         always = INTERNAL if self.name == traceevents.TOPIC else ""
         first = "exiting" if context.exiting else ""
         last = context.disk_refusal or (DRAINING if context.draining else "")
-        if context.writes_disabled and not self.internal:
+        if self._is_disabled(context.writes_disabled):
             last = last or WritesDisabled.REASON
         reasons = []
         for leader in self.leaders:

@@ -38,6 +38,6 @@ def is_internal(name: str) -> bool:
     return name in SETTINGS
 
 
-def settings_of(name: str) -> TopicSettings:
-    """With which a topic of that name is made."""
-    return SETTINGS.get(name) or TopicSettings()
+def settings_of(name: str, registered: bool = False) -> TopicSettings:
+    """With which a topic of that name is made. `registered`: consumers may make no channels."""
+    return SETTINGS.get(name) or TopicSettings(disable_channel_auto_create=registered or None)

@@ -66,6 +66,14 @@ class ChannelSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=
     poison: Poison = Poison.DEAD_LETTER
 
 
+class WritesDisabledFor(StrEnum):
+    """Which topics take no publishes, as an operator said."""
+
+    ALL = "all"  # but nsqd's own
+    ORDERED = "ordered"  # those with the setting
+    NONE = "none"
+
+
 class Effective(NamedTuple):
     """What holds for one topic. The names are those of the settings and of the options."""
 

@@ -5,63 +5,134 @@ again and what is delayed is done at once, traced as skipped, and not delivered 
 ends. What is in flight may still be finished; when it comes back, it is dropped, too. The state
 is in topic.json, so a start goes on skipping.
 
+One partition may be skipped by itself. When all that there are have been skipped one by one, the
+channel is: partitions to come are skipped as well.
+
 Messages are handed to channels by the kernel; the cursor follows in the broker's next turn, within
 a second at most, and always before somebody reads the depth.
+
+Messages of load tests (`zan_test`) may be skipped alone. These the kernel leaves out at a
+consumer's turn, as a filter does, so until then they count as depth.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
+    from penstock.broker.topicfile import ChannelEntry
+
+ANY = -1  # partition: all of them
+
+
+class Skipped(NamedTuple):
+    """What of a channel is skipped."""
+
+    whole: bool = False  # partitions to come included
+    chosen: frozenset[int] = frozenset()  # partitions, where it is not the whole
+    tests: bool = False  # messages of load tests
+
+    def covers(self, partition: int) -> bool:
+        return self.whole or partition in self.chosen
 
 
 class Skips:
     def __init__(self, channel: Channel) -> None:
-        self.on = False
+        self._state = Skipped()
         self._channel = channel
         self._counted = 0  # before the present skipping
-        self._dropped_before = 0  # by the channel, when that began
+        self._dropped_before: dict[int, int] = {}  # by partition, when that began
+
+    @property
+    def on(self) -> bool:
+        """Is the whole channel skipped?"""
+        return self._state.whole
+
+    @property
+    def chosen(self) -> list[int]:
+        """The partitions that are skipped, where it is not the whole channel."""
+        return sorted(self._state.chosen)
+
+    @property
+    def tests(self) -> bool:
+        return self._state.tests
+
+    @property
+    def some(self) -> bool:
+        """Is a partition skipped, or all?"""
+        return self._state.whole or bool(self._state.chosen)
+
+    def covers(self, partition: int) -> bool:
+        return self._state.covers(partition)
 
     @property
     def count(self) -> int:
-        """Messages that were skipped, since the start of the daemon."""
+        """Messages that were skipped, since the start of the daemon. Those of load tests are
+        counted as what filters leave out is: not at all."""
         return self._counted + self._counting
 
     @property
     def _counting(self) -> int:
-        return self._channel.dropped_count - self._dropped_before if self.on else 0
+        return sum(
+            window.expired_count - self._dropped_before.get(number, 0)
+            for number, window in self._channel.windows.items()
+            if self.covers(number)
+        )
 
-    def restore(self, on: bool) -> None:
+    # --- as it is kept ---
+
+    def restore(self, entry: ChannelEntry) -> None:
         """As topic.json has it. The windows come later."""
-        if on:
-            self._set(True)
+        chosen = entry.skipped_partitions
+        numbers = frozenset() if chosen is msgspec.UNSET else frozenset(chosen)
+        self._set(Skipped(entry.skipped is True, numbers, entry.skips_tests is True))
 
-    def begin(self) -> None:
+    # --- what operators do ---
+
+    def begin(self, partition: int = ANY) -> None:
         """Raises StorageError, and then nothing has changed."""
-        self._change(True)
+        chosen = self._state.chosen | {partition}
+        if partition == ANY or self.on or chosen.issuperset(self._channel.windows):
+            self._change(self._state._replace(whole=True, chosen=frozenset()))
+        else:
+            self._change(self._state._replace(chosen=chosen))
 
-    def end(self) -> None:
-        self._change(False)
+    def end(self, partition: int = ANY) -> None:
+        """Of a partition, or of all. Raises StorageError, and then nothing has changed."""
+        rest = frozenset(self._channel.windows) if self.on else self._state.chosen
+        rest = frozenset() if partition == ANY else rest - {partition}
+        self._change(self._state._replace(whole=False, chosen=rest))
 
-    def _change(self, on: bool) -> None:
-        if on == self.on:
+    def begin_tests(self) -> None:
+        """Raises StorageError, and then nothing has changed."""
+        self._change(self._state._replace(tests=True))
+
+    def end_tests(self) -> None:
+        self._change(self._state._replace(tests=False))
+
+    def _change(self, state: Skipped) -> None:
+        before = self._state
+        if state == before:
             return
         topic = self._channel.topic
         topic.tell_time()
         self.sweep()  # what was handed over before it ends is skipped
-        self._set(on)
-        topic.store_or(lambda: self._set(not on))
+        self._set(state)
+        topic.store_or(lambda: self._set(before))
         self.sweep()
         topic.store_cursors()
 
-    def _set(self, on: bool) -> None:
+    def _set(self, state: Skipped) -> None:
         channel = self._channel
         self._counted = self.count
-        self.on = on
-        self._dropped_before = channel.dropped_count
-        if on:
+        self._state = state
+        self._dropped_before = {
+            number: window.expired_count for number, window in channel.windows.items()
+        }
+        if self.some:
             channel.topic.skipping[channel] = None
         else:
             channel.topic.skipping.pop(channel, None)
@@ -72,6 +143,7 @@ class Skips:
         channel = self._channel
         if channel.deleted:
             channel.topic.skipping.pop(channel, None)
-        elif self.on:
-            for window in channel.windows.values():
+            return
+        for number, window in channel.windows.items():
+            if self.covers(number):
                 window.outdate(window.tail.handed_end)

@@ -70,6 +70,15 @@ def _delivered(channel: Channel) -> Row:
     return {key: count for key, count in zip(LOCALITY_KEYS.values(), counts, strict=True) if count}
 
 
+def _skipped(channel: Channel) -> Row:
+    """Of those that are: most are not."""
+    skips = channel.skips
+    row: Row = {"skipped": True} if skips.on else {}
+    if skips.chosen:
+        row["skipped_partitions"] = skips.chosen
+    return row | ({"zan_test_skipped": True} if skips.tests else {})
+
+
 def _dead_letter_topic(channel: Channel) -> Row:
     """Of those that have one: most have not."""
     settings = channel.settings
@@ -92,7 +101,7 @@ def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
         "client_count": len(channel.consumers),
         "clients": clients,
         "paused": channel.paused,
-        **({"skipped": True} if channel.skips.on else {}),
+        **_skipped(channel),
         "e2e_processing_latency": channel.latency.row(),
         "expired_count": channel.expired_count,
         "max_attempts": channel.settings.max_attempts,

@@ -108,7 +108,7 @@ class Topic(Intake):
         for entry, channel in found:
             channel.adopt(entry.settings)
             channel.paused = entry.paused
-            channel.skips.restore(entry.skipped is True)
+            channel.skips.restore(entry)
         gathers = self.paused or not entries
         for leader in self.leaders:
             leader.bring_back(found, gathers, self.internal or not gathers)
@@ -284,6 +284,7 @@ class Topic(Intake):
         self.settings = msgspec.structs.replace(before, **changes)
         self.store_or(lambda: setattr(self, "settings", before))
         self._apply_settings()
+        self.refresh_refusal()
 
     @property
     def effective(self) -> Effective:
@@ -312,7 +313,8 @@ class Topic(Intake):
 
     def _apply_settings(self) -> None:
         chosen, aging = self.effective, self._context.aging
-        self.placed = bool(self.settings.ordered) and len(self.replicas) > 1
+        self.ordered = bool(self.settings.ordered)
+        self.placed = self.ordered and len(self.replicas) > 1
         self._context.engine.set_placed(self.name.encode("ascii"), self.placed)
         for leader in self.leaders:
             if not self.ephemeral:
@@ -383,6 +385,8 @@ class Topic(Intake):
                     channel.paused,
                     channel.settings,
                     channel.skips.on or msgspec.UNSET,
+                    channel.skips.chosen or msgspec.UNSET,
+                    channel.skips.tests or msgspec.UNSET,
                 )
                 for channel in self.channels.values()
                 if channel.number != NOT_KEPT

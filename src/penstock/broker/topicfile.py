@@ -36,6 +36,8 @@ class ChannelEntry(msgspec.Struct, forbid_unknown_fields=True):
     paused: bool = False
     settings: ChannelSettings = msgspec.field(default_factory=ChannelSettings)
     skipped: bool | msgspec.UnsetType = msgspec.UNSET  # absent: false
+    skipped_partitions: list[int] | msgspec.UnsetType = msgspec.UNSET  # of those that are not whole
+    skips_tests: bool | msgspec.UnsetType = msgspec.UNSET  # absent: false
 
 
 class Marks(msgspec.Struct, forbid_unknown_fields=True):

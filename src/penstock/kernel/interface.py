@@ -234,6 +234,9 @@ class Window(Searched, Protocol):
     @property
     def auto_ack_count(self) -> int: ...
 
+    # Messages whose header `zan_test` is true are left out at a consumer's turn, as by its filter.
+    skips_tests: bool
+
     measures_latency: bool  # off at first; to be set before anything is delivered
     trace_below: int  # the sample of this channel's messages that is traced, as of a tail
 

@@ -97,7 +97,7 @@ CHANNEL_METRICS = (
                   lambda channel: len(channel.consumers)),
     ChannelMetric("channel_paused", "gauge", "1 while the channel is paused.",
                   lambda channel: int(channel.paused)),
-    ChannelMetric("channel_skipped", "gauge", "1 while the channel is skipped.",
+    ChannelMetric("channel_skipped", "gauge", "1 while the whole channel is skipped.",
                   lambda channel: int(channel.skips.on)),
     ChannelMetric("channel_oldest_age_seconds", "gauge", "Of its oldest unfinished message.",
                   lambda channel: channel.oldest.age_s(channel.topic.wall_ns) or 0),

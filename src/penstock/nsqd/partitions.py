@@ -9,7 +9,7 @@ from penstock.broker.topic import Topic
 from penstock.net.api import HttpError, Parameters
 from penstock.net.query import whole_number
 from penstock.wire.errors import WireFault
-from penstock.wire.partition import read_partition
+from penstock.wire.partition import ANY, read_partition
 
 BAD_PARTITION = HttpError(400, "E_BAD_PARTITION")
 
@@ -22,12 +22,17 @@ def read_argument(text: str) -> int:
         raise BAD_PARTITION from error
 
 
-def chosen_partitions(topic: Topic, parameters: Parameters) -> list[int]:
-    led = [leader.number for leader in topic.leaders]
+def chosen_partition(topic: Topic, parameters: Parameters) -> int:
+    """ANY: all that are led here."""
     text = parameters.get("partition", "")
     if text in ("", "-1"):
-        return led
+        return ANY
     number = whole_number(text, limits.PARTITIONS_MAX - 1)
-    if number not in led:
+    if number is None or number not in [leader.number for leader in topic.leaders]:
         raise BAD_PARTITION
-    return [number]
+    return number
+
+
+def chosen_partitions(topic: Topic, parameters: Parameters) -> list[int]:
+    chosen = chosen_partition(topic, parameters)
+    return [leader.number for leader in topic.leaders] if chosen == ANY else [chosen]

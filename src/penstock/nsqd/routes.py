@@ -47,6 +47,7 @@ _WITH_PARTITIONS = (
     *("/message/finish", "/channel/fixconfirmed", "/channel/finishmemdelayed"),
     *("/channel/emptydelayed", "/channel/requeuedelayed", "/topic/greedyclean"),
     *("/message/stats", "/message/historystats", "/coordinator/stats"),
+    *("/channel/skip", "/channel/unskip"),
     *("/pub", "/mpub"),
 )
 

@@ -4,13 +4,13 @@ how much it logs. Both hold until the next start.
 
 from __future__ import annotations
 
+from penstock.broker.settings import WritesDisabledFor
 from penstock.command import logs
 from penstock.command.flags import LOG_LEVELS
 from penstock.net.api import EMPTY, POST, HttpError, Parameters, Route
 from penstock.net.exchange import Response
 from penstock.nsqd.ground import Ground, changing
 
-_WRITES = ("all", "none")  # which are turned off
 _LEVEL_OF = ("error", "warn", "info", "debug")  # by Youzan's numbers: more says more
 
 
@@ -28,9 +28,10 @@ class _Node:
 
     def disable_write(self, parameters: Parameters) -> Response:
         kind = parameters.get("type", "")
-        if kind not in _WRITES:
-            raise _invalid("TYPE", kind, f"one of {', '.join(_WRITES)}")
-        self._ground.broker.writes_disabled = kind == "all"
+        known = [member.value for member in WritesDisabledFor]
+        if kind not in known:
+            raise _invalid("TYPE", kind, f"one of {', '.join(known)}")
+        self._ground.broker.writes_disabled = WritesDisabledFor(kind)
         return EMPTY
 
     def set_log_level(self, parameters: Parameters) -> Response:

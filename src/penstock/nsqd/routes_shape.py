@@ -1,9 +1,10 @@
 """What shape a topic has: how many partitions, and whether its messages have headers.
 
-`/topic/create` makes a topic, with `partition_num` and `extend` as Youzan's NSQ has them. The same
-again is no error; another number is: a topic of another shape would not be what was asked for.
-`/topic/partition/expand` adds partitions to a topic that is in use (`broker/growth.py`), and
-`/topic/meta/update?upgradeext=true` headers. Both can be sent again.
+`/topic/create` makes a topic, with `partition_num`, `extend` and `disable_channel_auto_create` as
+Youzan's NSQ has them. The same again is no error; another number is: a topic of another shape would
+not be what was asked for. `/topic/partition/expand` adds partitions to a topic that is in use
+(`broker/growth.py`), and `/topic/meta/update` headers (`upgradeext=true`), and says whether
+consumers may make channels. All of it can be sent again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from penstock.nsqd.ground import FALSE, TRUE, Ground, changing, find_topic, with
 from penstock.nsqd.topics import Shape
 
 PARTITION_NUM = "partition_num"
+AUTO_CREATE_OFF = "disable_channel_auto_create"
 _SHOWN_CHARACTERS = 100  # of a value that is refused
 
 
@@ -43,7 +45,11 @@ class _Shapes:
             self._ground.soon()
 
         parameters = parse_query(request.query)
-        shape = Shape(_partition_num(parameters), _flag(parameters, "extend"))
+        shape = Shape(
+            _partition_num(parameters),
+            _flag(parameters, "extend"),
+            _flag(parameters, AUTO_CREATE_OFF),
+        )
         with_topic(self._ground, self._guard, request, parameters, answer, created, shape)
 
     def expand(self, parameters: Parameters) -> Response:
@@ -58,8 +64,13 @@ class _Shapes:
         return EMPTY
 
     def update(self, parameters: Parameters) -> Response:
+        """Every value is looked at before anything is changed."""
         topic = find_topic(self._ground, parameters)
-        if _flag(parameters, "upgradeext"):
+        extends = _flag(parameters, "upgradeext")
+        auto_create_off = _flag(parameters, AUTO_CREATE_OFF)
+        if AUTO_CREATE_OFF in parameters:
+            topic.configure({AUTO_CREATE_OFF: auto_create_off})
+        if extends:
             topic.extend()
         return EMPTY
 
@@ -97,3 +108,7 @@ def _check_same(topic: Topic, shape: Shape) -> None:
     if shape.extended and not topic.extended:
         how = "/topic/meta/update?upgradeext=true makes it so"
         raise HttpError(409, f"NOT_EXTENDED topic {topic.name} exists and is not extended: {how}")
+    if shape.registered and not topic.settings.disable_channel_auto_create:
+        how = f"/topic/meta/update?{AUTO_CREATE_OFF}=true turns that off"
+        there = f"topic {topic.name} exists, and consumers may make channels of it"
+        raise HttpError(409, f"CHANNEL_AUTO_CREATE {there}: {how}")

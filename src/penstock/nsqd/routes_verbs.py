@@ -8,6 +8,7 @@ from penstock.errors import NotFound
 from penstock.net.api import EMPTY, POST, HttpError, Parameters, Route
 from penstock.net.exchange import Response
 from penstock.nsqd.ground import Ground, changing, find_topic, is_valid
+from penstock.nsqd.partitions import chosen_partition
 
 
 def table(ground: Ground) -> dict[str, Route]:
@@ -24,6 +25,8 @@ def table(ground: Ground) -> dict[str, Route]:
         "/channel/unpause": verbs.channel_unpause,
         "/channel/skip": verbs.channel_skip,
         "/channel/unskip": verbs.channel_unskip,
+        "/channel/skipZanTest": verbs.channel_skip_tests,
+        "/channel/unskipZanTest": verbs.channel_unskip_tests,
     }
     routes = {path: Route(POST, changing(ground, act)) for path, act in at_once.items()}
     return routes
@@ -97,9 +100,24 @@ class _Verbs:
         return EMPTY
 
     def channel_skip(self, parameters: Parameters) -> Response:
-        self._channel(parameters).skips.begin()
+        channel = self._channel(parameters)
+        channel.skips.begin(chosen_partition(channel.topic, parameters))
         return EMPTY
 
     def channel_unskip(self, parameters: Parameters) -> Response:
-        self._channel(parameters).skips.end()
+        channel = self._channel(parameters)
+        channel.skips.end(chosen_partition(channel.topic, parameters))
+        return EMPTY
+
+    def channel_skip_tests(self, parameters: Parameters) -> Response:
+        """Of all partitions: a load test goes through the whole topic."""
+        channel = self._channel(parameters)
+        chosen_partition(channel.topic, parameters)
+        channel.skips.begin_tests()
+        return EMPTY
+
+    def channel_unskip_tests(self, parameters: Parameters) -> Response:
+        channel = self._channel(parameters)
+        chosen_partition(channel.topic, parameters)
+        channel.skips.end_tests()
         return EMPTY

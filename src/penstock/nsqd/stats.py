@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from penstock import limits
 from penstock.broker import stats as broker_stats
 from penstock.broker.broker import Broker
-from penstock.broker.channel import ANY, Channel
+from penstock.broker.channel import Channel
+from penstock.broker.skips import ANY
 from penstock.kernel import Conn
 from penstock.net.sync import SyncTimes
 from penstock.nsqd.session import Session

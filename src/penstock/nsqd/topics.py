@@ -32,6 +32,7 @@ class Shape(NamedTuple):
 
     partitions: int = 0  # 0: as many as the options say
     extended: bool = False
+    registered: bool = False  # consumers may make no channels
 
 
 ANY = Shape()

@@ -535,7 +535,7 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
         if is_for_others(window, trailer, index, &turn, queue):
             continue
         buf_take(queue, sizeof(turn_t))
-        if is_left_out(conn, hub, trailer, index, stray.id, stray.attempts):
+        if is_left_out(window, conn, hub, trailer, index, stray.id, stray.attempts):
             if window.tracing:
                 window.trace(FILTERED, stray.id, stray.offset, stray.attempts, conn)
             window.remove_stray(stray)

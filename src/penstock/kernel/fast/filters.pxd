@@ -11,6 +11,8 @@ cdef struct rule_t:
     bint is_pattern
     bint matches_empty  # a pattern: the value of a header that is not there
 
+cdef bint is_test(Trailer trailer, u32 index) except -1  # of a load test, as its publisher says
+
 cdef class Sieve:
     cdef rule_t* rules
     cdef u32 count

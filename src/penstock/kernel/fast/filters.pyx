@@ -2,12 +2,24 @@
 
 from libc.stdlib cimport calloc, free
 
-from penstock.kernel.fast.member cimport find_member, text_is, text_t
+from penstock.kernel.fast.member cimport find_member, is_true, text_is, text_t
 from penstock.kernel.fast.sections cimport SECTION_HEADERS
 from penstock.kernel.fast.trailer cimport Trailer
 from penstock.kernel.fast.types cimport u8, u32
 
 from penstock.kernel.pure.filters import text_of
+
+cdef const u8* TEST = b"zan_test"
+cdef enum:
+    TEST_BYTES = 8
+
+
+cdef bint is_test(Trailer trailer, u32 index) except -1:
+    cdef u32 size = 0
+    cdef const u8* headers = NULL
+    if trailer is not None:
+        headers = trailer.bytes_of(SECTION_HEADERS, index, &size)
+    return headers != NULL and is_true(headers, size, TEST, TEST_BYTES)
 
 
 cdef class Sieve:

@@ -12,4 +12,5 @@ cdef struct text_t:
 
 cdef bint find_member(const u8* headers, size_t size, const u8* name, size_t name_bytes,
                       text_t* out) noexcept nogil
+cdef bint is_true(const u8* headers, size_t size, const u8* name, size_t name_bytes) noexcept nogil
 cdef bint text_is(const text_t* text, const u8* wanted, size_t size) noexcept nogil

@@ -74,6 +74,24 @@ cdef i64 value_end(const u8* p, size_t size, i64 start) noexcept nogil:
 cdef bint find_member(const u8* headers, size_t size, const u8* name, size_t name_bytes,
                       text_t* out) noexcept nogil:
     """The last member of that name, if it is a string."""
+    cdef bint is_string
+    return find_last(headers, size, name, name_bytes, out, &is_string) and is_string
+
+
+cdef bint is_true(const u8* headers, size_t size, const u8* name, size_t name_bytes) noexcept nogil:
+    """Is this member the boolean `true`, or the text "true"?"""
+    cdef text_t found
+    cdef bint is_string
+    if not find_last(headers, size, name, name_bytes, &found, &is_string):
+        return False
+    if is_string:
+        return text_is(&found, b"true", 4)
+    return found.size == 4 and memcmp(found.data, b"true", 4) == 0
+
+
+cdef bint find_last(const u8* headers, size_t size, const u8* name, size_t name_bytes, text_t* out,
+                    bint* is_string) noexcept nogil:
+    """The last member of that name: what its value says, and whether that is a string."""
     cdef i64 at = expect(headers, size, 0, c'{'), end
     cdef text_t found
     cdef bint is_it, has_it = False
@@ -95,10 +113,13 @@ cdef bint find_member(const u8* headers, size_t size, const u8* name, size_t nam
         if <size_t>at < size and headers[at] == QUOTE:
             end = string_end(headers, size, at)
             if is_it and end >= 0:
-                has_it, out.data, out.size = True, headers + at + 1, end - at - 2
+                has_it, is_string[0] = True, True
+                out.data, out.size = headers + at + 1, end - at - 2
         else:
             end = value_end(headers, size, at)
-            has_it = has_it and not is_it
+            if is_it and end >= 0:
+                has_it, is_string[0] = True, False
+                out.data, out.size = headers + at, end - at
         if end < 0:
             return False
         if expect(headers, size, end, c'}') >= 0:
@@ -207,6 +228,10 @@ def member_of(bytes headers not None, bytes name not None):
     if find_member(data, len(headers), wanted, len(name), &found):
         return found.data[:found.size]
     return None
+
+
+def is_true_in(bytes headers not None, bytes name not None):
+    return is_true(<const u8*>headers, len(headers), <const u8*>name, len(name))
 
 
 def says(bytes raw not None, bytes wanted not None):

@@ -50,6 +50,7 @@ cdef class Ring(Named):
     cdef readonly Tail tail
     cdef public object owner
     cdef bint _paused
+    cdef public bint skips_tests
     cdef readonly i64 low, next
     cdef public i64 count_base  # what of the tail's handed_end does not count as given to it
     cdef public i64 touch_max_ns

@@ -24,7 +24,7 @@ cdef struct turn_of_t:  # a consumer's turn
 cdef void begin_turn(Window window, Conn conn, turn_of_t* turn) noexcept
 cdef int fate_of(Window window, Conn conn, Hub hub, Trailer trailer, u32 index, u64 id,
                  i64 attempts, turn_of_t* turn) except -1
-cdef bint is_left_out(Conn conn, Hub hub, Trailer trailer, u32 index, u64 id,
+cdef bint is_left_out(Window window, Conn conn, Hub hub, Trailer trailer, u32 index, u64 id,
                       i64 attempts) except -1
 # the fate of the next messages, which have nothing special; `count` becomes how many share it
 cdef int sift(Window window, Conn conn, Hub hub, Trailer trailer, u32 index, i64* count,

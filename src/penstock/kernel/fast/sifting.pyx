@@ -3,6 +3,7 @@
 from penstock.kernel.fast.batch cimport id_at_c
 from penstock.kernel.fast.conn cimport Conn
 from penstock.kernel.fast.dice cimport sample_draw
+from penstock.kernel.fast.filters cimport is_test
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.memory cimport view_t
 from penstock.kernel.fast.strays cimport WAITING, stray_t
@@ -18,18 +19,20 @@ cdef enum:
 
 cdef void begin_turn(Window window, Conn conn, turn_of_t* turn) noexcept:
     turn.mine = turn.place = NO_TAG
-    turn.sifts = conn.sieve is not None
+    turn.sifts = conn.sieve is not None or window.skips_tests
     if window.tags is not None:
         turn.mine = window.tags.find(conn.me.tag, conn.me.tag_bytes)
         turn.sifts = True
 
 
-cdef bint is_left_out(Conn conn, Hub hub, Trailer trailer, u32 index, u64 id,
+cdef bint is_left_out(Window window, Conn conn, Hub hub, Trailer trailer, u32 index, u64 id,
                       i64 attempts) except -1:
     """NSQ's draw is 0 to 99; what is above the rate is dropped for good."""
     if conn.me.sample_rate:
         if sample_draw(hub.seed, conn.serial, id, <u32>attempts) > <u32>conn.me.sample_rate:
             return True
+    if window.skips_tests and is_test(trailer, index):
+        return True
     return conn.sieve is not None and not conn.sieve.passes(trailer, index)
 
 
@@ -39,7 +42,7 @@ cdef int fate_of(Window window, Conn conn, Hub hub, Trailer trailer, u32 index, 
         turn.place = window.tags.class_of(trailer, index)
         if turn.place != turn.mine:
             return ASIDE
-    return LEFT_OUT if is_left_out(conn, hub, trailer, index, id, attempts) else SENT_NOW
+    return LEFT_OUT if is_left_out(window, conn, hub, trailer, index, id, attempts) else SENT_NOW
 
 
 cdef int sift(Window window, Conn conn, Hub hub, Trailer trailer, u32 index, i64* count,

@@ -64,6 +64,7 @@ class Cursor:
         self.finish_count = 0
         self.expired_count = 0
         self.touch_max_ns = MESSAGE_TIMEOUT_MAX_NS
+        self.skips_tests = False
         self.forgotten = False
         self.conns: list[Conn] = []
         self.delivered = [0] * len(Locality)

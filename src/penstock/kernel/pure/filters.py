@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from penstock.kernel.filter_interface import Filter, Rule
-from penstock.kernel.pure.member import find_member, resolve
+from penstock.kernel.pure.member import find_member, is_true, resolve
+
+_TEST = b"zan_test"
+
+
+def is_test(headers: bytes) -> bool:
+    """Of a load test, as its publisher says."""
+    return is_true(headers, _TEST)
 
 
 def text_of(raw: bytes) -> str:

@@ -34,11 +34,23 @@ class _NoObject(ValueError):
 
 def find_member(headers: bytes, name: bytes) -> bytes | None:
     """The value as it stands between its quotes, escapes not resolved."""
+    found = _find_last(headers, name)
+    return None if found is None or not found[1] else found[0]
+
+
+def is_true(headers: bytes, name: bytes) -> bool:
+    """Is this member the boolean `true`, or the text "true"?"""
+    found = _find_last(headers, name)
+    return found is not None and (resolve(found[0]) if found[1] else found[0]) == b"true"
+
+
+def _find_last(headers: bytes, name: bytes) -> tuple[bytes, bool] | None:
+    """What its value says, and whether that is a string."""
     found = None
     try:
-        for raw_name, value in _members(headers):
+        for raw_name, value, is_string in _members(headers):
             if resolve(raw_name) == name:
-                found = value
+                found = value, is_string
     except _NoObject:
         return None
     return found
@@ -80,7 +92,7 @@ def _joined(parts: list[bytes]) -> bytes | None:
     return None if high else bytes(said)
 
 
-def _members(text: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+def _members(text: bytes) -> Iterator[tuple[bytes, bytes, bool]]:
     at = _expect(text, 0, b"{")
     if _after_blanks(text, at)[1] == b"}":
         return
@@ -89,11 +101,11 @@ def _members(text: bytes) -> Iterator[tuple[bytes, bytes | None]]:
         value_at, first = _after_blanks(text, _expect(text, name.end(), b":"))
         if first == b'"':
             value = _string(text, value_at)
-            yield name[1], value[1]
+            yield name[1], value[1], True
             at = value.end()
         else:
-            yield name[1], None
             at = _value_end(text, value_at)
+            yield name[1], text[value_at:at], False
         at, after = _after_blanks(text, at)
         if after == b"}":
             return

@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from penstock.kernel.pure.dice import sample_draw
-from penstock.kernel.pure.filters import passes
+from penstock.kernel.pure.filters import is_test, passes
 from penstock.kernel.pure.tags import NO_TAG
 from penstock.kernel.trace_interface import TraceKind
 from penstock.limits import TAG_ASIDE_MAX
@@ -41,7 +41,8 @@ class Sifting:
     @property
     def sifts(self) -> bool:
         """May anything but SENT_NOW come up, with messages that have nothing special?"""
-        return bool(self._window.tags) or self._conn.filter is not None
+        window = self._window
+        return bool(window.tags) or window.skips_tests or self._conn.filter is not None
 
     def class_of(self, batch: Batch, index: int) -> bytes:
         tags = self._window.tags
@@ -54,6 +55,8 @@ class Sifting:
             draw = sample_draw(self._engine.seed, conn.serial, id, attempts)
             if draw > conn.sample_rate:
                 return True
+        if self._window.skips_tests and is_test(batch.headers(index)):
+            return True
         return conn.filter is not None and not passes(conn.filter, batch.headers(index))
 
     def fate(self, batch: Batch, index: int, id: int = 0, attempts: int = 0) -> Fate:
