@@ -1,0 +1,126 @@
+"""What can be asked of a log, whoever writes it: its batches by offset, time and id, and what there
+is of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from penstock.errors import StorageError
+from penstock.log.reader import LogReader, Message, Stretch
+from penstock.log.segment import SegmentInfo
+from penstock.log.trailers import Trailers
+
+if TYPE_CHECKING:
+    from penstock.kernel import BatchHeader
+    from penstock.log.damage import Damage, DamageList
+    from penstock.log.segments import Segments
+
+
+class ReadableLog:
+    __slots__ = ("_reader", "_segments", "damage", "path", "written_end")
+
+    _reader: LogReader
+    _segments: Segments
+    damage: DamageList
+    path: str
+    written_end: int
+
+    # --- reading ---
+
+    def read(self, offset: int, bytes_max: int) -> memoryview:
+        """Whole checked batches from the one that holds `offset`, at least one."""
+        self._check_offset(offset)
+        with self._reading():
+            return self._reader.read(offset, bytes_max)
+
+    def batches(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Header and bytes of each batch from the one that holds `offset` to the written end."""
+        with self._reading():
+            yield from self._reader.batches(offset)
+
+    def trailers(self, offset: int, end_offset: int) -> Trailers:
+        """Batches with a trailer, found by the headers of a few (`trailers.py`)."""
+        self._check_offset(offset)
+        with self._reading():
+            return self._reader.trailers(offset, end_offset)
+
+    def stretch(self, offset: int) -> Stretch | None:
+        """For a thread that reads the segment beside the log; None where it can't. `release` it."""
+        self._check_offset(offset)
+        with self._reading():
+            return self._reader.stretch(offset)
+
+    def release(self, stretch: Stretch) -> None:
+        self._reader.release(stretch)
+
+    def remember(self, stretch: Stretch, offset: int, position: int) -> None:
+        """What was found out by reading a stretch: where the next reading may begin."""
+        self._reader.remember(stretch, offset, position)
+
+    def message(self, offset: int) -> Message:
+        self._check_offset(offset)
+        with self._reading():
+            return self._reader.message(offset)
+
+    def find_time(self, timestamp_ns: int) -> int:
+        """The first offset whose batch is not older; the written end if there is none."""
+        with self._reading():
+            return self._reader.find_time(timestamp_ns)
+
+    def after_bytes(self, offset: int, length: int) -> int:
+        """About the offset that stands `length` bytes of log behind `offset`."""
+        with self._reading():
+            return self._reader.after_bytes(offset, length)
+
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes of log there are from `offset` on."""
+        with self._reading():
+            return self._reader.bytes_from(offset)
+
+    def written_ns(self, offset: int) -> int:
+        """When the batch that holds `offset` was written."""
+        return self.header_of(offset).timestamp_ns
+
+    def header_of(self, offset: int) -> BatchHeader:
+        """Of the batch that holds `offset`."""
+        self._check_offset(offset)
+        with self._reading():
+            return self._reader.locate(offset).header
+
+    def find_id(self, id: int) -> int | None:
+        with self._reading():
+            return self._reader.find_id(id)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(self.path, f"the log cannot be read: {error}") from error
+
+    def _check_offset(self, offset: int) -> None:
+        if not self.start_offset <= offset < self.written_end:
+            raise IndexError(
+                f"offset {offset} is not in the log ({self.start_offset} to {self.written_end - 1})"
+            )
+
+    # --- what there is ---
+
+    @property
+    def damaged(self) -> list[Damage]:
+        """What is known to be corrupt: from offset, to offset, reason."""
+        return self.damage.ranges
+
+    @property
+    def start_offset(self) -> int:
+        return self._segments.start_offset
+
+    @property
+    def bytes_stored(self) -> int:
+        return sum(self._segments[n].data_bytes for n in range(len(self._segments)))
+
+    @property
+    def segments(self) -> list[SegmentInfo]:
+        return self._segments.infos(self.written_end)
