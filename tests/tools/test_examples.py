@@ -93,6 +93,8 @@ def beginning(
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_it_runs(example: str, daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(example.replace("127.0.0.1:4151", f"127.0.0.1:{daemon.http_port}"))
+    if "--header" in words:
+        assert main(["topic", "extend", words[2]]) == 0
     if words[1:3] == ["admin", "remove-user"]:
         assert main(["admin", "put-user", words[3], "--password-stdin"]) == 0
     if words[1:3] == ["admin", "remove-token"]:

@@ -16,6 +16,7 @@ from typing import BinaryIO
 from penstock.client import Consumer
 from penstock.command.flags import Flag, Kind
 from penstock.tools.client_options import consumer_changes
+from penstock.tools.envelopes import as_text, carried
 from penstock.tools.utility import (
     CONNECT_TIMEOUT,
     CONSUMER_OPT,
@@ -41,6 +42,7 @@ FLAGS = (
     Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight"),
     Flag("n", Kind.INT, 0, "stop after this many messages (0: go on)"),
     Flag("print-topic", Kind.BOOL, False, "print the topic's name before each message"),
+    Flag("print-headers", Kind.BOOL, False, "print key and headers as JSON before each message"),
     NSQD_TCP,
     LOOKUPD_HTTP,
     CONSUMER_OPT,
@@ -99,6 +101,7 @@ def _check(values: Values) -> None:
     if values["n"]:
         values["max_in_flight"] = min(values["max_in_flight"], values["n"])
     values["changes"] = {
+        "envelope": values["print_headers"],
         "user_agent": user_agent(PROGRAM),
         "max_in_flight": values["max_in_flight"],
         **consumer_changes(values["consumer_opt"]),
@@ -118,7 +121,7 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
             )
             await stack.enter_async_context(consumer)
             head = f"{topic} | ".encode() if values["print_topic"] else b""
-            task = asyncio.create_task(_print(consumer, head, printer))
+            task = asyncio.create_task(_print(consumer, head, values["print_headers"], printer))
             stack.push_async_callback(_cancel, task)
         await stop.wait()
     if printer.error is not None:
@@ -131,9 +134,12 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
 
 
-async def _print(consumer: Consumer, head: bytes, printer: Printer) -> None:
+async def _print(consumer: Consumer, head: bytes, headers: bool, printer: Printer) -> None:
     async for message in consumer:
-        if printer.write(head, message.body):
+        front = head
+        if headers:
+            front += f"{as_text(carried(message))} | ".encode("utf-8", "backslashreplace")
+        if printer.write(front, message.body):
             message.fin()
         else:
             message.req()

@@ -1,4 +1,5 @@
-"""`nsq_to_file`: archive the messages of topics in files, a line each.
+"""`nsq_to_file`: archive the messages of topics in files, a line each: the body as it is, or with
+`--output-format=json` an object that has the headers, too.
 
 A message is finished only after an fsync of the file that holds it. A sync is made when as many
 messages wait for one as a connection may have in flight, after `--sync-interval`, and for the first
@@ -26,6 +27,7 @@ from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
 from penstock.tools.archive_file import DIRECTORY_MODE, ArchiveFile, Layout
 from penstock.tools.client_options import consumer_changes
+from penstock.tools.envelopes import as_json, as_text
 from penstock.tools.utility import (
     CONNECT_TIMEOUT,
     CONSUMER_OPT,
@@ -46,6 +48,7 @@ from penstock.tools.verbs import WrongUse
 log = logging.getLogger("penstock.tools")
 
 PROGRAM = "nsq_to_file"
+RAW, JSON = "raw", "json"
 ROTATION_LOOK_S = 0.5  # how often a file is asked whether its time has come
 
 FLAGS = (
@@ -64,6 +67,8 @@ FLAGS = (
     Flag("filename-format", Kind.STRING, "<TOPIC>.<HOST><REV>.<DATETIME>.log", "of <TOPIC>, <HOST>,"
          " <PID>, <DATETIME> and <REV>, which tells files of the same name apart"),
     Flag("host-identifier", Kind.STRING, "", "for <HOST>; may hold <SHORT_HOST> and <HOSTNAME>"),
+    Flag("output-format", Kind.STRING, RAW, "of a line: raw (the body), or json (an object with "
+         "key, headers, partition, id and time, too)", choices=(RAW, JSON)),
     Flag("gzip", Kind.BOOL, False, "gzip the files"),
     Flag("gzip-level", Kind.INT, 6, "1 to 9"),
     Flag("skip-empty-files", Kind.BOOL, False, "make no file before there is a message for it"),
@@ -107,6 +112,7 @@ def _check(values: Values) -> None:
     values["layout"] = _layout(values)
     _need_directories(values["layout"])
     values["changes"] = {
+        "envelope": values["output_format"] == JSON,
         "user_agent": user_agent(PROGRAM),
         "max_in_flight": values["max_in_flight"],
         "auto_touch": True,  # a message may wait longer for its sync than its timeout
@@ -157,6 +163,7 @@ class Archiver:
             lookupds=values["lookupd_http_address"],
             **values["changes"],
         )
+        self._line = _json_line if values["output_format"] == JSON else _raw_line
         self._file = ArchiveFile(topic, values["layout"], time.time_ns)
         self._in_flight_max = values["changes"]["max_in_flight"]
         self._sync_s = values["sync_interval_ns"] / limits.SECOND
@@ -183,7 +190,7 @@ class Archiver:
         async for message in self.consumer:
             async with self._lock:
                 await self._rotate_if_due()
-                first = self._file.write(message.body)
+                first = self._file.write(self._line(message))
                 self._waiting.append(message)
                 if first or len(self._waiting) >= self._enough:
                     await self._sync()
@@ -223,6 +230,15 @@ class Archiver:
         waiting, self._waiting = self._waiting, []
         for message in waiting:
             message.fin()
+
+
+def _raw_line(message: Message) -> bytes:
+    return message.body
+
+
+def _json_line(message: Message) -> bytes:
+    row = {"topic": message.topic, **as_json(message)}
+    return as_text(row).encode()
 
 
 class Archive:

@@ -2,17 +2,22 @@
 
 POST sends the body; any 2xx is taken. GET puts the escaped body into the URL in place of `%s`; only
 200 is taken. Anything else gives the message back, and the consumer backs off.
+
+With `--forward-headers` key and headers of a message go along as `X-Nsqext-<name>`. What HTTP does
+not allow there (control characters, other than ASCII, a percent sign) is percent-encoded.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 import sys
 import time
-from collections.abc import Sequence
-from urllib.parse import quote_from_bytes, urlsplit
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, quote_from_bytes, urlsplit
 
 from penstock import limits
 from penstock.client import Consumer, Message, Requeue
@@ -20,6 +25,7 @@ from penstock.command.flags import Flag, Kind
 from penstock.errors import FetchFailed, PenstockError
 from penstock.net.fetch import Fetcher, public
 from penstock.tools.client_options import consumer_changes
+from penstock.tools.envelopes import carried
 from penstock.tools.hostpool import MODES, Host, HostPool
 from penstock.tools.status import Status
 from penstock.tools.utility import (
@@ -42,6 +48,8 @@ from penstock.tools.verbs import WrongUse
 log = logging.getLogger("penstock.tools")
 
 PROGRAM = "nsq_to_http"
+_NAME_CHARACTERS = "!#$&'*+-.^_`|~"  # RFC 9110's tokens, but for the percent sign
+_VALUE_CHARACTERS = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
 CONTENT_TYPE = "application/octet-stream"
 ALL = "all"  # each message to every address; taken when all have taken it
 
@@ -59,6 +67,8 @@ FLAGS = (
     Flag("sample", Kind.FLOATS, (), "share of the messages to send, above 0 to 1 (default 1)"),
     Flag("content-type", Kind.STRING, "", f"of a POST (default {CONTENT_TYPE})"),
     Flag("header", Kind.REPEATED, (), 'header of the requests, as "Name: value" (may be repeated)'),
+    Flag("forward-headers", Kind.BOOL, False, "send key and headers of a message along as "
+         "X-Nsqext-NAME"),
     Flag("status-every", Kind.INT, 250, "log figures after this many requests (0: never)"),
     NSQD_TCP,
     LOOKUPD_HTTP,
@@ -102,6 +112,7 @@ def _check(values: Values) -> None:
         values["headers"].setdefault("Content-Type", values["content_type"] or CONTENT_TYPE)
     values["headers"].setdefault("User-Agent", user_agent(PROGRAM))
     values["changes"] = {
+        "envelope": values["forward_headers"],
         "user_agent": user_agent(PROGRAM),
         "max_in_flight": values["max_in_flight"],
         **consumer_changes(values["consumer_opt"]),
@@ -118,10 +129,25 @@ def _header(text: str) -> tuple[str, str]:
     return name, value
 
 
+def extension(headers: Mapping[str, Any]) -> dict[str, str]:
+    """A message's headers as those of a request."""
+    return {
+        f"X-Nsqext-{quote(name, safe=_NAME_CHARACTERS)}": _header_value(value)
+        for name, value in headers.items()
+    }
+
+
+def _header_value(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    inside = " " if text == text.strip() else ""  # HTTP takes away what stands at the ends
+    return quote(text, safe=_VALUE_CHARACTERS + inside, errors="surrogateescape")
+
+
 class Sender:
     def __init__(self, values: Values, fetcher: Fetcher, status: Status) -> None:
         self._method = "POST" if values["post"] else "GET"
-        self._headers = values["headers"]
+        self._headers: dict[str, str] = values["headers"]
+        self._forwards = values["forward_headers"]
         self._fetcher = fetcher
         self._status = status
         self._share = values["share"]
@@ -143,14 +169,14 @@ class Sender:
 
     async def _deliver(self, message: Message) -> None:
         if self._to_all:
-            await asyncio.gather(*(self._send(host, message.body) for host in self._pool.hosts))
+            await asyncio.gather(*(self._send(host, message) for host in self._pool.hosts))
         else:
-            await self._send(self._pool.take(), message.body)
+            await self._send(self._pool.take(), message)
 
-    async def _send(self, host: Host, body: bytes) -> None:
+    async def _send(self, host: Host, message: Message) -> None:
         began_ns = time.monotonic_ns()
         try:
-            status = await self._request(host.address, body)
+            status = await self._request(host.address, message)
         except FetchFailed:
             self._pool.failed(host)
             raise
@@ -162,11 +188,18 @@ class Sender:
             raise NotTaken(f"{public(host.address)}: got response {status}")
         self._pool.succeeded(host, took_ns)
 
-    async def _request(self, url: str, body: bytes) -> int:
+    async def _request(self, url: str, message: Message) -> int:
+        body = message.body
         if self._method == "GET":
             url, body = url.replace("%s", quote_from_bytes(body, safe="")), b""
-        answer = await self._fetcher.request(self._method, url, body, self._headers)
+        answer = await self._fetcher.request(self._method, url, body, self._headers_of(message))
         return answer.status
+
+    def _headers_of(self, message: Message) -> Mapping[str, str]:
+        """The command line's own come last: they say what is fixed."""
+        if not self._forwards:
+            return self._headers
+        return {**extension(carried(message)), **self._headers}
 
 
 async def _main(values: Values, stop: asyncio.Event) -> int:

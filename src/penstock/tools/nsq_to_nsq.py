@@ -2,6 +2,7 @@
 
 A message is finished when its destination has said OK, and given back when it has not. JSON
 messages may be filtered by a field, and cut down to some fields; what is not JSON is dropped then.
+Key and headers go along (`carrier.py`).
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.client import Consumer, Message, Producer, Requeue
 from penstock.command.flags import Flag, Kind
 from penstock.errors import ClientError
+from penstock.tools.carrier import Carrier, Unfit
 from penstock.tools.client_options import consumer_changes, producer_changes
 from penstock.tools.hostpool import MODES, HostPool
 from penstock.tools.status import Status
@@ -56,6 +58,9 @@ FLAGS = (
     Flag("require-json-field", Kind.STRING, "", "only pass JSON messages that have this field"),
     Flag("require-json-value", Kind.STRING, "", "only pass those where it has this value"),
     Flag("whitelist-json-field", Kind.STRINGS, (), "pass only these fields (may be repeated)"),
+    Flag("drop-headers", Kind.BOOL, False, "publish without headers where the destination takes "
+         "none (default: end with an error)"),
+    Flag("keep-partition", Kind.BOOL, False, "publish into the partition of the same number"),
     Flag("status-every", Kind.INT, 250, "log figures after this many messages (0: never)"),
     NSQD_TCP,
     LOOKUPD_HTTP,
@@ -82,6 +87,7 @@ def _check(values: Values) -> None:
     if values["max_in_flight"] < 1:
         raise WrongUse(f"--max-in-flight {values['max_in_flight']}: must be 1 or more")
     values["changes"] = {
+        "envelope": True,
         "user_agent": user_agent(PROGRAM),
         "max_in_flight": values["max_in_flight"],
         **consumer_changes(values["consumer_opt"]),
@@ -134,15 +140,18 @@ class Filter:
 
 
 class Forwarder:
+    """`refused`: a destination will not take the messages, whatever is done; the work ends."""
+
     def __init__(
-        self, topic: str, producers: dict[str, Producer], pool: HostPool, filter: Filter,
-        status: Status,
+        self, carriers: dict[str, Carrier], pool: HostPool, filter: Filter, status: Status,
+        end: Callable[[], None],
     ) -> None:  # fmt: skip
-        self._topic = topic
-        self._producers = producers
+        self.refused: Unfit | None = None
+        self._carriers = carriers
         self._pool = pool
         self._filter = filter
         self._status = status
+        self._end = end
 
     async def __call__(self, message: Message) -> None:
         body = self._filter(message.body)
@@ -151,7 +160,11 @@ class Forwarder:
         host = self._pool.take()
         began_ns = time.monotonic_ns()
         try:
-            await self._producers[host.address].pub(self._topic, body)
+            await self._carriers[host.address].publish(message, body)
+        except Unfit as error:
+            self.refused = self.refused or error
+            self._end()
+            raise Requeue(0, backoff=False) from error
         except ClientError as error:
             self._pool.failed(host)
             log.error("%r goes back: %s", message, error)
@@ -184,10 +197,26 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
                 lookupds=values["lookupd_http_address"],
                 **values["changes"],
             )
-            name = values["destination_topic"] or topic
-            work.append((consumer, Forwarder(name, producers, pool, chosen, status)))
+            carriers = _carriers(values, producers, values["destination_topic"] or topic)
+            work.append((consumer, Forwarder(carriers, pool, chosen, status, stop.set)))
         await consume_until(stop, work, values["max_in_flight"])
+    for _, forwarder in work:
+        if forwarder.refused is not None:
+            raise forwarder.refused
     return 0
+
+
+def _carriers(values: Values, producers: dict[str, Producer], topic: str) -> dict[str, Carrier]:
+    return {
+        address: Carrier(
+            producer,
+            address,
+            topic,
+            drop_headers=values["drop_headers"],
+            keep_place=values["keep_partition"],
+        )
+        for address, producer in producers.items()
+    }
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 import argparse
+import base64
 import heapq
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from penstock import limits
 from penstock.command import terminal
 from penstock.nsqdapi import calls
 from penstock.tools import nodes
+from penstock.tools.envelopes import KEY, as_text
 from penstock.tools.verbs import WrongUse, print_json
 
 COUNT_MAX = 1000
@@ -154,4 +156,13 @@ def _line(message: dict[str, Any], is_split: bool) -> str:
     body = message["body"]
     shown = f"base64 {message['body_base64']}" if body is None else terminal.printable(body)
     place = f"{message['partition']}:{message['offset']}" if is_split else message["offset"]
-    return f"{place} {when} {message['id']} {shown}"
+    return f"{place} {when} {message['id']}{_headers(message)} {shown}"
+
+
+def _headers(message: dict[str, Any]) -> str:
+    """The key among them; a blank in front."""
+    headers, key = message["headers"] or {}, message["key_base64"]
+    if key is not None and isinstance(headers, dict):
+        text = base64.b64decode(key).decode("utf-8", "backslashreplace")
+        headers = {KEY: text, **headers}
+    return f" {terminal.printable(as_text(headers))}" if headers else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 from penstock import limits
@@ -13,10 +13,14 @@ from penstock.command import terminal
 from penstock.durations import parse_duration
 from penstock.errors import PenstockError
 from penstock.tools import nodes
+from penstock.tools.envelopes import as_text, read_headers
 from penstock.tools.verbs import DONE, VerbParser, WrongUse, add_json, print_json, run_verb
 
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 1 << 20  # of bodies in one request: far below any daemon's bound, far above its cost
+
+Parameters = dict[str, str]  # of a request
+Publish = Callable[[nodes.Node, Parameters, list[bytes]], Iterator[int]]
 
 _U32 = struct.Struct(">I")
 
@@ -30,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
             "penstock pub orders 'a first one'",
             "penstock pub orders later --delay 30s",
             "penstock pub orders 'of one customer' --key customer-17",
+            "penstock pub orders 'from a shop' --header source=shop",
         ],
     )
     parser.add_argument("topic", metavar="TOPIC")
@@ -38,6 +43,9 @@ def parser() -> argparse.ArgumentParser:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--key", metavar="KEY",
                        help="messages of one key go to one partition of the topic")  # fmt: skip
+    parser.add_argument("--header", action="append", default=[], metavar="NAME=VALUE",
+                        help="of an extended topic's messages (may be repeated); with it each "
+                        "line is a request")  # fmt: skip
     where.add_argument("--partition", metavar="N", help="the partition that they go to")
     add_json(parser)
     nodes.add_arguments(parser)
@@ -58,16 +66,22 @@ def _run(arguments: argparse.Namespace) -> int:
     parameters = {"topic": arguments.topic}
     if delay_ms:
         parameters["defer"] = str(delay_ms)
-    for name in ("key", "partition"):
-        value = getattr(arguments, name)
-        if value is not None:
-            parameters[name] = value
+    if arguments.partition is not None:
+        parameters["partition"] = arguments.partition
+    if arguments.header:
+        if delay_ms:
+            raise WrongUse("--delay does not go with --header: nsqd has no such publish")
+        headers = read_headers(arguments.header, arguments.key)
+        parameters["ext"] = as_text(headers)
+    elif arguments.key is not None:
+        parameters["key"] = arguments.key
     node = nodes.nodes(arguments, changes=True)[0]
     if arguments.body is not None:
-        node.post("/pub", parameters, arguments.body.encode("utf-8", "surrogateescape"))
+        node.post(_path(parameters), parameters, arguments.body.encode("utf-8", "surrogateescape"))
         published = 1
     else:
-        published = _publish_lines(node, parameters, sys.stdin.buffer)
+        publish = _publish_singly if "ext" in parameters else _publish_together
+        published = _publish_lines(node, parameters, sys.stdin.buffer, publish)
     if arguments.json:
         print_json({"node": node.address, "topic": arguments.topic, "published": published})
     else:
@@ -75,15 +89,35 @@ def _run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _publish_lines(node: nodes.Node, parameters: dict[str, str], stream: BinaryIO) -> int:
+def _path(parameters: Parameters) -> str:
+    return "/pub_ext" if "ext" in parameters else "/pub"
+
+
+def _publish_singly(node: nodes.Node, parameters: Parameters, batch: list[bytes]) -> Iterator[int]:
+    """nsqd has no request for several messages with headers. How many were published, each time."""
+    for body in batch:
+        node.post(_path(parameters), parameters, body)
+        yield 1
+
+
+def _publish_together(
+    node: nodes.Node, parameters: Parameters, batch: list[bytes]
+) -> Iterator[int]:
+    body = b"".join([_U32.pack(len(batch)), *(_U32.pack(len(b)) + b for b in batch)])
+    node.post("/mpub", parameters | {"binary": "true"}, body)
+    yield len(batch)
+
+
+def _publish_lines(
+    node: nodes.Node, parameters: Parameters, stream: BinaryIO, publish: Publish
+) -> int:
     progress = terminal.Progress("published")
     published = 0
     try:
         for batch in batches(line.rstrip(b"\n") for line in stream):
-            body = b"".join([_U32.pack(len(batch)), *(_U32.pack(len(b)) + b for b in batch)])
-            node.post("/mpub", parameters | {"binary": "true"}, body)
-            published += len(batch)
-            progress.show(published)
+            for count in publish(node, parameters, batch):
+                published += count
+                progress.show(published)
     except nodes.NodeFailed as error:
         raise PenstockError(
             f"{error} (acknowledged before that: {published}; the next {BATCH_MESSAGES} at most "

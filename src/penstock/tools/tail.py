@@ -1,4 +1,5 @@
-"""`penstock tail`: watch the messages of a topic go by, with when, which and how often.
+"""`penstock tail`: watch the messages of a topic go by, with when, which, how often, and their key
+and headers.
 
 It reads through an ephemeral channel of its own, so nobody else misses a message by it.
 """
@@ -7,12 +8,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import random
 import signal
 import ssl
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.client import Consumer, ConsumerOptions, Message
@@ -21,6 +20,7 @@ from penstock.command.run import loop_factory
 from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import bracketed
 from penstock.tools import where
+from penstock.tools.envelopes import as_json, as_text, carried
 from penstock.tools.nodes import Node
 from penstock.tools.verbs import DONE, VerbParser, WrongUse, add_json, print_json, run_verb
 from penstock.tools.where import DEFAULT_TCP_ADDRESS, Where
@@ -101,6 +101,7 @@ async def _tail(arguments: argparse.Namespace) -> None:
     channel = f"tail{random.randrange(10**6):06d}#ephemeral"
     left = arguments.count
     options = ConsumerOptions(
+        envelope=True,
         tls=(files or True) if found.context.tls else None,
         lookup_tls=files,
         auth_secret=found.secret(),
@@ -135,24 +136,12 @@ def _show(message: Message, arguments: argparse.Namespace) -> None:
     head = f"{when} {message.id.decode('ascii', 'replace')}"
     if message.attempts > 1:
         head += terminal.painted(f" attempt {message.attempts}", terminal.YELLOW)
+    if headers := carried(message):
+        head += " " + terminal.printable(as_text(headers))
     body = text_of(message.body)
     if not arguments.full and len(body) > PREVIEW_CHARACTERS:
         body = f"{body[:PREVIEW_CHARACTERS]}... ({len(message.body):,} bytes)"
     print(f"{terminal.painted(head, terminal.DIM)} {body}", flush=True)
-
-
-def as_json(message: Message) -> dict[str, Any]:
-    """The body as text where it is UTF-8, else as base64."""
-    row: dict[str, Any] = {
-        "id": message.id.decode("ascii", "replace"),
-        "timestamp": message.timestamp_ns,
-        "attempts": message.attempts,
-        "node": message.address,
-    }
-    try:
-        return {**row, "body": message.body.decode()}
-    except UnicodeDecodeError:
-        return {**row, "body_base64": base64.b64encode(message.body).decode()}
 
 
 def text_of(body: bytes) -> str:

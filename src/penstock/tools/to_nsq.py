@@ -11,14 +11,16 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock import limits
 from penstock.client import Producer
+from penstock.client.addressed import To
 from penstock.command import terminal
 from penstock.command.flags import Flag, Kind
 from penstock.errors import PenstockError
 from penstock.tools.client_options import producer_changes
+from penstock.tools.envelopes import read_headers
 from penstock.tools.utility import (
     LOG_LEVEL,
     NSQD_TCP,
@@ -43,6 +45,8 @@ FLAGS = (
     LOG_LEVEL,
     Flag("topic", Kind.STRING, "", "NSQ topic to publish to"),
     Flag("delimiter", Kind.STRING, "\n", "byte that ends a record (default: newline)"),
+    Flag("key", Kind.STRING, "", "key of all messages: it chooses their partition"),
+    Flag("header", Kind.REPEATED, (), "header of all messages, as NAME=VALUE (may be repeated)"),
     Flag("rate", Kind.INT, 0, "records a second (0: as fast as it goes)"),
     NSQD_TCP,
     PRODUCER_OPT,
@@ -65,6 +69,7 @@ def _check(values: Values) -> None:
         raise WrongUse(f"--delimiter {values['delimiter']!r}: must be a single byte")
     if values["rate"] < 0:
         raise WrongUse(f"--rate {values['rate']}: must be 0 or more")
+    values["headers"] = read_headers(values["header"], values["key"] or None)
     values["changes"] = {
         "user_agent": user_agent(PROGRAM),
         **producer_changes(values["producer_opt"]),
@@ -125,10 +130,17 @@ class Input:
 class Publisher:
     """One record to every nsqd. The first failure is kept, and ends the program."""
 
-    def __init__(self, topic: str, producers: Sequence[Producer], on_failure: Callable[[], None]):
+    def __init__(
+        self,
+        topic: str,
+        headers: Mapping[str, str],
+        producers: Sequence[Producer],
+        on_failure: Callable[[], None],
+    ) -> None:
         self.published = 0  # records that every nsqd has said OK to
         self.failure: BaseException | None = None
         self._topic = topic
+        self._to: To = {"headers": headers} if headers else {}
         self._producers = producers
         self._on_failure = on_failure
         self._unanswered = 0
@@ -154,7 +166,7 @@ class Publisher:
                 self._room.set()
 
         for producer in self._producers:
-            producer.pub(self._topic, record).add_done_callback(answered)
+            producer.pub(self._topic, record, **self._to).add_done_callback(answered)
 
     async def settle(self) -> None:
         """Wait for all answers."""
@@ -174,7 +186,7 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
             await stack.enter_async_context(Producer(address, **values["changes"]))
             for address in dict.fromkeys(values["nsqd_tcp_address"])
         ]
-        publisher = Publisher(values["topic"], producers, stop.set)
+        publisher = Publisher(values["topic"], values["headers"], producers, stop.set)
         await _publish_input(values, publisher, stop)
         if publisher.failure is not None:
             raise PenstockError(
