@@ -75,6 +75,21 @@ def test_the_trailer_says_key_trace_id_and_headers(side: Side) -> None:
     assert conn.published == {b"t": 4}
 
 
+def test_a_trace_context_is_a_trace_id_and_answered_as_any_publish(side: Side) -> None:
+    tail = spread(side, 1)[0]
+    conn = side.connect()
+    context = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0"
+    recorded, not_recorded = of(traceparent=context + "1"), of(traceparent=context + "0")
+    own = b'{"traceparent":"%b1","##trace_id":"0"}' % context.encode()
+    assert side.said(conn, pub_ext(b"t", recorded, b"one")) == []
+    messages = [(not_recorded, b"two"), (recorded, b"three"), (own, b"four")]
+    assert side.said(conn, mpub_ext(b"t", messages)) == []
+    assert frames(conn.take_output()) == [OK, OK]
+    traced = [said.get(Section.TRACE) for said in sections(side)]
+    assert traced == [{0: 0xA3CE929D0E0E4736}, {1: 0xA3CE929D0E0E4736}]
+    assert tail.committed_end == 4
+
+
 def test_every_section_is_written_as_encode_sections_does(side: Side) -> None:
     tail = side.tail()
     each: list[dict[int, int | bytes]] = [

@@ -12,11 +12,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.kernel import Headers
+from penstock.kernel.traceparent import parse_traceparent
 
 RIGHT = -1
 TRACE_MAX = (1 << 64) - 1
 
-NAMES = ["key", "##trace_id", "zan_test", "other", "ke\u00e9", ""]
+NAMES = ["key", "##trace_id", "zan_test", "other", "ke\u00e9", "", "traceparent"]
+TRACE = b"4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = b"00f067aa0ba902b7"
+SAMPLED = b"00-" + TRACE + b"-" + PARENT + b"-01"
+CONTEXT = 0xA3CE929D0E0E4736
 
 
 def as_a_reader_has_it(document: bytes) -> Headers | None:
@@ -35,11 +40,13 @@ def as_a_reader_has_it(document: bytes) -> Headers | None:
             if not digits or int(value) > TRACE_MAX:
                 return None
     key, trace_id = found.get("key"), found.get("##trace_id")
+    context = parse_traceparent(found.get("traceparent", "").encode())
     return Headers(
         RIGHT,
         None if key is None else key.encode("utf-8"),
         None if trace_id is None else int(trace_id),
         bool(set(found) - {"key", "##trace_id"}),
+        context.context_id if context else 0,
     )
 
 
@@ -141,8 +148,53 @@ def test_wrong_ones_and_where(kernel: SimpleNamespace, document: bytes, wrong_at
     assert as_a_reader_has_it(document) is None
 
 
+@pytest.mark.parametrize(
+    ("value", "context_id"),
+    [
+        (SAMPLED, CONTEXT),
+        (SAMPLED[:-2] + b"ff", CONTEXT),
+        (SAMPLED[:-2] + b"00", 0),
+        (SAMPLED[:-2] + b"02", 0),  # a flag that says something else
+        (SAMPLED.replace(b"-", b"\\u002d"), CONTEXT),
+        (b"01" + SAMPLED[2:], CONTEXT),  # a version to come, also with more behind it
+        (b"cc" + SAMPLED[2:] + b"-what", CONTEXT),
+        (b"cc" + SAMPLED[2:] + b"-", CONTEXT),
+        (b"cc" + SAMPLED[2:] + b".what", 0),
+        (SAMPLED + b"-what", 0),
+        (SAMPLED + b"-", 0),
+        (b"ff" + SAMPLED[2:], 0),
+        (SAMPLED.upper(), 0),
+        (SAMPLED[:-1], 0),
+        (SAMPLED[:-1] + b"g", 0),
+        (SAMPLED.replace(b"-0", b"_0"), 0),
+        (b"0g" + SAMPLED[2:], 0),
+        (SAMPLED.replace(TRACE, b"0" * 32), 0),
+        (SAMPLED.replace(PARENT, b"0" * 16), 0),
+        (SAMPLED.replace(TRACE, TRACE[:16] + b"0" * 16), 0),
+        (SAMPLED.replace(TRACE, b"0" * 16 + TRACE[16:]), CONTEXT),
+        (SAMPLED.replace(TRACE, b"0" * 31 + b"1"), 1),
+        (SAMPLED.replace(TRACE, b"f" * 32), TRACE_MAX),
+        (b"", 0),
+        ("é".encode() + SAMPLED[2:], 0),
+    ],
+)
+def test_a_trace_context(kernel: SimpleNamespace, value: bytes, context_id: int) -> None:
+    document = b'{"traceparent":"%b"}' % value
+    expected = Headers(RIGHT, None, None, True, context_id)
+    assert kernel.parse_headers(document) == expected == as_a_reader_has_it(document)
+
+
+def test_the_last_trace_context_counts(kernel: SimpleNamespace) -> None:
+    for last, context_id in ((b"", 0), (SAMPLED, CONTEXT)):
+        document = b'{"traceparent":"%b","traceparent":"%b"}' % (SAMPLED, last)
+        assert kernel.parse_headers(document).context_id == context_id
+    both = b'{"##trace_id":"7","traceparent":"%b","key":"k"}' % SAMPLED
+    assert kernel.parse_headers(both) == Headers(RIGHT, b"k", 7, True, CONTEXT)
+
+
 texts = st.one_of(st.sampled_from(NAMES), st.text(max_size=6), st.integers(0, 99).map(str))
-values = st.one_of(texts, st.booleans(), st.sampled_from([1, None, {}, ["x"]]))
+traceparents = st.sampled_from([SAMPLED.decode(), SAMPLED.decode()[:-1] + "0", "00-"])
+values = st.one_of(texts, traceparents, st.booleans(), st.sampled_from([1, None, {}, ["x"]]))
 documents = st.builds(
     lambda members, escaped, blanks: json.dumps(
         dict(members), ensure_ascii=escaped, indent=blanks
@@ -151,9 +203,9 @@ documents = st.builds(
     st.booleans(),
     st.sampled_from([None, 0, 2]),
 )
-strings_only = st.dictionaries(st.one_of(st.sampled_from(NAMES), texts), texts, max_size=4).map(
-    lambda members: json.dumps(members).encode()
-)
+strings_only = st.dictionaries(
+    st.one_of(st.sampled_from(NAMES), texts), st.one_of(texts, traceparents), max_size=4
+).map(lambda members: json.dumps(members).encode())
 
 
 @given(document=st.one_of(documents, strings_only))

@@ -194,6 +194,17 @@ def test_what_is_remembered_of_heads_is_bounded(monkeypatch: pytest.MonkeyPatch)
     serving(story)
 
 
+def test_heads_that_differ_each_time_are_not_remembered() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            for head in (b"Traceparent: 00-1-2-01", b"Tracestate: a=b"):
+                assert await client.body(b"GET / HTTP/1.1\r\n%b\r\n\r\n" % head)
+            (connection,) = server.connections
+            assert list(connection._incoming._heads) == [b"GET / HTTP/1.1\r\nTracestate: a=b"]
+
+    serving(story)
+
+
 def test_many_pipelined_requests_stop_the_reading_and_are_all_served() -> None:
     count = limits.HTTP_PIPELINE_MAX * 3
 

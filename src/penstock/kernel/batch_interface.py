@@ -81,6 +81,7 @@ class Headers(NamedTuple):
     key: bytes | None
     trace_id: int | None
     has_others: bool  # members that only an extended topic keeps
+    context_id: int = 0  # of a `traceparent` whose caller records it (`traceparent.py`); 0: none
 
 
 class CrcFunctions(Protocol):

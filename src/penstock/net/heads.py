@@ -4,7 +4,8 @@ A client that keeps its connection sends the same head again and again. Heads ar
 what the parser made of them; a request that begins with a known one, and is there as a whole, does
 not go through the parser. Same bytes, same meaning: nothing is decided but by the
 parser, and by the listener's gate. Only
-plain heads are remembered: HTTP/1.1, no `Expect`, no transfer encoding, no offer to upgrade.
+plain heads are remembered: HTTP/1.1, no `Expect`, no transfer encoding, no offer to upgrade, and no
+`traceparent`, which is another one each time.
 """
 
 from __future__ import annotations

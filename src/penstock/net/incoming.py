@@ -215,7 +215,7 @@ class Incoming:
         elif name == b"expect":
             self._expects_continue = value.lower() == b"100-continue"
             self._is_plain = False
-        elif name in (b"upgrade", b"transfer-encoding"):
+        elif name in _NOT_PLAIN:
             self._is_plain = False
         else:
             self._caller.note(name, value)
@@ -316,4 +316,6 @@ class Incoming:
 
 _HEAD_SECONDS = limits.HTTP_HEAD_NS / limits.SECOND
 _BODY_SECONDS = limits.HTTP_BODY_NS / limits.SECOND
+# `traceparent` is another one each time: remembered, it would push out heads that come again.
+_NOT_PLAIN = (b"upgrade", b"transfer-encoding", b"traceparent")
 _NO_BODY = BodyRule(limits.HTTP_DISCARD_BYTES_MAX, Response(413, closes=True))

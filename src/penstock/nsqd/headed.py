@@ -26,14 +26,15 @@ _ENTRY_BYTES = 8  # of a key or of headers, in the trailer, beside the value
 class Headed(NamedTuple):
     headers: bytes  # empty: none are kept
     key: bytes | None
-    trace_id: int  # 0: none
+    trace_id: int  # as its publisher gave it; 0: none
     body: bytes
+    context_id: int = 0  # of its trace context, where there is no such id
 
     @property
     def sections(self) -> dict[int, int | bytes]:
         found: dict[int, int | bytes] = {}
-        if self.trace_id:
-            found[Section.TRACE] = self.trace_id
+        if self.trace_id or self.context_id:
+            found[Section.TRACE] = self.trace_id or self.context_id
         if self.key is not None:
             found[Section.KEY] = self.key
         if self.headers:

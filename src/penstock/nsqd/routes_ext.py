@@ -33,6 +33,7 @@ from penstock.nsqd.headed import Headed
 from penstock.nsqd.publishes import due_ns_of, just_ok, publish_stamped
 from penstock.nsqd.stamps import is_stamped
 from penstock.nsqd.targets import check_place, partition_of, wrong_key
+from penstock.nsqd.tracecontext import joined
 
 
 def table(ground: Ground, guard: Guard) -> dict[str, Route]:
@@ -53,7 +54,7 @@ class _Publishing:
         headers, found = headers_of(request, parameters)
 
         def publish(topic: Topic) -> None:
-            message = headed(topic, headers, found, request.body)
+            message = headed(topic, request, headers, found)
             self._publish(topic, message, parameters, answer)
 
         with_topic(self._ground, self._guard, request, parameters, answer, publish)
@@ -107,13 +108,17 @@ class _Publishing:
         publish_stamped(self._ground, topic, [message.body], parameters, answer, said, sections)
 
 
-def headed(topic: Topic, headers: bytes, found: Headers, body: bytes) -> Headed:
+def headed(topic: Topic, request: Request, headers: bytes, found: Headers) -> Headed:
     """The message with its headers. Raises HttpError."""
-    if found.has_others and not topic.extended:
-        rule = "it takes no headers but key and ##trace_id"
-        raise HttpError(400, f"E_EXT_NOT_SUPPORT topic {topic.name} is not extended: {rule}")
-    kept = headers if topic.extended else b""
-    return Headed(kept, found.key, found.trace_id or 0, body)
+    trace_id = found.trace_id or 0
+    if not topic.extended:
+        if found.has_others:
+            rule = "it takes no headers but key and ##trace_id"
+            raise HttpError(400, f"E_EXT_NOT_SUPPORT topic {topic.name} is not extended: {rule}")
+        return Headed(b"", found.key, trace_id, request.body)
+    headers, context_id = joined(request, headers) or (headers, found.context_id)
+    given = found.trace_id is not None
+    return Headed(headers, found.key, trace_id, request.body, 0 if given else context_id)
 
 
 def _said(message: Headed, stored: Stored) -> Response:

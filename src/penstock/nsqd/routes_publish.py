@@ -21,6 +21,7 @@ from penstock.nsqd.ground import FALSE, TRUE, Ground, with_topic
 from penstock.nsqd.publishes import answering, due_ns_of, publish_stamped
 from penstock.nsqd.stamps import is_stamped, pack_bodies
 from penstock.nsqd.targets import ANYWHERE, check_place, partition_of, target_of
+from penstock.nsqd.tracecontext import with_context
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -44,13 +45,12 @@ class _Publishing:
         self._soon = ground.soon
 
     def pub(self, request: Request, answer: Answer) -> None:
-        body = request.body
-        if not body:
+        if not request.body:
             raise HttpError(400, "MSG_EMPTY")
         parameters = _parameters(request.query)
         topic = self._topics.get(parameters.get("topic", ""))
         if topic is not None:  # most of the time, and then there is nothing to wait for
-            self._publish_one(topic, body, parameters, answer)
+            self._publish_one(topic, request, parameters, answer)
             return
         with_topic(
             self._ground,
@@ -58,21 +58,26 @@ class _Publishing:
             request,
             parameters,
             answer,
-            lambda topic: self._publish_one(topic, body, parameters, answer),
+            lambda topic: self._publish_one(topic, request, parameters, answer),
         )
 
     def _publish_one(
-        self, topic: Topic, body: bytes, parameters: Parameters, answer: Answer
+        self, topic: Topic, request: Request, parameters: Parameters, answer: Answer
     ) -> None:
         due_ns = due_ns_of(self._ground, parameters) if "defer" in parameters else 0
-        target = ANYWHERE
-        if len(parameters) > 1 or topic.placed:
-            target = target_of(topic, parameters)
+        partition, sections = ANYWHERE
+        if len(parameters) > 1 or topic.placed or topic.extended:
+            partition, sections = target_of(topic, parameters)
+            if topic.extended:
+                sections = with_context(request, sections)
             if is_stamped(parameters):
-                publish_stamped(self._ground, topic, [body], parameters, answer)
+                said = () if sections is None else (sections,)
+                bodies = [request.body]
+                publish_stamped(self._ground, topic, bodies, parameters, answer, sections=said)
                 return
+        done = answering(self._ground, answer)
         try:
-            topic.publish([body], due_ns, answering(self._ground, answer), *target)
+            topic.publish([request.body], due_ns, done, partition, sections)
         except Refused:
             self._ground.refusals.count += 1
             raise

@@ -158,7 +158,8 @@ cdef class Extended(Publisher):
             self.bad_pub(verb, HEADER_INVALID, index, wrong_at)
             return True
         piece.key_at, piece.key_size = told.key_at, <u32>told.key_size
-        piece.has_key, piece.has_trace, piece.trace_id = told.has_key, told.has_trace, told.trace_id
+        piece.has_key, piece.has_trace = told.has_key, told.has_trace
+        piece.trace_id = told.trace_id if told.has_trace else told.context_id
         spread.has_others |= told.has_others
         spread.keyless += not told.has_key
         return False

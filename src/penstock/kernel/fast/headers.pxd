@@ -14,6 +14,7 @@ from penstock.kernel.fast.types cimport i64, u8, u64
 cdef struct headers_t:
     size_t key_at, key_size  # in the buffer of keys, escapes resolved
     u64 trace_id
+    u64 context_id  # of a `traceparent` whose caller records it (../traceparent.py); 0: none
     bint has_key
     bint has_trace
     bint has_others  # members that only an extended topic keeps

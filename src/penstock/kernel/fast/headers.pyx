@@ -13,6 +13,10 @@ cdef enum:
     BACKSLASH = 92
     ESCAPE_BYTES = 6  # \uXXXX
     TRACE_DIGITS_MAX = 20
+    TRACEPARENT_BYTES = 55
+    TRACE_AT = 3
+    PARENT_AT = 36
+    FLAGS_AT = 53
 
 cdef u64 TRACE_ID_MAX = 0xFFFFFFFFFFFFFFFF
 
@@ -201,6 +205,48 @@ cdef int read_trace_id(const text_t* text, u64* trace_id, buf_t* scratch) except
     return right
 
 
+cdef bint read_hex(const u8* p, size_t size, u64* value) noexcept nogil:
+    """A number in lower case; of more than 16 digits the last 64 bits. False: it is none, or 0."""
+    cdef bint some = False
+    cdef size_t i
+    cdef u8 c
+    value[0] = 0
+    for i in range(size):
+        c = p[i]
+        if c'0' <= c <= c'9':
+            c -= c'0'
+        elif c'a' <= c <= c'f':
+            c -= c'a' - 10
+        else:
+            return False
+        some |= c != 0
+        value[0] = value[0] << 4 | c
+    return some
+
+
+cdef u64 context_of(const u8* p, size_t size) noexcept nogil:
+    cdef u64 version, trace_id, parent_id, flags
+    if size < TRACEPARENT_BYTES or p[2] != c'-' or p[35] != c'-' or p[52] != c'-':
+        return 0
+    if not read_hex(p, 2, &version):
+        if p[0] != c'0' or p[1] != c'0' or size != TRACEPARENT_BYTES:
+            return 0
+    elif version == 0xFF or (size > TRACEPARENT_BYTES and p[TRACEPARENT_BYTES] != c'-'):
+        return 0
+    if not read_hex(p + TRACE_AT, 32, &trace_id) or not read_hex(p + PARENT_AT, 16, &parent_id):
+        return 0
+    return trace_id if read_hex(p + FLAGS_AT, 2, &flags) and flags & 1 else 0
+
+
+cdef u64 read_context(const text_t* text, buf_t* scratch) except? 0:
+    cdef size_t start = scratch.length
+    cdef u64 found
+    resolve(text, scratch)
+    found = context_of(scratch.data + start, scratch.length - start)
+    scratch.length = start
+    return found
+
+
 cdef inline void skip_blanks(scan_t* scan) noexcept nogil:
     while scan.at < scan.size and scan.data[scan.at] in (32, 9, 10, 13):
         scan.at += 1
@@ -250,6 +296,8 @@ cdef bint read_member(scan_t* scan, headers_t* out, buf_t* keys) except -1:
         out.has_trace = True
     else:
         out.has_others = True
+        if says(&name, b"traceparent", 11, keys):
+            out.context_id = read_context(&value, keys)
     return True
 
 
@@ -289,6 +337,7 @@ def parse_headers(const unsigned char[::1] data):
             key if told.has_key else None,
             told.trace_id if told.has_trace else None,
             bool(told.has_others),
+            told.context_id,
         )
     finally:
         buf_free(&keys)

@@ -37,14 +37,16 @@ _MESSAGE_BYTES_MIN = 3
 class _Piece(NamedTuple):
     headers: bytes
     key: bytes | None
-    trace_id: int | None
+    trace_id: int | None  # as a publisher gives it, who then hears where the message lies
+    context_id: int  # of its trace context, where there is no such id
     has_others: bool
     body: bytes
 
     def sections(self, extended: bool) -> dict[int, Value]:
         found: dict[int, Value] = {}
-        if self.trace_id:
-            found[Section.TRACE] = self.trace_id
+        trace_id = self.context_id if self.trace_id is None else self.trace_id
+        if trace_id:
+            found[Section.TRACE] = trace_id
         if self.key is not None:
             found[Section.KEY] = self.key
         if self.headers and extended:
@@ -146,12 +148,12 @@ class Extended(Publisher):
         body_at = _HEADERS_SIZE_BYTES + int.from_bytes(message[:_HEADERS_SIZE_BYTES], "big")
         headers, body = message[_HEADERS_SIZE_BYTES:body_at], message[body_at:]
         if not headers:
-            return _Piece(b"", None, None, False, body)
+            return _Piece(b"", None, None, 0, False, body)
         told = parse_headers(headers)
         if told.wrong_at >= 0:
             self._bad_pub(self._verb, BadPub.HEADER_INVALID, index, told.wrong_at)
             return None
-        return _Piece(headers, told.key, told.trace_id, told.has_others, body)
+        return _Piece(headers, told.key, told.trace_id, told.context_id, told.has_others, body)
 
     def _take(self, pieces: Sequence[_Piece], end: int) -> bool:
         """Append each to its tail. False where they are not appended now, or not at all."""

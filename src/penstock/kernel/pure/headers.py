@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.kernel.batch_interface import Headers
+from penstock.kernel.traceparent import MEMBER, parse_traceparent
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -22,6 +23,7 @@ _RIGHT = -1
 _TRACE_ID_MAX = (1 << 64) - 1
 _KEY = b"key"
 _TRACE_ID = b"##trace_id"
+_TRACEPARENT = MEMBER.encode()
 _MAY_BE_BOOLEAN = b"zan_test"
 _blanks = re.compile(rb"[ \t\n\r]*").match
 _plain = re.compile(rb'[^"\\\x00-\x1f]*').match
@@ -47,6 +49,7 @@ class _Scan:
         self._key: bytes | None = None
         self._trace_id: int | None = None
         self._has_others = False
+        self._context_id = 0
 
     def headers(self) -> Headers:
         if not self._take(b"{"):
@@ -60,7 +63,7 @@ class _Scan:
         self._skip_blanks()
         if self._at < len(self._data):
             raise _Wrong(self._at)
-        return Headers(_RIGHT, self._key, self._trace_id, self._has_others)
+        return Headers(_RIGHT, self._key, self._trace_id, self._has_others, self._context_id)
 
     def _member(self) -> None:
         self._skip_blanks()
@@ -69,8 +72,8 @@ class _Scan:
             raise _Wrong(self._at)
         self._skip_blanks()
         value_at = self._at
-        if name == _MAY_BE_BOOLEAN and (found := _boolean(self._data, value_at)):
-            self._at = found.end()
+        if name == _MAY_BE_BOOLEAN and (word := _boolean(self._data, value_at)):
+            self._at = word.end()
             self._has_others = True
             return
         value = self._text()
@@ -78,6 +81,9 @@ class _Scan:
             self._key = value
         elif name != _TRACE_ID:
             self._has_others = True
+            if name == _TRACEPARENT:
+                found = parse_traceparent(value)
+                self._context_id = found.context_id if found else 0
         elif _trace_digits(value) and int(value) <= _TRACE_ID_MAX:
             self._trace_id = int(value)
         else:
