@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from penstock.nsqadmin import aggregate
+from penstock.nsqadmin.aggregate import NodeStats
 from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.inside import Inside, Letter, Move, letter_of
 from penstock.nsqadmin.messages import Place, PlaceInvalid
@@ -66,6 +68,29 @@ def test_partitions_stand_below_their_topic_and_channel() -> None:
     assert [one.end_offset for one in topic.partitions] == list(COUNTS)
     parts = topic.channels["slow"].partitions
     assert [(one.depth, one.oldest_s) for one in parts] == [(0, 0), (36, 7.5), (0, 0)]
+
+
+def test_the_document_of_the_api_has_them() -> None:
+    nodes = [NodeStats(f"{host}:1", host, document(36)) for host in ("a", "b")]
+    found = aggregate.topic("t", nodes)
+    rows = found["partitions"]
+    assert [(one["node"], one["partition"], one["message_count"]) for one in rows] == [
+        (node, number, count) for node in ("a:1", "b:1") for number, count in enumerate(COUNTS)
+    ]
+    (channel,) = found["channels"]
+    whole = aggregate.channel("t", "slow", nodes)
+    assert whole is not None
+    assert channel["partitions"] == whole["partitions"]
+    assert [one["depth"] for one in channel["partitions"]] == [0, 36, 0] * 2
+    assert [len(one["partitions"]) for one in found["nodes"] + channel["nodes"]] == [3] * 4
+
+
+def test_a_topic_with_one_has_the_official_document() -> None:
+    plain = document(1)
+    del plain["topics"][0]["partitions"]
+    del plain["topics"][0]["channels"][0]["partitions"]
+    found = aggregate.topic("t", [NodeStats("a:1", "a", plain)])
+    assert "partitions" not in str(found)
 
 
 def test_rates_are_by_partition() -> None:

@@ -55,6 +55,31 @@ def run(here: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     return call
 
 
+def test_stats_of_a_topic_show_its_partitions(run: Run, here: str) -> None:
+    code, out, _ = run("stats", "t")
+    assert code == 0
+    split = [line for line in out.splitlines() if "partition" in line]
+    names = [line[: line.index("partition") + len("partition 0")] for line in split]
+    parts = [f"partition {number}" for number in range(len(COUNTS))]
+    assert names == [f"  {part}" for part in parts] + [f"    {part}" for part in parts * 2]
+    row = next(line for line in reversed(out.splitlines()) if f"partition {HEAVY}" in line)
+    assert row.split()[2] == str(COUNTS[HEAVY])  # `slow` waits in it
+    assert "partition" not in run("stats")[1]
+    assert "partition" not in run("stats", "one")[1]
+
+
+def test_stats_for_programs_have_rows_by_partition(run: Run, here: str) -> None:
+    topics = as_json(run("stats", "--json"))["topics"]
+    rows = topics["t"]["partitions"]
+    assert [(one["node"], one["partition"], one["message_count"]) for one in rows] == [
+        (here, number, count) for number, count in enumerate(COUNTS)
+    ]
+    waits = [one["depth"] for one in topics["t"]["channels"]["slow"]["partitions"]]
+    assert waits == [COUNTS[HEAVY] if number == HEAVY else 0 for number in range(len(COUNTS))]
+    assert "partitions" not in topics["one"]
+    assert "partitions" not in topics["one"]["channels"]["c"]
+
+
 def as_json(result: tuple[int, str, str]) -> Any:
     code, out, err = result
     assert (code, err) == (0, "")

@@ -2,7 +2,8 @@
 
 In: the `/stats` documents by nsqd. Out: documents with the official fields. A sum has the node "*"
 and under `nodes` the same for each nsqd. What an nsqd does not say counts as nothing: an old one
-lacks fields, and that is no reason to show no page.
+lacks fields, and that is no reason to show no page. Where a topic has several partitions,
+`partitions` has their rows as the nsqds give them, each with its `node`.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def topic(name: str, nodes: Iterable[NodeStats]) -> Row:
         "channels": [_channel_sum(name, key, channels[key]) for key in sorted(channels)],
         "paused": any(part["paused"] for part in parts),
         "e2e_processing_latency": _e2e_sum([part["e2e_processing_latency"] for part in parts]),
+        **_partitions(parts),
     }
 
 
@@ -142,6 +144,7 @@ def _topic_row(node: NodeStats, row: Row) -> Row:
         "channels": [],
         "paused": bool(row.get("paused")),
         "e2e_processing_latency": _e2e(row, node),
+        **_partitions_of(node, row),
     }
 
 
@@ -169,7 +172,14 @@ def _channel_row(node: NodeStats, topic_name: str, row: Row, clients: bool = Fal
         "clients": [_client_row(node, one) for one in listed] if clients else None,
         "paused": bool(row.get("paused")),
         "e2e_processing_latency": _e2e(row | {"topic_name": topic_name}, node),
+        **_partitions_of(node, row),
     }
+
+
+def _partitions_of(node: NodeStats, row: Row) -> Row:
+    """Nothing where there is one: the row itself has its figures."""
+    found = [{"node": node.node, **part} for part in row.get("partitions") or ()]
+    return {"partitions": found} if found else {}
 
 
 def _client_row(node: NodeStats, row: Row) -> Row:
@@ -195,7 +205,13 @@ def _channel_sum(topic_name: str, name: str, parts: list[Row]) -> Row:
         "clients": None,
         "paused": any(part["paused"] for part in parts),
         "e2e_processing_latency": _e2e_sum([part["e2e_processing_latency"] for part in parts]),
+        **_partitions(parts),
     }
+
+
+def _partitions(rows: list[Row]) -> Row:
+    found = [part for row in rows for part in row.get("partitions", ())]
+    return {"partitions": found} if found else {}
 
 
 def _sum(parts: list[Row], keys: tuple[str, ...]) -> Row:

@@ -6,8 +6,8 @@ that know nothing of each other is two partitions, so each is named with its nod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 Row = Mapping[str, Any]
 
@@ -48,38 +48,57 @@ class ChannelPart(NamedTuple):
     finish_rate: float
 
 
+Read = Callable[[Row, Row, Rates], Any]  # of a partition's row, and of what it was before
+Part = TypeVar("Part", TopicPart, ChannelPart)
+
+
+def _count(key: str) -> Read:
+    return lambda part, before, rates: part.get(key, 0)
+
+
+def _in_rate(part: Row, before: Row, rates: Rates) -> float:
+    return rates.of(part, before, "message_count")
+
+
+# How the fields behind `node` and `partition` are read.
+_OF_TOPIC: Mapping[str, Read] = {
+    "depth": _count("depth"),
+    "messages": _count("message_count"),
+    "message_bytes": _count("message_bytes"),
+    "start_offset": _count("start_offset"),
+    "end_offset": _count("committed_end"),
+    "stored_bytes": _count("stored_bytes"),
+    "refusal": lambda part, before, rates: str(part.get("refusal", "")),
+    "damaged": lambda part, before, rates: len(part.get("damaged") or ()),
+    "in_rate": _in_rate,
+}
+_OF_CHANNEL: Mapping[str, Read] = {
+    "depth": _count("depth"),
+    "in_flight": _count("in_flight_count"),
+    "deferred": _count("deferred_count"),
+    "requeues": _count("requeue_count"),
+    "timeouts": _count("timeout_count"),
+    "clients": _count("client_count"),
+    "oldest_s": lambda part, before, rates: float(part.get("oldest_age_seconds") or 0.0),
+    "in_rate": _in_rate,
+    "finish_rate": lambda part, before, rates: rates.left(part, before),
+}
+
+
 def of_topic(node: str, row: Row, last: Row, rates: Rates) -> Iterator[TopicPart]:
-    for part, before in _pairs(row, last):
-        yield TopicPart(
-            node,
-            part["partition"],
-            part.get("depth", 0),
-            part.get("message_count", 0),
-            part.get("message_bytes", 0),
-            part.get("start_offset", 0),
-            part.get("committed_end", 0),
-            part.get("stored_bytes", 0),
-            str(part.get("refusal", "")),
-            len(part.get("damaged") or ()),
-            rates.of(part, before, "message_count"),
-        )
+    return _parts(TopicPart, _OF_TOPIC, node, row, last, rates)
 
 
 def of_channel(node: str, row: Row, last: Row, rates: Rates) -> Iterator[ChannelPart]:
+    return _parts(ChannelPart, _OF_CHANNEL, node, row, last, rates)
+
+
+def _parts(
+    kind: type[Part], reads: Mapping[str, Read], node: str, row: Row, last: Row, rates: Rates
+) -> Iterator[Part]:
     for part, before in _pairs(row, last):
-        yield ChannelPart(
-            node,
-            part["partition"],
-            part.get("depth", 0),
-            part.get("in_flight_count", 0),
-            part.get("deferred_count", 0),
-            part.get("requeue_count", 0),
-            part.get("timeout_count", 0),
-            part.get("client_count", 0),
-            float(part.get("oldest_age_seconds") or 0.0),
-            rates.of(part, before, "message_count"),
-            rates.left(part, before),
-        )
+        fields = {name: read(part, before, rates) for name, read in reads.items()}
+        yield kind(node=node, partition=part["partition"], **fields)
 
 
 def _pairs(row: Row, last: Row) -> Iterator[tuple[Row, Row]]:

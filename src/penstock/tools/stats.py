@@ -1,4 +1,7 @@
-"""`penstock stats`: depth, flow and health of topics and channels, once or again and again."""
+"""`penstock stats`: depth, flow and health of topics and channels, once or again and again.
+
+Of a topic that is named the partitions are shown, too, where it has several.
+"""
 
 from __future__ import annotations
 
@@ -72,17 +75,22 @@ class Look:
         self.documents = documents
         self.failures = failures
         self.rows: dict[Key, Row] = {}
-        for document in documents.values():
+        self.parts: dict[Key, list[Row]] = {}  # by partition, where a node has several
+        for node, document in documents.items():
             for topic in document["topics"] or ():
-                self._add((topic["topic_name"], ""), topic)
+                self._add(node, (topic["topic_name"], ""), topic)
                 for channel in topic["channels"]:
-                    self._add((topic["topic_name"], channel["channel_name"]), channel)
+                    self._add(node, (topic["topic_name"], channel["channel_name"]), channel)
 
-    def _add(self, key: Key, row: Row) -> None:
+    def _add(self, node: str, key: Key, row: Row) -> None:
         total = self.rows.setdefault(key, dict.fromkeys(SUMMED, 0) | {"paused": False})
         for name in SUMMED:
             total[name] += row.get(name, 0)
         total["paused"] = total["paused"] or row["paused"]
+        for part in row.get("partitions") or ():
+            counts = {name: part[name] for name in SUMMED if name in part}
+            place = {"node": node, "partition": part["partition"]}
+            self.parts.setdefault(key, []).append({**place, **counts})
 
 
 def look(members: Sequence[nodes.Node], topic: str, channel: str) -> Look:
@@ -142,6 +150,8 @@ def as_json(now: Look, flow: dict[Key, float]) -> Row:
     topics: dict[str, Row] = {}
     for (topic, channel), row in sorted(now.rows.items()):
         shown = {**row, "rate": round(flow.get((topic, channel), 0.0), 1)}
+        if parts := now.parts.get((topic, channel)):
+            shown["partitions"] = parts
         if channel:
             topics[topic]["channels"][channel] = shown
         else:
@@ -172,7 +182,11 @@ def _table(now: Look, flow: dict[Key, float], arguments: argparse.Namespace) -> 
     keys = ordered(now, flow, arguments.sort)
     keys = keys[: arguments.limit] if arguments.limit > 0 else keys
     nested = arguments.sort == "name"
-    rows = [_cells(key, now.rows[key], flow.get(key), nested) for key in keys]
+    rows = []
+    for key in keys:
+        rows.append(_cells(key, now.rows[key], flow.get(key), nested))
+        if nested and arguments.topic:
+            rows += [_part_cells(key, part, len(now.documents) > 1) for part in _parts(now, key)]
     return terminal.table(("TOPIC / CHANNEL", *HEADS[1:]), rows)
 
 
@@ -185,6 +199,22 @@ def ordered(now: Look, flow: dict[Key, float], sort: str) -> list[Key]:
     elif sort != "name":
         keys.sort(key=lambda key: flow.get(key, 0.0), reverse=True)
     return keys
+
+
+def _parts(now: Look, key: Key) -> list[Row]:
+    return sorted(now.parts.get(key, ()), key=lambda part: (part["partition"], part["node"]))
+
+
+def _part_cells(key: Key, part: Row, several_nodes: bool) -> list[str]:
+    """A line below that of its topic or channel. Rates are of the whole alone."""
+    indent = "    " if key[1] else "  "
+    name = f"{indent}partition {part['partition']}"
+    if several_nodes:
+        name += f" on {part['node']}"
+    depth, in_flight, delayed, messages, requeued, timed_out, connections = (
+        terminal.short(part[name]) if name in part else "" for name in SUMMED
+    )
+    return [name, depth, in_flight, delayed, messages, "", requeued, timed_out, connections]
 
 
 def _cells(key: Key, row: Row, rate: float | None, nested: bool) -> list[str]:
