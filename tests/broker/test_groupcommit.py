@@ -115,8 +115,10 @@ def refuse(self: GroupCommit, row: Any, wall_ns: int) -> None:
 
 def whole(group: GroupCommit, answers: list[PenstockError | None], count: int) -> Any:
 
-    def encode(base_offset: int, base_id: int, wall_ns: int, synced_end: int) -> bytes:
-        return encode_batch([b"w"] * count, base_offset, base_id, wall_ns, synced_end)
+    def encode(
+        base_offset: int, base_id: int, wall_ns: int, synced_end: int, leader_epoch: int
+    ) -> bytes:
+        return encode_batch([b"w"] * count, base_offset, base_id, wall_ns, synced_end, leader_epoch)
 
     return Whole(encode, count, answers.append, 9)
 

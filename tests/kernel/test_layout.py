@@ -98,3 +98,12 @@ def test_a_place_is_read_and_written(kernel: SimpleNamespace) -> None:
     layout.put_place(moved, 50, 5 << 22, 100, 45)
     wanted = kernel.encode_batch([b"a", b"bc"], 50, 5 << 22, 100, 45)
     assert moved[layout.CRC_FROM :] == wanted[layout.CRC_FROM :]
+    layout.put_place(moved, 50, 5 << 22, 100, 45, 3)
+    wanted = kernel.encode_batch([b"a", b"bc"], 50, 5 << 22, 100, 45, 3)
+    assert moved[layout.CRC_FROM :] == wanted[layout.CRC_FROM :]
+
+
+def test_a_batch_is_named_by_epoch_offset_and_crc(kernel: SimpleNamespace) -> None:
+    batch = bytearray(8) + kernel.encode_batch([b"a", b"bc"], 41, 4 << 22, 99, 40, 6)
+    crc = int.from_bytes(batch[12:16], "little")
+    assert layout.name_at(batch, 8) == (6, 41, crc)

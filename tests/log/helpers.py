@@ -39,12 +39,16 @@ class Writer:
         bodies: list[bytes],
         wall_ns: int = NOW_NS,
         sections: dict[int, dict[int, int | bytes]] | None = None,
+        epoch: int = 0,
+        synced_end: int | None = None,
     ) -> bytes:
+        """`synced_end`: what the header says, if not how far the log itself is synced."""
         log = self.log
+        told = log.synced_end if synced_end is None else synced_end
         wall_ns = max(wall_ns, log.last_timestamp_ns)
         base_id = self.ids.take(len(bodies), wall_ns)
         data = encode_batch(
-            bodies, log.written_end, base_id, wall_ns, log.synced_end, sections=sections
+            bodies, log.written_end, base_id, wall_ns, told, epoch, sections=sections
         )
         half = len(data) // 2
         log.write(
@@ -55,8 +59,15 @@ class Writer:
             base_id,
             self.ids.last_id,
             wall_ns,
+            (),
+            epoch,
+            told,
         )
         return data
+
+    def encode(self, bodies: list[bytes], base_offset: int, epoch: int = 0) -> bytes:
+        base_id = self.ids.take(len(bodies), NOW_NS)
+        return encode_batch(bodies, base_offset, base_id, NOW_NS, self.log.synced_end, epoch)
 
     def fill(self, batches: int, wall_ns: int = NOW_NS, body_bytes: int = 40) -> None:
         for _ in range(batches):

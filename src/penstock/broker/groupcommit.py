@@ -258,7 +258,7 @@ class GroupCommit:
             one = self._whole.popleft()
             self._let_go(one)
             base_id = self._ids.take(one.count, wall_ns)
-            data = one.encode(row.end, base_id, wall_ns, self.log.synced_end)
+            data = one.encode(row.end, base_id, wall_ns, self.log.synced_end, self._epoch)
             row.add(self.tail.seal_batch(data), len(data), one.count, base_id)
             row.done.append(one.done)
 
@@ -295,6 +295,8 @@ class GroupCommit:
             self._ids.last_id,
             wall_ns,
             row.inner or (),
+            self._epoch,
+            self.log.synced_end,
         )
         self._context.headroom_bytes -= row.length
 
@@ -398,7 +400,7 @@ class GroupCommit:
         row = Row(log.written_end)
         for batch, count in batches:
             base_id = ids.take(count, wall_ns)
-            put_in_place(batch, row.end, base_id, wall_ns, log.synced_end)
+            put_in_place(batch, row.end, base_id, wall_ns, log.synced_end, self._epoch)
             row.add([batch], len(batch), count, base_id)
         self._put(row, wall_ns)
         for batch, _ in batches:

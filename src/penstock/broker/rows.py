@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 Sections = Mapping[int, int | bytes]  # of one message, by `kernel.Section`
 PublishDone = Callable[[PenstockError | None], None]
-Encode = Callable[[int, int, int, int], bytes]  # base offset, base id, time, synced end
+# base offset, base id, time, synced end, leader epoch
+Encode = Callable[[int, int, int, int, int], bytes]
 
 
 class Place(NamedTuple):

@@ -88,7 +88,9 @@ class StampedPublishes:
         self._pending.setdefault(stamp.producer_id, deque()).append(pending)
         columns = _columns(len(bodies), due_ns, sections)
 
-        def encode(base_offset: int, base_id: int, wall_ns: int, synced_end: int) -> bytes:
+        def encode(
+            base_offset: int, base_id: int, wall_ns: int, synced_end: int, leader_epoch: int
+        ) -> bytes:
             pending.where = Stored(base_offset, base_id)
             return encode_batch(
                 bodies,
@@ -96,7 +98,7 @@ class StampedPublishes:
                 base_id,
                 wall_ns,
                 synced_end,
-                0,
+                leader_epoch,
                 stamp.producer_id,
                 stamp.epoch,
                 stamp.sequence,

@@ -51,6 +51,7 @@ SECTION_BYTES_TYPE_MIN = 64  # sections of lower types hold integers, the others
 
 _PLACE = struct.Struct("<8xIH2xQ40xI")
 _BASE_OFFSET = struct.Struct("<16xQ")
+_NAME = struct.Struct("<4xI8xQ36xI")
 _EPOCH_AT = 14
 _STANDING = struct.Struct("<QQqQQII")  # from base offset to leader epoch
 _STANDING_AT = 16
@@ -67,13 +68,24 @@ def base_offset_at(data: Buffer, position: int) -> int:
     return int(base_offset)
 
 
+def name_at(data: Buffer, position: int) -> tuple[int, int, int]:
+    """Of the header at `position`: leader epoch, base offset, crc. Nothing is checked."""
+    crc, base_offset, epoch = _NAME.unpack_from(data, position)
+    return epoch, base_offset, crc
+
+
 def put_place(
-    batch: bytearray, base_offset: int, base_id: int, timestamp_ns: int, synced_end: int
+    batch: bytearray,
+    base_offset: int,
+    base_id: int,
+    timestamp_ns: int,
+    synced_end: int,
+    leader_epoch: int = 0,
 ) -> None:
     """Write into a batch where it stands, with no producer; its crc is wrong afterwards."""
     batch[_EPOCH_AT:_STANDING_AT] = bytes(_STANDING_AT - _EPOCH_AT)
     _STANDING.pack_into(
-        batch, _STANDING_AT, base_offset, base_id, timestamp_ns, synced_end, 0, 0, 0
+        batch, _STANDING_AT, base_offset, base_id, timestamp_ns, synced_end, 0, 0, leader_epoch
     )
 
 

@@ -18,6 +18,7 @@ from penstock.kernel import BatchCheck, id_at
 from penstock.log import names
 from penstock.log.damage import Damage
 from penstock.log.disk import Disk, read_file
+from penstock.log.epochs import newest_of
 from penstock.log.head import Owner
 from penstock.log.index import SparseIndex, load_index
 from penstock.log.lost import LostRange, is_lost, read_lost
@@ -39,6 +40,8 @@ class Opened:
     prepared: int  # the active file's size: the ground that writing starts on
     written_end: int
     synced_end: int
+    agreed_end: int  # the highest synced end that any header tells of
+    newest_epoch: int | None  # of the last batch; None when it is corrupt
     last_id: int
     last_timestamp_ns: int
     damaged: list[Damage]
@@ -65,12 +68,14 @@ class Opening:
         self._last: Batch | None = None
         self._tail_position = 0  # where in the first segment the walk began
         self._bytes_read = 0
+        self._synced_told = 0  # the highest synced end that any header tells of
 
     def run(self) -> Opened:
         self._list_files()
         mark = self._mark_state.mark or Mark()
         synced_known = max(mark.synced_end, self._synced_in_headers())
         first, from_offset, runs = self._walk_tail(synced_known)
+        self._synced_told = max([self._synced_told, *(run.synced_end for run in runs)])
         lost = read_lost(self._disk, self._directory)
         decision = decide(from_offset, runs, synced_known, partial(is_lost, lost))
         if decision.end_missing and not decision.end_corrupt:
@@ -94,6 +99,8 @@ class Opening:
             prepared=self._disk.size(active.path),
             written_end=written_end,
             synced_end=written_end if stopped is None else decision.synced_seen,
+            agreed_end=min(self._synced_told, written_end),
+            newest_epoch=newest_of(self._last, written_end == self._items[0].base_offset),
             last_id=max(mark.last_id, id_at(last.base_id, last.count - 1) if last else 0),
             last_timestamp_ns=last.timestamp_ns if last else 0,
             damaged=damaged,
@@ -163,7 +170,8 @@ class Opening:
             # An old batch of a recycled file stands for an older log: its word is no higher.
             notes = [batch.header.synced_end for batch in batches if batch is not None]
             if notes:
-                return max(notes)
+                self._synced_told = max(notes)
+                return self._synced_told
         return 0
 
     def _holding(self, offset: int) -> int:

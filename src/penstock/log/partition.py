@@ -20,6 +20,7 @@ from penstock.log import names
 from penstock.log.creation import make_directory
 from penstock.log.damage import Damage, DamageList
 from penstock.log.disk import Disk
+from penstock.log.epochs import BatchName, Epochs
 from penstock.log.head import Owner
 from penstock.log.index import SparseIndex
 from penstock.log.mark import Mark, MarkFile
@@ -53,6 +54,7 @@ class PartitionLog(ReadableLog):
         "_guarded",
         "_index_next",
         "_job",
+        "_last_position",
         "_mark_file",
         "_marked",
         "_marked_ns",
@@ -61,6 +63,7 @@ class PartitionLog(ReadableLog):
         "_settings",
         "_spares",
         "_trims",
+        "agreed_end",
         "last_id",
         "last_timestamp_ns",
         "refusal",
@@ -122,6 +125,7 @@ class PartitionLog(ReadableLog):
         self.report: RecoveryReport = opened.report
         self.written_end = opened.written_end
         self.synced_end = opened.synced_end
+        self.agreed_end = opened.agreed_end  # the highest synced end that any header tells of
         self.last_id = opened.last_id
         self.last_timestamp_ns = opened.last_timestamp_ns
         self.damage = DamageList(opened.damaged, opened.lost)
@@ -134,6 +138,8 @@ class PartitionLog(ReadableLog):
         self._active = opened.segments.active
         self._ground = Ground(settings, opened.prepared)
         self._reader = LogReader(opened.segments, self.damage, self.written_end)
+        self._epochs = Epochs(opened.segments, opened.newest_epoch)
+        self._last_position = -1  # of the last batch, once it was written here
         self._trims = Trims()
         self._spares = Spares(disk, directory, settings.spare_segments_max)
         self._mark_file = MarkFile(
@@ -161,9 +167,15 @@ class PartitionLog(ReadableLog):
         last_id: int,
         timestamp_ns: int,
         inner: Sequence[tuple[int, int, int]] = (),
+        epoch: int = 0,
+        synced_end: int = 0,
     ) -> None:
         """A row at the tail, in one gathered write: one batch, or several. `inner` says where each
-        stands that is not the first: its offset, its position in the row, its id."""
+        stands that is not the first: its offset, its position in the row, its id. `epoch` and
+        `synced_end` are what the headers say: that of the leader, and what every member has."""
+        epochs = self._epochs
+        if epoch < epochs.newest:
+            epochs.check(epoch)
         if self._guarded or base_offset != self.written_end:
             self._before_write(base_offset)
         active = self._active
@@ -194,7 +206,12 @@ class PartitionLog(ReadableLog):
             self._index_inner(inner, begun, timestamp_ns)
         if not position:
             self._roll_after_ns = timestamp_ns + self._settings.segment_age_max_ns
+        if epoch != epochs.newest:
+            epochs.begin(epoch, base_offset)
         active.data_bytes = end
+        self._last_position = begun + inner[-1][1] if inner else begun
+        if synced_end > self.agreed_end:
+            self.agreed_end = synced_end
         self.written_end = self._reader.end_offset = base_offset + count
         self.last_id = last_id
         self.last_timestamp_ns = timestamp_ns
@@ -244,6 +261,13 @@ class PartitionLog(ReadableLog):
             from_offset, to_offset, reason = self.refusal
             raise LogDamaged(self.path, reason, from_offset, to_offset)
 
+    def last(self) -> BatchName:
+        """The last batch, by name: what comes next must come behind this very one."""
+        if self._last_position < 0:
+            return self._last_known()
+        with self._reading():
+            return self._reader.name_at(self._active, self._last_position)
+
     def _roll_or_refuse(self) -> None:
         try:
             self._roll()
@@ -255,6 +279,7 @@ class PartitionLog(ReadableLog):
         anything in the new one: this thread does not wait for it."""
         new = Segment(self._disk, self.path, self.written_end, 0, self._owner)
         self._directory_dirty = True
+        self._last_position = -1
         # A failure may leave the new file: then it must be the next one, so each write rolls first.
         self._roll_after_ns = -1
         file, prepared = self._spares.make_file(new.path)
@@ -386,6 +411,7 @@ class PartitionLog(ReadableLog):
         self._spares.remove(segment)
         self._segments.drop_first()
         self._reader.forget_places()
+        self._epochs.drop_below(self.start_offset)
         self.damage.forget_below(self.start_offset)
         self._spares.settle()
 

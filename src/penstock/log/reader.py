@@ -25,8 +25,9 @@ from penstock.kernel import (
     id_at,
     id_index,
 )
-from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES, place_at
+from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES, name_at, place_at
 from penstock.log.damage import DamageList
+from penstock.log.epochs import BatchName, BatchPlace
 from penstock.log.scan import Batch, find_beyond, walk
 from penstock.log.segment import Segment
 from penstock.log.segments import Segments
@@ -214,6 +215,21 @@ class LogReader:
                 return batch
             position, expected = batch.end_position, batch.end_offset
         self._damaged(segment, position, expected, limit)
+
+    def place(self, offset: int) -> BatchPlace:
+        """Of the batch that holds `offset`: its name, and where it ends."""
+        batch = self.locate(offset)
+        segment = self._segments.use(self._segments.holding(offset))
+        return BatchPlace(
+            batch.header.leader_epoch,
+            batch.header.base_offset,
+            batch.end_offset,
+            self.name_at(segment, batch.position).crc,
+        )
+
+    def name_at(self, segment: Segment, position: int) -> BatchName:
+        """The caller knows that a sound batch stands there."""
+        return BatchName._make(name_at(self._load(segment, position, HEADER_BYTES), 0))
 
     def _start(self, number: int, offset: int) -> tuple[int, int]:
         """A sound place at or before `offset` in its segment: position and offset."""

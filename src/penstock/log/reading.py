@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.errors import StorageError
+from penstock.log.epochs import BatchName, BatchPlace, Epochs, EpochStart
 from penstock.log.reader import LogReader, Message, Stretch
 from penstock.log.segment import SegmentInfo
 from penstock.log.trailers import Trailers
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
 
 class ReadableLog:
-    __slots__ = ("_reader", "_segments", "damage", "path", "written_end")
+    __slots__ = ("_epochs", "_reader", "_segments", "damage", "path", "written_end")
 
+    _epochs: Epochs
     _reader: LogReader
     _segments: Segments
     damage: DamageList
@@ -92,6 +94,27 @@ class ReadableLog:
     def find_id(self, id: int) -> int | None:
         with self._reading():
             return self._reader.find_id(id)
+
+    # --- compared with another replica's ---
+
+    def epochs(self) -> tuple[EpochStart, ...]:
+        """Each epoch and its first offset. Empty when no batch is there."""
+        with self._reading():
+            return self._epochs.table(self.written_end)
+
+    def batch_at(self, offset: int) -> BatchPlace:
+        """The batch that holds `offset`: epoch, base offset, the offset behind it, crc."""
+        self._check_offset(offset)
+        with self._reading():
+            return self._reader.place(offset)
+
+    def _last_known(self) -> BatchName:
+        if self.written_end == self.start_offset:
+            return BatchName(0, self.written_end, 0)
+        place = self.batch_at(self.written_end - 1)
+        return BatchName(place.epoch, place.base_offset, place.crc)
+
+    # --- guards ---
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

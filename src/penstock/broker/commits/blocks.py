@@ -120,9 +120,14 @@ def _numbers(form: str, view: memoryview, start: int, count: int) -> array[int]:
 
 
 def put_in_place(
-    batch: bytearray, base_offset: int, base_id: int, timestamp_ns: int, synced_end: int
+    batch: bytearray,
+    base_offset: int,
+    base_id: int,
+    timestamp_ns: int,
+    synced_end: int,
+    leader_epoch: int = 0,
 ) -> None:
     """Write into a sound batch where it stands."""
-    put_place(batch, base_offset, base_id, timestamp_ns, synced_end)
+    put_place(batch, base_offset, base_id, timestamp_ns, synced_end, leader_epoch)
     checksum = crc32c(memoryview(batch)[CRC_FROM:])
     batch[CRC_AT:CRC_FROM] = checksum.to_bytes(4, "little")

@@ -1,0 +1,190 @@
+"""The epochs of a log, found from its headers, and the names of its batches."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from penstock.errors import LogDamaged
+from penstock.kernel.layout import name_at
+from penstock.log.epochs import BatchName, EpochStart, find_epochs
+from penstock.log.partition import PartitionLog
+from penstock.sim.disk import SimDisk
+
+from .helpers import NOW_NS, PATH, SECOND, SMALL, Writer, body, corrupt, put
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    disk = SimDisk()
+    disk.mkdir("data/topics/orders")
+    return disk
+
+
+def fill(log: PartitionLog, epochs: list[int]) -> list[EpochStart]:
+    """One batch of three messages for each; what the table must be."""
+    writer, starts = Writer(log), [EpochStart(*one) for one in log.epochs()]
+    for epoch in epochs:
+        end = log.written_end
+        if not starts or starts[-1].epoch != epoch:
+            starts.append(EpochStart(epoch, end))
+        writer.write([body(end + n) for n in range(3)], epoch=epoch)
+    return starts
+
+
+def reopened(log: PartitionLog, disk: SimDisk) -> PartitionLog:
+    log.close()
+    return PartitionLog.open(disk, PATH, SMALL)
+
+
+def test_an_empty_log_has_no_epoch_and_its_end_for_a_name(disk: SimDisk) -> None:
+    log = PartitionLog.create(disk, PATH, SMALL)
+    assert log.epochs() == ()
+    assert log.last() == BatchName(0, 0, 0)
+    assert reopened(log, disk).epochs() == ()
+
+
+def test_a_log_of_one_replica_has_epoch_0(disk: SimDisk) -> None:
+    log = PartitionLog.create(disk, PATH, SMALL)
+    Writer(log).fill(40)
+    assert log.epochs() == ((0, 0),)
+    assert reopened(log, disk).epochs() == ((0, 0),)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_epochs_are_found_wherever_they_begin(disk: SimDisk, seed: int) -> None:
+    rng = random.Random(seed)
+    log = PartitionLog.create(disk, PATH, SMALL)
+    epochs = sorted(rng.choices(range(1, rng.choice((2, 4, 30))), k=rng.randint(1, 150)))
+    wanted = fill(log, epochs)
+    assert list(log.epochs()) == wanted  # found now
+    wanted = fill(log, [epochs[-1], epochs[-1] + 1, epochs[-1] + 5])
+    assert list(log.epochs()) == wanted  # remembered while it grows
+    log = reopened(log, disk)
+    assert list(log.epochs()) == wanted  # found by the headers alone
+
+
+def test_few_segments_are_looked_at(disk: SimDisk) -> None:
+    log = PartitionLog.create(disk, PATH, SMALL)
+    fill(log, [1] * 400 + [2] * 400)
+    log = reopened(log, disk)
+    assert len(log.segments) > 30
+    disk.bytes_read = 0
+    assert log.epochs() == ((1, 0), (2, 1200))
+    assert disk.bytes_read < sum(s.bytes_stored for s in log.segments) / 2
+
+
+def test_a_wrong_index_misleads_nobody(disk: SimDisk) -> None:
+    log = PartitionLog.create(disk, PATH, SMALL)
+    wanted = fill(log, [1] * 7 + [2] * 7 + [3] * 30)
+    log = reopened(log, disk)
+    for info in log.segments:
+        path = info.path.replace(".log", ".index")
+        content = bytearray(disk.content(path))
+        for at in range(32, len(content), 32):
+            content[at + 16] ^= 1  # the time: no other sign shows that the entry is wrong
+        put(disk, path, bytes(content))
+    log = PartitionLog.open(disk, PATH, SMALL)
+    assert list(log.epochs()) == wanted
+
+
+def test_a_corrupt_beginning_counts_from_the_first_sound_batch(disk: SimDisk) -> None:
+    log = PartitionLog.create(disk, PATH, SMALL)
+    fill(log, [1] * 5 + [2] * 40)
+    log.close()
+    corrupt(disk, 15)
+    log = PartitionLog.open(disk, PATH, SMALL)
+    assert log.epochs() == ((1, 0), (2, 18))
+
+
+def test_a_corrupt_end_has_no_name(disk: SimDisk) -> None:
+    log = PartitionLog.create(disk, PATH, SMALL)
+    fill(log, [1, 2, 2])
+    log.close()
+    corrupt(disk, 8)
+    log = PartitionLog.open(disk, PATH, SMALL)
+    with pytest.raises(LogDamaged):
+        log.last()
+    assert log.epochs() == ((1, 0), (2, 3))
+
+
+def test_retention_moves_the_first_epoch_up(disk: SimDisk) -> None:
+    log = PartitionLog.create(disk, PATH, SMALL)
+    fill(log, [1] * 60 + [2] * 60 + [3] * 3)
+    assert log.epochs() == ((1, 0), (2, 180), (3, 360))
+    log.sync()
+    log.retain(300, NOW_NS + SECOND, 0, 0)
+    start = log.start_offset
+    assert 180 < start <= 300
+    assert log.epochs() == ((2, start), (3, 360))
+    assert reopened(log, disk).epochs() == ((2, start), (3, 360))
+
+
+def test_retention_of_all_leaves_no_epoch(disk: SimDisk) -> None:
+    log = PartitionLog.create(disk, PATH, SMALL)
+    fill(log, [4] * 3)
+    log.sync()
+    log.retain(9, NOW_NS + 10**6 * SECOND, 0, 0)
+    assert (log.epochs(), log.last()) == ((), (0, 9, 0))
+    log = reopened(log, disk)
+    assert (log.epochs(), log.last()) == ((), (0, 9, 0))
+    assert fill(log, [4]) == [(4, 9)]
+    assert log.epochs() == ((4, 9),)
+
+
+def test_a_falling_epoch_is_a_fault_of_the_program(disk: SimDisk) -> None:
+    log = PartitionLog.create(disk, PATH, SMALL)
+    fill(log, [3])
+    with pytest.raises(ValueError, match="epoch 2 behind one of epoch 3"):
+        fill(log, [2])
+    assert log.written_end == 3
+
+
+def test_the_last_batch_is_named_as_its_header_says(disk: SimDisk) -> None:
+    log = PartitionLog.create(disk, PATH, SMALL)
+    writer = Writer(log)
+    for epoch in range(100):  # over several segments
+        base = log.written_end
+        data = writer.write([b"a", b"b"], epoch=epoch)
+        assert log.last() == name_at(data, 0) == (epoch, base, name_at(data, 0)[2])
+    assert reopened(log, disk).last() == name_at(data, 0)
+
+
+def test_a_row_of_several_batches_ends_with_its_last(disk: SimDisk) -> None:
+    log = PartitionLog.create(disk, PATH, SMALL)
+    writer = Writer(log)
+    rows = [writer.encode([b"x"] * 2, 2 * n) for n in range(3)]
+    inner = [(2, len(rows[0]), 2), (4, len(rows[0]) + len(rows[1]), 3)]
+    log.write(rows, sum(map(len, rows)), 0, 6, 1, 3, NOW_NS, inner)
+    assert log.last() == name_at(rows[2], 0)
+    assert log._last_known() == log.last()
+
+
+def test_a_batch_is_named_by_any_of_its_offsets(disk: SimDisk) -> None:
+    log = PartitionLog.create(disk, PATH, SMALL)
+    data = [Writer(log).write([b"a", b"b", b"c"], epoch=5) for _ in range(3)]
+    for offset in range(9):
+        number = offset // 3
+        crc = name_at(data[number], 0)[2]
+        assert log.batch_at(offset) == (5, 3 * number, 3 * number + 3, crc)
+    with pytest.raises(IndexError):
+        log.batch_at(9)
+
+
+def test_a_search_without_a_known_end_finds_all(disk: SimDisk) -> None:
+    log = PartitionLog.create(disk, PATH, SMALL)
+    wanted = fill(log, [1] * 50 + [2] * 50)
+    assert find_epochs(log._segments, 1 << 32) == wanted
+
+
+def test_the_highest_synced_end_of_the_headers_is_known_again(disk: SimDisk) -> None:
+    log = PartitionLog.create(disk, PATH, SMALL)
+    fill(log, [1])
+    log.sync()
+    fill(log, [1])
+    assert log.agreed_end == 3
+    log.sync()
+    assert log.agreed_end == 3  # no header says more
+    log = reopened(log, disk)
+    assert (log.synced_end, log.agreed_end) == (6, 3)
