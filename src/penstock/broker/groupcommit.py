@@ -64,8 +64,7 @@ class GroupCommit:
         self.log = log
         self.durability = durability
         self.held_count = 0  # messages that wait for a row
-        self._held_bytes = 0  # of them
-        self._waiting_bytes_max = 0 if topic.internal else context.options.waiting_bytes_max
+        tail.waiting_bytes_max = 0 if topic.internal else context.options.waiting_bytes_max
         self.reserved_count = 0  # messages of a commit under way
         self.stopped = ""  # the reason
         self.blocked = ""  # why a commit that is decided cannot be finished here
@@ -181,17 +180,24 @@ class GroupCommit:
 
     def check_waiting(self, length: int) -> None:
         """Raises TooMuchWaiting when so many bytes more may not wait. One publish always may."""
-        waiting = self._held_bytes + length
-        if self._held_bytes and 0 < self._waiting_bytes_max < waiting:
-            raise TooMuchWaiting(waiting, self._waiting_bytes_max)
+        tail = self.tail
+        waiting = tail.waiting_bytes + length
+        if tail.waiting_bytes and 0 < tail.waiting_bytes_max < waiting:
+            raise TooMuchWaiting(waiting, tail.waiting_bytes_max)
+
+    def check_append(self, length: int) -> None:
+        """The same for what goes into the open batch though that may be full."""
+        beyond = self.tail.open_bytes - limits.BATCH_BYTES_MAX
+        if beyond > 0:
+            self.check_waiting(beyond + length)
 
     def _hold(self, count: int, length: int) -> None:
         self.held_count += count
-        self._held_bytes += length
+        self.tail.waiting_bytes += length
 
     def _let_go(self, held: Gathered | Whole) -> None:
         self.held_count -= held.count
-        self._held_bytes -= held.length
+        self.tail.waiting_bytes -= held.length
 
     def _is_full(self) -> bool:
         return bool(self._gathered) or self.tail.open_bytes >= limits.BATCH_BYTES_MAX
@@ -451,7 +457,7 @@ class GroupCommit:
         told, self._open_done = self._open_done, []
         gathered, self._gathered = self._gathered, deque()
         whole, self._whole = self._whole, deque()
-        self.held_count = self._held_bytes = 0
+        self.held_count = self.tail.waiting_bytes = 0
         for done in told:
             done(error)
         for waiting in gathered:
@@ -473,7 +479,7 @@ class GroupCommit:
             tail.commit_to(tail.written_end)
             row.tell(None)
         whole, self._whole = self._whole, deque()
-        self.held_count = self._held_bytes = 0
+        self.held_count = self.tail.waiting_bytes = 0
         for one in whole:
             one.done(NotFound("topic", self.tail.topic.decode()))
         self._pass_gate()

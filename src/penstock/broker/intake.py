@@ -183,9 +183,10 @@ class Intake:
         """One message of a V2 connection that the kernel left to Python (DPUB). Its OK or its error
         comes from the kernel. Raises Refused when none are taken."""
         self._check_publish(1, due_ns)
-        tail = self.route().tail
-        tail.append(body, due_ns)
-        conn.appended(tail, verb)
+        leader = self.route()
+        leader.group.check_append(len(body))
+        leader.tail.append(body, due_ns)
+        conn.appended(leader.tail, verb)
 
     def _taking(self, count: int, due_ns: int, partition: int) -> GroupCommit:
         """Who writes a publish to this partition, or to the one whose turn it is. Raises Refused,

@@ -74,6 +74,8 @@ class Event(IntEnum):
     #              right, and not appended. `headers` is empty on a topic that keeps none; halts
     SPREAD_REFUSED = 14  # (SPREAD_REFUSED, conn, verb, [(tail, count), ...]): as REFUSED, of an
     #                      MPUB_EXT whose keys are of several partitions; one of them refuses
+    CROWDED = 15  # (CROWDED, conn, verb, tail, length: int)  the open batch is full, and too many
+    #               bytes wait for room already: these may not; halts
 
 
 class BadPub(IntEnum):

@@ -92,7 +92,7 @@ FLAGS: tuple[Flag, ...] = (
          " this (0: no limit); a topic may have its own, see /topic/config"),
     Flag("trace-rate", Kind.FLOAT, 0.0, "share of the messages whose life is traced, 0 to 1; a"
          " topic or channel may have its own, see /topic/config"),
-    Flag("max-pub-waiting-size", Kind.INT, limits.WAITING_BYTES_MAX, "bytes of publishes over HTTP"
+    Flag("max-pub-waiting-size", Kind.INT, limits.WAITING_BYTES_MAX, "bytes of publishes"
          " that may wait to be stored in a partition; more are refused (0: no limit)"),
     Flag("ack-retry-cnt", Kind.INT, 0, "a message that was sent more often than this, and is older"
          " than -ack-old-than-time, is finished by nsqd instead of being sent again (0: never); a"

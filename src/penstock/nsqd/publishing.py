@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.errors import TooMuchWaiting
 from penstock.kernel import BadPub, Event, Tail, Verb
 from penstock.nsqd import headed, traced
 from penstock.nsqd.pubfaults import PUB_FAULTS, VERB_NAMES, bad_pub, bad_topic
 from penstock.nsqd.session import Session
 from penstock.nsqd.waits import Waits
-from penstock.wire.errors import Fault, WireFault, failed_because
+from penstock.wire.errors import Fault, WireFault, failed, failed_because
 from penstock.wire.names import is_valid_name
 from penstock.wire.numbers import parse_number
 from penstock.wire.partition import ANY, bad_partition, read_partition
@@ -36,6 +37,7 @@ class Publishing:
             Event.TOPIC: self._on_topic,
             Event.REFUSED: self._on_refused,
             Event.SPREAD_REFUSED: self._on_spread_refused,
+            Event.CROWDED: self._on_crowded,
             Event.TRACED: self._on_traced,
             Event.PUB_FAILED: self._on_failed,
         }
@@ -83,6 +85,10 @@ class Publishing:
         if reason:
             raise failed_because(PUB_FAULTS[Verb(verb)], reason)
         session.conn.resume()  # by now there is room
+
+    def _on_crowded(self, session: Session, verb: int, tail: Tail, length: int) -> None:
+        waiting = TooMuchWaiting(tail.waiting_bytes + length, tail.waiting_bytes_max)
+        raise failed(PUB_FAULTS[Verb(verb)], waiting)
 
     def _on_traced(
         self,

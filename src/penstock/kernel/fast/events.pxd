@@ -19,6 +19,7 @@ cdef enum:  # Event
     CUT = 12
     TRACED = 13
     SPREAD_REFUSED = 14
+    CROWDED = 15
 
 cdef enum:  # Cut
     CUT_SIZE = 1

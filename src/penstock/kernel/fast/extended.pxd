@@ -44,7 +44,7 @@ cdef class Extended(Publisher):
                          spread_t* spread) except -1
     cdef Py_ssize_t spread_out(self, int verb, u32 count, size_t end, spread_t* spread) except -2
     cdef Py_ssize_t no_partition(self, int verb, bytes word, size_t end) except -2
-    cdef bint ext_blocked(self, int verb, spread_t* spread) except -1
+    cdef bint ext_blocked(self, int verb, size_t end, spread_t* spread) except -1
     cdef int refuse_ext(self, int verb, spread_t* spread) except -1
     cdef bint owes_room(self, int verb, spread_t* spread) noexcept
     cdef Py_ssize_t take_ext(self, int verb, const u8* data, u32 count, size_t end,

@@ -17,6 +17,7 @@ from penstock.kernel.fast.tail cimport Tail
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
 cdef enum:
+    COUNT_BYTES = 4  # so long is a size, too
     SIZES_BYTES = 6  # the size of a message, and that of its headers
     HEADERS_SIZE_BYTES = 2  # which counts into the size
     MESSAGE_BYTES_MIN = 3
@@ -203,10 +204,12 @@ cdef class Extended(Publisher):
         self.halt((BAD_PUB, self, verb, PARTITION, word, 0, 0))
         return end
 
-    cdef bint ext_blocked(self, int verb, spread_t* spread) except -1:
-        """Can this command not be appended now (an event or a flag says why)?"""
+    cdef bint ext_blocked(self, int verb, size_t end, spread_t* spread) except -1:
+        """Can this command, which ends there, not be appended now (an event or a flag says why)?"""
+        cdef i64 length = end - (<piece_t*>self.hub.pieces.data).headers_at + SIZES_BYTES
         cdef u32 i
         cdef u8 number
+        length += COUNT_BYTES if verb == MPUB_EXT else -COUNT_BYTES  # PUB_EXT: without its size
         for i in range(spread.place_count):
             number = spread.places[i]
             if not accepts(<Tail>spread.tails[number], spread.counts[number]):
@@ -216,7 +219,7 @@ cdef class Extended(Publisher):
             self.hold()
             return True
         for i in range(spread.place_count):
-            if self.tail_stalls(<Tail>spread.tails[spread.places[i]]):
+            if self.tail_stalls(<Tail>spread.tails[spread.places[i]], verb, length):
                 return True
         return False
 
@@ -260,7 +263,7 @@ cdef class Extended(Publisher):
         used = self.spread_out(verb, count, end, spread)
         if used:
             return used
-        if self.ext_blocked(verb, spread):
+        if self.ext_blocked(verb, end, spread):
             return MORE
         if verb == PUB_EXT and pieces[0].has_trace:
             if self.owed_count:

@@ -32,8 +32,8 @@ cdef class Publisher(Owing):
     cdef int hold(self) except -1
     cdef int topic_blocked(self, int verb) except -1
     cdef int tail_refuses(self, Tail tail, int verb, u32 count) except -1
-    cdef int tail_stalls(self, Tail tail) except -1
-    cdef int publish_blocked(self, int verb, u32 count) except -1
+    cdef int tail_stalls(self, Tail tail, int verb, i64 length) except -1
+    cdef int publish_blocked(self, int verb, u32 count, i64 length) except -1
     cdef Py_ssize_t after(self, size_t consumed) noexcept
     cdef Py_ssize_t find_target(self, int verb, const u8* data, size_t line, size_t args) except -2
     cdef Py_ssize_t read_count(self, int verb, const u8* data, size_t size, size_t line,

@@ -3,8 +3,8 @@
 from libc.string cimport memcmp
 
 from penstock.kernel.fast.events cimport (
-    BAD_PUB, BODY_INVALID, BODY_TOO_BIG, COUNT_INVALID, MESSAGE_INVALID, MESSAGE_TOO_BIG, MPUB,
-    PARAMS, PARTITION, PUB, REFUSED, SIZE_INVALID, SIZE_TOO_BIG, TOPIC, TOPIC_NAME,
+    BAD_PUB, BODY_INVALID, BODY_TOO_BIG, COUNT_INVALID, CROWDED, MESSAGE_INVALID, MESSAGE_TOO_BIG,
+    MPUB, PARAMS, PARTITION, PUB, REFUSED, SIZE_INVALID, SIZE_TOO_BIG, TOPIC, TOPIC_NAME,
 )
 from penstock.kernel.fast.owing cimport Owing
 from penstock.kernel.fast.route cimport (
@@ -120,15 +120,19 @@ cdef class Publisher(Owing):
             self.halt((REFUSED, self, verb, tail, count))
         return 1
 
-    cdef int tail_stalls(self, Tail tail) except -1:
+    cdef int tail_stalls(self, Tail tail, int verb, i64 length) except -1:
         if tail.open_size() <= <size_t>self.hub.batch_bytes_max:
             return 0
-        self.stalled = True
-        tail.open_stalled.append(self)
-        self.mark_interest()
+        if tail.stall(self, length):
+            self.stalled = True
+            self.mark_interest()
+        elif self.owed_count:
+            self.hold()
+        else:
+            self.halt((CROWDED, self, verb, tail, length))
         return 1
 
-    cdef int publish_blocked(self, int verb, u32 count) except -1:
+    cdef int publish_blocked(self, int verb, u32 count, i64 length) except -1:
         """1 when this publish can't be appended now."""
         if self.topic_blocked(verb):
             return 1
@@ -138,7 +142,7 @@ cdef class Publisher(Owing):
         if not self.may_owe(self.topic_tail, verb):
             self.hold()
             return 1
-        return self.tail_stalls(self.topic_tail)
+        return self.tail_stalls(self.topic_tail, verb, length)
 
     cdef Py_ssize_t after(self, size_t consumed) noexcept:
         """What a step returns that gave an error to Python, or was held."""
@@ -189,7 +193,7 @@ cdef class Publisher(Owing):
             return self.after(line + 5)
         if size < line + 5 + body_size:
             return MORE
-        if self.publish_blocked(PUB, 1):
+        if self.publish_blocked(PUB, 1, body_size):
             return MORE
         self.last_command_ns = self.hub.mono_ns
         if self.topic_tail.trace_below:
@@ -213,7 +217,7 @@ cdef class Publisher(Owing):
             used = self.walk(data, size, line, count)
         if used:
             return used
-        if self.publish_blocked(MPUB, count):
+        if self.publish_blocked(MPUB, count, <i64>(self.walk_position - line - 5)):
             return MORE
         self.last_command_ns = self.hub.mono_ns
         position = line + 9

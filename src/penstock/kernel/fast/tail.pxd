@@ -26,6 +26,9 @@ cdef class Tail(Memory):
     cdef Labels labels  # of the open batch; None while no message has any
     cdef list open_waiters
     cdef list open_stalled  # connections that wait for room in the open batch
+    cdef public i64 waiting_bytes  # of publishes that wait for room in it
+    cdef public i64 waiting_bytes_max  # 0: no bound
+    cdef i64 stalled_bytes  # of the waiting ones, of those connections
     cdef list sealed  # of Sealed, from committed_end to written_end
     cdef Py_ssize_t sealed_room  # `sealed_max`
     cdef readonly u64 open_serial  # number of the open batch; entries of connections name it
@@ -47,6 +50,9 @@ cdef class Tail(Memory):
     cdef int add_due(self, i64 due_ns) except -1
     cdef i64 count_pack_c(self, int pack, const unsigned char[::1] body, i64 count_max,
                           i64 message_bytes_max) except -3
+    # the connection waits for room, with a publish of this length; False: too many do
+    cdef bint stall(self, object conn, i64 length) except -1
+    cdef int unstall(self) except -1
     cdef bint has_room(self, u32 count) noexcept
     cdef bint can_seal(self) noexcept
     cdef int check_room(self) except -1

@@ -278,9 +278,7 @@ cdef class Tail(Memory):
         self.open_waiters = []
         self.open_serial += 1
         self.written_end += batch.count
-        if self.open_stalled:
-            self.hub.unstalled.extend(self.open_stalled)
-            self.open_stalled = []
+        self.unstall()
         return self.buffers(batch, &header, total)
 
     def seal_batch(self, bytes data not None):
@@ -424,6 +422,25 @@ cdef class Tail(Memory):
             self.hub.settled.append((self, self.open_serial, False, self.open_waiters))
             self.open_waiters = []
             self.open_serial += 1
+            self.unstall()
+
+    cdef bint stall(self, object conn, i64 length) except -1:
+        cdef i64 waiting = self.waiting_bytes
+        if waiting and 0 < self.waiting_bytes_max < waiting + length:
+            return False
+        self.waiting_bytes += length
+        self.stalled_bytes += length
+        self.open_stalled.append(conn)
+        return True
+
+    cdef int unstall(self) except -1:
+        """There is an empty open batch again."""
+        if self.open_stalled:
+            self.hub.unstalled.extend(self.open_stalled)
+            self.open_stalled = []
+            self.waiting_bytes -= self.stalled_bytes
+            self.stalled_bytes = 0
+        return 0
 
     cdef int advance_handed(self) except -1:
         if self.committed_end > self.handed_end:

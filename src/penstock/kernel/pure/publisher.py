@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # An enum member costs a look-up on each command.
 PUB = int(Verb.PUB)
 MPUB = int(Verb.MPUB)
+SINGLE = (PUB, int(Verb.PUB_EXT))  # their body is one message
 _valid_name = re.compile(rb"[.a-zA-Z0-9_-]+(#ephemeral)?").fullmatch
 
 
@@ -174,8 +175,11 @@ class Publisher(Reader):
             return True
         for tail in counts:
             if tail.open_size > BATCH_BYTES_MAX:
-                self.stalled = True
-                tail.stalled.append(self)  # type: ignore[arg-type]
+                length = self._size if verb in SINGLE else self._bodies_bytes
+                if tail.stall(self, length):  # type: ignore[arg-type]
+                    self.stalled = True
+                else:
+                    self._emit(Event.CROWDED, self, verb, tail, length)
                 return True
         return False
 

@@ -48,6 +48,8 @@ class Tail:
         self.message_count = 0
         self.message_bytes = 0
         self.promise = Promise(self)  # of the open batch
+        self.waiting_bytes = self.waiting_bytes_max = 0
+        self._stalled_bytes = 0  # of the waiting ones, of these connections
         self.stalled: list[Conn] = []  # connections that wait for room in the open batch
         self.windows: list[Window] = []
         self._engine = engine
@@ -123,6 +125,16 @@ class Tail:
         """Of the open batch, trailer included, near enough for a bound."""
         return self.open_bytes + self._labels.size
 
+    def stall(self, conn: Conn, length: int) -> bool:
+        """The connection waits for room, with a publish of this length. False: too many do."""
+        waiting = self.waiting_bytes
+        if waiting and 0 < self.waiting_bytes_max < waiting + length:
+            return False
+        self.waiting_bytes += length
+        self._stalled_bytes += length
+        self.stalled.append(conn)
+        return True
+
     def has_room(self, count: int) -> bool:
         """May so many messages be appended, as far as the bound says?"""
         end_max = self.append_end_max
@@ -180,6 +192,8 @@ class Tail:
         if self.stalled:
             self._engine.unstall(self.stalled)
             self.stalled = []
+            self.waiting_bytes -= self._stalled_bytes
+            self._stalled_bytes = 0
 
     # --- sealing and what comes of it ---
 
