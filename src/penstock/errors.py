@@ -11,6 +11,12 @@ PenstockError
 │   ├── PartitionMissing a known partition's directory is not there
 │   ├── TopicDamaged     a file without which a topic cannot be opened is corrupt
 │   ├── LogDamaged       damage below the synced end: acknowledged data is corrupt
+│   ├── AppendRefused    a leader's row does not continue this log: nothing of it was written
+│   │   ├── ChainBroken      the batch before it is not the last one here
+│   │   ├── OffsetsApart     a batch does not begin where the one before it ends
+│   │   ├── EpochFalls       a batch of a lower epoch than the one before it
+│   │   ├── BatchUnsound     a checksum or a number of a batch is wrong
+│   │   └── RowTooLarge      it has no bytes, or more than any leader writes
 │   ├── WriteRefused     this write was not done, and later ones may be (disk full, watermark)
 │   ├── StageDamaged     a staged block is not what was staged
 │   ├── CommitUnfinished a commit of stages is decided, and will be finished when the disk lets it
@@ -117,6 +123,57 @@ class LogDamaged(StorageError):
         super().__init__(where, f"{reason}; offsets {from_offset} to {to_offset - 1} are corrupt")
         self.from_offset = from_offset
         self.to_offset = to_offset
+
+
+class AppendRefused(StorageError):
+    """The log is as before. A follower that gets one of these is matched again."""
+
+
+class ChainBroken(AppendRefused):
+    """`last` and `previous` are batches by epoch, base offset and crc: the last one of this log,
+    and the one that the row continues."""
+
+    def __init__(
+        self, where: object, last: tuple[int, int, int], previous: tuple[int, int, int]
+    ) -> None:
+        super().__init__(
+            where, f"the row continues batch {tuple(previous)}, the last one is {tuple(last)}"
+        )
+        self.last = last
+        self.previous = previous
+
+
+class OffsetsApart(AppendRefused):
+    def __init__(self, where: object, expected: int, found: int) -> None:
+        super().__init__(where, f"a batch at offset {found} where {expected} must come")
+        self.expected = expected
+        self.found = found
+
+
+class EpochFalls(AppendRefused):
+    def __init__(self, where: object, offset: int, epoch: int, found: int) -> None:
+        super().__init__(
+            where, f"the batch at offset {offset} has epoch {found}, the one before it {epoch}"
+        )
+        self.offset = offset
+        self.epoch = epoch
+        self.found = found
+
+
+class BatchUnsound(AppendRefused):
+    """`offset` is where the batch should stand."""
+
+    def __init__(self, where: object, offset: int, fault: str) -> None:
+        super().__init__(where, f"the batch for offset {offset} is not sound: {fault}")
+        self.offset = offset
+        self.fault = fault
+
+
+class RowTooLarge(AppendRefused):
+    def __init__(self, where: object, length: int, bytes_max: int) -> None:
+        super().__init__(where, f"a row of {length} bytes: 1 to {bytes_max} may be written")
+        self.length = length
+        self.bytes_max = bytes_max
 
 
 class WriteRefused(StorageError):

@@ -69,6 +69,7 @@ PARTITIONS_MAX = 255  # of a topic, numbered from 0: a publish may look at all f
 HEADERS_BYTES_MAX = 65_535  # of a message: what the two bytes of their length can say
 BATCH_BYTES_MAX = 16 * MIB  # an open batch stops taking publishes beyond this until it is sealed
 ROW_BATCHES_MAX = 250  # of numbering producers in a write: at four buffers each, one system call
+ROW_BYTES_MAX = BODY_BYTES_CEILING + 2 * BATCH_BYTES_MAX  # the largest body behind a full batch
 SEALED_BATCHES_MAX = 1  # of a partition, written and not yet safe: while one syncs, one gathers
 SEARCH_WINDOW_BYTES = 32 * KIB  # read for the next headers of a log: passes over large batches
 SEARCH_SLICE_BYTES = 1 * MIB  # of one slice of a search for delayed messages: a millisecond

@@ -21,6 +21,7 @@ from penstock.log.creation import make_directory
 from penstock.log.damage import Damage, DamageList
 from penstock.log.disk import Disk
 from penstock.log.epochs import BatchName, Epochs
+from penstock.log.foreign import check_row
 from penstock.log.head import Owner
 from penstock.log.index import SparseIndex
 from penstock.log.mark import Mark, MarkFile
@@ -217,13 +218,50 @@ class PartitionLog(ReadableLog):
         self.last_timestamp_ns = timestamp_ns
         self.unsynced_bytes += length
 
+    def append_row(
+        self, batches: Sequence[Buffer], previous: BatchName, synced_end: int = 0
+    ) -> None:
+        """A leader's row, as it is, in one gathered write; `foreign.py` has the rules. Each buffer
+        holds one whole batch or several. `previous` is the batch that the leader has before it,
+        `synced_end` what every member in force has synced by now, which may lie beyond this log.
+        Raises AppendRefused, and what `write` raises; then the log is as before."""
+        is_empty = self.written_end == self.start_offset
+        last = None if is_empty else self.last()
+        newest = self._epochs.newest
+        row = check_row(self.path, batches, previous, self.written_end, last, newest)
+        first = row.pieces[0].header
+        self.write(
+            batches,
+            row.length,
+            first.base_offset,
+            row.count,
+            first.base_id,
+            row.pieces[-1].last_id,
+            first.timestamp_ns,
+            (),
+            first.leader_epoch,
+        )
+        begun = self._active.data_bytes - row.length
+        for position, header in row.pieces[1:]:
+            at = begun + position
+            self._index_one(header.base_offset, at, header.timestamp_ns, header.base_id)
+            if header.leader_epoch != self._epochs.newest:
+                self._epochs.begin(header.leader_epoch, header.base_offset)
+        self._last_position = begun + row.pieces[-1].position
+        self.last_timestamp_ns = row.pieces[-1].header.timestamp_ns
+        told = max(synced_end, *(piece.header.synced_end for piece in row.pieces))
+        self.agreed_end = max(self.agreed_end, min(told, self.written_end))
+
+    def _index_one(self, offset: int, position: int, timestamp_ns: int, id: int) -> None:
+        if position >= self._index_next:
+            self._segments.active_index.add(offset, position, timestamp_ns, id)
+            self._index_next = position + self._settings.index_every_bytes
+
     def _index_inner(
         self, inner: Sequence[tuple[int, int, int]], begun: int, timestamp_ns: int
     ) -> None:
         for offset, at, id in inner:
-            if begun + at >= self._index_next:
-                self._segments.active_index.add(offset, begun + at, timestamp_ns, id)
-                self._index_next = begun + at + self._settings.index_every_bytes
+            self._index_one(offset, begun + at, timestamp_ns, id)
 
     def _before_write(self, base_offset: int) -> None:
         self.check_writable()

@@ -1,0 +1,241 @@
+"""A leader's rows on a follower's log: what is taken, and what is refused without a byte."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from penstock import limits
+from penstock.errors import (
+    AppendRefused,
+    BatchUnsound,
+    ChainBroken,
+    EpochFalls,
+    OffsetsApart,
+    PartitionStopped,
+    RowTooLarge,
+    WriteRefused,
+)
+from penstock.log.epochs import BatchName
+from penstock.log.foreign import check_row
+from penstock.log.partition import PartitionLog
+from penstock.sim.disk import Fault, SimDisk
+
+from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body
+
+LEADER = "data/topics/orders/0"
+FOLLOWER = "data/topics/orders/1"
+
+
+class Pair:
+    def __init__(self) -> None:
+        self.disk = SimDisk()
+        self.disk.mkdir("data/topics/orders")
+        self.leader = PartitionLog.create(self.disk, LEADER, SMALL)
+        self.follower = PartitionLog.create(self.disk, FOLLOWER, SMALL)
+        self.writer = Writer(self.leader)
+
+    def row(self, batches: int, epoch: int, wall_ns: int = NOW_NS) -> tuple[BatchName, list[bytes]]:
+        previous, row = self.leader.last(), []
+        for _ in range(batches):
+            end = self.leader.written_end
+            row.append(self.writer.write([body(end), body(end + 1)], wall_ns, epoch=epoch))
+        return previous, row
+
+    def ship(self, batches: int, epoch: int, wall_ns: int = NOW_NS) -> None:
+        previous, row = self.row(batches, epoch, wall_ns)
+        self.follower.append_row(row, previous, self.leader.synced_end)
+
+    def assert_equal(self) -> None:
+        leader, follower = self.leader, self.follower
+        assert follower.written_end == leader.written_end
+        assert bodies_from(follower, 0) == bodies_from(leader, 0)
+        assert follower.epochs() == leader.epochs()
+        assert follower.last() == leader.last() == follower._last_known()
+        assert (follower.last_id, follower.last_timestamp_ns) == (
+            leader.last_id,
+            leader.last_timestamp_ns,
+        )
+        follower.validate()
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_follower_becomes_what_the_leader_is(pair: Pair, seed: int) -> None:
+    rng = random.Random(seed)
+    epoch, now_ns = 1, NOW_NS
+    for _ in range(60):
+        epoch += rng.choice((0, 0, 0, 1, 3))
+        now_ns += rng.choice((0, 1, SECOND, 4000 * SECOND))
+        pair.ship(rng.choice((1, 1, 2, 7)), epoch, now_ns)
+    pair.assert_equal()
+    for offset in rng.sample(range(pair.follower.written_end), 20):
+        assert pair.follower.batch_at(offset) == pair.leader.batch_at(offset)
+        assert pair.follower.message(offset) == pair.leader.message(offset)
+        id = pair.leader.message(offset).id
+        assert pair.follower.find_id(id) == offset
+        written_ns = pair.leader.written_ns(offset)
+        assert pair.follower.find_time(written_ns) == pair.leader.find_time(written_ns)
+    pair.follower.close()
+    pair.follower = PartitionLog.open(pair.disk, FOLLOWER, SMALL)
+    assert pair.follower.report.clean
+    pair.assert_equal()
+
+
+def test_one_buffer_may_hold_a_stretch_of_the_leaders_log(pair: Pair) -> None:
+    for epoch in (1, 1, 4, 4, 9):
+        pair.row(3, epoch)
+    while (end := pair.follower.written_end) < pair.leader.written_end:
+        previous = pair.follower.last()
+        block = pair.leader.read(end, 1000)
+        pair.follower.append_row([block], previous, 0)
+    pair.assert_equal()
+    assert pair.follower.epochs() == ((1, 0), (4, 12), (9, 24))
+
+
+def test_a_log_that_has_no_batch_takes_any_that_begins_at_its_end(pair: Pair) -> None:
+    _, row = pair.row(1, 3)
+    pair.follower.append_row(row, BatchName(2, 0, 77), 0)
+    pair.assert_equal()
+
+
+def refused(
+    pair: Pair, error: type[AppendRefused], row: list[bytes], previous: BatchName | None = None
+) -> AppendRefused:
+    log = pair.follower
+    contents = {
+        name: pair.disk.content(f"{FOLLOWER}/{name}") for name in pair.disk.listdir(FOLLOWER)
+    }
+    before = (log.written_end, log.last_id, log.last(), log.epochs(), log.agreed_end)
+    with pytest.raises(error) as caught:
+        log.append_row(row, previous or log.last(), 0)
+    assert type(caught.value) is error
+    assert caught.value.where == FOLLOWER
+    assert before == (log.written_end, log.last_id, log.last(), log.epochs(), log.agreed_end)
+    for name in pair.disk.listdir(FOLLOWER):
+        assert pair.disk.content(f"{FOLLOWER}/{name}") == contents[name]
+    return caught.value
+
+
+def test_a_row_behind_another_batch_is_refused(pair: Pair) -> None:
+    pair.ship(2, 1)
+    previous, row = pair.row(1, 1)
+    for wrong in (
+        previous._replace(crc=previous.crc ^ 1),
+        previous._replace(epoch=2),
+        previous._replace(base_offset=0),
+        BatchName(0, 4, 0),
+    ):
+        error = refused(pair, ChainBroken, row, wrong)
+        assert isinstance(error, ChainBroken)
+        assert (error.last, error.previous) == (previous, wrong)
+    pair.follower.append_row(row, previous, 0)
+    pair.assert_equal()
+
+
+def test_a_gap_between_offsets_is_refused(pair: Pair) -> None:
+    pair.ship(1, 1)
+    _, row = pair.row(3, 1)
+    error = refused(pair, OffsetsApart, [row[0], row[2]])
+    assert isinstance(error, OffsetsApart)
+    assert (error.expected, error.found) == (4, 6)
+    refused(pair, OffsetsApart, row[1:])
+    refused(pair, OffsetsApart, [row[0], row[0]])
+
+
+def test_a_falling_epoch_is_refused(pair: Pair) -> None:
+    pair.ship(1, 5)
+    make = pair.writer.encode
+    error = refused(pair, EpochFalls, [make([b"x"], 2, epoch=4)])
+    assert isinstance(error, EpochFalls)
+    assert (error.offset, error.epoch, error.found) == (2, 5, 4)
+    refused(pair, EpochFalls, [make([b"x"], 2, epoch=7), make([b"x"], 3, epoch=6)])
+    pair.follower.append_row([make([b"x"], 2, epoch=5)], pair.follower.last(), 0)
+
+
+def test_epochs_do_not_fall_over_an_emptied_log(pair: Pair) -> None:
+    pair.ship(1, 5)
+    pair.follower.sync()
+    pair.follower.retain(2, NOW_NS + 10**6 * SECOND, 0, 0)
+    assert pair.follower.start_offset == 2
+    refused(pair, EpochFalls, [pair.writer.encode([b"x"], 2, epoch=4)])
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda batch: batch[:-1] + bytes([batch[-1] ^ 1]),
+        lambda batch: batch[:60] + b"\x09" + batch[61:],  # its epoch
+        lambda batch: batch[:-8],
+        lambda batch: batch + bytes(8),
+        lambda batch: bytes(len(batch)),
+        lambda batch: batch[:20],
+    ],
+)
+def test_an_unsound_batch_is_refused(pair: Pair, spoil: Callable[[bytes], bytes]) -> None:
+    pair.ship(1, 1)
+    _, row = pair.row(2, 1)
+    refused(pair, BatchUnsound, [row[0], spoil(row[1])])
+
+
+def test_a_header_that_is_ahead_of_its_own_log_is_refused(pair: Pair) -> None:
+    previous = pair.leader.last()
+    row = [pair.writer.write([b"x"], synced_end=1)]
+    refused(pair, BatchUnsound, row, previous)
+
+
+def test_a_row_without_bytes_or_with_too_many_is_refused(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused(pair, RowTooLarge, [])
+    refused(pair, RowTooLarge, [b""])
+    _, row = pair.row(2, 1)
+    monkeypatch.setattr(limits, "ROW_BYTES_MAX", sum(map(len, row)) - 1)
+    error = refused(pair, RowTooLarge, row)
+    assert isinstance(error, RowTooLarge)
+    assert (error.length, error.bytes_max) == (sum(map(len, row)), sum(map(len, row)) - 1)
+
+
+def test_a_row_that_the_disk_does_not_take_leaves_the_log_as_it_was(pair: Pair) -> None:
+    pair.ship(1, 1)
+    before = (pair.follower.written_end, pair.follower.last(), pair.follower.epochs())
+    previous, row = pair.row(2, 2)
+    pair.disk.inject(Fault("write", path_part=FOLLOWER, written=0.6))
+    with pytest.raises(WriteRefused):
+        pair.follower.append_row(row, previous, 0)
+    assert before == (pair.follower.written_end, pair.follower.last(), pair.follower.epochs())
+    pair.follower.append_row(row, previous, 0)
+    pair.assert_equal()
+
+
+def test_a_stopped_log_takes_nothing(pair: Pair) -> None:
+    pair.ship(1, 1)
+    pair.disk.inject(Fault("sync", path_part=FOLLOWER))
+    with pytest.raises(PartitionStopped):
+        pair.follower.sync()
+    previous, row = pair.row(1, 1)
+    with pytest.raises(PartitionStopped):
+        pair.follower.append_row(row, previous, 0)
+
+
+def test_what_all_have_synced_is_known_as_far_as_it_lies_here(pair: Pair) -> None:
+    pair.ship(2, 1)
+    assert pair.follower.agreed_end == 0
+    pair.leader.sync()
+    pair.ship(1, 1)
+    assert pair.follower.agreed_end == 4
+    previous, row = pair.row(1, 1)
+    pair.follower.append_row(row, previous, 1000)
+    assert pair.follower.agreed_end == 8
+
+
+def test_rules_are_checked_in_order_of_their_price() -> None:
+    """A row that is not the next one is refused before its checksums are computed."""
+    with pytest.raises(ChainBroken):
+        check_row("here", [b"junk"], BatchName(1, 0, 0), 5, BatchName(1, 0, 1), 1)
