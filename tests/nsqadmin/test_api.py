@@ -53,6 +53,43 @@ def test_a_channel_shows_its_clients(installation: Installation, topic: str) -> 
     assert shown["client_count"] == 1
 
 
+def test_a_trace_of_one_partition(installation: Installation) -> None:
+    admin, nsqd = installation.admin, installation.nsqd
+    nsqd.post("/topic/create?topic=traced&partition_num=3")
+    for partition in (0, 2):
+        nsqd.post(f"/pubtrace?topic=traced&partition={partition}&trace_id=123456", b"a")
+
+    def rows(more: str = "") -> list[tuple[str, int]]:
+        found = admin.json("GET", f"/api/trace?id=trace:123456{more}")
+        return [(one["kind"], one["partition"]) for one in found["events"]]
+
+    eventually(lambda: rows() == [("published", 0), ("published", 2)])
+    assert rows("&partition=2") == rows("&topic=traced&partition=2") == [("published", 2)]
+    assert rows("&topic=other") == rows("&partition=1") == []
+    found = admin.json("GET", "/api/trace?id=trace:123456&partition=2")
+    (event,), message = found["events"], found["message"]
+    assert message == ""
+    assert event["node"] == f"127.0.0.1:{nsqd.http_port}"
+    assert (event["trace_id"], event["sources"]) == (123456, "log")
+    again = admin.json("GET", f"/api/trace?id={event['message_id']}")["events"]
+    assert again == [event]
+    admin.request("DELETE", "/api/topics/traced")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("", "'' is neither a message id (16 hex digits) nor trace:N"),
+        ("?id=trace:1&partition=255", "'255' is no partition: 0 to 254"),
+        ("?id=trace:1&partition=x", "'x' is no partition: 0 to 254"),
+        ("?id=trace:1&since=now", "'now' is no day such as 2026-05-01"),
+    ],
+)
+def test_what_no_trace_is_asked_for(installation: Installation, query: str, said: str) -> None:
+    status, body, _ = installation.admin.request("GET", f"/api/trace{query}")
+    assert (status, json.loads(body)) == (400, {"message": f"INVALID_ARG: {said}"})
+
+
 def test_create_pause_empty_delete(installation: Installation) -> None:
     admin = installation.admin
     made = {"topic": "made", "channel": "here"}

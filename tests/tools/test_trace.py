@@ -89,6 +89,21 @@ def test_all_messages_with_a_trace_id(
     assert heads == [f"message {id}  trace id 42" for id in (ids[0], ids[2])]
 
 
+def test_what_happened_in_one_partition(nsqd: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    nsqd.request("POST", "/topic/create?topic=split&partition_num=3")
+    for partition in (0, 2, 2):
+        where = f"/pubtrace?topic=split&partition={partition}&trace_id=9"
+        assert nsqd.request("POST", where, b"a").status == 200
+
+    def rows(*more: str) -> list[tuple[int, int]]:
+        found = told(capsys, "--trace-id=9", address(nsqd), *more)[1]
+        return [(row["partition"], row["offset"]) for row in found]
+
+    assert eventually(lambda: rows() == [(0, 0), (2, 0), (2, 1)])
+    assert rows("--partition=2") == [(2, 0), (2, 1)]
+    assert rows("--topic=split", "--partition=1") == []
+
+
 def test_what_happened_to_a_whole_range_is_told_too(
     nsqd: Running, capsys: pytest.CaptureFixture[str]
 ) -> None:

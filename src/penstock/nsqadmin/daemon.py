@@ -22,7 +22,14 @@ from penstock.errors import ConfigError
 from penstock.net.fetch import Fetcher
 from penstock.net.listener import Address, bound_address, close_listener, listen, parse_address
 from penstock.net.secretfile import first_secret
-from penstock.nsqadmin import api, config_api, description, diagnostics_api, paths
+from penstock.nsqadmin import (
+    api,
+    config_api,
+    description,
+    diagnostics_api,
+    paths,
+    traces_api,
+)
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.connections import Connections
 from penstock.nsqadmin.gate import Gate
@@ -169,6 +176,7 @@ def make_app(grounds: Grounds) -> FastAPI:
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=limits.ADMIN_GZIP)
     proxied = any(one.options.proxy_graphite and one.options.graphite_url for one in grounds)
     app.add_middleware(paths.OfficialPaths, base=grounds.base, is_graphite_proxied=proxied)
+    app.include_router(traces_api.TracesApi(grounds).router())
     app.include_router(diagnostics_api.DiagnosticsApi(grounds).router())
     app.include_router(api.Api(grounds).router())
     app.include_router(config_api.ConfigApi(grounds).router())

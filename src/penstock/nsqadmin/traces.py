@@ -21,7 +21,7 @@ from penstock.nsqadmin.tracetable import Found, Place, Wanted
 from penstock.nsqadmin.upstream import NotOffered, Upstream
 from penstock.nsqdapi import calls
 from penstock.trace.events import TOPIC, Event, decode
-from penstock.trace.search import Search, bodies_of
+from penstock.trace.search import Only, Search, bodies_of
 
 log = logging.getLogger("penstock.nsqadmin.traces")
 
@@ -101,6 +101,16 @@ def wanted(text: str, since: str = "") -> Wanted:
     return Wanted(number, 0, max(0, parse(number).time_ns // limits.MS - _ID_AHEAD_MS), True)
 
 
+def only_in(topic: str, partition: str) -> Only:
+    """Where somebody wants it to have happened; what is empty is anywhere."""
+    text = partition.strip()
+    if not text:
+        return Only(topic.strip())
+    if not (text.isascii() and text.isdigit() and int(text[:9]) < limits.PARTITIONS_MAX):
+        raise IdInvalid(partition, f"is no partition: 0 to {limits.PARTITIONS_MAX - 1}")
+    return Only(topic.strip(), int(text[:9]))
+
+
 def _midnight_ms(day: str) -> int:
     try:
         found = datetime.datetime.strptime(day.strip(), "%Y-%m-%d").replace(tzinfo=datetime.UTC)
@@ -113,13 +123,13 @@ class Seeker:
     """Looks for one thing in the log and in the tables."""
 
     def __init__(
-        self, upstream: Upstream, nodes: list[str], tables: Iterable[str], ask: Wanted, topic: str
+        self, upstream: Upstream, nodes: list[str], tables: Iterable[str], ask: Wanted, only: Only
     ) -> None:
         self._upstream = upstream
         self._nodes = nodes
         self._tables = tuple(tables)
         self._ask = ask
-        self._topic = topic
+        self._only = only
         self._searches: dict[str, Search] = {}
         self._tabled: list[Event] = []
         self.log_notes: list[str] = []
@@ -135,7 +145,7 @@ class Seeker:
         places = tracetable.places(self._tabled) if alone else set()
         logged = [(node, event) for node, search in self._searches.items()
                   for event in search.events(places)]  # fmt: skip
-        tabled = [one for one in self._tabled if self._topic in ("", one.topic)]
+        tabled = [one for one in self._tabled if self._only.takes(one)]
         return Life(tracetable.merged(logged, tabled), self.log_notes + self.table_notes)
 
     # --- the log ---
@@ -163,9 +173,7 @@ class Seeker:
         span = (await upstream.call(node, calls.positions([TOPIC]))).topics[TOPIC].partitions[0]
         if 0 < span.earliest == offset:
             self.log_notes.append(f"the log of {node} may no longer hold the beginning")
-        search = self._searches[node] = Search(
-            self._ask.message_id, self._ask.trace_id, self._topic
-        )
+        search = self._searches[node] = Search(self._ask.message_id, self._ask.trace_id, self._only)
         left = limits.ADMIN_TRACE_BYTES
         while offset < span.end and left > 0:
             call = calls.fetch(TOPIC, offset, span.end, limits.ADMIN_FETCH_BYTES)

@@ -11,7 +11,7 @@ import argparse
 import base64
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock import limits
 from penstock.command import terminal
@@ -27,7 +27,7 @@ from penstock.tools import nodes
 from penstock.tools.peek import epoch_ms, when
 from penstock.tools.verbs import DONE, FAILED, VerbParser, WrongUse, add_json, print_json, run_verb
 from penstock.trace.events import TOPIC, Event
-from penstock.trace.search import Search, bodies_of
+from penstock.trace.search import Only, Search, bodies_of, row_of
 
 SEARCH_BYTES_MAX = 1 << 30  # of one node's log
 FETCH_BYTES = 4 << 20
@@ -40,7 +40,7 @@ _NOT_FOUND = 404
 class Wanted(NamedTuple):
     message_id: int
     trace_id: int
-    topic: str  # "": any
+    only: Only
     from_ms: int
 
 
@@ -58,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("id", nargs="?", metavar="MESSAGE_ID", help="16 hex digits")
     parser.add_argument("--trace-id", type=int, metavar="N", help="all messages with this trace id")
     parser.add_argument("--topic", default="", metavar="T", help="only in this topic")
+    parser.add_argument("--partition", type=int, metavar="N", help="only in this partition")
     parser.add_argument(
         "--since", metavar="TIME", help="look from then on (the id's time; a trace id: two hours)"
     )
@@ -81,7 +82,7 @@ def _run(arguments: argparse.Namespace) -> int:
             found += _pick(node.address, _bodies(node, wanted), wanted)
     found.sort(key=lambda one: one.event.time_ns)
     if arguments.json:
-        print_json([_row(one) for one in found])
+        print_json([row_of(one.event, one.node) for one in found])
     else:
         for line in _timelines(found):
             print(line)
@@ -93,19 +94,20 @@ def _run(arguments: argparse.Namespace) -> int:
 def _wanted(arguments: argparse.Namespace) -> Wanted:
     if (arguments.id is None) == (arguments.trace_id is None):
         raise WrongUse("give a message id, or --trace-id")
+    only = Only(arguments.topic, arguments.partition)
     since_ms = epoch_ms(arguments.since) if arguments.since else None
     if arguments.trace_id is not None:
         if not 0 < arguments.trace_id < 1 << 64:
             raise WrongUse(f"--trace-id {arguments.trace_id}: must be 1 to 2^64 - 1")
         if since_ms is None:
             since_ms = max(time.time_ns() // limits.MS - TRACE_ID_MS, 0)
-        return Wanted(0, arguments.trace_id, arguments.topic, since_ms)
+        return Wanted(0, arguments.trace_id, only, since_ms)
     number = hex_to_id(arguments.id.encode("utf-8", "replace"))
     if number <= 0:
         raise WrongUse(f"{arguments.id!r} is no message id: 16 hex digits")
     if since_ms is None:
         since_ms = max(parse(number).time_ns // limits.MS - ID_AHEAD_MS, 0)
-    return Wanted(number, 0, arguments.topic, since_ms)
+    return Wanted(number, 0, only, since_ms)
 
 
 # --- where the events are ---
@@ -148,20 +150,12 @@ def _cold_bodies(path: str, wanted: Wanted) -> Iterator[bytes]:
 
 
 def _pick(node: str, bodies: Iterable[bytes], wanted: Wanted) -> list[Found]:
-    search = Search(wanted.message_id, wanted.trace_id, wanted.topic)
+    search = Search(wanted.message_id, wanted.trace_id, wanted.only)
     search.feed(bodies)
     return [Found(node, one) for one in search.events()]
 
 
 # --- how it is shown ---
-
-
-def _row(found: Found) -> dict[str, Any]:
-    event = found.event
-    row = event._asdict() | {"kind": event.kind.label}
-    row["message_id"] = f"{event.message_id:016x}" if event.message_id else None
-    row["trace_id"] = event.trace_id or None
-    return row | ({"node": found.node} if found.node else {})
 
 
 def _timelines(found: list[Found]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from penstock.kernel import decode_bodies, decode_header
 from penstock.log.fetched import end_of_range
@@ -22,13 +23,34 @@ def bodies_of(data: bytes, from_offset: int) -> Iterator[tuple[int, list[bytes]]
         position += header.length
 
 
-class Search:
-    """Feed it bodies, then ask for `events`. One of the two ids is 0; topic "": any."""
+class Only(NamedTuple):
+    """Where what is looked for happened: in one topic, in one partition, or anywhere."""
 
-    def __init__(self, message_id: int, trace_id: int, topic: str = "") -> None:
+    topic: str = ""
+    partition: int | None = None
+
+    def takes(self, event: Event) -> bool:
+        return self.topic in ("", event.topic) and self.partition in (None, event.partition)
+
+
+ANYWHERE = Only()
+
+
+def row_of(event: Event, node: str) -> dict[str, Any]:
+    """An event as a document shows it. `node`: where it was read; empty: not on one."""
+    row = event._asdict() | {"kind": event.kind.label}
+    row["message_id"] = f"{event.message_id:016x}" if event.message_id else None
+    row["trace_id"] = event.trace_id or None
+    return row | ({"node": node} if node else {})
+
+
+class Search:
+    """Feed it bodies, then ask for `events`. One of the two ids is 0."""
+
+    def __init__(self, message_id: int, trace_id: int, only: Only = ANYWHERE) -> None:
         self._message_id = message_id
         self._trace_id = trace_id
-        self._topic = topic
+        self._only = only
         self._events: list[Event] = []
         self._spans: list[Event] = []  # of ranges of messages: whose, is known at the end
 
@@ -43,7 +65,7 @@ class Search:
         places = {(event.topic, event.partition, event.offset) for event in self._events}
         places.update(known)
         found = [*self._events, *(span for span in self._spans if _holds(span, places))]
-        return [one for one in found if self._topic in ("", one.topic)]
+        return [one for one in found if self._only.takes(one)]
 
 
 def _holds(span: Event, places: set[tuple[str, int, int]]) -> bool:

@@ -141,6 +141,25 @@ def wait_for_log(installation: Installation) -> None:
         time.sleep(0.02)
 
 
+def test_one_partition_is_looked_at(page: Page, installation: Installation) -> None:
+    nsqd = installation.nsqd
+    nsqd.post("/topic/create?topic=split&partition_num=3")
+    for partition in (0, 2):
+        nsqd.post(f"/pubtrace?topic=split&partition={partition}&trace_id=654321", b"a")
+    deadline_s = time.monotonic() + 60
+    while "2 events" not in shown(page, installation.admin, "trace:654321"):
+        assert time.monotonic() < deadline_s
+    page.get_by_label("Only in partition").fill("2")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("status").filter(has_text="1 event")).to_be_visible()
+    expect(page.locator(".life li")).to_have_count(1)
+    expect(page.locator(".life li")).to_contain_text("partition 2 offset 0")
+    expect(page).to_have_url(re.compile("partition=2"))
+    page.get_by_label("Only in partition").fill("many")
+    page.get_by_label("Only in partition").press("Enter")
+    expect(page.get_by_text("'many' is no partition: 0 to 254")).to_be_visible()
+
+
 def test_what_is_no_id_says_so(page: Page, installation: Installation) -> None:
     page.goto(url(installation, "/trace?id=nonsense"))
     expect(page.get_by_text("'nonsense' is neither a message id")).to_be_visible()

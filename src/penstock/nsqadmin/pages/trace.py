@@ -1,4 +1,4 @@
-"""One message's life as a timeline: /trace?id=…&topic=…&since=…"""
+"""One message's life as a timeline: /trace?id=…&topic=…&partition=…&since=…"""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ from penstock.trace.events import Event
 
 def add(grounds: Grounds) -> None:
     @ui.page("/trace")
-    async def trace(request: Request, id: str = "", topic: str = "", since: str = "") -> None:
+    async def trace(
+        request: Request, id: str = "", topic: str = "", partition: str = "", since: str = ""
+    ) -> None:
         here = layout.opened(grounds, request)
         await here.ground.watch.ready()
         with layout.page(here, "Trace"):
-            _Lives(here, topic, since).draw(id)
+            _Lives(here, topic, partition, since).draw(id)
 
 
 class _Lives:
-    def __init__(self, here: Opened, topic: str, since: str) -> None:
+    def __init__(self, here: Opened, topic: str, partition: str, since: str) -> None:
         self._here = here
         self._topic = topic
+        self._partition = partition
         self._since = since
         self._search_count = 0
 
@@ -43,6 +46,9 @@ class _Lives:
             self._id.style("min-width: 16rem").on("keydown.enter", self._search)
             self._only = ui.input("Only in topic", value=self._topic).props("dense outlined")
             self._only.on("keydown.enter", self._search)
+            self._part = ui.input("Only in partition", value=self._partition)
+            self._part.props('dense outlined inputmode="numeric"').style("width: 9rem")
+            self._part.on("keydown.enter", self._search)
             self._day = ui.input("Trace id: since day", value=self._since).props(
                 'dense outlined placeholder="2026-05-01"'
             )
@@ -94,18 +100,19 @@ class _Lives:
         self._place.clear()
         self._note.set_text("Looking …")
         text, topic = str(self._id.value or ""), str(self._only.value or "").strip()
-        since = str(self._day.value or "")
+        partition, since = str(self._part.value or "").strip(), str(self._day.value or "")
         ground = self._here.ground
         nodes = [one.address for one in ground.watch.latest.nodes.values() if one.is_up]
         try:
             ask = traces.wanted(text, since)
+            only = traces.only_in(topic, partition)
         except PenstockError as error:
             self._note.set_text(str(error))
             return
-        given = {"id": text, "topic": topic, "since": since}
+        given = {"id": text, "topic": topic, "partition": partition, "since": since}
         query = urlencode({name: value for name, value in given.items() if value})
         ui.navigate.history.replace(f"{self._here.link('trace')}?{query}")
-        seeker = Seeker(ground.upstream, nodes, ground.options.trace_table, ask, topic)
+        seeker = Seeker(ground.upstream, nodes, ground.options.trace_table, ask, only)
         await seeker.look_in_log()
         if mine == self._search_count and seeker.has_tables:
             self._show(seeker, "; looking into the table …")
