@@ -286,6 +286,81 @@ def test_the_trace_names_the_partition(side: Side, tails: list[Any]) -> None:
     assert events == published | {(TraceKind.SENT, "t 1"), (TraceKind.SKIPPED, "t 1")}
 
 
+def large(bytes_count: int) -> bytes:
+    """A publish that makes a row of so many bytes of bodies."""
+    return mpub(b"t", [bytes(16 * limits.KIB)] * (bytes_count // (16 * limits.KIB)))
+
+
+def test_large_rows_stay_with_a_partition_for_some_bytes(side: Side, tails: list[Any]) -> None:
+    conn = side.connect()
+    side.said(conn, pub(b"t", b"x"))
+    row = limits.ROUTE_STAY_BYTES // 4
+    for number in (0, 1, 2, 0):
+        before = tails[number].message_bytes
+        for part in range(4):
+            assert side.said(conn, large(row)) == []
+            assert tails[number].message_bytes == before + (part + 1) * row
+
+
+def test_large_rows_stay_with_a_partition_for_some_time(side: Side, tails: list[Any]) -> None:
+    conn = side.connect()
+    side.said(conn, pub(b"t", b"x"))
+    row = limits.ROUTE_ROW_BYTES_MIN
+    for number in (0, 1, 2):
+        before = tails[number].message_bytes
+        for _ in range(2):
+            side.said(conn, large(row))
+            side.pass_time(limits.ROUTE_STAY_NS // 2)
+        assert tails[number].message_bytes == before + 2 * row
+
+
+def test_rows_below_the_least_send_the_route_on(side: Side, tails: list[Any]) -> None:
+    conn = side.connect()
+    side.said(conn, pub(b"t", b"x"))
+    side.said(conn, large(limits.ROUTE_ROW_BYTES_MIN))
+    side.said(conn, pub(b"t", bytes(limits.ROUTE_ROW_BYTES_MIN - 1)))
+    side.said(conn, pub(b"t", b"x"))
+    assert counts(tails) == [2, 1, 1]
+
+
+def test_large_rows_go_elsewhere_when_their_partition_takes_none(
+    side: Side, tails: list[Any]
+) -> None:
+    conn = side.connect()
+    side.said(conn, pub(b"t", b"x"))
+    row = large(limits.ROUTE_ROW_BYTES_MIN)
+    side.said(conn, row)
+    tails[0].refusing = True
+    side.said(conn, row)
+    conn.feed(row)
+    side.poll()
+    side.seal(tails[1])  # it writes
+    conn.feed(row)
+    side.poll()
+    assert counts(tails) == [1, 2, 2]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bytes_are_spread_evenly_whatever_the_rows_are(side: Side, seed: int) -> None:
+    """Rows of any size at any pace: none gets twice what another gets."""
+    dice = random.Random(seed)
+    number = dice.randrange(2, 5)
+    tails = [side.tail(partition=place) for place in range(number)]
+    conn = side.connect()
+    pause_ns = dice.choice([0, limits.ROUTE_STAY_NS // 8, 2 * limits.ROUTE_STAY_NS])
+    largest = dice.choice([limits.ROUTE_ROW_BYTES_MIN, limits.ROUTE_STAY_BYTES // 8])
+    least = number * (6 * limits.ROUTE_STAY_BYTES if largest > limits.MIB // 8 else limits.MIB)
+    sent = 0
+    while sent < least:
+        length = dice.randint(1, largest)
+        side.said(conn, pub(b"t", bytes(length)))
+        side.pass_time(dice.randint(0, pause_ns))
+        sent += length
+    spread = [tail.message_bytes for tail in tails]
+    assert sum(spread) == sent
+    assert max(spread) <= 2 * min(spread)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_rows_are_spread_evenly_whatever_is_sealed_when(side: Side, seed: int) -> None:
     """All tails take publishes and are committed sooner or later: none gets twice what another

@@ -2,6 +2,10 @@
 
 All publishes of a turn go to one tail, so that they share one batch and one write. When its open
 batch is sealed the route moves on to the next number, so that rows are spread over the partitions.
+Large rows stay with a tail for some more of them: a log costs most where one begins with it again,
+with buffers, pages and syncs that others have pushed out meanwhile. How much that is, and how long,
+is bounded, so that bytes are spread as well.
+
 A tail that refuses is passed by, and one that has as many sealed batches as it may is taken only
 where all are like that: its open batch would wait for them. When another tail can write before
 that, the route goes on to it.
@@ -22,7 +26,10 @@ cdef enum:
 cdef class Route:
     cdef list tails  # by number
     cdef Tail current  # None: there is none, and `forgotten` says so
-    cdef u64 serial  # of the open batch for which `current` was chosen
+    cdef u64 serial  # of the open batch that `current` gathers, as far as the route knows
+    cdef i64 rows  # that `current` has got since it was chosen
+    cdef i64 bytes_before  # of bodies, that had come to it before
+    cdef i64 until_ns  # mono: then it has had its time
     cdef Tail only  # when there is one tail; else None
     cdef u32 hash_partitions  # by which keys are spread; 0: as many as there are tails
     cdef bint extended  # its messages may have any headers
@@ -34,6 +41,9 @@ cdef class Route:
     cdef Tail find(self, i64 partition)
     cdef i64 place_of_key(self, const u8* key, size_t size) noexcept
     cdef Tail pick(self, u32 count)
+    cdef Tail take(self, Tail tail)
+    cdef Tail begin_row(self, Tail tail)
+    cdef bint goes_on(self, Tail tail) noexcept
     cdef Tail choose(self, u32 count, bint stays)
 
 cdef inline bint accepts(Tail tail, u32 count) noexcept:

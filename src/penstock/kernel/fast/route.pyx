@@ -7,6 +7,9 @@ from penstock.kernel.fast.types cimport i64, u8, u32, u64
 from penstock import limits
 
 cdef i64 PARTITIONS_MAX = limits.PARTITIONS_MAX
+cdef i64 ROW_BYTES_MIN = limits.ROUTE_ROW_BYTES_MIN
+cdef i64 STAY_BYTES = limits.ROUTE_STAY_BYTES
+cdef i64 STAY_NS = limits.ROUTE_STAY_NS
 
 
 cdef i64 partition_of(const u8* text, size_t size, size_t* length) noexcept:
@@ -44,7 +47,7 @@ cdef class Route:
         self.tails.append(tail)
         self.tails.sort(key=number_of)
         if self.current is None:
-            self.current, self.serial = tail, tail.open_serial
+            self.take(tail)
         self.only = tail if len(self.tails) == 1 else None
         return 0
 
@@ -56,8 +59,7 @@ cdef class Route:
         if self.forgotten:
             self.current = None
         elif tail is self.current:
-            self.current = <Tail>self.tails[place % len(self.tails)]
-            self.serial = self.current.open_serial
+            self.take(<Tail>self.tails[place % len(self.tails)])
         return 0
 
     cdef Tail find(self, i64 partition):
@@ -81,13 +83,33 @@ cdef class Route:
     cdef Tail pick(self, u32 count):
         """The tail for so many messages. When all refuse: the one that would be next."""
         cdef Tail tail = self.current
-        cdef bint stays
+        cdef bint accepted, stays
         if len(self.tails) == 1:
             return tail
-        stays = tail.open_serial == self.serial and accepts(tail, count)
+        accepted = accepts(tail, count)
+        stays = accepted and tail.open_serial == self.serial
         if stays and tail.can_seal():
             return tail
+        if accepted and tail.can_seal() and self.goes_on(tail):
+            return self.begin_row(tail)
         return self.choose(count, stays)
+
+    cdef Tail take(self, Tail tail):
+        self.current, self.serial = tail, tail.open_serial
+        self.rows, self.bytes_before = 1, tail.message_bytes
+        self.until_ns = tail.hub.mono_ns + STAY_NS
+        return tail
+
+    cdef Tail begin_row(self, Tail tail):
+        self.serial = tail.open_serial
+        self.rows += 1
+        return tail
+
+    cdef bint goes_on(self, Tail tail) noexcept:
+        """Does the next row go to the same tail?"""
+        cdef i64 size = tail.message_bytes - self.bytes_before
+        return (size >= self.rows * ROW_BYTES_MIN and size < STAY_BYTES
+                and tail.hub.mono_ns < self.until_ns)
 
     cdef Tail choose(self, u32 count, bint stays):
         """Another tail; the same one where it `stays` and no other writes sooner."""
@@ -104,5 +126,4 @@ cdef class Route:
                 chosen = tail
         if chosen is None:
             return self.current
-        self.current, self.serial = chosen, chosen.open_serial
-        return chosen
+        return self.take(chosen)

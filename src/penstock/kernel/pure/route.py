@@ -2,6 +2,10 @@
 
 All publishes of a turn go to one tail, so that they share one batch and one write. When its open
 batch is sealed the route moves on to the next number, so that rows are spread over the partitions.
+Large rows stay with a tail for some more of them: a log costs most where one begins with it again,
+with buffers, pages and syncs that others have pushed out meanwhile. How much that is, and how long,
+is bounded, so that bytes are spread as well.
+
 A tail that refuses is passed by, and one that has as many sealed batches as it may is taken only
 where all are like that: its open batch would wait for them. When another tail can write before
 that, the route goes on to it.
@@ -17,8 +21,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from penstock import limits
 from penstock.kernel.pure.murmur3 import murmur3_32
-from penstock.limits import PARTITIONS_MAX
 
 if TYPE_CHECKING:
     from penstock.kernel.pure.tail import Tail
@@ -37,7 +41,7 @@ def partition_of(word: bytes) -> int:
         return ANY_PARTITION
     sign, digits = found.groups()
     value = int(digits[:_DIGITS_MAX] or b"0")
-    return value if sign != b"-" and value < PARTITIONS_MAX else NO_PARTITION
+    return value if sign != b"-" and value < limits.PARTITIONS_MAX else NO_PARTITION
 
 
 def accepts(tail: Tail, count: int) -> bool:
@@ -55,7 +59,20 @@ class Route:
 
     def _choose(self, tail: Tail) -> Tail:
         self._current, self._promise = tail, tail.promise
+        self._rows, self._bytes_before = 1, tail.message_bytes
+        self._until_ns = tail.mono_ns + limits.ROUTE_STAY_NS
         return tail
+
+    def _begin_row(self, tail: Tail) -> Tail:
+        self._promise = tail.promise
+        self._rows += 1
+        return tail
+
+    def _goes_on(self, tail: Tail) -> bool:
+        """Does the next row go to the same tail?"""
+        size = tail.message_bytes - self._bytes_before
+        are_large = size >= self._rows * limits.ROUTE_ROW_BYTES_MIN
+        return are_large and size < limits.ROUTE_STAY_BYTES and tail.mono_ns < self._until_ns
 
     def add(self, tail: Tail) -> None:
         self.tails.append(tail)
@@ -77,9 +94,12 @@ class Route:
     def pick(self, count: int) -> Tail:
         """The tail for so many messages. When all refuse: the one that would be next."""
         current = self._current
-        stays = current.promise is self._promise and accepts(current, count)
+        accepted = accepts(current, count)
+        stays = accepted and current.promise is self._promise
         if stays and current.can_seal:
             return current
+        if accepted and current.can_seal and self._goes_on(current):
+            return self._begin_row(current)
         first = self.tails.index(current) + 1
         willing = [tail for tail in self.tails[first:] + self.tails[:first] if accepts(tail, count)]
         free = next((tail for tail in willing if tail.can_seal), None)

@@ -61,6 +61,11 @@ class Tail:
         self._memory = Memory(engine.memory, memory_bytes_max)
 
     @property
+    def mono_ns(self) -> int:
+        """Now, as far as the turn knows it."""
+        return self._engine.mono_ns
+
+    @property
     def open_count(self) -> int:
         return len(self._open)
 
