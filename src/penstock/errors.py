@@ -11,6 +11,7 @@ PenstockError
 │   ├── PartitionMissing a known partition's directory is not there
 │   ├── TopicDamaged     a file without which a topic cannot be opened is corrupt
 │   ├── LogDamaged       damage below the synced end: acknowledged data is corrupt
+│   ├── ReplicaUnreadable  replica.json is corrupt, or of a version that is not known here
 │   ├── AppendRefused    a leader's row does not continue this log: nothing of it was written
 │   │   ├── ChainBroken      the batch before it is not the last one here
 │   │   ├── OffsetsApart     a batch does not begin where the one before it ends
@@ -123,6 +124,10 @@ class LogDamaged(StorageError):
         super().__init__(where, f"{reason}; offsets {from_offset} to {to_offset - 1} are corrupt")
         self.from_offset = from_offset
         self.to_offset = to_offset
+
+
+class ReplicaUnreadable(StorageError):
+    """What the replica may believe is not known, so its log is not opened."""
 
 
 class AppendRefused(StorageError):

@@ -82,6 +82,7 @@ SEARCH_AGAIN_NS = 10 * SECOND  # delayed messages beyond PARKED_MAX are not look
 READ_BLOCK_BYTES = 256 * KIB  # one load of a reader behind the tail
 MARK_EVERY_NS = 2 * SECOND  # how often the synced end is repeated in the mark file
 DISK_FREE_BYTES_MIN = 256 * MIB  # --min-disk-free: publishes are refused below this
+REPLICA_FILE_BYTES_MAX = 64 * KIB  # far above any real one: some 150 bytes and a reason
 LOST_FILE_BYTES_MAX = 16 * MIB  # far above any real one: some 150 bytes a corrupt range
 REPAIR_COPY_BYTES = 1 * MIB  # of a segment that is copied aside, at a time
 JOURNAL_BYTES_READ_MAX = 1024 * MIB  # far above any real journal: it begins again beyond 1 MiB

@@ -68,7 +68,7 @@ def find(disk: Disk, path: str, topic: str | None = None, partition: int | None 
 
 def is_known(name: str) -> bool:
     return (
-        name in (names.MARK, names.PRODUCERS, names.LOST, *SETTINGS_FILES)
+        name in (names.MARK, names.PRODUCERS, names.LOST, names.REPLICA, *SETTINGS_FILES)
         or names.is_journal(name)
         or names.segment_base(name) is not None
         or names.index_base(name) is not None

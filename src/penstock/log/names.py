@@ -10,6 +10,7 @@ PRODUCERS = "producers"
 STAGES = "stages"  # in the data directory
 COMMITS = "commits"
 LOST = "lost"
+REPLICA = "replica.json"
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _INDEX = re.compile(r"(\d{20})\.index")
 _SPARE = re.compile(r"spare-(\d+)\.log")

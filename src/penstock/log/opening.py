@@ -24,6 +24,7 @@ from penstock.log.index import SparseIndex, load_index
 from penstock.log.lost import LostRange, is_lost, read_lost
 from penstock.log.mark import FILE_BYTES, Mark, MarkState, decode_file
 from penstock.log.recovery import Cut, Decision, Hole, RecoveryReport, Run, decide
+from penstock.log.replicafile import ReplicaFile, read_replica
 from penstock.log.scan import Batch, Blocks, walk
 from penstock.log.segment import Segment
 from penstock.log.segments import Segments, add_if_due
@@ -65,6 +66,8 @@ class Opening:
         self._items: list[Segment] = []
         self._indexes: dict[int, SparseIndex] = {}  # by base offset
         self._mark_state = MarkState(None, 0, 0)
+        self._replica: ReplicaFile | None = None  # None: the only one
+        self._epoch = 0  # of the batch that was walked last
         self._last: Batch | None = None
         self._tail_position = 0  # where in the first segment the walk began
         self._bytes_read = 0
@@ -73,9 +76,10 @@ class Opening:
     def run(self) -> Opened:
         self._list_files()
         mark = self._mark_state.mark or Mark()
-        synced_known = max(mark.synced_end, self._synced_in_headers())
+        synced_known = mark.synced_end
+        if self._believes_headers:
+            synced_known = max(synced_known, self._synced_in_headers())
         first, from_offset, runs = self._walk_tail(synced_known)
-        self._synced_told = max([self._synced_told, *(run.synced_end for run in runs)])
         lost = read_lost(self._disk, self._directory)
         decision = decide(from_offset, runs, synced_known, partial(is_lost, lost))
         if decision.end_missing and not decision.end_corrupt:
@@ -87,7 +91,9 @@ class Opening:
         # once went.
         written_end = max(decision.end_offset, self._items[-1].base_offset)
         damaged = self._damage(decision, written_end)
-        stopped = self._sync(first) if written_end > decision.synced_seen or cut else None
+        stopped = self._stopped_before()
+        if stopped is None and (written_end > decision.synced_seen or cut):
+            stopped = self._sync(first)
         active = self._items[-1]
         index = self._index(active)
         segments = Segments(self._disk, self._items, index, self._settings.index_every_bytes)
@@ -117,6 +123,7 @@ class Opening:
                 cut=cut,
                 damaged=tuple(damaged),
                 bytes_read=self._bytes_read,
+                believed_headers=self._believes_headers,
             ),
         )
         active.close()  # an idle partition holds no descriptor
@@ -140,7 +147,20 @@ class Opening:
         if names.MARK in found:
             path = os.path.join(directory, names.MARK)
             self._mark_state = decode_file(read_file(disk, path, FILE_BYTES))
+        if names.REPLICA in found:
+            self._replica = read_replica(disk, directory)
         self._drop_leftovers(found, set(bases))
+
+    @property
+    def _believes_headers(self) -> bool:
+        return self._replica is None or self._replica.believes_headers
+
+    def _stopped_before(self) -> PartitionStopped | None:
+        """A replica that was given up stays so. Its files are no proof of what its disk holds."""
+        replica = self._replica
+        if replica is None or replica.state != "stopped":
+            return None
+        return PartitionStopped(self._directory, f"the replica was given up: {replica.reason}")
 
     def _drop_leftovers(self, found: list[str], bases: set[int]) -> None:
         """Spares (see spares.py) and indexes whose segment was removed."""
@@ -212,13 +232,16 @@ class Opening:
         segment = self._items[number]
         index = self._index(segment)
         blocks = segment.blocks()
-        for batch in walk(blocks, position, expected, self._limit(number)):
+        for batch in walk(blocks, position, expected, self._limit(number), self._epoch):
             add_if_due(index, batch, self._settings.index_every_bytes)
+            self._epoch = batch.header.leader_epoch
+            self._synced_told = max(self._synced_told, batch.header.synced_end)
+            synced_end = batch.header.synced_end if self._believes_headers else 0
             run = runs[-1] if runs and runs[-1].segment == number else None
             if run is not None and run.to_offset == batch.header.base_offset:
-                runs[-1] = _longer(run, batch)
+                runs[-1] = _longer(run, batch, synced_end)
             else:
-                runs.append(_run(number, batch))
+                runs.append(_run(number, batch, synced_end))
         self._bytes_read += blocks.bytes_read
 
     # --- what is done about it ---
@@ -358,19 +381,13 @@ class Opening:
         return None
 
 
-def _run(number: int, batch: Batch) -> Run:
-    return Run(
-        number,
-        batch.header.base_offset,
-        batch.end_offset,
-        batch.end_position,
-        batch.header.synced_end,
-    )
+def _run(number: int, batch: Batch, synced_end: int) -> Run:
+    return Run(number, batch.header.base_offset, batch.end_offset, batch.end_position, synced_end)
 
 
-def _longer(run: Run, batch: Batch) -> Run:
+def _longer(run: Run, batch: Batch, synced_end: int) -> Run:
     return run._replace(
         to_offset=batch.end_offset,
         end_position=batch.end_position,
-        synced_end=max(run.synced_end, batch.header.synced_end),
+        synced_end=max(run.synced_end, synced_end),
     )

@@ -11,9 +11,15 @@ What is known for certain
    so the highest note seen anywhere (a sound batch's header, the mark) is one too: call it S. It
    is right to believe a sound batch that stands *beyond* a hole here: its header was computed
    before it was written, so what it says was synced had been synced.
-2. Offsets are dense, ids rise and batches stand end to end, so the batch that must come next is
-   known. A sound batch with a lower offset is old content of a recycled file. It is no part of the
-   log.
+   With several replicas a header says what *every member in force* has synced, and those that are
+   being taken in as well: so it is true of each member's disk, and of no other. A replica believes
+   headers only while `replica.json` says durably that it is such a member (or the only one).
+   Otherwise (it is being copied, or was given up) its own mark alone counts, which each replica
+   writes for itself, and S is what that says.
+2. Offsets are dense, ids and epochs do not fall and batches stand end to end, so the batch that
+   must come next is known. A sound batch with a lower offset is old content of a recycled file. One
+   with the right offset and a lower epoch than the batch before it was left by a write that was
+   never finished, and which another leader's has replaced. Neither is part of the log.
 3. Nothing was acknowledged (durability `disk`) beyond the true synced end, and that is at or above
    S.
 
@@ -36,7 +42,8 @@ can see that. A clean stop closes even this gap, for it writes the mark after th
 
 Why nothing is invented: only sound batches (crc over everything) with exactly the offset that must
 come next are taken, what was cut is removed, and a recycled file is only ever one whose offsets
-were all lower. Recycled files found at a start are dropped: a power loss may have undone the
+were all lower. A cut (`cutting.py`) is on the disk before it returns, and what it removed is never
+recycled. Recycled files found at a start are dropped: a power loss may have undone the
 renaming of one that was already in use.
 
 Durability `os` acknowledges before the sync. After a kill the kernel still holds every write, so
@@ -138,3 +145,4 @@ class RecoveryReport:
     cut: Cut | None
     damaged: tuple[tuple[int, int, str], ...]
     bytes_read: int
+    believed_headers: bool = True  # False: the headers speak of other disks, the mark alone counts

@@ -5,7 +5,8 @@ must come next, it looks for the next sound one further on: first where the hurt
 ends (a flipped bit in a body leaves the header true), then at every multiple of 8 that holds the
 magic. A candidate must be plausible: it is sound, its offset is above the one that is missing, and
 the bytes stepped over are enough for the messages stepped over. That tells apart the old batches
-of a recycled file, whose offsets are lower than any that can come here.
+of a recycled file, whose offsets are lower than any that can come here, and what an unfinished
+write of an earlier leader has left behind the tail: its offset may be right, its epoch is lower.
 """
 
 from __future__ import annotations
@@ -135,21 +136,31 @@ class Blocks:
         self.end = min(self.end, position + filled) if filled < len(buffer) else self.end
 
 
-def walk(blocks: Blocks, position: int, expected: int, limit: int | None) -> Iterator[Batch]:
+def walk(
+    blocks: Blocks, position: int, expected: int, limit: int | None, epoch: int = 0
+) -> Iterator[Batch]:
     """Sound batches from `position` on, the first with offset `expected`, stepping over what is
     hurt: a caller sees that by a base offset above the end of the batch before. It ends at `limit`,
-    the offset of the next segment, or where nothing more is found."""
+    the offset of the next segment, or where nothing more is found. The batch before has epoch
+    `epoch`; one of a lower epoch is old content, whatever its offset."""
     while limit is None or expected < limit:
         batch = blocks.sound(position)
-        if batch is None or batch.header.base_offset != expected:
-            batch = find_beyond(blocks, position, expected, limit)
+        if (
+            batch is None
+            or batch.header.base_offset != expected
+            or batch.header.leader_epoch < epoch
+        ):
+            batch = find_beyond(blocks, position, expected, limit, epoch)
             if batch is None:
                 return
         yield batch
         position, expected = batch.end_position, batch.end_offset
+        epoch = batch.header.leader_epoch
 
 
-def find_beyond(blocks: Blocks, position: int, expected: int, limit: int | None) -> Batch | None:
+def find_beyond(
+    blocks: Blocks, position: int, expected: int, limit: int | None, epoch: int = 0
+) -> Batch | None:
     """The first sound batch beyond `position`, where the one with offset `expected` should
     stand."""
 
@@ -159,6 +170,7 @@ def find_beyond(blocks: Blocks, position: int, expected: int, limit: int | None)
             0 < lost <= (batch.position - position) // LENGTH_FIELD_BYTES
             and (limit is None or batch.end_offset <= limit)
             and batch.header.synced_end <= batch.header.base_offset
+            and batch.header.leader_epoch >= epoch
         )
 
     if position + HEADER_BYTES > blocks.end:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock import limits
+from penstock.errors import ReplicaUnreadable
 from penstock.kernel import BatchCheck, check_batch, id_at
 from penstock.log import names
 from penstock.log.disk import Disk, File, read_file
@@ -26,6 +27,7 @@ from penstock.log.journals import JournalFile, read_journal
 from penstock.log.lost import LostRange, is_lost, read_lost
 from penstock.log.mark import COPY_BYTES, COPY_POSITIONS, FILE_BYTES, Mark, decode, decode_file
 from penstock.log.queues import read_owner, read_queues
+from penstock.log.replicafile import read_replica
 from penstock.log.scan import Batch, Blocks, walk
 from penstock.log.sealed import unseal
 
@@ -156,6 +158,7 @@ class PartitionCheck:
         self._place = place
         self._report = report
         self._clean = False
+        self._believes_headers = True  # what they say is synced is so on this disk
         self._mark = Mark()
         self._synced_seen = 0
         self._expected: int | None = None  # the offset that must come next
@@ -170,6 +173,7 @@ class PartitionCheck:
         inside = sorted(self._disk.listdir(self._place.path))
         bases = names.segment_bases(inside)
         self._read_lost(inside)
+        self._read_replica(inside)
         self._owner = read_owner(self._disk, self._place)
         self.check_mark(inside)
         for number, base in enumerate(bases):
@@ -217,6 +221,18 @@ class PartitionCheck:
         for known in self._lost:
             offsets = (known.from_offset, known.to_offset)
             self._report.find(path, None, f"given up: {known.reason}", offsets, is_note=True)
+
+    def _read_replica(self, inside: list[str]) -> None:
+        if names.REPLICA not in inside:
+            return
+        path = self._path(names.REPLICA)
+        self._bytes += self._disk.size(path)
+        try:
+            replica = read_replica(self._disk, self._place.path)
+        except ReplicaUnreadable as error:
+            self._report.find(path, None, error.reason)
+            replica = None
+        self._believes_headers = replica is not None and replica.believes_headers
 
     # --- the mark ---
 
@@ -323,7 +339,8 @@ class PartitionCheck:
         if header.synced_end > header.base_offset:
             self._report.find(path, batch.position, "the synced end is ahead of the log", offsets)
         self._last_id = id_at(header.base_id, header.count - 1)
-        self._synced_seen = max(self._synced_seen, header.synced_end)
+        if self._believes_headers:
+            self._synced_seen = max(self._synced_seen, header.synced_end)
         self._batches += 1
 
     def _check_rest(self, path: str, blocks: Blocks, position: int, limit: int | None) -> None:
@@ -448,4 +465,5 @@ class PartitionCheck:
 
 
 def _is_ours(name: str) -> bool:
-    return name in (names.MARK, names.PRODUCERS, names.LOST) or names.is_journal(name)
+    known = (names.MARK, names.PRODUCERS, names.LOST, names.REPLICA)
+    return name in known or names.is_journal(name)
