@@ -13,6 +13,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.context import Change
+from penstock.broker.settings import TopicSettings
 from penstock.errors import ConfigError
 from penstock.nsqd.lookups import Lookups, Timing
 from penstock.nsqd.registering import all_commands
@@ -94,6 +95,7 @@ class Named:
         self.replicas = dict.fromkeys(range(partitions))
         self.extended = extended
         self.channels = dict.fromkeys(channels)
+        self.settings = TopicSettings()
 
 
 async def until(holds: Callable[[], bool]) -> None:

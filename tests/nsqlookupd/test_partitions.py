@@ -63,6 +63,64 @@ def test_a_nsqd_of_ours_tells_where_they_are(lookupd: Running, tmp_path: Path) -
         assert "partitions" not in found("t")
 
 
+def test_what_a_topic_is_like_follows_its_settings(lookupd: Running, tmp_path: Path) -> None:
+    flags = [f"--lookupd-tcp-address={lookupd.daemon.tcp_address}", "--broadcast-address=127.0.0.1"]
+    with Nsqd(tmp_path / "data", *flags) as nsqd:
+        nsqd.request("POST", "/topic/create?topic=closed&disable_channel_auto_create=true")
+        nsqd.request("POST", "/topic/create?topic=plain")
+
+        def closed() -> dict[str, Any]:
+            rows = lookupd.get("/topics?metaInfo=true")["meta_info"]
+            return next((row for row in rows if row["topic_name"] == "closed"), {})
+
+        assert eventually(lambda: closed().get("disable_channel_auto_create"))
+        nsqd.request("POST", "/topic/config?topic=closed&ordered=true&disable_channel_auto_create=")
+        assert eventually(lambda: closed()["ordered"])
+        plain = {"partition_num": 1, "replica": 1, "extend_support": False, "multi_part": False}
+        assert closed() == plain | {
+            "topic_name": "closed", "ordered": True, "disable_channel_auto_create": False,
+        }  # fmt: skip
+        nsqd.request("POST", "/topic/config?topic=closed&ordered=")
+        assert eventually(lambda: not closed()["ordered"])
+        document = lookupd.get("/topics")
+        assert document == {"topics": ["closed", "plain"]}
+
+
+def test_who_reads_finds_tombstoned_nodes_too(lookupd: Running) -> None:
+    with (
+        lookupd.nsqd("t 0", partitions=True, broadcast_address="a"),
+        lookupd.nsqd("t 1", partitions=True, broadcast_address="b"),
+    ):
+        node = lookupd.get("/lookup?topic=t")["producers"][0]
+        lookupd.post(f"/topic/tombstone?topic=t&node=a:{node['http_port']}")
+
+        def found(query: str) -> tuple[list[str], list[str]]:
+            document = lookupd.get(f"/lookup?topic=t{query}")
+            hosts = [row["broadcast_address"] for row in document["producers"]]
+            return hosts, list(document["partitions"])
+
+        assert found("&access=r") == (["a", "b"], ["0", "1"])
+        assert found("&access=w") == found("") == (["b"], ["1"])
+        status, body, _ = lookupd.request("GET", "/lookup?topic=t&access=x")
+        assert (status, json.loads(body)["message"]) == (
+            400, "INVALID_ACCESS_MODE 'x': it is r or w",
+        )  # fmt: skip
+
+
+def test_a_list_of_nsqlookupds_has_this_one() -> None:
+    with Running("--broadcast-address=here") as lookupd:
+        daemon = lookupd.daemon
+        row = {
+            "ID": f"here:{daemon.tcp_address.port}",
+            "NodeIP": "here",
+            "TcpPort": str(daemon.tcp_address.port),
+            "HttpPort": str(daemon.http_address.port),
+            "RpcPort": "",
+            "Epoch": 0,
+        }
+        assert lookupd.get("/listlookup") == {"lookupdnodes": [row], "lookupdleader": row}
+
+
 def test_a_partition_is_looked_up(lookupd: Running) -> None:
     with (
         lookupd.nsqd("t 0", "t 2", partitions=True, broadcast_address="a"),

@@ -298,8 +298,10 @@ def test_what_a_topic_is_like() -> None:
     world = World()
     client = speaker(world, partitions=True)
     check(client, b"META t partition_num=8\nREGISTER t 0\n", [b"OK"] * 2)
-    assert world.registry.meta_of("t") == (1, False)  # it was not there yet
+    assert world.registry.meta_of("t") == (1, False, False, False)  # it was not there yet
     check(client, b"META t partition_num=8 extend_support=true other=1\n", [b"OK"])
-    assert world.registry.meta_of("t") == (8, True)
+    assert world.registry.meta_of("t") == (8, True, False, False)
+    check(client, b"META t ordered=true disable_channel_auto_create=true\n", [b"OK"])
+    assert world.registry.meta_of("t") == (1, False, True, True)
     client.lost()
-    assert world.registry.meta_of("t") == (1, False)
+    assert world.registry.meta_of("t") == (1, False, False, False)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     pass
 
 _log = logging.getLogger("penstock.broker")
+_TOLD_OUTSIDE = ("ordered", "disable_channel_auto_create")  # settings that an nsqlookupd hears of
 
 
 class Topic(Intake):
@@ -285,6 +286,8 @@ class Topic(Intake):
         self.store_or(lambda: setattr(self, "settings", before))
         self._apply_settings()
         self.refresh_refusal()
+        if any(getattr(before, name) != getattr(self.settings, name) for name in _TOLD_OUTSIDE):
+            self._context.changed(Change.TOPIC_RESHAPED, self)
 
     @property
     def effective(self) -> Effective:

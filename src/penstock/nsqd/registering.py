@@ -3,7 +3,8 @@
 An official nsqlookupd takes `REGISTER topic [channel]`. To one that has said in its answer to
 IDENTIFY that it knows partitions, nsqd names them as Youzan's does: `REGISTER topic partition
 [channel]`. There a channel goes with the topic's first partition: who has the topic has the
-channel. `META topic partition_num=8 extend_support=true` says what differs from a plain topic.
+channel. `META topic partition_num=8 extend_support=true` says what a topic is like that is no plain
+one, or is one again.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def commands_of(
     if channel is not None:
         place = f"{topic.name} {_first(topic)}" if partitions else topic.name
         return [f"{verb} {place} {channel.name}"]
+    if change is Change.TOPIC_RESHAPED:
+        return [*_places(topic), _meta(topic)]
     if partitions and verb == "REGISTER":
         return list(_split(topic))
     return [f"{verb} {topic.name}"]
@@ -50,13 +53,31 @@ def _plain(topic: Topic) -> Iterator[str]:
 
 
 def _split(topic: Topic) -> Iterator[str]:
-    count = len(topic.replicas)
-    if count > 1 or not topic.channels:  # a channel's command names the first
+    yield from _places(topic)
+    settings = topic.settings
+    is_plain = not (topic.extended or settings.ordered or settings.disable_channel_auto_create)
+    if len(topic.replicas) > 1 or not is_plain:
+        yield _meta(topic)
+
+
+def _places(topic: Topic) -> Iterator[str]:
+    if len(topic.replicas) > 1 or not topic.channels:  # a channel's command names the first
         yield from (f"REGISTER {topic.name} {partition}" for partition in topic.replicas)
     yield from (f"REGISTER {topic.name} {_first(topic)} {channel}" for channel in topic.channels)
-    if count > 1 or topic.extended:
-        extended = str(topic.extended).lower()
-        yield f"META {topic.name} partition_num={count} extend_support={extended}"
+
+
+def _meta(topic: Topic) -> str:
+    """Youzan's names. What is not said is as in a plain topic."""
+    words = [f"partition_num={len(topic.replicas)}", f"extend_support={_word(topic.extended)}"]
+    if topic.settings.ordered:
+        words.append("ordered=true")
+    if topic.settings.disable_channel_auto_create:
+        words.append("disable_channel_auto_create=true")
+    return " ".join(["META", topic.name, *words])
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def _first(topic: Topic) -> int:

@@ -144,7 +144,7 @@ class Daemon:
                 "hostname": socket.gethostname(),
                 "broadcast_address": self.options.broadcast_address,
             }
-            routes = Routes(self.registry, self._clock, lambda: len(self.connections))
+            routes = Routes(self.registry, self._clock, lambda: len(self.connections), self.about)
             admit = self._admission()
             undo.callback(self._close_servers)
             await self._serve(tcp, lambda: Connection(self))

@@ -264,7 +264,8 @@ def read_meta(words: list[bytes]) -> Meta:
     count = whole_number(values.get("partition_num", "1"), limits.PARTITIONS_MAX)
     if not count:
         raise Refusal(b"E_INVALID META partition_num is not 1 to %d" % limits.PARTITIONS_MAX)
-    return Meta(count, values.get("extend_support") == "true")
+    flags = ("extend_support", "ordered", "disable_channel_auto_create")
+    return Meta(count, *(values.get(name) == "true" for name in flags))
 
 
 def read_peer(body: bytes, remote: str) -> Peer:

@@ -65,6 +65,8 @@ class Meta(NamedTuple):
 
     partition_num: int = 1
     extended: bool = False
+    ordered: bool = False
+    registered: bool = False  # consumers may make no channels
 
 
 _PLAIN = Meta()
@@ -259,22 +261,25 @@ class Registry:
     def channel_names(self, topic: str) -> list[str]:
         return sorted(self.channels.get(topic, ()))
 
-    def producers_of(self, topic: str, partition: int | None = None) -> list[Producer]:
-        """Those that consumers are to connect to; those that have the partition, or name none."""
+    def producers_of(
+        self, topic: str, partition: int | None = None, buried: bool = False
+    ) -> list[Producer]:
+        """Those that clients are to connect to; those that have the partition, or name none.
+        `buried`: those that are tombstoned, too."""
         mono_ns = self._clock.mono_ns()
         return in_order(
             producer
             for producer, entry in self.topics.get(topic, {}).items()
             if self._is_active(producer, mono_ns)
-            and not entry.is_hidden(mono_ns, self._tombstone_lifetime_ns)
+            and (buried or not entry.is_hidden(mono_ns, self._tombstone_lifetime_ns))
             and (partition is None or not entry.partitions or partition in entry.partitions)
         )
 
-    def partitions_of(self, topic: str) -> dict[int, Producer]:
+    def partitions_of(self, topic: str, buried: bool = False) -> dict[int, Producer]:
         """Who has which; empty where two have the same, or nobody names any."""
         found: dict[int, Producer] = {}
         entries = self.topics.get(topic, {})
-        for producer in self.producers_of(topic):
+        for producer in self.producers_of(topic, buried=buried):
             partitions = entries[producer].partitions
             if not partitions.isdisjoint(found):
                 return {}
@@ -286,8 +291,12 @@ class Registry:
         entries = self.topics.get(topic, {}).values()
         counts = [max(entry.partitions, default=0) + 1 for entry in entries]
         told = [entry.meta.partition_num for entry in entries]
-        extended = any(entry.meta.extended for entry in entries)
-        return Meta(max([*counts, *told], default=1), extended)
+        return Meta(
+            max([*counts, *told], default=1),
+            any(entry.meta.extended for entry in entries),
+            any(entry.meta.ordered for entry in entries),
+            any(entry.meta.registered for entry in entries),
+        )
 
     def nodes(self) -> list[Producer]:
         mono_ns = self._clock.mono_ns()

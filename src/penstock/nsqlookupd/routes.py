@@ -6,7 +6,7 @@ Lists are sorted: NSQ's come in any order, so no client minds, and people can co
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock import __version__, limits
@@ -41,10 +41,16 @@ class Routes(Api):
     """The application behind the HTTP listener (`net/http.py`)."""
 
     def __init__(
-        self, registry: Registry, clock: Clock, connection_count: Callable[[], int]
+        self,
+        registry: Registry,
+        clock: Clock,
+        connection_count: Callable[[], int],
+        about: Mapping[str, object],
     ) -> None:
+        """`about`: what an nsqd is told of this nsqlookupd."""
         super().__init__(log, clock, quiet=frozenset(("/metrics",)))
         self._registry = registry
+        self._about = about
         self._connection_count = connection_count
         profiles = debug.table()
         self.table = {
@@ -54,6 +60,7 @@ class Routes(Api):
             "/topics": Route(GET, at_once(self._topics)),
             "/channels": Route(GET, at_once(self._channels)),
             "/lookup": Route(GET, at_once(self._lookup)),
+            "/listlookup": Route(GET, at_once(self._list_lookup)),
             "/nodes": Route(GET, at_once(self._nodes)),
             "/debug": Route(GET, at_once(self._debug)),
             "/metrics": Route(GET, at_once(self._metrics)),
@@ -71,7 +78,12 @@ class Routes(Api):
     # --- looking ---
 
     def _topics(self, parameters: Parameters) -> Response:
-        return json_response({"topics": self._registry.topic_names()})
+        names = self._registry.topic_names()
+        document: dict[str, Any] = {"topics": names}
+        if parameters.get("metaInfo") in TRUE:
+            metas = ((name, self._registry.meta_of(name)) for name in names)
+            document["meta_info"] = [{"topic_name": name} | _meta_row(meta) for name, meta in metas]
+        return json_response(document)
 
     def _channels(self, parameters: Parameters) -> Response:
         topic = _wanted(parameters, "topic")
@@ -82,9 +94,9 @@ class Routes(Api):
         topic = _wanted(parameters, "topic")
         if topic not in registry.topics:
             raise HttpError(404, "TOPIC_NOT_FOUND")
-        partition = _partition(parameters)
-        places = registry.partitions_of(topic)
-        producers = registry.producers_of(topic, partition)
+        partition, buried = _partition(parameters), _reads(parameters)
+        places = registry.partitions_of(topic, buried)
+        producers = registry.producers_of(topic, partition, buried)
         if partition is not None:
             places = {number: p for number, p in places.items() if number == partition}
         document: dict[str, Any] = {
@@ -96,6 +108,19 @@ class Routes(Api):
         if parameters.get("metainfo") in TRUE:
             document["meta"] = _meta_row(registry.meta_of(topic))
         return json_response(document)
+
+    def _list_lookup(self, parameters: Parameters) -> Response:
+        """As Youzan's clients ask first of all: there is this one, and it leads."""
+        about = self._about
+        row = {
+            "ID": f"{about['broadcast_address']}:{about['tcp_port']}",
+            "NodeIP": about["broadcast_address"],
+            "TcpPort": str(about["tcp_port"]),
+            "HttpPort": str(about["http_port"]),
+            "RpcPort": "",
+            "Epoch": 0,
+        }
+        return json_response({"lookupdnodes": [row], "lookupdleader": row})
 
     def _nodes(self, parameters: Parameters) -> Response:
         rows = []
@@ -188,15 +213,24 @@ def _partition(parameters: Parameters) -> int | None:
     return number
 
 
+def _reads(parameters: Parameters) -> bool:
+    """Youzan's `access`: who reads (`r`) is to find all that there is to read, on tombstoned nodes,
+    too; without it, and to write (`w`), they are left out, as in NSQ."""
+    access = parameters.get("access", "")
+    if access not in ("", "r", "w"):
+        raise HttpError(400, f"INVALID_ACCESS_MODE {access[:100]!r}: it is r or w")
+    return access == "r"
+
+
 def _meta_row(meta: Meta) -> dict[str, Any]:
     """Youzan's keys. Topics are not copied between nodes, and a node has several partitions."""
     return {
         "partition_num": meta.partition_num,
         "replica": 1,
         "extend_support": meta.extended,
-        "ordered": False,
+        "ordered": meta.ordered,
         "multi_part": meta.partition_num > 1,
-        "disable_channel_auto_create": False,
+        "disable_channel_auto_create": meta.registered,
     }
 
 
