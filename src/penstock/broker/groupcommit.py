@@ -81,8 +81,7 @@ class GroupCommit:
         self._ids = context.ids
         self._syncs = context.syncs
         self._touched = context.touched
-        self._sync_every_count = context.options.sync_every_count
-        self._sync_after_ns = 0
+        self._pace = topic.pace
         self._job: SyncJob | None = None
         self._gate: Callable[[], None] | None = None  # of the commit that has the log's end
         self._open_done: list[PublishDone] = []  # publishers in the open batch
@@ -99,6 +98,10 @@ class GroupCommit:
     def busy(self) -> bool:
         """A sync thread holds the log's files."""
         return self._job is not None
+
+    @property
+    def unsynced_count(self) -> int:
+        return self.log.written_end - self.log.synced_end
 
     @property
     def quiet(self) -> bool:
@@ -281,13 +284,8 @@ class GroupCommit:
                 self._commit()  # the log says that all of it is on the disk already
             return
         self._commit()
-        if (
-            self._kept
-            and row.end - self.log.synced_end >= self._sync_every_count
-            and wall_ns >= self._sync_after_ns
-        ):
-            self._sync_after_ns = wall_ns + limits.SYNC_PAUSE_NS
-            self.sync()
+        if self._kept:
+            self._pace.look(row.end - self.log.synced_end, wall_ns)
 
     def _put(self, row: Row, wall_ns: int) -> None:
         """The one place that writes to the log. Raises StorageError, and then it is as before."""

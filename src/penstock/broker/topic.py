@@ -30,6 +30,7 @@ from penstock.broker.internal import is_internal
 from penstock.broker.leader import Leader
 from penstock.broker.replica import Replica
 from penstock.broker.settings import Effective, effective, sample_below
+from penstock.broker.syncpace import SyncPace
 from penstock.broker.topicfile import ChannelEntry, Marks, TopicFile
 from penstock.broker.topicstore import TopicStore
 from penstock.errors import ChannelUnregistered, NameInvalid, NotFound, Refused, StorageError
@@ -79,6 +80,9 @@ class Topic(Intake):
         self.skipping = context.skipping
         self.limited = context.limited
         self.options = context.options
+        self.pace = SyncPace(
+            lambda: [leader.group for leader in self.leaders], context.options.sync_every_count
+        )
         self._context = context
         self._channel_number_next = file.channel_number_next
         self._on_last_channel_deleted = on_last_channel_deleted

@@ -1,0 +1,90 @@
+"""Durability `os`: how often the logs of one topic are synced, and whose turn it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock import limits
+from penstock.broker.topic import Topic
+
+from .world import Outcome, World
+
+Start = Callable[..., World]
+PARTITIONS = 3
+
+
+@pytest.fixture
+def world(start: Start) -> World:
+    return start(durability="os", sync_every_count=2)
+
+
+def made(world: World, name: str = "t") -> Topic:
+    return world.broker.topic(name, partitions=PARTITIONS)
+
+
+def publish(world: World, topic: Topic, partition: int, count: int) -> None:
+    outcome = Outcome()
+    topic.leader(partition).group.publish([b"x"] * count, 0, outcome)
+    world.turns()
+    assert outcome.stored
+
+
+def unsynced(topic: Topic) -> list[int]:
+    logs = [leader.log for leader in topic.leaders]
+    return [log.written_end - log.synced_end for log in logs]
+
+
+def pause(world: World) -> None:
+    """Without the second's housekeeping, which syncs by time."""
+    world.clock.pass_ns(limits.SYNC_PAUSE_NS)
+
+
+def test_the_partitions_of_a_topic_share_one_pause(world: World) -> None:
+    topic = made(world)
+    for partition in range(PARTITIONS):
+        publish(world, topic, partition, 2)
+    assert unsynced(topic) == [0, 2, 2]
+    pause(world)
+    publish(world, topic, 0, 2)
+    assert sum(unsynced(topic)) == 4  # one of them more
+
+
+def test_the_one_with_most_to_lose_comes_first(world: World) -> None:
+    topic = made(world)
+    for partition, count in enumerate((2, 2, 5)):
+        publish(world, topic, partition, count)
+    for partition, left in ((0, [2, 2, 0]), (1, [2, 0, 0]), (2, [0, 0, 2])):
+        pause(world)
+        publish(world, topic, partition, 2)
+        assert unsynced(topic) == left
+
+
+def test_topics_have_a_pause_each(world: World) -> None:
+    for name in ("t", "u"):
+        topic = made(world, name)
+        publish(world, topic, 0, 2)
+        assert unsynced(topic) == [0, 0, 0]
+
+
+def test_a_sync_that_takes_long_holds_up_no_other_partition(world: World) -> None:
+    topic = made(world)
+    world.threads.held = True
+    publish(world, topic, 0, 5)
+    pause(world)
+    publish(world, topic, 1, 2)
+    assert [leader.group.busy for leader in topic.leaders] == [True, True, False]
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    assert unsynced(topic) == [0, 0, 0]
+
+
+def test_fewer_messages_than_are_due_wait_for_the_clock(world: World) -> None:
+    topic = made(world)
+    publish(world, topic, 0, 1)
+    pause(world)
+    assert unsynced(topic) == [1, 0, 0]
+    world.pass_ns(limits.SYNC_TIMEOUT_NS)
+    assert unsynced(topic) == [0, 0, 0]
