@@ -397,6 +397,7 @@ ADMIN_HEX_SHOWN_BYTES = 16 * KIB  # of it as hex, which is four times as long
 ADMIN_TRACE_BYTES = 256 * MIB  # of a node's trace events that one search reads
 ADMIN_TRACE_EVENTS = 5000  # of one search in the trace table: more is no timeline to read
 ADMIN_TRACED_SHOWN = 50  # messages that were traced last, to choose from
+TRACE_CONTEXTS_SHOWN = 50  # messages of one search whose header `traceparent` is read for it
 ADMIN_TRACE_DRAWN = 300  # events of one message that are drawn; a list has them all
 ADMIN_RUNS_MAX = 500  # runs of pipelines that are remembered
 ADMIN_RUN_POINTS = 240  # of a run's chart: more than 100 bytes each, of 500 runs

@@ -10,6 +10,7 @@ import pytest
 
 from e2e.daemon import Daemon
 from e2e.lookupd import eventually
+from penstock.trace.ids import RULE
 
 from .conftest import Installation
 from .running import Admin
@@ -76,10 +77,25 @@ def test_a_trace_of_one_partition(installation: Installation) -> None:
     admin.request("DELETE", "/api/topics/traced")
 
 
+def test_a_trace_names_the_trace_context(installation: Installation) -> None:
+    admin, nsqd = installation.admin, installation.nsqd
+    nsqd.post("/topic/create?topic=headed&extend=true")
+    trace_id = "11112222333344445555666677778888"
+    context = f"00-{trace_id}-00f067aa0ba902b7-01"
+    nsqd.post(f"/pub_ext?topic=headed&ext=%7B%22traceparent%22:%22{context}%22%7D", b"a")
+
+    def known() -> list[str | None]:
+        found = admin.json("GET", f"/api/trace?id={trace_id}")["events"]
+        return [one.get("traceparent") for one in found]
+
+    eventually(lambda: known() == [context])
+    admin.request("DELETE", "/api/topics/headed")
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("", "'' is neither a message id (16 hex digits) nor trace:N"),
+        ("", f"'' is neither a message id (16 hex digits) nor trace:N, where N is {RULE}"),
         ("?id=trace:1&partition=255", "'255' is no partition: 0 to 254"),
         ("?id=trace:1&partition=x", "'x' is no partition: 0 to 254"),
         ("?id=trace:1&since=now", "'now' is no day such as 2026-05-01"),

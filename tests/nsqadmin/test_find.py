@@ -42,6 +42,11 @@ def test_a_message_id_leads_to_its_life() -> None:
     assert found.query == (("id", "0abc000000000001"),)
     assert find("trace:7", installation(), PAGES)[0].query == (("id", "trace:7"),)
     assert words("0abc00000000000g") == []
+    w3c = "4bf92f3577b34da6a3ce929d0e0e4736"
+    for text in (w3c, f"trace:{w3c.upper()}"):
+        (found,) = find(text, installation(), PAGES)
+        assert (found.words, found.path) == (f"Messages with trace id {w3c}", ("trace",))
+    assert words(w3c[1:]) == words("trace:0") == []
 
 
 def test_without_a_text_the_pages_are_offered_and_there_is_a_limit() -> None:

@@ -136,7 +136,18 @@ def test_what_is_typed() -> None:
     assert 0 <= parse(ID).time_ns // 10**6 - ask.from_ms <= 10_000
     assert wanted("trace:7", "2026-05-01").from_ms == 1_777_593_600_000
     assert not wanted("trace:7").is_bounded
-    for text in ("", "trace:0", "trace:x", "trace:99999999999999999999", "abc", "' OR 1=1 --"):
+    w3c = "4bf92f3577b34da6a3ce929d0e0e4736"
+    for text in (w3c, f" trace:{w3c} "):
+        assert wanted(text).trace_id == 0xA3CE929D0E0E4736
+    for text in (
+        "",
+        w3c[1:],
+        "trace:0",
+        "trace:x",
+        "trace:99999999999999999999",
+        "abc",
+        "' OR 1=1 --",
+    ):
         with pytest.raises(IdInvalid):
             wanted(text)
     with pytest.raises(IdInvalid, match="no day"):

@@ -123,6 +123,10 @@ REFUSED = [
     ("/message/get?topic=t&id=00000000000000zz", 400, "INVALID_ARG_ID"),
     ("/message/get?topic=t&id=0000000000000001", 404, "MESSAGE_NOT_FOUND"),
     ("/message/get?topic=t&trace_id=5", 404, "MESSAGE_NOT_FOUND"),
+    ("/message/get?topic=t&trace_id=18446744073709551615", 404, "MESSAGE_NOT_FOUND"),
+    ("/message/get?topic=t&trace_id=18446744073709551616", 400, "INVALID_ARG_TRACE_ID"),
+    ("/message/get?topic=t&trace_id=0", 400, "INVALID_ARG_TRACE_ID"),
+    ("/message/get?topic=t&trace_id=4bf92f3577b34da6a3ce929d0e0e4736", 404, "MESSAGE_NOT_FOUND"),
     ("/message/get?topic=t&offset=3", 416, "OFFSET_BEYOND_END"),
     ("/message/get?topic=t&offset=1&id=0000000000000001", 400, "MISSING_ARG_ID"),
 ]

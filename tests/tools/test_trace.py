@@ -104,6 +104,34 @@ def test_what_happened_in_one_partition(nsqd: Running, capsys: pytest.CaptureFix
     assert rows("--topic=split", "--partition=1") == []
 
 
+def test_all_messages_of_a_w3c_trace(
+    nsqd: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nsqd.request("POST", "/topic/meta/update?topic=orders&upgradeext=true")
+    trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+    context = f"00-{trace_id}-00f067aa0ba902b7-01"
+    nsqd.request("POST", "/pub?topic=orders", b"a", {"traceparent": context})
+    both = {"traceparent": context, "X-Nsqext-##trace_id": "42"}
+    nsqd.request("POST", "/pub_ext?topic=orders", b"b", both)
+    w3c, number = f"--trace-id={trace_id}", int(trace_id[16:], 16)
+
+    def rows(asked: str) -> Any:
+        return told(capsys, asked, address(nsqd))[1]
+
+    for asked in (w3c, f"--trace-id={number}", "--trace-id=42"):
+        assert eventually(lambda: len(rows(asked)) == 1)  # noqa: B023
+    (row,) = rows(w3c)
+    assert (row["trace_id"], row["offset"], row["traceparent"]) == (number, 0, context)
+    assert rows("--trace-id=42")[0]["traceparent"] == context
+    assert trace_main([w3c, address(nsqd)]) == 0
+    head = capsys.readouterr().out.splitlines()[0]
+    assert head == f"message {row['message_id']}  trace id {number}  traceparent {context}"
+    found = json.loads(nsqd.request("GET", f"/message/get?topic=orders&trace_id={trace_id}").body)
+    assert (found["offset"], found["headers"]) == (0, {"traceparent": context})
+    nsqd.request("POST", "/topic/delete?topic=orders")
+    assert "traceparent" not in rows(w3c)[0]
+
+
 def test_what_happened_to_a_whole_range_is_told_too(
     nsqd: Running, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,6 +161,7 @@ def test_a_node_that_has_traced_nothing(nsqd: Running, capsys: pytest.CaptureFix
         (["0d1c000000000000", "--trace-id=1"], "give a message id, or --trace-id"),
         (["xyz"], "'xyz' is no message id: 16 hex digits"),
         (["--trace-id=0"], "must be 1 to 2^64 - 1"),
+        (["--trace-id=4bf92f3577b34da6"], "or the 32 hex digits of a W3C trace id"),
         (["0d1c000000000000", "--since=noon"], "'noon' is neither a time"),
         (["0d1c000000000000", "--data-path=/nowhere"], "/nowhere holds no topic _trace"),
     ],

@@ -2,7 +2,7 @@
 
 Values in, values out. A name that is the text comes before one that begins with it, that before one
 with a word that begins so, that before one that has it anywhere; among equals what is shorter, and
-topics before channels. Sixteen hex digits are a message, and its life is asked for.
+topics before channels. Sixteen hex digits are a message, and its life is asked for; 32 are a trace.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.nsqadmin.snapshot import Snapshot
+from penstock.trace.ids import W3C_DIGITS, read_trace_id
 
 _MESSAGE_ID = re.compile(r"[0-9a-f]{16}", re.IGNORECASE)
 _KINDS = ("page", "topic", "channel", "node")
@@ -52,11 +53,13 @@ def _named(snapshot: Snapshot) -> Iterator[Found]:
 
 
 def _message(sought: str) -> list[Found]:
-    number = sought.removeprefix("trace:")
-    is_traced = number != sought and number.isascii() and number.isdigit()
-    if not is_traced and not _MESSAGE_ID.fullmatch(sought):
+    text = sought.removeprefix("trace:")
+    if read_trace_id(text) and (text != sought or len(text) == W3C_DIGITS):
+        words = f"Messages with trace id {text}"
+    elif _MESSAGE_ID.fullmatch(sought):
+        words = f"Life of message {sought}"
+    else:
         return []
-    words = f"Life of message {sought}" if not is_traced else f"Messages with trace id {number}"
     return [Found("message", words, ("trace",), (("id", sought),))]
 
 

@@ -21,6 +21,7 @@ from penstock.kernel import Section, decode_columns, decode_header, decode_secti
 from penstock.log.fetched import end_of_range
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqdapi import calls
+from penstock.trace.ids import read_trace_id
 
 MASK = "•••"
 NEWEST = ("", "newest", "latest")
@@ -78,8 +79,8 @@ def named_message(text: str) -> tuple[str, str] | None:
     """What `/message/get` takes, where a place names one message: its id, or a trace."""
     if _HEX_ID.fullmatch(text):
         return "id", text.lower()
-    if text.startswith("trace:") and text[6:].isdigit():
-        return "trace_id", text[6:]
+    if text.startswith("trace:") and (trace_id := read_trace_id(text[6:])):
+        return "trace_id", str(trace_id)
     return None
 
 

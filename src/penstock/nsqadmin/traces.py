@@ -21,6 +21,7 @@ from penstock.nsqadmin.tracetable import Found, Place, Wanted
 from penstock.nsqadmin.upstream import NotOffered, Upstream
 from penstock.nsqdapi import calls
 from penstock.trace.events import TOPIC, Event, decode
+from penstock.trace.ids import RULE, W3C_DIGITS, read_trace_id
 from penstock.trace.search import Only, Search, bodies_of
 
 log = logging.getLogger("penstock.nsqadmin.traces")
@@ -80,21 +81,20 @@ async def _recent(upstream: Upstream, node: str) -> list[Event]:
 
 class IdInvalid(PenstockError):
     def __init__(self, text: str, rule: str = "") -> None:
-        rule = rule or "is neither a message id (16 hex digits) nor trace:N"
+        rule = rule or f"is neither a message id (16 hex digits) nor trace:N, where N is {RULE}"
         super().__init__(f"{text!r} {rule}")
         self.text = text
 
 
 def wanted(text: str, since: str = "") -> Wanted:
-    """What somebody has typed: a message id, or "trace:" and a number, which may have happened on
-    the day `since` (2026-05-01) or later."""
+    """What was typed: a message id, or "trace:" and a trace id, which may have happened on the day
+    `since` (2026-05-01) or later. 32 hex digits are a trace id as they stand."""
     text = text.strip()
-    if text.startswith("trace:") and text[6:].isascii() and text[6:].isdigit():
-        trace_id = int(text[6:][:21])
-        if 0 < trace_id < 1 << 64:
-            from_ms = _midnight_ms(since) if since.strip() else 0
-            recent_ms = max(0, time.time_ns() // limits.MS - _TRACE_ID_MS)
-            return Wanted(0, trace_id, from_ms or recent_ms, bool(from_ms))
+    trace_id = read_trace_id(text.removeprefix("trace:"))
+    if trace_id and (text.startswith("trace:") or len(text) == W3C_DIGITS):
+        from_ms = _midnight_ms(since) if since.strip() else 0
+        recent_ms = max(0, time.time_ns() // limits.MS - _TRACE_ID_MS)
+        return Wanted(0, trace_id, from_ms or recent_ms, bool(from_ms))
     number = hex_to_id(text.encode("utf-8", "replace"))
     if number <= 0:
         raise IdInvalid(text)

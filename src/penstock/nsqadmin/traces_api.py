@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse
 
 from penstock.nsqadmin import traces
 from penstock.nsqadmin.api import ERRORS, ApiError, viewed
+from penstock.nsqadmin.contexts import contexts
 from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.traces import IdInvalid, Seeker
 from penstock.nsqadmin.tracetable import Found
@@ -43,8 +44,10 @@ class TracesApi:
         await seeker.look_in_log()
         await seeker.look_in_tables()
         life = seeker.life()
-        return {"events": [_row(one) for one in life.found], "message": "; ".join(life.notes)}
+        known = await contexts(ground.upstream, life.found, ground.options.mask_field)
+        rows = [_row(one, known.get(one.event.message_id, "")) for one in life.found]
+        return {"events": rows, "message": "; ".join(life.notes)}
 
 
-def _row(found: Found) -> dict[str, Any]:
-    return row_of(found.event, found.node) | {"sources": found.sources}
+def _row(found: Found, context: str) -> dict[str, Any]:
+    return row_of(found.event, found.node, context) | {"sources": found.sources}

@@ -53,6 +53,7 @@ from penstock.net.query import parse_pairs, parse_query, whole_number
 from penstock.net.slices import in_slices, in_turns
 from penstock.nsqd.ground import TRUE, Ground
 from penstock.nsqd.pattern import Pattern, PatternInvalid
+from penstock.trace.ids import RULE, read_trace_id
 
 BINARY = "application/octet-stream"
 OFFSET_MAX = (1 << 63) - 1
@@ -353,7 +354,10 @@ def _find(
 ) -> Generator[None, None, Found | None]:
     if parameters.get("id"):
         return (yield from find_id(readers, message_id(parameters["id"])))
-    trace_id = _number(parameters, "trace_id")
+    text = parameters["trace_id"]
+    trace_id = read_trace_id(text)
+    if not trace_id:
+        raise HttpError(400, f"INVALID_ARG_TRACE_ID {text[:300]!r}: {RULE}")
     return (yield from find_value(readers, Section.TRACE, trace_id))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import base64
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock import limits
@@ -26,7 +26,9 @@ from penstock.nsqdapi import calls
 from penstock.tools import nodes
 from penstock.tools.peek import epoch_ms, when
 from penstock.tools.verbs import DONE, FAILED, VerbParser, WrongUse, add_json, print_json, run_verb
+from penstock.trace.contexts import context_of, copies
 from penstock.trace.events import TOPIC, Event
+from penstock.trace.ids import RULE, read_trace_id
 from penstock.trace.search import Only, Search, bodies_of, row_of
 
 SEARCH_BYTES_MAX = 1 << 30  # of one node's log
@@ -35,6 +37,8 @@ NEWEST_MAX = 200  # messages that are committed and not durable yet
 ID_AHEAD_MS = 10_000  # an id may be ahead of the clock that wrote the event
 TRACE_ID_MS = 2 * 3600 * 1000  # how far back a trace id is looked for
 _NOT_FOUND = 404
+# Deleted, removed by retention, of a topic that was made again, or corrupt.
+_NOT_THERE = (_NOT_FOUND, 410, 416, 422)
 
 
 class Wanted(NamedTuple):
@@ -56,7 +60,11 @@ def parser() -> argparse.ArgumentParser:
         examples=["penstock trace 0d2c6bf1a4c02000", "penstock trace --trace-id 42 --json"],
     )
     parser.add_argument("id", nargs="?", metavar="MESSAGE_ID", help="16 hex digits")
-    parser.add_argument("--trace-id", type=int, metavar="N", help="all messages with this trace id")
+    parser.add_argument(
+        "--trace-id",
+        metavar="N",
+        help="all messages with this trace id, a number, or 32 hex digits of a W3C trace",
+    )
     parser.add_argument("--topic", default="", metavar="T", help="only in this topic")
     parser.add_argument("--partition", type=int, metavar="N", help="only in this partition")
     parser.add_argument(
@@ -75,16 +83,21 @@ def trace_main(argv: Sequence[str]) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     wanted = _wanted(arguments)
     found = list[Found]()
+    contexts = dict[int, str]()
     if arguments.data_path:
         found += _pick("", _cold_bodies(arguments.data_path, wanted), wanted)
     else:
-        for node in nodes.nodes(arguments):
-            found += _pick(node.address, _bodies(node, wanted), wanted)
+        asked = {node.address: node for node in nodes.nodes(arguments)}
+        for address, node in asked.items():
+            found += _pick(address, _bodies(node, wanted), wanted)
+        contexts = _contexts(asked, found)
     found.sort(key=lambda one: one.event.time_ns)
     if arguments.json:
-        print_json([row_of(one.event, one.node) for one in found])
+        print_json(
+            [row_of(event, node, contexts.get(event.message_id, "")) for node, event in found]
+        )
     else:
-        for line in _timelines(found):
+        for line in _timelines(found, contexts):
             print(line)
     if not found and not arguments.json:
         print("nothing is known of it: was it traced, and does `_trace` still hold that time?")
@@ -97,11 +110,12 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
     only = Only(arguments.topic, arguments.partition)
     since_ms = epoch_ms(arguments.since) if arguments.since else None
     if arguments.trace_id is not None:
-        if not 0 < arguments.trace_id < 1 << 64:
-            raise WrongUse(f"--trace-id {arguments.trace_id}: must be 1 to 2^64 - 1")
+        trace_id = read_trace_id(arguments.trace_id)
+        if not trace_id:
+            raise WrongUse(f"--trace-id {arguments.trace_id}: must be {RULE}")
         if since_ms is None:
             since_ms = max(time.time_ns() // limits.MS - TRACE_ID_MS, 0)
-        return Wanted(0, arguments.trace_id, only, since_ms)
+        return Wanted(0, trace_id, only, since_ms)
     number = hex_to_id(arguments.id.encode("utf-8", "replace"))
     if number <= 0:
         raise WrongUse(f"{arguments.id!r} is no message id: 16 hex digits")
@@ -155,10 +169,27 @@ def _pick(node: str, bodies: Iterable[bytes], wanted: Wanted) -> list[Found]:
     return [Found(node, one) for one in search.events()]
 
 
+def _contexts(asked: Mapping[str, nodes.Node], found: Sequence[Found]) -> dict[int, str]:
+    """The `traceparent` of messages that are still there, by message id."""
+    contexts = dict[int, str]()
+    for node, event in copies(found):
+        call = calls.message(event.topic, "offset", event.offset, event.partition)
+        try:
+            message = asked[node].ask(call)
+        except nodes.NodeFailed as error:
+            if error.status in _NOT_THERE:
+                continue
+            raise
+        context = context_of(event, int(message["id"], 16), message["headers"] or {})
+        if context is not None:
+            contexts[event.message_id] = context
+    return contexts
+
+
 # --- how it is shown ---
 
 
-def _timelines(found: list[Found]) -> Iterator[str]:
+def _timelines(found: list[Found], contexts: Mapping[int, str]) -> Iterator[str]:
     """One for each message; what is about ranges is told with each."""
     several = len({one.node for one in found}) > 1
     for message_id in dict.fromkeys(one.event.message_id for one in found):
@@ -166,7 +197,10 @@ def _timelines(found: list[Found]) -> Iterator[str]:
             continue
         mine = [one for one in found if one.event.message_id in (0, message_id)]
         trace_id = max(one.event.trace_id for one in mine if one.event.message_id)
-        yield f"message {message_id:016x}" + (f"  trace id {trace_id}" if trace_id else "")
+        said = f"  trace id {trace_id}" if trace_id else ""
+        if message_id in contexts:
+            said += f"  traceparent {contexts[message_id]}"
+        yield f"message {message_id:016x}{said}"
         before_ns = mine[0].event.time_ns
         for one in mine:
             passed_ns, before_ns = one.event.time_ns - before_ns, one.event.time_ns

@@ -36,11 +36,14 @@ class Only(NamedTuple):
 ANYWHERE = Only()
 
 
-def row_of(event: Event, node: str) -> dict[str, Any]:
-    """An event as a document shows it. `node`: where it was read; empty: not on one."""
+def row_of(event: Event, node: str, context: str = "") -> dict[str, Any]:
+    """An event as a document shows it. `node`: where it was read; empty: not on one. `context`: the
+    `traceparent` of its message; empty: none is known."""
     row = event._asdict() | {"kind": event.kind.label}
     row["message_id"] = f"{event.message_id:016x}" if event.message_id else None
     row["trace_id"] = event.trace_id or None
+    if context:
+        row["traceparent"] = context
     return row | ({"node": node} if node else {})
 
 

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -70,6 +71,19 @@ def shown(page: Page, admin: Admin, message_id: str) -> str:
     expect(status.first).to_be_visible()
     expect(page.get_by_text("looking into the table")).to_have_count(0)
     return page.locator("main").last.inner_text()
+
+
+def test_a_w3c_trace_is_found_and_shown(page: Page, installation: Installation) -> None:
+    nsqd = installation.nsqd
+    nsqd.post(f"/topic/meta/update?topic={TOPIC}&upgradeext=true")
+    trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+    context = f"00-{trace_id}-00f067aa0ba902b7-01"
+    nsqd.post(f"/pub_ext?topic={TOPIC}&ext={quote(json.dumps({'traceparent': context}))}", b"dear")
+    deadline_s = time.monotonic() + 60
+    while context not in shown(page, installation.admin, trace_id):
+        assert time.monotonic() < deadline_s
+    heading = page.get_by_text(f"trace id {int(trace_id[16:], 16)}")
+    expect(heading).to_be_visible()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from fastapi import Request
@@ -10,6 +11,7 @@ from nicegui import ui
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import lifeline, traces
+from penstock.nsqadmin.contexts import contexts
 from penstock.nsqadmin.ground import Grounds
 from penstock.nsqadmin.pages import layout, static, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
@@ -62,7 +64,7 @@ class _Lives:
             self._note.set_text(
                 "Such as 18a338925ce69000, the id of a message: it stands on the page of messages"
                 " and in its consumer's log. trace:42 is all that its publisher gave the trace id"
-                " 42."
+                " 42, and 32 hex digits are a W3C trace."
             )
             with self._place:
                 _run_line(self._here)
@@ -115,12 +117,14 @@ class _Lives:
         seeker = Seeker(ground.upstream, nodes, ground.options.trace_table, ask, only)
         await seeker.look_in_log()
         if mine == self._search_count and seeker.has_tables:
-            self._show(seeker, "; looking into the table …")
+            self._show(seeker, "; looking into the table …", {})
             await seeker.look_in_tables()
+        hidden = ground.options.mask_field
+        known = await contexts(ground.upstream, seeker.life().found, hidden)
         if mine == self._search_count:  # or somebody has asked for something else meanwhile
-            self._show(seeker, "")
+            self._show(seeker, "", known)
 
-    def _show(self, seeker: Seeker, more: str) -> None:
+    def _show(self, seeker: Seeker, more: str, known: Mapping[int, str]) -> None:
         life = seeker.life()
         self._place.clear()
         said = words.count(len(life.found), "event") if life.found or more else seeker.nothing
@@ -132,14 +136,17 @@ class _Lives:
                     self._life(
                         message_id,
                         [one for one in life.found if one.event.message_id in (0, message_id)],
+                        known.get(message_id, ""),
                     )
 
-    def _life(self, message_id: int, found: list[Found]) -> None:
+    def _life(self, message_id: int, found: list[Found], context: str) -> None:
         trace_id = max(one.event.trace_id for one in found)
         name = f"Message {message_id:016x}" + (f", trace id {trace_id}" if trace_id else "")
         events = [one.event for one in found]
         with layout.section(name):
             ui.label(lifeline.told(events)).classes("told")
+            if context:
+                ui.label(f"traceparent {context}").classes("mono soft")
             with ui.element("div").classes("heading"):
                 _links(self._here, found, message_id)
             _drawing(self._here, events)
