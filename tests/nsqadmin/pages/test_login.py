@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.gate import COOKIE
@@ -66,6 +66,20 @@ def test_a_page_leads_to_the_log_in_and_back(page: Page, guarded: Admin) -> None
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_label("Password")).to_be_visible()
     page.goto(url(guarded, "/nodes"))
+    expect(page.get_by_label("Password")).to_be_visible()
+
+
+def test_one_logs_out_of_a_page_that_is_connected(page: Page, guarded: Admin) -> None:
+    log_in(page, guarded, "vera")
+    held: list[WebSocketRoute] = []
+    page.route_web_socket(re.compile("_nicegui_ws"), lambda route: held.append(route))
+    page.goto(url(guarded, "/nodes"))
+    page.get_by_role("button", name="vera").click()
+    button = page.get_by_role("button", name="Log out")
+    expect(button).to_be_disabled()
+    held[0].connect_to_server()
+    expect(button).to_be_enabled()
+    button.click()
     expect(page.get_by_label("Password")).to_be_visible()
 
 

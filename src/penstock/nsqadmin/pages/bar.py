@@ -151,7 +151,9 @@ def who(here: Opened) -> None:
             if here.caller.session:
                 with ui.element("form").props('method="post"') as form:
                     form.props["action"] = f"{here.ground.base}/logout"
-                    ui.button("Log out").props("flat dense type=submit")
+                    leave = ui.button("Log out").props("flat dense type=submit")
+                leave.disable()  # what is pressed while the page connects would be lost
+                context.client.on_connect(lambda: leave.enable())
             elif here.caller.how == "header" and here.ground.options.logout_url:
                 ui.link("Log out", here.ground.options.logout_url)
 
