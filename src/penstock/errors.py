@@ -18,6 +18,7 @@ PenstockError
 │   │   ├── EpochFalls       a batch of a lower epoch than the one before it
 │   │   ├── BatchUnsound     a checksum or a number of a batch is wrong
 │   │   └── RowTooLarge      it has no bytes, or more than any leader writes
+│   ├── CutRefused       the log can't end or begin there
 │   ├── WriteRefused     this write was not done, and later ones may be (disk full, watermark)
 │   ├── StageDamaged     a staged block is not what was staged
 │   ├── CommitUnfinished a commit of stages is decided, and will be finished when the disk lets it
@@ -179,6 +180,15 @@ class RowTooLarge(AppendRefused):
         super().__init__(where, f"a row of {length} bytes: 1 to {bytes_max} may be written")
         self.length = length
         self.bytes_max = bytes_max
+
+
+class CutRefused(StorageError):
+    """`offset` is where it should end or begin. The log is as before."""
+
+    def __init__(self, where: object, offset: int, rule: str) -> None:
+        super().__init__(where, f"no cut at offset {offset}: {rule}")
+        self.offset = offset
+        self.rule = rule
 
 
 class WriteRefused(StorageError):

@@ -84,6 +84,7 @@ MARK_EVERY_NS = 2 * SECOND  # how often the synced end is repeated in the mark f
 DISK_FREE_BYTES_MIN = 256 * MIB  # --min-disk-free: publishes are refused below this
 REPLICA_FILE_BYTES_MAX = 64 * KIB  # far above any real one: some 150 bytes and a reason
 LOST_FILE_BYTES_MAX = 16 * MIB  # far above any real one: some 150 bytes a corrupt range
+CUT_KEPT_BYTES_MAX = 256 * MIB  # of a partition, removed by cuts: each takes a row or so as a rule
 REPAIR_COPY_BYTES = 1 * MIB  # of a segment that is copied aside, at a time
 JOURNAL_BYTES_READ_MAX = 1024 * MIB  # far above any real journal: it begins again beyond 1 MiB
 PING_REASONS_MAX = 5  # troubles that /ping names: it stays a line that people read

@@ -61,6 +61,15 @@ class DamageList:
     def holds(self, offset: int) -> bool:
         return any(start <= offset < end for start, end, _ in self._ranges)
 
+    def forget_from(self, offset: int) -> None:
+        """The log ends there: what is written behind it is sound."""
+        self._lost = [known for known in self._lost if known.from_offset < offset]
+        self._ranges = [
+            (start, min(end, offset), reason)
+            for start, end, reason in self._ranges
+            if start < offset
+        ]
+
     def forget_below(self, offset: int) -> bool:
         """What ends at or below `offset` is gone from the log. True when there was anything."""
         kept = [known for known in self._ranges if known[1] > offset]

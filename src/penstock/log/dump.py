@@ -38,7 +38,7 @@ def dump_partition(disk: Disk, place: Place, from_offset: int = 0) -> Iterator[R
 
 
 def dump_segment(disk: Disk, path: str, from_offset: int, limit: int | None) -> Iterator[Row]:
-    base = names.segment_base(os.path.basename(path))
+    base = _base_of(os.path.basename(path))
     if base is None:
         raise ValueError(f"{path} is not named like a segment")
     file = disk.open(path)
@@ -55,6 +55,12 @@ def dump_segment(disk: Disk, path: str, from_offset: int, limit: int | None) -> 
             yield {"hole": [expected, limit], "path": path}
     finally:
         file.close()
+
+
+def _base_of(name: str) -> int | None:
+    """Of a segment, and of what a cut has removed from one."""
+    base = names.segment_base(name)
+    return names.cut_base(name) if base is None else base
 
 
 def _messages(file: File, batch: Batch, from_offset: int) -> Iterator[Row]:
@@ -89,7 +95,7 @@ def _messages(file: File, batch: Batch, from_offset: int) -> Iterator[Row]:
 def dump_file(disk: Disk, path: str, from_offset: int = 0) -> Iterator[Row]:
     """A single file, whichever kind it is."""
     name = os.path.basename(path)
-    if names.segment_base(name) is not None:
+    if _base_of(name) is not None:
         yield from dump_segment(disk, path, from_offset, None)
         return
     data = read_file(disk, path, FILE_BYTES_READ_MAX)

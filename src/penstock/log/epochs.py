@@ -75,8 +75,10 @@ class Epochs:
         self.newest = epoch
 
     def cut(self, end_offset: int, newest: int) -> None:
-        """The log ends at `end_offset`, with a batch of epoch `newest`."""
-        if self._starts is not None:
+        """The log ends at `end_offset`, with a batch of epoch `newest`; NO_EPOCH: it is empty."""
+        if newest == NO_EPOCH:
+            self._starts = []
+        elif self._starts is not None:
             self._starts = [one for one in self._starts if one.first_offset < end_offset]
         self.newest = newest
 

@@ -73,6 +73,7 @@ def is_known(name: str) -> bool:
         or names.segment_base(name) is not None
         or names.index_base(name) is not None
         or names.spare_number(name) is not None
+        or names.cut_number(name) is not None
         or names.is_stage(name)
     )
 

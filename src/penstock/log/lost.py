@@ -52,6 +52,17 @@ def write_lost(disk: Disk, directory: str, ranges: Iterable[LostRange]) -> None:
     disk.sync_directory(directory)
 
 
+def forget_lost(disk: Disk, directory: str, offset: int) -> None:
+    """Of offsets from this one on. Durable on return. Raises OSError."""
+    ranges = read_lost(disk, directory)
+    kept = [known for known in ranges if known.from_offset < offset]
+    if any(known.to_offset > offset for known in ranges):
+        clipped = [
+            msgspec.structs.replace(known, to_offset=min(known.to_offset, offset)) for known in kept
+        ]
+        write_lost(disk, directory, clipped)
+
+
 def is_lost(ranges: Sequence[LostRange], from_offset: int, to_offset: int) -> bool:
     """All of [from, to) was given up."""
     for known in ranges:

@@ -14,6 +14,7 @@ REPLICA = "replica.json"
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _INDEX = re.compile(r"(\d{20})\.index")
 _SPARE = re.compile(r"spare-(\d+)\.log")
+_CUT = re.compile(r"cut-(\d+)-(\d{20})\.log")
 _JOURNAL = re.compile(r"channels\.[01]")
 
 
@@ -27,6 +28,10 @@ def index_name(base_offset: int) -> str:
 
 def spare_name(number: int) -> str:
     return f"spare-{number}.log"
+
+
+def cut_name(number: int, first_offset: int) -> str:
+    return f"cut-{number}-{first_offset:020d}.log"
 
 
 def segment_base(name: str) -> int | None:
@@ -43,6 +48,17 @@ def index_base(name: str) -> int | None:
 def spare_number(name: str) -> int | None:
     match = _SPARE.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def cut_number(name: str) -> int | None:
+    match = _CUT.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def cut_base(name: str) -> int | None:
+    """The offset of the first message that such a file holds."""
+    match = _CUT.fullmatch(name)
+    return int(match[2]) if match else None
 
 
 def is_journal(name: str) -> bool:

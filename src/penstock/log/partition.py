@@ -12,67 +12,31 @@ Refusals are of three kinds. `WriteRefused`: this write was not done and the log
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from penstock.errors import LogDamaged, PartitionStopped, StorageError, WriteRefused
-from penstock.log import names
+from penstock.errors import CutRefused, PartitionStopped, StorageError, WriteRefused
+from penstock.log.aside import Aside
 from penstock.log.creation import make_directory
-from penstock.log.damage import Damage, DamageList
+from penstock.log.cutting import Cutting, Removed
 from penstock.log.disk import Disk
-from penstock.log.epochs import BatchName, Epochs
-from penstock.log.foreign import check_row
+from penstock.log.epochs import NO_EPOCH
 from penstock.log.head import Owner
-from penstock.log.index import SparseIndex
-from penstock.log.mark import Mark, MarkFile
-from penstock.log.opening import Opened, Opening
-from penstock.log.reader import LogReader
-from penstock.log.reading import ReadableLog
-from penstock.log.recovery import RecoveryReport
+from penstock.log.lost import forget_lost
+from penstock.log.mark import Mark
+from penstock.log.opening import Opening
 from penstock.log.retention import consumed_bytes, first_may_go, first_sealed_ns
-from penstock.log.segment import Ground, Segment, write_at
+from penstock.log.scan import Batch
+from penstock.log.segment import Ground, Segment
 from penstock.log.settings import LogSettings
-from penstock.log.spares import Spares
 from penstock.log.sync import SyncJob
-from penstock.log.trims import Trims
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from penstock.log.writing import WrittenLog
 
 __all__ = ["PartitionLog", "SyncJob"]
 
-_NEVER_NS = 1 << 63
 
-
-class PartitionLog(ReadableLog):
+class PartitionLog(WrittenLog):
     """Made by `create` or `open`."""
 
-    __slots__ = (
-        "_active",
-        "_directory_dirty",
-        "_disk",
-        "_ground",
-        "_guarded",
-        "_index_next",
-        "_job",
-        "_last_position",
-        "_mark_file",
-        "_marked",
-        "_marked_ns",
-        "_owner",
-        "_roll_after_ns",
-        "_settings",
-        "_spares",
-        "_trims",
-        "agreed_end",
-        "last_id",
-        "last_timestamp_ns",
-        "refusal",
-        "report",
-        "stopped",
-        "synced_end",
-        "unsynced_bytes",
-    )
+    __slots__ = ()
 
     # --- making one ---
 
@@ -111,287 +75,6 @@ class PartitionLog(ReadableLog):
         except OSError as error:
             raise StorageError(directory, f"the log cannot be opened: {error}") from error
         return cls(disk, directory, settings, opened, wall_ns, owner)
-
-    def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        settings: LogSettings,
-        opened: Opened,
-        wall_ns: int,
-        owner: Owner | None,
-    ) -> None:
-        self._owner = owner
-        self.path = directory
-        self.report: RecoveryReport = opened.report
-        self.written_end = opened.written_end
-        self.synced_end = opened.synced_end
-        self.agreed_end = opened.agreed_end  # the highest synced end that any header tells of
-        self.last_id = opened.last_id
-        self.last_timestamp_ns = opened.last_timestamp_ns
-        self.damage = DamageList(opened.damaged, opened.lost)
-        self.refusal: Damage | None = opened.refusal  # the end is corrupt
-        self.stopped: PartitionStopped | None = opened.stopped
-        self.unsynced_bytes = 0
-        self._disk = disk
-        self._settings = settings
-        self._segments = opened.segments
-        self._active = opened.segments.active
-        self._ground = Ground(settings, opened.prepared)
-        self._reader = LogReader(opened.segments, self.damage, self.written_end)
-        self._epochs = Epochs(opened.segments, opened.newest_epoch)
-        self._last_position = -1  # of the last batch, once it was written here
-        self._trims = Trims()
-        self._spares = Spares(disk, directory, settings.spare_segments_max)
-        self._mark_file = MarkFile(
-            disk, os.path.join(directory, names.MARK), opened.mark_state.next_copy
-        )
-        self._marked: Mark | None = opened.mark_state.mark
-        self._marked_ns = wall_ns
-        self._job: SyncJob | None = None
-        self._directory_dirty = False
-        # Writing looks at this one flag; it is set while anything out of the common is to be done.
-        self._guarded = True
-        self._roll_after_ns = _NEVER_NS
-        self._index_next = 0
-        self._settle_active()
-
-    # --- writing ---
-
-    def write(
-        self,
-        buffers: Sequence[Buffer],
-        length: int,
-        base_offset: int,
-        count: int,
-        base_id: int,
-        last_id: int,
-        timestamp_ns: int,
-        inner: Sequence[tuple[int, int, int]] = (),
-        epoch: int = 0,
-        synced_end: int = 0,
-    ) -> None:
-        """A row at the tail, in one gathered write: one batch, or several. `inner` says where each
-        stands that is not the first: its offset, its position in the row, its id. `epoch` and
-        `synced_end` are what the headers say: that of the leader, and what every member has."""
-        epochs = self._epochs
-        if epoch < epochs.newest:
-            epochs.check(epoch)
-        if self._guarded or base_offset != self.written_end:
-            self._before_write(base_offset)
-        active = self._active
-        position = active.data_bytes
-        if position and (
-            timestamp_ns > self._roll_after_ns
-            or position + length > self._settings.segment_bytes_max
-        ):
-            self._roll_or_refuse()
-            active = self._active
-            position = 0
-        begun = position
-        if not position:
-            head = active.begin()
-            buffers, begun = (head, *buffers), len(head)
-        end = begun + length
-        if end > self._ground.prepared:
-            self._ground.extend(active, end, end - position)
-        try:
-            write_at(active, buffers, position, end - position)
-        except OSError as error:
-            self._ground.prepared = position
-            raise WriteRefused(active.path, f"the write failed: {error}") from error
-        if position >= self._index_next:
-            self._segments.active_index.add(base_offset, begun, timestamp_ns, base_id)
-            self._index_next = begun + self._settings.index_every_bytes
-        if inner:
-            self._index_inner(inner, begun, timestamp_ns)
-        if not position:
-            self._roll_after_ns = timestamp_ns + self._settings.segment_age_max_ns
-        if epoch != epochs.newest:
-            epochs.begin(epoch, base_offset)
-        active.data_bytes = end
-        self._last_position = begun + inner[-1][1] if inner else begun
-        if synced_end > self.agreed_end:
-            self.agreed_end = synced_end
-        self.written_end = self._reader.end_offset = base_offset + count
-        self.last_id = last_id
-        self.last_timestamp_ns = timestamp_ns
-        self.unsynced_bytes += length
-
-    def append_row(
-        self, batches: Sequence[Buffer], previous: BatchName, synced_end: int = 0
-    ) -> None:
-        """A leader's row, as it is, in one gathered write; `foreign.py` has the rules. Each buffer
-        holds one whole batch or several. `previous` is the batch that the leader has before it,
-        `synced_end` what every member in force has synced by now, which may lie beyond this log.
-        Raises AppendRefused, and what `write` raises; then the log is as before."""
-        is_empty = self.written_end == self.start_offset
-        last = None if is_empty else self.last()
-        newest = self._epochs.newest
-        row = check_row(self.path, batches, previous, self.written_end, last, newest)
-        first = row.pieces[0].header
-        self.write(
-            batches,
-            row.length,
-            first.base_offset,
-            row.count,
-            first.base_id,
-            row.pieces[-1].last_id,
-            first.timestamp_ns,
-            (),
-            first.leader_epoch,
-        )
-        begun = self._active.data_bytes - row.length
-        for position, header in row.pieces[1:]:
-            at = begun + position
-            self._index_one(header.base_offset, at, header.timestamp_ns, header.base_id)
-            if header.leader_epoch != self._epochs.newest:
-                self._epochs.begin(header.leader_epoch, header.base_offset)
-        self._last_position = begun + row.pieces[-1].position
-        self.last_timestamp_ns = row.pieces[-1].header.timestamp_ns
-        told = max(synced_end, *(piece.header.synced_end for piece in row.pieces))
-        self.agreed_end = max(self.agreed_end, min(told, self.written_end))
-
-    def _index_one(self, offset: int, position: int, timestamp_ns: int, id: int) -> None:
-        if position >= self._index_next:
-            self._segments.active_index.add(offset, position, timestamp_ns, id)
-            self._index_next = position + self._settings.index_every_bytes
-
-    def _index_inner(
-        self, inner: Sequence[tuple[int, int, int]], begun: int, timestamp_ns: int
-    ) -> None:
-        for offset, at, id in inner:
-            self._index_one(offset, begun + at, timestamp_ns, id)
-
-    def _before_write(self, base_offset: int) -> None:
-        self.check_writable()
-        if base_offset != self.written_end:
-            raise ValueError(f"a batch at offset {base_offset}, the log ends at {self.written_end}")
-        if self._marked is not None and self._marked.clean:
-            # From here on bytes behind the tail are an unfinished write and nothing to wonder at.
-            mark = self._marked._replace(clean=False)
-            try:
-                self._mark_file.write(mark)
-            except OSError as error:
-                raise WriteRefused(self._mark_file.path, f"the write failed: {error}") from error
-            self._marked = mark
-        self._guarded = False
-
-    def would_take(self, length: int) -> bool:
-        """After a write that was refused: would one of `length` bytes be done now? What it leaves
-        is prepared ground."""
-        active = self._active
-        try:
-            self._before_write(self.written_end)
-            if active.data_bytes and self._roll_after_ns < 0:
-                self._roll_or_refuse()
-                active = self._active
-            self._ground.try_extend(active, active.data_bytes, length)
-        except (OSError, StorageError):
-            return False
-        return True
-
-    def check_writable(self) -> None:
-        """Raise what `write` would raise for the state that the log is in."""
-        if self.stopped is not None:
-            raise PartitionStopped(self.stopped.where, self.stopped.reason)
-        if self.refusal is not None:
-            from_offset, to_offset, reason = self.refusal
-            raise LogDamaged(self.path, reason, from_offset, to_offset)
-
-    def last(self) -> BatchName:
-        """The last batch, by name: what comes next must come behind this very one."""
-        if self._last_position < 0:
-            return self._last_known()
-        with self._reading():
-            return self._reader.name_at(self._active, self._last_position)
-
-    def _roll_or_refuse(self) -> None:
-        try:
-            self._roll()
-        except OSError as error:
-            raise WriteRefused(self.path, f"no new segment could be made: {error}") from error
-
-    def _roll(self) -> None:
-        """Seal the active segment and begin the next. The old one is synced by the next job, before
-        anything in the new one: this thread does not wait for it."""
-        new = Segment(self._disk, self.path, self.written_end, 0, self._owner)
-        self._directory_dirty = True
-        self._last_position = -1
-        # A failure may leave the new file: then it must be the next one, so each write rolls first.
-        self._roll_after_ns = -1
-        file, prepared = self._spares.make_file(new.path)
-        new.adopt(file)
-        old = self._active
-        old.unsynced = True
-        if self._ground.prepared > old.data_bytes:
-            self._trims.trim(old)
-        self._segments.save_index(self._segments.active_index)
-        self._segments.append(new, SparseIndex(new.index_path))
-        self._active = new
-        self._ground = Ground(self._settings, prepared)
-        self._settle_active()
-
-    def _settle_active(self) -> None:
-        index = self._segments.active_index
-        self._index_next = (
-            index.positions[-1] + self._settings.index_every_bytes if len(index) else 0
-        )
-        self._roll_after_ns = _NEVER_NS
-        if self._active.data_bytes and len(index):
-            self._roll_after_ns = index.timestamps[0] + self._settings.segment_age_max_ns
-
-    # --- syncing ---
-
-    def sync_begin(self) -> SyncJob | None:
-        """What to sync now; None when all is safe, a job is under way, or the log has stopped."""
-        if self._job is not None or self.stopped is not None:
-            return None
-        sealed = self._segments.unsynced()
-        if self.written_end == self.synced_end and not sealed:
-            return None
-        self._job = SyncJob(
-            self._disk,
-            sealed,
-            self._active.file,
-            self.path if self._directory_dirty else None,
-            self.written_end,
-            self.unsynced_bytes,
-        )
-        self._directory_dirty = False
-        return self._job
-
-    def sync_end(self, job: SyncJob, error: OSError | None) -> None:
-        """The job has run. An error stops the partition for good: `stopped` says why."""
-        if job is not self._job:
-            raise ValueError("this sync job is not the one under way")
-        self._job = None
-        if error is not None:
-            self._stop(f"a sync failed: {error}")
-            return
-        for segment in job.sealed:
-            segment.unsynced = False
-            segment.unpin()
-        self.synced_end = job.end_offset
-        self.unsynced_bytes -= job.unsynced_bytes
-        if self.synced_end == self.written_end:
-            self._active.unpin()
-
-    def sync(self) -> None:
-        """A whole sync on this thread."""
-        while (job := self.sync_begin()) is not None:
-            try:
-                job.run()
-            except OSError as error:
-                self.sync_end(job, error)
-            else:
-                self.sync_end(job, None)
-        if self.stopped is not None:
-            self.check_writable()
-
-    def _stop(self, reason: str) -> None:
-        self.stopped = PartitionStopped(self.path, reason)
-        self._guarded = True
 
     # --- retention ---
 
@@ -452,6 +135,142 @@ class PartitionLog(ReadableLog):
         self._epochs.drop_below(self.start_offset)
         self.damage.forget_below(self.start_offset)
         self._spares.settle()
+
+    # --- what a leader decides ---
+
+    def drop_below(self, start_offset: int) -> int:
+        """Remove whole sealed segments below a start that was decided elsewhere, as far as they are
+        synced. The last batch always stays, for what comes next is compared with it. Returns how
+        many were removed."""
+        if self.stopped is not None or self.refusal is not None:
+            return 0
+        removed = 0
+        try:
+            self._spares.settle()
+            while first_may_go(
+                self._segments, min(start_offset, self.written_end - 1), self.synced_end
+            ):
+                self._remove_first()
+                removed += 1
+        except OSError as error:
+            raise StorageError(self.path, f"old segments could not be removed: {error}") from error
+        return removed
+
+    def cut(self, offset: int, unclean: bool = False) -> Removed:
+        """Let the log end at `offset`, between two batches. Durable on return (`cutting.py`). What
+        every member is known to have synced is cut only if `unclean`: after an election by force.
+        Raises CutRefused, LogDamaged where the batch before `offset` is corrupt and WriteRefused,
+        and then the log is as before; PartitionStopped when it was not finished."""
+        if offset == self.written_end and self.refusal is None:
+            return Removed(offset, offset, 0, ())
+        self._check_cut(offset, unclean)
+        batch = self._batch_before(offset)
+        number = self._segments.holding(offset)
+        segment = self._segments[number]
+        is_inside = batch is not None and offset != segment.base_offset
+        position = batch.end_position if batch is not None and is_inside else 0
+        to_offset = self.written_end
+        mark = Mark(min(self.synced_end, offset), offset, self.last_id)
+        self._lower_mark(mark, offset, is_emptied=batch is None)
+        aside = Aside(self._disk, self.path, self._settings.cut_kept_bytes_max, self._owner)
+        cutting = Cutting(self._disk, self.path, self._segments, aside)
+        try:
+            removed = cutting.cut(number, position, offset)
+        except OSError as error:
+            raise self._stop_cut(error) from error
+        newest = batch.header.leader_epoch if batch is not None else NO_EPOCH
+        timestamp_ns = batch.header.timestamp_ns if batch is not None else 0
+        self._end_at(offset, newest, timestamp_ns)
+        return Removed(offset, to_offset, removed, tuple(aside.kept))
+
+    def reset(self, start_offset: int) -> Removed:
+        """An empty log that begins at `start_offset`. Durable on return. Raises as `cut` does."""
+        if start_offset < 0:
+            raise CutRefused(self.path, start_offset, "offsets begin at 0")
+        self._check_not_busy()
+        from_offset, to_offset = self.start_offset, self.written_end
+        self._lower_mark(Mark(0, 0, self.last_id), 0, is_emptied=True)
+        aside = Aside(self._disk, self.path, self._settings.cut_kept_bytes_max, self._owner)
+        cutting = Cutting(self._disk, self.path, self._segments, aside)
+        try:
+            removed = cutting.cut(0, 0, from_offset)
+            self._active = self._segments.active
+            self._active.file.fdatasync()
+            self._spares.drop_all()
+            if start_offset != from_offset:
+                cutting.begin_at(Segment(self._disk, self.path, start_offset, 0, self._owner))
+        except OSError as error:
+            raise self._stop_cut(error) from error
+        self._end_at(start_offset, NO_EPOCH, 0)
+        return Removed(from_offset, to_offset, removed, tuple(aside.kept))
+
+    def _check_cut(self, offset: int, unclean: bool) -> None:
+        if not self.start_offset <= offset <= self.written_end:
+            rule = f"the log goes from {self.start_offset} to {self.written_end}"
+            raise CutRefused(self.path, offset, rule)
+        if offset < self.agreed_end and not unclean:
+            rule = f"every member has synced all below {self.agreed_end}"
+            raise CutRefused(self.path, offset, rule)
+        self._check_not_busy()
+
+    def _check_not_busy(self) -> None:
+        if self.stopped is not None:
+            self.check_writable()
+        if self._job is not None:
+            raise StorageError(self.path, "cut while a sync is under way")
+
+    def _batch_before(self, offset: int) -> Batch | None:
+        """The last batch that stays; None when none does."""
+        if offset == self.start_offset:
+            return None
+        with self._reading():
+            batch = self._reader.locate(offset - 1)
+        if batch.end_offset != offset:
+            rule = f"one batch holds {batch.header.base_offset} to {batch.end_offset - 1}"
+            raise CutRefused(self.path, offset, rule)
+        return batch
+
+    def _lower_mark(self, mark: Mark, end_offset: int, is_emptied: bool) -> None:
+        """Steps 1 and 2 of a cut. An error is no harm: a lower mark is as true. Where no batch is
+        left to tell the last id, the mark must."""
+        try:
+            marked = self._marked
+            is_ahead = marked is None or marked.clean or marked.synced_end > mark.synced_end
+            if is_ahead or is_emptied:
+                self._mark_file.write_both(mark)
+                self._marked = mark
+            forget_lost(self._disk, self.path, end_offset)
+        except OSError as error:
+            raise WriteRefused(self.path, f"the cut was not begun: {error}") from error
+
+    def _stop_cut(self, error: OSError) -> PartitionStopped:
+        self._stop(f"a cut was not finished: {error}")
+        return PartitionStopped(self.path, f"a cut was not finished: {error}")
+
+    def _end_at(self, offset: int, newest_epoch: int, last_timestamp_ns: int) -> None:
+        """Step 6, and what is kept in memory follows."""
+        active = self._active = self._segments.active
+        self._ground = Ground(self._settings, active.data_bytes)
+        self.written_end = self._reader.end_offset = offset
+        self.agreed_end = min(self.agreed_end, offset)
+        self.last_timestamp_ns = last_timestamp_ns
+        self._last_position = -1
+        self._reader.forget_places()
+        self._epochs.cut(offset, newest_epoch)
+        self.damage.forget_from(offset)
+        self.refusal = None
+        self._settle_active()
+        self._guarded = True
+        sealed, self._directory_dirty = self._segments.unsynced(), False
+        job = SyncJob(self._disk, sealed, active.file, self.path, offset, self.unsynced_bytes)
+        self._job = job
+        try:
+            job.run()
+        except OSError as error:
+            self.sync_end(job, error)
+            self.check_writable()
+        self.sync_end(job, None)
+        active.unsynced = False
 
     # --- the mark, and the end ---
 

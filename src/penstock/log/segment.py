@@ -135,6 +135,12 @@ class Segment:
         self._start = HEAD_BYTES
         return encode_head(Head(self._owner, self.base_offset))
 
+    def ends_at(self, position: int) -> None:
+        """It was truncated."""
+        self.data_bytes = position
+        if not position:
+            self._first = None
+
     def close(self) -> None:
         if self._file is not None:
             file, self._file = self._file, None

@@ -75,6 +75,25 @@ class Segments:
         if segment in self._opened:
             self._opened.remove(segment)
 
+    def end_with(self, number: int, index: SparseIndex) -> None:
+        """A cut: this one is active again, and those above it are gone."""
+        for segment in self._items[number + 1 :]:
+            self._indexes.pop(segment.base_offset, None)
+            if segment in self._opened:
+                self._opened.remove(segment)
+        del self._items[number + 1 :]
+        del self._bases[number + 1 :]
+        if self.active in self._opened:
+            self._opened.remove(self.active)
+        self._indexes.pop(self.active.base_offset, None)
+        self.active_index = index
+
+    def begin_with(self, segment: Segment) -> None:
+        """The log is empty, and begins with this one."""
+        self._items[:] = [segment]
+        self._bases[:] = [segment.base_offset]
+        self.active_index = SparseIndex(segment.index_path)
+
     def close(self) -> None:
         for segment in self._items:
             segment.close()

@@ -15,4 +15,5 @@ class LogSettings:
     preallocate_bytes_min: int = limits.PREALLOCATE_BYTES_MIN
     preallocate_bytes_max: int = limits.PREALLOCATE_BYTES_MAX  # 0: never ahead of writing
     spare_segments_max: int = limits.SPARE_SEGMENTS_MAX
+    cut_kept_bytes_max: int = limits.CUT_KEPT_BYTES_MAX
     mark_every_ns: int = limits.MARK_EVERY_NS

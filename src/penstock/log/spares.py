@@ -62,6 +62,14 @@ class Spares:
         if number is not None:
             self._numbers.append(number)
 
+    def drop_all(self) -> None:
+        """Durable on return: their offsets may come again. Raises OSError."""
+        self.settle()
+        while self._numbers:
+            self._disk.unlink(self._path(self._numbers[-1]))
+            self._numbers.pop()
+        self._disk.sync_directory(self._directory)
+
     def make_file(self, path: str) -> tuple[File, int]:
         """A file for a new segment, and how many bytes of it are there to be overwritten."""
         if not self._numbers:

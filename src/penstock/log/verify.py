@@ -145,6 +145,8 @@ def _verify_file(disk: Disk, path: str, report: Report) -> None:
         _verify_stage(disk, path, report)
     elif names.spare_number(name) is not None:
         report.find(path, None, "a spare file holds no data", is_note=True)
+    elif names.cut_number(name) is not None:
+        report.find(path, None, "what a cut has removed is no part of a log", is_note=True)
     else:
         _verify_settings(disk, path, report)
 
@@ -458,6 +460,8 @@ class PartitionCheck:
         base = names.index_base(name)
         if names.spare_number(name) is not None:
             self._report.find(path, None, "ignored: a spare file holds no data", is_note=True)
+        elif names.cut_number(name) is not None:
+            self._report.find(path, None, "ignored: what a cut has removed", is_note=True)
         elif base is not None and base not in bases:
             self._report.find(path, None, "an index without a segment", is_note=True)
         elif base is None and names.segment_base(name) is None and not _is_ours(name):

@@ -1,0 +1,345 @@
+"""The end at which a log is written: rows, rolls and syncs.
+
+A write goes to the kernel at once and is safe after the next sync; the log keeps both ends, and
+whoever acknowledges looks at the one that the topic's durability asks for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.errors import LogDamaged, PartitionStopped, StorageError, WriteRefused
+from penstock.log import names
+from penstock.log.damage import Damage, DamageList
+from penstock.log.disk import Disk
+from penstock.log.epochs import BatchName, Epochs
+from penstock.log.foreign import check_row
+from penstock.log.head import Owner
+from penstock.log.index import SparseIndex
+from penstock.log.mark import Mark, MarkFile
+from penstock.log.opening import Opened
+from penstock.log.reader import LogReader
+from penstock.log.reading import ReadableLog
+from penstock.log.recovery import RecoveryReport
+from penstock.log.segment import Ground, Segment, write_at
+from penstock.log.settings import LogSettings
+from penstock.log.spares import Spares
+from penstock.log.sync import SyncJob
+from penstock.log.trims import Trims
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_NEVER_NS = 1 << 63
+
+
+class WrittenLog(ReadableLog):
+    __slots__ = (
+        "_active",
+        "_directory_dirty",
+        "_disk",
+        "_ground",
+        "_guarded",
+        "_index_next",
+        "_job",
+        "_last_position",
+        "_mark_file",
+        "_marked",
+        "_marked_ns",
+        "_owner",
+        "_roll_after_ns",
+        "_settings",
+        "_spares",
+        "_trims",
+        "agreed_end",
+        "last_id",
+        "last_timestamp_ns",
+        "refusal",
+        "report",
+        "stopped",
+        "synced_end",
+        "unsynced_bytes",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        settings: LogSettings,
+        opened: Opened,
+        wall_ns: int,
+        owner: Owner | None,
+    ) -> None:
+        self._owner = owner
+        self.path = directory
+        self.report: RecoveryReport = opened.report
+        self.written_end = opened.written_end
+        self.synced_end = opened.synced_end
+        self.agreed_end = opened.agreed_end  # the highest synced end that any header tells of
+        self.last_id = opened.last_id
+        self.last_timestamp_ns = opened.last_timestamp_ns
+        self.damage = DamageList(opened.damaged, opened.lost)
+        self.refusal: Damage | None = opened.refusal  # the end is corrupt
+        self.stopped: PartitionStopped | None = opened.stopped
+        self.unsynced_bytes = 0
+        self._disk = disk
+        self._settings = settings
+        self._segments = opened.segments
+        self._active = opened.segments.active
+        self._ground = Ground(settings, opened.prepared)
+        self._reader = LogReader(opened.segments, self.damage, self.written_end)
+        self._epochs = Epochs(opened.segments, opened.newest_epoch)
+        self._last_position = -1  # of the last batch, once it was written here
+        self._trims = Trims()
+        self._spares = Spares(disk, directory, settings.spare_segments_max)
+        self._mark_file = MarkFile(
+            disk, os.path.join(directory, names.MARK), opened.mark_state.next_copy
+        )
+        self._marked: Mark | None = opened.mark_state.mark
+        self._marked_ns = wall_ns
+        self._job: SyncJob | None = None
+        self._directory_dirty = False
+        # Writing looks at this one flag; it is set while anything out of the common is to be done.
+        self._guarded = True
+        self._roll_after_ns = _NEVER_NS
+        self._index_next = 0
+        self._settle_active()
+
+    # --- writing ---
+
+    def write(
+        self,
+        buffers: Sequence[Buffer],
+        length: int,
+        base_offset: int,
+        count: int,
+        base_id: int,
+        last_id: int,
+        timestamp_ns: int,
+        inner: Sequence[tuple[int, int, int]] = (),
+        epoch: int = 0,
+        synced_end: int = 0,
+    ) -> None:
+        """A row at the tail, in one gathered write: one batch, or several. `inner` says where each
+        stands that is not the first: its offset, its position in the row, its id. `epoch` and
+        `synced_end` are what the headers say: that of the leader, and what every member has."""
+        epochs = self._epochs
+        if epoch < epochs.newest:
+            epochs.check(epoch)
+        if self._guarded or base_offset != self.written_end:
+            self._before_write(base_offset)
+        active = self._active
+        position = active.data_bytes
+        if position and (
+            timestamp_ns > self._roll_after_ns
+            or position + length > self._settings.segment_bytes_max
+        ):
+            self._roll_or_refuse()
+            active = self._active
+            position = 0
+        begun = position
+        if not position:
+            head = active.begin()
+            buffers, begun = (head, *buffers), len(head)
+        end = begun + length
+        if end > self._ground.prepared:
+            self._ground.extend(active, end, end - position)
+        try:
+            write_at(active, buffers, position, end - position)
+        except OSError as error:
+            self._ground.prepared = position
+            raise WriteRefused(active.path, f"the write failed: {error}") from error
+        if position >= self._index_next:
+            self._segments.active_index.add(base_offset, begun, timestamp_ns, base_id)
+            self._index_next = begun + self._settings.index_every_bytes
+        if inner:
+            self._index_inner(inner, begun, timestamp_ns)
+        if not position:
+            self._roll_after_ns = timestamp_ns + self._settings.segment_age_max_ns
+        if epoch != epochs.newest:
+            epochs.begin(epoch, base_offset)
+        active.data_bytes = end
+        self._last_position = begun + inner[-1][1] if inner else begun
+        if synced_end > self.agreed_end:
+            self.agreed_end = synced_end
+        self.written_end = self._reader.end_offset = base_offset + count
+        self.last_id = last_id
+        self.last_timestamp_ns = timestamp_ns
+        self.unsynced_bytes += length
+
+    def append_row(
+        self, batches: Sequence[Buffer], previous: BatchName, synced_end: int = 0
+    ) -> None:
+        """A leader's row, as it is, in one gathered write; `foreign.py` has the rules. Each buffer
+        holds one whole batch or several. `previous` is the batch that the leader has before it,
+        `synced_end` what every member in force has synced by now, which may lie beyond this log.
+        Raises AppendRefused, and what `write` raises; then the log is as before."""
+        is_empty = self.written_end == self.start_offset
+        last = None if is_empty else self.last()
+        newest = self._epochs.newest
+        row = check_row(self.path, batches, previous, self.written_end, last, newest)
+        first = row.pieces[0].header
+        self.write(
+            batches,
+            row.length,
+            first.base_offset,
+            row.count,
+            first.base_id,
+            row.pieces[-1].last_id,
+            first.timestamp_ns,
+            (),
+            first.leader_epoch,
+        )
+        begun = self._active.data_bytes - row.length
+        for position, header in row.pieces[1:]:
+            at = begun + position
+            self._index_one(header.base_offset, at, header.timestamp_ns, header.base_id)
+            if header.leader_epoch != self._epochs.newest:
+                self._epochs.begin(header.leader_epoch, header.base_offset)
+        self._last_position = begun + row.pieces[-1].position
+        self.last_timestamp_ns = row.pieces[-1].header.timestamp_ns
+        told = max(synced_end, *(piece.header.synced_end for piece in row.pieces))
+        self.agreed_end = max(self.agreed_end, min(told, self.written_end))
+
+    def _index_one(self, offset: int, position: int, timestamp_ns: int, id: int) -> None:
+        if position >= self._index_next:
+            self._segments.active_index.add(offset, position, timestamp_ns, id)
+            self._index_next = position + self._settings.index_every_bytes
+
+    def _index_inner(
+        self, inner: Sequence[tuple[int, int, int]], begun: int, timestamp_ns: int
+    ) -> None:
+        for offset, at, id in inner:
+            self._index_one(offset, begun + at, timestamp_ns, id)
+
+    def _before_write(self, base_offset: int) -> None:
+        self.check_writable()
+        if base_offset != self.written_end:
+            raise ValueError(f"a batch at offset {base_offset}, the log ends at {self.written_end}")
+        if self._marked is not None and self._marked.clean:
+            # From here on bytes behind the tail are an unfinished write and nothing to wonder at.
+            mark = self._marked._replace(clean=False)
+            try:
+                self._mark_file.write(mark)
+            except OSError as error:
+                raise WriteRefused(self._mark_file.path, f"the write failed: {error}") from error
+            self._marked = mark
+        self._guarded = False
+
+    def would_take(self, length: int) -> bool:
+        """After a write that was refused: would one of `length` bytes be done now? What it leaves
+        is prepared ground."""
+        active = self._active
+        try:
+            self._before_write(self.written_end)
+            if active.data_bytes and self._roll_after_ns < 0:
+                self._roll_or_refuse()
+                active = self._active
+            self._ground.try_extend(active, active.data_bytes, length)
+        except (OSError, StorageError):
+            return False
+        return True
+
+    def check_writable(self) -> None:
+        """Raise what `write` would raise for the state that the log is in."""
+        if self.stopped is not None:
+            raise PartitionStopped(self.stopped.where, self.stopped.reason)
+        if self.refusal is not None:
+            from_offset, to_offset, reason = self.refusal
+            raise LogDamaged(self.path, reason, from_offset, to_offset)
+
+    def last(self) -> BatchName:
+        """The last batch, by name: what comes next must come behind this very one."""
+        if self._last_position < 0:
+            return self._last_known()
+        with self._reading():
+            return self._reader.name_at(self._active, self._last_position)
+
+    def _roll_or_refuse(self) -> None:
+        try:
+            self._roll()
+        except OSError as error:
+            raise WriteRefused(self.path, f"no new segment could be made: {error}") from error
+
+    def _roll(self) -> None:
+        """Seal the active segment and begin the next. The old one is synced by the next job, before
+        anything in the new one: this thread does not wait for it."""
+        new = Segment(self._disk, self.path, self.written_end, 0, self._owner)
+        self._directory_dirty = True
+        self._last_position = -1
+        # A failure may leave the new file: then it must be the next one, so each write rolls first.
+        self._roll_after_ns = -1
+        file, prepared = self._spares.make_file(new.path)
+        new.adopt(file)
+        old = self._active
+        old.unsynced = True
+        if self._ground.prepared > old.data_bytes:
+            self._trims.trim(old)
+        self._segments.save_index(self._segments.active_index)
+        self._segments.append(new, SparseIndex(new.index_path))
+        self._active = new
+        self._ground = Ground(self._settings, prepared)
+        self._settle_active()
+
+    def _settle_active(self) -> None:
+        index = self._segments.active_index
+        self._index_next = (
+            index.positions[-1] + self._settings.index_every_bytes if len(index) else 0
+        )
+        self._roll_after_ns = _NEVER_NS
+        if self._active.data_bytes and len(index):
+            self._roll_after_ns = index.timestamps[0] + self._settings.segment_age_max_ns
+
+    # --- syncing ---
+
+    def sync_begin(self) -> SyncJob | None:
+        """What to sync now; None when all is safe, a job is under way, or the log has stopped."""
+        if self._job is not None or self.stopped is not None:
+            return None
+        sealed = self._segments.unsynced()
+        if self.written_end == self.synced_end and not sealed:
+            return None
+        self._job = SyncJob(
+            self._disk,
+            sealed,
+            self._active.file,
+            self.path if self._directory_dirty else None,
+            self.written_end,
+            self.unsynced_bytes,
+        )
+        self._directory_dirty = False
+        return self._job
+
+    def sync_end(self, job: SyncJob, error: OSError | None) -> None:
+        """The job has run. An error stops the partition for good: `stopped` says why."""
+        if job is not self._job:
+            raise ValueError("this sync job is not the one under way")
+        self._job = None
+        if error is not None:
+            self._stop(f"a sync failed: {error}")
+            return
+        for segment in job.sealed:
+            segment.unsynced = False
+            segment.unpin()
+        self.synced_end = job.end_offset
+        self.unsynced_bytes -= job.unsynced_bytes
+        if self.synced_end == self.written_end:
+            self._active.unpin()
+
+    def sync(self) -> None:
+        """A whole sync on this thread."""
+        while (job := self.sync_begin()) is not None:
+            try:
+                job.run()
+            except OSError as error:
+                self.sync_end(job, error)
+            else:
+                self.sync_end(job, None)
+        if self.stopped is not None:
+            self.check_writable()
+
+    def _stop(self, reason: str) -> None:
+        self.stopped = PartitionStopped(self.path, reason)
+        self._guarded = True
