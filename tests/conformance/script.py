@@ -11,8 +11,9 @@ angle brackets for what nobody wants to read as bytes:
     <held>      the id of the message that is in flight (state "holding")
 
 What is heard is a list of frames. `E_...` is an error frame, `message 2 body` a delivery with its
-attempts, `IDENTIFIED {...}` the answer to IDENTIFY with what differs from the default answer, and
-everything else a response.
+attempts, `traced 42 0 17` the answer to a publish with trace id 42, stored at offset 0 in 17 bytes,
+`IDENTIFIED {...}` the answer to IDENTIFY with what differs from the default answer, and everything
+else a response.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from penstock.wire.traced import encode_reply
 
 HERE = Path(__file__).resolve().parent
 NOT_FATAL = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED", "E_EXT_NOT_SUPPORT")
@@ -119,6 +122,9 @@ def _text(text: str) -> bytes:
     return unescape(text)
 
 
+ANY_ID = 0  # in place of the message id of a traced answer, which no table can know
+
+
 @dataclass(frozen=True)
 class Expected:
     kind: int
@@ -137,4 +143,7 @@ def expected(text: str, names: dict[str, bytes], identified: dict[str, Any]) -> 
     if text.startswith("message "):
         _, attempts, body = text.split(" ", 2)
         return Expected(2, encode(body, names), int(attempts))
+    if text.startswith("traced "):
+        trace_id, offset, stored_bytes = map(int, text.split()[1:])
+        return Expected(0, encode_reply(ANY_ID, trace_id, offset, stored_bytes))
     return Expected(1 if text.startswith("E_") else 0, encode(text, names))

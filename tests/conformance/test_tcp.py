@@ -19,8 +19,9 @@ from e2e.certificates import Certificates
 from e2e.daemon import Daemon
 from e2e.v2client import Closed, Frame, V2Client, parse_message
 from penstock import __version__
+from penstock.wire.traced import REPLY_BYTES, decode_reply, encode_reply
 
-from .script import HERE, Case, Expected, encode, expected, read_table
+from .script import ANY_ID, HERE, Case, Expected, encode, expected, read_table
 
 TABLE = read_table(HERE / "tcp.toml")
 IDENTIFIED = TABLE.identified | {"version": __version__}
@@ -144,6 +145,10 @@ class Play:
 def heard(frame: Frame | None) -> Expected | None:
     if frame is None:
         return None
+    if frame.kind == 0 and len(frame.data) == REPLY_BYTES and frame.data.startswith(b"OK"):
+        message_id, *rest = decode_reply(frame.data)
+        assert message_id != ANY_ID
+        return Expected(0, encode_reply(ANY_ID, *rest))
     if frame.kind != 2:
         return Expected(frame.kind, frame.data)
     message = parse_message(frame.data)
