@@ -12,6 +12,9 @@ PenstockError
 │   ├── TopicDamaged     a file without which a topic cannot be opened is corrupt
 │   ├── LogDamaged       damage below the synced end: acknowledged data is corrupt
 │   ├── ReplicaUnreadable  replica.json is corrupt, or of a version that is not known here
+│   ├── LedgerLost       what a node has promised is not known any more: missing or corrupt
+│   ├── LedgerStopped    a sync of the ledger failed, or it is closed: the node can promise nothing
+│   ├── LedgerUnreadable a newer release has written the ledger
 │   ├── AppendRefused    a leader's row does not continue this log: nothing of it was written
 │   │   ├── ChainBroken      the batch before it is not the last one here
 │   │   ├── OffsetsApart     a batch does not begin where the one before it ends
@@ -129,6 +132,22 @@ class LogDamaged(StorageError):
 
 class ReplicaUnreadable(StorageError):
     """What the replica may believe is not known, so its log is not opened."""
+
+
+class LedgerLost(StorageError):
+    """Never to be taken for an empty one: all replicas of the node must be copied."""
+
+    def __init__(self, where: object, reason: str, is_missing: bool = False) -> None:
+        super().__init__(where, f"the ledger is lost: {reason}")
+        self.is_missing = is_missing
+
+
+class LedgerStopped(StorageError):
+    pass
+
+
+class LedgerUnreadable(StorageError):
+    pass
 
 
 class AppendRefused(StorageError):

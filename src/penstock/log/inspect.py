@@ -26,7 +26,8 @@ class Place(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What there is to look at. A single segment, index, mark or journal stands in `files`."""
+    """What there is to look at. A single segment, index, mark or journal stands in `files`,
+    and so does the ledger."""
 
     places: list[Place]
     settings: list[str]  # node.json, topic.json, commits
@@ -63,12 +64,15 @@ def find(disk: Disk, path: str, topic: str | None = None, partition: int | None 
         raise NothingThere(path)
     kept = {os.path.dirname(place.path) for place in places}
     settings = [file for file in found.settings if wants_all or os.path.dirname(file) in kept]
-    return Found(places, settings, [], found.stages if wants_all else [])
+    if not wants_all:
+        return Found(places, settings, [], [])
+    return Found(places, settings, found.files, found.stages)
 
 
 def is_known(name: str) -> bool:
     return (
-        name in (names.MARK, names.PRODUCERS, names.LOST, names.REPLICA, *SETTINGS_FILES)
+        name
+        in (names.MARK, names.PRODUCERS, names.LOST, names.REPLICA, names.LEDGER, *SETTINGS_FILES)
         or names.is_journal(name)
         or names.segment_base(name) is not None
         or names.index_base(name) is not None
@@ -85,6 +89,7 @@ def _under(disk: Disk, path: str) -> Found:
         commits = _inside(disk, path, names.COMMITS, ".json")
         return found._replace(
             settings=_settings(path, inside) + commits + found.settings,
+            files=[os.path.join(path, names.LEDGER)] if names.LEDGER in inside else [],
             stages=_inside(disk, path, names.STAGES, ".stage"),
         )
     if names.segment_bases(inside):

@@ -11,6 +11,7 @@ STAGES = "stages"  # in the data directory
 COMMITS = "commits"
 LOST = "lost"
 REPLICA = "replica.json"
+LEDGER = "ledger"  # in the data directory
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _INDEX = re.compile(r"(\d{20})\.index")
 _SPARE = re.compile(r"spare-(\d+)\.log")

@@ -24,6 +24,7 @@ from penstock.log.head import Owner, read_beginning
 from penstock.log.index import ENTRY_BYTES, IndexEntry, decode_entries
 from penstock.log.inspect import Found, Place
 from penstock.log.journals import JournalFile, read_journal
+from penstock.log.ledgerfile import Hurt, Unknown, read_ledger
 from penstock.log.lost import LostRange, is_lost, read_lost
 from penstock.log.mark import COPY_BYTES, COPY_POSITIONS, FILE_BYTES, Mark, decode, decode_file
 from penstock.log.queues import read_owner, read_queues
@@ -125,6 +126,18 @@ def _verify_stage(disk: Disk, path: str, report: Report) -> None:
         report.find(path, None, f"{position} bytes of batches, and its line says otherwise")
 
 
+def _verify_ledger(disk: Disk, path: str, report: Report) -> None:
+    data = read_file(disk, path, limits.LEDGER_BYTES_READ_MAX)
+    report.bytes_checked += len(data)
+    try:
+        found = read_ledger(data)
+    except (Hurt, Unknown) as error:
+        report.find(path, None, f"the ledger cannot be believed: {error}")
+        return
+    if found.end < len(data):
+        report.find(path, found.end, "an unfinished write", is_note=True)
+
+
 def _verify_file(disk: Disk, path: str, report: Report) -> None:
     """One file for itself. What only its neighbours could tell is not checked."""
     directory, name = os.path.split(path)
@@ -141,6 +154,8 @@ def _verify_file(disk: Disk, path: str, report: Report) -> None:
         entries = decode_entries(read_file(disk, path, JOURNAL_BYTES_READ_MAX))
         if [e.offset for e in entries] != sorted({e.offset for e in entries}):
             report.find(path, None, "the offsets of the index do not rise")
+    elif name == names.LEDGER:
+        _verify_ledger(disk, path, report)
     elif names.is_stage(name):
         _verify_stage(disk, path, report)
     elif names.spare_number(name) is not None:

@@ -1,0 +1,306 @@
+"""A node's ledger, open: what must be durable before a node does anything on its ground.
+
+A change is seen at once and is safe when `synced_number` has reached the number that it got. All
+changes of a turn go out with one write and one sync; those that come while a sync is under way
+gather for the next. The format, and what a hurt file means, are in `ledgerfile.py`.
+
+One thread makes all calls but `LedgerJob.run`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from penstock import limits
+from penstock.errors import (
+    LedgerLost,
+    LedgerStopped,
+    LedgerUnreadable,
+    StorageError,
+    WriteRefused,
+)
+from penstock.log import names
+from penstock.log.disk import Disk, File, read_file, replace_file
+from penstock.log.ledgerfile import (
+    Hurt,
+    Node,
+    Read,
+    ReplicaEntry,
+    ReplicaKey,
+    State,
+    Unknown,
+    encode_gone,
+    encode_node,
+    encode_record,
+    encode_replica,
+    encode_state,
+    read_ledger,
+)
+
+
+class LedgerJob:
+    """One sync, or the replacement of the file by a snapshot."""
+
+    __slots__ = ("_disk", "_file", "_path", "changed", "end", "number", "renamed", "snapshot")
+
+    def __init__(
+        self, disk: Disk, path: str, file: File, number: int, changed: dict[ReplicaKey | None, None]
+    ) -> None:
+        self._disk = disk
+        self._path = path
+        self._file = file
+        self.number = number  # of the newest change in it
+        self.changed = changed
+        self.end = 0  # of the file, once it has run
+        self.snapshot = b""  # instead of a record
+        self.renamed = False
+
+    def run(self) -> None:
+        """May raise OSError."""
+        if not self.snapshot:
+            self._file.fdatasync()
+            return
+        replace_file(self._disk, self._path, self.snapshot)
+        self.renamed = True
+        self._disk.sync_directory(os.path.dirname(self._path))
+
+
+class Ledger:
+    """Made by `create`, `open` or `begin_again`."""
+
+    __slots__ = (
+        "_changed",
+        "_disk",
+        "_end",
+        "_file",
+        "_job",
+        "_number",
+        "_roll_at",
+        "_sequence",
+        "_state",
+        "_synced_bytes",
+        "path",
+        "stopped",
+        "synced_number",
+    )
+
+    # --- making one ---
+
+    @classmethod
+    def create(cls, disk: Disk, data_path: str, node: Node) -> Ledger:
+        """Of a node that has never had one. Durable on return."""
+        path = os.path.join(data_path, names.LEDGER)
+        if disk.exists(path):
+            raise WriteRefused(path, "there is a ledger already")
+        try:
+            snapshot = encode_record(encode_state(State(node)), 0, 0, is_snapshot=True)
+            replace_file(disk, path, snapshot)
+            disk.sync_directory(data_path)
+        except OSError as error:
+            raise WriteRefused(path, f"the ledger cannot be made: {error}") from error
+        return cls.open(disk, data_path)
+
+    @classmethod
+    def open(cls, disk: Disk, data_path: str) -> Ledger:
+        """Raises LedgerLost, LedgerUnreadable and StorageError."""
+        path = os.path.join(data_path, names.LEDGER)
+        if not disk.exists(path):
+            raise LedgerLost(path, "there is none", is_missing=True)
+        try:
+            if (size := disk.size(path)) > limits.LEDGER_BYTES_READ_MAX:
+                raise LedgerLost(path, f"{size} bytes are no ledger of ours")
+            data = read_file(disk, path, limits.LEDGER_BYTES_READ_MAX)
+            found = read_ledger(data)
+            return cls(disk, path, found, _settled(disk, path, found, len(data)))
+        except Hurt as error:
+            raise LedgerLost(path, str(error)) from error
+        except Unknown as error:
+            raise LedgerUnreadable(path, f"{error}; a newer release wrote it") from error
+        except OSError as error:
+            raise StorageError(path, f"the ledger cannot be opened: {error}") from error
+
+    @classmethod
+    def begin_again(cls, disk: Disk, data_path: str, node: Node) -> Ledger:
+        """After LedgerLost. The hurt file stays, as `ledger.lost`. The caller makes learners of all
+        replicas: this ledger knows none of their epochs."""
+        path = os.path.join(data_path, names.LEDGER)
+        try:
+            if disk.exists(path):
+                disk.rename(path, path + ".lost")
+                disk.sync_directory(data_path)
+        except OSError as error:
+            raise WriteRefused(path, f"the lost ledger stays in the way: {error}") from error
+        return cls.create(disk, data_path, node)
+
+    def __init__(self, disk: Disk, path: str, found: Read, file: File) -> None:
+        self.path = path
+        self.synced_number = 0  # changes up to this one are durable
+        self.stopped = ""  # why nothing more is written
+        self._disk = disk
+        self._file = file
+        self._state = found.state
+        self._end = self._synced_bytes = found.end
+        self._sequence = found.sequence
+        self._number = 0
+        self._changed: dict[ReplicaKey | None, None] = {}  # None: the node itself
+        self._job: LedgerJob | None = None
+        self._roll_at = max(limits.LEDGER_BYTES_MAX, 2 * found.end)
+
+    # --- what it says ---
+
+    @property
+    def node(self) -> Node:
+        return self._state.node
+
+    @property
+    def replicas(self) -> dict[ReplicaKey, ReplicaEntry]:
+        """All of them; not to be changed."""
+        return self._state.replicas
+
+    def replica(self, key: ReplicaKey) -> ReplicaEntry | None:
+        return self._state.replicas.get(key)
+
+    # --- changes: each returns its number ---
+
+    def set_node(self, node: Node) -> int:
+        """Generation and revision never fall within a cluster: ValueError."""
+        old = self._state.node
+        if node.generation < old.generation:
+            raise ValueError(f"generation {node.generation} after {old.generation}")
+        if node.revision < old.revision and node.cluster == old.cluster:
+            raise ValueError(f"revision {node.revision} after {old.revision}")
+        encode_node(node)  # it can be written
+        self._state.node = node
+        return self._change(None)
+
+    def put(self, key: ReplicaKey, entry: ReplicaEntry) -> int:
+        """The epoch of a replica never falls: ValueError."""
+        old = self._state.replicas.get(key)
+        if old is not None and entry.epoch < old.epoch:
+            raise ValueError(f"epoch {entry.epoch} of {key} after {old.epoch}")
+        encode_replica(key, entry)
+        self._state.replicas[key] = entry
+        return self._change(key)
+
+    def drop(self, key: ReplicaKey) -> int:
+        """Its topic is gone for good: the identity never comes again."""
+        self._state.replicas.pop(key, None)
+        return self._change(key)
+
+    def _change(self, key: ReplicaKey | None) -> int:
+        self._changed[key] = None
+        self._number += 1
+        return self._number
+
+    # --- syncing ---
+
+    def sync_begin(self) -> LedgerJob | None:
+        """All that has gathered, written and to be synced now; None when there is nothing, or a job
+        is under way. Raises LedgerStopped, and WriteRefused: then it stays gathered."""
+        self._check_not_stopped()
+        if self._job is not None or not self._changed:
+            return None
+        job = LedgerJob(self._disk, self.path, self._file, self._number, self._changed)
+        if self._end > self._roll_at:
+            entries = encode_state(self._state)
+            job.snapshot = encode_record(entries, self._sequence, 0, is_snapshot=True)
+            job.end = len(job.snapshot)
+        else:
+            job.end = self._end + self._append(map(self._encode, self._changed))
+        self._changed = {}
+        self._job = job
+        return job
+
+    def _append(self, entries: Iterable[bytes]) -> int:
+        data = encode_record(entries, self._sequence, self._synced_bytes)
+        try:
+            self._file.pwritev((data,), self._end, len(data))
+        except OSError as error:
+            self._take_back()
+            raise WriteRefused(self.path, f"the write failed: {error}") from error
+        return len(data)
+
+    def _take_back(self) -> None:
+        """What stays of a record that was not written is overwritten by the next one."""
+        try:
+            self._file.truncate(self._end)
+        except OSError:
+            return
+
+    def _encode(self, key: ReplicaKey | None) -> bytes:
+        if key is None:
+            return encode_node(self._state.node)
+        entry = self._state.replicas.get(key)
+        return encode_gone(key) if entry is None else encode_replica(key, entry)
+
+    def sync_end(self, job: LedgerJob, error: OSError | None) -> None:
+        """The job has run. An error stops the ledger for good; but a snapshot that could not be
+        made leaves the file as it was, and is tried later."""
+        if job is not self._job:
+            raise ValueError("this job is not the one under way")
+        self._job = None
+        if error is not None:
+            self._changed = {**job.changed, **self._changed}
+            if job.snapshot and not job.renamed:
+                self._roll_at *= 2
+            else:
+                self.stopped = f"a sync failed: {error}"
+            return
+        if job.snapshot:
+            self._adopt()
+            self._roll_at = max(limits.LEDGER_BYTES_MAX, 2 * job.end)
+        self._sequence += 1
+        self._end = self._synced_bytes = job.end
+        self.synced_number = job.number
+
+    def _adopt(self) -> None:
+        """The file of this name is another one now."""
+        self._file.close()
+        try:
+            self._file = self._disk.open(self.path, write=True)
+        except OSError as error:
+            self.stopped = f"the new file cannot be opened: {error}"
+
+    def sync(self) -> None:
+        """A whole sync on this thread."""
+        while (job := self.sync_begin()) is not None:
+            try:
+                job.run()
+            except OSError as error:
+                self.sync_end(job, error)
+            else:
+                self.sync_end(job, None)
+        self._check_not_stopped()
+
+    def _check_not_stopped(self) -> None:
+        if self.stopped:
+            raise LedgerStopped(self.path, self.stopped)
+
+    def close(self) -> None:
+        """A tidy stop: a last record vouches for all before it."""
+        if self._job is not None:
+            raise StorageError(self.path, "closed while a sync is under way")
+        try:
+            if not self.stopped:
+                self.sync()
+                self._append(())
+                self._file.fdatasync()
+        except OSError as error:
+            raise StorageError(self.path, f"the stop is not clean: {error}") from error
+        finally:
+            self._file.close()
+            self.stopped = self.stopped or "the ledger is closed"
+
+
+def _settled(disk: Disk, path: str, found: Read, size: int) -> File:
+    """The file, open, without what the power cut short, and on the disk as it was read."""
+    file = disk.open(path, write=True)
+    try:
+        if size > found.end:
+            file.truncate(found.end)
+        file.fdatasync()
+    except OSError:
+        file.close()
+        raise
+    return file

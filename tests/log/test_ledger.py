@@ -1,0 +1,481 @@
+"""A node's ledger: what was synced is there, and what was hurt is never taken for less."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+from penstock import limits
+from penstock.errors import (
+    LedgerLost,
+    LedgerStopped,
+    LedgerUnreadable,
+    StorageError,
+    WriteRefused,
+)
+from penstock.log.inspect import find
+from penstock.log.ledger import Ledger, LedgerJob
+from penstock.log.ledgerfile import (
+    ENTRY,
+    MAGIC,
+    RECORD,
+    Node,
+    ReplicaEntry,
+    ReplicaKey,
+    encode_node,
+    encode_record,
+)
+from penstock.log.verify import verify
+from penstock.sim.disk import Fault, SimDisk
+
+from .helpers import put
+
+FILE = "data/ledger"
+CLUSTER = bytes(range(16))
+NODE = Node(generation=7, life=1 << 63, revision=100, cluster=CLUSTER)
+ORDERS = ReplicaKey("005-18a26f9ac7a69000", 0)
+BILLS = ReplicaKey("005-18a26f9ac7a69001", 254)
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    disk = SimDisk()
+    disk.mkdir("data")
+    disk.sync_directory("")
+    return disk
+
+
+def entry(epoch: int, record: bytes = b'{"leader":1}') -> ReplicaEntry:
+    return ReplicaEntry(epoch, record)
+
+
+def reopened(disk: SimDisk, seed: int = 0) -> Ledger:
+    disk.crash(random.Random(seed))
+    return Ledger.open(disk, "data")
+
+
+# --- what it keeps ---
+
+
+def test_what_was_synced_is_there_after_a_power_loss(disk: SimDisk) -> None:
+    ledger = Ledger.create(disk, "data", NODE)
+    ledger.put(ORDERS, entry(3))
+    ledger.put(BILLS, entry(1, b""))
+    ledger.put(ORDERS, entry(5, b"newer"))
+    later = NODE._replace(generation=8, revision=120)
+    ledger.set_node(later)
+    ledger.sync()
+    for seed in range(20):
+        found = reopened(disk, seed)
+        assert found.node == later
+        assert found.replicas == {ORDERS: (5, b"newer"), BILLS: (1, b"")}
+        assert found.replica(ORDERS) == entry(5, b"newer")
+
+
+def test_a_new_ledger_is_durable(disk: SimDisk) -> None:
+    Ledger.create(disk, "data", NODE)
+    assert reopened(disk).node == NODE
+    with pytest.raises(WriteRefused):
+        Ledger.create(disk, "data", NODE)
+
+
+def test_what_is_gone_stays_gone(disk: SimDisk) -> None:
+    ledger = Ledger.create(disk, "data", NODE)
+    ledger.put(ORDERS, entry(3))
+    ledger.sync()
+    ledger.drop(ORDERS)
+    ledger.sync()
+    assert reopened(disk).replicas == {}
+
+
+def test_nothing_falls(disk: SimDisk) -> None:
+    ledger = Ledger.create(disk, "data", NODE)
+    ledger.put(ORDERS, entry(3))
+    with pytest.raises(ValueError, match="epoch 2"):
+        ledger.put(ORDERS, entry(2))
+    with pytest.raises(ValueError, match="generation 6"):
+        ledger.set_node(NODE._replace(generation=6))
+    with pytest.raises(ValueError, match="revision 99"):
+        ledger.set_node(NODE._replace(revision=99))
+    ledger.set_node(NODE._replace(revision=1, cluster=bytes(16)))  # another cluster counts anew
+
+
+@pytest.mark.parametrize(
+    ("key", "record"),
+    [
+        (ReplicaKey("", 0), b""),
+        (ReplicaKey("x" * 25, 0), b""),
+        (ORDERS, bytes(limits.LEDGER_RECORD_BYTES_MAX + 1)),
+    ],
+)
+def test_what_cannot_be_written_is_refused_at_once(
+    disk: SimDisk, key: ReplicaKey, record: bytes
+) -> None:
+    ledger = Ledger.create(disk, "data", NODE)
+    with pytest.raises(ValueError, match="bytes"):
+        ledger.put(key, ReplicaEntry(1, record))
+    assert ledger.sync_begin() is None
+    with pytest.raises(ValueError, match="16 bytes"):
+        ledger.set_node(NODE._replace(cluster=b"short"))
+
+
+# --- group commit ---
+
+
+def test_a_turn_has_one_write_and_one_sync(disk: SimDisk) -> None:
+    ledger = Ledger.create(disk, "data", NODE)
+    syncs = disk.syncs
+    numbers = [ledger.put(ReplicaKey("topic", n), entry(1)) for n in range(255)]
+    assert ledger.synced_number == 0
+    job = ledger.sync_begin()
+    assert job is not None
+    number = ledger.put(ORDERS, entry(9))  # while it runs: for the next
+    assert ledger.sync_begin() is None
+    job.run()
+    assert disk.syncs == syncs + 1
+    ledger.sync_end(job, None)
+    assert numbers[-1] <= ledger.synced_number < number
+    ledger.sync()
+    assert ledger.synced_number == number
+    assert disk.syncs == syncs + 2
+    assert ledger.sync_begin() is None
+    assert len(reopened(disk).replicas) == 256
+
+
+def test_a_job_of_another_ledger_ends_nothing(disk: SimDisk) -> None:
+    ledger = Ledger.create(disk, "data", NODE)
+    ledger.put(ORDERS, entry(1))
+    job = ledger.sync_begin()
+    assert job is not None
+    ledger.sync_end(job, None)
+    with pytest.raises(ValueError, match="not the one under way"):
+        ledger.sync_end(job, None)
+
+
+def test_a_write_that_is_refused_stays_gathered(disk: SimDisk) -> None:
+    ledger = Ledger.create(disk, "data", NODE)
+    ledger.put(ORDERS, entry(3))
+    disk.inject(Fault("write", path_part="ledger", written=0.5, times=2))
+    for _ in range(2):
+        with pytest.raises(WriteRefused):
+            ledger.sync()
+    assert ledger.synced_number == 0
+    ledger.put(BILLS, entry(4))
+    ledger.sync()
+    assert reopened(disk).replicas == {ORDERS: entry(3), BILLS: entry(4)}
+
+
+def test_a_failed_sync_is_final(disk: SimDisk) -> None:
+    ledger = Ledger.create(disk, "data", NODE)
+    ledger.put(ORDERS, entry(3))
+    disk.inject(Fault("sync", path_part="ledger"))
+    with pytest.raises(LedgerStopped, match="a sync failed"):
+        ledger.sync()
+    assert ledger.synced_number == 0
+    with pytest.raises(LedgerStopped):
+        ledger.sync_begin()
+
+
+def test_a_closed_ledger_says_so(disk: SimDisk) -> None:
+    ledger = Ledger.create(disk, "data", NODE)
+    ledger.put(ORDERS, entry(3))
+    job = ledger.sync_begin()
+    assert job is not None
+    with pytest.raises(StorageError, match="under way"):
+        ledger.close()
+    job.run()
+    ledger.sync_end(job, None)
+    ledger.close()
+    with pytest.raises(LedgerStopped):
+        ledger.sync()
+    assert Ledger.open(disk, "data").replicas == {ORDERS: entry(3)}
+
+
+# --- a large file ---
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LEDGER_BYTES_MAX", 2000)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_file_is_bounded_by_what_it_says(disk: SimDisk) -> None:
+    ledger = Ledger.create(disk, "data", NODE)
+    for epoch in range(500):
+        ledger.put(ORDERS, entry(epoch))
+        ledger.put(BILLS, entry(epoch))
+        ledger.sync()
+        assert disk.size(FILE) < 2300
+    assert reopened(disk).replicas == {ORDERS: entry(499), BILLS: entry(499)}
+    for number in range(255):  # a large state has a large file, and is not written at each turn
+        ledger = reopened(disk)
+        ledger.put(ReplicaKey("wide", number), entry(1))
+        ledger.sync()
+    assert len(reopened(disk).replicas) == 257
+
+
+@pytest.mark.usefixtures("small")
+def test_a_snapshot_that_cannot_be_made_stops_nothing(disk: SimDisk) -> None:
+    ledger = Ledger.create(disk, "data", NODE)
+    disk.inject(Fault("write", path_part="ledger.tmp", times=0))
+    for epoch in range(100):
+        ledger.put(ORDERS, entry(epoch))
+        ledger.sync()
+    assert ledger.synced_number == 100
+    assert disk.size(FILE) > 4000
+    disk.faults.clear()
+    assert reopened(disk).replicas == {ORDERS: entry(99)}
+
+
+@pytest.mark.usefixtures("small")
+def test_a_replacement_that_may_be_undone_stops_it(disk: SimDisk) -> None:
+    ledger = Ledger.create(disk, "data", NODE)
+    disk.inject(Fault("sync_directory"))
+
+    def change_until_it_is_replaced() -> None:
+        for epoch in range(100):
+            ledger.put(ORDERS, entry(epoch))
+            ledger.sync()
+
+    with pytest.raises(LedgerStopped):
+        change_until_it_is_replaced()
+
+
+# --- what is hurt ---
+
+
+def written(disk: SimDisk, turns: int = 6) -> bytes:
+    ledger = Ledger.create(disk, "data", NODE)
+    for epoch in range(1, turns):
+        ledger.put(ORDERS, entry(epoch))
+        ledger.sync()
+    return disk.content(FILE)
+
+
+def test_a_missing_ledger_is_not_an_empty_one(disk: SimDisk) -> None:
+    with pytest.raises(LedgerLost) as caught:
+        Ledger.open(disk, "data")
+    assert caught.value.is_missing
+
+
+def test_wherever_a_bit_rots_the_ledger_is_lost(disk: SimDisk) -> None:
+    """But in the last record: nothing behind it has counted it."""
+    content = written(disk)
+    last = content.rindex(MAGIC)
+    refused = 0
+    for position in range(len(content)):
+        changed = bytearray(content)
+        changed[position] ^= 1 << position % 8
+        disk.replace(FILE, bytes(changed))
+        if position >= last:
+            assert Ledger.open(disk, "data").replicas == {ORDERS: entry(4)}
+            continue
+        with pytest.raises((LedgerLost, LedgerUnreadable)) as caught:
+            Ledger.open(disk, "data")
+        refused += 1
+        assert caught.value.where == FILE
+        assert disk.content(FILE) == bytes(changed)  # it is evidence
+    assert refused == last
+
+
+def test_a_tidy_stop_vouches_for_the_last_record_too(disk: SimDisk) -> None:
+    written(disk)
+    ledger = Ledger.open(disk, "data")
+    ledger.put(ORDERS, entry(50))
+    ledger.close()
+    content = disk.content(FILE)
+    last_but_one = content.rindex(MAGIC, 0, content.rindex(MAGIC))
+    disk.flip(FILE, last_but_one + 40, 2)
+    with pytest.raises(LedgerLost):
+        Ledger.open(disk, "data")
+
+
+def test_a_torn_last_record_is_ordinary_and_removed(disk: SimDisk) -> None:
+    content = written(disk)
+    last = content.rindex(MAGIC)
+    for end in range(last, len(content)):
+        disk.replace(FILE, content[:end])
+        ledger = Ledger.open(disk, "data")
+        assert ledger.replicas == {ORDERS: entry(4)}
+        assert disk.size(FILE) == last
+        ledger.put(ORDERS, entry(7))
+        ledger.sync()
+        assert reopened(disk).replicas == {ORDERS: entry(7)}
+
+
+@pytest.mark.parametrize("content", [b"", b"PSL1", bytes(200)])
+def test_a_file_without_a_snapshot_is_lost(disk: SimDisk, content: bytes) -> None:
+    put(disk, FILE, content)
+    with pytest.raises(LedgerLost):
+        Ledger.open(disk, "data")
+
+
+def test_records_out_of_sequence_are_lost_ones(disk: SimDisk) -> None:
+    written(disk, 2)
+    content = disk.content(FILE)
+    second = encode_record([encode_node(NODE)], 1, len(content))
+    put(disk, FILE, content + second)
+    with pytest.raises(LedgerLost, match="record 1 stands at"):
+        Ledger.open(disk, "data")
+    put(disk, FILE, second)
+    with pytest.raises(LedgerLost, match="does not begin with a snapshot"):
+        Ledger.open(disk, "data")
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        b"PSL2" + bytes(100),
+        encode_record([ENTRY.pack(9, 0, 0)], 0, 0, is_snapshot=True),
+        encode_record([ENTRY.pack(1, 3, 0)], 0, 0, is_snapshot=True),
+    ],
+)
+def test_what_a_newer_release_wrote_is_left_alone(disk: SimDisk, newer: bytes) -> None:
+    put(disk, FILE, newer)
+    with pytest.raises(LedgerUnreadable, match="newer release"):
+        Ledger.open(disk, "data")
+    assert disk.content(FILE) == newer
+
+
+def test_a_lost_ledger_is_kept_and_another_begun_by_decision_alone(disk: SimDisk) -> None:
+    content = bytearray(written(disk))
+    content[50] ^= 1
+    disk.replace(FILE, bytes(content))
+    with pytest.raises(LedgerLost):
+        Ledger.open(disk, "data")
+    ledger = Ledger.begin_again(disk, "data", NODE._replace(generation=9))
+    assert (ledger.node.generation, ledger.replicas) == (9, {})
+    assert disk.content(f"{FILE}.lost") == bytes(content)
+    disk.crash(random.Random(1))
+    assert Ledger.open(disk, "data").node.generation == 9
+
+
+def test_verify_looks_at_it(disk: SimDisk) -> None:
+    content = written(disk)
+    disk.mkdir("data/topics")
+    put(disk, "data/node.json", b'{"version":1,"crc32c":"00000000"}')
+    reports = {}
+    for name, data in {
+        "sound": content,
+        "torn": content[:-3],
+        "rotten": content[:50] + b"\xff" + content[51:],
+    }.items():
+        disk.replace(FILE, data)
+        report = verify(disk, find(disk, "data"))
+        reports[name] = (
+            [one.reason for one in report.findings if one.path == FILE],
+            [one.reason for one in report.notes if one.path == FILE],
+        )
+    assert reports["sound"] == ([], [])
+    assert reports["torn"] == ([], ["an unfinished write"])
+    assert "first record is not sound" in reports["rotten"][0][0]
+    assert verify(disk, find(disk, FILE)).findings != []
+
+
+# --- histories ---
+
+
+class History:
+    """Changes, turns, large files and power losses. After each loss the ledger is as it was at the
+    end of some turn, and of none before the last one that was synced."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.disk = SimDisk()
+        self.disk.mkdir("data")
+        self.disk.sync_directory("")
+        self.ledger = Ledger.create(self.disk, "data", NODE)
+        self.job: LedgerJob | None = None
+        self.states = [self._state()]  # the synced one, and those that may be on the disk
+        self.undecided = 0
+
+    def _state(self) -> tuple[Node, dict[ReplicaKey, ReplicaEntry]]:
+        return self.ledger.node, dict(self.ledger.replicas)
+
+    def change(self) -> None:
+        ledger, rng = self.ledger, self.rng
+        key = ReplicaKey("topic", rng.randrange(6))
+        old = ledger.replica(key)
+        if rng.random() < 0.1:
+            ledger.drop(key)
+        elif rng.random() < 0.2:
+            ledger.set_node(ledger.node._replace(revision=ledger.node.revision + 1))
+        else:
+            epoch = (old.epoch if old else 0) + rng.randrange(3)
+            ledger.put(key, ReplicaEntry(epoch, rng.randbytes(rng.choice((0, 5, 700)))))
+
+    def begin(self) -> None:
+        if self.job is None:
+            state = self._state()
+            self.job = self.ledger.sync_begin()
+            if self.job is not None:
+                self.states.append(state)
+
+    def end(self) -> None:
+        if self.job is not None:
+            self.job.run()
+            self.ledger.sync_end(self.job, None)
+            self.job = None
+            self.states = self.states[-1:]
+
+    def refuse(self) -> None:
+        self.disk.inject(Fault("write", path_part="ledger", written=self.rng.random()))
+        try:
+            self.begin()
+        except WriteRefused:
+            self.undecided += 1
+        self.disk.faults.clear()
+
+    def stop(self) -> None:
+        self.end()
+        state = self._state()
+        self.ledger.close()
+        self.ledger = Ledger.open(self.disk, "data")
+        assert self._state() == state
+        self.states = [state]
+
+    def crash(self) -> None:
+        if self.job is not None and self.rng.random() < 0.5:
+            self.disk.inject(Fault(self.rng.choice(("sync", "sync_directory", "rename"))))
+            try:
+                self.job.run()
+            except OSError:
+                self.disk.faults.clear()
+        self.job = None
+        self.disk.crash(self.rng)
+        self.ledger = Ledger.open(self.disk, "data")
+        assert self._state() in self.states
+        self.states = [self._state()]
+
+    def play(self) -> None:
+        steps = {
+            self.change: 30,
+            self.begin: 15,
+            self.end: 15,
+            self.refuse: 2,
+            self.crash: 6,
+            self.stop: 2,
+        }
+        for step in self.rng.choices(list(steps), list(steps.values()), k=120):
+            step()
+        self.crash()
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("first_seed", range(0, 300, 100))
+def test_no_power_loss_takes_back_what_was_synced(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + 100):
+        try:
+            History(seed).play()
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+def test_the_layout_is_that_of_the_document() -> None:
+    record = encode_record([], 3, 4)
+    assert RECORD.size == 32
+    assert struct.unpack("<4s4xIIQQ", record) == (b"PSL1", 32, 0, 3, 4)
