@@ -1,18 +1,22 @@
-"""The tree that the page of `errors.py` draws is the tree that its classes make."""
+"""The tree that a page of errors draws is the tree that its classes make."""
 
 from __future__ import annotations
 
 import re
+from types import ModuleType
+
+import pytest
 
 from penstock import errors
+from penstock.log import errors as log_errors
 
 
-def drawn() -> dict[str, str]:
+def drawn(module: ModuleType, root: str) -> dict[str, str]:
     """The parent of each class in the drawing."""
-    start = (errors.__doc__ or "").index("\nPenstockError\n") + 1
+    start = (module.__doc__ or "").index(f"\n{root}\n") + 1
     parents: dict[str, str] = {}
     row: list[str] = []
-    for line in (errors.__doc__ or "")[start:].split("\n\n")[0].splitlines():
+    for line in (module.__doc__ or "")[start:].split("\n\n")[0].splitlines():
         found = re.match(r"([│├└─ ]*)(\w+)", line)
         assert found is not None
         depth = len(found[1]) // 4
@@ -21,11 +25,16 @@ def drawn() -> dict[str, str]:
     return parents
 
 
-def test_every_class_stands_in_the_tree_below_its_parent() -> None:
-    classes = [one for one in vars(errors).values() if isinstance(one, type)]
+@pytest.mark.parametrize(
+    ("module", "root"), [(errors, "PenstockError"), (log_errors, "StorageError")]
+)
+def test_every_class_stands_in_the_tree_below_its_parent(module: ModuleType, root: str) -> None:
+    classes = [one for one in vars(module).values() if isinstance(one, type)]
     made = {
         one.__name__: one.__bases__[0].__name__
         for one in classes
-        if issubclass(one, Exception) and one.__module__ == errors.__name__
+        if issubclass(one, Exception) and one.__module__ == module.__name__
     }
-    assert drawn() == made
+    if module is not errors:
+        made[root] = "Exception"  # drawn as the root
+    assert drawn(module, root) == made

@@ -491,6 +491,10 @@ def dead_modules(texts: dict[str, str], entries: set[str]) -> list[str]:
     )
 
 
+# Finished and tested before what will use them, each with its user. Who is used leaves the list.
+AHEAD = {"penstock.log.ledger": "a node of a cluster opens it when it starts"}
+
+
 def test_every_module_is_used() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
     entries = {script.split(":")[0] for script in scripts}
@@ -501,7 +505,7 @@ def test_every_module_is_used() -> None:
     }
     for path in (ROOT / "tests").rglob("*.py"):  # the simulated world is there for the tests
         entries |= {name for name in names_used(path.read_text(), "tests") if ".sim." in name}
-    assert dead_modules(texts, entries) == []
+    assert dead_modules(texts, entries) == sorted(AHEAD)
 
 
 def vendored(names: list[str]) -> list[str]:

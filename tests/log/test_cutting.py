@@ -7,10 +7,11 @@ import random
 import pytest
 
 from penstock import limits
-from penstock.errors import CutRefused, LogDamaged, PartitionStopped, StorageError, WriteRefused
+from penstock.errors import LogDamaged, PartitionStopped, StorageError, WriteRefused
 from penstock.kernel import decode_bodies, decode_header
 from penstock.log import names
 from penstock.log.dump import dump_file
+from penstock.log.errors import CutRefused
 from penstock.log.head import HEAD_BYTES, Owner, decode_head
 from penstock.log.inspect import find
 from penstock.log.lost import LostRange, read_lost, write_lost

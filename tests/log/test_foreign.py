@@ -8,17 +8,16 @@ from collections.abc import Callable
 import pytest
 
 from penstock import limits
-from penstock.errors import (
+from penstock.errors import PartitionStopped, WriteRefused
+from penstock.log.epochs import BatchName
+from penstock.log.errors import (
     AppendRefused,
     BatchUnsound,
     ChainBroken,
     EpochFalls,
     OffsetsApart,
-    PartitionStopped,
     RowTooLarge,
-    WriteRefused,
 )
-from penstock.log.epochs import BatchName
 from penstock.log.foreign import check_row
 from penstock.log.partition import PartitionLog
 from penstock.sim.disk import Fault, SimDisk

@@ -8,13 +8,8 @@ import struct
 import pytest
 
 from penstock import limits
-from penstock.errors import (
-    LedgerLost,
-    LedgerStopped,
-    LedgerUnreadable,
-    StorageError,
-    WriteRefused,
-)
+from penstock.errors import StorageError, WriteRefused
+from penstock.log.errors import LedgerLost, LedgerStopped, LedgerUnreadable
 from penstock.log.inspect import find
 from penstock.log.ledger import Ledger, LedgerJob
 from penstock.log.ledgerfile import (

@@ -7,7 +7,8 @@ import random
 import msgspec
 import pytest
 
-from penstock.errors import PartitionStopped, ReplicaUnreadable
+from penstock.errors import PartitionStopped
+from penstock.log.errors import ReplicaUnreadable
 from penstock.log.inspect import find
 from penstock.log.partition import PartitionLog
 from penstock.log.replicafile import (

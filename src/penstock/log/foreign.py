@@ -21,9 +21,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.errors import BatchUnsound, ChainBroken, EpochFalls, OffsetsApart, RowTooLarge
 from penstock.kernel import BatchCheck, BatchHeader, check_batch, decode_header, id_at
 from penstock.log.epochs import BatchName
+from penstock.log.errors import BatchUnsound, ChainBroken, EpochFalls, OffsetsApart, RowTooLarge
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -13,15 +13,10 @@ import os
 from collections.abc import Iterable
 
 from penstock import limits
-from penstock.errors import (
-    LedgerLost,
-    LedgerStopped,
-    LedgerUnreadable,
-    StorageError,
-    WriteRefused,
-)
+from penstock.errors import StorageError, WriteRefused
 from penstock.log import names
 from penstock.log.disk import Disk, File, read_file, replace_file
+from penstock.log.errors import LedgerLost, LedgerStopped, LedgerUnreadable
 from penstock.log.ledgerfile import (
     Hurt,
     Node,

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import os
 
-from penstock.errors import CutRefused, PartitionStopped, StorageError, WriteRefused
+from penstock.errors import PartitionStopped, StorageError, WriteRefused
 from penstock.log.aside import Aside
 from penstock.log.creation import make_directory
 from penstock.log.cutting import Cutting, Removed
 from penstock.log.disk import Disk
 from penstock.log.epochs import NO_EPOCH
+from penstock.log.errors import CutRefused
 from penstock.log.head import Owner
 from penstock.log.lost import forget_lost
 from penstock.log.mark import Mark

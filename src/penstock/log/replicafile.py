@@ -29,9 +29,9 @@ from typing import Literal
 import msgspec
 
 from penstock import limits
-from penstock.errors import ReplicaUnreadable
 from penstock.log import names
 from penstock.log.disk import Disk, read_file, replace_file
+from penstock.log.errors import ReplicaUnreadable
 from penstock.log.sealed import seal, unseal
 
 VERSION = 1

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock import limits
-from penstock.errors import ReplicaUnreadable
 from penstock.kernel import BatchCheck, check_batch, id_at
 from penstock.log import names
 from penstock.log.disk import Disk, File, read_file
+from penstock.log.errors import ReplicaUnreadable
 from penstock.log.fold import has_rotted
 from penstock.log.head import Owner, read_beginning
 from penstock.log.index import ENTRY_BYTES, IndexEntry, decode_entries
