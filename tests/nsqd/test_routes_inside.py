@@ -132,6 +132,58 @@ def test_a_message_that_waits_to_be_sent_again(nsqd: Running) -> None:
         assert listed(nsqd, "requeued") == []
 
 
+def in_order(nsqd: Running, order: str, more: str = "") -> None:
+    assert nsqd.request("POST", f"/channel/config?{HERE}&order={order}{more}").status == 200
+
+
+def test_messages_that_wait_behind_another_of_their_key(nsqd: Running) -> None:
+    in_order(nsqd, "key")
+    with consumer(nsqd) as client:
+        for key, body in (("k", b"a"), ("k", b"b"), ("other", b"c"), ("k", b"d")):
+            assert nsqd.request("POST", f"/pub?topic=t&key={key}", body).status == 200
+        sent = [client.message() for _ in range(2)]
+        assert [one.body for one in sent] == [b"a", b"c"]
+        rows = listed(nsqd, "behind")
+        assert [(row["offset"], row["attempts"], row["state"]) for row in rows] == [
+            (1, 0, "behind"), (3, 0, "behind"),
+        ]  # fmt: skip
+        assert len(listed(nsqd, "behind", "&limit=1")) == 1
+        assert listed(nsqd, "requeued") == []
+        assert settle(nsqd, "finish", rows[0]["id"]) == (200, None)
+        client.send(b"FIN %b\n" % sent[0].id)
+        assert client.message().body == b"d"
+        assert listed(nsqd, "behind") == []
+
+
+def test_messages_that_wait_behind_another_in_strict_order(nsqd: Running) -> None:
+    with consumer(nsqd) as client:
+        publish(nsqd, b"a", b"b", b"c")
+        ids = [client.message().id for _ in range(3)]
+        client.send(b"RDY 0\n" + b"".join(b"REQ %b 0\n" % id for id in reversed(ids)))
+        assert eventually(lambda: len(listed(nsqd, "requeued")) == 3)
+        in_order(nsqd, "strict")
+        client.send(b"RDY 10\n")
+        assert client.message().id == ids[0]
+        assert [row["id"].encode() for row in listed(nsqd, "behind")] == ids[1:]
+        assert [row["id"].encode() for row in listed(nsqd, "in_flight")] == ids[:1]
+        assert listed(nsqd, "requeued") == []
+
+
+def test_messages_that_are_held(nsqd: Running) -> None:
+    in_order(nsqd, "strict", "&max_attempts=1&poison=hold")
+    with consumer(nsqd) as client:
+        publish(nsqd, b"a", b"b")
+        first = client.message()
+        assert listed(nsqd, "held") == []
+        client.send(b"REQ %b 0\n" % first.id)
+        assert eventually(lambda: len(listed(nsqd, "held")) == 1)
+        (row,) = listed(nsqd, "held")
+        assert (row["id"].encode(), row["offset"], row["attempts"]) == (first.id, 0, 1)
+        assert settle(nsqd, "finish", first.id) == (200, None)
+        assert client.message().body == b"b"
+        assert listed(nsqd, "held") == []
+
+
 def test_what_was_settled_stays_settled_over_a_restart(nsqd: Running, tmp_path: Path) -> None:
     with consumer(nsqd) as client:
         publish(nsqd, b"a", b"b", b"c")

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -77,8 +78,16 @@ def test_a_token_is_made_shown_once_and_removed(
     assert "there is one of this name: remove it first" in capsys.readouterr().err
     assert admin_main([where, "tokens"]) == 0
     said = capsys.readouterr().out
-    assert "ci" in said
+    assert said.split() == ["ci", "operate", "never", "used"]
+    store.use_token(found)
+    assert admin_main([where, "tokens"]) == 0
+    said = capsys.readouterr().out
+    assert "last used 20" in said
     assert made["token"] not in said
+    assert admin_main([where, "tokens", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    used = store.tokens()[0].used_s
+    assert 0 <= used - datetime.fromisoformat(row["last_used"]).timestamp() < 1
     assert admin_main([where, "remove-token", "ci", "--yes"]) == 0
     assert store.token(made["token"]) is None
     assert admin_main([where, "remove-token", "ci", "--yes"]) == 1

@@ -40,6 +40,8 @@ class _Inside:
             "in_flight": self._in_flight,
             "deferred": self._deferred,
             "requeued": self._requeued,
+            "behind": self._behind,
+            "held": self._held,
             "dead": self._dead,
         }
 
@@ -113,6 +115,17 @@ class _Inside:
 
     def _requeued(self, channel: Channel, count_max: int) -> list[Row]:
         return [_stray(*one) for one in _strays(channel, Stray.WAITING, count_max)]
+
+    def _behind(self, channel: Channel, count_max: int) -> list[Row]:
+        """Put aside until those before them in the order are done. Where the cursor waits instead
+        of putting more aside, what it has not come to is in the log alone."""
+        return [_stray(*one) for one in _strays(channel, Stray.BEHIND, count_max)]
+
+    def _held(self, channel: Channel, count_max: int) -> list[Row]:
+        """They have used their attempts, and stay."""
+        if not channel.held:
+            return []  # others are on their way to the dead letters
+        return [_stray(*one) for one in _strays(channel, Stray.EXHAUSTED, count_max)]
 
     def _dead(self, channel: Channel, count_max: int) -> list[Row]:
         return [

@@ -12,12 +12,13 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from penstock.errors import ConfigError, PenstockError
 from penstock.nsqadmin.access import ROLE_NAMES, Role
 from penstock.nsqadmin.options import default_data_path
-from penstock.nsqadmin.store import Store, check_user_name, hash_password
+from penstock.nsqadmin.store import Store, Token, check_user_name, hash_password
 from penstock.tools.verbs import DONE, FAILED, VerbParser, add_yes, confirm, print_json, run_verb
 
 UNIT_DATA_PATH = Path("/var/lib/penstock/nsqadmin")  # deploy/systemd/penstock-nsqadmin.service
@@ -191,11 +192,37 @@ def _show_token(arguments: argparse.Namespace, token: str) -> None:
 
 
 def _show(store: Store, are_tokens: bool, as_json: bool) -> None:
-    found = store.tokens() if are_tokens else store.users()
+    if are_tokens:
+        _show_tokens(store.tokens(), as_json)
+        return
+    found = store.users()
     if as_json:
         print_json([{"name": one.name, "role": one.role.name.lower()} for one in found])
         return
     for one in found:
         print(f"{one.name:<24} {one.role.name.lower()}")
     if not found:
-        print("no tokens" if are_tokens else "no users: nobody has to log in")
+        print("no users: nobody has to log in")
+
+
+def _show_tokens(found: Sequence[Token], as_json: bool) -> None:
+    """With the last use of each: what is used no longer can go."""
+    if as_json:
+        print_json(
+            [
+                {"name": one.name, "role": one.role.name.lower(), "last_used": _moment(one.used_s)}
+                for one in found
+            ]
+        )
+        return
+    for one in found:
+        last = _moment(one.used_s)
+        used = f"last used {last}" if last else "never used"
+        print(f"{one.name:<24} {one.role.name.lower():<8} {used}")
+    if not found:
+        print("no tokens")
+
+
+def _moment(time_s: float) -> str | None:
+    """None: there was none."""
+    return datetime.fromtimestamp(int(time_s), UTC).isoformat() if time_s else None

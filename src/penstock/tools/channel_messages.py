@@ -9,7 +9,7 @@ from typing import Any
 from penstock.tools import nodes
 from penstock.tools.verbs import VerbParser, print_json
 
-STATES = ("in_flight", "deferred", "requeued", "dead")
+STATES = ("in_flight", "deferred", "requeued", "behind", "held", "dead")
 SETTLED = {"finish": "finished", "requeue": "requeued"}
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"))
 
@@ -19,7 +19,7 @@ AddCommon = Callable[[argparse.ArgumentParser], None]
 def add_parsers(verbs: argparse._SubParsersAction[VerbParser], add_common: AddCommon) -> None:
     listing = verbs.add_parser(
         "messages",
-        help="the messages inside it: deferred, in flight, requeued or dead",
+        help="the messages inside it: deferred, in flight, requeued, behind others, held or dead",
         description="`penstock topic peek` shows the body of one, by its offset or its id.",
         examples=["penstock channel messages orders billing --state deferred"],
     )

@@ -162,6 +162,27 @@ def test_dead_letters_are_looked_at_and_sent_back(work: Work) -> None:
     assert [message.id for message in work.client.messages(1)] == [first]
 
 
+def test_messages_that_wait_behind_others_and_one_that_is_held(work: Work) -> None:
+    config = f"/channel/config?topic={work.topic}&channel=work"
+    work.installation.nsqd.post(f"{config}&order=key&max_attempts=1&poison=hold")
+    for body in (b"first", b"second"):
+        work.installation.nsqd.post(f"/pub?topic={work.topic}&key=k", body)
+    (id,) = work.take(1)
+    work.client.rdy(10)  # with no room left the channel does not come to the second
+    work.open()
+    work.press("Behind others")
+    expect(work.page.get_by_text("for those before it in the order")).to_have_count(1)
+    work.client.req(id)
+    work.press("Held")
+    expect(work.row(id)).to_contain_text("sent 1 time and never finished")
+    expect(work.page.get_by_role("button", name="Requeue")).to_be_hidden()
+    work.tick(id)
+    work.press("Finish")
+    work.confirm()
+    work.is_done()
+    assert [message.body for message in work.client.messages(1)] == [b"second"]
+
+
 def test_replay_shows_first_and_moves_then(work: Work) -> None:
     work.publish(b"a", b"b", b"c")
     work.client.fin(*work.take(3))

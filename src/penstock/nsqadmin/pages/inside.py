@@ -1,5 +1,5 @@
 """The part of a channel's page that shows its messages one by one: in flight, deferred, waiting to
-be sent again, dead; and what can be done to those that are chosen.
+be sent again, behind others, held, dead; and what can be done to those that are chosen.
 
 They are asked for with every look at the installation, in the state that is shown only.
 """
@@ -21,16 +21,21 @@ from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, number
 from penstock.nsqadmin.pages.layout import Opened
 
 IN_FLIGHT, DEFERRED, REQUEUED, DEAD = "in_flight", "deferred", "requeued", "dead"
+BEHIND, HELD = "behind", "held"  # of channels that keep an order
 _STATES = {
     IN_FLIGHT: "In flight",
     DEFERRED: "Deferred",
     REQUEUED: "Waiting again",
+    BEHIND: "Behind others",
+    HELD: "Held",
     DEAD: "Dead letters",
 }
 _EXPLAINED = {
     IN_FLIGHT: "Sent to a consumer that has not answered. Those that time out first come first.",
     DEFERRED: "Sent, or sent again, when they are due.",
     REQUEUED: "Requeued or timed out: the next consumer that is ready gets them.",
+    BEHIND: "They wait until those before them in the channel's order are finished.",
+    HELD: "Sent as often as they may be, and kept: finish them, or raise max_attempts.",
     DEAD: "Given up after too many attempts. Redrive sends them to this channel again.",
 }
 _LAST = {
@@ -77,19 +82,22 @@ class _Messages:
 
     def _buttons(self) -> None:
         here = self._here
+        self._requeuing: list[ui.button] = []
         self._settling: list[ui.button] = []
         self._redriving: list[ui.button] = []
         if here.may(Role.OPERATE):
-            self._settling.append(ui.button("Requeue", on_click=self._requeue))
+            self._requeuing.append(ui.button("Requeue", on_click=self._requeue))
             self._redriving.append(ui.button("Redrive", on_click=self._redrive))
             self._redriving.append(ui.button("Redrive all", on_click=self._redrive_all))
         if here.may(Role.DESTROY):
             self._settling.append(ui.button("Finish", on_click=self._finish, color="negative"))
-        for button in (*self._settling, *self._redriving):
+        for button in (*self._requeuing, *self._settling, *self._redriving):
             button.props("flat dense")
         self._show_buttons()
 
     def _show_buttons(self) -> None:
+        for button in self._requeuing:
+            button.set_visibility(self._state not in (DEAD, HELD))
         for button in self._settling:
             button.set_visibility(self._state != DEAD)
         for button in self._redriving:
@@ -217,6 +225,10 @@ def _about(state: str, message: Mapping[str, Any]) -> str:
         return _owner(message.get("client"))
     if state == DEFERRED:
         return f"due {words.moment(message['due_ns'])}"
+    if state == BEHIND:
+        return "for those before it in the order"
+    if state == HELD:
+        return f"sent {words.count(message['attempts'], 'time')} and never finished"
     return "for the next consumer that is ready"
 
 
