@@ -73,7 +73,7 @@ def nsqd_table() -> dict[str, Route]:
 
 
 NSQD = paths_of(nsqd_table())
-LOOKUPD = paths_of(lookupd_routes.Routes(MagicMock(), FakeClock(), lambda: 0).table)
+LOOKUPD = paths_of(lookupd_routes.Routes(MagicMock(), FakeClock(), lambda: 0, {}).table)
 DRASTIC = ("/topic/delete", "/drain")  # the test goes on with what it has
 
 
