@@ -49,6 +49,10 @@ def test_what_spark_hands_on_is_passed_over() -> None:
         ({**URL, "topic": "no topic"}, "option topic: 'no topic'"),
         ({**URL, "topic": "gone#ephemeral"}, "keeps nothing on the disk"),
         ({**URL, "stageBytes": "0"}, "option stageBytes"),
+        (
+            {**URL, "stageBytes": "33554433"},
+            "option stageBytes: '33554433'.* at most 33554432 \\(32 MiB\\): nsqd takes no larger",
+        ),
         ({**URL, "txnAppId": "", "txnVersion": "1"}, "txn"),
     ],
 )

@@ -17,9 +17,9 @@ _log = logging.getLogger("penstock.broker")
 
 @unique
 class Trouble(IntEnum):
-    """Kinds of trouble. STOPPED, DAMAGED, MISSING and SET_ASIDE stay until a restart; the others go
-    away with the next success, CORRUPT when retention has removed what is corrupt, JOURNAL_CORRUPT
-    when the file was begun again."""
+    """Kinds of trouble. STOPPED, DAMAGED, MISSING, LEFTOVERS and SET_ASIDE stay until a restart;
+    the others go away with the next success, CORRUPT when retention has removed what is corrupt,
+    JOURNAL_CORRUPT when the file was begun again."""
 
     WRITE = 1  # the last write was not done
     JOURNAL = 2  # channel state could not be stored
@@ -46,6 +46,7 @@ class Trouble(IntEnum):
     COMMIT_RECORD = 23  # the record of a commit could not be written
     STAGE_READ = 24  # a stage could not be read
     HELD = 26  # a channel holds messages that have used their attempts, as it is set to
+    LEFTOVERS = 27  # the start found files that should be gone and could not remove them
     SET_ASIDE = 20  # a topic could not be opened; it is as it was until the next start
 
 
@@ -57,6 +58,7 @@ WARNINGS = frozenset(
         Trouble.CLOCK,
         Trouble.CLOCK_LEAP,
         Trouble.HELD,
+        Trouble.LEFTOVERS,
     }
 )
 

@@ -54,6 +54,8 @@ class Replica:
         self.folded: Folded | None = None
         if kept:
             self.journal, self.folded = self._open_journal()
+        if log.report.leftovers:
+            context.health.report(self.label, Trouble.LEFTOVERS, "; ".join(log.report.leftovers))
         log.damage.on_added = self._report_damage
         for damage in log.damaged:
             self._report_damage(damage)

@@ -69,6 +69,7 @@ class Opening:
         self._replica: ReplicaFile | None = None  # None: the only one
         self._epoch = 0  # of the batch that was walked last
         self._last: Batch | None = None
+        self._leftovers: list[str] = []
         self._tail_position = 0  # where in the first segment the walk began
         self._bytes_read = 0
         self._synced_told = 0  # the highest synced end that any header tells of
@@ -124,6 +125,7 @@ class Opening:
                 damaged=tuple(damaged),
                 bytes_read=self._bytes_read,
                 believed_headers=self._believes_headers,
+                leftovers=tuple(self._leftovers),
             ),
         )
         active.close()  # an idle partition holds no descriptor
@@ -163,11 +165,16 @@ class Opening:
         return PartitionStopped(self._directory, f"the replica was given up: {replica.reason}")
 
     def _drop_leftovers(self, found: list[str], bases: set[int]) -> None:
-        """Spares (see spares.py) and indexes whose segment was removed."""
+        """Spares (see spares.py) and indexes whose segment was removed. They take room and nothing
+        reads them: one that cannot be removed is reported, and the next start tries again."""
         for name in found:
             base = names.index_base(name)
             if names.spare_number(name) is not None or (base is not None and base not in bases):
-                self._disk.unlink(os.path.join(self._directory, name))
+                path = os.path.join(self._directory, name)
+                try:
+                    self._disk.unlink(path)
+                except OSError as error:
+                    self._leftovers.append(f"{path} cannot be removed: {error.strerror or error}")
 
     def _index(self, segment: Segment) -> SparseIndex:
         index = self._indexes.get(segment.base_offset)

@@ -146,3 +146,4 @@ class RecoveryReport:
     damaged: tuple[tuple[int, int, str], ...]
     bytes_read: int
     believed_headers: bool = True  # False: the headers speak of other disks, the mark alone counts
+    leftovers: tuple[str, ...] = ()  # files that should be gone, and why they are not

@@ -66,7 +66,7 @@ def read_sink_options(given: Mapping[str, str], streaming: bool) -> SinkOptions:
         topic=topic,
         app=app,
         version=version,
-        stage_bytes=values.number("stageBytes", limits.SPARK_STAGE_BYTES, 1),
+        stage_bytes=_stage_bytes(values),
         timeout_ms=values.number("requestTimeoutMs", limits.SPARK_REQUEST_MS, 1),
         retries=values.number("numRetries", limits.SPARK_STAGE_RETRIES, 0),
         retry_ms=values.number("retryIntervalMs", limits.SPARK_RETRY_MS, 0),
@@ -75,6 +75,15 @@ def read_sink_options(given: Mapping[str, str], streaming: bool) -> SinkOptions:
         rejected_table=_rejected_table(values),
         rejected_rows_max=values.number("rejectedRowsMax", limits.SPARK_REJECTED_ROWS_MAX, 0),
     )
+
+
+def _stage_bytes(values: Values) -> int:
+    """A larger block than nsqd takes would fail in each task, row by row."""
+    found = values.number("stageBytes", limits.SPARK_STAGE_BYTES, 1)
+    if found > limits.STAGE_BYTES_MAX:
+        rule = f"it is at most {limits.STAGE_BYTES_MAX} (32 MiB): nsqd takes no larger block"
+        raise ConfigError("option stageBytes", str(found), rule)
+    return found
 
 
 def _rejected_table(values: Values) -> str | None:

@@ -1,0 +1,33 @@
+"""Files of a log that should be gone: what cannot be removed is reported, and stops no start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .faults import FaultyDisk
+from .world import bodies
+
+
+def test_what_cannot_be_removed_does_not_stop_a_start(start: Any) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.broker.topic("t").channel("ch")
+    assert world.publish("t", b"a").stored
+    partition = world.path / "topics" / "t" / "0"
+    index = next(partition.glob("*.log")).with_suffix(".index").name
+    orphan = index.replace("0" * 8, "9" * 8, 1)
+    for name in ("spare-0.log", orphan):
+        (partition / name).write_bytes(b"old")
+    disk.fail |= {("unlink", "spare-0.log"), ("unlink", orphan)}
+    world = world.restart()
+    said = world.broker.health
+    assert said.startswith("OK - warning: topic t: ")
+    assert "spare-0.log cannot be removed: Input/output error" in said
+    assert f"{orphan} cannot be removed: Input/output error" in said
+    assert bodies(world.consumer("t", "ch").take()) == [b"a"]
+    assert world.publish("t", b"b").stored
+    disk.fail.clear()
+    world = world.restart()  # it is tried again
+    assert not (partition / "spare-0.log").exists()
+    assert not (partition / orphan).exists()
+    assert world.broker.health == "OK"
