@@ -66,16 +66,17 @@ class Cutting:
         segments.end_with(number, index)
         last.file.truncate(position)
         last.ends_at(position)
-        segments.save_index(index)
         return sum(sizes)
 
     def _index_up_to(self, number: int, position: int, offset: int) -> SparseIndex:
+        """Its file goes, and is made again: no entry of what was cut may outlive it."""
+        index = SparseIndex(self._segments[number].index_path)
         if position:
             index = self._segments.index_of(number)
             index.cut(index.at_offset(offset - 1) + 1)
-            return index
-        index = SparseIndex(self._segments[number].index_path)
-        index.trim = self._disk.exists(index.path)
+        if self._disk.exists(index.path):
+            self._disk.unlink(index.path)
+        index.saved, index.trim = 0, False
         return index
 
     def _remove(self, segment: Segment, keep: bool) -> None:

@@ -14,7 +14,10 @@ believed (`recovery.py`):
 | stopped | is given up, for `reason` (a sync failed, say) | speak of other disks |
 
 `in_sync` is written after a sync of the whole log, and before the replica acknowledges anything as
-a member; it is taken back before the replica is copied. Both are durable on return.
+a member; from the moment that its leader asks for that, the leader's headers count it in. It is
+taken back before the replica is copied: a leader that has dropped a member sends it nothing that
+was made since, before the replica says that it is `copying`, for those headers do not count it.
+Both are durable on return.
 
 The file is JSON with its own checksum, replaced whole. One that is corrupt, or of a version that is
 not known here, is refused: taken for absent it would make the replica believe everything.
