@@ -1,8 +1,10 @@
-"""Files of a log that should be gone: what cannot be removed is reported, and stops no start."""
+"""Files of a log that no promise hangs on: what fails with them is reported, and stops nothing."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from penstock import limits
 
 from .faults import FaultyDisk
 from .world import bodies
@@ -31,3 +33,25 @@ def test_what_cannot_be_removed_does_not_stop_a_start(start: Any) -> None:
     assert not (partition / "spare-0.log").exists()
     assert not (partition / orphan).exists()
     assert world.broker.health == "OK"
+
+
+def test_an_index_that_cannot_be_written_is_reported(start: Any) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk, segment_bytes_max=4096)
+    topic = world.broker.topic("t")
+    topic.channel("ch")
+    log = topic.leader().log
+    disk.fail |= {("create", ".index"), ("open", ".index")}
+    while not log.index_failures:
+        assert world.publish("t", b"x" * 1000).stored
+    world.pass_ns(limits.SECOND)
+    said = world.broker.health
+    assert said.startswith("OK - warning: topic t: ")
+    assert ".index cannot be written: Input/output error" in said
+    failures = log.index_failures
+    disk.fail.clear()
+    segments = len(log.segments)
+    while len(log.segments) == segments:
+        assert world.publish("t", b"x" * 1000).stored
+    world.pass_ns(limits.SECOND)
+    assert (world.broker.health, log.index_failures) == ("OK", failures)

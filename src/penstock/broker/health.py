@@ -47,6 +47,7 @@ class Trouble(IntEnum):
     STAGE_READ = 24  # a stage could not be read
     HELD = 26  # a channel holds messages that have used their attempts, as it is set to
     LEFTOVERS = 27  # the start found files that should be gone and could not remove them
+    INDEX = 28  # an index of a log could not be written
     SET_ASIDE = 20  # a topic could not be opened; it is as it was until the next start
 
 
@@ -59,6 +60,7 @@ WARNINGS = frozenset(
         Trouble.CLOCK_LEAP,
         Trouble.HELD,
         Trouble.LEFTOVERS,
+        Trouble.INDEX,
     }
 )
 

@@ -262,6 +262,14 @@ class Leader:
         if sync and log.unsynced_bytes:
             group.sync()
         self._mark(wall_ns)
+        self._note_indexes()
+
+    def _note_indexes(self) -> None:
+        health, name, trouble = self._context.health, self.replica.label, self.log.index_trouble
+        if trouble:
+            health.report(name, Trouble.INDEX, trouble)
+        else:
+            health.clear(name, Trouble.INDEX)
 
     def _mark(self, wall_ns: int) -> None:
         """A mark that could not be written is tried again, and shown until it was."""

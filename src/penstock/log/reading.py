@@ -145,5 +145,15 @@ class ReadableLog:
         return sum(self._segments[n].data_bytes for n in range(len(self._segments)))
 
     @property
+    def index_failures(self) -> int:
+        """Writes of indexes that were not done, since the log was opened."""
+        return self._segments.index_failures
+
+    @property
+    def index_trouble(self) -> str:
+        """Why the latest of them was not; empty: it was."""
+        return self._segments.index_trouble
+
+    @property
     def segments(self) -> list[SegmentInfo]:
         return self._segments.infos(self.written_end)

@@ -14,7 +14,17 @@ from penstock.log.segment import Segment, SegmentInfo
 class Segments:
     """Never empty. The last one is active, all others are sealed."""
 
-    __slots__ = ("_bases", "_disk", "_every_bytes", "_indexes", "_items", "_opened", "active_index")
+    __slots__ = (
+        "_bases",
+        "_disk",
+        "_every_bytes",
+        "_indexes",
+        "_items",
+        "_opened",
+        "active_index",
+        "index_failures",
+        "index_trouble",
+    )
 
     def __init__(
         self, disk: Disk, items: list[Segment], active_index: SparseIndex, every_bytes: int
@@ -26,6 +36,8 @@ class Segments:
         self._opened: list[Segment] = []  # sealed ones, oldest use first
         self._every_bytes = every_bytes
         self.active_index = active_index
+        self.index_failures = 0  # writes of indexes that were not done
+        self.index_trouble = ""  # why the latest was not; empty: it was
 
     def __len__(self) -> int:
         return len(self._items)
@@ -181,11 +193,15 @@ class Segments:
         return index
 
     def save_index(self, index: SparseIndex) -> None:
-        """The file is a convenience: it can be made again, so a full disk is no reason to fail."""
+        """The file is a convenience: it can be made again, so a full disk is no reason to fail. It
+        is reported all the same: starts and searches take longer without it."""
         try:
             index.save(self._disk)
-        except OSError:
-            return
+        except OSError as error:
+            self.index_failures += 1
+            self.index_trouble = f"{index.path} cannot be written: {error.strerror or error}"
+        else:
+            self.index_trouble = ""
 
     def _keep_index(self, base_offset: int, index: SparseIndex) -> None:
         self._indexes[base_offset] = index
