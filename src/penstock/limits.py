@@ -119,6 +119,7 @@ TAG_BYTES_MAX = 100  # of a consumer's `desired_tag`, as in Youzan's NSQ
 TAG_ASIDE_MAX = 16_384  # messages put aside for consumers with another tag, some 200 bytes each
 ASIDE_MAX = 65_536  # messages behind others of their key, 150 bytes each; then the cursor waits
 HYSTERESIS_RDY_MIN = 64  # from here a refill of less than a quarter of RDY is put off
+WHOLE_ROOM_MIN = 256  # messages; so much room of a consumer is not split among all its partitions
 KEPT_BATCH_BYTES = 128  # what a batch kept in memory costs beside its bytes
 REFILL_NS = 2 * MS  # a small refill waits so long for a better one; gains come from far shorter
 

@@ -26,6 +26,7 @@ MIRRORS = [
     ("delivery.pyx", "REFILL_NS", limits.REFILL_NS),
     ("keyorder.pyx", "ASIDE_MAX", limits.ASIDE_MAX),
     ("shares.pxd", "HYSTERESIS_RDY_MIN", limits.HYSTERESIS_RDY_MIN),
+    ("shares.pxd", "WHOLE_ROOM_MIN", limits.WHOLE_ROOM_MIN),
     ("hub.pyx", "KEPT_BATCH_BYTES", limits.KEPT_BATCH_BYTES),
     ("engine.pyx", "DRAIN_BYTES_MAX", limits.DRAIN_BYTES_MAX),
     ("engine.pyx", "RECV_BYTES", limits.RECEIVE_BYTES),

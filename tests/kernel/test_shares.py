@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock import limits
 from penstock.kernel import Event, Locality
 
 from .turns import MS, SECOND, Side, fin
@@ -71,7 +72,7 @@ def test_no_window_waits_behind_a_huge_backlog(side: Side, count: int, rdy: int)
     assert refills <= -(-2 // rdy)
 
 
-@pytest.mark.parametrize("rdy", [8, 80, 2500])
+@pytest.mark.parametrize("rdy", [8, 80, limits.WHOLE_ROOM_MIN - 1])
 def test_a_refill_is_shared_evenly_while_all_have_enough(side: Side, rdy: int) -> None:
     windows = windows_of(side, 8)
     for window in windows:
@@ -81,6 +82,45 @@ def test_a_refill_is_shared_evenly_while_all_have_enough(side: Side, rdy: int) -
     flying = [window.in_flight for window in windows]
     assert sum(flying) == rdy
     assert max(flying) - min(flying) <= 1
+
+
+def test_a_large_room_goes_to_one_window_after_the_other(side: Side) -> None:
+    windows = windows_of(side, 4)
+    for window in windows:
+        fill(side, window, 2 * BACKLOG)
+    conn = consumer(side, windows, rdy=500)
+    seen = [Counter(places(side, conn)) for _ in range(12)]
+    assert seen == [{refill % 4: 500} for refill in range(12)]
+
+
+def test_who_has_little_gets_all_of_it_before_a_large_room_is_given_away(side: Side) -> None:
+    windows = windows_of(side, 4)
+    for window, count in zip(windows, (BACKLOG, 2, BACKLOG, 90), strict=True):
+        fill(side, window, count)
+    conn = consumer(side, windows, rdy=500)
+    seen = [Counter(places(side, conn)) for _ in range(2)]
+    assert seen == [{0: 408, 1: 2, 3: 90}, {2: 500}]
+
+
+def test_what_one_leaves_of_a_large_room_goes_to_the_next(side: Side) -> None:
+    windows = windows_of(side, 4)
+    for window in windows:
+        fill(side, window, 300)
+    conn = consumer(side, windows, rdy=500)
+    seen = [Counter(places(side, conn)) for _ in range(3)]
+    assert seen == [{0: 300, 1: 200}, {1: 100, 2: 300}, {3: 300}]  # a hundred more was put off
+
+
+def test_a_large_room_is_split_where_the_one_whose_turn_it_is_cannot_send(side: Side) -> None:
+    waiting = side.window(side.tail(b"u", memory=0))
+    for _ in range(2):
+        side.publish(waiting.tail, *[b"9"] * BACKLOG)
+    windows = windows_of(side, 2)
+    for window in windows:
+        fill(side, window, BACKLOG)
+    consumer(side, [waiting, *windows], rdy=1200)
+    side.settle()  # finds that it has to wait for a block
+    assert [window.in_flight for window in (waiting, *windows)] == [0, 600, 600]
 
 
 def test_what_some_do_not_need_is_shared_by_the_others(side: Side) -> None:
@@ -247,3 +287,18 @@ def test_within_a_refill_no_window_is_forgotten(side: Side, seed: int) -> None:
     if ready:
         assert min(got.values()) >= rounds * rdy // ready - 1
         assert max(got.values()) <= rounds * rdy // ready + rdy
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_over_large_refills_no_window_is_ahead_by_more_than_one(side: Side, seed: int) -> None:
+    dice = random.Random(seed)
+    windows = windows_of(side, dice.randint(2, 6))
+    for window in windows:
+        fill(side, window, dice.randint(2_000, 4_000))
+    rdy = dice.choice([limits.WHOLE_ROOM_MIN, 400, 700])
+    conn = consumer(side, windows, rdy)
+    got = Counter(dict.fromkeys(range(len(windows)), 0))
+    while min(window.depth for window in windows) >= rdy:
+        got.update(places(side, conn))
+        assert max(got.values()) - min(got.values()) <= rdy
+    assert min(got.values()) > 0

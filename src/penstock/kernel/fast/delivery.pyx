@@ -15,7 +15,8 @@ from penstock.kernel.fast.parking cimport (
 )
 from penstock.kernel.fast.sending cimport CHUNK_BYTES, send_now
 from penstock.kernel.fast.shares cimport (
-    PASSED_BY, PUT_OFF, gather_siblings, is_small, offer_of, room_of, share_out, spend,
+    PASSED_BY, PHASE_FIRST, PHASE_FREE, PHASE_NEXT, PHASE_SPLIT, PUT_OFF, gather_siblings, is_small,
+    offer_of, room_of, share_out, spend,
 )
 from penstock.kernel.fast.memory cimport view_t
 from penstock.kernel.fast.tail cimport Tail
@@ -104,27 +105,36 @@ cdef int pump_all(Hub hub) except -1:
     windows, hub.pumps = hub.pumps, []
     for window in windows:
         window.pump_listed = False
-    rest = pump_round(windows, hub, False)
-    while rest and (<u64>hub.sent_count != hub.sent_before):
-        rest = pump_round(rest, hub, False)
+    rest = pump_round(windows, hub, PHASE_FIRST)
+    while rest and has_sent(hub):
+        rest = pump_round(rest, hub, PHASE_NEXT)
     if rest:
-        pump_round(rest, hub, True)
+        rest = pump_round(rest, hub, PHASE_SPLIT)
+    while rest and has_sent(hub):
+        rest = pump_round(rest, hub, PHASE_SPLIT)
+    if rest:
+        pump_round(rest, hub, PHASE_FREE)
     return 0
+
+
+cdef inline bint has_sent(Hub hub) noexcept:
+    """Anything, in the last round."""
+    return hub.sent_count != hub.sent_before
 
 
 def number_of(Window window):
     return window.number
 
 
-cdef list pump_round(list windows, Hub hub, bint free):
+cdef list pump_round(list windows, Hub hub, int phase):
     """Those are returned that have more to send, and a consumer with room for others."""
     cdef Window window
     cdef list rest = None
     hub.sent_before = hub.sent_count
-    if hub.shared_count and not free:
-        share_out(windows, hub)
+    if hub.shared_count and phase != PHASE_FREE:
+        share_out(windows, hub, phase)
     for window in windows:
-        if not window.forgotten and pump(window, hub, free):
+        if not window.forgotten and pump(window, hub, phase == PHASE_FREE):
             if rest is None:
                 rest = []
             rest.append(window)

@@ -37,6 +37,7 @@ cdef class Peer(Named):
     cdef u32 turn, turn_next  # the place of the window that comes first, now and in the next round
     cdef u64 share_round, gather_round
     cdef bint share_small  # the room was too little for a refill when it was shared out
+    cdef bint share_whole  # the room is not split
     cdef bint crowded  # the output was full since the last round
     cdef int state
     cdef bint halted, held, stalled, eof, failed, hung_up

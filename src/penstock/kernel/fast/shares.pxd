@@ -8,8 +8,16 @@ from penstock.kernel.fast.window cimport Window
 
 cdef enum:
     HYSTERESIS_RDY_MIN = 64
+    WHOLE_ROOM_MIN = 256
     PUT_OFF = -1  # it is better sent later, in one piece
     PASSED_BY = -2  # the room is for other windows of the consumer
+
+
+cdef enum:  # of the rounds
+    PHASE_FIRST = 1  # is the room large?
+    PHASE_NEXT = 2  # what was large before is still kept whole
+    PHASE_SPLIT = 3  # nothing more is sent in that way
+    PHASE_FREE = 4  # the room is for any window
 
 
 cdef inline i64 room_of(consumer_t* consumer) noexcept:
@@ -25,6 +33,6 @@ cdef inline bint is_small(consumer_t* consumer, i64 room) noexcept:
 
 
 cdef int gather_siblings(Hub hub) except -1
-cdef int share_out(list windows, Hub hub) except -1
+cdef int share_out(list windows, Hub hub, int phase) except -1
 cdef i64 offer_of(Peer conn, Window window, bint patient, bint free) noexcept
 cdef int spend(Peer conn, Window window, i64 count) except -1

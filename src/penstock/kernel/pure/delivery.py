@@ -12,7 +12,7 @@ from penstock.kernel.interface import Locality, Order, Source
 from penstock.kernel.layout import MESSAGE_HEAD
 from penstock.kernel.pure.extframe import between
 from penstock.kernel.pure.parking import park_delayed, park_next, special_at_cursor
-from penstock.kernel.pure.shares import PASSED_BY, PUT_OFF, gather_siblings, offer, share_out
+from penstock.kernel.pure.shares import PASSED_BY, PUT_OFF, Phase, gather_siblings, offer, share_out
 from penstock.kernel.pure.sifting import Fate, Sifting
 from penstock.kernel.trace_interface import TraceKind
 from penstock.limits import CHUNK_BYTES, REFILL_NS
@@ -41,17 +41,20 @@ def pump_all(engine: Engine) -> None:
     rounds, until nothing more is sent within the shares; then the rest is for any."""
     gather_siblings(engine)
     pumps, engine.pumps = engine.pumps, {}
-    rest, sent = _pump_round(sorted(pumps, key=lambda window: window.number), engine)
-    while rest and sent:
-        rest, sent = _pump_round(rest, engine)
+    rest = sorted(pumps, key=lambda window: window.number)
+    rest, sent = _pump_round(rest, engine, Phase.FIRST)
+    for phase in (Phase.NEXT, Phase.SPLIT):
+        while rest and sent:
+            rest, sent = _pump_round(rest, engine, phase)
+        sent = 1
     for window in rest:
         pump(window, engine, free=True)
 
 
-def _pump_round(windows: list[Window], engine: Engine) -> tuple[list[Window], int]:
+def _pump_round(windows: list[Window], engine: Engine, phase: Phase) -> tuple[list[Window], int]:
     """Those are returned that have more to send, and a consumer with room for others; and how many
     messages were sent."""
-    share_out(windows)
+    share_out(windows, phase)
     sent_before = engine.sent_count
     rest = [window for window in windows if not window.forgotten and pump(window, engine)]
     return rest, engine.sent_count - sent_before

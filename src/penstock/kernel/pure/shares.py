@@ -6,6 +6,12 @@ the other, so that with RDY 1 they take turns. A window sends no more than its s
 because some had less to send, is divided again, as long as anything is sent; then it is for any
 window, as where the others wait to be read or prefer a nearer consumer.
 
+A large room is kept whole, for each window that is touched costs a turn: a record in its journal, a
+send, and as much again when the FINs come. First those windows get all they have that have less
+than an even share; the rest is for one of the others, each in its turn, and what that one leaves is
+for the next. When a round sends nothing, as where that one waits for its order, the room is divided
+as a small one is.
+
 Bytes are shared, too: when the output of a connection was full, whoever came first had it all. In
 the round after that one window gets all of the room, each in its turn.
 
@@ -15,9 +21,11 @@ A connection with one window has no shares, and costs nothing here.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from penstock.kernel.pure.parking import park_delayed
+from penstock.limits import WHOLE_ROOM_MIN
 
 if TYPE_CHECKING:
     from penstock.kernel.pure.conn import Conn
@@ -28,12 +36,21 @@ PUT_OFF = -1  # it is better sent later, in one piece
 PASSED_BY = -2  # the room is for other windows of the consumer
 
 
+class Phase(Enum):
+    """Of the rounds."""
+
+    FIRST = 1  # is the room large?
+    NEXT = 2  # what was large before is still kept whole
+    SPLIT = 3  # nothing more is sent in that way
+
+
 class Shares:
     """Of one connection."""
 
     def __init__(self) -> None:
         self.small = False  # its room was too little for a refill when it was divided
         self.crowded = False  # its output was full since the last round
+        self._whole = False  # its room is not split
         self._grants: dict[Window, int] = {}
         self._turn = 0  # place of the window that comes first
         self._turn_next = 0  # when anything of this round is sent
@@ -43,9 +60,11 @@ class Shares:
         self._turn -= place < self._turn
         self._grants.clear()
 
-    def divide(self, conn: Conn) -> None:
+    def divide(self, conn: Conn, phase: Phase) -> None:
         room = conn.room()
         self.small = conn.is_small_refill()
+        if phase is not Phase.NEXT:
+            self._whole = phase is Phase.FIRST and room >= WHOLE_ROOM_MIN
         self._turn_next = self._turn
         self._grants = {}
         ready = [window for window in self._in_turn(conn.windows) if has_to_send(window)]
@@ -54,12 +73,24 @@ class Shares:
         each, extra = divmod(room, len(ready))
         if self.crowded:
             self._grants = {ready[0]: room}
-            extra = 1
+            self._pass_turn(conn, ready[0])
+        elif self._whole:
+            self._grant_whole(conn, room, each, ready)
         else:
             self._grants = {window: each + (n < extra) for n, window in enumerate(ready)}
-        if extra:
-            place = conn.windows.index(ready[extra - 1])
-            self._turn_next = (place + 1) % len(conn.windows)
+            if extra:
+                self._pass_turn(conn, ready[extra - 1])
+
+    def _grant_whole(self, conn: Conn, room: int, each: int, ready: list[Window]) -> None:
+        self._grants = {window: count for window in ready if (count := window.deliverable) <= each}
+        first = next((window for window in ready if window not in self._grants), None)
+        if first is not None:
+            self._grants[first] = room - sum(self._grants.values())
+            self._pass_turn(conn, first)
+
+    def _pass_turn(self, conn: Conn, window: Window) -> None:
+        """The one behind it comes first in the next round."""
+        self._turn_next = (conn.windows.index(window) + 1) % len(conn.windows)
 
     def _in_turn(self, windows: tuple[Window, ...]) -> tuple[Window, ...]:
         return windows[self._turn :] + windows[: self._turn]
@@ -105,8 +136,8 @@ def gather_siblings(engine: Engine) -> None:
                 waiting += fresh
 
 
-def share_out(windows: Iterable[Window]) -> None:
+def share_out(windows: Iterable[Window], phase: Phase) -> None:
     """At the beginning of a round, before anything of it is sent."""
     conns = {conn: None for window in windows for conn in window.conns if len(conn.windows) > 1}
     for conn in conns:
-        conn.shares.divide(conn)
+        conn.shares.divide(conn, phase)
