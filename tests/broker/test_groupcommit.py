@@ -108,6 +108,24 @@ def test_a_row_that_is_refused_refuses_all_of_it_and_nothing_else(
     assert batches(world) == [(0, 0, [b"before"]), (1, 0, [b"behind"])]
 
 
+def test_every_batch_of_a_leader_carries_its_epoch_and_what_is_synced(start: Start) -> None:
+    """Those of the open batch, of a numbering producer and of a commit alike."""
+    world = start()
+    group = world.broker.topic("t").leader().group
+    group._epoch = 5
+    world.publish("t", b"open")
+    stamped(world, 7, 0, b"numbered")
+    world.turns()
+    group.hold(lambda: None)
+    group.store([(bytearray(encode_batch([b"staged"], 0, 1 << 22, 1)), 1)])
+    group.release(1, len(b"staged"))
+    headers = [header for header, _ in group.log.batches(0)]
+    assert [header.leader_epoch for header in headers] == [5, 5, 5]
+    assert [header.synced_end for header in headers] == [0, 1, 2]
+    assert group.log.epochs() == ((5, 0),)
+    assert group.log.agreed_end == 2
+
+
 def refuse(self: GroupCommit, row: Any, wall_ns: int) -> None:
 
     raise WriteRefused("here", "no room")

@@ -110,6 +110,11 @@ class GroupCommit:
         return not self.tail.sealed_count and not self.busy and log.synced_end == log.written_end
 
     @property
+    def agreed_end(self) -> int:
+        """What the headers say that every member has synced: the leader is the only one."""
+        return self.log.synced_end
+
+    @property
     def uncommitted(self) -> int:
         """Messages that are still being stored."""
         tail = self.tail
@@ -253,7 +258,7 @@ class GroupCommit:
         tail = self.tail
         base_id = self.sealed_base_id = self._ids.take(count, wall_ns)
         base_offset = self.sealed_base = tail.written_end
-        buffers = tail.seal(base_id, wall_ns, self.log.synced_end, self._epoch)
+        buffers = tail.seal(base_id, wall_ns, self.agreed_end, self._epoch)
         row = Row(base_offset, base_id, count, sum(map(_length_of, buffers)), buffers)
         if self._open_done or self._gathered:
             self._open_done, row.done = [], self._open_done
@@ -267,7 +272,7 @@ class GroupCommit:
             one = self._whole.popleft()
             self._let_go(one)
             base_id = self._ids.take(one.count, wall_ns)
-            data = one.encode(row.end, base_id, wall_ns, self.log.synced_end, self._epoch)
+            data = one.encode(row.end, base_id, wall_ns, self.agreed_end, self._epoch)
             row.add(self.tail.seal_batch(data), len(data), one.count, base_id)
             row.done.append(one.done)
 
@@ -300,7 +305,7 @@ class GroupCommit:
             wall_ns,
             row.inner or (),
             self._epoch,
-            self.log.synced_end,
+            self.agreed_end,
         )
         self._context.headroom_bytes -= row.length
 
@@ -404,7 +409,7 @@ class GroupCommit:
         row = Row(log.written_end)
         for batch, count in batches:
             base_id = ids.take(count, wall_ns)
-            put_in_place(batch, row.end, base_id, wall_ns, log.synced_end, self._epoch)
+            put_in_place(batch, row.end, base_id, wall_ns, self.agreed_end, self._epoch)
             row.add([batch], len(batch), count, base_id)
         self._put(row, wall_ns)
         for batch, _ in batches:
