@@ -8,7 +8,7 @@ from penstock.kernel.fast.memory cimport view_t
 from penstock.kernel.fast.sections cimport SECTION_DUE, section_next, section_t, section_value
 from penstock.kernel.fast.strays cimport WAITING, stray_t
 from penstock.kernel.fast.tail cimport Tail
-from penstock.kernel.fast.trailer cimport Trailer, note_special, nothing_special, special_t
+from penstock.kernel.fast.trailer cimport Trailer, special_t
 from penstock.kernel.fast.types cimport i64, u32, u64
 from penstock.kernel.fast.unaligned cimport load_u32
 from penstock.kernel.fast.window cimport Window
@@ -30,17 +30,6 @@ cdef Trailer trailer_of_stray(Window window, view_t* view):
         window.stray_trailer = Trailer()
     window.stray_trailer.open(view)
     return window.stray_trailer
-
-
-cdef void find_special(view_t* view, u32 index, special_t* out) noexcept:
-    """What the trailer says of one message, for those who look at few of a batch."""
-    cdef size_t position = 0
-    cdef section_t section
-    cdef i64 value
-    nothing_special(view, index, out)
-    while section_next(view.trailer, view.trailer_length, view.count, &position, &section) == 1:
-        if section.type < 64 and section_value(&section, index, &value):
-            note_special(out, section.type, value)
 
 
 cdef bint is_repeated(view_t* view, size_t end, u32 index) noexcept:
@@ -136,6 +125,7 @@ cdef int park_ahead(Window window, Hub hub) except -1:
 
 cdef bint park_batch(Window window, Hub hub, view_t* view, i64 start, i64 end) except -1:
     """False: there are too many by now."""
+    cdef Trailer trailer = trailer_of_stray(window, view)
     cdef size_t position = 0
     cdef section_t section
     cdef special_t special
@@ -149,7 +139,7 @@ cdef bint park_batch(Window window, Hub hub, view_t* view, i64 start, i64 end) e
             offset = view.base_offset + index
             if offset < start or offset >= end or window.skips.has(offset):
                 continue
-            find_special(view, index, &special)
+            trailer.find(view, index, &special)
             if special.due_ns <= hub.wall_ns:
                 continue
             if window.strays.delayed_count >= window.parked_max:
@@ -200,7 +190,7 @@ cdef int search_one(Window window, view_t* view, u32 index, u64 ids_from) except
     cdef Beyond beyond = window.beyond
     cdef special_t special
     cdef i64 offset = view.base_offset + index
-    find_special(view, index, &special)
+    trailer_of_stray(window, view).find(view, index, &special)
     if special.own_id and (special.id >= ids_from or window.has(special.id)):
         special.id = id_at_c(view.base_id, index)
     if special.due_ns <= beyond.pass_ns:
