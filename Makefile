@@ -16,7 +16,7 @@ PXD := $(wildcard src/penstock/*/*.pxd src/penstock/*/*/*.pxd)
 # Spark's workers and the tests' daemons start by the dozen: none should compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check bench bench-spark fmt build clean
+.PHONY: run test check bench bench-spark sim fmt build clean
 
 run: $(READY_TO_RUN) $(if $(findstring --spark,$(ARGS)),$(READY_FOR_SPARK))  ## start nsqd, nsqadmin and a demo with live rates; ARGS=--spark for the archive
 	@$(BIN)/penstock demo --called-as='make run' $(ARGS)
@@ -37,6 +37,9 @@ check: build  ## lint, format, types, import direction, tidiness
 
 bench: build  ## the benchmark; ARGS="--quick" for a short look
 	@$(BIN)/penstock bench $(ARGS)
+
+sim: build  ## histories of replication; ARGS="--histories 100000", ARGS="--seed 4711" shows one
+	@$(BIN)/penstock sim $(ARGS)
 
 bench-spark: build  ## the data pipeline's figures; ARGS="--quick" for a short look, "--steady 10"
 	@$(BIN)/penstock bench-spark $(ARGS)

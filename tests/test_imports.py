@@ -20,6 +20,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("wire",),
     ("ids",),
     ("log",),
+    ("replica",),
     ("trace",),
     ("broker",),
     ("takeover",),
@@ -35,8 +36,8 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("tools",),
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
-# Worlds for tests: no product code leans on them. The operator's command starts the benchmark.
-IMPORTED_BY_NOBODY = {"sim": frozenset[str](), "bench": frozenset({"tools"})}
+# Worlds for tests: no product code leans on them. The operator's command starts them.
+IMPORTED_BY_NOBODY = {"sim": frozenset({"tools"}), "bench": frozenset({"tools"})}
 
 
 def modules(suffixes: tuple[str, ...]) -> list[Path]:

@@ -56,7 +56,7 @@ CORE_SHELLS: dict[str, str] = {
     "kernel/pure/bulk.py": "it sends to sockets in a thread, and gives up those that stand still",
 }
 # Where printing is the purpose.
-MAY_PRINT = ("tools/", "bench/", "command/program.py")
+MAY_PRINT = ("tools/", "bench/", "sim/main.py", "command/program.py")
 
 
 def files(

@@ -102,6 +102,9 @@ VERBS = {
     "bench-spark": VerbEntry(
         "penstock.bench.spark", "bench_spark_main", "measure the data pipeline on an embedded Spark"
     ),
+    "sim": VerbEntry(
+        "penstock.sim.main", "sim_main", "simulate replication, and check its promises"
+    ),
     "cheat": VerbEntry(
         "penstock.tools.cheat", "cheat_main", "short recipes: publish, replay, disk-full ..."
     ),

@@ -1,0 +1,453 @@
+"""The leader of a partition in one office: the commit rule, and the changes of the set.
+
+**Commit.** The committed end is the least of the leader's own end and of what every member of every
+*possible* set has acknowledged, in this session and after matching. `waits` says which end counts:
+the synced one, or the written one. At most one row is in flight; what an earlier leader left above
+the committed end is simply the first one.
+
+**A set is possible** when it is in force or a proposal that was sent could still install it.
+
+| a replica is | its acknowledgements |
+|---|---|
+| a member of a possible set | are needed |
+| demanded: level, and about to be proposed | are needed, from now on |
+| anything else: a learner | are ignored, and it is fed all the same |
+
+**Level** is a replica that was matched and has acknowledged everything up to the log's end at the
+start of this epoch: below it may lie what an earlier leader committed and this one does not know to
+be. Then it is demanded, and proposed when it has all that was committed until then.
+
+**Proposals**, at most one at a time:
+
+| outcome | then |
+|---|---|
+| done | the new set is the only possible one |
+| refused | the record has moved: it is read |
+| unknown | all sets stay possible; the record is read; if it is as before, it is touched |
+| touched: put there unchanged | the revision has moved: no earlier proposal can be applied |
+
+A record that names another epoch or seat ends the office, and so does a follower's refusal with a
+higher epoch, a failed write and a failed sync.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from penstock.replica.effects import (
+    BeginAt,
+    CommitTo,
+    Feed,
+    Hello,
+    Leave,
+    MatchAt,
+    Propose,
+    Read,
+)
+from penstock.replica.following import LogView
+from penstock.replica.matching import Extent, common_end
+from penstock.replica.record import Member, Record, Seat, regrouped, resigned, touched
+from penstock.replica.safeguards import ALL, Safeguards
+
+UNMATCHED = -1
+_OFFICE_BITS = 32  # numbers of one office: one life may hold several, and their answers mix
+
+
+class Outcome(IntEnum):
+    DONE = 1
+    REFUSED = 2
+    UNKNOWN = 3
+
+
+class Peer:
+    """The replica on one node, in one session of the link."""
+
+    __slots__ = ("counted", "generation", "replica", "sent", "session", "synced")
+
+    def __init__(self, session: int) -> None:
+        self.session = session
+        self.replica = 0
+        self.generation = 0
+        self.counted = UNMATCHED  # what it has acknowledged, as the topic's durability counts
+        self.synced = 0
+        self.sent = UNMATCHED
+
+
+class LeaderLine:
+    __slots__ = (
+        "_demanded",
+        "_demanded_end",
+        "_needed",
+        "_number",
+        "_own_entry",
+        "_proposed",
+        "_session",
+        "_sets",
+        "_unsettled",
+        "committed",
+        "end",
+        "guards",
+        "log",
+        "out",
+        "over",
+        "own",
+        "peers",
+        "record",
+        "revision",
+        "seat",
+        "start_end",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        log: LogView,
+        record: Record,
+        revision: int,
+        seat: Seat,
+        generation: int,
+        committed: int,
+        waits: bool,
+        guards: Safeguards = ALL,
+    ) -> None:
+        self.guards = guards
+        self.log = log
+        self.record, self.revision = record, revision
+        self._own_entry = Member(seat.node, seat.replica, generation)
+        self.seat = seat
+        self.waits = waits
+        self.end = self.start_end = log.end
+        self.own = log.synced if waits and guards.own_sync_awaited else log.end
+        self.committed = committed
+        self.peers: dict[int, Peer] = {}
+        self.over = False
+        self.out: list[Any] = []
+        self._sets: list[tuple[Member, ...]] = [record.members]
+        self._demanded: Member | None = None
+        self._demanded_end = 0
+        self._number = 0
+        self._session = 0
+        self._proposed: Propose | None = None
+        self._unsettled: Outcome | None = None  # of what was proposed, and is to be read
+        self._needed: tuple[Member, ...] = ()
+        self._need()
+
+    # --- what a commit waits for ---
+
+    @property
+    def ready(self) -> bool:
+        """May the next row be written?"""
+        return not self.over and self.end == self.committed
+
+    @property
+    def possible_sets(self) -> list[tuple[Member, ...]]:
+        return self._sets
+
+    def _need(self) -> None:
+        sets = self._sets if self.guards.all_possible_sets_needed else self._sets[-1:]
+        needed = dict.fromkeys(member for members in sets for member in members)
+        self._needed = tuple(member for member in needed if member.node != self.seat.node)
+        self.advance()
+
+    def _counted(self, member: Member) -> int:
+        peer = self.peers.get(member.node)
+        if peer is None:
+            return UNMATCHED
+        if peer.replica != member.replica and self.guards.counted_by_replica:
+            return UNMATCHED
+        return peer.counted
+
+    def advance(self) -> None:
+        end = self.own
+        if self.guards.learners_not_counted:
+            for member in self._needed:
+                counted = self._counted(member)
+                if counted < end:
+                    end = counted
+        else:
+            end = self._end_of_any(end)
+        if end > self.committed and not self.over:
+            self.committed = end
+            self.out.append(CommitTo(end))
+            self._renew_own_entry()
+
+    def _end_of_any(self, end: int) -> int:
+        """As many acknowledgements as there are members, whoever they come from."""
+        ends = sorted((peer.counted for peer in self.peers.values()), reverse=True)
+        wanted = len(self._needed)
+        return min([end, *ends[:wanted]]) if len(ends) >= wanted else UNMATCHED
+
+    @property
+    def synced_everywhere(self) -> int:
+        """What every member of every possible set has on its disk: headers repeat it."""
+        end = self.log.synced
+        for member in self._needed:
+            peer = self.peers.get(member.node)
+            end = min(end, 0 if peer is None or peer.replica != member.replica else peer.synced)
+        return end
+
+    # --- own log ---
+
+    def wrote(self, end: int) -> None:
+        """A row stands in the log up to `end`: it goes out, and then its sync begins."""
+        self.end = end
+        if not self.waits or not self.guards.own_sync_awaited:
+            self.own = end
+        for node in self.peers:
+            self._feed(node)
+        self.advance()
+
+    def synced(self) -> None:
+        if self.waits:
+            self.own = min(self.log.synced, self.end)
+            self.advance()
+
+    def failed(self, reason: str) -> None:
+        """A write or a sync failed."""
+        if self.guards.failure_ends_office:
+            self.leave(reason)
+        else:
+            self.end = self.own = self.log.end
+
+    def leave(self, reason: str) -> None:
+        if not self.over:
+            self.over = True
+            self.out.append(Leave(reason))
+
+    # --- followers ---
+
+    def linked(self, node: int) -> None:
+        """Frames flow to and from this node. Each attempt to match it is a session of its own."""
+        if self.over:
+            return
+        self._session += 1
+        session = (self.record.epoch << _OFFICE_BITS) + self._session
+        kept = self.peers.get(node)
+        self.peers[node] = peer = Peer(session)
+        if kept is not None and not self.guards.acknowledgements_end_with_link:
+            peer.counted, peer.replica = kept.counted, kept.replica
+        self.out.append(Hello(node, session, self.record.epoch, self.committed))
+
+    def unlinked(self, node: int) -> None:
+        peer = self.peers.get(node)
+        if peer is None:
+            return
+        if self.guards.acknowledgements_end_with_link:
+            del self.peers[node]
+        else:
+            peer.sent, peer.session = UNMATCHED, -1
+        if self._demanded is not None and self._demanded.node == node and self._proposed is None:
+            self._demand(None)
+
+    def told(self, node: int, session: int, replica: int, generation: int, extent: Extent) -> None:
+        """A follower's position: where do our logs begin to differ?"""
+        peer = self._peer(node, session)
+        if peer is None:
+            return
+        peer.replica, peer.generation = replica, generation
+        if not self.guards.matched_first and extent.end == self.log.end:
+            peer.counted = peer.sent = extent.end
+            return
+        end = self._common_end(extent)
+        if end is None:
+            self.out.append(BeginAt(node, session, self.log.extent().start))
+            return
+        chain = self.log.chain_before(end)
+        if chain is None:
+            self.leave(f"no batch ends at {end}, where a follower's log begins to differ")
+        else:
+            self.out.append(MatchAt(node, session, end, chain))
+
+    def _common_end(self, other: Extent) -> int | None:
+        own = self.log.extent()
+        if not self.guards.matched_by_epochs:
+            return min(own.end, other.end)
+        if not self.guards.matched_by_all_epochs and own.epochs and other.epochs:
+            newest = other.epochs[-1][0]
+            places = [n for n, (epoch, _) in enumerate(own.epochs) if epoch <= newest]
+            return min(own.end_of(places[-1]), other.end) if places else own.start
+        return common_end(own, other)
+
+    def matched(self, node: int, session: int, end: int) -> None:
+        peer = self._peer(node, session)
+        if peer is not None:
+            peer.sent = end
+            self._feed(node)
+
+    def acknowledged(
+        self, node: int, session: int, epoch: int, replica: int, written: int, synced: int
+    ) -> None:
+        peer = self._peer(node, session)
+        if peer is None or epoch != self.record.epoch or replica != peer.replica:
+            return
+        if peer.sent == UNMATCHED:
+            return
+        peer.counted, peer.synced = synced if self.waits else written, synced
+        if written >= peer.sent:
+            peer.sent = written
+            self._feed(node)
+        self._consider(node, peer)
+        self.advance()
+
+    def refused(self, node: int, session: int, epoch: int) -> None:
+        """A follower has promised a higher epoch, or must be matched again."""
+        if epoch > self.record.epoch:
+            self.leave("a follower has promised a higher epoch")
+            return
+        peer = self._peer(node, session)
+        if peer is not None:
+            self.linked(node)
+
+    def _peer(self, node: int, session: int) -> Peer | None:
+        peer = self.peers.get(node)
+        if self.over or peer is None:
+            return None
+        return peer if peer.session == session or not self.guards.sessions_compared else None
+
+    def _feed(self, node: int) -> None:
+        """One row after the other: the next one when this one was acknowledged."""
+        peer = self.peers[node]
+        if UNMATCHED < peer.sent < self.end and not self.over:
+            self.out.append(Feed(node, peer.session, peer.sent, self.committed))
+            peer.sent = self.end
+
+    def fed(self, node: int, end: int) -> None:
+        """So far the shell has sent it."""
+        self.peers[node].sent = end
+
+    # --- the set ---
+
+    def _consider(self, node: int, peer: Peer) -> None:
+        """Is this replica level, and no member in its present generation?"""
+        demanded = self._demanded
+        if demanded is not None:
+            if demanded.node == node and peer.counted >= self._demanded_end:
+                self._propose_growth(demanded)
+            return
+        newcomer = Member(node, peer.replica, peer.generation)
+        if self._proposed is not None or newcomer in self.record.members:
+            return
+        if node not in self.record.wanted or not self._is_level(peer):
+            return
+        self._demand(newcomer)
+        if peer.counted >= self._demanded_end:
+            self._propose_growth(newcomer)
+
+    def _renew_own_entry(self) -> None:
+        """The leader has everything, so its entry may say so of its node's present generation."""
+        entry = self._own_entry
+        if self.over or self._proposed is not None or self._demanded is not None:
+            return
+        if entry not in self.record.members and self.committed >= self.start_end:
+            self._propose(regrouped(self.record, added=(entry,)), self._generation_of(entry))
+
+    def _generation_of(self, entry: Member) -> tuple[tuple[int, int], ...]:
+        return ((entry.node, entry.generation),) if self.guards.generation_compared else ()
+
+    def _is_level(self, peer: Peer) -> bool:
+        if self.guards.level_at_epoch_start:
+            return peer.counted >= max(self.start_end, 0) and peer.counted >= self.committed
+        return peer.counted >= self.committed
+
+    def _demand(self, newcomer: Member | None) -> None:
+        """From now on its acknowledgements are needed; or no more, as it was not proposed."""
+        self._demanded = newcomer
+        self._demanded_end = self.committed
+        self._sets = [self.record.members]
+        if newcomer is not None and self.guards.counted_from_proposal:
+            self._sets.append(regrouped(self.record, added=(newcomer,)).members)
+        self._need()
+
+    def _propose_growth(self, newcomer: Member) -> None:
+        if self._proposed is not None:
+            return
+        self._propose(regrouped(self.record, added=(newcomer,)), self._generation_of(newcomer))
+
+    def drop(self, nodes: tuple[int, ...]) -> bool:
+        """Leave these out of the set, if it does not become too small. True: it was proposed."""
+        gone = tuple(member for member in self.record.members if member.node in nodes)
+        kept = len(self.record.members) - len(gone)
+        is_free = self._proposed is None and self._demanded is None and not self.over
+        if not (is_free and gone and kept >= self.record.members_min) or self.seat.node in nodes:
+            return False
+        self._propose(regrouped(self.record, gone=gone))
+        if not self.guards.shrunk_by_coordinator:
+            self._sets = [self._sets[-1]]
+            self._need()
+        return True
+
+    def resign(self, reason: str) -> None:
+        """Give up the office: the members elect another. Its outcome does not matter here."""
+        if not self.over:
+            self.out.append(self._proposal(resigned(self.record)))
+            self.leave(reason)
+
+    def _proposal(self, record: Record, generations: tuple[tuple[int, int], ...] = ()) -> Propose:
+        self._number += 1
+        revision = self.revision if self.guards.revision_compared else -1
+        number = (self.record.epoch << _OFFICE_BITS) + self._number
+        return Propose(number, record, revision, generations)
+
+    def _propose(self, record: Record, generations: tuple[tuple[int, int], ...] = ()) -> None:
+        self._proposed = self._proposal(record, generations)
+        self._unsettled = None
+        may_count = record.members not in self._sets
+        if may_count and (self.guards.counted_from_proposal or self._demanded is None):
+            self._sets.append(record.members)
+            self._need()
+        self.out.append(self._proposed)
+
+    def outcome(self, number: int, outcome: Outcome, revision: int) -> None:
+        proposed = self._proposed
+        if self.over or proposed is None or proposed.number != number:
+            return
+        if outcome is Outcome.DONE:
+            self._adopt(proposed.record, revision)
+        else:
+            self._unsettled = outcome
+            self.out.append(Read())
+
+    def read(self, revision: int, record: Record) -> None:
+        """The record as it stands."""
+        if self.over:
+            return
+        if revision != self.revision:
+            self.seen(revision, record)
+        elif self._unsettled is Outcome.REFUSED:  # by a comparison of something else
+            self._adopt(self.record, self.revision)
+        elif self._unsettled is Outcome.UNKNOWN:
+            if self.guards.unknown_settled_by_change:
+                self._propose(touched(self.record))
+            else:
+                self._adopt(self.record, self.revision)
+
+    def seen(self, revision: int, record: Record) -> None:
+        """The record has changed."""
+        if self.over or (revision <= self.revision and self.guards.older_record_refused):
+            return
+        if record.epoch != self.record.epoch or record.leader != self.seat:
+            self.leave("the record names another office")
+        else:
+            self._adopt(record, revision)
+
+    def _adopt(self, record: Record, revision: int) -> None:
+        """It is in force, and nothing that was proposed before can be applied any more."""
+        self.record, self.revision = record, revision
+        self._proposed, self._unsettled, self._demanded = None, None, None
+        self._sets = [record.members]
+        self._need()
+        for node, peer in self.peers.items():
+            if peer.counted != UNMATCHED:
+                self._consider(node, peer)
+        self._renew_own_entry()
+
+    # --- for tests ---
+
+    def validate(self) -> None:
+        if not self.committed <= self.end or self.own > self.end:
+            raise RuntimeError(f"ends {self.committed}, {self.own}, {self.end} are out of order")
+        if self.record.members not in self._sets:
+            raise RuntimeError("the set in force is not among the possible ones")
+        if self._proposed is not None and self._proposed.record.members not in self._sets:
+            raise RuntimeError("a set that may come into force is not needed")

@@ -1,0 +1,58 @@
+"""Where two logs begin to differ.
+
+A log is a row of batches whose epochs never fall. All batches of one epoch were written by one
+leader, one after the other, so two logs that both have a batch of epoch *e* at the same offset have
+the same batches up to the end of *e* in the shorter of the two. So the **common end** of two logs
+lies in the newest epoch that both have: where the first of them leaves it.
+
+    leader     1 1 1 2 2 4 4 4          epochs (1, 0) (2, 3) (4, 5)     end 8
+    follower   1 1 1 2 2 2 3            epochs (1, 0) (2, 3) (3, 6)     end 7
+    common           2 2                the newest common epoch is 2: min(5, 6) = 5
+
+It is not enough to ask for the follower's newest epoch only (3 here: the leader has none), nor to
+compare ends: equal ends prove nothing. The epochs come from the batches' own headers, never from a
+file beside the log. When the common end is found, both sides compare the crc of the batch before
+it: a difference there is a fault of a disk or of the program, and stops the replica.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Extent(NamedTuple):
+    """What a log has: `epochs` are pairs of an epoch and its first offset, both rising."""
+
+    start: int
+    end: int
+    epochs: tuple[tuple[int, int], ...]
+
+    def end_of(self, place: int) -> int:
+        """Where the epoch at this place of the list ends."""
+        return self.epochs[place + 1][1] if place + 1 < len(self.epochs) else self.end
+
+
+class Chain(NamedTuple):
+    """Names a batch: the one before a row, or before the common end."""
+
+    epoch: int
+    offset: int
+    crc: int
+
+
+NO_BATCH = Chain(0, 0, 0)  # before the first batch of a partition
+
+
+def common_end(leader: Extent, follower: Extent) -> int | None:
+    """None: they have nothing in common, and the follower begins again at the leader's start."""
+    if follower.end < leader.start or follower.start > leader.end:
+        return None
+    here, there = len(leader.epochs) - 1, len(follower.epochs) - 1
+    while here >= 0 and there >= 0:
+        mine, other = leader.epochs[here][0], follower.epochs[there][0]
+        if mine == other:
+            end = min(leader.end_of(here), follower.end_of(there))
+            return end if end >= leader.start else None
+        here -= mine > other
+        there -= other > mine
+    return follower.start if follower.start == leader.start else None

@@ -1,0 +1,119 @@
+"""The record of a partition, and the changes of it that are legal.
+
+The record stands in the coordinator under one key. Whoever changes it compares the revision that
+it has read, so changes follow one another, and each of them is one of these functions:
+
+| change | by | epoch | leader | members |
+|---|---|---|---|---|
+| `elected` | a member | one more | that member | some may be left out, none is added |
+| `resigned` | the leader | the same | none | the same |
+| `regrouped` | the leader | the same | the same | some go, some come, at once |
+| `touched` | the leader | the same | the same | the same: only the revision moves |
+
+Why this is enough: a leader commits what *every* member of every set that may be in force has
+acknowledged. So each member of each record holds all that was committed before that record, and an
+election, which only picks among the members, cannot pick one that lacks something. `regrouped` is
+the only way in; the leader proposes it for a replica that already holds everything, and from the
+proposal on it commits nothing without that replica.
+
+No record has fewer members than its `members_min`, which moves only together with the members.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Member(NamedTuple):
+    """A replica that a commit waits for. `generation`: the node's, when it was added."""
+
+    node: int
+    replica: int  # a random id: a directory that was wiped or copied again has another
+    generation: int
+
+
+class Seat(NamedTuple):
+    """Who leads. A restart of the process is another life, and ends the office."""
+
+    node: int
+    life: int
+    replica: int
+
+
+class Record(NamedTuple):
+    identity: int  # of the topic: a topic that is made again has another
+    epoch: int
+    leader: Seat | None
+    members: tuple[Member, ...]
+    members_min: int
+    wanted: tuple[int, ...]  # nodes that should have a replica, in order of preference
+    unclean_epoch: int = 0  # from this epoch on what was committed may have been given up
+
+    def member_on(self, node: int) -> Member | None:
+        for member in self.members:
+            if member.node == node:
+                return member
+        return None
+
+    def has(self, node: int, replica: int) -> bool:
+        return any(member.node == node and member.replica == replica for member in self.members)
+
+
+def elected(record: Record, seat: Seat, left_out: tuple[Member, ...] = ()) -> Record:
+    members = tuple(member for member in record.members if member not in left_out)
+    return record._replace(epoch=record.epoch + 1, leader=seat, members=members)
+
+
+def resigned(record: Record) -> Record:
+    return record._replace(leader=None)
+
+
+def regrouped(
+    record: Record, gone: tuple[Member, ...] = (), added: tuple[Member, ...] = ()
+) -> Record:
+    """A node's older entry goes when a new one comes."""
+    nodes = {member.node for member in (*gone, *added)}
+    kept = tuple(member for member in record.members if member.node not in nodes)
+    return record._replace(members=kept + added)
+
+
+def touched(record: Record) -> Record:
+    return record
+
+
+def broken_rule(before: Record, after: Record) -> str | None:
+    """What makes this change illegal; None where nothing does."""
+    if after.identity != before.identity:
+        return "another topic's record is in its place"
+    if len(after.members) < after.members_min:
+        return f"{len(after.members)} members where {after.members_min} are needed"
+    if len({member.node for member in after.members}) < len(after.members):
+        return "a node has two places in the set"
+    if after.epoch == before.epoch:
+        return _broken_in_office(before, after)
+    if after.epoch != before.epoch + 1:
+        return f"epoch {after.epoch} follows epoch {before.epoch}"
+    return _broken_by_election(before, after)
+
+
+def _broken_in_office(before: Record, after: Record) -> str | None:
+    if after.leader not in (before.leader, None):
+        return "another leader in the same epoch"
+    if after.leader is None and after.members != before.members:
+        return "a change of the set without a leader"
+    return _leader_is_member(after)
+
+
+def _broken_by_election(before: Record, after: Record) -> str | None:
+    if after.leader is None:
+        return "an election without a leader"
+    if not set(after.members) <= set(before.members):
+        return "an election added a member"
+    return _leader_is_member(after)
+
+
+def _leader_is_member(record: Record) -> str | None:
+    leader = record.leader
+    if leader is not None and not record.has(leader.node, leader.replica):
+        return "the leader is no member"
+    return None

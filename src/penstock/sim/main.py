@@ -1,0 +1,104 @@
+"""`penstock sim`: play histories of replication, and look at one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.replica.safeguards import ALL
+from penstock.sim.protocol.histories import Found, Tally, play_many
+from penstock.sim.protocol.switches import SWITCHES, Switch
+from penstock.sim.protocol.timeline import as_html, as_text, timeline
+
+EPILOG = """examples:
+  penstock sim --histories 100000
+  penstock sim --seed 4711
+  penstock sim --seed 12 --without crc_compared --html history.html
+
+A history is a walk at random through publishes, faults of disks, links and the coordinator, with
+every promise checked after each event. The same seed is the same history everywhere. --without
+takes a rule away, so that one can see what it is for. Exit code 1: a promise was broken."""
+FOUND_SHOWN_MAX = 20
+HISTORIES = 20_000
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value}: at least 1")
+    return value
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog="penstock sim",
+        description="Simulate replication, and check its promises.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument("--world", choices=("protocol",), default="protocol",
+                   help="protocol: the machines of replication over model logs")  # fmt: skip
+    p.add_argument("--histories", type=positive, default=HISTORIES, metavar="N",
+                   help=f"how many to play ({HISTORIES})")  # fmt: skip
+    p.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (0)")
+    p.add_argument("--processes", type=positive, metavar="N", help="one for each core")
+    p.add_argument("--seed", type=int, metavar="SEED", help="play one, and show it")
+    p.add_argument("--without", choices=ALL._fields, metavar="RULE",
+                   help="with --seed: take it away; one of " + ", ".join(ALL._fields))  # fmt: skip
+    p.add_argument("--html", type=Path, metavar="FILE", help="with --seed: write it as a page")
+    return p
+
+
+def sim_main(argv: Sequence[str]) -> int:
+    arguments = parser().parse_args(argv)
+    if arguments.seed is not None:
+        return _show(arguments)
+    if arguments.without or arguments.html:
+        parser().error("--without and --html need --seed")
+    return _play(arguments)
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    off = arguments.without
+    switch = next((one for one in SWITCHES if one.off == off), Switch(off or "", 1))
+    guards = switch.guards() if off else ALL
+    one = timeline(arguments.seed, guards, switch.reckless, switch.focus)
+    if arguments.html is not None:
+        arguments.html.write_text(as_html(one))
+        print(f"{arguments.html}: seed {one.seed}, {one.breach or 'everything held'}")
+    else:
+        print(as_text(one))
+    return 1 if one.breach else 0
+
+
+def _play(arguments: argparse.Namespace) -> int:
+    begun = time.monotonic()
+    tally, cpu_seconds = Tally(), 0.0
+    found: list[Found] = []
+    blocks = play_many(arguments.first, arguments.histories, arguments.processes or 0)
+    for block in blocks:
+        tally = tally.plus(block.tally)
+        cpu_seconds += block.cpu_seconds
+        found += block.found
+        for one in block.found[: FOUND_SHOWN_MAX - len(found) + len(block.found)]:
+            print(f"seed {one.seed}: {one.text}")
+        done = tally.histories + len(found)
+        if sys.stderr.isatty():
+            print(f"\r{done:,} of {arguments.histories:,}", end="", file=sys.stderr, flush=True)
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    _report(tally, len(found), cpu_seconds, time.monotonic() - begun)
+    return 1 if found else 0
+
+
+def _report(tally: Tally, found: int, cpu_seconds: float, seconds: float) -> None:
+    count = tally.histories + found
+    print(f"{count:,} histories in {seconds:.0f} s, {count / cpu_seconds:,.0f} a second and core")
+    print(
+        f"{tally.committed:,} publishes answered OK, {tally.offices:,} offices begun, "
+        f"{tally.growths:,} sets grown, {tally.shrinks:,} shrunk, {tally.cuts:,} logs cut"
+    )
+    print(f"broken promises: {found:,}")

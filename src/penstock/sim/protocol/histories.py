@@ -1,0 +1,87 @@
+"""Histories of the protocol world: one by its seed, or many on all cores."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
+
+from penstock.replica.safeguards import ALL, Safeguards
+from penstock.sim.protocol.calm import calm
+from penstock.sim.protocol.observer import Breach
+from penstock.sim.protocol.world import Focus, World
+
+BLOCK = 1000  # histories that one process plays before it reports
+
+
+class Tally(NamedTuple):
+    """What happened in histories, so that a run in which nothing happens is seen to be void."""
+
+    histories: int = 0
+    committed: int = 0  # publishes that were answered OK
+    offices: int = 0
+    growths: int = 0
+    shrinks: int = 0
+    cuts: int = 0
+
+    def plus(self, other: Tally) -> Tally:
+        return Tally(*(one + two for one, two in zip(self, other, strict=True)))
+
+
+class Found(NamedTuple):
+    seed: int
+    invariant: str
+    text: str
+
+
+class Block(NamedTuple):
+    tally: Tally
+    found: tuple[Found, ...]
+    cpu_seconds: float
+
+
+def play(seed: int, guards: Safeguards = ALL, reckless: bool = False, focus: Focus = ()) -> Tally:
+    """One history. Raises `Breach`."""
+    world = World(seed, guards, reckless, focus)
+    world.run()
+    if not reckless:
+        calm(world)
+    seen = world.observer
+    return Tally(1, seen.answered, seen.offices, seen.growths, seen.shrinks, seen.cuts)
+
+
+def find(
+    first: int,
+    count: int,
+    guards: Safeguards = ALL,
+    reckless: bool = False,
+    focus: Focus = (),
+) -> Found | None:
+    """The first breach among these seeds."""
+    for seed in range(first, first + count):
+        try:
+            play(seed, guards, reckless, focus)
+        except Breach as breach:
+            return Found(seed, breach.invariant, str(breach))
+    return None
+
+
+def play_block(first: int, count: int) -> Block:
+    begun = time.process_time()
+    tally, found = Tally(), []
+    for seed in range(first, first + count):
+        try:
+            tally = tally.plus(play(seed))
+        except Breach as breach:
+            found.append(Found(seed, breach.invariant, str(breach)))
+    return Block(tally, tuple(found), time.process_time() - begun)
+
+
+def play_many(first: int, count: int, processes: int = 0) -> Iterator[Block]:
+    """On all cores, a block at a time."""
+    starts = range(first, first + count, BLOCK)
+    sizes = [min(BLOCK, first + count - start) for start in starts]
+    with ProcessPoolExecutor(processes or os.cpu_count()) as pool:
+        yield from pool.map(play_block, starts, sizes)

@@ -1,0 +1,257 @@
+"""The leader of a partition: what a commit waits for, and how the set changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.replica.effects import (
+    BeginAt,
+    CommitTo,
+    Feed,
+    Hello,
+    Leave,
+    MatchAt,
+    Propose,
+    Read,
+)
+from penstock.replica.leading import LeaderLine, Outcome
+from penstock.replica.matching import Extent
+from penstock.replica.record import Member, Record, Seat, elected
+
+from .memorylog import MemoryLog
+
+A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
+SEAT = Seat(1, 11, 101)
+RECORD = Record(7, 5, SEAT, (A, B), 1, (1, 2, 3))
+REVISION = 40
+
+
+class Office:
+    """A leader whose log is in memory, and what it wants done."""
+
+    def __init__(self, record: Record = RECORD, log: MemoryLog | None = None) -> None:
+        self.log = log or MemoryLog([4, 4])
+        self.line = LeaderLine(self.log, record, REVISION, SEAT, 1, 0, waits=True)
+
+    def effects(self) -> list[Any]:
+        self.line.validate()
+        effects, self.line.out = self.line.out, []
+        return effects
+
+    def write(self, count: int = 1) -> None:
+        self.log.batches += [self.line.record.epoch] * count
+        self.line.wrote(self.log.end)
+
+    def sync(self) -> None:
+        self.log.synced = self.log.end
+        self.line.synced()
+
+    def match(self, member: Member, end: int) -> int:
+        """A follower that is matched, and has acknowledged so far. Returns its session."""
+        line = self.line
+        line.linked(member.node)
+        session = next(one.session for one in self.effects() if isinstance(one, Hello))
+        extent = Extent(0, end, self.log.extent().epochs if end else ())
+        line.told(member.node, session, member.replica, member.generation, extent)
+        line.matched(member.node, session, end)
+        self.acknowledge(member, session, end)
+        return session
+
+    def acknowledge(self, member: Member, session: int, end: int) -> None:
+        epoch = self.line.record.epoch
+        self.line.acknowledged(member.node, session, epoch, member.replica, end, end)
+
+    def proposal(self) -> Propose:
+        return next(one for one in self.effects() if isinstance(one, Propose))
+
+
+def test_a_commit_waits_for_each_member_and_for_the_own_disk() -> None:
+    office = Office()
+    session = office.match(B, 2)
+    assert CommitTo(2) in office.effects()
+    office.write()
+    assert Feed(2, session, 2, 2) in office.effects()
+    office.acknowledge(B, session, 3)
+    assert office.effects() == []
+    assert not office.line.ready
+    office.sync()
+    assert office.effects() == [CommitTo(3)]
+    assert office.line.ready
+
+
+def test_what_an_earlier_leader_left_is_the_first_row() -> None:
+    office = Office()
+    assert not office.line.ready
+    office.match(B, 2)
+    assert office.line.ready
+
+
+def test_a_leader_alone_in_its_set_commits_by_itself() -> None:
+    office = Office(RECORD._replace(members=(A,)))
+    assert office.effects() == [CommitTo(2)]
+
+
+def test_logs_are_matched_where_they_begin_to_differ() -> None:
+    office = Office(log=MemoryLog([2, 2, 4, 4]))
+    office.line.linked(2)
+    session = office.effects()[-1].session
+    office.line.told(2, session, 102, 1, Extent(0, 5, ((2, 0), (3, 3))))
+    chain = office.log.chain_before(2)
+    assert chain is not None
+    assert office.effects() == [MatchAt(2, session, 2, chain)]
+
+
+def test_without_anything_in_common_a_follower_begins_at_the_start() -> None:
+    office = Office(log=MemoryLog([4, 4]))
+    office.line.linked(2)
+    session = office.effects()[-1].session
+    office.line.told(2, session, 102, 1, Extent(7, 9, ((3, 7),)))
+    assert office.effects() == [BeginAt(2, session, 0)]
+
+
+def test_an_acknowledgement_ends_with_its_link() -> None:
+    office = Office()
+    office.match(B, 2)
+    office.effects()
+    office.write()
+    office.sync()
+    office.line.unlinked(2)
+    office.line.linked(2)
+    session = office.effects()[-1].session
+    office.acknowledge(B, session - 1, 3)
+    office.acknowledge(B, session, 3)  # not matched yet
+    assert office.effects() == []
+
+
+def test_a_higher_epoch_ends_the_office() -> None:
+    office = Office()
+    session = office.match(B, 2)
+    office.effects()
+    office.line.refused(2, session, 6)
+    assert office.effects() == [Leave("a follower has promised a higher epoch")]
+    office.write()
+    assert office.effects() == []
+
+
+def test_a_failed_write_ends_the_office() -> None:
+    office = Office()
+    office.line.failed("a write failed")
+    assert office.effects() == [Leave("a write failed")]
+
+
+def test_a_level_replica_is_needed_before_it_is_a_member() -> None:
+    office = Office()
+    of_b = office.match(B, 2)
+    office.match(C, 2)
+    proposal = office.proposal()
+    assert proposal.record.members == (A, B, C)
+    assert proposal.generations == ((3, 1),)
+    office.write()
+    office.sync()
+    office.acknowledge(B, of_b, 3)
+    assert CommitTo(3) not in office.effects()
+    office.line.outcome(proposal.number, Outcome.DONE, 41)
+    assert office.line.record.members == (A, B, C)
+    assert office.line.possible_sets == [(A, B, C)]
+
+
+def test_level_means_the_end_at_the_start_of_the_epoch() -> None:
+    """Below it may lie what an earlier leader has committed."""
+    office = Office(log=MemoryLog([4] * 9))
+    session = office.match(C, 3)
+    assert not any(isinstance(one, Propose) for one in office.effects())
+    office.acknowledge(C, session, 9)
+    assert office.proposal().record.members == (A, B, C)
+
+
+def test_an_unknown_outcome_is_settled_by_a_change_and_not_by_a_read() -> None:
+    office = Office()
+    office.match(B, 2)
+    office.match(C, 2)
+    growth = office.proposal()
+    office.line.outcome(growth.number, Outcome.UNKNOWN, 0)
+    assert office.effects() == [Read()]
+    office.line.read(REVISION, RECORD)
+    touch = office.proposal()
+    assert touch.record == RECORD
+    assert (A, B, C) in office.line.possible_sets
+    office.line.read(REVISION, RECORD)  # an answer to an earlier question
+    assert (A, B, C) in office.line.possible_sets
+    office.line.outcome(touch.number, Outcome.DONE, 41)
+    assert growth.record.members not in office.line.possible_sets or office.proposal()
+
+
+def test_a_growth_that_went_through_after_all_is_adopted() -> None:
+    office = Office()
+    office.match(B, 2)
+    office.match(C, 2)
+    growth = office.proposal()
+    office.line.outcome(growth.number, Outcome.UNKNOWN, 0)
+    office.line.read(41, growth.record)
+    assert office.line.possible_sets == [(A, B, C)]
+
+
+def test_an_answer_to_an_earlier_office_settles_nothing() -> None:
+    """One life may lead twice, and answers are late."""
+    first = Office()
+    first.match(B, 2)
+    first.match(C, 2)
+    earlier = first.proposal()
+    again = Office(elected(elected(RECORD, Seat(2, 12, 102)), SEAT))
+    again.match(B, 2)
+    again.match(C, 2)
+    assert again.proposal().number != earlier.number
+    again.line.outcome(earlier.number, Outcome.REFUSED, 0)
+    assert again.effects() == []
+
+
+def test_who_is_dropped_is_needed_until_the_coordinator_says_so() -> None:
+    office = Office()
+    office.match(B, 2)
+    office.effects()
+    office.write()
+    office.sync()
+    office.effects()
+    assert office.line.drop((2,))
+    proposal = office.proposal()
+    assert proposal.record.members == (A,)
+    assert office.line.committed == 2
+    office.line.outcome(proposal.number, Outcome.DONE, 41)
+    assert CommitTo(3) in office.effects()
+
+
+def test_the_set_does_not_fall_below_its_minimum() -> None:
+    office = Office(RECORD._replace(members_min=2))
+    assert not office.line.drop((2,))
+    assert not office.line.drop((1,))
+
+
+def test_a_leader_renews_its_own_entry_when_it_has_everything() -> None:
+    log = MemoryLog([4, 4])
+    record = RECORD._replace(members=(A,))
+    line = LeaderLine(log, record, REVISION, SEAT, 3, 0, waits=True)
+    proposal = next(one for one in line.out if isinstance(one, Propose))
+    assert proposal.record.members == (A._replace(generation=3),)
+
+
+def test_a_record_of_another_office_ends_this_one() -> None:
+    office = Office()
+    office.line.seen(39, elected(RECORD, Seat(2, 12, 102)))  # older than what is known
+    assert office.effects() == []
+    office.line.seen(41, elected(RECORD, Seat(2, 12, 102)))
+    assert office.effects() == [Leave("the record names another office")]
+
+
+def test_who_resigns_asks_for_it_and_leaves() -> None:
+    office = Office()
+    office.line.resign("drained")
+    proposal, leave = office.effects()
+    assert proposal.record.leader is None
+    assert leave == Leave("drained")
+
+
+def test_what_is_synced_everywhere_stands_in_headers() -> None:
+    office = Office()
+    assert office.line.synced_everywhere == 0
+    office.match(B, 2)
+    assert office.line.synced_everywhere == 2

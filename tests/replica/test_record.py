@@ -1,0 +1,67 @@
+"""Changes of a partition's record: the legal ones, and what is found in others."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.replica.record import (
+    Member,
+    Record,
+    Seat,
+    broken_rule,
+    elected,
+    regrouped,
+    resigned,
+    touched,
+)
+
+A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
+SEAT_A, SEAT_B = Seat(1, 11, 101), Seat(2, 12, 102)
+RECORD = Record(7, 5, SEAT_A, (A, B), 1, (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        elected(RECORD, SEAT_B),
+        elected(RECORD, SEAT_B, (A,)),
+        resigned(RECORD),
+        regrouped(RECORD, gone=(B,)),
+        regrouped(RECORD, added=(C,)),
+        regrouped(RECORD, gone=(B,), added=(C,)),
+        touched(RECORD),
+    ],
+)
+def test_a_legal_change(after: Record) -> None:
+    assert broken_rule(RECORD, after) is None
+
+
+@pytest.mark.parametrize(
+    ("after", "rule"),
+    [
+        (RECORD._replace(identity=8), "another topic's record is in its place"),
+        (RECORD._replace(members=()), "0 members where 1 are needed"),
+        (RECORD._replace(members=(A, A)), "a node has two places in the set"),
+        (RECORD._replace(epoch=7), "epoch 7 follows epoch 5"),
+        (RECORD._replace(leader=SEAT_B), "another leader in the same epoch"),
+        (RECORD._replace(leader=None, members=(A,)), "a change of the set without a leader"),
+        (RECORD._replace(members=(B,)), "the leader is no member"),
+        (elected(RECORD, SEAT_B)._replace(leader=None), "an election without a leader"),
+        (elected(RECORD, SEAT_B)._replace(members=(B, C)), "an election added a member"),
+        (elected(RECORD, Seat(3, 13, 103)), "the leader is no member"),
+    ],
+)
+def test_a_change_that_breaks_a_rule(after: Record, rule: str) -> None:
+    assert broken_rule(RECORD, after) == rule
+
+
+def test_a_nodes_newer_entry_takes_the_place_of_the_older() -> None:
+    newer = B._replace(generation=2)
+    assert regrouped(RECORD, added=(newer,)).members == (A, newer)
+
+
+def test_who_is_a_member() -> None:
+    assert RECORD.member_on(2) == B
+    assert RECORD.member_on(3) is None
+    assert RECORD.has(2, 102)
+    assert not RECORD.has(2, 999)
