@@ -444,3 +444,7 @@ BUNDLE_WATERMARK_SHARE = 2  # free space below so many times min-disk-free is cl
 BUNDLE_LISTED = 20  # topics, nodes or findings that one line of a report names
 BUNDLE_KEPT = 4  # of nsqadmin's, until they are fetched
 BUNDLE_KEPT_S = 3600.0  # then the file is removed
+
+# Links between nodes.
+REPLICA_FRAME_BYTES_MAX = 17 * MIB  # of one: a batch of the greatest size, and its fields
+REPLICA_EPOCHS_MAX = 10_000  # of a log that are named: an election a minute for a week

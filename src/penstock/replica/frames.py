@@ -1,0 +1,260 @@
+"""The bytes between nodes: frames of the machines, for many partitions on one link.
+
+A link carries frames one after the other. Each names its partition and is checked by itself: what a
+stranger or a broken network sends is refused before anything of it is looked at.
+
+| at | bytes | field |
+|---|---|---|
+| 0 | 4 | length of everything after this field, up to `REPLICA_FRAME_BYTES_MAX` |
+| 4 | 4 | crc32c of everything after this field |
+| 8 | 1 | version: 1 |
+| 9 | 1 | kind |
+| 10 | 2 | partition |
+| 12 | 8 | identity of the topic |
+| 20 | 8 | session |
+| 28 | ... | fields of the kind, then its rest |
+
+Numbers are big endian. Fields, in this order:
+
+| kind | | fields | rest |
+|---|---|---|---|
+| 1 | Hello | epoch u32, committed u64 | |
+| 2 | Tell | epoch u32, replica, generation, committed, start, end: u64 each | epochs: u32, u64 |
+| 3 | MatchAt | end u64, epoch u32, offset u64, crc u32 | |
+| 4 | BeginAt | start u64 | |
+| 5 | Matched | end u64 | |
+| 6 | Row | epoch u32; epoch u32, offset u64, crc u32; start u64, committed u64 | batches |
+| 7 | Acknowledge | epoch u32, replica u64, written u64, synced u64 | |
+| 8 | Refuse | epoch u32 | |
+
+`epoch, offset, crc` after each other are the `Chain` of the batch before. Batches are as in the
+log; a lane cuts rows that are larger than a frame. A version or a kind that is not known here ends
+the link: both sides have agreed on what they speak when it was made.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from penstock.errors import PenstockError
+from penstock.kernel import crc32c
+from penstock.limits import REPLICA_EPOCHS_MAX, REPLICA_FRAME_BYTES_MAX
+from penstock.replica.effects import (
+    Acknowledge,
+    BeginAt,
+    Hello,
+    MatchAt,
+    Matched,
+    Refuse,
+    Tell,
+)
+from penstock.replica.matching import Chain, Extent
+
+VERSION = 1
+_PREFIX = struct.Struct(">II")  # length, crc
+_HEAD = struct.Struct(">BBHQQ")  # version, kind, partition, identity, session
+_LENGTH_MIN = 4 + _HEAD.size
+_EPOCH = struct.Struct(">IQ")
+_HELLO = struct.Struct(">IQ")
+_TELL = struct.Struct(">IQQQQQ")
+_MATCH_AT = struct.Struct(">QIQI")
+_OFFSET = struct.Struct(">Q")
+_ROW = struct.Struct(">IIQIQQ")
+_ACKNOWLEDGE = struct.Struct(">IQQQ")
+_REFUSE = struct.Struct(">I")
+_HELLO_KIND, _TELL_KIND, _MATCH_AT_KIND, _BEGIN_AT_KIND = 1, 2, 3, 4
+_MATCHED_KIND, _ROW_KIND, _ACKNOWLEDGE_KIND, _REFUSE_KIND = 5, 6, 7, 8
+
+
+class FrameBroken(PenstockError):
+    """What came over a link is no frame: the link ends."""
+
+
+class Target(NamedTuple):
+    """The partition that a frame is about."""
+
+    identity: int
+    partition: int
+
+
+class Row(NamedTuple):
+    """Batches that follow `previous`, as they stand in the leader's log; without any, the committed
+    end alone."""
+
+    session: int
+    epoch: int
+    previous: Chain
+    start: int
+    batches: bytes
+    committed: int
+
+
+Frame = Hello | Tell | MatchAt | BeginAt | Matched | Row | Acknowledge | Refuse
+
+
+# --- to bytes ---
+
+
+def encode(target: Target, frame: Frame) -> bytes:
+    kind, body = _body(frame)
+    head = _HEAD.pack(VERSION, kind, target.partition, target.identity, frame.session)
+    content = head + body
+    length = 4 + len(content)
+    if length > REPLICA_FRAME_BYTES_MAX:
+        raise ValueError(f"a frame of {length} bytes, at most {REPLICA_FRAME_BYTES_MAX} are sent")
+    return _PREFIX.pack(length, crc32c(content)) + content
+
+
+def _body(frame: Frame) -> tuple[int, bytes]:
+    match frame:
+        case Row(_, epoch, previous, start, batches, committed):
+            return _ROW_KIND, _ROW.pack(epoch, *previous, start, committed) + batches
+        case Acknowledge(_, epoch, replica, written, synced):
+            return _ACKNOWLEDGE_KIND, _ACKNOWLEDGE.pack(epoch, replica, written, synced)
+        case Hello(_, _, epoch, committed):
+            return _HELLO_KIND, _HELLO.pack(epoch, committed)
+        case Tell():
+            return _TELL_KIND, _tell_body(frame)
+        case MatchAt(_, _, end, chain):
+            return _MATCH_AT_KIND, _MATCH_AT.pack(end, *chain)
+        case BeginAt(_, _, start):
+            return _BEGIN_AT_KIND, _OFFSET.pack(start)
+        case Matched(_, end):
+            return _MATCHED_KIND, _OFFSET.pack(end)
+        case Refuse(_, epoch):
+            return _REFUSE_KIND, _REFUSE.pack(epoch)
+
+
+def _tell_body(frame: Tell) -> bytes:
+    extent = frame.extent
+    if len(extent.epochs) > REPLICA_EPOCHS_MAX:
+        raise ValueError(f"{len(extent.epochs)} epochs, at most {REPLICA_EPOCHS_MAX} are named")
+    fields = _TELL.pack(
+        frame.epoch, frame.replica, frame.generation, frame.committed, extent.start, extent.end
+    )
+    return fields + b"".join(_EPOCH.pack(*one) for one in extent.epochs)
+
+
+# --- from bytes ---
+
+
+class Frames:
+    """What comes over one link, cut into frames. `node`: where it comes from."""
+
+    def __init__(self, node: int) -> None:
+        self._node = node
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[Target, Frame]]:
+        """The frames that are whole now. Raises `FrameBroken`, and then the link is of no use."""
+        self._buffer += data
+        at = 0
+        try:
+            while len(self._buffer) - at >= _PREFIX.size:
+                length, crc = _PREFIX.unpack_from(self._buffer, at)
+                _check_length(length)
+                end = at + 4 + length
+                if len(self._buffer) < end:
+                    return
+                content = bytes(memoryview(self._buffer)[at + _PREFIX.size : end])
+                at = end
+                if crc32c(content) != crc:
+                    raise FrameBroken(f"a frame of {length} bytes does not have its checksum")
+                yield self._decode(content)
+        finally:
+            del self._buffer[:at]
+
+    def _decode(self, content: bytes) -> tuple[Target, Frame]:
+        version, kind, partition, identity, session = _HEAD.unpack_from(content)
+        if version != VERSION:
+            raise FrameBroken(f"version {version} of frames is not known here, {VERSION} is")
+        body = content[_HEAD.size :]
+        return Target(identity, partition), self._frame(kind, session, body)
+
+    def _frame(self, kind: int, session: int, body: bytes) -> Frame:
+        decoder = _DECODERS.get(kind)
+        if decoder is None:
+            raise FrameBroken(f"kind {kind} of frames is not known here")
+        return decoder(self._node, session, body)
+
+
+def _check_length(length: int) -> None:
+    if not _LENGTH_MIN <= length <= REPLICA_FRAME_BYTES_MAX:
+        raise FrameBroken(
+            f"a frame of {length} bytes: {_LENGTH_MIN} to {REPLICA_FRAME_BYTES_MAX} are allowed"
+        )
+
+
+def _fields(layout: struct.Struct, body: bytes, what: str, rest: bool = False) -> Sequence[int]:
+    if len(body) < layout.size or (len(body) > layout.size and not rest):
+        raise FrameBroken(f"{what} of {len(body)} bytes, it has {layout.size}")
+    return layout.unpack_from(body)
+
+
+def _hello(node: int, session: int, body: bytes) -> Hello:
+    return Hello(node, session, *_fields(_HELLO, body, "a hello"))
+
+
+def _tell(node: int, session: int, body: bytes) -> Tell:
+    fields = _fields(_TELL, body, "a position", rest=True)
+    epoch, replica, generation, committed, start, end = fields
+    rest = body[_TELL.size :]
+    count, remainder = divmod(len(rest), _EPOCH.size)
+    if remainder or count > REPLICA_EPOCHS_MAX:
+        raise FrameBroken(
+            f"{len(rest)} bytes of epochs: at most {REPLICA_EPOCHS_MAX} of {_EPOCH.size} bytes"
+        )
+    extent = Extent(start, end, tuple(_EPOCH.iter_unpack(rest)))
+    _check_extent(extent)
+    return Tell(session, epoch, replica, generation, extent, committed)
+
+
+def _check_extent(extent: Extent) -> None:
+    """A position that contradicts itself would be matched to an offset that means nothing."""
+    start, end, epochs = extent
+    rises = all(one[0] < two[0] and one[1] < two[1] for one, two in pairwise(epochs))
+    within = epochs[0][1] == start and epochs[-1][1] < end if epochs else start == end
+    if not (rises and within):
+        raise FrameBroken(f"epochs {epochs} in a log from {start} to {end}")
+
+
+def _match_at(node: int, session: int, body: bytes) -> MatchAt:
+    end, epoch, offset, crc = _fields(_MATCH_AT, body, "a match")
+    return MatchAt(node, session, end, Chain(epoch, offset, crc))
+
+
+def _begin_at(node: int, session: int, body: bytes) -> BeginAt:
+    return BeginAt(node, session, *_fields(_OFFSET, body, "a beginning"))
+
+
+def _matched(node: int, session: int, body: bytes) -> Matched:
+    return Matched(session, *_fields(_OFFSET, body, "an answer to a match"))
+
+
+def _row(node: int, session: int, body: bytes) -> Row:
+    fields = _fields(_ROW, body, "a row", rest=True)
+    epoch, before, offset, crc, start, committed = fields
+    return Row(session, epoch, Chain(before, offset, crc), start, body[_ROW.size :], committed)
+
+
+def _acknowledge(node: int, session: int, body: bytes) -> Acknowledge:
+    return Acknowledge(session, *_fields(_ACKNOWLEDGE, body, "an acknowledgement"))
+
+
+def _refuse(node: int, session: int, body: bytes) -> Refuse:
+    return Refuse(session, *_fields(_REFUSE, body, "a refusal"))
+
+
+_DECODERS: dict[int, Callable[[int, int, bytes], Frame]] = {
+    _HELLO_KIND: _hello,
+    _TELL_KIND: _tell,
+    _MATCH_AT_KIND: _match_at,
+    _BEGIN_AT_KIND: _begin_at,
+    _MATCHED_KIND: _matched,
+    _ROW_KIND: _row,
+    _ACKNOWLEDGE_KIND: _acknowledge,
+    _REFUSE_KIND: _refuse,
+}

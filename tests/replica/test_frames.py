@@ -1,0 +1,138 @@
+"""The bytes between nodes: there and back, and whatever a stranger may send."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.kernel import crc32c
+from penstock.limits import REPLICA_EPOCHS_MAX, REPLICA_FRAME_BYTES_MAX
+from penstock.replica.effects import (
+    Acknowledge,
+    BeginAt,
+    Hello,
+    MatchAt,
+    Matched,
+    Refuse,
+    Tell,
+)
+from penstock.replica.frames import Frame, FrameBroken, Frames, Row, Target, encode
+from penstock.replica.matching import Chain, Extent
+
+NODE = 3
+TARGET = Target(0x1122334455667788, 7)
+
+u32 = st.integers(0, (1 << 32) - 1)
+u64 = st.integers(0, (1 << 64) - 1)
+chains = st.builds(Chain, u32, u64, u32)
+
+
+@st.composite
+def extents(draw: st.DrawFn) -> Extent:
+    start = draw(st.integers(0, 1 << 50))
+    epochs, at, epoch = [], start, 0
+    for _ in range(draw(st.integers(0, 5))):
+        epoch += draw(st.integers(1, 1000))
+        epochs.append((epoch, at))
+        at += draw(st.integers(1, 1 << 40))
+    return Extent(start, at, tuple(epochs))
+
+
+frames: st.SearchStrategy[Frame] = st.one_of(
+    st.builds(Hello, st.just(NODE), u64, u32, u64),
+    st.builds(Tell, u64, u32, u64, u64, extents(), u64),
+    st.builds(MatchAt, st.just(NODE), u64, u64, chains),
+    st.builds(BeginAt, st.just(NODE), u64, u64),
+    st.builds(Matched, u64, u64),
+    st.builds(Row, u64, u32, chains, u64, st.binary(max_size=300), u64),
+    st.builds(Acknowledge, u64, u32, u64, u64, u64),
+    st.builds(Refuse, u64, u32),
+)
+targets = st.builds(Target, u64, st.integers(0, 65535))
+
+
+@given(st.lists(st.tuples(targets, frames), max_size=6), st.integers(1, 70))
+def test_there_and_back_in_pieces_of_any_size(
+    sent: list[tuple[Target, Frame]], piece_bytes: int
+) -> None:
+    data = b"".join(encode(target, frame) for target, frame in sent)
+    receiver, received = Frames(NODE), []
+    for at in range(0, len(data), piece_bytes):
+        received += receiver.feed(data[at : at + piece_bytes])
+    assert received == sent
+
+
+def test_the_bytes_are_those_of_the_table() -> None:
+    frame = encode(TARGET, Refuse(5, 9))
+    content = bytes.fromhex("01 08 0007 1122334455667788 0000000000000005 00000009")
+    assert frame == (4 + len(content)).to_bytes(4, "big") + crc32c(content).to_bytes(4, "big") + (
+        content
+    )
+
+
+@given(st.binary(max_size=200))
+def test_what_a_stranger_sends_is_refused_or_waited_for(data: bytes) -> None:
+    with contextlib.suppress(FrameBroken):
+        assert list(Frames(NODE).feed(data)) == []
+
+
+@given(frames, st.data())
+def test_a_flipped_bit_is_found(frame: Frame, data: st.DataObject) -> None:
+    good = bytearray(encode(TARGET, frame))
+    bit = data.draw(st.integers(8 * 4, 8 * len(good) - 1))  # behind the length
+    good[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(FrameBroken, match="does not have its checksum"):
+        list(Frames(NODE).feed(bytes(good)))
+
+
+def sealed(content: bytes) -> bytes:
+    return (4 + len(content)).to_bytes(4, "big") + crc32c(content).to_bytes(4, "big") + content
+
+
+HEAD = bytes(18)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ((3).to_bytes(8, "little"), "a frame of"),
+        ((REPLICA_FRAME_BYTES_MAX + 1).to_bytes(4, "big") + bytes(4), "a frame of"),
+        (sealed(b"\x02\x08" + HEAD + bytes(4)), "version 2 of frames is not known here"),
+        (sealed(b"\x01\x63" + HEAD), "kind 99 of frames is not known here"),
+        (sealed(b"\x01\x08" + HEAD + bytes(5)), "a refusal of 5 bytes, it has 4"),
+        (sealed(b"\x01\x06" + HEAD + bytes(5)), "a row of 5 bytes, it has 36"),
+        (sealed(b"\x01\x02" + HEAD + bytes(44 + 5)), "5 bytes of epochs"),
+    ],
+)
+def test_what_is_wrong_is_named(data: bytes, reason: str) -> None:
+    with pytest.raises(FrameBroken, match=reason):
+        list(Frames(NODE).feed(data))
+
+
+@pytest.mark.parametrize(
+    "extent",
+    [
+        Extent(0, 5, ()),
+        Extent(0, 5, ((2, 1),)),
+        Extent(0, 5, ((2, 0), (2, 3))),
+        Extent(0, 5, ((2, 0), (3, 0))),
+        Extent(0, 5, ((2, 0), (3, 5))),
+        Extent(7, 5, ()),
+    ],
+)
+def test_a_position_that_contradicts_itself_is_refused(extent: Extent) -> None:
+    data = encode(TARGET, Tell(1, 5, 101, 1, extent, 0))
+    with pytest.raises(FrameBroken, match="in a log from"):
+        list(Frames(NODE).feed(data))
+
+
+def test_what_is_too_much_is_not_sent() -> None:
+    row = Row(1, 5, Chain(0, 0, 0), 0, bytes(REPLICA_FRAME_BYTES_MAX), 0)
+    with pytest.raises(ValueError, match="at most"):
+        encode(TARGET, row)
+    epochs = tuple((n, n) for n in range(REPLICA_EPOCHS_MAX + 1))
+    with pytest.raises(ValueError, match="epochs, at most"):
+        encode(TARGET, Tell(1, 5, 101, 1, Extent(0, 1 << 20, epochs), 0))
