@@ -332,6 +332,97 @@ def test_the_order_of_a_live_window_can_be_changed(side: Side) -> None:
     assert (heard(side, conn), window.behind) == ("b2", 0)
 
 
+def switched(side: Side, order: Order, words: str, memory: int = 1 << 20) -> tuple[Any, ...]:
+    """A window whose order begins while `words` are in flight with one consumer, which is paused;
+    the other consumer, and the ids."""
+    window = side.window(side.tail(memory=memory))
+    one = side.consumer(window, rdy=10)
+    ids = [id for word in words.split() for id in say(side, window, word)]
+    assert sorted(heard_with_needs(side, one).split()) == sorted(words.split())
+    one.rdy = 0
+    window.order = order
+    return window, one, side.consumer(window, rdy=10), ids
+
+
+def heard_with_needs(side: Side, conn: Any) -> str:
+    """The same as `heard`; blocks that are needed are read."""
+    for _ in range(20):
+        side.serve_needs(side.turn())
+    return b" ".join(bodies(conn.take_output())).decode()
+
+
+@pytest.mark.parametrize("order", [Order.KEY, Order.STRICT])
+@pytest.mark.parametrize("turns", [0, 3])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_what_is_in_flight_when_an_order_begins_is_waited_for(
+    side: Side, order: Order, turns: int, first: int
+) -> None:
+    """Any of three is requeued, before or after their keys are looked up: it comes again when the
+    others are done."""
+    window, one, two, ids = switched(side, order, "a1 a2 a3")
+    for _ in range(turns):
+        side.turn()
+    window.requeue(one.serial, ids[first], 0, side.wall_ns)
+    say(side, window, "a4")
+    others = [id for id in ids if id != ids[first]]
+    assert heard(side, two) == ""
+    side.validate()
+    side.said(one, fin(others[0]))
+    assert heard(side, two) == ""
+    side.said(one, fin(others[1]))
+    assert heard(side, two) == f"a{first + 1}"
+    assert done(side, two, ids[first]) == "a4"
+
+
+@pytest.mark.parametrize("order", [Order.KEY, Order.STRICT])
+def test_what_times_out_after_an_order_began_comes_in_the_order_of_the_log(
+    side: Side, order: Order
+) -> None:
+    window, one, two, ids = switched(side, order, "a1 a2 a3")
+    side.settle()
+    window.requeue(one.serial, ids[2], 0, side.wall_ns)
+    one.close()
+    assert heard(side, two) == ""
+    side.pass_time(61 * SECOND)
+    side.tick()
+    for id, word in zip(ids, ["a1", "a2", "a3"], strict=True):
+        assert heard(side, two) == word
+        side.said(two, fin(id))
+    assert window.depth == 0
+
+
+@pytest.mark.parametrize("delayed", [0, 1])
+def test_the_delays_of_what_was_in_flight_when_an_order_began_hold(
+    side: Side, delayed: int
+) -> None:
+    """Also where a message was delayed before the order began."""
+    window = side.window(side.tail())
+    conn = side.consumer(window, rdy=3)
+    ids = say(side, window, "a1 a2 a3")
+    assert heard(side, conn) == "a1 a2 a3"
+    window.requeue(conn.serial, ids[delayed], SECOND, side.wall_ns)
+    window.order = Order.KEY
+    say(side, window, "a4")
+    assert done(side, conn, *(id for id in ids if id != ids[delayed])) == ""
+    side.pass_time(SECOND)
+    side.tick()
+    assert heard(side, conn) == f"a{delayed + 1}"
+    assert done(side, conn, ids[delayed]) == "a4"
+
+
+def test_a_requeue_waits_until_the_keys_of_all_in_flight_are_read(side: Side) -> None:
+    """Each is in a batch of its own, outside memory: their keys become known one after another."""
+    window, one, two, ids = switched(side, Order.KEY, "a1 a2 b1", memory=0)
+    events = side.turn()
+    side.serve_needs(events)
+    side.turn()  # one key is known now
+    window.requeue(one.serial, ids[0], 0, side.wall_ns)
+    assert heard_with_needs(side, two) == ""
+    side.validate()
+    side.said(one, fin(ids[1]))
+    assert heard_with_needs(side, two) == "a1"
+
+
 # --- strict ---
 
 

@@ -11,6 +11,7 @@ cdef struct busy_t:
     u64 key
     u64 first, last  # ids; 0: nothing is behind
     u32 holders  # 0: a slot that is free
+    bint is_crowded  # it is held since before there was this order, or by several
 
 cdef class BusyKeys:
     cdef busy_t* table

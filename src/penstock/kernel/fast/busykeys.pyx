@@ -53,6 +53,7 @@ cdef class BusyKeys:
         cdef u32 slot
         if busy != NULL:
             busy.holders += 1
+            busy.is_crowded = True
             return busy
         if (self.count + 1) * 2 > self.capacity:
             self.grow()
@@ -61,6 +62,7 @@ cdef class BusyKeys:
             slot = (slot + 1) & (self.capacity - 1)
         busy = &self.table[slot]
         busy.key, busy.first, busy.last, busy.holders = key, 0, 0, 1
+        busy.is_crowded = False
         self.count += 1
         return busy
 
@@ -76,6 +78,7 @@ cdef class BusyKeys:
             slot = (slot + 1) & (self.capacity - 1)
         self.table[slot].key, self.table[slot].holders = key, 1
         self.table[slot].first = self.table[slot].last = 0
+        self.table[slot].is_crowded = False
         self.count += 1
         return True
 

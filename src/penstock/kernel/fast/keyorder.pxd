@@ -5,6 +5,10 @@ waits to be sent again, is delayed by a REQ, or is exhausted and not settled. Me
 busy, and other messages of it are put aside **behind** it, in the order of the log. When no message
 holds the key any more, the first of them does, and is the next to be sent.
 
+An order may begin while several messages of a key are in flight: all of them hold it. One that is
+to be sent again while others hold the key gives up its hold and goes behind, so the last of them
+that ends lets the first in the order of the log go.
+
 With Order.KEY the key is the one that the batch's trailer has, and messages without one have no
 order. With Order.STRICT all messages have one key, and the cursor waits where it would put one
 aside. So it does with Order.KEY when too many are aside.
@@ -51,6 +55,8 @@ cdef class Ordered(Ring):
     cdef int put_behind(self, stray_t* stray, u64 key) except -1
     cdef int put_stray_aside(self, stray_t* stray) except -1
     cdef bint must_wait_behind(self, stray_t* stray) except -1
+    cdef int look_up_later(self, stray_t* stray) except -1
+    cdef bint has_to_give_way(self, stray_t* stray) except -1
     cdef int let_go_ring(self, u32 slot) except -1
     cdef int let_go(self, stray_t* stray) except -1
     cdef int leave_row(self, stray_t* stray) noexcept
@@ -61,6 +67,7 @@ cdef class Ordered(Ring):
     cdef int begin_order(self, int order) except -1
     cdef int await_known(self, stray_t* stray) except -1
     cdef bint knows_all(self) except -1
+    cdef bint is_awaited(self, stray_t* stray, int rank, i64 offset) noexcept
     cdef bint learn(self, stray_t* stray) except -1
     cdef int take_place(self, stray_t* stray, u64 key) except -1
     cdef int validate_order(self) except -1

@@ -132,13 +132,40 @@ cdef class Ordered(Ring):
         if link.unknown:
             self.put_stray_aside(stray)
             return True
-        if link.holds or link.key == 0:
+        if link.key == 0:
             return False
+        if self.unknown and self.unknown[0][0] == RANK_IN_FLIGHT:
+            self.look_up_later(stray)
+            return True
+        if link.holds:
+            return self.has_to_give_way(stray)
         if self.is_busy(link.key):
             self.put_behind(stray, link.key)
             return True
         self.hold(stray, link.key)
         return False
+
+    cdef int look_up_later(self, stray_t* stray) except -1:
+        """Keys of messages in flight are not known yet; one may be the same, so it is sent after
+        them."""
+        cdef link_t* link = self.strays.link(stray)
+        self.let_go(stray)
+        link.key, link.unknown = 0, True
+        return self.put_stray_aside(stray)
+
+    cdef bint has_to_give_way(self, stray_t* stray) except -1:
+        """It holds its key: do others, too, or did one of them go behind that stands before it?"""
+        cdef link_t* link = self.strays.link(stray)
+        cdef busy_t* busy = self.busy.find(link.key)
+        if not busy.is_crowded:
+            return False
+        if busy.holders == 1:
+            if busy.first == 0 or stands_before(stray, self.strays.find(busy.first)):
+                return False
+        self.put_behind(stray, link.key)
+        link.holds = False
+        self.one_holder_less(link.key)
+        return True
 
     cdef int let_go_ring(self, u32 slot) except -1:
         if self.ring_keys[slot]:
@@ -180,7 +207,7 @@ cdef class Ordered(Ring):
         if busy.first == 0:
             self.busy.remove(busy)
             return self.mark_pump()  # the cursor may have stopped at this key
-        busy.holders = 1
+        busy.holders, busy.is_crowded = 1, False
         stray = self.strays.find(busy.first)
         self.leave_row(stray)
         self.strays.link(stray).holds = True
@@ -236,15 +263,16 @@ cdef class Ordered(Ring):
             if stray.state == WAITING or stray.state == BEHIND:
                 if not self.must_wait_behind(stray):
                     self.wait_in_turn(stray)
+            elif order != ORDER_NONE and stray.state == IN_FLIGHT:
+                heappush(self.unknown, (RANK_IN_FLIGHT, stray.offset, stray.id))
             elif order != ORDER_NONE and (stray.state != DELAYED or stray.attempts):
                 self.await_known(stray)
         return self.mark_pump()
 
     cdef int await_known(self, stray_t* stray) except -1:
-        """What was sent comes first: it holds its key, and nothing is to be sent beside it."""
+        """It is not in flight. What was sent comes first, and nothing is to be sent beside it."""
         cdef int rank = RANK_SENT if stray.attempts else RANK_NEW
         if self._order != ORDER_NONE and self.strays.link(stray).unknown:
-            rank = RANK_IN_FLIGHT if stray.state == IN_FLIGHT else rank
             heappush(self.unknown, (rank, stray.offset, stray.id))
         return 0
 
@@ -257,13 +285,19 @@ cdef class Ordered(Ring):
         while self.unknown:
             rank, offset, id = self.unknown[0]
             stray = self.strays.find(id)
-            if stray != NULL and stray.offset == offset and self.strays.link(stray).unknown:
+            if stray != NULL and self.is_awaited(stray, rank, offset):
                 if rank == RANK_NEW and offset >= self.next:
                     return True
                 if not self.learn(stray):
                     return False
             heappop(self.unknown)
         return True
+
+    cdef bint is_awaited(self, stray_t* stray, int rank, i64 offset) noexcept:
+        """What is not in flight any more stands in the heap once more, after what is."""
+        if rank == RANK_IN_FLIGHT and stray.state != IN_FLIGHT:
+            return False
+        return stray.offset == offset and self.strays.link(stray).unknown
 
     cdef bint learn(self, stray_t* stray) except -1:
         """False: its batch has to be read first."""
@@ -289,6 +323,8 @@ cdef class Ordered(Ring):
                 key = self.key_of(&view, self.key_trailer, <u32>(stray.offset - view.base_offset))
         self.strays.link(stray).unknown = False
         self.take_place(stray, key)
+        if self.strays.link(stray).holds:
+            self.busy.find(key).is_crowded = True
         return True
 
     cdef int take_place(self, stray_t* stray, u64 key) except -1:
@@ -298,7 +334,7 @@ cdef class Ordered(Ring):
             return self.hold(stray, key)
         if stray.state == DELAYED:
             link.key = key
-            if stray.attempts and not is_busy:
+            if stray.attempts:
                 self.hold(stray, key)
             return 0
         if is_busy:

@@ -5,6 +5,10 @@ waits to be sent again, is delayed by a REQ, or is exhausted and not settled. Me
 busy, and other messages of it are put aside **behind** it, in the order of the log. When no message
 holds the key any more, the first of them does, and is the next to be sent.
 
+An order may begin while several messages of a key are in flight: all of them hold it. One that is
+to be sent again while others hold the key gives up its hold and goes behind, so the last of them
+that ends lets the first in the order of the log go.
+
 With `Order.KEY` the key is the one that the batch's trailer has, and messages without one have no
 order. With `Order.STRICT` all messages have one key, and the cursor waits where it would put one
 aside. So it does with `Order.KEY` when too many are aside.
@@ -42,7 +46,8 @@ class Busy:
     """A key that is busy."""
 
     def __init__(self) -> None:
-        self.holders = 0  # more than one only of what was in flight before there was an order
+        self.holders = 0  # more than one only of what was sent before there was this order
+        self.is_crowded = False  # it is held since before there was this order, or by several
         self.behind: list[Flight] = []
 
 
@@ -90,7 +95,9 @@ class KeyOrder:
         flight.key = key
         if key is not None:
             flight.holds = True
-            self._busy.setdefault(key, Busy()).holders += 1
+            busy = self._busy.setdefault(key, Busy())
+            busy.holders += 1
+            busy.is_crowded |= busy.holders > 1
 
     def put_behind(self, flight: Flight, key: bytes) -> None:
         """Its key is busy."""
@@ -101,16 +108,43 @@ class KeyOrder:
     def must_wait_behind(self, flight: Flight) -> bool:
         """A stray is to be sent: does it go behind another? If not, it holds its key now."""
         if flight.unknown:
-            self.await_known(flight)
-            self._cursor.strays.stand_behind(flight)
+            self._put_aside_unknown(flight)
             return True
-        if flight.holds or flight.key is None:
+        if flight.key is None:
             return False
+        if self._unknown and self._unknown[0][0] == _IN_FLIGHT:
+            self._look_up_later(flight)
+            return True
+        if flight.holds:
+            return self._has_to_give_way(flight)
         if flight.key in self._busy:
             self.put_behind(flight, flight.key)
             return True
         self.hold(flight, flight.key)
         return False
+
+    def _put_aside_unknown(self, flight: Flight) -> None:
+        self.await_known(flight)
+        self._cursor.strays.stand_behind(flight)
+
+    def _look_up_later(self, flight: Flight) -> None:
+        """Keys of messages in flight are not known yet; one may be the same, so it is sent after
+        them."""
+        self.let_go(flight)
+        flight.key, flight.unknown = None, True
+        self._put_aside_unknown(flight)
+
+    def _has_to_give_way(self, flight: Flight) -> bool:
+        """It holds its key: do others, too, or did one of them go behind that stands before it?"""
+        key = flight.key
+        if key is None or not self._busy[key].is_crowded:
+            return False
+        busy = self._busy[key]
+        if busy.holders == 1 and not (busy.behind and _place(busy.behind[0]) < _place(flight)):
+            return False
+        self.put_behind(flight, key)
+        self._give_up_hold(flight, key)
+        return True
 
     def let_go(self, flight: Flight) -> None:
         """It is done, or delayed before it was sent: the next of its key comes."""
@@ -119,12 +153,15 @@ class KeyOrder:
             return
         if flight.state == BEHIND:
             self._busy[key].behind.remove(flight)
-        if not flight.holds:
-            return
+        if flight.holds:
+            self._give_up_hold(flight, key)
+
+    def _give_up_hold(self, flight: Flight, key: bytes) -> None:
         flight.holds = False
         busy = self._busy[key]
         busy.holders -= 1
         if busy.holders == 0:
+            busy.is_crowded = False
             if busy.behind:
                 self._send(busy.behind.pop(0))
             else:
@@ -161,23 +198,23 @@ class KeyOrder:
             if flight.state in (WAITING, BEHIND):
                 if not self.must_wait_behind(flight):
                     cursor.wait_in_turn(flight)
+            elif flight.state == FLYING:
+                heappush(self._unknown, (_IN_FLIGHT, flight.offset, flight.id))
             elif flight.state != DELAYED or flight.attempts:
                 self.await_known(flight)
 
     def await_known(self, flight: Flight) -> None:
-        """What was sent comes first: it holds its key, and nothing is to be sent beside it."""
-        if not flight.unknown:
-            return
-        rank = _SENT if flight.attempts else _NEW
-        rank = _IN_FLIGHT if flight.state == FLYING else rank
-        heappush(self._unknown, (rank, flight.offset, flight.id))
+        """It is not in flight. What was sent comes first, and nothing is to be sent beside it."""
+        if flight.unknown:
+            rank = _SENT if flight.attempts else _NEW
+            heappush(self._unknown, (rank, flight.offset, flight.id))
 
     def knows_all(self, window: Window) -> bool:
         """Has everything below the cursor its key? False: a block has to be read first."""
         while self._unknown:
             rank, offset, id = self._unknown[0]
             flight = window.strays.get(id)
-            if flight is not None and flight.unknown and flight.offset == offset:
+            if flight is not None and self._is_awaited(flight, rank, offset):
                 if rank == _NEW and offset >= window.next:
                     return True
                 batch = None if self.order == Order.STRICT else window.find(Source.STRAY, offset)
@@ -186,15 +223,23 @@ class KeyOrder:
                     return False
                 flight.unknown = False
                 self._learn(flight, _ALL if batch is None else self.key_of(batch, offset))
+                if flight.holds and flight.key is not None:
+                    self._busy[flight.key].is_crowded = True
             heappop(self._unknown)
         return True
+
+    @staticmethod
+    def _is_awaited(flight: Flight, rank: int, offset: int) -> bool:
+        """What is not in flight any more stands in the heap once more, after what is."""
+        is_outlived = rank == _IN_FLIGHT and flight.state != FLYING
+        return flight.unknown and flight.offset == offset and not is_outlived
 
     def _learn(self, flight: Flight, key: bytes | None) -> None:
         if flight.state in (FLYING, EXHAUSTED):
             self.hold(flight, key)
         elif flight.state == DELAYED:
             flight.key = key
-            if flight.attempts and key not in self._busy:
+            if flight.attempts:
                 self.hold(flight, key)
         elif key is not None and key in self._busy:
             self.put_behind(flight, key)
