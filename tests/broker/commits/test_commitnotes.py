@@ -80,7 +80,7 @@ def test_a_newer_record_is_never_replaced_by_an_older_one(disk: SimDisk) -> None
     commit(world, "app", 0, ("t", "x"))
     assert NAMED in world.broker.health
     disk.faults.remove(fault)
-    log = disk.inject(Fault("write", errno.EIO, "topics/t/0/0", times=0))
+    log = disk.inject(Fault("write", errno.EIO, "topics/t/0/00000000000000000000.log", times=0))
     commit(world, "app", 1, ("t", "y"))  # decided, and unfinished
     pass_seconds(world, 3)
     assert NAMED not in world.broker.health
