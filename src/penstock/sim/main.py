@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ EPILOG = """examples:
 A history is a walk at random through publishes, faults of disks, links and the coordinator, with
 every promise checked after each event. The same seed is the same history everywhere. --without
 takes a rule away, so that one can see what it is for. Exit code 1: a promise was broken."""
-FOUND_SHOWN_MAX = 20
+FOUND_SHOWN_MAX = 20  # of a block
 HISTORIES = 20_000
 
 
@@ -48,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--seed", type=int, metavar="SEED", help="play one, and show it")
     p.add_argument("--without", choices=ALL._fields, metavar="RULE",
                    help="with --seed: take it away; one of " + ", ".join(ALL._fields))  # fmt: skip
+    p.add_argument("--json", action="store_true", help="figures, or a history, as one document")
     p.add_argument("--html", type=Path, metavar="FILE", help="with --seed: write it as a page")
     return p
 
@@ -69,6 +71,9 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.html is not None:
         arguments.html.write_text(as_html(one))
         print(f"{arguments.html}: seed {one.seed}, {one.breach or 'everything held'}")
+    elif arguments.json:
+        moments = [moment._asdict() for moment in one.moments]
+        print(json.dumps({**one._asdict(), "moments": moments}))
     else:
         print(as_text(one))
     return 1 if one.breach else 0
@@ -83,14 +88,18 @@ def _play(arguments: argparse.Namespace) -> int:
         tally = tally.plus(block.tally)
         cpu_seconds += block.cpu_seconds
         found += block.found
-        for one in block.found[: FOUND_SHOWN_MAX - len(found) + len(block.found)]:
+        for one in () if arguments.json else block.found[:FOUND_SHOWN_MAX]:
             print(f"seed {one.seed}: {one.text}")
         done = tally.histories + len(found)
         if sys.stderr.isatty():
             print(f"\r{done:,} of {arguments.histories:,}", end="", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
         print(file=sys.stderr)
-    _report(tally, len(found), cpu_seconds, time.monotonic() - begun)
+    if arguments.json:
+        broken = [one._asdict() for one in found]
+        print(json.dumps({**tally._asdict(), "cpu_seconds": cpu_seconds, "broken": broken}))
+    else:
+        _report(tally, len(found), cpu_seconds, time.monotonic() - begun)
     return 1 if found else 0
 
 

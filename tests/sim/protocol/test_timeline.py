@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,16 @@ def test_many_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("50 histories in ")
     assert lines[-1] == "broken promises: 0"
+
+
+def test_both_come_as_documents(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sim_main(["--histories", "20", "--processes", "1", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["histories"], figures["broken"]) == (20, [])
+    assert sim_main(["--seed", "5", "--json"]) == 0
+    history = json.loads(capsys.readouterr().out)
+    assert (history["seed"], history["breach"]) == (5, "")
+    assert history["moments"][0]["event"] == "the beginning"
 
 
 def test_a_page_of_many_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
