@@ -153,6 +153,7 @@ def test_a_dotted_name_is_quoted(spark: SparkSession) -> None:
 @pytest.mark.spark
 def test_what_fails_in_the_middle_is_one_line(spark: SparkSession, broker: FakeBroker) -> None:
     broker.topic("orders").publish([b"1", b"2"])
+    spark.catalog.dropTempView("orders")  # another door's, in this session
     door = Door(spark, Catalogue(broker.url, {}))
     frame = door.query("select body from orders")
     broker.topics["orders"].damaged = (0, 1)
