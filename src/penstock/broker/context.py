@@ -29,7 +29,7 @@ class Change(IntEnum):
     TOPIC_DELETED = 2
     CHANNEL_CREATED = 3
     CHANNEL_DELETED = 4
-    TOPIC_RESHAPED = 5  # it has more partitions, or what is told of it elsewhere is another
+    TOPIC_RESHAPED = 5  # its partitions, or what nsqlookupd knows of it, have changed
 
 
 Switched = Callable[["Topic", "Channel | None"], None]

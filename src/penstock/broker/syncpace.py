@@ -31,7 +31,7 @@ class SyncPace:
         self._due_ns = 0
 
     def look(self, unsynced_count: int, wall_ns: int) -> None:
-        """After each row, of a partition that has so many messages to be synced now."""
+        """After each row, `unsynced_count` messages of that partition are not on the disk yet."""
         if unsynced_count < self._every_count or wall_ns < self._due_ns:
             return
         self._due_ns = wall_ns + limits.SYNC_PAUSE_NS

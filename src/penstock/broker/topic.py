@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -37,9 +37,6 @@ from penstock.errors import ChannelUnregistered, NameInvalid, NotFound, Refused,
 from penstock.kernel import TraceKind
 from penstock.log.partition import PartitionLog
 from penstock.wire.names import is_ephemeral, is_valid_name
-
-if TYPE_CHECKING:
-    pass
 
 _log = logging.getLogger("penstock.broker")
 _TOLD_OUTSIDE = ("ordered", "disable_channel_auto_create")  # settings that an nsqlookupd hears of

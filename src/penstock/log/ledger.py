@@ -2,7 +2,7 @@
 
 A change is seen at once and is safe when `synced_number` has reached the number that it got. All
 changes of a turn go out with one write and one sync; those that come while a sync is under way
-gather for the next. The format, and what a hurt file means, are in `ledgerfile.py`.
+gather for the next. The format, and what a corrupt file means, are in `ledgerfile.py`.
 
 One thread makes all calls but `LedgerJob.run`.
 """
@@ -18,7 +18,7 @@ from penstock.log import names
 from penstock.log.disk import Disk, File, read_file, replace_file
 from penstock.log.errors import LedgerLost, LedgerStopped, LedgerUnreadable
 from penstock.log.ledgerfile import (
-    Hurt,
+    Corrupt,
     Node,
     Read,
     ReplicaEntry,
@@ -108,7 +108,7 @@ class Ledger:
             data = read_file(disk, path, limits.LEDGER_BYTES_READ_MAX)
             found = read_ledger(data)
             return cls(disk, path, found, _settled(disk, path, found, len(data)))
-        except Hurt as error:
+        except Corrupt as error:
             raise LedgerLost(path, str(error)) from error
         except Unknown as error:
             raise LedgerUnreadable(path, f"{error}; a newer release wrote it") from error
@@ -117,8 +117,8 @@ class Ledger:
 
     @classmethod
     def begin_again(cls, disk: Disk, data_path: str, node: Node) -> Ledger:
-        """After LedgerLost. The hurt file stays, as `ledger.lost`. The caller makes learners of all
-        replicas: this ledger knows none of their epochs."""
+        """After LedgerLost. The corrupt file stays as `ledger.lost`; the caller makes learners of
+        all replicas: this ledger knows none of their epochs."""
         path = os.path.join(data_path, names.LEDGER)
         try:
             if disk.exists(path):

@@ -2,7 +2,7 @@
 
 The ledger is what a node must not forget: its generation, and for each replica the highest epoch
 that it has promised to follow and the last record it acted on. A node that forgets an epoch can
-acknowledge two leaders; so "there is nothing" must never be concluded from a file that was hurt.
+acknowledge two leaders; so "there is nothing" must never be concluded from a corrupt file.
 
 One file, appended to. Each record is what one turn changed, synced before anybody hears of it, and
 says how much of the file was on the disk when it was written. The first record is a snapshot; a
@@ -50,7 +50,7 @@ KIND_NODE, KIND_REPLICA, KIND_GONE = 1, 2, 3
 IDENTITY_BYTES_MAX = 24
 
 
-class Hurt(Exception):
+class Corrupt(Exception):
     """The ledger is lost: why."""
 
 
@@ -147,19 +147,19 @@ class _Record(NamedTuple):
 
 
 def read_ledger(data: bytes) -> Read:
-    """Raises Hurt and Unknown."""
+    """Raises Corrupt and Unknown."""
     if data[:3] == FAMILY and data[:4] != MAGIC:
         raise Unknown(f"its version is {data[3:4]!r}, and {MAGIC[3:]!r} is the one known here")
     state, position, sequence = State(Node()), 0, -1
     while (record := _sound(data, position)) is not None:
         if position == 0 and not record.flags & FLAG_SNAPSHOT:
-            raise Hurt("it does not begin with a snapshot")
+            raise Corrupt("it does not begin with a snapshot")
         if position and record.sequence != sequence:
-            raise Hurt(f"record {record.sequence} stands at {position}, where {sequence} must")
+            raise Corrupt(f"record {record.sequence} stands at {position}, where {sequence} must")
         _apply(state, data, position, record)
         position, sequence = position + record.length, record.sequence + 1
     if position == 0:
-        raise Hurt("its first record is not sound")
+        raise Corrupt("its first record is not sound")
     _look_for_witness(data, position)
     return Read(state, position, sequence)
 
@@ -181,7 +181,7 @@ def _look_for_witness(data: bytes, end: int) -> None:
     while (position := data.find(MAGIC, position + 1)) >= 0:
         record = _sound(data, position) if position % ALIGNMENT_BYTES == 0 else None
         if record is not None and record.synced_bytes > end:
-            raise Hurt(f"the record at {end} was synced, and is not sound")
+            raise Corrupt(f"the record at {end} was synced, and is not sound")
 
 
 def _apply(state: State, data: bytes, position: int, record: _Record) -> None:

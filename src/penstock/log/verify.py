@@ -24,7 +24,7 @@ from penstock.log.head import Owner, read_beginning
 from penstock.log.index import ENTRY_BYTES, IndexEntry, decode_entries
 from penstock.log.inspect import Found, Place
 from penstock.log.journals import JournalFile, read_journal
-from penstock.log.ledgerfile import Hurt, Unknown, read_ledger
+from penstock.log.ledgerfile import Corrupt, Unknown, read_ledger
 from penstock.log.lost import LostRange, is_lost, read_lost
 from penstock.log.mark import COPY_BYTES, COPY_POSITIONS, FILE_BYTES, Mark, decode, decode_file
 from penstock.log.queues import read_owner, read_queues
@@ -131,7 +131,7 @@ def _verify_ledger(disk: Disk, path: str, report: Report) -> None:
     report.bytes_checked += len(data)
     try:
         found = read_ledger(data)
-    except (Hurt, Unknown) as error:
+    except (Corrupt, Unknown) as error:
         report.find(path, None, f"the ledger cannot be believed: {error}")
         return
     if found.end < len(data):

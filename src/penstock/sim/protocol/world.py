@@ -276,7 +276,7 @@ def read(world: World) -> None:
 
 
 def elect(world: World) -> None:
-    """Somebody believes that the leader is gone: mostly it is."""
+    """A node believes that the leader is gone: mostly it is."""
     node = world.running()
     if node is None:
         return
