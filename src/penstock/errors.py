@@ -54,6 +54,8 @@ PenstockError
 │   ├── ClientClosed     the producer or consumer is closed
 │   └── MessageSettled   it was finished or requeued before
 ├── BundleBroken         a file is no diagnostic bundle, or not the one that was written
+├── DocumentBroken       a document of the cluster's metadata: names the key, the value and the rule
+├── TransactionTooLarge  it names more keys than the coordinator takes at once
 ├── PeerFault            another daemon broke the protocol, or is silent
 ├── AuthFailed           no auth server said who a client is and what it may do
 └── Refused              a request that the rules forbid (limits, exiting, deleted)
@@ -271,6 +273,25 @@ class SchemaMismatch(LakeFailed):
 
 class PeerFault(PenstockError):
     """The connection to it has to end."""
+
+
+class DocumentBroken(PenstockError):
+    """`field` is empty where the document as a whole is meant."""
+
+    def __init__(self, key: str, field: str, value: object, rule: str) -> None:
+        shown = repr(value)
+        shown = shown if len(shown) <= 100 else shown[:100] + "..."
+        super().__init__(f"{key}: {field + ': ' if field else ''}{shown} is not valid: {rule}")
+        self.key = key
+        self.field = field
+        self.rule = rule
+
+
+class TransactionTooLarge(PenstockError):
+    def __init__(self, what: str, count: int, count_max: int) -> None:
+        super().__init__(f"a transaction of {count} {what}; at most {count_max} go into one")
+        self.count = count
+        self.count_max = count_max
 
 
 class AuthFailed(PenstockError):

@@ -448,3 +448,12 @@ BUNDLE_KEPT_S = 3600.0  # then the file is removed
 # Links between nodes.
 REPLICA_FRAME_BYTES_MAX = 17 * MIB  # of one: a batch of the greatest size, and its fields
 REPLICA_EPOCHS_MAX = 10_000  # of a log that are named: an election a minute for a week
+
+# The cluster's metadata.
+TRANSACTION_KEYS_MAX = 60  # that one transaction changes: etcd takes 128 operations, and 1.5 MiB
+TRANSACTION_COMPARES_MAX = 120  # etcd takes 128
+LIST_PAGE_KEYS = 1_000  # of one page of a list: some 500 KB, where gRPC receives 4 MiB
+DOCUMENT_BYTES_MAX = 64 * KIB  # of one document: a transaction of 60 must fit into an etcd request
+DOCUMENT_TEXT_CHARS_MAX = 1_000  # of a text in one: addresses, versions, reasons
+DOCUMENT_SETTINGS_MAX = 200  # of a topic, a channel or a member
+MEMBERS_MAX = 16  # of one partition: each commit waits for all of them

@@ -1,0 +1,200 @@
+"""The coordinator as the rules see it: keys with revisions, transactions, watches and leases.
+
+It is the only party whose word is final, and it is asked for little: each change of the cluster is
+one transaction that compares what its author has read. There are two: in memory (`memory`, for one
+node and for simulations) and etcd v3, whose terms these are.
+
+**Revisions.** Each transaction that changes something raises the coordinator's revision by one, and
+the keys that it put carry it. A key's `created` is the revision in which it began to exist: a key
+that was deleted and put again has another.
+
+**Calls are answered later**, by calling `done` once, from the loop, never from within the call. An
+answer may be late, and its order says nothing. A transaction whose answer never came is UNKNOWN: it
+may be applied now, later or never. Only a later transaction on the same key, done or refused by its
+comparison, settles that; a read does not.
+
+**A watch** hands out the changes of a prefix in the order of their revisions, none left out, from
+the revision on that it was asked for. It ends with `Compacted`, where they are not kept that far
+back, or with `Failed`; both are the last call of it. Without changes it reports how far it has
+come when it is asked to: a watch of a coordinator that was restored from a backup is silent
+otherwise, until its revision has come back to where the watch begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from penstock.errors import TransactionTooLarge
+from penstock.limits import TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
+from penstock.replica.leading import Outcome
+
+NO_LEASE = 0
+
+
+class Entry(NamedTuple):
+    key: str
+    value: bytes
+    revision: int  # of its last change
+    created: int  # the revision in which it began to exist
+    lease: int = NO_LEASE
+
+
+# --- what a transaction compares ---
+
+
+class RevisionIs(NamedTuple):
+    """The key is as it was read. 0: there is none."""
+
+    key: str
+    revision: int
+
+
+class CreatedIs(NamedTuple):
+    """The key has existed since then without a break. 0: there is none."""
+
+    key: str
+    created: int
+
+
+class Exists(NamedTuple):
+    key: str
+
+
+class ValueIs(NamedTuple):
+    key: str
+    value: bytes
+
+
+Compare = RevisionIs | CreatedIs | Exists | ValueIs
+
+
+# --- what it does ---
+
+
+class Put(NamedTuple):
+    key: str
+    value: bytes
+    lease: int = NO_LEASE  # the key goes with it
+
+
+class Delete(NamedTuple):
+    key: str
+
+
+Operation = Put | Delete
+
+
+class Transaction(NamedTuple):
+    """All of the operations, if all comparisons hold; else none."""
+
+    compares: tuple[Compare, ...]
+    operations: tuple[Operation, ...]
+
+    def check(self) -> None:
+        """Raises TransactionTooLarge, and ValueError for a key that is named twice."""
+        keys = [operation.key for operation in self.operations]
+        if len(keys) > TRANSACTION_KEYS_MAX:
+            raise TransactionTooLarge("keys", len(keys), TRANSACTION_KEYS_MAX)
+        if len(self.compares) > TRANSACTION_COMPARES_MAX:
+            raise TransactionTooLarge("comparisons", len(self.compares), TRANSACTION_COMPARES_MAX)
+        if len(set(keys)) < len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ValueError(f"{twice}: a transaction changes a key once")
+
+
+class Settled(NamedTuple):
+    """The answer to a transaction.
+
+    `revision`: DONE, that of its changes; REFUSED, the one at which it was compared; UNKNOWN: 0.
+    `found`: REFUSED, the compared keys as they stood then. A key that is not there is left out."""
+
+    outcome: Outcome
+    revision: int
+    found: tuple[Entry, ...] = ()
+
+
+UNKNOWN = Settled(Outcome.UNKNOWN, 0)
+
+
+# --- what is read ---
+
+
+class Reading(NamedTuple):
+    revision: int  # of the coordinator at that time
+    entry: Entry | None
+
+
+class Page(NamedTuple):
+    """A part of a list; all pages of a list are as of the same revision."""
+
+    revision: int
+    entries: tuple[Entry, ...]
+    is_last: bool
+
+
+class Failed(NamedTuple):
+    """It could not be reached, or did not answer in time. Ask again."""
+
+    reason: str
+
+
+class Event(NamedTuple):
+    key: str
+    entry: Entry | None  # None: it was deleted
+    revision: int
+
+
+class Changes(NamedTuple):
+    """All changes up to `revision` that were not handed out yet; none: that is how far it is."""
+
+    revision: int
+    events: tuple[Event, ...]
+
+
+class Compacted(NamedTuple):
+    """Changes before `revision` are not kept any more: the prefix has to be listed."""
+
+    revision: int
+
+
+class Granted(NamedTuple):
+    lease: int
+    ttl_ns: int
+
+
+class LeaseGone(NamedTuple):
+    """It ran out, or was given up; its keys are gone."""
+
+    lease: int
+
+
+class Watch(Protocol):
+    def ask_progress(self) -> None:
+        """A `Changes` comes soon, even if nothing has changed."""
+
+    def cancel(self) -> None:
+        """Nothing is called any more."""
+
+
+class Coordinator(Protocol):
+    def transact(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
+        """Raises TransactionTooLarge."""
+
+    def read(self, key: str, done: Callable[[Reading | Failed], None]) -> None:
+        """As of now: no older than anything that was answered to anybody before the call."""
+
+    def list(self, prefix: str, done: Callable[[Page | Failed], None]) -> None:
+        """`done` is called for each page, in the order of the keys; after Failed comes none."""
+
+    def watch(
+        self, prefix: str, since: int, changed: Callable[[Changes | Compacted | Failed], None]
+    ) -> Watch: ...
+
+    def grant(self, ttl_ns: int, done: Callable[[Granted | Failed], None]) -> None: ...
+
+    def keep(self, lease: int, done: Callable[[Granted | LeaseGone | Failed], None]) -> None:
+        """Its time begins again."""
+
+    def revoke(self, lease: int) -> None:
+        """Its keys go at once, if the coordinator can be reached; else when it runs out."""

@@ -1,0 +1,207 @@
+"""Documents as JSON: what a form says about each field, read and written by the same rules.
+
+A document is an object with its form's version, `v`, and exactly the fields of the form. A field
+that is not known is refused, not skipped: whoever puts a document back would lose it. A cluster
+writes a newer form only when all its nodes read it (its feature level says so).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from math import isfinite
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from penstock.errors import DocumentBroken
+from penstock.limits import DOCUMENT_BYTES_MAX, DOCUMENT_SETTINGS_MAX, DOCUMENT_TEXT_CHARS_MAX
+
+_T = TypeVar("_T")
+
+
+class Unfit(Exception):
+    """A value breaks a rule. It becomes a DocumentBroken that also names the field and the key."""
+
+    def __init__(self, value: object, rule: str) -> None:
+        super().__init__(rule)
+        self.value = value
+        self.rule = rule
+
+
+class Kind(NamedTuple):
+    """How a field's value stands in JSON."""
+
+    read: Callable[[Any], Any]  # raises Unfit
+    write: Callable[[Any], Any]
+
+
+class Form(NamedTuple, Generic[_T]):
+    make: Callable[..., _T]
+    version: int
+    fields: tuple[tuple[str, Kind], ...]
+
+    def encode(self, document: _T) -> bytes:
+        shaped: dict[str, Any] = {"v": self.version}
+        shaped.update(_write_fields(self.fields, document))
+        return json.dumps(shaped, separators=(",", ":"), allow_nan=False).encode()
+
+    def decode(self, key: str, data: bytes) -> _T:
+        """Raises DocumentBroken."""
+        found = _parsed(key, data)
+        version = found.pop("v", None)
+        if type(version) is not int or version != self.version:
+            raise DocumentBroken(key, "v", version, f"this release reads version {self.version}")
+        field = ""
+        try:
+            values = {}
+            for field, kind in self.fields:
+                values[field] = kind.read(_taken(found, field))
+        except Unfit as error:
+            raise DocumentBroken(key, field, error.value, error.rule) from None
+        if found:
+            raise DocumentBroken(key, min(found), found[min(found)], "no such field is known")
+        return self.make(**values)
+
+
+_MISSING = object()
+
+
+def _taken(found: dict[str, Any], field: str) -> Any:
+    value = found.pop(field, _MISSING)
+    if value is _MISSING:
+        raise Unfit(None, "the field is missing")
+    return value
+
+
+def _write_fields(fields: tuple[tuple[str, Kind], ...], document: Any) -> dict[str, Any]:
+    return {name: kind.write(getattr(document, name)) for name, kind in fields}
+
+
+def _parsed(key: str, data: bytes) -> dict[str, Any]:
+    if len(data) > DOCUMENT_BYTES_MAX:
+        rule = f"at most {DOCUMENT_BYTES_MAX} bytes are read"
+        raise DocumentBroken(key, "", f"{len(data)} bytes", rule)
+    try:
+        found = json.loads(
+            data.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant
+        )
+    except (ValueError, RecursionError) as error:
+        raise DocumentBroken(key, "", data, f"it is no JSON document ({error})") from None
+    if not isinstance(found, dict):
+        raise DocumentBroken(key, "", found, "a document is an object")
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a field stands in it twice")
+    return found
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+# --- kinds ---
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def integer(least: int, most: int) -> Kind:
+    def read(value: Any) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise Unfit(value, f"it is a whole number from {least} to {most}")
+        return value
+
+    return Kind(read, _same)
+
+
+def hexadecimal(digits: int) -> Kind:
+    """Random numbers stand as text: many readers of JSON keep 53 bits of a number."""
+
+    def read(value: Any) -> int:
+        if type(value) is not str or len(value) != digits or not _is_hex(value):
+            raise Unfit(value, f"it is a text of {digits} digits, 0 to 9 and a to f")
+        return int(value, 16)
+
+    return Kind(read, lambda number: f"{number:0{digits}x}")
+
+
+def _is_hex(text: str) -> bool:
+    return all(character in "0123456789abcdef" for character in text)
+
+
+def _read_flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise Unfit(value, "it is true or false")
+    return value
+
+
+FLAG = Kind(_read_flag, _same)
+
+
+def text(chars_max: int = DOCUMENT_TEXT_CHARS_MAX) -> Kind:
+    def read(value: Any) -> str:
+        if type(value) is not str or len(value) > chars_max:
+            raise Unfit(value, f"it is a text of at most {chars_max} characters")
+        return value
+
+    return Kind(read, _same)
+
+
+def one_of(*choices: str) -> Kind:
+    def read(value: Any) -> str:
+        if type(value) is not str or value not in choices:
+            raise Unfit(value, f"it is one of {', '.join(choices)}")
+        return value
+
+    return Kind(read, _same)
+
+
+def list_of(kind: Kind, count_max: int) -> Kind:
+    """A tuple in the program."""
+
+    def read(value: Any) -> tuple[Any, ...]:
+        if type(value) is not list or len(value) > count_max:
+            raise Unfit(value, f"it is a list of at most {count_max}")
+        return tuple(kind.read(one) for one in value)
+
+    return Kind(read, lambda values: [kind.write(one) for one in values])
+
+
+def optional(kind: Kind) -> Kind:
+    return Kind(
+        lambda value: None if value is None else kind.read(value),
+        lambda value: None if value is None else kind.write(value),
+    )
+
+
+def parts(make: Callable[..., Any], *fields: tuple[str, Kind]) -> Kind:
+    """An object within the document."""
+
+    def read(value: Any) -> Any:
+        if type(value) is not dict or set(value) != {name for name, _ in fields}:
+            names = ", ".join(name for name, _ in fields)
+            raise Unfit(value, f"it is an object with the fields {names}")
+        return make(**{name: kind.read(value[name]) for name, kind in fields})
+
+    return Kind(read, lambda document: _write_fields(fields, document))
+
+
+_TEXT = text()
+
+
+def _read_settings(value: Any) -> tuple[tuple[str, Any], ...]:
+    if type(value) is not dict or len(value) > DOCUMENT_SETTINGS_MAX:
+        raise Unfit(value, f"it is an object of at most {DOCUMENT_SETTINGS_MAX} settings")
+    for one in value.values():
+        if type(one) is str:
+            _TEXT.read(one)
+        elif type(one) not in (int, float, bool) or not isfinite(one):
+            raise Unfit(one, "a setting is a text, a number, true or false")
+    return tuple(sorted(value.items()))
+
+
+SETTINGS = Kind(_read_settings, lambda pairs: dict(sorted(pairs)))  # pairs: documents are values

@@ -1,0 +1,111 @@
+"""The keys of the metadata, below the prefix of their cluster.
+
+| key | document | kept |
+|---|---|---|
+| `cluster` | Cluster | |
+| `controller` | Controller | while its lease lives |
+| `nodes/<id>` | Node | while its lease lives |
+| `members/<id>` | Membership | |
+| `topics/<topic>` | Topic | after deletion as a tombstone |
+| `channels/<topic>/<name>` | Channel | after deletion as a tombstone |
+| `epochs/<topic>` | EpochFloor | after deletion of the topic, too |
+| `partitions/<topic>/<n>` | Record | |
+| `prepares/<id>/<topic>/<n>`, `commits/<hash>` | commits of stages over several leaders | |
+| `settings/<name>` | Setting | |
+
+Names of topics and channels have no slash, so that a key has one meaning.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+CLUSTER = "cluster"
+CONTROLLER = "controller"
+NODES = "nodes/"
+MEMBERS = "members/"
+TOPICS = "topics/"
+CHANNELS = "channels/"
+EPOCHS = "epochs/"
+PARTITIONS = "partitions/"
+PREPARES = "prepares/"
+COMMITS = "commits/"
+SETTINGS = "settings/"
+
+
+class PartitionName(NamedTuple):
+    topic: str
+    number: int
+
+
+class ChannelName(NamedTuple):
+    topic: str
+    channel: str
+
+
+def cluster_prefix(cluster: str) -> str:
+    return f"/penstock/{cluster}/"
+
+
+def node(node_id: int) -> str:
+    return f"{NODES}{node_id}"
+
+
+def member(node_id: int) -> str:
+    return f"{MEMBERS}{node_id}"
+
+
+def topic(name: str) -> str:
+    return TOPICS + name
+
+
+def channel(topic_name: str, name: str) -> str:
+    return f"{CHANNELS}{topic_name}/{name}"
+
+
+def channels_of(topic_name: str) -> str:
+    return f"{CHANNELS}{topic_name}/"
+
+
+def epochs(topic_name: str) -> str:
+    return EPOCHS + topic_name
+
+
+def partition(topic_name: str, number: int) -> str:
+    return f"{PARTITIONS}{topic_name}/{number}"
+
+
+def partitions_of(topic_name: str) -> str:
+    return f"{PARTITIONS}{topic_name}/"
+
+
+def setting(name: str) -> str:
+    return SETTINGS + name
+
+
+def node_of(key: str) -> int:
+    """Of `nodes/<id>` and `members/<id>`. Raises ValueError."""
+    return _number(key, key.rpartition("/")[2])
+
+
+def partition_of(key: str) -> PartitionName:
+    """Raises ValueError."""
+    parts = key.split("/")
+    if len(parts) != 3 or not parts[1]:
+        raise ValueError(f"{key}: a partition's key is {PARTITIONS}<topic>/<number>")
+    return PartitionName(parts[1], _number(key, parts[2]))
+
+
+def channel_of(key: str) -> ChannelName:
+    """Raises ValueError."""
+    parts = key.split("/")
+    if len(parts) != 3 or not parts[1] or not parts[2]:
+        raise ValueError(f"{key}: a channel's key is {CHANNELS}<topic>/<name>")
+    return ChannelName(parts[1], parts[2])
+
+
+def _number(key: str, text: str) -> int:
+    """One spelling for each number: a second key for one thing would be a second truth."""
+    if not (text.isascii() and text.isdigit() and str(int(text)) == text):
+        raise ValueError(f"{key}: {text!r} is no number as it is written in keys")
+    return int(text)
