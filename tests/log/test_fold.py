@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,19 +14,27 @@ from penstock.kernel import StrayRecord, crc32c
 from penstock.log.fold import (
     ENTRY,
     FLAG_SNAPSHOT,
+    PARTITION,
     RECORD,
     ChannelState,
     Entry,
+    Folding,
     Group,
     clamped,
     cursor_entry,
     decode_record,
     encode_record,
+    epoch_of,
     fold,
     fold_entries,
+    generation_of,
     has_rotted,
+    merged,
+    named,
     normalised,
+    number_of,
     searched_entry,
+    start_entry,
 )
 
 
@@ -169,6 +178,80 @@ def test_a_file_without_a_whole_snapshot_says_nothing(data: bytes) -> None:
 
 def test_a_record_with_a_first_sequence_but_no_snapshot_says_nothing() -> None:
     assert fold(encode_record(0, 1, 0, 0, [])) is None
+
+
+def test_a_generation_of_a_higher_epoch_is_newer_than_any_number_of_a_lower() -> None:
+    rising = [generation_of(0, 1), generation_of(0, 900), generation_of(6, 0), generation_of(6, 3)]
+    rising += [generation_of(7, 0), generation_of(2**32 - 1, 0)]
+    assert rising == sorted(set(rising))
+    assert [(epoch_of(one), number_of(one)) for one in rising[:3]] == [(0, 1), (0, 900), (6, 0)]
+    assert [named(one) for one in rising[:3]] == ["1", "900", "6.0"]
+
+
+def test_the_epoch_stands_in_the_upper_half_of_the_generation() -> None:
+    data = record(0, generation=generation_of(6, 3))
+    assert struct.unpack_from("<II", data, 16) == (3, 6)
+    assert struct.unpack_from("<Q", record(0, generation=generation_of(0, 3)), 16) == (3,)
+
+
+def test_a_record_of_another_epoch_does_not_join_on() -> None:
+    data = record(0, generation=generation_of(6, 1)) + record(1, generation=generation_of(7, 1))
+    folded = fold(data)
+    assert folded is not None
+    assert (folded.sequence, folded.torn) == (1, True)
+
+
+def test_the_start_of_the_log_is_no_channel_and_only_rises() -> None:
+    def start(sequence: int, offset: int) -> bytes:
+        return record(sequence, Group(PARTITION, start_entry(offset)))
+
+    folded = fold(start(0, 30) + start(1, 70) + start(2, 50))
+    assert folded is not None
+    assert (folded.start_offset, folded.channels) == (70, {})
+    assert fold(record(0)).start_offset == 0  # type: ignore[union-attr]
+    unknown = ENTRY.pack(200, 0, 0, 0, 99, 99, 99)
+    assert fold(record(0, Group(PARTITION, unknown))).start_offset == 0  # type: ignore[union-attr]
+
+
+ENTRIES = st.one_of(
+    st.builds(entry, st.just(Entry.FINISHED), st.integers(0, 40), st.integers(0, 40)),
+    st.builds(stray, st.integers(0, 40), st.integers(1, 9)),
+    st.builds(
+        lambda offset, id: entry(Entry.GONE, offset, id=id), st.integers(0, 40), st.integers(1, 9)
+    ),
+    st.builds(
+        lambda low, length: cursor_entry(Entry.CURSOR, low, low + length),
+        st.integers(0, 40),
+        st.integers(0, 9),
+    ),
+    st.builds(lambda low: cursor_entry(Entry.RESET, low, low), st.integers(0, 40)),
+    st.builds(searched_entry, st.integers(0, 40)),
+)
+
+
+@given(st.lists(ENTRIES, max_size=40))
+def test_what_is_folded_record_by_record_is_what_a_file_says(entries: list[bytes]) -> None:
+    folding = Folding()
+    for handed_end, one in enumerate(entries):
+        folding.apply(handed_end, [Group(1, one)])
+    assert folding.channels() == ({1: fold_entries(b"".join(entries))} if entries else {})
+    assert folding.handed_end == max(len(entries) - 1, 0)
+
+
+def test_a_follower_does_not_keep_every_range_that_it_was_sent() -> None:
+    folding = Folding()
+    one_by_one = [entry(Entry.FINISHED, offset, offset + 1) for offset in range(1, 9000)]
+    for finished in one_by_one:
+        folding.apply(0, [Group(1, finished)])
+    assert len(folding._channels[1].finished) < 200
+    assert folding.channels()[1] == fold_entries(b"".join(one_by_one))
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=20))
+def test_merged_ranges_hold_the_same_offsets(ranges: list[tuple[int, int]]) -> None:
+    found = merged(ranges)
+    assert {o for a, b in found for o in range(a, b)} == {o for a, b in ranges for o in range(a, b)}
+    assert all(end < start for (_, end), (start, _) in pairwise(found))
 
 
 @given(st.data())

@@ -7,7 +7,14 @@ import struct
 import pytest
 
 from penstock.kernel import crc32c
-from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
+from penstock.log.fold import (
+    FLAG_SNAPSHOT,
+    Entry,
+    Group,
+    cursor_entry,
+    encode_record,
+    generation_of,
+)
 from penstock.log.journals import RECORD_BYTES, read_journal
 
 GROUPS = [Group(1, cursor_entry(Entry.CURSOR, 5, 9)), Group(2, cursor_entry(Entry.CURSOR, 0, 9))]
@@ -60,6 +67,7 @@ def test_an_empty_file_has_no_generation() -> None:
         (SNAPSHOT, "a journal has one snapshot, at its front"),
         (change(2), "sequence 2 follows 0"),
         (change(1, generation=4), "generation 4 in a file of 3"),
+        (change(1, generation=generation_of(7, 0)), "generation 7.0 in a file of 3"),
     ],
 )
 def test_what_ends_the_row(record: bytes, reason: str) -> None:
@@ -83,3 +91,10 @@ def test_a_record_that_is_whole_but_for_its_length_is_not_torn() -> None:
     assert problem(SNAPSHOT + longer) == (1, "the file ends inside a record", False)
     followed = SNAPSHOT + change(1)[:-10] + change(2)
     assert problem(followed)[::2] == (1, False)  # more was appended: that is no cut
+
+
+def test_a_generation_of_a_cluster_is_shown_with_its_epoch() -> None:
+    journal = read_journal(encode_record(FLAG_SNAPSHOT, generation_of(6, 2), 0, 9, GROUPS))
+    assert (journal.records[0].epoch, journal.records[0].generation) == (6, 2)
+    assert journal.generation == generation_of(6, 2)
+    assert read_journal(SNAPSHOT).records[0][3:5] == (0, 3)

@@ -12,6 +12,8 @@ Pure functions over the tables of `docs/formats.md`. `fold` is what recovery bel
   that was not synced and leave later ones: that is ordinary.
 - An entry says what is now so, not what to do, except for `reset`, which forgets. So a cursor that
   overtakes ranges makes them moot, and a stray that is gone is done at its offset.
+- A generation is an epoch, in the upper half, and a number: one integer, so what a leader of a
+  higher epoch has begun is newer than all that was before it. On a node by itself the epoch is 0.
 """
 
 from __future__ import annotations
@@ -33,6 +35,10 @@ FLAG_SNAPSHOT = 1
 SYNCED_SHIFT = 1  # the other bits of the flags: how many records of the file were synced before
 SYNCED_MAX = 2**31 - 1
 CRC_FROM = 8  # the checksum covers all behind itself
+PARTITION = 0  # in the place of a channel's number: no channel that is kept has it
+_EPOCH_SHIFT = 32  # in a generation; below it is the number
+_NUMBER_MASK = (1 << _EPOCH_SHIFT) - 1
+_MERGE_FROM = 64  # finished ranges of a channel, before merging them can pay
 
 
 class Entry(IntEnum):
@@ -42,6 +48,7 @@ class Entry(IntEnum):
     GONE = 4
     RESET = 5
     SEARCHED = 6
+    START = 7  # of the log, as its leader has decided; in the group `PARTITION`
 
 
 class Group(NamedTuple):
@@ -81,6 +88,7 @@ class Folded(NamedTuple):
     lost_records: int  # sound ones behind `end`, if the record there has rotted
     handed_end: int
     channels: dict[int, ChannelState]
+    start_offset: int = 0  # all below it may be removed by every replica
 
 
 @dataclass(slots=True)
@@ -90,8 +98,15 @@ class _Channel:
     finished: list[tuple[int, int]] = field(default_factory=list)
     strays: dict[int, StrayRecord] = field(default_factory=dict)
     searched: int = 0
+    merge_at: int = _MERGE_FROM
 
     def apply(self, entries: bytes) -> None:
+        self._apply(entries)
+        if len(self.finished) >= self.merge_at:  # a follower applies records for hours
+            self.finished = merged(self.finished)
+            self.merge_at = max(_MERGE_FROM, 2 * len(self.finished))
+
+    def _apply(self, entries: bytes) -> None:
         for kind, state, attempts, _reserved, a, b, id in ENTRY.iter_unpack(entries):
             if kind == Entry.CURSOR:
                 self.low, self.next = a, b
@@ -115,6 +130,67 @@ class _Channel:
         return normalised(self.low, self.next, self.finished, strays, self.searched)
 
 
+def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same offsets in as few ranges as possible, rising."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if end <= start:
+            continue
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+class Folding:
+    """What a row of records amounts to so far, one record after the other: so whoever follows a
+    journal can lead at once."""
+
+    def __init__(self) -> None:
+        self.handed_end = 0
+        self.start_offset = 0
+        self._channels: dict[int, _Channel] = {}
+
+    def apply(self, handed_end: int, groups: Iterable[Group]) -> None:
+        self.handed_end = handed_end
+        for number, entries in groups:
+            if number == PARTITION:
+                self._apply_to_partition(entries)
+            else:
+                self._channels.setdefault(number, _Channel()).apply(entries)
+
+    def _apply_to_partition(self, entries: bytes) -> None:
+        for kind, _, _, _, a, _, _ in ENTRY.iter_unpack(entries):
+            if kind == Entry.START:
+                self.start_offset = max(self.start_offset, a)
+
+    def channels(self) -> dict[int, ChannelState]:
+        return {number: channel.state() for number, channel in self._channels.items()}
+
+
+def generation_of(epoch: int, number: int) -> int:
+    return (epoch << _EPOCH_SHIFT) | number
+
+
+def epoch_of(generation: int) -> int:
+    return generation >> _EPOCH_SHIFT
+
+
+def number_of(generation: int) -> int:
+    return generation & _NUMBER_MASK
+
+
+def named(generation: int) -> str:
+    """As messages have it: the epoch in front of it, where there is one."""
+    epoch, number = epoch_of(generation), number_of(generation)
+    return f"{epoch}.{number}" if epoch else str(number)
+
+
+def start_entry(offset: int) -> bytes:
+    return ENTRY.pack(Entry.START, 0, 0, 0, offset, 0, 0)
+
+
 def cursor_entry(kind: Entry, low: int, next_offset: int) -> bytes:
     return ENTRY.pack(kind, 0, 0, 0, low, next_offset, 0)
 
@@ -134,17 +210,13 @@ def normalised(
     for itself, so its offset counts among what the window has no more to do with."""
     in_order = tuple(sorted(strays, key=lambda stray: (stray.offset, stray.id)))
     covered = [*finished, *((stray.offset, stray.offset + 1) for stray in in_order)]
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(covered):
-        if end <= low or end <= start:
-            continue
+    above: list[tuple[int, int]] = []
+    for start, end in merged(covered):
         if start <= low:
-            low = end
-        elif merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+            low = max(low, end)
         else:
-            merged.append((start, end))
-    return ChannelState(low, max(low, next_offset), tuple(merged), in_order, searched)
+            above.append((start, end))
+    return ChannelState(low, max(low, next_offset), tuple(above), in_order, searched)
 
 
 def clamped(state: ChannelState, start_offset: int, written_end: int) -> tuple[ChannelState, bool]:
@@ -265,12 +337,11 @@ def fold(data: bytes) -> Folded | None:
     first = decode_record(data, 0)
     if first is None or not _begins(first):
         return None
-    channels: dict[int, _Channel] = {}
+    folding = Folding()
     record = first
     position = 0
     while True:
-        for number, entries in record.groups:
-            channels.setdefault(number, _Channel()).apply(entries)
+        folding.apply(record.handed_end, record.groups)
         position += record.length
         following = decode_record(data, position)
         if (
@@ -287,5 +358,6 @@ def fold(data: bytes) -> Folded | None:
         torn=position != len(data),
         lost_records=_lost(data, position, first.generation, record.sequence + 1),
         handed_end=record.handed_end,
-        channels={number: channel.state() for number, channel in channels.items()},
+        channels=folding.channels(),
+        start_offset=folding.start_offset,
     )

@@ -9,7 +9,19 @@ import struct
 from typing import NamedTuple
 
 from penstock.kernel import crc32c
-from penstock.log.fold import CRC_FROM, ENTRY, FLAG_SNAPSHOT, GROUP, MAGIC, RECORD, SYNCED_SHIFT
+from penstock.log.fold import (
+    CRC_FROM,
+    ENTRY,
+    FLAG_SNAPSHOT,
+    GROUP,
+    MAGIC,
+    RECORD,
+    SYNCED_SHIFT,
+    epoch_of,
+    generation_of,
+    named,
+    number_of,
+)
 
 RECORD_BYTES = RECORD.size
 
@@ -18,6 +30,7 @@ class Record(NamedTuple):
     position: int
     length: int
     is_snapshot: bool
+    epoch: int  # of the leader that has begun the generation; 0 on a node by itself
     generation: int
     sequence: int
     handed_end: int
@@ -34,8 +47,8 @@ class JournalFile(NamedTuple):
 
     @property
     def generation(self) -> int:
-        """0 when no snapshot is whole."""
-        return self.records[0].generation if self.records else 0
+        """With its epoch; 0 when no snapshot is whole."""
+        return _generation(self.records[0]) if self.records else 0
 
 
 def read_journal(data: bytes) -> JournalFile:
@@ -68,7 +81,12 @@ def _record(data: bytes, position: int) -> Record | str:
     if entries is None or flags >> SYNCED_SHIFT > sequence:  # synced before it was written
         return "the record's parts do not fit its length"
     is_snapshot = bool(flags & FLAG_SNAPSHOT)
-    return Record(position, length, is_snapshot, generation, sequence, handed_end, entries)
+    epoch, number = epoch_of(generation), number_of(generation)
+    return Record(position, length, is_snapshot, epoch, number, sequence, handed_end, entries)
+
+
+def _generation(record: Record) -> int:
+    return generation_of(record.epoch, record.generation)
 
 
 def _entries(data: bytes, position: int, end: int) -> int | None:
@@ -87,8 +105,9 @@ def _out_of_row(records: list[Record], record: Record) -> str:
         return "a journal has one snapshot, at its front"
     if record.sequence != len(records):
         return f"sequence {record.sequence} follows {len(records) - 1}"
-    if records and record.generation != records[0].generation:
-        return f"generation {record.generation} in a file of {records[0].generation}"
+    if records and _generation(record) != _generation(records[0]):
+        found, begun = _generation(record), _generation(records[0])
+        return f"generation {named(found)} in a file of {named(begun)}"
     return ""
 
 

@@ -16,7 +16,7 @@ _SEGMENT = re.compile(r"(\d{20})\.log")
 _INDEX = re.compile(r"(\d{20})\.index")
 _SPARE = re.compile(r"spare-(\d+)\.log")
 _CUT = re.compile(r"cut-(\d+)-(\d{20})\.log")
-_JOURNAL = re.compile(r"channels\.[01]")
+_JOURNAL = re.compile(r"channels\.[012]")
 
 
 def segment_name(base_offset: int) -> str:
