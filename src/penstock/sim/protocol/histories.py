@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Iterator
@@ -9,11 +10,12 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from penstock.replica.safeguards import ALL, Safeguards
-from penstock.sim.protocol.calm import calm
+from penstock.sim.protocol.calm import calms_down
 from penstock.sim.protocol.observer import Breach
 from penstock.sim.protocol.world import Focus, World
 
 BLOCK = 1000  # histories that one process plays before it reports
+WORLDS_KEPT_MAX = 100  # before the garbage is collected: a world is thousands of objects in cycles
 
 
 class Tally(NamedTuple):
@@ -46,8 +48,7 @@ def play(seed: int, guards: Safeguards = ALL, reckless: bool = False, focus: Foc
     """One history. Raises `Breach`."""
     world = World(seed, guards, reckless, focus)
     world.run()
-    if not reckless:
-        calm(world)
+    calms_down(world, seed)
     seen = world.observer
     return Tally(1, seen.answered, seen.offices, seen.growths, seen.shrinks, seen.cuts)
 
@@ -71,11 +72,17 @@ def find(
 def play_block(first: int, count: int) -> Block:
     begun = time.process_time()
     tally, found = Tally(), []
+    collects = gc.isenabled()
+    gc.disable()  # it would look at the living world over and over again
     for seed in range(first, first + count):
         try:
             tally = tally.plus(play(seed))
         except Breach as breach:
             found.append(Found(seed, breach.invariant, str(breach)))
+        if seed % WORLDS_KEPT_MAX == 0:
+            gc.collect()
+    if collects:
+        gc.enable()
     return Block(tally, tuple(found), time.process_time() - begun)
 
 

@@ -25,6 +25,7 @@ class ModelLog:
         "batches",
         "beyond",
         "durable",
+        "end",
         "epochs",
         "hashes",
         "poisoned",
@@ -35,6 +36,7 @@ class ModelLog:
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
+        self.end = 0  # how many there are: it is asked for at every turn
         self.hashes: list[int] = []
         self.epochs: list[tuple[int, int]] = []
         self.synced = 0
@@ -44,17 +46,13 @@ class ModelLog:
         self.beyond = 0  # what a header promises that outlived what stood before it
         self.removed: tuple[int, list[Batch]] | None = None  # a cut that is not on the disk yet
 
-    @property
-    def end(self) -> int:
-        return len(self.batches)
-
     def extent(self) -> Extent:
-        return Extent(0, len(self.batches), tuple(self.epochs))
+        return Extent(0, self.end, tuple(self.epochs))
 
     def chain_before(self, offset: int) -> Chain | None:
         if offset == 0:
             return NO_BATCH
-        if offset > len(self.batches):
+        if offset > self.end:
             return None
         batch = self.batches[offset - 1]
         return Chain(batch.epoch, offset - 1, batch.content)
@@ -64,13 +62,15 @@ class ModelLog:
 
     def append(self, batch: Batch) -> None:
         if not self.epochs or self.epochs[-1][0] != batch.epoch:
-            self.epochs.append((batch.epoch, len(self.batches)))
+            self.epochs.append((batch.epoch, self.end))
         before = self.hashes[-1] if self.hashes else 0
         self.hashes.append(hash((before, batch.epoch, batch.content)))
         self.batches.append(batch)
+        self.end += 1
 
     def truncate(self, end: int) -> None:
         del self.batches[end:], self.hashes[end:]
+        self.end = min(self.end, end)
         while self.epochs and self.epochs[-1][1] >= end:
             self.epochs.pop()
         self.synced, self.durable = min(self.synced, end), min(self.durable, end)
@@ -82,7 +82,7 @@ class ModelLog:
             self.removed = end, removed
 
     def sync(self) -> None:
-        self.synced = len(self.batches)
+        self.synced = self.end
         if not self.poisoned:
             self.durable = self.synced
             self.removed = None

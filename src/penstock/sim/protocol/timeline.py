@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from penstock.replica.leading import LeaderLine
 from penstock.replica.matching import Chain, Extent
 from penstock.replica.safeguards import ALL, Safeguards
-from penstock.sim.protocol.calm import calm
+from penstock.sim.protocol.calm import calms_down
 from penstock.sim.protocol.node import Node
 from penstock.sim.protocol.observer import Breach
 from penstock.sim.protocol.world import Focus, World
@@ -68,9 +68,8 @@ def timeline(
             name = event.__name__.replace("_", " ")
             world.step(event)
             world.happened(step, name)
-        if not reckless:
-            name = "calm"
-            calm(world)
+        name = "calm"
+        calms_down(world, seed)
     except Breach as error:
         breach = str(error)
     world.happened(len(world.moments) + 1, "the end" if not breach else name)

@@ -152,23 +152,29 @@ class World:
 
     def draw(self) -> list[Event]:
         """The events of this history."""
+        throw = self.dice.random
         weights = [
-            weight * self.dice.choice(scales) * self.focus.get(event.__name__, 1)
+            weight * scales[int(throw() * len(scales))] * self.focus.get(event.__name__, 1)
             for event, (weight, scales) in WEIGHTS.items()
         ]
-        return self.dice.choices(list(WEIGHTS), weights, k=STEPS)
+        return self.dice.choices(EVENTS, weights, k=STEPS)
 
     def step(self, event: Event) -> None:
         event(self)
-        self.observer.check_changes()
+        if self.coordinator.applied:
+            self.observer.check_changes()
 
     def run(self) -> None:
+        step = self.step
         for event in self.draw():
-            self.step(event)
+            step(event)
 
     def any_node(self) -> Node:
         nodes = self.nodes
         return nodes[int(self.dice.random() * len(nodes))]
+
+    def any_pair(self) -> tuple[int, int]:
+        return self.pairs[int(self.dice.random() * len(self.pairs))]
 
     def running(self) -> Node | None:
         node = self.any_node()
@@ -177,7 +183,9 @@ class World:
     def leading(self) -> Node | None:
         """Mostly there is one; where there are two, either."""
         leaders = [node for node in self.nodes if node.line is not None]
-        return self.dice.choice(leaders) if leaders else None
+        if len(leaders) < 2:
+            return leaders[0] if leaders else None
+        return leaders[int(self.dice.random() * len(leaders))]
 
 
 # --- events ---
@@ -317,12 +325,11 @@ def resign(world: World) -> None:
 
 
 def cut_link(world: World) -> None:
-    one, other = world.dice.choice(world.pairs)
-    world.unlink(one, other)
+    world.unlink(*world.any_pair())
 
 
 def mend_link(world: World) -> None:
-    world.link(*world.dice.choice(world.pairs))
+    world.link(*world.any_pair())
 
 
 def isolate(world: World) -> None:
@@ -487,3 +494,4 @@ WEIGHTS: dict[Event, tuple[float, tuple[float, ...]]] = {
     repair: (2, _USUAL),
     save_late: (3, _USUAL),
 }
+EVENTS = tuple(WEIGHTS)
