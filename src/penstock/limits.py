@@ -445,6 +445,13 @@ BUNDLE_LISTED = 20  # topics, nodes or findings that one line of a report names
 BUNDLE_KEPT = 4  # of nsqadmin's, until they are fetched
 BUNDLE_KEPT_S = 3600.0  # then the file is removed
 
+# --- placement of replicas, and their moves ---
+PLACEMENT_TOLERANCE = 0.1  # of the mean, by which nodes may differ: loads are measured, and waver
+PLACEMENT_REPLICA_BYTES = 16 * MIB  # an empty replica weighs this: it has files, and may grow
+PLACEMENT_LEADER_BYTES_PER_S = 64 * KIB  # and an idle leader this: it has windows and heartbeats
+PLACEMENT_STEPS_MAX = 200  # for balance, of one plan: two seconds for 10,000 partitions
+PLACEMENT_HALF_LIFE_NS = 1800 * SECOND  # of measured loads: a batch job of minutes moves nothing
+
 # Links between nodes.
 REPLICA_FRAME_BYTES_MAX = 17 * MIB  # of one: a batch of the greatest size, and its fields
 REPLICA_EPOCHS_MAX = 10_000  # of a log that are named: an election a minute for a week

@@ -1,0 +1,330 @@
+"""Placement: each wish by an example, then all of them over clusters at random."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.placement import (
+    Change,
+    Held,
+    Place,
+    Plan,
+    Reason,
+    Short,
+    Standing,
+    described,
+    plan,
+)
+from penstock.errors import ConfigError
+from penstock.limits import MIB
+
+T0, T1, T2 = (PartitionName("t", number) for number in range(3))
+THREE = [Place(1), Place(2), Place(3)]
+
+
+def held(name: PartitionName, *wanted: int, replicas: int = 0, kept: float = 0.0) -> Held:
+    return Held(name, replicas or len(wanted), wanted, wanted, kept)
+
+
+def after(drawn: Plan, name: PartitionName) -> tuple[int, ...]:
+    return next(change.after for change in drawn.changes if change.partition == name)
+
+
+def carried_out(partitions: Iterable[Held], drawn: Plan) -> list[Held]:
+    new = {change.partition: change.after for change in drawn.changes}
+    return [
+        one._replace(wanted=nodes, members=nodes)
+        for one in partitions
+        for nodes in [new.get(one.partition, one.wanted)]
+    ]
+
+
+class TestEnough:
+    def test_a_new_partition_goes_to_the_emptiest_nodes(self) -> None:
+        there = held(T0, 1, 2)
+        drawn = plan(THREE, [there, Held(T1, 2, ())])
+        assert drawn.changes[0].before == ()
+        assert set(after(drawn, T1)) == {3, 1}
+        assert drawn.changes[0].reason is Reason.NEW
+
+    def test_more_replicas_are_added(self) -> None:
+        drawn = plan(THREE, [held(T0, 2, replicas=3)])
+        assert drawn.changes == (Change(T0, (2,), (2, 1, 3), Reason.RAISED, 0.0),)
+
+    def test_fewer_leave_the_preferred_one(self) -> None:
+        drawn = plan(THREE, [held(T0, 2, 1, 3, replicas=1)])
+        assert drawn.changes == (Change(T0, (2, 1, 3), (2,), Reason.LOWERED, 0.0),)
+
+    def test_fewer_leave_a_sound_one_rather_than_a_lost_one(self) -> None:
+        places = [Place(1), Place(2, standing=Standing.LOST)]
+        drawn = plan(places, [held(T0, 2, 1, replicas=1)])
+        assert after(drawn, T0) == (1,)
+
+    def test_a_lost_node_is_replaced(self) -> None:
+        places = [Place(1), Place(2, standing=Standing.LOST), Place(3)]
+        drawn = plan(places, [held(T0, 1, 2)._replace(members=(1,))])
+        assert drawn.changes == (Change(T0, (1, 2), (1, 3), Reason.LOST, 0.0),)
+
+    def test_a_node_that_is_listed_no_more_is_lost(self) -> None:
+        drawn = plan([Place(1), Place(3)], [held(T0, 1, 2)])
+        assert drawn.changes[0].reason is Reason.LOST
+
+    def test_a_drained_node_is_left(self) -> None:
+        places = [Place(1, standing=Standing.DRAINING), Place(2), Place(3)]
+        drawn = plan(places, [held(T0, 1, 2)])
+        assert set(after(drawn, T0)) == {2, 3}
+        assert drawn.changes[0].reason is Reason.DRAINED
+
+    def test_where_no_node_is_free_a_replica_stays_and_it_is_said(self) -> None:
+        places = [Place(1), Place(2, standing=Standing.DRAINING)]
+        drawn = plan(places, [held(T0, 1, 2)])
+        assert drawn == Plan((), (Short(T0, 1),))
+        assert described(drawn) == ["t/0: 1 more nodes are needed", "nothing to do"]
+
+    def test_a_full_node_gets_nothing(self) -> None:
+        drawn = plan([Place(1), Place(2, is_full=True), Place(3)], [held(T0, 1, replicas=2)])
+        assert after(drawn, T0) == (1, 3)
+
+    def test_a_node_in_maintenance_keeps_what_it_has_and_leads_nothing(self) -> None:
+        places = [Place(1, standing=Standing.MAINTENANCE), Place(2), Place(3)]
+        drawn = plan(places, [held(T0, 1, 2), Held(T1, 2, ())])
+        assert after(drawn, T0) == (2, 1)
+        assert 1 not in after(drawn, T1)
+        assert drawn.changes[0].reason is Reason.LEADERS
+
+
+class TestZones:
+    PLACES = (Place(1, "a"), Place(2, "a"), Place(3, "b"), Place(4, "c"))
+
+    def test_replicas_go_to_different_zones(self) -> None:
+        drawn = plan(self.PLACES, [Held(T0, 3, ())])
+        assert set(after(drawn, T0)) in ({1, 3, 4}, {2, 3, 4})
+
+    def test_two_in_one_zone_are_parted(self) -> None:
+        drawn = plan(self.PLACES, [held(T0, 1, 2)])
+        assert drawn.moves == 1
+        assert drawn.changes[0].reason is Reason.ZONES
+        assert after(drawn, T0)[0] == 1  # the follower was moved, not the leader
+
+    def test_balance_does_not_undo_it(self) -> None:
+        """Node 3 and 4 are fuller than 1 and 2, which share a zone."""
+        names = [PartitionName("t", number) for number in range(8)]
+        drawn = plan(self.PLACES, [Held(name, 3, ()) for name in names])
+        counts = Counter(node for change in drawn.changes for node in change.after)
+        assert counts == {1: 4, 2: 4, 3: 8, 4: 8}
+
+    def test_a_lost_replica_is_replaced_in_its_zone(self) -> None:
+        places = (*self.PLACES[:2], Place(3, "b", Standing.LOST), Place(5, "b"), Place(4, "c"))
+        drawn = plan(places, [held(T0, 1, 3, 4)])
+        assert after(drawn, T0) == (1, 5, 4)
+
+
+class TestBalance:
+    def test_a_new_node_takes_its_share(self) -> None:
+        names = [PartitionName("t", number) for number in range(12)]
+        there = [held(name, 1 + number % 2) for number, name in enumerate(names)]
+        drawn = plan(THREE, there)
+        assert drawn.moves == 4
+        assert {change.after for change in drawn.changes} == {(3,)}
+
+    def test_bytes_count_not_replicas_alone(self) -> None:
+        large = held(T0, 1, kept=1000.0 * MIB)
+        small = [held(T1, 1, kept=10.0 * MIB), held(T2, 1, kept=10.0 * MIB)]
+        drawn = plan([Place(1), Place(2)], [large, *small])
+        assert drawn.moves == 1
+        assert after(drawn, T0) == (2,)
+
+    def test_nodes_that_differ_by_noise_are_left_alone(self) -> None:
+        there = [
+            held(PartitionName("t", number), 1 + number % 2, kept=100.0 * MIB * (1 + number % 2))
+            for number in range(40)
+        ]
+        assert plan([Place(1), Place(2)], there).moves > 0
+        close = [
+            one._replace(bytes_kept=MIB * (1000.0 + 40 * (one.wanted[0] - 1))) for one in there
+        ]
+        assert plan([Place(1), Place(2)], close) == Plan(())
+
+    def test_never_while_something_is_under_replicated(self) -> None:
+        names = [PartitionName("t", number) for number in range(12)]
+        there = [held(name, 1 + number % 2) for number, name in enumerate(names)]
+        there[5] = there[5]._replace(members=())
+        drawn = plan(THREE, there)
+        assert drawn == Plan((), (), "t/5 waits for node 2")
+
+    def test_nor_while_something_is_about_to_get_more_replicas(self) -> None:
+        names = [PartitionName("t", number) for number in range(12)]
+        there = [held(name, 1 + number % 2) for number, name in enumerate(names)]
+        there[0] = there[0]._replace(replicas=2)
+        drawn = plan(THREE, there)
+        assert [change.reason for change in drawn.changes] == [Reason.RAISED]
+        assert drawn.held_back == "t/0 is to be made whole first (more replicas)"
+
+    def test_leaders_are_spread_by_what_they_carry(self) -> None:
+        busy = held(T0, 1, 2, 3)._replace(led_bytes_per_s=100.0 * MIB)
+        calm = [held(T1, 1, 2, 3), held(T2, 1, 2, 3)]
+        drawn = plan(THREE, [busy, *calm])
+        assert drawn.moves == 0
+        assert [change.partition for change in drawn.changes] == [T0]
+        drawn = plan(THREE, [held(name, 1, 2, 3) for name in (T0, T1, T2)])
+        assert len({change.after[0] for change in drawn.changes} | {1}) == 3
+
+    def test_steps_of_one_plan_are_bounded(self) -> None:
+        names = [PartitionName("t", number) for number in range(12)]
+        drawn = plan(THREE, [held(name, 1) for name in names], steps_max=3)
+        assert drawn.moves == 3
+
+
+def test_what_a_person_reads() -> None:
+    places = [Place(1, standing=Standing.DRAINING), Place(2), Place(3)]
+    drawn = plan(places, [held(T0, 1, 2, kept=5.0 * MIB), Held(T1, 1, ())])
+    assert described(drawn) == [
+        "t/0: 1, 2 -> 3, 2 (its node is drained)",
+        "t/1: nothing -> 2 (new partition)",
+        "2 replicas, 5 MiB to copy",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (held(T0, 1, 1), r"nodes of t/0: \(1, 1\) is not valid: a node has one replica at most"),
+        (Held(T0, 0, ()), "replicas of t/0: 0 is not valid: it has to be 1 at least"),
+    ],
+)
+def test_input_that_can_not_be(wrong: Held, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        plan(THREE, [wrong])
+
+
+# --- over clusters at random ---
+
+
+def cluster(seed: int) -> tuple[list[Place], list[Held]]:
+    dice = random.Random(seed)
+    zones = dice.choice([[""], ["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d"]])
+    kinds = [Standing.SERVES] * 8 + [Standing.MAINTENANCE, Standing.DRAINING, Standing.LOST]
+    places = [
+        Place(node, dice.choice(zones), dice.choice(kinds), dice.random() < 0.1)
+        for node in range(1, dice.randint(2, 9))
+    ]
+    nodes = [place.node for place in places]
+    partitions = []
+    for number in range(dice.randint(1, 30)):
+        wanted = tuple(dice.sample(nodes, dice.randint(0, min(4, len(nodes)))))
+        whole = dice.random() < 0.9
+        partitions.append(
+            Held(
+                PartitionName("t", number),
+                dice.randint(1, 4),
+                wanted,
+                wanted if whole else wanted[:-1],
+                dice.choice([0.0, dice.random() * 1e10]),
+                dice.random() * 1e8,
+            )
+        )
+    return places, partitions
+
+
+@pytest.mark.parametrize("first", range(0, 1000, 100))
+def test_all_wishes_hold_over_clusters_at_random(first: int) -> None:
+    for seed in range(first, first + 100):
+        places, partitions = cluster(seed)
+        drawn = plan(places, partitions)
+        for one in carried_out(partitions, drawn):
+            check_replicas(seed, places, one)
+        check_only_in_peace(seed, partitions, drawn)
+
+
+def check_replicas(seed: int, places: list[Place], one: Held) -> None:
+    by_node = {place.node: place for place in places}
+    takers = [place for place in places if place.takes]
+    kept = [by_node[node] for node in one.wanted]
+    assert len(set(one.wanted)) == len(one.wanted), seed
+    assert len(one.wanted) <= one.replicas or not takers, seed
+    outside = [place for place in takers if place not in kept]
+    if outside:
+        assert len(one.wanted) == one.replicas, seed
+        assert all(place.stays for place in kept), seed
+    if kept and any(place.standing is Standing.SERVES for place in kept):
+        assert kept[0].standing is Standing.SERVES, seed
+    crowds = Counter(zone_of(place) for place in kept)
+    movable = {zone_of(place) for place in kept if place.standing is Standing.SERVES}
+    fullest = max((crowds[zone] for zone in movable), default=0)
+    for place in outside:
+        assert crowds[zone_of(place)] >= fullest - 1, f"seed {seed}: {one} leaves {place} out"
+
+
+def zone_of(place: Place) -> str:
+    return place.zone or f"node {place.node}"
+
+
+def check_only_in_peace(seed: int, partitions: list[Held], drawn: Plan) -> None:
+    if any(one.wanted and not one.is_whole for one in partitions):
+        assert drawn.held_back is not None, seed
+        assert Reason.BALANCE not in {change.reason for change in drawn.changes}, seed
+
+
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_a_cluster_that_follows_its_plan_gets_an_empty_one(first: int) -> None:
+    for seed in range(first, first + 100):
+        places, partitions = cluster(seed)
+        partitions = carried_out(partitions, plan(places, partitions))
+        partitions = carried_out(partitions, plan(places, partitions))  # held back at first
+        assert plan(places, partitions).changes == (), seed
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_the_same_cluster_gives_the_same_plan(first: int) -> None:
+    for seed in range(first, first + 50):
+        places, partitions = cluster(seed)
+        drawn = plan(places, partitions)
+        dice = random.Random(seed)
+        dice.shuffle(places)
+        dice.shuffle(partitions)
+        assert plan(places, partitions) == drawn, seed
+
+
+def least_moves(counts: list[int]) -> int:
+    """Until no two nodes differ by more than one replica."""
+    share, rest = divmod(sum(counts), len(counts))
+    fullest_first = sorted(counts, reverse=True)
+    targets = [share + (place < rest) for place in range(len(counts))]
+    return sum(max(have - want, 0) for have, want in zip(fullest_first, targets, strict=True))
+
+
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_no_more_is_moved_than_has_to_be(first: int) -> None:
+    """Of replicas that weigh the same, on nodes that are a zone each."""
+    for seed in range(first, first + 100):
+        dice = random.Random(seed)
+        nodes = range(1, dice.randint(3, 9))
+        copies = dice.randint(1, min(3, len(nodes)))
+        favoured = list(nodes)[: dice.randint(copies, len(nodes))]
+        partitions = [
+            held(PartitionName("t", number), *dice.sample(favoured, copies))
+            for number in range(dice.randint(1, 40))
+        ]
+        counts = Counter(node for one in partitions for node in one.wanted)
+        drawn = plan([Place(node) for node in nodes], partitions, tolerance=0.0)
+        assert drawn.moves == least_moves([counts[node] for node in nodes]), seed
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_a_lost_node_costs_its_replicas_and_no_more(first: int) -> None:
+    for seed in range(first, first + 50):
+        dice = random.Random(seed)
+        nodes = list(range(1, dice.randint(5, 9)))
+        partitions = [
+            held(PartitionName("t", number), *dice.sample(nodes, 3))
+            for number in range(dice.randint(1, 40))
+        ]
+        partitions.append(held(PartitionName("u", 0), 1, 2, 3))  # one at least is concerned
+        places = [Place(node) for node in nodes[1:]] + [Place(1, standing=Standing.LOST)]
+        drawn = plan(places, partitions)
+        assert drawn.moves == sum(1 in one.wanted for one in partitions), seed
