@@ -493,10 +493,10 @@ def dead_modules(texts: dict[str, str], entries: set[str]) -> list[str]:
 
 # Finished and tested before what will use them, each with its user. Who is used leaves the list.
 AHEAD = {
-    "penstock.cluster.documents": "a node of a cluster reads and writes them",
     "penstock.cluster.load": "a node of a cluster measures what its partitions take",
     "penstock.cluster.memory": "the coordinator of a single node",
     "penstock.cluster.placement": "the controller follows its plans, and `--dry-run` prints them",
+    "penstock.cluster.watching": "a node of a cluster follows the metadata with it",
     "penstock.log.ledger": "a node of a cluster opens it when it starts",
     "penstock.replica.frames": "links between nodes carry them",
 }

@@ -463,4 +463,7 @@ LIST_PAGE_KEYS = 1_000  # of one page of a list: some 500 KB, where gRPC receive
 DOCUMENT_BYTES_MAX = 64 * KIB  # of one document: a transaction of 60 must fit into an etcd request
 DOCUMENT_TEXT_CHARS_MAX = 1_000  # of a text in one: addresses, versions, reasons
 DOCUMENT_SETTINGS_MAX = 200  # of a topic, a channel or a member
+VIEW_SLICE_DOCUMENTS = 200  # taken in at a time: some 4 ms, in which no publish is answered
+WATCH_PROGRESS_NS = 10 * SECOND  # between two questions how far a watch is: a restored coordinator
+COORDINATOR_RETRY_NS = 1 * SECOND  # between two attempts to reach it
 MEMBERS_MAX = 16  # of one partition: each commit waits for all of them

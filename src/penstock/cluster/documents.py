@@ -69,7 +69,8 @@ class Membership(NamedTuple):
 
 
 ACTIVE, MAINTENANCE, DRAINING = "active", "maintenance", "draining"
-STATES = (ACTIVE, MAINTENANCE, DRAINING)
+REMOVED = "removed"  # a tombstone
+STATES = (ACTIVE, MAINTENANCE, DRAINING, REMOVED)
 
 
 class Controller(NamedTuple):

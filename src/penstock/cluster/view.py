@@ -1,0 +1,374 @@
+"""The metadata as one node knows it: of one revision, and never an older one.
+
+A list and the watch that follows it are fed in (`page`, `changes`) and taken in by slices
+(`apply`): a list of 30,000 records would hold up publishers for half a second. `revision` moves
+when everything of it has been taken in, so that a view never shows half of a transaction.
+
+**It refuses to go back.** A coordinator that was restored from a backup, emptied, or taken for
+another one gives out records that are older than what the nodes have acted upon: a member that was
+left out is in the set again, and electable. So a node remembers the cluster's uuid, the highest
+revision, and each record on whose ground it has acted; the view compares.
+
+| what comes | then |
+|---|---|
+| another uuid, or no `cluster` where there was one | everything is frozen |
+| a revision below the highest one | everything is frozen |
+| a record of a lower epoch or revision | that partition is frozen, and the record is not taken |
+| a record with another leader in the same epoch | the same |
+| a document that breaks its rules | it is not taken; a partition is frozen |
+| a key is gone without a tombstone | nothing is forgotten; a partition is frozen |
+| `cluster` counts one more restoration | revisions begin again; records are compared by epochs |
+
+What is frozen is served on as it was, and its record is not changed, until an operator has rebuilt
+the records from what the nodes remember (`restore-metadata`): that is the last row.
+
+Keys that live by a lease, and those of commits, go when they go.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from penstock.cluster import keys
+from penstock.cluster.coordinator import Changes, Entry, Page, Reading
+from penstock.cluster.documents import (
+    CLUSTER,
+    REMOVED,
+    Channel,
+    Cluster,
+    Controller,
+    EpochFloor,
+    Membership,
+    Node,
+    Setting,
+    Topic,
+    decode,
+)
+from penstock.cluster.keys import ChannelName, PartitionName
+from penstock.errors import DocumentBroken
+from penstock.replica.record import Record
+from penstock.replica.safeguards import ALL, Safeguards
+
+_T = TypeVar("_T")
+
+
+class Held(NamedTuple, Generic[_T]):
+    document: _T
+    revision: int
+    created: int
+
+
+class Remembered(NamedTuple):
+    """What a node keeps durably of the metadata."""
+
+    uuid: int = 0  # of the cluster; 0: it has never met one
+    revision: int = 0
+    restorations: int = 0
+
+
+class Change(NamedTuple):
+    """What `apply` has taken in. None: there was none, or it is gone."""
+
+    key: str
+    before: Held[Any] | None
+    after: Held[Any] | None
+
+
+class _End(NamedTuple):
+    """Everything of this revision was fed in."""
+
+    revision: int
+    listed: frozenset[str] | None  # the keys, where a list ends
+
+
+class _Table(NamedTuple):
+    prefix: str
+    rows: dict[Any, Held[Any]]
+    name_of: Callable[[str], Any]  # raises ValueError
+
+
+class View:
+    def __init__(
+        self,
+        remembered: Remembered = Remembered(),  # noqa: B008
+        records: Mapping[PartitionName, Held[Record]] | None = None,
+        guards: Safeguards = ALL,
+    ) -> None:
+        self.guards = guards
+        self.uuid = remembered.uuid
+        self.revision = 0  # everything up to here was taken in
+        self.revision_seen = remembered.revision
+        self.restorations = remembered.restorations
+        self.frozen = ""  # why nothing is changed
+        self.frozen_partitions: dict[PartitionName, str] = {}
+        self.broken: dict[str, str] = {}  # documents that were not taken, and why
+        self.cluster: Held[Cluster] | None = None
+        self.controller: Held[Controller] | None = None
+        self.nodes: dict[int, Held[Node]] = {}
+        self.memberships: dict[int, Held[Membership]] = {}
+        self.topics: dict[str, Held[Topic]] = {}
+        self.channels: dict[ChannelName, Held[Channel]] = {}
+        self.epochs: dict[str, Held[EpochFloor]] = {}
+        self.partitions: dict[PartitionName, Held[Record]] = dict(records or {})
+        self.settings: dict[str, Held[Setting]] = {}
+        self.others: dict[str, Entry] = {}  # of prepares and commits: as they stand
+        self._tables = (
+            _Table(keys.PARTITIONS, self.partitions, keys.partition_of),
+            _Table(keys.NODES, self.nodes, keys.node_of),
+            _Table(keys.MEMBERS, self.memberships, keys.node_of),
+            _Table(keys.CHANNELS, self.channels, keys.channel_of),
+            _Table(keys.TOPICS, self.topics, _rest_of),
+            _Table(keys.EPOCHS, self.epochs, _rest_of),
+            _Table(keys.SETTINGS, self.settings, _rest_of),
+        )
+        self._pending: deque[Entry | tuple[str, int] | _End] = deque()
+        self._listed: set[str] = set()
+        self._keys: set[str] = {keys.partition(*name) for name in self.partitions}
+
+    @property
+    def remembered(self) -> Remembered:
+        """To be made durable before anything is done on the ground of this view."""
+        return Remembered(self.uuid, self.revision_seen, self.restorations)
+
+    @property
+    def is_pending(self) -> bool:
+        return bool(self._pending)
+
+    def refusal(self, name: PartitionName) -> str:
+        """Why the record of this partition may not be changed; empty: it may."""
+        return self.frozen or self.frozen_partitions.get(name, "")
+
+    # --- what comes ---
+
+    def meet(self, reading: Reading) -> bool:
+        """The coordinator's `cluster` key and revision, before a list or a watch of it.
+
+        True: this is the cluster that the node knows, and not an older state of it."""
+        if reading.entry is None:
+            if self.uuid:
+                self._freeze("the coordinator knows no cluster")
+            return False
+        try:
+            cluster = CLUSTER.decode(keys.CLUSTER, reading.entry.value)
+        except DocumentBroken as error:
+            self._freeze(str(error))
+            return False
+        if self.uuid not in (0, cluster.uuid):
+            self._freeze(f"the coordinator is that of another cluster, {cluster.uuid:032x}")
+            return False
+        if cluster.restorations < self.restorations:
+            self._freeze(
+                f"the metadata was restored {cluster.restorations} times, and "
+                f"{self.restorations} are remembered"
+            )
+            return False
+        self.uuid = cluster.uuid
+        if cluster.restorations > self.restorations:
+            self._begin_again(cluster.restorations)
+        return self._saw(reading.revision)
+
+    def _saw(self, revision: int) -> bool:
+        if revision < self.revision_seen:
+            self._freeze(
+                f"the coordinator's revision is {revision}, and has been {self.revision_seen}"
+            )
+            return False
+        self.revision_seen = revision
+        self.frozen = ""
+        return True
+
+    def _freeze(self, reason: str) -> None:
+        """What was fed in and not taken yet may be of the same making."""
+        self.frozen = reason
+        self._pending.clear()
+        self._listed.clear()
+
+    def _begin_again(self, restorations: int) -> None:
+        self.restorations = restorations
+        self.revision = self.revision_seen = 0
+        for table in self._tables:
+            for name, held in table.rows.items():
+                table.rows[name] = held._replace(revision=0)
+
+    def begin_list(self) -> None:
+        """Pages follow: of what was fed in before, nothing is needed any more."""
+        self._pending.clear()
+        self._listed.clear()
+
+    def page(self, page: Page) -> None:
+        self._pending.extend(page.entries)
+        self._listed.update(entry.key for entry in page.entries)
+        if page.is_last:
+            self._pending.append(_End(page.revision, frozenset(self._listed)))
+            self._listed.clear()
+
+    def changes(self, changes: Changes) -> None:
+        for event in changes.events:
+            self._pending.append(event.entry or (event.key, event.revision))
+        self._pending.append(_End(changes.revision, None))
+
+    def apply(self, count: int) -> list[Change]:
+        """Take in at most so many of what was fed in."""
+        taken: list[Change] = []
+        for _ in range(min(count, len(self._pending))):
+            step = self._pending.popleft()
+            if isinstance(step, Entry):
+                self._put(step, taken)
+            elif isinstance(step, _End):
+                self._end(step, taken)
+            else:
+                self._gone(step[0], taken)
+            if self.frozen:
+                break
+        return taken
+
+    def _end(self, end: _End, taken: list[Change]) -> None:
+        if end.listed is not None:
+            for key in sorted(self._keys - end.listed):
+                self._gone(key, taken)
+        self.revision = max(self.revision, end.revision)
+        self.revision_seen = max(self.revision_seen, end.revision)
+
+    # --- one document ---
+
+    def _put(self, entry: Entry, taken: list[Change]) -> None:
+        self._keys.add(entry.key)
+        try:
+            document = decode(entry.key, entry.value)
+            place = self._place(entry.key)
+        except (DocumentBroken, ValueError) as error:
+            self._refuse(entry.key, str(error))
+            return
+        if document is None:
+            self.others[entry.key] = entry
+            taken.append(Change(entry.key, None, Held(entry, entry.revision, entry.created)))
+        elif place is None:
+            self._put_single(entry, document, taken)
+        else:
+            self._put_row(entry, document, *place, taken)
+
+    def _put_single(self, entry: Entry, document: Any, taken: list[Change]) -> None:
+        held: Held[Any] = Held(document, entry.revision, entry.created)
+        if isinstance(document, Cluster):
+            if (document.uuid, document.restorations) != (self.uuid, self.restorations):
+                self._freeze("the metadata was restored, or is another cluster's: list it again")
+                return
+            before: Held[Any] | None = self.cluster
+            self.cluster = held
+        else:
+            before, self.controller = self.controller, held
+        if held != before:
+            taken.append(Change(entry.key, before, held))
+
+    def _put_row(
+        self, entry: Entry, document: Any, table: _Table, name: Any, taken: list[Change]
+    ) -> None:
+        before = table.rows.get(name)
+        held: Held[Any] = Held(document, entry.revision, entry.created)
+        if isinstance(document, Record):
+            reason = self.judge(name, held)
+            if reason:
+                self.frozen_partitions[name] = reason
+                return
+            self.frozen_partitions.pop(name, None)
+        elif before is not None and entry.revision < before.revision:
+            return
+        self.broken.pop(entry.key, None)
+        table.rows[name] = held
+        if held != before:
+            taken.append(Change(entry.key, before, held))
+
+    def judge(self, name: PartitionName, held: Held[Record]) -> str:
+        """Why this record is not to be believed; empty: it is not older than what is known."""
+        known = self.partitions.get(name)
+        if known is None or not self.guards.older_record_refused:
+            return ""
+        old, new = known.document, held.document
+        if new.epoch < old.epoch:
+            return f"its record is of epoch {new.epoch}, and epoch {old.epoch} is remembered"
+        if held.revision < known.revision:
+            return f"its record is of revision {held.revision}, and {known.revision} is remembered"
+        if held.revision == known.revision and new != old:
+            return f"its record of revision {held.revision} is another one than is remembered"
+        if new.epoch == old.epoch and new.leader not in (old.leader, None) and old.leader:
+            return f"epoch {new.epoch} has another leader than is remembered"
+        return ""
+
+    def suspect(self, name: PartitionName, held: Held[Record]) -> bool:
+        """A record that was read outside of the watch. True: it is older, and freezes."""
+        reason = self.judge(name, held)
+        if reason:
+            self.frozen_partitions[name] = reason
+        return bool(reason)
+
+    def _refuse(self, key: str, reason: str) -> None:
+        self.broken[key] = reason
+        if key.startswith(keys.PARTITIONS):
+            try:
+                self.frozen_partitions[keys.partition_of(key)] = reason
+            except ValueError:
+                return  # no partition has such a key
+
+    def _gone(self, key: str, taken: list[Change]) -> None:
+        place = self._place_or_none(key)
+        if key in (keys.CLUSTER, keys.CONTROLLER) or place is None:
+            self._single_gone(key, taken)
+            return
+        table, name = place
+        before = table.rows.get(name)
+        if before is None or not self._may_go(key, before.document):
+            if key.startswith(keys.PARTITIONS) and before is not None:
+                self.frozen_partitions[name] = "its record is gone, and its topic was not deleted"
+            return
+        del table.rows[name]
+        self._keys.discard(key)
+        self.broken.pop(key, None)
+        self.frozen_partitions.pop(name, None)
+        taken.append(Change(key, before, None))
+
+    def _single_gone(self, key: str, taken: list[Change]) -> None:
+        if key == keys.CLUSTER:
+            self._freeze("the coordinator knows no cluster")
+        elif key == keys.CONTROLLER:
+            before, self.controller = self.controller, None
+            taken.append(Change(key, before, None))
+        else:
+            entry = self.others.pop(key, None)
+            self.broken.pop(key, None)
+            self._keys.discard(key)
+            if entry is not None:
+                taken.append(Change(key, Held(entry, entry.revision, entry.created), None))
+
+    def _may_go(self, key: str, document: Any) -> bool:
+        if isinstance(document, Topic | Channel):
+            return document.deleted
+        if isinstance(document, Record):
+            topic = self.topics.get(keys.partition_of(key).topic)
+            return topic is not None and (
+                topic.document.deleted or topic.document.identity != document.identity
+            )
+        if isinstance(document, Membership):
+            return document.state == REMOVED
+        return isinstance(document, Node | Setting)
+
+    def _place_or_none(self, key: str) -> tuple[_Table, Any] | None:
+        try:
+            return self._place(key)
+        except ValueError:
+            return None
+
+    def _place(self, key: str) -> tuple[_Table, Any] | None:
+        """The table that a key belongs to, and its name there. Raises ValueError."""
+        for table in self._tables:
+            if key.startswith(table.prefix):
+                return table, table.name_of(key)
+        return None
+
+
+def _rest_of(key: str) -> str:
+    name = key.partition("/")[2]
+    if not name or "/" in name:
+        raise ValueError(f"{key}: a name follows the prefix, without a slash")
+    return name

@@ -1,0 +1,352 @@
+"""What a node knows of the metadata, and that it never goes back."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from penstock.cluster import keys
+from penstock.cluster.coordinator import (
+    Changes,
+    Delete,
+    Entry,
+    Failed,
+    Page,
+    Put,
+    Reading,
+    Transaction,
+)
+from penstock.cluster.documents import (
+    CHANNEL,
+    CLUSTER,
+    CONTROLLER,
+    NODE,
+    RECORD,
+    TOPIC,
+    Channel,
+    Cluster,
+    Controller,
+    Node,
+    Topic,
+)
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.memory import MemoryCoordinator
+from penstock.cluster.store import Store
+from penstock.cluster.view import Held, Remembered, View
+from penstock.cluster.watching import Phase, Watching
+from penstock.limits import COORDINATOR_RETRY_NS, SECOND, WATCH_PROGRESS_NS
+from penstock.replica.record import Member, Record, Seat
+
+ORDERS = PartitionName("orders", 0)
+KEY = keys.partition(*ORDERS)
+NODE_1 = Node(1, "a", 1, 2, 3, "0.1.0", "", 0, 0)
+ALL_COUNT = 1 << 30
+
+
+def record(epoch: int, *nodes: int, leader: int | None = None) -> Record:
+    members = tuple(Member(node, node + 100, 1) for node in nodes)
+    seat = None if leader is None else Seat(leader, 1, leader + 100)
+    return Record(7, epoch, seat, members, 1, (1, 2, 3))
+
+
+class Desk:
+    """A coordinator and one node that follows it."""
+
+    def __init__(self, uuid: int = 5) -> None:
+        self.now_ns = 0
+        self.store = Store()
+        self.put("cluster", CLUSTER.encode(Cluster(uuid, 1, 1, 0)))
+        self.begin(View())
+
+    def begin(self, view: View) -> None:
+        self.view = view
+        self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
+        self.watching = Watching(self.coordinator, view)
+
+    def put(self, key: str, value: bytes, lease: int = 0) -> int:
+        return self.store.transact(Transaction((), (Put(key, value, lease),))).revision
+
+    def put_record(self, one: Record) -> int:
+        return self.put(KEY, RECORD.encode(one))
+
+    def delete(self, key: str) -> None:
+        self.store.transact(Transaction((), (Delete(key),)))
+
+    def run(self, seconds: float = 0.0) -> list[Any]:
+        self.now_ns += int(seconds * SECOND)
+        changes: list[Any] = []
+        for _ in range(10):
+            self.watching.tick(self.now_ns)
+            self.coordinator.run()
+            changes += self.view.apply(ALL_COUNT)
+        return changes
+
+
+def test_it_lists_and_then_watches() -> None:
+    desk = Desk()
+    desk.put_record(record(1, 1, 2))
+    changes = desk.run()
+    assert [change.key for change in changes] == ["cluster", KEY]
+    assert desk.watching.phase is Phase.WATCHING
+    revision = desk.put_record(record(2, 1, leader=1))
+    (change,) = desk.run()
+    assert change.before.document == record(1, 1, 2)
+    assert change.after == desk.view.partitions[ORDERS] == Held(record(2, 1, leader=1), revision, 3)
+    assert desk.view.revision == desk.store.revision
+
+
+def test_it_is_taken_in_by_slices() -> None:
+    desk = Desk()
+    desk.run()
+    view = desk.view
+    before = view.revision
+    puts = tuple(Put(keys.topic(f"t{n}"), TOPIC.encode(topic())) for n in range(5))
+    desk.store.transact(Transaction((), puts))
+    desk.coordinator.run()
+    assert len(view.apply(2)) == len(view.apply(2)) == 2
+    assert (view.revision, view.is_pending) == (before, True)
+    assert len(view.apply(2)) == 1
+    assert (view.revision, view.is_pending) == (before + 1, False)
+
+
+def topic(deleted: bool = False, identity: int = 7) -> Topic:
+    return Topic(identity, 3, 1, False, (), deleted, ())
+
+
+def test_a_compacted_watch_lists_again() -> None:
+    desk = Desk()
+    desk.put("nodes/1", NODE.encode(NODE_1))
+    desk.run()
+    desk.watching._changed(desk.watching._attempt, Failed("the link broke"))
+    assert (desk.watching.phase, desk.watching.reason) == (Phase.AWAY, "the link broke")
+    desk.delete("nodes/1")
+    desk.put_record(record(1, 1))
+    desk.store.compact(desk.store.revision)
+    changes = desk.run(1)
+    assert {change.key for change in changes} == {"nodes/1", KEY}
+    assert desk.view.nodes == {}
+    assert desk.watching.phase is Phase.WATCHING
+
+
+def test_what_fails_is_tried_again_after_a_while() -> None:
+    desk = Desk()
+    desk.watching.tick(0)
+    desk.watching._met(desk.watching._attempt, Failed("no answer"))
+    desk.watching.tick(COORDINATOR_RETRY_NS - 1)
+    assert desk.watching.phase is Phase.AWAY
+    desk.watching.tick(COORDINATOR_RETRY_NS)
+    assert desk.watching.phase is Phase.MEETING
+
+
+# --- it refuses to go back ---
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_coordinator_from_a_backup_freezes_everything(is_restarted: bool) -> None:
+    desk = Desk()
+    desk.put_record(record(1, 1, 2, 3))
+    backup = desk.store.backup()
+    desk.put_record(record(2, 2, 3, leader=2))
+    desk.run()
+    desk.store.restore(backup)
+    view = desk.view
+    if is_restarted:
+        desk.begin(View(view.remembered, view.partitions))
+    desk.run(WATCH_PROGRESS_NS / SECOND)
+    assert desk.view.refusal(ORDERS) == "the coordinator's revision is 3, and has been 4"
+    assert desk.view.partitions[ORDERS].document == record(2, 2, 3, leader=2)
+
+
+def test_a_revision_that_has_come_back_shows_in_the_record() -> None:
+    """The node was away while the coordinator was restored and others wrote into it."""
+    desk = Desk()
+    desk.put_record(record(1, 1, 2, 3))
+    backup = desk.store.backup()
+    desk.put_record(record(2, 2, 3, leader=2))
+    desk.run()
+    desk.store.restore(backup)
+    for _ in range(5):
+        desk.put("nodes/1", NODE.encode(NODE_1))
+    desk.begin(View(desk.view.remembered, desk.view.partitions))
+    desk.run()
+    assert desk.view.frozen == ""
+    assert desk.view.refusal(ORDERS) == "its record is of epoch 1, and epoch 2 is remembered"
+    assert desk.view.refusal(PartitionName("other", 0)) == ""
+
+
+def test_restored_metadata_begins_again() -> None:
+    desk = Desk()
+    desk.put_record(record(1, 1, 2, 3))
+    backup = desk.store.backup()
+    desk.put_record(record(2, 2, 3, leader=2))
+    desk.run()
+    desk.store.restore(backup)
+    desk.run(WATCH_PROGRESS_NS / SECOND)
+    desk.put("cluster", CLUSTER.encode(Cluster(5, 1, 1, 1)))
+    desk.run(2)
+    assert desk.view.frozen == ""
+    assert desk.view.refusal(ORDERS).startswith("its record is of epoch 1")
+    revision = desk.put_record(record(2, 2, 3, leader=2))
+    desk.run()
+    assert desk.view.refusal(ORDERS) == ""
+    assert desk.view.partitions[ORDERS].revision == revision
+    assert desk.view.remembered == Remembered(5, desk.store.revision, 1)
+
+
+def test_a_watch_that_lags_is_not_a_restoration() -> None:
+    desk = Desk()
+    desk.put_record(record(1, 1))
+    desk.run()
+    desk.watching._changed(desk.watching._attempt, Changes(desk.store.revision - 1, ()))
+    desk.run()
+    assert desk.view.frozen == ""
+    assert desk.watching.phase is Phase.WATCHING
+
+
+@pytest.mark.parametrize(
+    ("known", "revision", "new", "text"),
+    [
+        (record(5, 1, 2, leader=1), 9, record(4, 1, 2), "epoch 4, and epoch 5 is remembered"),
+        (record(5, 1, 2), 9, record(5, 1, 2, 3), "of revision 8, and 9 is remembered"),
+        (record(5, 1, 2), 8, record(5, 1), "revision 8 is another one"),
+        (record(5, 1, 2, leader=1), 7, record(5, 1, 2, leader=2), "epoch 5 has another leader"),
+        (record(5, 1, 2, leader=1), 7, record(5, 1, 2), ""),
+        (record(5, 1, 2), 7, record(6, 1, leader=1), ""),
+        (record(5, 1, 2), 8, record(5, 1, 2), ""),
+    ],
+)
+def test_which_records_are_older(known: Record, revision: int, new: Record, text: str) -> None:
+    view = View(Remembered(5, 8), {ORDERS: Held(known, revision, 2)})
+    held = Held(new, 8, 2)
+    assert text in view.judge(ORDERS, held)
+    assert view.suspect(ORDERS, held) == bool(text)
+    assert bool(view.refusal(ORDERS)) == bool(text)
+
+
+def test_another_cluster_or_none_is_refused() -> None:
+    desk = Desk()
+    desk.run()
+    desk.store.restore(Store().backup())
+    desk.begin(View(desk.view.remembered))
+    desk.run()
+    assert desk.view.frozen == "the coordinator knows no cluster"
+    desk.put("cluster", CLUSTER.encode(Cluster(6, 1, 1, 0)))
+    desk.run(1)
+    assert desk.view.frozen.startswith("the coordinator is that of another cluster, 0000")
+
+
+def test_metadata_restored_less_often_than_remembered_is_older() -> None:
+    view = View(Remembered(5, 1, 2))
+    entry = Entry("cluster", CLUSTER.encode(Cluster(5, 1, 1, 1)), 9, 1)
+    assert not view.meet(Reading(9, entry))
+    assert view.frozen == "the metadata was restored 1 times, and 2 are remembered"
+
+
+def test_a_node_that_never_met_a_cluster_waits_for_one() -> None:
+    view = View()
+    assert not view.meet(Reading(1, None))
+    assert view.frozen == ""
+
+
+# --- absence deletes nothing ---
+
+
+def test_what_has_no_tombstone_stays() -> None:
+    desk = Desk()
+    desk.put_record(record(1, 1))
+    desk.put(keys.topic("orders"), TOPIC.encode(topic()))
+    desk.put(keys.channel("orders", "mail"), CHANNEL.encode(Channel(7, 1, False, (), False)))
+    desk.run()
+    for key in (KEY, keys.topic("orders"), keys.channel("orders", "mail")):
+        desk.delete(key)
+    assert desk.run() == []
+    assert desk.view.refusal(ORDERS) == "its record is gone, and its topic was not deleted"
+    assert list(desk.view.topics) == ["orders"]
+    assert len(desk.view.channels) == 1
+
+
+def test_nor_does_a_list_that_leaves_it_out() -> None:
+    desk = Desk()
+    desk.put_record(record(1, 1))
+    desk.run()
+    desk.view.begin_list()
+    desk.view.page(Page(desk.store.revision + 1, (), True))
+    desk.view.apply(ALL_COUNT)
+    assert desk.view.partitions[ORDERS].document == record(1, 1)
+
+
+def test_with_a_tombstone_it_goes() -> None:
+    desk = Desk()
+    desk.put_record(record(1, 1))
+    desk.put(keys.topic("orders"), TOPIC.encode(topic()))
+    desk.run()
+    desk.put(keys.topic("orders"), TOPIC.encode(topic(deleted=True)))
+    desk.delete(KEY)
+    desk.delete(keys.topic("orders"))
+    assert [change.key for change in desk.run()] == ["topics/orders", KEY, "topics/orders"]
+    assert (desk.view.partitions, desk.view.topics) == ({}, {})
+
+
+def test_what_has_a_lease_goes_with_it() -> None:
+    desk = Desk()
+    lease = desk.store.grant(5 * SECOND, 0)
+    desk.put("nodes/1", NODE.encode(NODE_1), lease)
+    desk.put("controller", CONTROLLER.encode(Controller("x", 1)), lease)
+    desk.put("commits/1", b"as it stands")
+    desk.run()
+    assert desk.view.nodes[1].document == NODE_1
+    assert desk.view.controller is not None
+    assert desk.view.others["commits/1"].value == b"as it stands"
+    desk.delete("commits/1")
+    desk.run(6)
+    assert (desk.view.nodes, desk.view.controller, desk.view.others) == ({}, None, {})
+
+
+def test_a_broken_document_freezes_its_partition_alone() -> None:
+    desk = Desk()
+    desk.put_record(record(1, 1))
+    desk.run()
+    desk.put(KEY, b"{}")
+    desk.put("topics/a", b"{}")
+    desk.put("partitions/a/x", b"{}")
+    assert desk.run() == []
+    assert "v: None is not valid" in desk.view.refusal(ORDERS)
+    assert set(desk.view.broken) == {KEY, "topics/a", "partitions/a/x"}
+    desk.put_record(record(2, 1, leader=1))
+    desk.run()
+    assert desk.view.refusal(ORDERS) == ""
+    assert set(desk.view.broken) == {"topics/a", "partitions/a/x"}
+
+
+def test_random_changes_and_failures_end_in_what_the_coordinator_has() -> None:
+    dice = random.Random(22)
+    desk = Desk()
+    epoch = 1
+    for _ in range(300):
+        event = dice.randrange(6)
+        name = f"{dice.randrange(4)}"
+        if event == 0:
+            epoch += 1
+            desk.put_record(record(epoch, 1, 2, leader=dice.choice((1, 2))))
+        elif event == 1:
+            desk.put("nodes/" + name, NODE.encode(NODE_1._replace(life=dice.randrange(1 << 30))))
+        elif event == 2:
+            desk.delete("nodes/" + name)
+        elif event == 3:
+            desk.watching._lose("the link broke")
+        elif event == 4:
+            desk.store.compact(desk.store.revision - dice.randrange(3))
+        desk.now_ns += SECOND // 2
+        desk.watching.tick(desk.now_ns)
+        desk.coordinator.run()
+        desk.view.apply(dice.randrange(4))
+    desk.run(2)
+    assert desk.view.frozen == ""
+    assert set(desk.view.nodes) == {
+        keys.node_of(entry.key) for entry in desk.store.entries_of("nodes/")
+    }
+    for name_, held in desk.view.partitions.items():
+        entry = desk.store.entries[keys.partition(*name_)]
+        assert held.document == RECORD.decode(entry.key, entry.value)
