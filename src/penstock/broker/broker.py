@@ -116,7 +116,7 @@ class Broker:
         self.hourly = Hourly(self.topics)
         self._leap = ClockLeap(self._context.health)
         self.commits = Commits(self._context, self.topics, self._path)
-        self._growth = Growth(self._context, self._directories, self.commits.stages)
+        self._growth = Growth(self._context, self._directories)
         self._dead_letters = DeadLetters(self._context, self.topics, self.topic)
         self.trace = TraceLog(self._context, self.topics, self.topic)
         self._latency_turns = LatencyTurns(self.topics, options.latency_window_ns, clock.mono_ns())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from penstock.broker.commits.shelf import Shelves
 from penstock.broker.health import Health
 from penstock.broker.options import BrokerOptions
 from penstock.broker.settings import WritesDisabledFor
@@ -46,6 +47,7 @@ class Context:
     syncs: Syncs
     ids: IdRange
     health: Health
+    shelves: Shelves = field(default_factory=Shelves)  # stages, by partition
     hooks: list[ChangeHook] = field(default_factory=list)
     exiting: bool = False
     killed: bool = False  # the last stop was not orderly: files may be in the system's memory only

@@ -25,7 +25,6 @@ from penstock.broker.topicdirs import close_all
 from penstock.errors import GrowthRefused, Refused
 
 if TYPE_CHECKING:
-    from penstock.broker.commits.stages import Stages
     from penstock.broker.context import Context
     from penstock.broker.topic import Topic
     from penstock.broker.topicdirs import TopicDirectories
@@ -34,10 +33,9 @@ _RULE = "keys are rehashed only when nothing is left to deliver"
 
 
 class Growth:
-    def __init__(self, context: Context, directories: TopicDirectories, stages: Stages) -> None:
+    def __init__(self, context: Context, directories: TopicDirectories) -> None:
         self._context = context
         self._directories = directories
-        self._stages = stages
 
     def grow(self, topic: Topic, count: int, rehash: bool) -> None:
         """So many partitions, or as many as there are for a rehash alone. Raises GrowthRefused,
@@ -65,7 +63,7 @@ class Growth:
         if not have <= count <= limits.PARTITIONS_MAX:
             rule = f"it can have {have} to {limits.PARTITIONS_MAX}, as a topic never gets fewer"
             raise GrowthRefused(f"topic {topic.name} has {have} partitions, not {count}: {rule}")
-        if rehash and self._stages.any_of(topic):
+        if rehash and any(replica.stages for replica in topic.replicas.values()):
             how = f"commit or abort the stages of topic {topic.name} first"
             raise GrowthRefused(f"{_RULE}, and nothing is staged: {how}")
         if rehash:

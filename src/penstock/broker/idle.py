@@ -78,7 +78,7 @@ class IdleSweep:
     def _may_all_go(self, topic: Topic) -> bool:
         if topic.internal or topic.paused or self._broker.topics.get(topic.name) is not topic:
             return False
-        if self._broker.commits.stages.any_of(topic):
+        if any(replica.stages for replica in topic.replicas.values()):
             return False  # they are on their way into it
         return all(self._may_go(channel) for channel in topic.channels.values()) and (
             self._backlog_too or not (topic.depth or topic.uncommitted)

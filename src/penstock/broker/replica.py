@@ -1,6 +1,6 @@
 """What one partition of a topic has on this node: its files, and the role it plays with them.
 
-    Replica: log, channel journal, table of producers, epoch; one role
+    Replica: log, channel journal, table of producers, stages, epoch; one role
       Unassigned   the files are open and nothing is served
       Leader       publishers and consumers are served; the only role with objects of the kernel
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.commits.shelf import Place
 from penstock.broker.health import Trouble
 from penstock.broker.journal import Journal
 from penstock.broker.leader import Leader
@@ -50,6 +51,7 @@ class Replica:
         self._context = context
         self._damage_count = 0  # of ranges, when retention was last looked at
         self.producers = ProducerTable(context, self.label, log, kept, topic.touch)
+        self.stages = context.shelves.at(Place(topic.name, topic.identity, number))
         self.journal: Journal | None = None
         self.folded: Folded | None = None
         if kept:
@@ -120,6 +122,7 @@ class Replica:
 
     def destroy(self) -> None:
         """Remove the log. What could not be removed is tried again with the topic's directory."""
+        self._context.shelves.release(self.stages)
         try:
             self.log.destroy()
         except StorageError as error:

@@ -340,3 +340,28 @@ def test_one_that_waited_for_a_failed_write_is_refused_as_any_other(start: Start
     assert isinstance(first, WriteRefused)
     assert isinstance(second, Refused)
     assert str(second) == "draining"
+
+
+def test_a_partition_has_its_own_stages(disk: SimDisk) -> None:
+    world = on(disk)
+    put(world, "t", block("x", b"a"))
+    put(world, "u", block("x", b"b"))
+    world = world.restart()
+    found = {name: world.broker.topics[name].replicas[0].stages for name in ("t", "u")}
+    assert [len(shelf) for shelf in found.values()] == [1, 1]
+    assert sum(shelf.bytes for shelf in found.values()) == world.broker.commits.stages.bytes
+    commit(world, "app", 0, ("t", "x"))
+    assert [len(shelf) for shelf in found.values()] == [0, 1]
+
+
+def test_a_topic_made_again_has_none_of_the_old_stages(disk: SimDisk) -> None:
+    world = on(disk)
+    put(world, "t", block("x", b"a"))
+    world.broker.delete_topic("t")
+    world.clock.pass_ns(1)
+    topic, stages = world.broker.topic("t"), world.broker.commits.stages
+    assert (len(topic.replicas[0].stages), stages.count) == (0, 1)
+    stages.sweep(0, lambda name, identity: identity == topic.identity)
+    settle(world)
+    assert (stages.count, files(world)) == (0, [])
+    assert [shelf.place.identity for shelf in stages._shelves] == [topic.identity]

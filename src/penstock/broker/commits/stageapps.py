@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from penstock import limits
+from penstock.broker.commits.shelf import Place
 from penstock.broker.commits.stagefile import StageHead
 from penstock.errors import Refused, StageSuperseded
 
@@ -48,6 +49,10 @@ class Stage:
     @property
     def ref(self) -> Ref:
         return Ref(self.head.topic, self.head.name, self.head.partition)
+
+    @property
+    def place(self) -> Place:
+        return Place(self.head.topic, self.head.identity, self.head.partition)
 
     @property
     def length(self) -> int:

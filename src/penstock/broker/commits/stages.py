@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -54,6 +54,7 @@ from penstock.errors import (
 from penstock.log.names import STAGES
 
 if TYPE_CHECKING:
+    from penstock.broker.commits.shelf import Shelf
     from penstock.broker.context import Context
     from penstock.broker.topic import Topic
 
@@ -108,7 +109,7 @@ class Stages:
         self._context = context
         self._found: dict[Ref, Stage] = {}
         self._numbers: dict[str, Stage] = {}  # by file name
-        self._of_topics: Counter[tuple[str, str]] = Counter()  # by name and identity
+        self._shelves = context.shelves
         self._writing: dict[Ref, list[Callable[[], None]]] = {}  # and who waits for the outcome
         self._number_next = 1
         self._row = _Row(context)
@@ -174,17 +175,14 @@ class Stages:
     def _add(self, stage: Stage) -> None:
         self._found[stage.ref] = self._numbers[stage.file_name] = stage
         self.bytes += stage.head.bytes
-        self._of_topics[stage.head.topic, stage.head.identity] += 1
+        self._shelves.at(stage.place).add(stage)
         self.apps.add(stage)
 
     def _forget(self, stage: Stage) -> None:
         if self._numbers.pop(stage.file_name, None) is None:
             return
         self.bytes -= stage.head.bytes
-        topic = stage.head.topic, stage.head.identity
-        self._of_topics[topic] -= 1
-        if not self._of_topics[topic]:
-            del self._of_topics[topic]
+        self._shelves.at(stage.place).remove(stage)
         self.apps.remove(stage)
         if self._found.get(stage.ref) is stage:
             del self._found[stage.ref]
@@ -317,9 +315,6 @@ class Stages:
             raise StageMissing(*ref)
         return stage
 
-    def any_of(self, topic: Topic) -> bool:
-        return (topic.name, topic.identity) in self._of_topics
-
     def of_file(self, file_name: str) -> Stage | None:
         return self._numbers.get(file_name)
 
@@ -369,24 +364,26 @@ class Stages:
         self._retry.settle()
 
     def sweep(self, wall_ns: int, is_known: Callable[[str, str], bool]) -> None:
-        """Give up what is too old, and what was for topics that are gone. `is_known` tells of a
+        """Give up what is too old, and what was for topics that are gone. `is_known` answers for a
         name and an identity whether there is such a topic."""
         oldest_ns = wall_ns - limits.STAGE_EXPIRE_NS
-        unknown = {one for one in self._of_topics if not is_known(*one)}
         stale: list[Stage] = []
-        for stage in self._found.values():  # as they were staged
-            head = stage.head
-            is_unknown = bool(unknown) and (head.topic, head.identity) in unknown
-            if not unknown and head.created_ns >= oldest_ns:
-                break
-            if (is_unknown or head.created_ns < oldest_ns) and not stage.pinned:
-                stale.append(stage)
-            if len(stale) >= limits.STAGES_SWEPT_MAX:
-                break
+        unowned: list[Shelf] = []
+        for shelf in self._shelves:
+            is_known_here = is_known(shelf.place.topic, shelf.place.identity)
+            if not is_known_here:
+                unowned.append(shelf)
+            for stage in shelf.stages.values():
+                if is_known_here and stage.head.created_ns >= oldest_ns:
+                    break
+                if not stage.pinned and len(stale) < limits.STAGES_SWEPT_MAX:
+                    stale.append(stage)
         for stage in stale:
             _log.info("stage %s of topic %s is given up", stage.head.name, stage.head.topic)
         if stale:
             self.discard(stale)
+        for shelf in unowned:
+            self._shelves.release(shelf)
 
     def close(self) -> None:
         self._context.syncs.wait_for(lambda: self._row.busy)
