@@ -289,8 +289,9 @@ class GroupCommit:
                 self._commit()  # the log says that all of it is on the disk already
             return
         self._commit()
-        if self._kept:
-            self._pace.look(row.end - self.log.synced_end, wall_ns)
+        unsynced_count = row.end - self.log.synced_end
+        if unsynced_count >= self._pace.every_count and self._kept:
+            self._pace.look(unsynced_count, wall_ns)
 
     def _put(self, row: Row, wall_ns: int) -> None:
         """The one place that writes to the log. Raises StorageError, and then it is as before."""

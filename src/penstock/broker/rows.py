@@ -55,7 +55,7 @@ class Inner(NamedTuple):
 
 
 class Row:
-    __slots__ = ("base_id", "base_offset", "buffers", "count", "done", "inner", "length")
+    __slots__ = ("base_id", "base_offset", "buffers", "count", "done", "end", "inner", "length")
 
     def __init__(
         self,
@@ -69,26 +69,24 @@ class Row:
         self.base_offset = base_offset
         self.base_id = base_id
         self.count = count  # of messages
+        self.end = base_offset + count
         self.length = length  # in bytes
         self.buffers: list[Buffer] = [] if buffers is None else buffers
         self.inner: list[Inner] | None = None  # None: there is one batch, or none
         self.done: list[PublishDone] = []
-
-    @property
-    def end(self) -> int:
-        return self.base_offset + self.count
 
     def add(self, buffers: list[Buffer], length: int, count: int, base_id: int) -> None:
         """One batch, behind those that are there."""
         if self.count:
             if self.inner is None:
                 self.inner, self.buffers = [], list(self.buffers)
-            self.inner.append(Inner(self.base_offset + self.count, self.length, base_id))
+            self.inner.append(Inner(self.end, self.length, base_id))
             self.buffers += buffers
         else:
             self.base_id = base_id
             self.buffers = buffers
         self.count += count
+        self.end += count
         self.length += length
 
     def tell(self, error: PenstockError | None) -> None:

@@ -27,15 +27,16 @@ class Synced(Protocol):
 class SyncPace:
     def __init__(self, partitions: Callable[[], Iterable[Synced]], every_count: int) -> None:
         self._partitions = partitions
-        self._every_count = every_count
+        self.every_count = every_count
         self._due_ns = 0
 
     def look(self, unsynced_count: int, wall_ns: int) -> None:
-        """After each row, `unsynced_count` messages of that partition are not on the disk yet."""
-        if unsynced_count < self._every_count or wall_ns < self._due_ns:
+        """After a row, `unsynced_count` messages of that partition are not on the disk yet. Below
+        `every_count` nobody need ask."""
+        if unsynced_count < self.every_count or wall_ns < self._due_ns:
             return
         self._due_ns = wall_ns + limits.SYNC_PAUSE_NS
         free = [one for one in self._partitions() if not one.busy]
         first = max(free, key=lambda one: one.unsynced_count, default=None)
-        if first is not None and first.unsynced_count >= self._every_count:
+        if first is not None and first.unsynced_count >= self.every_count:
             first.sync()

@@ -155,6 +155,6 @@ class TurnOrder:
 
     def due_ns(self, latest_ns: int) -> int:
         """When the next turn is due, at `latest_ns` or before."""
-        due_ns = min(latest_ns, self.trace_due_ns)
+        due_ns = self.trace_due_ns if self.trace_due_ns < latest_ns else latest_ns
         deadline_ns = self._engine.deadline_ns
         return deadline_ns if deadline_ns and deadline_ns < due_ns else due_ns
