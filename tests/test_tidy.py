@@ -497,8 +497,7 @@ AHEAD = {
     "penstock.cluster.memory": "the coordinator of a single node",
     "penstock.cluster.placement": "the controller follows its plans, and `--dry-run` prints them",
     "penstock.cluster.watching": "a node of a cluster follows the metadata with it",
-    "penstock.log.ledger": "a node of a cluster opens it when it starts",
-    "penstock.replica.frames": "links between nodes carry them",
+    "penstock.broker.followed": "a replica that the record does not let lead",
 }
 
 

@@ -1,4 +1,5 @@
-"""What the broker asks of the world besides the time: threads that wait for the disk.
+"""What the broker asks of the world besides the time: threads that wait for the disk, and links to
+other nodes.
 
 The broker itself never sleeps and never starts a thread. `net/sync.py` has the real ones, tests
 have those of `sim/threads.py`.
@@ -6,7 +7,12 @@ have those of `sim/threads.py`.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class Job(Protocol):
@@ -30,4 +36,18 @@ class Syncer(Protocol):
     def wait(self) -> None:
         """Block until a submitted job has ended that `take_done` has not given out yet. Returns at
         once when there is none out. Used at the stop and before a topic is deleted."""
+        ...
+
+
+class Lane(IntEnum):
+    """Of a pair of nodes. What fills one up does not hold up the other."""
+
+    LIVE = 1  # rows in flight, acknowledgements, committed ends
+    BULK = 2  # what a replica is fed that has much to catch up with
+
+
+class Peers(Protocol):
+    def send(self, node: int, lane: Lane, frames: Sequence[Buffer]) -> None:
+        """To that node, in this order, after what went to it before on this lane. Where there is
+        no link they are dropped: whoever is at its other end begins a new session."""
         ...

@@ -1,0 +1,160 @@
+"""A follower on a simulated disk, and the frames of a leader, made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.broker.followed import Files, Followed
+from penstock.broker.health import Health
+from penstock.broker.logview import LogView
+from penstock.broker.ownfile import OwnFile
+from penstock.broker.ports import Lane
+from penstock.broker.promises import Promises
+from penstock.broker.station import Station, target_of
+from penstock.broker.syncs import Syncs
+from penstock.kernel import encode_batch
+from penstock.log.head import Owner
+from penstock.log.ledger import Ledger
+from penstock.log.ledgerfile import Node, ReplicaKey
+from penstock.log.partition import PartitionLog
+from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_id, write_replica
+from penstock.log.settings import LogSettings
+from penstock.replica.effects import BeginAt, Hello, MatchAt
+from penstock.replica.frames import Frames, Row
+from penstock.sim.disk import SimDisk
+from penstock.sim.threads import Threads
+
+LEADER = 7  # the node
+SESSION = 1 << 32
+IDENTITY = "005-18a26f9ac7a69000"
+KEY = ReplicaKey(IDENTITY, 0)
+OWNER = Owner("orders", 0, IDENTITY)
+PATH = "data/0"
+NOW_NS = 1_790_000_000 * 10**9
+SETTINGS = LogSettings(
+    segment_bytes_max=4096,
+    index_every_bytes=512,
+    preallocate_bytes_min=1024,
+    preallocate_bytes_max=2048,
+)
+
+
+class Wire:
+    """Peers: what was sent, as the other end reads it."""
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[int, Any]] = []
+
+    def send(self, node: int, lane: Lane, frames: Sequence[Any]) -> None:
+        for data in frames:
+            self.frames += [(node, frame) for _, frame in Frames(3).feed(bytes(data))]
+
+    def take(self) -> list[Any]:
+        taken, self.frames = self.frames, []
+        return [frame for _, frame in taken]
+
+
+def batch(offset: int, epoch: int, bodies: Sequence[bytes], synced_end: int = 0) -> bytes:
+    base_id = (NOW_NS >> 10) + offset
+    return encode_batch(list(bodies), offset, base_id, NOW_NS, synced_end, epoch)
+
+
+def put(log: PartitionLog, data: bytes, count: int, epoch: int, synced_end: int = 0) -> None:
+    last_id = (NOW_NS >> 10) + log.written_end + count - 1
+    base_id = last_id - count + 1
+    log.write([data], len(data), log.written_end, count, base_id, last_id, NOW_NS, (), epoch,
+              synced_end)  # fmt: skip
+
+
+def new_disk() -> SimDisk:
+    disk = SimDisk()
+    disk.mkdir("data")
+    disk.sync_directory("")
+    return disk
+
+
+class LeaderLog:
+    """What a leader has, and the frames that it sends of it."""
+
+    def __init__(self) -> None:
+        self.log = PartitionLog.create(new_disk(), PATH, SETTINGS, OWNER)
+        self.view = LogView(self.log)
+
+    def write(self, *bodies: bytes, epoch: int = 1, synced_end: int = 0) -> int:
+        """Returns where it begins."""
+        start = self.log.written_end
+        put(self.log, batch(start, epoch, bodies, synced_end), len(bodies), epoch, synced_end)
+        return start
+
+    def match_at(self, end: int, session: int = SESSION) -> MatchAt:
+        chain = self.view.chain_before(end)
+        assert chain is not None
+        return MatchAt(LEADER, session, end, chain)
+
+    def row(self, start: int, epoch: int = 1, committed: int = 0, session: int = SESSION) -> Row:
+        chain = self.view.chain_before(start)
+        assert chain is not None
+        is_there = start < self.log.written_end
+        batches = bytes(self.log.read(start, 1 << 20)) if is_there else b""
+        return Row(session, epoch, chain, start, batches, committed)
+
+
+class Lab:
+    """The follower's node."""
+
+    def __init__(self, waits: bool = True, state: State = "copying") -> None:
+        self.disk = new_disk()
+        PartitionLog.create(self.disk, PATH, SETTINGS, OWNER).close()
+        file = ReplicaFile(replica_id=replica_id(99), identity=IDENTITY, state=state)
+        write_replica(self.disk, PATH, file)
+        Ledger.create(self.disk, "data", Node(generation=4, life=5)).close()
+        self.waits = waits
+        self.stops: list[str] = []
+        self.open()
+
+    def open(self) -> None:
+        """The process begins."""
+        file = read_replica(self.disk, PATH)
+        assert file is not None
+        self.threads, self.wire, self.health = Threads(), Wire(), Health()
+        self.syncs = Syncs(self.threads)
+        self.log = PartitionLog.open(self.disk, PATH, SETTINGS, 0, OWNER)
+        self.promises = Promises(Ledger.open(self.disk, "data"), self.syncs)
+        self.own = OwnFile(self.disk, PATH, file)
+        station = Station(3, 5, 4, self.promises, self.wire)
+        files = Files("orders", KEY, self.log, self.own)
+        self.followed = Followed(
+            station, files, self.syncs, self.health, self.waits, self.stops.append
+        )
+        self.target = target_of(KEY)
+
+    def turn(self) -> list[Any]:
+        """Until nothing more happens. Returns what was sent."""
+        for _ in range(20):
+            self.promises.flush()
+            self.syncs.settle()
+        self.followed.validate()
+        return self.wire.take()
+
+    def send(self, frame: Any, node: int = LEADER) -> list[Any]:
+        self.followed.receive(node, frame)
+        return self.turn()
+
+    def hello(self, epoch: int = 1, session: int = SESSION, committed: int = 0) -> list[Any]:
+        return self.send(Hello(LEADER, session, epoch, committed))
+
+    def match(self, leader: LeaderLog, end: int) -> list[Any]:
+        """A session up to its match."""
+        self.hello()
+        return self.send(leader.match_at(end))
+
+    def begin(self, start: int) -> list[Any]:
+        self.hello()
+        return self.send(BeginAt(LEADER, SESSION, start))
+
+    def bodies(self) -> bytes:
+        log = self.log
+        if log.start_offset == log.written_end:
+            return b""
+        return b"".join(bytes(data) for _, data in log.batches(log.start_offset))
