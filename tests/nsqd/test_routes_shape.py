@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,6 +111,21 @@ def test_an_nsqlookupd_that_knows_partitions_hears_of_growth(nsqd: Running) -> N
         "META t partition_num=3 extend_support=false",
     ]  # fmt: skip
     assert commands_of(Change.TOPIC_RESHAPED, topic, None, False) == []
+
+
+def test_the_log_says_one_partition_or_several(
+    nsqd: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    post(nsqd, "/topic/create?topic=t")
+    post(nsqd, "/topic/meta/update?topic=t&upgradeext=true")
+    post(nsqd, "/topic/partition/expand?topic=t&partition_num=2")
+    said = [one.getMessage() for one in caplog.records if "TOPIC(t): " in one.getMessage()]
+    assert said == [
+        "TOPIC(t): created",
+        "TOPIC(t): 1 partition, messages have headers",
+        "TOPIC(t): 2 partitions, messages have headers",
+    ]
 
 
 def test_growth_under_a_consumer(nsqd: Running) -> None:

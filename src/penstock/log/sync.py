@@ -11,7 +11,15 @@ from penstock.log.segment import Segment
 
 
 class SyncJob:
-    __slots__ = ("_directory", "_disk", "_files", "end_offset", "sealed", "unsynced_bytes")
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_files",
+        "end_offset",
+        "index_trouble",
+        "sealed",
+        "unsynced_bytes",
+    )
 
     def __init__(
         self,
@@ -30,6 +38,7 @@ class SyncJob:
         self.sealed = sealed
         self.end_offset = end_offset
         self.unsynced_bytes = unsynced_bytes
+        self.index_trouble = ""  # why the index of a sealed segment was not synced; empty: it was
 
     def run(self) -> None:
         """May raise OSError. Older segments first: a log has no holes."""
@@ -41,13 +50,16 @@ class SyncJob:
             self._disk.sync_directory(self._directory)
 
     def _sync_index(self, path: str) -> None:
-        """Spares a later start the work of making it anew. No promise hangs on it, so its failure
-        stops nothing."""
+        """Spares a later start the work of making it again. No promise hangs on it, so its failure
+        stops nothing and is reported. A file that is missing went with its segment, or could not be
+        written, which is reported there."""
         try:
             file = self._disk.open(path)
             try:
                 file.fdatasync()
             finally:
                 file.close()
-        except OSError:
+        except FileNotFoundError:
             return
+        except OSError as error:
+            self.index_trouble = f"{path} cannot be synced: {error.strerror or error}"

@@ -320,6 +320,8 @@ class WrittenLog(ReadableLog):
         if error is not None:
             self._stop(f"a sync failed: {error}")
             return
+        if job.sealed:
+            self._segments.note_index_sync(job.index_trouble)
         for segment in job.sealed:
             segment.unsynced = False
             segment.unpin()

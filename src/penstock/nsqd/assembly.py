@@ -90,7 +90,9 @@ class Node:
             log.info("TOPIC(%s): created", topic.name)
         elif change is Change.TOPIC_RESHAPED:
             headers = ", messages have headers" if topic.extended else ""
-            log.info("TOPIC(%s): %d partitions%s", topic.name, len(topic.replicas), headers)
+            count = len(topic.replicas)
+            noun = "partition" if count == 1 else "partitions"
+            log.info("TOPIC(%s): %d %s%s", topic.name, count, noun, headers)
             self.turn.soon()
         elif change is Change.TOPIC_DELETED:
             log.info("TOPIC(%s): deleted", topic.name)

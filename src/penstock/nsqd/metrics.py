@@ -70,7 +70,7 @@ TOPIC_METRICS = (
     TopicMetric("topic_unsynced_bytes", "gauge", "Bytes written and not yet synced.",
                 lambda topic: sum(leader.log.unsynced_bytes for leader in topic.leaders)),
     TopicMetric("topic_index_failures_total", "counter",
-                "Indexes of its log that could not be written.",
+                "Indexes of its log that could not be written or synced.",
                 lambda topic: sum(leader.log.index_failures for leader in topic.leaders)),
     TopicMetric("topic_expired_total", "counter", "Messages that grew too old.",
                 lambda topic: topic.age_bound.expired_count),
