@@ -208,6 +208,28 @@ def test_a_channel_is_moved_in_the_partition_that_is_named(run: Run, nsqd: Runni
     assert (code, "MISSING_ARG_PARTITION" in err) == (1, True)
 
 
+def test_a_channel_is_skipped_in_the_partition_that_is_named(
+    run: Run, nsqd: Running, here: str
+) -> None:
+    nsqd.request("POST", "/channel/create?topic=t&channel=skipped")
+    nsqd.request("POST", "/channel/setoffset?topic=t&channel=skipped", b"earliest")
+    before = nsqd.channel("t", "skipped")["depth"]
+    of_one = ("t", "skipped", "--partition", f"{HEAVY}")
+    name = f"partition {HEAVY} of channel skipped of topic t"
+    code, _, err = run("channel", "skip", *of_one)
+    assert (code, f"skip {name} on {here}: give --yes" in err) == (1, True)
+    assert run("channel", "skip", *of_one, "--yes") == (0, f"{here}: skip {name}: done\n", "")
+    shown = nsqd.channel("t", "skipped")
+    assert (shown["depth"], shown["skipped_partitions"]) == (before - COUNTS[HEAVY], [HEAVY])
+    assert run("channel", "unskip", *of_one)[0] == 0
+    assert "skipped_partitions" not in nsqd.channel("t", "skipped")
+    assert run("channel", "skip", "t", "skipped", "--yes")[0] == 0  # all of them
+    assert nsqd.channel("t", "skipped")["skipped"] is True
+    assert run("channel", "unskip", "t", "skipped")[0] == 0
+    code, out, _ = run("channel", "unskip", "t", "skipped", "--partition", "77")
+    assert (code, "E_BAD_PARTITION" in out) == (1, True)
+
+
 def test_partitions_are_offered(run: Run, here: str) -> None:
     given = argparse.Namespace(topic="t", nsqd_http_address=[here])
     assert list(values(Wanted("penstock topic peek", "partition", given))) == ["0", "1", "2"]

@@ -33,6 +33,8 @@ ACTIONS = {
     "emptydelayed": "drop what is delayed; asks for --yes",
     "pause": "stop delivering",
     "unpause": "deliver again",
+}
+SKIPPING = {
     "skip": "drop what it has and whatever comes, until unskip; asks for --yes",
     "unskip": "deliver what comes from now on",
 }
@@ -65,7 +67,23 @@ def parser() -> argparse.ArgumentParser:
     channel_messages.add_parsers(verbs, _add_common)
     example = "penstock channel {verb} orders billing"
     add_verbs(verbs, ACTIONS, _add_common, example, "max_attempts=10")
+    _add_skipping(verbs)
     return parser
+
+
+def _add_skipping(verbs: argparse._SubParsersAction[VerbParser]) -> None:
+    for verb, about in SKIPPING.items():
+        yes = " --yes" if verb == "skip" else ""
+        line = f"penstock channel {verb} orders billing"
+        action = verbs.add_parser(
+            verb, help=about, examples=[line + yes, f"{line} --partition 0{yes}"]
+        )
+        _add_common(action)
+        action.add_argument(
+            "--partition", type=int, metavar="N", help="only in this one; without, in all"
+        )
+        if yes:
+            add_yes(action)
 
 
 def _add_seek(verbs: argparse._SubParsersAction[VerbParser]) -> None:
@@ -132,6 +150,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.verb in channel_messages.SETTLED:
         return channel_messages.settle(arguments, target)
     name = f"channel {arguments.channel} of topic {arguments.topic}"
+    if arguments.verb in SKIPPING and arguments.partition is not None:
+        target["partition"] = str(arguments.partition)
+        name = f"partition {arguments.partition} of {name}"
     return act(arguments, f"/channel/{arguments.verb}", target, name)
 
 

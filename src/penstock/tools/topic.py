@@ -30,7 +30,7 @@ ACTIONS = {
     "unpause": "hand them over again",
 }
 SHAPING = frozenset({"create", "expand", "extend"})
-DESTRUCTIVE = frozenset({"delete", "empty", "emptydelayed", "skip"})
+DESTRUCTIVE = frozenset({"delete", "empty", "emptydelayed"})
 LETTING_GO = frozenset({"max_age", "retain_age", "retain_bytes"})  # settings
 
 

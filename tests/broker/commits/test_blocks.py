@@ -143,6 +143,32 @@ def test_a_time_before_1970_is_refused(section: Section) -> None:
     assert refusal(checksummed(bytes(data))) == (0, reason)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [b"no json", b"{", b"[]", b'"a"', b"1", b"null", b'{"a":"\xff"}', b"[" * 100_000,
+     '{"a":"b"}'.encode("utf-16"), b"\xef\xbb\xbf{}"],
+)  # fmt: skip
+def test_headers_that_no_consumer_could_read_are_refused(text: bytes) -> None:
+    sections: Sections = {Section.HEADERS: {0: b'{"a":"b"}', 2: text}}
+    data = batch(b"a") + batch(b"b", b"c", b"d", sections=sections)
+    position, reason = refusal(data)
+    assert position == len(batch(b"a"))
+    assert reason == f"message 2 has {text[:100]!r}: headers are a JSON object, in UTF-8"
+
+
+def test_headers_that_consumers_can_read() -> None:
+    texts = (b"", b"{}", b' {"a":"b"} ', b'{"a":null,"n":[1]}', '{"a":"ä"}'.encode())
+    sections: Sections = {Section.HEADERS: dict(enumerate(texts))}
+    assert contents(batch(*[b"x"] * len(texts), sections=sections)).messages == len(texts)
+
+
+def test_many_headers_are_read_in_slices() -> None:
+    sections: Sections = {Section.HEADERS: dict.fromkeys(range(3_000), b'{"a":"b"}')}
+    data = batch(*[b"x"] * 3_000, sections=sections)
+    assert len(data) < limits.STAGE_SLICE_BYTES
+    assert run(check_blocks(data, MESSAGE_BYTES_MAX))[1] == 3
+
+
 def test_a_large_batch_holds_one_message_only() -> None:
     half = bytes(limits.STAGE_BATCH_BYTES_MAX // 2)
     position, reason = refusal(batch(half, half), 1 << 30)
@@ -157,6 +183,7 @@ def test_a_forged_trailer_is_refused_or_harmless() -> None:
         Section.TIMESTAMP: {0: 1, 1: 900},
         Section.DUE: {1: 5},
         Section.KEY: {0: b"key"},
+        Section.HEADERS: {1: b"{}"},
     }
     data = batch(b"a", b"b", sections=sections)
     trailer_at = 72 + 2 * 4 + 2

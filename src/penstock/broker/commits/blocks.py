@@ -14,6 +14,7 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from penstock import limits
+from penstock.broker.commits.headers import first_unreadable
 from penstock.errors import PenstockError
 from penstock.kernel import BatchCheck, BatchHeader, Section, check_batch, crc32c, decode_header
 from penstock.kernel.layout import CRC_AT, CRC_FROM, HEADER_BYTES, SECTION_HEADER, put_place
@@ -55,7 +56,8 @@ def check_blocks(data: bytes, message_bytes_max: int) -> Generator[None, None, C
     while position < len(data):
         header = sound_header(view, position)
         _check_sizes(view, position, header, message_bytes_max)
-        due_last_ns = max(due_last_ns, _check_sections(view, position, header))
+        due_ns = yield from _check_sections(view, position, header)
+        due_last_ns = max(due_last_ns, due_ns)
         position += header.length
         count += header.count
         rested += header.length + _BATCH_COST_BYTES
@@ -88,7 +90,9 @@ def _check_sizes(
         raise BlockInvalid(position, f"a message of {largest} bytes: {rule}")
 
 
-def _check_sections(view: memoryview, position: int, header: BatchHeader) -> int:
+def _check_sections(
+    view: memoryview, position: int, header: BatchHeader
+) -> Generator[None, None, int]:
     """The latest due time."""
     at = position + HEADER_BYTES + 4 * header.count + header.bodies_length
     end = position + header.length
@@ -100,17 +104,38 @@ def _check_sections(view: memoryview, position: int, header: BatchHeader) -> int
         if kind not in _ALLOWED:
             names = ", ".join(section.name for section in _ALLOWED)
             raise BlockInvalid(position, f"section {kind}: only {names} may be there")
+        table_at = at + SECTION_HEADER.size
         if kind in _TIMES:
-            table_at = at + SECTION_HEADER.size
-            entries = int.from_bytes(view[table_at : table_at + 4], "little")
-            values_at = table_at + 4 + 4 * entries
-            times = _numbers("q", view, values_at, entries)
-            if entries and min(times) < 0:
-                raise BlockInvalid(position, f"section {kind}: a time before 1970")
-            if entries and kind == Section.DUE:
-                due_last_ns = max(due_last_ns, max(times))
-        at += SECTION_HEADER.size + length
+            times = _times(view, position, kind, table_at)
+            if kind == Section.DUE:
+                due_last_ns = max((due_last_ns, *times))
+        elif kind == Section.HEADERS:
+            wrong = yield from _unreadable_headers(view, table_at)
+            if wrong:
+                raise BlockInvalid(position, wrong)
+        at = table_at + length
     return due_last_ns
+
+
+def _times(view: memoryview, position: int, kind: int, table_at: int) -> array[int]:
+    entries = _entries(view, table_at)
+    times = _numbers("q", view, table_at + 4 + 4 * entries, entries)
+    if entries and min(times) < 0:
+        raise BlockInvalid(position, f"section {kind}: a time before 1970")
+    return times
+
+
+def _unreadable_headers(view: memoryview, table_at: int) -> Generator[None, None, str]:
+    entries = _entries(view, table_at)
+    indexes = _numbers("I", view, table_at + 4, entries)
+    lengths = _numbers("I", view, table_at + 4 + 4 * entries, entries)
+    texts = view[table_at + 4 + 8 * entries :]
+    wrong = yield from first_unreadable(texts, lengths.tolist(), indexes.tolist())
+    return wrong
+
+
+def _entries(view: memoryview, table_at: int) -> int:
+    return int.from_bytes(view[table_at : table_at + 4], "little")
 
 
 def _numbers(form: str, view: memoryview, start: int, count: int) -> array[int]:
