@@ -456,6 +456,11 @@ PLACEMENT_HALF_LIFE_NS = 1800 * SECOND  # of measured loads: a batch job of minu
 REPLICA_FRAME_BYTES_MAX = 17 * MIB  # of one: a batch of the greatest size, and its fields
 REPLICA_EPOCHS_MAX = 10_000  # of a log that are named: an election a minute for a week
 
+# What a leader does alone.
+AUTHORITY_NS = 2 * SECOND  # for so long it acts on what it knows: a failover repeats no more
+ISOLATED_DELIVERY_NS = 10 * SECOND  # --isolated-delivery: a short trouble stops no consumer
+ISOLATED_PUBLISH_NS = 60 * SECOND  # --isolated-publish: what `recover` elsewhere may give up
+
 # The cluster's metadata.
 TRANSACTION_KEYS_MAX = 60  # that one transaction changes: etcd takes 128 operations, and 1.5 MiB
 TRANSACTION_COMPARES_MAX = 120  # etcd takes 128

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.limits import (
+    AUTHORITY_NS,
+    ISOLATED_DELIVERY_NS,
+    ISOLATED_PUBLISH_NS,
+    SECOND,
+)
+from penstock.replica.authority import ALL_PERMITS, NO_PERMITS, Heard, Permits
 from penstock.replica.effects import (
+    Authority,
     BeginAt,
     CommitTo,
     Feed,
@@ -255,3 +263,137 @@ def test_what_is_synced_everywhere_stands_in_headers() -> None:
     assert office.line.synced_everywhere == 0
     office.match(B, 2)
     assert office.line.synced_everywhere == 2
+
+
+# --- authority ---
+
+DELIVERS = Permits(False, True, True)
+PUBLISHES = Permits(False, False, True)
+
+
+def ticked(office: Office, mono_ns: int) -> Permits:
+    before = office.line.permits
+    office.line.tick(mono_ns)
+    effects = office.effects()
+    after = office.line.permits
+    assert effects == ([Authority(after)] if after != before else [])
+    return after
+
+
+def test_authority_lasts_from_the_answer_of_each_needed_member() -> None:
+    office = Office()
+    heard = office.line.heard = Heard()
+    office.match(B, 2)
+    office.effects()
+    heard.answered(2, 10 * SECOND)
+    assert ticked(office, 10 * SECOND + AUTHORITY_NS) == ALL_PERMITS
+    over_ns = 10 * SECOND + AUTHORITY_NS + 1
+    assert ticked(office, over_ns) == DELIVERS
+    assert ticked(office, over_ns + ISOLATED_DELIVERY_NS) == PUBLISHES
+    heard.answered(3, over_ns + ISOLATED_DELIVERY_NS)  # no member
+    assert ticked(office, over_ns + ISOLATED_DELIVERY_NS) == PUBLISHES
+    heard.confirmed(over_ns + ISOLATED_DELIVERY_NS)
+    assert ticked(office, over_ns + ISOLATED_DELIVERY_NS) == ALL_PERMITS
+
+
+def test_an_answer_of_an_unmatched_member_gives_no_authority() -> None:
+    office = Office()
+    office.line.heard.answered(2, 100 * SECOND)
+    assert ticked(office, 100 * SECOND) == PUBLISHES
+    office.line.confirmed(99 * SECOND)
+    assert ticked(office, 100 * SECOND) == ALL_PERMITS
+
+
+def test_who_sleeps_wakes_up_without_authority() -> None:
+    office = Office()
+    office.match(B, 2)
+    office.effects()
+    office.line.heard.answered(2, SECOND)
+    assert ticked(office, SECOND) == ALL_PERMITS
+    assert ticked(office, 61 * SECOND) == PUBLISHES
+
+
+def test_a_lone_leader_publishes_while_the_coordinator_was_there_lately() -> None:
+    office = Office(RECORD._replace(members=(A,)))
+    office.write()
+    office.sync()
+    office.effects()
+    assert ticked(office, AUTHORITY_NS) == ALL_PERMITS
+    assert ticked(office, ISOLATED_PUBLISH_NS) == DELIVERS
+    assert office.line.ready
+    assert ticked(office, ISOLATED_PUBLISH_NS + 1) == NO_PERMITS
+    assert not office.line.ready
+    office.line.confirmed(ISOLATED_PUBLISH_NS)
+    assert ticked(office, ISOLATED_PUBLISH_NS + 1) == ALL_PERMITS
+
+
+def test_where_nobody_else_is_wanted_nobody_is_asked() -> None:
+    office = Office(RECORD._replace(members=(A,), wanted=(1,)))
+    office.effects()
+    assert ticked(office, 1 << 60) == ALL_PERMITS
+
+
+def test_a_link_that_broke_gives_no_authority() -> None:
+    heard = Heard()
+    heard.answered(2, SECOND)
+    heard.answered(3, 2 * SECOND)
+    assert heard.from_all([2, 3]) == SECOND
+    heard.lost(2)
+    assert heard.from_all([2, 3]) < 0
+    assert heard.from_all([]) < 0
+
+
+def test_after_the_office_nothing_is_permitted() -> None:
+    office = Office()
+    office.line.leave("asked to")
+    office.effects()
+    assert ticked(office, 0) == NO_PERMITS
+
+
+# --- who is held off, and who takes over ---
+
+
+def test_who_was_dropped_lately_is_fed_and_not_demanded() -> None:
+    office = Office()
+    office.line.held_off.add(3)
+    office.match(B, 2)
+    office.sync()
+    office.effects()
+    session = office.match(C, 2)
+    assert not any(isinstance(one, Propose) for one in office.effects())
+    office.write()
+    assert Feed(3, session, 2, 2) in office.effects()
+    office.acknowledge(C, session, 3)
+    office.line.admit(3)
+    assert office.proposal().record.members == (A, B, C)
+
+
+def test_an_office_is_handed_over_to_a_member_that_has_everything() -> None:
+    office = Office()
+    session = office.match(B, 2)
+    office.sync()
+    office.effects()
+    office.write()
+    assert not office.line.hand_over(2, 22), "a row is in flight"
+    office.acknowledge(B, session, 3)
+    office.sync()
+    office.effects()
+    assert not office.line.hand_over(3, 33), "it is no member"
+    assert office.line.hand_over(2, 22)
+    assert not office.line.ready, "no row is begun that would have an unknown outcome"
+    proposal = office.proposal()
+    assert proposal.record == elected(RECORD, Seat(2, 22, 102))
+    office.line.outcome(proposal.number, Outcome.DONE, REVISION + 1)
+    assert office.effects() == [Leave("the office was handed over")]
+
+
+def test_an_office_that_could_not_be_handed_over_goes_on() -> None:
+    office = Office()
+    office.match(B, 2)
+    office.sync()
+    office.line.hand_over(2, 22)
+    proposal = office.proposal()
+    office.line.outcome(proposal.number, Outcome.REFUSED, 0)
+    assert office.effects() == [Read()]
+    office.line.read(REVISION, RECORD)
+    assert office.line.ready

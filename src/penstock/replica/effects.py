@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from penstock.replica.authority import Permits
 from penstock.replica.matching import Chain, Extent
 from penstock.replica.record import Record
 
@@ -63,6 +64,12 @@ class Propose(NamedTuple):
 
 class Read(NamedTuple):
     """Read the record; answered by `read`."""
+
+
+class Authority(NamedTuple):
+    """What this leader may do alone has changed."""
+
+    permits: Permits
 
 
 class Leave(NamedTuple):

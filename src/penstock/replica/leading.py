@@ -26,6 +26,9 @@ be. Then it is demanded, and proposed when it has all that was committed until t
 | unknown | all sets stay possible; the record is read; if it is as before, it is touched |
 | touched: put there unchanged | the revision has moved: no earlier proposal can be applied |
 
+A replica in `held_off` is fed and never demanded: its node was dropped lately, and has to prove
+itself first (`penstock.cluster.members`).
+
 A record that names another epoch or seat ends the office, and so does a follower's refusal with a
 higher epoch, a failed write and a failed sync.
 """
@@ -35,7 +38,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
+from penstock.replica.authority import ALL_PERMITS, NO_PERMITS, Heard, Isolation, permits
 from penstock.replica.effects import (
+    Authority,
     BeginAt,
     CommitTo,
     Feed,
@@ -47,7 +52,15 @@ from penstock.replica.effects import (
 )
 from penstock.replica.following import LogView
 from penstock.replica.matching import Extent, common_end
-from penstock.replica.record import Member, Record, Seat, regrouped, resigned, touched
+from penstock.replica.record import (
+    Member,
+    Record,
+    Seat,
+    elected,
+    regrouped,
+    resigned,
+    touched,
+)
 from penstock.replica.safeguards import ALL, Safeguards
 
 UNMATCHED = -1
@@ -78,6 +91,7 @@ class LeaderLine:
     __slots__ = (
         "_demanded",
         "_demanded_end",
+        "_is_leaving",
         "_needed",
         "_number",
         "_own_entry",
@@ -86,13 +100,18 @@ class LeaderLine:
         "_sets",
         "_unsettled",
         "committed",
+        "confirmed_ns",
         "end",
         "guards",
+        "heard",
+        "held_off",
+        "isolation",
         "log",
         "out",
         "over",
         "own",
         "peers",
+        "permits",
         "record",
         "revision",
         "seat",
@@ -110,9 +129,17 @@ class LeaderLine:
         committed: int,
         waits: bool,
         guards: Safeguards = ALL,
+        heard: Heard | None = None,
+        confirmed_ns: int = 0,
+        isolation: Isolation = Isolation(),  # noqa: B008
     ) -> None:
         self.guards = guards
         self.log = log
+        self.heard = heard if heard is not None else Heard()
+        self.confirmed_ns = confirmed_ns  # when the record of this office was read
+        self.isolation = isolation
+        self.permits = ALL_PERMITS  # until the first tick
+        self.held_off: set[int] = set()
         self.record, self.revision = record, revision
         self._own_entry = Member(seat.node, seat.replica, generation)
         self.seat = seat
@@ -122,6 +149,7 @@ class LeaderLine:
         self.committed = committed
         self.peers: dict[int, Peer] = {}
         self.over = False
+        self._is_leaving = False  # another leader is proposed: no row is begun
         self.out: list[Any] = []
         self._sets: list[tuple[Member, ...]] = [record.members]
         self._demanded: Member | None = None
@@ -138,7 +166,9 @@ class LeaderLine:
     @property
     def ready(self) -> bool:
         """May the next row be written?"""
-        return not self.over and self.end == self.committed
+        if self.over or self.end != self.committed or self._is_leaving:
+            return False
+        return self.permits.publishes
 
     @property
     def possible_sets(self) -> list[tuple[Member, ...]]:
@@ -186,6 +216,32 @@ class LeaderLine:
             peer = self.peers.get(member.node)
             end = min(end, 0 if peer is None or peer.replica != member.replica else peer.synced)
         return end
+
+    # --- authority ---
+
+    def confirmed(self, sent_ns: int) -> None:
+        """The coordinator was asked for this record then, and had it as it is known here."""
+        self.confirmed_ns = max(self.confirmed_ns, sent_ns)
+
+    def tick(self, mono_ns: int) -> None:
+        """What may be done alone in this turn?"""
+        if self.over:
+            found = NO_PERMITS
+        elif self.record.wanted in ((), (self.seat.node,)) and not self._needed:
+            found = ALL_PERMITS
+        else:
+            age_ns = mono_ns - self._known_ns()
+            found = permits(age_ns, not self._needed, self.isolation)
+        if found != self.permits:
+            self.permits = found
+            self.out.append(Authority(found))
+
+    def _known_ns(self) -> int:
+        """As of when this office is known to have been in force."""
+        known_ns = max(self.confirmed_ns, self.heard.confirmed_ns)
+        if self._needed and all(self._counted(m) != UNMATCHED for m in self._needed):
+            return max(known_ns, self.heard.from_all(m.node for m in self._needed))
+        return known_ns
 
     # --- own log ---
 
@@ -328,11 +384,20 @@ class LeaderLine:
         newcomer = Member(node, peer.replica, peer.generation)
         if self._proposed is not None or newcomer in self.record.members:
             return
+        if node in self.held_off:
+            return
         if node not in self.record.wanted or not self._is_level(peer):
             return
         self._demand(newcomer)
         if peer.counted >= self._demanded_end:
             self._propose_growth(newcomer)
+
+    def admit(self, node: int) -> None:
+        """It is held off no longer."""
+        self.held_off.discard(node)
+        peer = self.peers.get(node)
+        if peer is not None and peer.counted != UNMATCHED and not self.over:
+            self._consider(node, peer)
 
     def _renew_own_entry(self) -> None:
         """The leader has everything, so its entry may say so of its node's present generation."""
@@ -383,6 +448,18 @@ class LeaderLine:
             self.out.append(self._proposal(resigned(self.record)))
             self.leave(reason)
 
+    def hand_over(self, node: int, life: int) -> bool:
+        """Make the member on this node the leader, as it has everything. True: it was proposed."""
+        member = self.record.member_on(node)
+        is_free = self._proposed is None and self._demanded is None and not self.over
+        if member is None or not is_free or node == self.seat.node:
+            return False
+        if self.end != self.committed or self._counted(member) < self.end:
+            return False
+        self._is_leaving = True
+        self._propose(elected(self.record, Seat(node, life, member.replica)))
+        return True
+
     def _proposal(self, record: Record, generations: tuple[tuple[int, int], ...] = ()) -> Propose:
         self._number += 1
         revision = self.revision if self.guards.revision_compared else -1
@@ -403,7 +480,10 @@ class LeaderLine:
         if self.over or proposed is None or proposed.number != number:
             return
         if outcome is Outcome.DONE:
-            self._adopt(proposed.record, revision)
+            if self._is_leaving:
+                self.leave("the office was handed over")
+            else:
+                self._adopt(proposed.record, revision)
         else:
             self._unsettled = outcome
             self.out.append(Read())
@@ -435,6 +515,7 @@ class LeaderLine:
         """It is in force, and nothing that was proposed before can be applied any more."""
         self.record, self.revision = record, revision
         self._proposed, self._unsettled, self._demanded = None, None, None
+        self._is_leaving = False
         self._sets = [record.members]
         self._need()
         for node, peer in self.peers.items():

@@ -1,0 +1,86 @@
+"""What a leader may do alone, by what it has heard.
+
+Commits need no clock: a leader that was replaced cannot commit. But it can still give out what is
+committed, remove what was consumed, and send dead letters, while another leader does the same. So
+what a leader does alone needs **authority**: knowledge, two seconds old at most, that its office
+was in force. There are two sources of it.
+
+| source | says |
+|---|---|
+| each needed member answered a heartbeat, in this epoch | they have promised no higher one |
+| the coordinator confirmed the record | nobody else was elected |
+
+It counts from when the heartbeat, or the question, was *sent*. An answer that waited in a buffer
+while the process slept says nothing of the present: a process that wakes up has no authority until
+it has asked again.
+
+A leader that is the only member needs nobody's acknowledgement, and would go on for ever while an
+operator recovers the partition elsewhere: it has authority from the coordinator alone. Where no
+other replica is wanted there is nobody to recover it, and it always has authority.
+
+| permit | while the knowledge is not older than |
+|---|---|
+| `acts`: retention, ages, dead letters | AUTHORITY_NS |
+| `delivers` | AUTHORITY_NS, then `--isolated-delivery` more |
+| `publishes` | any age; a leader that is the only member: `--isolated-publish` |
+
+A lone leader delivers as long as it takes publishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.limits import AUTHORITY_NS, ISOLATED_DELIVERY_NS, ISOLATED_PUBLISH_NS
+
+NEVER_NS = -(1 << 62)
+
+
+class Heard:
+    """Of a node: shared by all partitions that it leads."""
+
+    __slots__ = ("confirmed_ns", "links")
+
+    def __init__(self) -> None:
+        self.confirmed_ns = NEVER_NS  # when the coordinator was asked, and had what the view has
+        self.links: dict[int, int] = {}  # when the last heartbeat was sent that a node answered
+
+    def confirmed(self, sent_ns: int) -> None:
+        self.confirmed_ns = max(self.confirmed_ns, sent_ns)
+
+    def answered(self, node: int, sent_ns: int) -> None:
+        self.links[node] = max(self.links.get(node, NEVER_NS), sent_ns)
+
+    def lost(self, node: int) -> None:
+        self.links.pop(node, None)
+
+    def from_all(self, nodes: Iterable[int]) -> int:
+        """As of when all of these are known to have answered."""
+        return min((self.links.get(node, NEVER_NS) for node in nodes), default=NEVER_NS)
+
+
+class Isolation(NamedTuple):
+    """How long a leader goes on that reaches neither the coordinator nor its whole set."""
+
+    delivery_ns: int = ISOLATED_DELIVERY_NS
+    publish_ns: int = ISOLATED_PUBLISH_NS  # where it is the only member
+
+
+class Permits(NamedTuple):
+    acts: bool
+    delivers: bool
+    publishes: bool
+
+
+ALL_PERMITS = Permits(True, True, True)
+NO_PERMITS = Permits(False, False, False)
+
+
+def permits(age_ns: int, is_alone: bool, isolation: Isolation) -> Permits:
+    """`age_ns`: of what is known. `is_alone`: the only member, where others are wanted."""
+    acts = age_ns <= AUTHORITY_NS
+    if is_alone:
+        goes_on = acts or age_ns <= isolation.publish_ns
+        return Permits(acts, goes_on, goes_on)
+    return Permits(acts, age_ns <= AUTHORITY_NS + isolation.delivery_ns, True)
