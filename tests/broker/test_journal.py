@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.broker.journal import NAMES, Journal
+from penstock.broker.journal import Journal
 from penstock.log.disk import OsDisk
-from penstock.log.fold import ChannelState, Entry, Group, cursor_entry
+from penstock.log.fold import ChannelState, Entry, Group, cursor_entry, generation_of
+from penstock.log.followedjournal import FollowedJournal
+from penstock.log.journalfile import NAMES as ALL_NAMES
 from penstock.sim.disk import Fault, SimDisk
 
 from .faults import FaultyDisk
 
+NAMES = ALL_NAMES[:2]  # of a node by itself
 BYTES_MAX = 400  # a few records
 
 
@@ -80,7 +83,7 @@ def test_what_contradicts_itself_is_found(
     cursor.journal.sync()
     cursor.journal.validate()
     for name, value in breach.items():
-        setattr(cursor.journal, name, value)
+        setattr(cursor.journal.files, name, value)
     with pytest.raises(RuntimeError, match=named):
         cursor.journal.validate()
     cursor.journal.close()
@@ -312,3 +315,85 @@ def test_no_stop_of_any_kind_takes_back_what_was_certain(steps: list[str], seed:
             if not journal.unsynced and not journal.broken and journal.generation > lied_about:
                 synced = cursor.at
                 bad_syncs.clear()
+
+
+# --- a leader of others ---
+
+
+def led(disk: SimDisk, epoch: int) -> tuple[Journal, Cursor]:
+    """A replica takes office: its files are open already, and it begins with what it knows."""
+    followed = FollowedJournal.open(disk, "/p")
+    folded = followed.folded()
+    cursor = Cursor(disk, "/p")
+    cursor.at = folded.channels[1].next if folded is not None else 0
+    handed_end = followed.folding.handed_end
+    cursor.journal = Journal(followed.files, BYTES_MAX, epoch, handed_end)
+    return cursor.journal, cursor
+
+
+def empty_disk() -> SimDisk:
+    disk = SimDisk()
+    disk.mkdir("/p")
+    disk.sync_directory("/")
+    return disk
+
+
+def test_a_leader_begins_its_epoch_with_a_snapshot_and_its_records_are_followed() -> None:
+    journal, cursor = led(empty_disk(), epoch=6)
+    replica = FollowedJournal.open(empty_disk(), "/p")
+    for count in range(30):
+        cursor.at += 1
+        entry = cursor_entry(Entry.CURSOR, cursor.at, cursor.at)
+        record = journal.append(cursor.at, [Group(1, entry)], cursor.snapshot)
+        is_snapshot = journal.written.sequence == 0
+        assert is_snapshot == (count == 0) or journal.written.generation > generation_of(6, 0)
+        replica.replace(record) if is_snapshot else replica.append(record)
+        journal.sync()
+        assert replica.position == journal.written == journal.synced
+    folded = replica.folded()
+    assert folded is not None
+    assert folded.channels[1].next == 30
+    assert generation_of(6, 0) < journal.generation < generation_of(7, 0)
+
+
+def test_a_new_leader_does_not_go_on_in_the_file_of_another() -> None:
+    disk = empty_disk()
+    journal, cursor = led(disk, epoch=6)
+    cursor.move(5)
+    journal.close()
+    journal, cursor = led(disk, epoch=8)
+    assert cursor.at == 5
+    cursor.move()
+    assert journal.written == (generation_of(8, 0), 0)
+    assert (disk.exists("/p/channels.0"), disk.exists("/p/channels.1")) == (True, True)
+    with pytest.raises(RuntimeError, match="of epoch 8 is continued by a leader of epoch 7"):
+        led(disk, epoch=7)
+
+
+def test_a_leader_of_others_leaves_no_record_in_its_file_that_they_do_not_have() -> None:
+    disk = empty_disk()
+    journal, cursor = led(disk, epoch=6)
+    cursor.move()
+    cursor.move()
+    journal.sync()
+    written = journal.written
+    journal.close()
+    assert journal.written == written
+    assert led(disk, epoch=6)[0].written == written
+
+
+def test_a_node_by_itself_goes_on_with_what_a_cluster_has_left() -> None:
+    disk = empty_disk()
+    journal, cursor = led(disk, epoch=6)
+    for _ in range(3):  # one file after the other, up to the third
+        journal.begin(cursor.snapshot)
+    cursor.move(7)
+    journal.close()
+    assert disk.exists("/p/channels.2")
+    alone = Cursor(disk, "/p")
+    assert alone.at == 7
+    for _ in range(40):
+        alone.move()
+        alone.journal.sync()
+    alone.journal.close()
+    assert Cursor(disk, "/p").at == 47

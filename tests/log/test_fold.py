@@ -33,6 +33,7 @@ from penstock.log.fold import (
     named,
     normalised,
     number_of,
+    rotted_generation,
     searched_entry,
     start_entry,
 )
@@ -169,6 +170,14 @@ def test_a_snapshot_that_was_synced_can_have_rotted() -> None:
     torn = synced(0, 0)[:-1] + b"\xff"
     assert not has_rotted(torn + synced(1, 0))
     assert has_rotted(torn + synced(1, 0) + synced(2, 1))
+
+
+def test_what_is_missing_of_an_older_generation_is_named_as_that() -> None:
+    """A file was begun again, and the power loss left the middle of the new beginning."""
+    overwritten = synced(0, 0) + encode_record(0, 3, 1, 0, []) + synced(2, 0) + synced(3, 2)
+    assert rotted_generation(overwritten) == 1
+    assert rotted_generation(overwritten[40:]) == 1
+    assert rotted_generation(synced(0, 0) + synced(1, 0)) == 0
 
 
 @pytest.mark.parametrize("data", [b"", b"PSJ1", record(1), record(0)[:-1], b"\0" * 100])

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
-from penstock.broker.journal import Journal, JournalSync
+from penstock.broker.journal import Journal
 from penstock.errors import StorageError
 from penstock.kernel import Tail, Window
 from penstock.log.fold import (
@@ -31,6 +31,7 @@ from penstock.log.fold import (
     cursor_entry,
     searched_entry,
 )
+from penstock.log.journalfile import JournalSync
 from penstock.log.partition import PartitionLog
 
 _log = logging.getLogger("penstock.broker")

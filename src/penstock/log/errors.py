@@ -11,6 +11,7 @@ StorageError
 │   ├── EpochFalls       a batch of a lower epoch than the one before it
 │   ├── BatchUnsound     a checksum or a number of a batch is wrong
 │   └── RowTooLarge      it has no bytes, or more than any leader writes
+├── JournalRefused   a leader's record does not continue this channel journal
 └── CutRefused       the log can't end or begin there
 """
 
@@ -88,6 +89,14 @@ class RowTooLarge(AppendRefused):
         super().__init__(where, f"a row of {length} bytes: 1 to {bytes_max} may be written")
         self.length = length
         self.bytes_max = bytes_max
+
+
+class JournalRefused(StorageError):
+    """The files are as before. A follower that gets one of these asks for a snapshot."""
+
+    def __init__(self, where: object, fault: str) -> None:
+        super().__init__(where, f"the channel journal is not continued: {fault}")
+        self.fault = fault
 
 
 class CutRefused(StorageError):

@@ -35,6 +35,7 @@ FLAG_SNAPSHOT = 1
 SYNCED_SHIFT = 1  # the other bits of the flags: how many records of the file were synced before
 SYNCED_MAX = 2**31 - 1
 CRC_FROM = 8  # the checksum covers all behind itself
+_FLAGS_AT = 12
 PARTITION = 0  # in the place of a channel's number: no channel that is kept has it
 _EPOCH_SHIFT = 32  # in a generation; below it is the number
 _NUMBER_MASK = (1 << _EPOCH_SHIFT) - 1
@@ -66,6 +67,13 @@ class Record(NamedTuple):
     sequence: int
     handed_end: int
     groups: list[Group]
+
+
+class Position(NamedTuple):
+    """One record of all that were ever written, and how far a journal has come."""
+
+    generation: int
+    sequence: int
 
 
 class ChannelState(NamedTuple):
@@ -168,6 +176,20 @@ class Folding:
     def channels(self) -> dict[int, ChannelState]:
         return {number: channel.state() for number, channel in self._channels.items()}
 
+    def folded(
+        self, following: Position, end: int, torn: bool = False, lost_records: int = 0
+    ) -> Folded:
+        """As a file says it that has this in it; `following` would be its next record."""
+        return Folded(
+            *following,
+            end,
+            torn,
+            lost_records,
+            self.handed_end,
+            self.channels(),
+            self.start_offset,
+        )
+
 
 def generation_of(epoch: int, number: int) -> int:
     return (epoch << _EPOCH_SHIFT) | number
@@ -263,6 +285,15 @@ def encode_record(
     return header[:4] + crc32c(covered).to_bytes(4, "little") + covered
 
 
+def restamped(record: bytes, synced_records: int) -> bytes:
+    """The same record for another disk: how many records of the file are synced is said of the one
+    that it is written to, or a power loss there would look like rot."""
+    flags = int.from_bytes(record[_FLAGS_AT : _FLAGS_AT + 4], "little") & FLAG_SNAPSHOT
+    flags |= min(synced_records, SYNCED_MAX) << SYNCED_SHIFT
+    covered = record[CRC_FROM:_FLAGS_AT] + flags.to_bytes(4, "little") + record[_FLAGS_AT + 4 :]
+    return record[:4] + crc32c(covered).to_bytes(4, "little") + covered
+
+
 def decode_record(data: bytes, position: int) -> Record | None:
     """The sound record at `position`, or None."""
     if len(data) - position < RECORD.size:
@@ -316,10 +347,18 @@ def sound_beyond(data: bytes, position: int) -> Iterator[Beyond]:
 def has_rotted(data: bytes) -> bool:
     """Whether the record that ends this file was on the disk once: of a file without a whole
     snapshot it is the snapshot."""
+    return rotted_generation(data) > 0
+
+
+def rotted_generation(data: bytes) -> int:
+    """Of the records that were lost so; 0 when none were. A file that is begun again over an older
+    one may keep a part of that, which then looks as if it had rotted: it is not missed, for the new
+    generation was begun when a later one was on the disk in another file."""
     folded = fold(data)
     if folded is not None:
-        return folded.lost_records > 0
-    return any(found.synced_records > 0 for found in sound_beyond(data, 0))
+        return folded.generation if folded.lost_records else 0
+    witnesses = (one.generation for one in sound_beyond(data, 0) if one.synced_records > 0)
+    return max(witnesses, default=0)
 
 
 def _begins(record: Record) -> bool:
@@ -334,6 +373,12 @@ def _lost(data: bytes, position: int, generation: int, sequence: int) -> int:
 
 def fold(data: bytes) -> Folded | None:
     """One file's meaning, or None when it has no whole snapshot at its start."""
+    found = fold_records(data)
+    return found[0] if found is not None else None
+
+
+def fold_records(data: bytes) -> tuple[Folded, Folding] | None:
+    """As `fold`, and the same to be gone on with, record by record."""
     first = decode_record(data, 0)
     if first is None or not _begins(first):
         return None
@@ -351,13 +396,7 @@ def fold(data: bytes) -> Folded | None:
         ):
             break
         record = following
-    return Folded(
-        generation=first.generation,
-        sequence=record.sequence + 1,
-        end=position,
-        torn=position != len(data),
-        lost_records=_lost(data, position, first.generation, record.sequence + 1),
-        handed_end=record.handed_end,
-        channels=folding.channels(),
-        start_offset=folding.start_offset,
-    )
+    lost = _lost(data, position, first.generation, record.sequence + 1)
+    torn = position != len(data)
+    at = Position(first.generation, record.sequence + 1)
+    return folding.folded(at, position, torn, lost), folding

@@ -19,7 +19,7 @@ from penstock.kernel import BatchCheck, check_batch, id_at
 from penstock.log import names
 from penstock.log.disk import Disk, File, read_file
 from penstock.log.errors import ReplicaUnreadable
-from penstock.log.fold import has_rotted
+from penstock.log.fold import rotted_generation
 from penstock.log.head import Owner, read_beginning
 from penstock.log.index import ENTRY_BYTES, IndexEntry, decode_entries
 from penstock.log.inspect import Found, Place
@@ -437,21 +437,20 @@ class PartitionCheck:
 
     def check_journals(self, inside: list[str]) -> None:
         journals: dict[str, JournalFile] = {}
-        rotten: set[str] = set()
+        rotted: dict[str, int] = {}  # generations of which something is missing, by file
         for name in inside:
             if names.is_journal(name):
                 data = read_file(self._disk, self._path(name), JOURNAL_BYTES_READ_MAX)
                 self._bytes += len(data)
                 journals[name] = journal = read_journal(data)
-                if has_rotted(data):
-                    rotten.add(name)
+                rotted[name] = rotted_generation(data)
         newest = max((journal.generation for journal in journals.values()), default=0)
         for name, journal in journals.items():
             if journal.problem:
                 # An append may have been cut short: now, or before the newer generation began.
                 is_current = journal.generation == newest
                 is_note = (journal.is_torn and newest > 0) if not is_current else not self._clean
-                is_note = is_note and name not in rotten
+                is_note = is_note and rotted[name] < max(newest, 1)
                 self._report.find(
                     self._path(name), journal.end_position, journal.problem, is_note=is_note
                 )

@@ -183,7 +183,7 @@ class TopicBuild:
 
     def _write_journal(self, partition: str, handed_end: int, states: list[ChannelState]) -> None:
         groups = [Group(number, _entries(state)) for number, state in enumerate(states, 1)]
-        journal = Journal(self._disk, partition, self._settings.journal_bytes_max)
+        journal, _ = Journal.open(self._disk, partition, self._settings.journal_bytes_max)
         try:
             journal.begin(lambda: (handed_end, groups))
             journal.sync()

@@ -1,0 +1,331 @@
+"""The files of a partition's channel journal: records go into one, another is safe.
+
+What it promises. After `append` the record is with the operating system, so a killed process
+loses nothing of it. After a sync it is on the disk, so neither does a power loss. What is lost
+makes messages come again; nothing here can make a message disappear.
+
+How it keeps that. A *generation* is one file begun again: a snapshot of all channels first, then a
+record a turn. `_safe` names the file whose snapshot is known to be on the disk, and that file is
+never overwritten: a new generation always goes into another one, and the places change only after a
+sync of the new file. So at every instant one file holds a whole, durable snapshot with what
+followed it, and recovery takes the highest generation whose snapshot is whole:
+
+- Killed or out of power while the new snapshot is being written: it is not whole, the old file
+  counts, and it holds all that had been said before.
+- Out of power after that, before the sync: the new snapshot is on the disk or it is not; both are
+  states that were true.
+- A write fails or comes up short: the file's end is unknown. `broken` is set, nothing is appended
+  to it any more, and a new generation has to begin. What the lost record said is in its snapshot,
+  because that tells the state, not the record.
+- Out of power while a file is begun again: of the old records some may outlive the new beginning. A
+  new generation is above every sound record that stands in any file, so that none of them can join
+  on again.
+- A sync fails: what the file holds is unknown, and the system may not say so a second time. Same as
+  above, and `_safe` stays where it is.
+
+A node by itself has two files. It begins a generation when it likes, which is never before the last
+one is on the disk, unless that is broken. A replica is sent snapshots when another node likes: it
+has three, so that what it has written, and reported as written, is not overwritten before the next
+snapshot is whole.
+
+What is left: it takes a failed disk *and* a crash to lose the news of channels, and then messages
+come again; nothing is lost.
+
+- With two files, a generation that follows a broken one goes into the same file again when the
+  other one is the safe one. Killed in that very moment, the safe file is older than what had been
+  written before.
+- After a failed sync the system may hold content in memory that it will never write, and show it to
+  the next process as if all was well. Killed before a new generation was synced, that process
+  trusts it, and a power loss then shows that it was not there. So a failed sync ends a replica.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from penstock.log.disk import Disk, File
+from penstock.log.fold import (
+    Folded,
+    Folding,
+    Position,
+    fold_records,
+    rotted_generation,
+    sound_beyond,
+)
+
+NAMES = ("channels.0", "channels.1", "channels.2")
+ALONE = 2  # files of a node by itself
+REPLICATED = 3
+
+
+class JournalSync:
+    """One flush of a journal file. `run` is for any thread."""
+
+    __slots__ = ("_directory", "_disk", "_file", "end", "generation", "records")
+
+    def __init__(
+        self, disk: Disk, directory: str, file: File, generation: int, end: int, records: int
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._file = file
+        self.generation = generation
+        self.end = end
+        self.records = records
+        file.pinned = True
+
+    def unpin(self) -> None:
+        """Another thread no longer works on the file. What is not synced of a journal may be closed
+        and opened again: at worst messages come again."""
+        self._file.pinned = False
+
+    def run(self) -> None:
+        self._file.fdatasync()
+        if self._directory:  # the file is new, so its name has to last as well
+            self._disk.sync_directory(self._directory)
+
+
+class Found(NamedTuple):
+    """What the files say at a start."""
+
+    folded: Folded
+    folding: Folding  # the same, to be gone on with
+
+
+class JournalFiles:
+    def __init__(self, disk: Disk, directory: str, places: int) -> None:
+        self._disk = disk
+        self.directory = directory
+        self._places = places
+        self._files: list[File | None] = [None] * len(NAMES)
+        self._current = 0
+        self._whole = 1  # the newest one whose snapshot was written
+        self._safe = 1  # with no file at all, the first generation goes into channels.0
+        self._safe_generation = 0
+        self._safe_synced = True  # False: found at the start, perhaps only in the system's memory
+        self._synced_end = 0
+        self._names_synced = False  # files that are found may be new to the disk as well
+        self._job: JournalSync | None = None
+        self._generation_seen = 0  # the highest of any sound record, whether or not it counts
+        self._corrupt_place: int | None = None
+        self.corrupt = ""  # what has rotted of the news, until its file is begun again
+        self.generation = 0  # 0: no file was ever begun
+        self.sequence = 0  # of the next record
+        self.end = 0
+        self.snapshot_end = 0  # of the file that is written; 0 after a start
+        self.synced_records = 0  # of the file that is written, known by a sync since the start
+        self.synced = Position(0, 0)  # the last record that is known to be on the disk
+        self.broken = False
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, places: int) -> tuple[JournalFiles, Found | None]:
+        """The files of a partition and what they say; None when they say nothing at all."""
+        journal = cls(disk, directory, places)
+        found: Found | None = None
+        files = [_File(disk, os.path.join(directory, name)) for name in NAMES]
+        for place, file in enumerate(files):
+            if file.generation > (found.folded.generation if found is not None else -1):
+                found = file.found
+                journal._current = place
+        if found is not None:
+            journal._continue(found.folded)
+        journal._look_for_rot(files)
+        return journal, found
+
+    def _look_for_rot(self, files: list[_File]) -> None:
+        """Only what was newer than all that counts has lost any news."""
+        self._generation_seen = max(file.generation_seen for file in files)
+        for place, file in enumerate(files):
+            if file.rotted_generation >= max(self.generation, 1):
+                self.corrupt = file.corrupt
+                self._corrupt_place = place
+
+    def _continue(self, found: Folded) -> None:
+        """Go on behind the last record. The file is the best there is, so it is not the one to be
+        overwritten, but a process that was killed may have left it in the system's memory only."""
+        self._safe_synced = False
+        self.generation = self._safe_generation = found.generation
+        self._safe = self._whole = self._current
+        self.sequence = found.sequence
+        self.end = found.end
+        self.broken = found.torn
+
+    @property
+    def written(self) -> Position:
+        """The last record; (0, 0) when there is none."""
+        return Position(self.generation, max(self.sequence - 1, 0))
+
+    @property
+    def unsynced(self) -> bool:
+        return self._synced_end < self.end or self._safe_generation != self.generation
+
+    @property
+    def busy(self) -> bool:
+        return self._job is not None
+
+    @property
+    def may_begin(self) -> bool:
+        """A generation whose snapshot is not yet on the disk cannot hand over to the next."""
+        return self._safe == self._current and self._safe_synced
+
+    @property
+    def generation_max(self) -> int:
+        """A new one is above it."""
+        return max(self.generation, self._generation_seen)
+
+    def append(self, record: bytes) -> None:
+        """Write one more record. Raises OSError; then `broken` is set."""
+        if self.broken or self.generation == 0:
+            raise RuntimeError(f"{self.directory}: the journal has to begin with a snapshot")
+        self._write(record)
+
+    def prepare(self) -> None:
+        """A generation is about to begin: nothing goes behind the last record any more. Raises
+        OSError."""
+        self.broken = True  # until the snapshot is written
+        self._make_safe()
+
+    def begin(self, generation: int, snapshot: bytes) -> None:
+        """Start a generation with a record that covers all that was said before. Raises OSError;
+        then `broken` is set."""
+        if generation <= self.generation_max:
+            raise RuntimeError(f"{self.directory}: a journal's generations do not go back")
+        self.prepare()
+        place = self._free_place()
+        self._file(place).truncate(0)
+        self._current = place
+        self.generation = generation
+        self.sequence = self.end = self._synced_end = 0
+        self.synced_records = 0
+        self._write(snapshot)
+        self.snapshot_end = self.end
+        self._whole = place
+        self.broken = False
+
+    def _free_place(self) -> int:
+        free = [place for place in range(self._places) if place not in (self._safe, self._whole)]
+        return free[0] if free else next(p for p in range(self._places) if p != self._safe)
+
+    def _make_safe(self) -> None:
+        """Another file may only be overwritten when this one is on the disk for certain."""
+        if not self._safe_synced:
+            self._file(self._safe).fdatasync()
+            self._disk.sync_directory(self.directory)
+            self._safe_synced = True
+
+    def _file(self, place: int) -> File:
+        """Files are opened when they are first needed: most partitions of a large node are idle."""
+        file = self._files[place]
+        if file is None:
+            path = os.path.join(self.directory, NAMES[place])
+            if self._disk.exists(path):
+                file = self._disk.open(path, write=True)
+            else:
+                file = self._disk.create(path)
+                self._names_synced = False
+            self._files[place] = file
+            self._disk.keep(file)
+        return file
+
+    def _write(self, record: bytes) -> None:
+        try:
+            self._file(self._current).pwritev((record,), self.end, len(record))
+        except OSError:
+            self.broken = True
+            raise
+        self.end += len(record)
+        self.sequence += 1
+
+    def sync_begin(self) -> JournalSync | None:
+        """A job that makes all of it durable; None when there is nothing to do or one is out.
+        Raises OSError; then `broken` is set."""
+        if self._job is not None or self.broken or not self.unsynced:
+            return None
+        try:
+            file = self._file(self._current)
+        except OSError:
+            self.broken = True
+            raise
+        directory = "" if self._names_synced else self.directory
+        self._job = JournalSync(
+            self._disk, directory, file, self.generation, self.end, self.sequence
+        )
+        return self._job
+
+    def sync_end(self, job: JournalSync, error: OSError | None) -> None:
+        self._job = None
+        job.unpin()
+        if job.generation != self.generation:
+            return  # a newer generation has begun in the meantime; it says all this again
+        if error is not None:
+            self.broken = True
+            return
+        self._synced_end = job.end
+        self.synced_records = job.records
+        self.synced = Position(job.generation, job.records - 1)
+        self._names_synced = True
+        self._safe = self._current
+        self._safe_generation = self.generation
+        self._safe_synced = True
+        if self._current == self._corrupt_place:
+            self._corrupt_place, self.corrupt = None, ""
+
+    def sync(self) -> None:
+        """At once, in this thread. Raises OSError."""
+        job = self.sync_begin()
+        if job is None:
+            return
+        try:
+            job.run()
+        except OSError as error:
+            self.sync_end(job, error)
+            raise
+        self.sync_end(job, None)
+
+    def needs_no_sync(self) -> None:
+        """All of it is on the disk but an empty record, which nothing is lost with."""
+        self._synced_end = self.end
+
+    def close(self) -> None:
+        files, self._files = self._files, [None] * len(NAMES)
+        for file in files:
+            if file is not None:
+                file.close()
+
+    def validate(self) -> None:
+        if self._synced_end > self.end:
+            raise RuntimeError(f"{self.directory}: journal synced beyond its end")
+        if self._safe_generation > self.generation:
+            raise RuntimeError(f"{self.directory}: journal generations out of order")
+        if self._safe_generation == self.generation > 0 and self._safe != self._current:
+            raise RuntimeError(f"{self.directory}: the current journal file is not the safe one")
+
+
+class _File:
+    """What one file says, and what it would say if nothing in it had rotted."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        data = _read(disk, path)
+        found = fold_records(data)
+        self.found = Found(*found) if found is not None else None
+        self.generation = found[0].generation if found is not None else -1
+        end = found[0].end if found is not None else 0
+        beyond = [found.generation for found in sound_beyond(data, end)]
+        self.generation_seen = max([self.generation, 0, *beyond])
+        self.rotted_generation = rotted_generation(data)
+        self.corrupt = (
+            f"{path}: the record at byte {end} is corrupt, and {len(beyond)} sound ones follow it: "
+            "what they say of channels is lost, and messages that were finished come again"
+        )
+
+
+def _read(disk: Disk, path: str) -> bytes:
+    if not disk.exists(path):
+        return b""
+    file = disk.open(path)
+    try:
+        data = bytearray(file.size())
+        return bytes(data[: file.pread_into(data, 0)])
+    finally:
+        file.close()
