@@ -452,6 +452,10 @@ PLACEMENT_LEADER_BYTES_PER_S = 64 * KIB  # and an idle leader this: it has windo
 PLACEMENT_STEPS_MAX = 200  # for balance, of one plan: two seconds for 10,000 partitions
 PLACEMENT_HALF_LIFE_NS = 1800 * SECOND  # of measured loads: a batch job of minutes moves nothing
 
+# --- commits of stages over several leaders ---
+COMMIT_TOPICS_MAX = 100  # of one: the decision compares them all, and etcd takes 128 operations
+COMMIT_PARTS_MAX = 4_000  # partitions of one: its document has to stay below DOCUMENT_BYTES_MAX
+
 # Links between nodes.
 REPLICA_FRAME_BYTES_MAX = 17 * MIB  # of one: a batch of the greatest size, and its fields
 REPLICA_EPOCHS_MAX = 10_000  # of a log that are named: an election a minute for a week

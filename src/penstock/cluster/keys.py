@@ -10,7 +10,8 @@
 | `channels/<topic>/<name>` | Channel | after deletion as a tombstone |
 | `epochs/<topic>` | EpochFloor | after deletion of the topic, too |
 | `partitions/<topic>/<n>` | Record | |
-| `prepares/<id>/<topic>/<n>`, `commits/<hash>` | commits of stages over several leaders | |
+| `prepares/<id>` | a commit of stages that may be decided | until it is, or is abandoned |
+| `commits/<hash>` | the newest commit of an app that was decided | |
 | `settings/<name>` | Setting | |
 
 Names of topics and channels have no slash, so that a key has one meaning.
@@ -18,6 +19,7 @@ Names of topics and channels have no slash, so that a key has one meaning.
 
 from __future__ import annotations
 
+import hashlib
 from typing import NamedTuple
 
 CLUSTER = "cluster"
@@ -81,6 +83,15 @@ def partitions_of(topic_name: str) -> str:
 
 def setting(name: str) -> str:
     return SETTINGS + name
+
+
+def prepare(transaction: int) -> str:
+    return f"{PREPARES}{transaction:016x}"
+
+
+def commit(app: str) -> str:
+    """An app's name may have any characters."""
+    return COMMITS + hashlib.sha256(app.encode()).hexdigest()[:32]
 
 
 def node_of(key: str) -> int:

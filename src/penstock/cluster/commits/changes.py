@@ -1,0 +1,71 @@
+"""The transactions of a commit: what each compares, and what it puts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.cluster import keys
+from penstock.cluster.commits.documents import DECISION, PREPARE
+from penstock.cluster.commits.values import Decision, Prepare
+from penstock.cluster.coordinator import Compare, Delete, Exists, Put, RevisionIs, Transaction
+
+
+class Open(NamedTuple):
+    """If the app's record is as it was read, and the key is new."""
+
+    transaction: int
+    prepare: Prepare
+    revision: int
+
+
+class Decide(NamedTuple):
+    """If the app's record is as it was read, the topics are, and the prepare key is there."""
+
+    decision: Decision
+    revision: int | None
+    topics: tuple[tuple[str, int], ...]  # names, and revisions of their keys
+    is_prepare_compared: bool = True
+
+
+class Close(NamedTuple):
+    """If the app's record is as it was decided."""
+
+    decision: Decision
+    revision: int
+
+
+class Abandon(NamedTuple):
+    """The prepare key goes, so that the transaction can't be decided any more."""
+
+    transaction: int
+
+
+def as_transaction(change: Open | Decide | Close | Abandon) -> Transaction:
+    match change:
+        case Open(transaction, prepare, revision):
+            key = keys.prepare(transaction)
+            compares = (RevisionIs(keys.commit(prepare.app), revision), RevisionIs(key, 0))
+            return Transaction(compares, (Put(key, PREPARE.encode(prepare)),))
+        case Decide(decision):
+            record = keys.commit(decision.app)
+            put = Put(record, DECISION.encode(decision))
+            gone = Delete(keys.prepare(decision.transaction))
+            return Transaction(_compared(change), (put, gone))
+        case Close(decision, revision):
+            record = keys.commit(decision.app)
+            closed = DECISION.encode(decision._replace(closed=True))
+            return Transaction((RevisionIs(record, revision),), (Put(record, closed),))
+        case Abandon(transaction):
+            key = keys.prepare(transaction)
+            return Transaction((Exists(key),), (Delete(key),))
+
+
+def _compared(change: Decide) -> tuple[Compare, ...]:
+    decision = change.decision
+    compares: list[Compare] = []
+    if change.revision is not None:
+        compares.append(RevisionIs(keys.commit(decision.app), change.revision))
+    if change.is_prepare_compared:
+        compares.append(Exists(keys.prepare(decision.transaction)))
+    compares += [RevisionIs(keys.topic(name), revision) for name, revision in change.topics]
+    return tuple(compares)
