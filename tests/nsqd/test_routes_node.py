@@ -44,7 +44,7 @@ def test_publishes_are_turned_off_and_on(nsqd: Running) -> None:
     ):
         with nsqd.client() as client:
             assert client.ask(command) == error(b"E_FAILED_ON_NOT_WRITABLE " + OFF)
-            assert client.is_closed()
+            assert client.ask(b"SUB t\n")[1].startswith(b"E_INVALID SUB insufficient")  # goes on
     with nsqd.client() as client:  # consumers go on
         assert client.ask(b"SUB t ch\n") == ok()
         client.send(b"RDY 1\n")

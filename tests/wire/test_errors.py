@@ -186,7 +186,7 @@ def test_every_fault_is_in_the_table() -> None:
 def test_which_errors_do_not_end_the_connection() -> None:
     mild = {fault for fault in Fault if not fault.fatal}
     settling = {Fault.FIN_FAILED, Fault.REQ_FAILED, Fault.TOUCH_FAILED}
-    assert mild == settling | {Fault.EXT_NOT_SUPPORT}
+    assert mild == settling | {Fault.EXT_NOT_SUPPORT, Fault.NOT_WRITABLE}
 
 
 def test_a_wire_fault_carries_its_text_and_its_kind() -> None:

@@ -76,7 +76,8 @@ _UNREAD_BEHIND = frozenset(
 # stored it. A plain tuple: one is made per publish.
 _Pending = tuple[asyncio.Future[Any], bytes, float, bool]
 
-_GOES_ON = "E_EXT_NOT_SUPPORT"  # the one refusal behind which nsqd reads on, on the same connection
+# Refusals behind which nsqd reads on, on the same connection.
+_GOES_ON = frozenset({"E_EXT_NOT_SUPPORT", "E_FAILED_ON_NOT_WRITABLE"})
 
 
 class Producer(Publisher):
@@ -279,9 +280,9 @@ class Producer(Publisher):
             self._answered(1, published_of(frame.data))
 
     def _refused(self, link: Link, data: bytes) -> None:
-        """The oldest publish was refused; nsqd hangs up now, save in one case."""
+        """The oldest publish was refused; nsqd hangs up now, save in few cases."""
         refusal = ServerRefused(link.address, data)
-        if refusal.code == _GOES_ON:
+        if refusal.code in _GOES_ON:
             self._fail(self._sent.popleft(), refusal)
             self._check_drained()
             return

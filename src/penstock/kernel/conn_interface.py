@@ -83,6 +83,12 @@ class Conn(Protocol):
     def resume(self) -> None:
         """Look at this connection's bytes again. After TOPIC the same command is read anew."""
 
+    def pass_over(self) -> None:
+        """After TOPIC, REFUSED, SPREAD_REFUSED and CROWDED: the publish is answered with an error
+        behind which the connection goes on. From `resume` on all of it is read, also what has yet
+        to come, and not appended; sizes that are wrong are BAD_PUB as ever. RuntimeError where no
+        event waits for its answer."""
+
     def read_body(self, size_max: int) -> None:
         """After LINE: read a 4-byte size and that many bytes -> BODY, or BODY_SIZE when the size
         is < 1 or > size_max. Memory grows only with bytes received."""

@@ -12,7 +12,7 @@ from penstock.broker.traced import LENGTH_BYTES, TRACE_BYTES, Stored
 from penstock.errors import PenstockError
 from penstock.kernel import Section
 from penstock.wire import traced
-from penstock.wire.errors import Fault, WireFault, reason_of
+from penstock.wire.errors import Fault, failed
 from penstock.wire.frames import FrameType
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def publish(session: Session, leader: Leader, message: Headed, waits: Waits) -> 
 
     def reply(stored: PenstockError | Stored) -> None:
         if isinstance(stored, PenstockError):
-            raise WireFault(Fault.PUB_FAILED, reason_of(stored))
+            raise failed(Fault.PUB_FAILED, stored)
         published, name = session.conn.published, leader.topic.name.encode()
         published[name] = published.get(name, 0) + 1
         data = traced.encode_reply(stored.id, message.trace_id, stored.offset, message.stored_bytes)
@@ -68,4 +68,4 @@ def publish(session: Session, leader: Leader, message: Headed, waits: Waits) -> 
         )
     except PenstockError as error:
         session.waits = False
-        raise WireFault(Fault.PUB_FAILED, reason_of(error)) from error
+        raise failed(Fault.PUB_FAILED, error) from error

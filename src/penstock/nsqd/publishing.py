@@ -72,7 +72,7 @@ class Publishing:
     def _on_failed(self, session: Session, verb: int, tail: Tail) -> None:
         known = tail.topic.decode("ascii") in self._broker.topics
         reason = (tail.owner.failure or "the write was not done") if known else "exiting"
-        raise failed_because(PUB_FAULTS[Verb(verb)], reason)
+        raise WireFault(PUB_FAULTS[Verb(verb)], reason.encode("utf-8", "replace"))
 
     def _on_refused(self, session: Session, verb: int, tail: Tail, count: int) -> None:
         self._on_spread_refused(session, verb, [(tail, count)])
@@ -82,9 +82,13 @@ class Publishing:
     ) -> None:
         topic = asked[0][0].owner.topic
         reason = topic.refusal_by({tail.partition: count for tail, count in asked})
-        if reason:
-            raise failed_because(PUB_FAULTS[Verb(verb)], reason)
-        session.conn.resume()  # by now there is room
+        if not reason:
+            session.conn.resume()  # by now there is room
+            return
+        error = failed_because(PUB_FAULTS[Verb(verb)], reason)
+        if not error.fault.fatal:
+            session.conn.pass_over()
+        raise error
 
     def _on_crowded(self, session: Session, verb: int, tail: Tail, length: int) -> None:
         waiting = TooMuchWaiting(tail.waiting_bytes + length, tail.waiting_bytes_max)

@@ -4,6 +4,7 @@ The data of an error frame is `CODE` or `CODE<space>text`. Clients match on the 
 on the text, so both are NSQ's own, odd spots included (MPUB's bad topic names its code twice). A
 *fatal* error is followed by the end of the connection; FIN, REQ and TOUCH of a message that is not
 this client's are the only errors of NSQ that a connection survives. Client libraries rely on that.
+Of Youzan's own codes it survives those of a publish that is right, and refused here and now.
 
 Texts are byte templates: what a client sent is quoted back raw, whatever its encoding.
 """
@@ -106,7 +107,7 @@ class Fault(Enum):
     ORDER_SAMPLED = (b"E_INVALID", b"cannot %b with a sample_rate", True)
     SUB_FAILED = (b"E_SUB_FAILED", b"SUB failed %b", True)
 
-    NOT_WRITABLE = (b"E_FAILED_ON_NOT_WRITABLE", b"%b", True)
+    NOT_WRITABLE = (b"E_FAILED_ON_NOT_WRITABLE", b"%b", False)
     TOO_MUCH_WAITING = (b"E_PUB_TOO_MUCH_WAITING", b"%b", True)
     CHANNEL_NOT_REGISTERED = (b"E_SUB_CHANNEL_NOT_REGISTERED", b"%b", True)
 

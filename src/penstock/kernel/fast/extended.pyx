@@ -53,6 +53,8 @@ cdef class Extended(Publisher):
         end = at + 4 + <size_t>message_size
         if size < end:
             return MORE
+        if self.passing:
+            return self.passed(end)
         self.start_pieces(1, &spread)
         if self.note_piece(PUB_EXT, data, at, 0, &spread):
             return self.after(end)
@@ -72,6 +74,8 @@ cdef class Extended(Publisher):
             used = self.walk_ext(data, size, line, count)
         if used:
             return used
+        if self.passing:
+            return self.passed(self.walk_position)
         self.start_pieces(count, &spread)
         for i in range(count):
             if self.note_piece(MPUB_EXT, data, at, i, &spread):

@@ -19,11 +19,13 @@ cdef class Publisher(Owing):
     # how far an MPUB was walked, so that a long one is not walked again with each chunk
     cdef size_t walk_position
     cdef u32 walk_index
+    cdef bint passing  # the publish at hand is refused: it is read, and not appended
 
     cdef Py_ssize_t parse_pub(self, const u8* data, size_t size, size_t line, size_t args) except -2
     cdef Py_ssize_t parse_mpub(self, const u8* data, size_t size, size_t line,
                                size_t args) except -2
     cdef int find_topic(self, const u8* name, size_t size) except -1
+    cdef Py_ssize_t passed(self, size_t end) noexcept
     cdef int bad_partition(self, int verb, const u8* rest, size_t size) except -1
     cdef bint is_chosen(self) noexcept
     cdef int choose_tail(self, u32 count) except -1

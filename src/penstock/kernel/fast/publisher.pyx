@@ -55,6 +55,18 @@ cdef class Publisher(Owing):
         self.route, self.topic_tail = self.hub.routes.get(topic), None
         return self.route is not None or name_is_valid(name, size)
 
+    def pass_over(self):
+        if not self.halted:
+            raise RuntimeError("no publish waits for an answer")
+        self.passing = True
+
+    cdef Py_ssize_t passed(self, size_t end) noexcept:
+        """All of the refused publish has come, up to there."""
+        self.passing = False
+        self.walk_position = self.walk_index = 0
+        self.last_command_ns = self.hub.mono_ns
+        return <Py_ssize_t>end
+
     cdef int bad_partition(self, int verb, const u8* rest, size_t size) except -1:
         """`rest` follows the topic. Is it a partition that there is none of? Then the publish
         fails. Of a topic that is not known yet, any may exist."""
@@ -103,7 +115,7 @@ cdef class Publisher(Owing):
 
     cdef int topic_blocked(self, int verb) except -1:
         """1 when Python has a say before this publish (an event or a flag says why)."""
-        if not self.needs_topic():
+        if self.passing or not self.needs_topic():
             return 0
         if self.owed_count:
             self.hold()
@@ -160,6 +172,8 @@ cdef class Publisher(Owing):
             self.bad_pub(verb, TOPIC_NAME, 0, 0)
             return self.after(line + 1)
         self.partition = ANY_PARTITION
+        if self.passing:
+            return 0
         if end < line and self.bad_partition(verb, data + end, line - end):
             return self.after(line + 1)
         if (self.partition == ANY_PARTITION and self.route is not None and self.route.placed
@@ -193,6 +207,8 @@ cdef class Publisher(Owing):
             return self.after(line + 5)
         if size < line + 5 + body_size:
             return MORE
+        if self.passing:
+            return self.passed(line + 5 + body_size)
         if self.publish_blocked(PUB, 1, body_size):
             return MORE
         self.last_command_ns = self.hub.mono_ns
@@ -217,6 +233,8 @@ cdef class Publisher(Owing):
             used = self.walk(data, size, line, count)
         if used:
             return used
+        if self.passing:
+            return self.passed(self.walk_position)
         if self.publish_blocked(MPUB, count, <i64>(self.walk_position - line - 5)):
             return MORE
         self.last_command_ns = self.hub.mono_ns

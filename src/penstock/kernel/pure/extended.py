@@ -103,6 +103,8 @@ class Extended(Publisher):
         end = self._at + self._size
         if len(self._input) < end:
             return False
+        if self._passing:
+            return self._passed(end)
         piece = self._piece_of(0, bytes(memoryview(self._input)[self._at : end]))
         return piece is not None and self._take([piece], end)
 
@@ -132,6 +134,8 @@ class Extended(Publisher):
         return True
 
     def _ext_done(self) -> bool:
+        if self._passing:
+            return self._passed(self._at)
         pieces = []
         for index, message in enumerate(self._bodies):
             piece = self._piece_of(index, message)

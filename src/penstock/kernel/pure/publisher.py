@@ -45,6 +45,7 @@ class Publisher(Reader):
         self._least_bytes = 0  # of one of them
         self._bodies: list[bytes] = []
         self._bodies_bytes = 0
+        self._passing = False  # the publish at hand is refused: it is read, and not appended
 
     @abstractmethod
     def may_owe(self, tails: Sequence[Tail], verb: int) -> bool:
@@ -72,6 +73,20 @@ class Publisher(Reader):
         has_size = len(self._input) - self._at >= SIZE_BYTES
         return self._verb, Cut.MESSAGE if has_size else Cut.MESSAGE_SIZE, len(self._bodies)
 
+    # --- a publish that is refused ---
+
+    def pass_over(self) -> None:
+        if not self.halted:
+            raise RuntimeError("no publish waits for an answer")
+        self._passing = True
+
+    def _passed(self, end: int) -> bool:
+        """All of the refused publish has come."""
+        self._passing = False
+        self._bodies = []
+        self._use(end, Reader._command)
+        return True
+
     # --- PUB ---
 
     def _pub(self, line: bytes, rest: bytes, end: int) -> bool:
@@ -91,6 +106,14 @@ class Publisher(Reader):
         route = self.engine.routes.get(self._topic)
         if route is None and not name_is_valid(self._topic):
             return self._bad_pub(verb, BadPub.TOPIC_NAME, 0, 0)
+        if not (self._passing or self._has_target(verb, route)):
+            return False
+        self._at = end
+        self._step = step
+        return True
+
+    def _has_target(self, verb: int, route: Route | None) -> bool:
+        """If not, an event says so."""
         if not self._has_partition(route):
             return self._bad_partition(verb)
         if self._lacks_place(verb, route):
@@ -98,8 +121,6 @@ class Publisher(Reader):
         if self._partition > 0 and route is None:
             # before the body: a client may wait for the answer
             return self._emit(Event.TOPIC, self, verb, self._topic)
-        self._at = end
-        self._step = step
         return True
 
     def _has_partition(self, route: Route | None) -> bool:
@@ -139,6 +160,8 @@ class Publisher(Reader):
         end = self._at + self._size
         if len(self._input) < end:
             return False
+        if self._passing:
+            return self._passed(end)
         tail = self._open_tail(PUB, 1)
         if tail is None:
             return False
@@ -198,9 +221,9 @@ class Publisher(Reader):
 
     def _mpub_topic(self) -> bool:
         route = self._known_route()
-        if route is None:
+        if route is None and not self._passing:
             return self._emit(Event.TOPIC, self, self._verb, self._topic)
-        if not self._has_partition(route):
+        if not (self._passing or self._has_partition(route)):
             return self._bad_partition(self._verb)
         self._step = Publisher._mpub_total
         return True
@@ -267,6 +290,8 @@ class Publisher(Reader):
         return self._bad_pub(MPUB, BadPub.BODY_TOO_BIG, total, self.engine.body_bytes_max)
 
     def _mpub_done(self) -> bool:
+        if self._passing:
+            return self._passed(self._at)
         tail = self._open_tail(MPUB, self._count)
         if tail is None:
             return False

@@ -1,0 +1,136 @@
+"""Publishes that are refused, and passed over: the connection goes on with the next command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.kernel import BadPub, Cut, Event, Verb
+
+from .turns import OK, Side, frames, mpub, mpub_ext, pub, pub_ext, size
+
+REFUSED = (1, b"refused")
+HEADERS = b'{"key":"a","x":"y"}'
+COMMANDS = {
+    Verb.PUB: pub(b"t", b"refused"),
+    Verb.MPUB: mpub(b"t", [b"refused", b"PUB t\n\0\0\0\1x"]),
+    Verb.PUB_EXT: pub_ext(b"t", HEADERS, b"refused"),
+    Verb.MPUB_EXT: mpub_ext(b"t", [(HEADERS, b"refused"), (b"", b"too")]),
+}
+each = pytest.mark.parametrize("verb", COMMANDS)
+
+
+def refuse(conn: Any) -> None:
+    conn.reply(*REFUSED)
+    conn.pass_over()
+    conn.resume()
+
+
+def spread(side: Side, count: int) -> list[Any]:
+    tails = [side.tail(partition=number) for number in range(count)]
+    side.engine.set_extended(b"t", True)
+    return tails
+
+
+@each
+@pytest.mark.parametrize("piece_bytes", [1, 5, 1000])
+def test_the_next_command_is_read(side: Side, verb: Verb, piece_bytes: int) -> None:
+    (tail,) = spread(side, 1)
+    conn = side.connect()
+    assert side.said(conn, pub(b"t", b"before")) == []
+    tail.refusing = True
+    stream = COMMANDS[verb] + pub(b"t", b"behind") + b"NOP\n"
+    kinds = []
+    for at in range(0, len(stream), piece_bytes):
+        for event in side.said(conn, stream[at : at + piece_bytes]):
+            kinds.append(event[0])
+            refuse(conn)
+            tail.refusing = False
+    assert side.settle() == []
+    assert kinds == [Event.REFUSED]
+    assert frames(conn.take_output()) == [OK, REFUSED, OK]
+    assert conn.published == {b"t": 2}
+    assert tail.committed_end == 2
+
+
+def test_what_is_owed_is_answered_first(side: Side) -> None:
+    tail = side.tail()
+    tail.append_end_max = 2
+    conn = side.connect()
+    conn.feed(pub(b"t", b"1") + pub(b"t", b"2") + pub(b"t", b"refused") + pub(b"t", b"4"))
+    assert [event[0] for event in side.settle()] == [Event.REFUSED]
+    refuse(conn)
+    tail.append_end_max = 3
+    assert side.settle() == []
+    assert frames(conn.take_output()) == [OK, OK, REFUSED, OK]
+
+
+@each
+def test_several_partitions_refuse(side: Side, verb: Verb) -> None:
+    tails = spread(side, 4)
+    for tail in tails:
+        tail.refusing = True
+    conn = side.connect()
+    for _ in range(3):
+        (event,) = side.said(conn, COMMANDS[verb])
+        assert event[0] in (Event.REFUSED, Event.SPREAD_REFUSED)
+        refuse(conn)
+        assert side.settle() == []
+    assert frames(conn.take_output()) == [REFUSED] * 3
+    assert [tail.open_count for tail in tails] == [0] * 4
+
+
+@each
+@pytest.mark.parametrize("word", [b"", b" 3"])
+def test_a_body_that_has_yet_to_come_is_not_read_as_commands(
+    side: Side, verb: Verb, word: bytes
+) -> None:
+    """A topic that is not known is refused behind its line, where the line names a partition or
+    the command has several messages."""
+    command = COMMANDS[verb].replace(b" t\n", b" t" + word + b"\n", 1)
+    line = command.index(b"\n") + 1
+    conn = side.connect()
+    events = side.said(conn, command[:line])
+    for at in range(line, len(command)):
+        if events:
+            assert events == [(Event.TOPIC, conn, verb, b"t")]
+            refuse(conn)
+        events = side.said(conn, command[at : at + 1])
+    if events:
+        refuse(conn)
+        assert side.settle() == []
+    assert frames(conn.take_output()) == [REFUSED]
+    tail = side.tail()
+    assert side.said(conn, pub(b"t", b"behind")) == []
+    assert (frames(conn.take_output()), tail.committed_end) == ([OK], 1)
+
+
+def test_sizes_are_looked_at(side: Side) -> None:
+    conn = side.connect()
+    side.said(conn, b"MPUB t\n")
+    refuse(conn)
+    wrong = size(8) + size(-1)
+    assert side.said(conn, wrong) == [
+        (Event.BAD_PUB, conn, Verb.MPUB, BadPub.COUNT_INVALID, b"t", -1, 0)
+    ]
+
+
+def test_a_stream_that_ends_within_it(side: Side) -> None:
+    conn = side.connect()
+    side.said(conn, b"PUB t 3\n")
+    refuse(conn)
+    side.said(conn, size(5) + b"abc")
+    conn.feed_eof()
+    assert side.settle() == []
+    assert frames(conn.take_output()) == [REFUSED]
+    assert side.settle() == [(Event.CUT, conn, Verb.PUB, Cut.BODY, 0)]
+
+
+def test_only_what_waits_for_an_answer_is_passed_over(side: Side) -> None:
+    side.tail()
+    conn = side.connect()
+    with pytest.raises(RuntimeError, match="no publish waits for an answer"):
+        conn.pass_over()
+    assert side.said(conn, pub(b"t", b"x")) == []
+    assert frames(conn.take_output()) == [OK]
