@@ -497,6 +497,7 @@ AHEAD = {
     "penstock.cluster.commits.partline": "the leader of a partition that has stages",
     "penstock.cluster.load": "a node of a cluster measures what its partitions take",
     "penstock.cluster.memory": "the coordinator of a single node",
+    "penstock.cluster.moves": "the controller carries its plans out",
     "penstock.cluster.placement": "the controller follows its plans, and `--dry-run` prints them",
     "penstock.cluster.watching": "a node of a cluster follows the metadata with it",
     "penstock.broker.followed": "a replica that the record does not let lead",

@@ -8,10 +8,13 @@ from penstock.replica.record import (
     Member,
     Record,
     Seat,
+    arranged,
     broken_rule,
     elected,
     regrouped,
     resigned,
+    successor,
+    superfluous,
     touched,
 )
 
@@ -30,6 +33,7 @@ RECORD = Record(7, 5, SEAT_A, (A, B), 1, (1, 2, 3))
         regrouped(RECORD, added=(C,)),
         regrouped(RECORD, gone=(B,), added=(C,)),
         touched(RECORD),
+        arranged(RECORD, (3, 2, 1), 2),
     ],
 )
 def test_a_legal_change(after: Record) -> None:
@@ -42,6 +46,7 @@ def test_a_legal_change(after: Record) -> None:
         (RECORD._replace(identity=8), "another topic's record is in its place"),
         (RECORD._replace(members=()), "0 members where 1 are needed"),
         (RECORD._replace(members=(A, A)), "a node has two places in the set"),
+        (arranged(RECORD, (1, 2, 1), 1), "a node is wanted twice"),
         (RECORD._replace(epoch=7), "epoch 7 follows epoch 5"),
         (RECORD._replace(leader=SEAT_B), "another leader in the same epoch"),
         (RECORD._replace(leader=None, members=(A,)), "a change of the set without a leader"),
@@ -65,3 +70,26 @@ def test_who_is_a_member() -> None:
     assert RECORD.member_on(3) is None
     assert RECORD.has(2, 102)
     assert not RECORD.has(2, 999)
+
+
+def test_the_minimum_is_raised_as_far_as_there_are_members() -> None:
+    assert arranged(RECORD, (1, 2, 3), 3).members_min == 2
+    assert arranged(RECORD, (1,), 1).members_min == 1
+
+
+def test_members_that_are_not_wanted_are_superfluous() -> None:
+    record = regrouped(RECORD, added=(C,))
+    assert superfluous(record) == ()
+    assert superfluous(record._replace(wanted=(1, 3))) == (2,)
+    assert superfluous(record._replace(wanted=(2, 3))) == ()  # the leader goes by handing over
+    assert superfluous(record._replace(wanted=(1, 4))) == ()  # one that is wanted is missing
+    assert superfluous(resigned(record)._replace(wanted=(1, 3))) == ()
+
+
+def test_to_whom_the_leader_hands_over() -> None:
+    assert successor(RECORD, {1, 2, 3}) is None
+    wanted = RECORD._replace(wanted=(3, 2, 1))
+    assert successor(wanted, {1, 2, 3}) == 2  # 3 is no member yet
+    assert successor(wanted, {1, 3}) is None
+    assert successor(RECORD._replace(wanted=(2,)), {2}) == 2
+    assert successor(resigned(wanted), {1, 2, 3}) is None

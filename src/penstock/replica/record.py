@@ -9,6 +9,7 @@ it has read, so changes follow one another, and each of them is one of these fun
 | `resigned` | the leader | the same | none | the same |
 | `regrouped` | the leader | the same | the same | some go, some come, at once |
 | `touched` | the leader | the same | the same | the same: only the revision moves |
+| `arranged` | the controller | the same | the same | the same: what is wanted, and the minimum |
 
 Why this is enough: a leader commits what *every* member of every set that may be in force has
 acknowledged. So each member of each record holds all that was committed before that record, and an
@@ -16,11 +17,17 @@ election, which only picks among the members, cannot pick one that lacks somethi
 the only way in; the leader proposes it for a replica that already holds everything, and from the
 proposal on it commits nothing without that replica.
 
-No record has fewer members than its `members_min`, which moves only together with the members.
+No record has fewer members than its `members_min`. It is raised when the set has reached it, and
+lowered at any time: what was committed is with all members, however few they have to be.
+
+**Replicas are moved by what is wanted.** The leader takes in wanted replicas when they are level,
+leaves out members that are not wanted any more (`superfluous`), and hands over to the one that is
+wanted first (`successor`). So the controller changes what is wanted, never the set.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 
@@ -81,6 +88,34 @@ def touched(record: Record) -> Record:
     return record
 
 
+def arranged(record: Record, wanted: tuple[int, ...], members_min: int) -> Record:
+    """The minimum is raised as far as there are members."""
+    return record._replace(wanted=wanted, members_min=min(members_min, len(record.members)))
+
+
+def superfluous(record: Record) -> tuple[int, ...]:
+    """Nodes that the leader leaves out: members that are not wanted. Not while a wanted one is
+    missing, for then there may be too few, and never the leader itself."""
+    nodes = [member.node for member in record.members]
+    if record.leader is None or not set(record.wanted) <= set(nodes):
+        return ()
+    return tuple(n for n in nodes if n not in record.wanted and n != record.leader.node)
+
+
+def successor(record: Record, steady: Collection[int]) -> int | None:
+    """To whom the leader hands over: the first member in the order of preference, if that is not
+    itself. `steady`: nodes that have been there for a while, so that an office does not move to a
+    node that comes and goes."""
+    if record.leader is None:
+        return None
+    for node in record.wanted:
+        if node == record.leader.node:
+            return None
+        if node in steady and record.member_on(node) is not None:
+            return node
+    return None
+
+
 def broken_rule(before: Record, after: Record) -> str | None:
     """What makes this change illegal; None where nothing does."""
     if after.identity != before.identity:
@@ -89,6 +124,8 @@ def broken_rule(before: Record, after: Record) -> str | None:
         return f"{len(after.members)} members where {after.members_min} are needed"
     if len({member.node for member in after.members}) < len(after.members):
         return "a node has two places in the set"
+    if len(set(after.wanted)) < len(after.wanted):
+        return "a node is wanted twice"
     if after.epoch == before.epoch:
         return _broken_in_office(before, after)
     if after.epoch != before.epoch + 1:

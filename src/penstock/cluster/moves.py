@@ -1,0 +1,132 @@
+"""Moves of replicas, seen from the record alone.
+
+A move changes what is wanted of a partition, in two steps; the leader does the rest (see
+`penstock.replica.record`). Its state is not kept anywhere: it follows from the move and the record,
+so that another controller goes on where one has ended.
+
+| state | when | the controller | the leader |
+|---|---|---|---|
+| WAITING | a target is not wanted yet | wants all of both, when a copy may begin | |
+| COPYING | a target is no member | the same | feeds it, takes it in when level |
+| LEADING | the leader is none of them | the same | hands over |
+| RELEASING | all targets are members, and others too | wants the targets alone | leaves them out |
+| DONE | the targets are the set, and what is wanted | | |
+
+Each transaction compares the record's revision. So the old replicas are released by a record in
+which all targets are members, and if one of them falls out before they have gone, all of both are
+wanted again.
+
+A move is **cancelled**, in each state, by moving back: `cancelled` exchanges origin and target.
+What was copied is released, and nothing is copied that is still there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from penstock import limits
+from penstock.cluster.keys import PartitionName
+from penstock.replica.record import Record, arranged
+
+
+class Move(NamedTuple):
+    partition: PartitionName
+    origin: tuple[int, ...]  # nodes in order of preference
+    target: tuple[int, ...]
+    members_min: int  # at the target
+    origin_members_min: int
+
+    @property
+    def wide(self) -> tuple[int, ...]:
+        """All of both. The targets come first: one of them is to lead."""
+        return self.target + tuple(node for node in self.origin if node not in self.target)
+
+
+def cancelled(move: Move) -> Move:
+    return Move(move.partition, move.target, move.origin, move.origin_members_min, move.members_min)
+
+
+class State(Enum):
+    WAITING = "waiting"
+    COPYING = "copying"
+    LEADING = "leading"
+    RELEASING = "releasing"
+    DONE = "done"
+
+
+def lacking(move: Move, record: Record) -> tuple[int, ...]:
+    """Targets that have to be copied, or to catch up."""
+    return tuple(node for node in move.target if record.member_on(node) is None)
+
+
+def state_of(move: Move, record: Record) -> State:
+    if lacking(move, record):
+        return State.COPYING if set(move.target) <= set(record.wanted) else State.WAITING
+    if record.leader is None or record.leader.node not in move.target:
+        return State.LEADING
+    is_set = {member.node for member in record.members} == set(move.target)
+    if is_set and record.wanted == move.target and record.members_min == move.members_min:
+        return State.DONE
+    return State.RELEASING
+
+
+def next_record(move: Move, record: Record, may_begin: bool) -> Record | None:
+    """What the controller proposes; None: nothing, for now. `may_begin`: a copy may."""
+    state = state_of(move, record)
+    if state is State.WAITING:
+        proposed = _widened(move, record) if may_begin else record
+    elif state in (State.COPYING, State.LEADING):
+        proposed = _widened(move, record) if _has_others(move, record) else record
+    else:
+        proposed = arranged(record, move.target, move.members_min)
+    return proposed if proposed != record else None
+
+
+def _widened(move: Move, record: Record) -> Record:
+    return arranged(record, move.wide, record.members_min)
+
+
+def _has_others(move: Move, record: Record) -> bool:
+    """Where all others have been released, a target that falls out is fed as any member is."""
+    return any(member.node not in move.target for member in record.members)
+
+
+# --- how many at a time ---
+
+
+class Copy(NamedTuple):
+    """A replica that is to be copied, or to catch up."""
+
+    partition: PartitionName
+    source: int  # the node of the leader, which feeds it
+    target: int
+    spare: int  # members above the minimum: with none, one more loss stops the partition
+    is_move: bool  # else it was a member, or replaces one that is lost
+    behind_bytes: int
+
+
+def may_begin(
+    waiting: Iterable[Copy],
+    running: Iterable[Copy],
+    in_max: int = limits.COPIES_IN_MAX,
+    out_max: int = limits.COPIES_OUT_MAX,
+) -> list[Copy]:
+    """Those that begin now: what is closest to its minimum first, repairs before moves, then what
+    is soon done. After an outage of an hour, a few thousand want to."""
+    running = list(running)
+    received = Counter(copy.target for copy in running)
+    sent = Counter(copy.source for copy in running)
+    chosen = []
+    for copy in sorted(waiting, key=_urgency):
+        if received[copy.target] < in_max and sent[copy.source] < out_max:
+            received[copy.target] += 1
+            sent[copy.source] += 1
+            chosen.append(copy)
+    return chosen
+
+
+def _urgency(copy: Copy) -> tuple[int, bool, int, PartitionName, int]:
+    return copy.spare, copy.is_move, copy.behind_bytes, copy.partition, copy.target

@@ -1,0 +1,245 @@
+"""Moves: the table by examples, then over records that change at random meanwhile."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.moves import (
+    Copy,
+    Move,
+    State,
+    cancelled,
+    lacking,
+    may_begin,
+    next_record,
+    state_of,
+)
+from penstock.replica.record import (
+    Member,
+    Record,
+    Seat,
+    arranged,
+    broken_rule,
+    elected,
+    regrouped,
+    successor,
+    superfluous,
+)
+
+NAME = PartitionName("t", 0)
+
+
+def member(node: int) -> Member:
+    return Member(node, 100 + node, 1)
+
+
+def seat(node: int) -> Seat:
+    return Seat(node, 10 + node, 100 + node)
+
+
+def record(leader: int, members: tuple[int, ...], wanted: tuple[int, ...], least: int) -> Record:
+    return Record(7, 5, seat(leader), tuple(map(member, members)), least, wanted)
+
+
+MOVE = Move(NAME, (1, 2), (3, 2), 1, 1)  # from node 1, which leads, to node 3
+
+
+@pytest.mark.parametrize(
+    ("before", "state", "after"),
+    [
+        (record(1, (1, 2), (1, 2), 1), State.WAITING, record(1, (1, 2), (3, 2, 1), 1)),
+        (record(1, (1, 2), (3, 2, 1), 1), State.COPYING, None),
+        (record(1, (1, 2, 3), (3, 2, 1), 1), State.LEADING, None),
+        (record(3, (1, 2, 3), (3, 2, 1), 1), State.RELEASING, record(3, (1, 2, 3), (3, 2), 1)),
+        (record(3, (1, 2, 3), (3, 2), 1), State.RELEASING, None),
+        (record(3, (2, 3), (3, 2), 1), State.DONE, None),
+        # a target falls out: before the old ones have gone, and after
+        (record(3, (1, 3), (3, 2), 1), State.COPYING, record(3, (1, 3), (3, 2, 1), 1)),
+        (record(3, (3,), (3, 2), 1), State.COPYING, None),
+    ],
+)
+def test_the_table(before: Record, state: State, after: Record | None) -> None:
+    assert state_of(MOVE, before) is state
+    assert next_record(MOVE, before, may_begin=True) == after
+
+
+def test_a_move_waits_until_a_copy_may_begin() -> None:
+    before = record(1, (1, 2), (1, 2), 1)
+    assert next_record(MOVE, before, may_begin=False) is None
+    assert lacking(MOVE, before) == (3,)
+
+
+def test_more_replicas_raise_the_minimum_when_they_are_there() -> None:
+    move = Move(NAME, (1,), (1, 2, 3), 2, 1)
+    before = record(1, (1,), (1,), 1)
+    begun = next_record(move, before, may_begin=True)
+    assert begun == before._replace(wanted=(1, 2, 3))
+    grown = record(1, (1, 2, 3), (1, 2, 3), 1)
+    assert next_record(move, grown, may_begin=False) == grown._replace(members_min=2)
+
+
+def test_fewer_replicas_lower_it_first() -> None:
+    move = Move(NAME, (1, 2, 3), (1,), 1, 2)
+    before = record(1, (1, 2, 3), (1, 2, 3), 2)
+    after = next_record(move, before, may_begin=False)
+    assert after == before._replace(wanted=(1,), members_min=1)
+    assert superfluous(after) == (2, 3)
+
+
+def test_another_order_of_preference_copies_nothing() -> None:
+    move = Move(NAME, (1, 2), (2, 1), 1, 1)
+    before = record(1, (1, 2), (1, 2), 1)
+    after = next_record(move, before, may_begin=False)
+    assert after == before._replace(wanted=(2, 1))
+    assert state_of(move, after) is State.DONE  # the leader hands over when it is steady
+    assert successor(after, {1, 2}) == 2
+
+
+def test_cancelled_twice_is_the_move() -> None:
+    assert cancelled(MOVE) == Move(NAME, (3, 2), (1, 2), 1, 1)
+    assert cancelled(cancelled(MOVE)) == MOVE
+
+
+# --- a few at a time ---
+
+
+def copy(number: int, source: int, target: int, spare: int = 1, behind: int = 0) -> Copy:
+    return Copy(PartitionName("t", number), source, target, spare, True, behind)
+
+
+def test_a_few_copies_at_a_time() -> None:
+    waiting = [copy(number, 1, 2 + number % 2) for number in range(8)]
+    chosen = may_begin(waiting, [], in_max=2, out_max=3)
+    assert [one.partition.number for one in chosen] == [0, 1, 2]
+    assert may_begin(waiting, chosen, in_max=2, out_max=3) == []
+    assert may_begin(waiting[3:], chosen[1:], in_max=2, out_max=3) == [waiting[3]]
+
+
+def test_the_most_urgent_first() -> None:
+    at_its_minimum = copy(9, 1, 2, spare=0, behind=500)
+    repair = copy(8, 1, 2)._replace(is_move=False)
+    short, long = copy(7, 1, 2, behind=10), copy(6, 1, 2, behind=900)
+    chosen = may_begin([long, short, repair, at_its_minimum], [], in_max=4)
+    assert chosen == [at_its_minimum, repair, short, long]
+
+
+# --- at random ---
+
+
+class Story:
+    """A partition under a move: members come and go, leaders change, and each change is legal."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        nodes = list(range(1, 7))
+        origin = tuple(self.dice.sample(nodes, self.dice.randint(1, 3)))
+        target = tuple(self.dice.sample(nodes, self.dice.randint(1, 3)))
+        self.move = Move(NAME, origin, target, (len(target) + 1) // 2, (len(origin) + 1) // 2)
+        self.record = record(origin[0], origin, origin, self.move.origin_members_min)
+
+    def put(self, after: Record | None) -> None:
+        if after is None:
+            return
+        assert broken_rule(self.record, after) is None
+        released = {m.node for m in self.record.members} - {m.node for m in after.members}
+        self.record = after
+        assert len(after.members) >= after.members_min
+        if released and not self.is_falling:
+            assert set(after.wanted) <= {m.node for m in after.members}
+
+    is_falling = False
+
+    def step(self, name: str) -> None:
+        {
+            "control": self.control,
+            "take_in": self.take_in,
+            "leave_out": self.leave_out,
+            "hand_over": self.hand_over,
+            "fall_out": self.fall_out,
+            "elect": self.elect,
+        }[name]()
+
+    def control(self) -> None:
+        self.put(next_record(self.move, self.record, self.dice.random() < 0.5))
+
+    def take_in(self) -> None:
+        wanted = [n for n in self.record.wanted if self.record.member_on(n) is None]
+        if wanted and self.record.leader is not None:
+            self.put(regrouped(self.record, added=(member(self.dice.choice(wanted)),)))
+
+    def leave_out(self) -> None:
+        gone = superfluous(self.record)
+        least = self.record.members_min
+        if gone and len(self.record.members) - len(gone) >= least:
+            self.put(regrouped(self.record, gone=tuple(map(member, gone))))
+
+    def hand_over(self) -> None:
+        node = successor(self.record, set(range(1, 7)))
+        if node is not None:
+            self.put(elected(self.record, seat(node)))
+
+    def fall_out(self) -> None:
+        """The leader drops a member that does not answer."""
+        leader = self.record.leader
+        others = [m for m in self.record.members if leader is None or m.node != leader.node]
+        if others and len(self.record.members) > self.record.members_min:
+            self.is_falling = True
+            self.put(regrouped(self.record, gone=(self.dice.choice(others),)))
+            self.is_falling = False
+
+    def elect(self) -> None:
+        self.put(elected(self.record, seat(self.dice.choice(self.record.members).node)))
+
+    def run(self) -> None:
+        names = ["control"] * 4 + ["take_in"] * 3 + ["leave_out", "hand_over"] * 2
+        for _ in range(self.dice.randint(0, 40)):
+            self.step(self.dice.choice([*names, "fall_out", "elect"]))
+
+    def calm(self) -> None:
+        for _ in range(60):
+            for name in ("control", "take_in", "leave_out", "hand_over"):
+                self.step(name)
+
+
+@pytest.mark.parametrize("first", range(0, 1000, 250))
+def test_a_move_ends_whatever_happens_meanwhile(first: int) -> None:
+    for seed in range(first, first + 250):
+        story = Story(seed)
+        story.run()
+        story.calm()
+        assert state_of(story.move, story.record) is State.DONE, f"seed {seed}: {story.record}"
+        assert {m.node for m in story.record.members} == set(story.move.target), seed
+
+
+@pytest.mark.parametrize("first", range(0, 1000, 250))
+def test_a_move_is_cancelled_in_each_state(first: int) -> None:
+    states = set()
+    for seed in range(first, first + 250):
+        story = Story(seed)
+        origin, least = story.move.origin, story.move.origin_members_min
+        story.run()
+        states.add(state_of(story.move, story.record))
+        story.move = cancelled(story.move)
+        story.calm()
+        assert state_of(story.move, story.record) is State.DONE, seed
+        assert story.record.wanted == origin, seed
+        assert story.record.members_min == least, seed
+    assert states == set(State)
+
+
+def test_a_release_that_does_not_wait_for_the_targets_is_found() -> None:
+    """The check above can fail."""
+    story = Story(3)
+    story.move = MOVE
+    story.record = record(3, (1, 3), (3, 2), 1)
+    with pytest.raises(AssertionError):
+        story.put(regrouped(story.record, gone=(member(1),)))
+
+
+def test_arranging_changes_neither_set_nor_leader() -> None:
+    before = record(1, (1, 2), (1, 2), 1)
+    after = arranged(before, (3, 2, 1), 2)
+    assert (after.epoch, after.leader, after.members) == (5, before.leader, before.members)
