@@ -27,6 +27,20 @@ def small(kernel: SimpleNamespace, **changes: Any) -> bytes:
     return kernel.encode_batch(**arguments | changes)
 
 
+@pytest.mark.parametrize("length", [0, 1, 300_000])
+def test_a_blank_buffer_can_be_filled(kernel: SimpleNamespace, length: int) -> None:
+    buffer = kernel.blank(length)
+    assert type(buffer) is bytearray
+    assert len(buffer) == length
+    memoryview(buffer)[:] = b"x" * length
+    assert buffer == b"x" * length
+
+
+def test_no_buffer_is_shorter_than_empty(kernel: SimpleNamespace) -> None:
+    with pytest.raises(ValueError, match=r"negative count|-1 bytes"):
+        kernel.blank(-1)
+
+
 class TestIds:
     def test_the_sequence_runs_into_the_next_tick(self, kernel: SimpleNamespace) -> None:
         base = 5 << 22 | 3 << 12 | 4094

@@ -58,6 +58,7 @@ _MODULES = {
     "batch": (
         "id_at",
         "id_index",
+        "blank",
         "encode_batch",
         "check_batch",
         "decode_header",
@@ -120,6 +121,7 @@ id_to_hex = _bound.id_to_hex
 hex_to_id = _bound.hex_to_id
 id_at = _bound.id_at
 id_index = _bound.id_index
+blank = _bound.blank
 encode_batch = _bound.encode_batch
 check_batch = _bound.check_batch
 decode_header = _bound.decode_header
@@ -166,6 +168,7 @@ __all__ = [
     "Values",
     "Verb",
     "Window",
+    "blank",
     "check_batch",
     "crc32c",
     "decode_bodies",

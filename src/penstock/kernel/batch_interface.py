@@ -123,6 +123,11 @@ class BatchFunctions(Protocol):
         """The index of `id` in a batch of `count` from `base_id`, or -1."""
         ...
 
+    def blank(self, length: int) -> bytearray:
+        """A buffer to read batches into. What it holds until then is anything: to fill it with
+        zeros first costs an eighth of the reading."""
+        ...
+
     def encode_batch(
         self,
         bodies: Sequence[bytes],

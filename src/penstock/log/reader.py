@@ -18,6 +18,7 @@ from penstock.kernel import (
     BatchCheck,
     BatchHeader,
     Section,
+    blank,
     check_batch,
     decode_columns,
     decode_header,
@@ -64,6 +65,7 @@ class Stretch(NamedTuple):
 class _Place(NamedTuple):
     segment: Segment
     position: int
+    claimed: int = 0  # how long the batch there says it is; 0: nobody has looked
 
 
 class LogReader:
@@ -119,19 +121,20 @@ class LogReader:
     def read(self, offset: int, bytes_max: int) -> memoryview:
         """Whole sound batches from the one that holds `offset`: at least one, and no more than
         `bytes_max` unless that one is larger. The caller sees that `offset` is in the log."""
-        segment, position, base = self._place(offset)
+        (segment, position, claimed), base = self._place(offset)
         room = segment.data_bytes - position
-        view = self._load(segment, position, min(max(bytes_max, HEADER_BYTES), room))
+        wanted = max(bytes_max, HEADER_BYTES)
+        if wanted < claimed <= room:
+            wanted = claimed + HEADER_BYTES  # with what tells how long the next one is
+        view = self._load(segment, position, min(wanted, room))
         limit = self._segments.limit(self._segments.holding(base))
-        end, next_offset = _whole(view, base, limit)
-        if end == 0:
-            status, claimed = check_batch(view, 0)
-            if status == BatchCheck.SHORT and len(view) < claimed <= room:
-                view = self._load(segment, position, claimed)
-                end, next_offset = _whole(view, base, limit)
+        end, next_offset, claimed = _whole(view, base, limit)
+        if end == 0 and len(view) < claimed <= room:
+            view = self._load(segment, position, min(claimed + HEADER_BYTES, room))
+            end, next_offset, claimed = _whole(view, base, limit)
         if end == 0:
             self._damaged(segment, position, base, limit)
-        self._remember(next_offset, segment, position + end)
+        self._remember(next_offset, segment, position + end, claimed)
         return view[:end]
 
     def batches(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -149,7 +152,7 @@ class LogReader:
     def trailers(self, offset: int, end_offset: int) -> Trailers:
         """Batches with a trailer from the one that holds `offset` on, below `end_offset`, as far as
         a slice goes. At least one batch is looked at."""
-        segment, position, base = self._place(offset)
+        (segment, position, _), base = self._place(offset)
         limit = self._segments.limit(self._segments.holding(base))
         end = end_offset if limit is None else min(limit, end_offset)
         heads = Heads(segment.file, segment.data_bytes)
@@ -173,27 +176,27 @@ class LogReader:
         return Trailers(blocks, at)
 
     def _load(self, segment: Segment, position: int, length: int) -> memoryview:
-        buffer = bytearray(length)
+        buffer = blank(length)
         return memoryview(buffer)[: segment.file.pread_into(buffer, position)]
 
-    def _place(self, offset: int) -> tuple[Segment, int, int]:
-        """The segment and position of the batch that holds `offset`, and its base offset."""
+    def _place(self, offset: int) -> tuple[_Place, int]:
+        """Where the batch is that holds `offset`, and its base offset."""
         number = self._segments.holding(offset)
         segment = self._segments.use(number)
         if segment.foreign:
             self._damaged(segment, 0, segment.base_offset, self._segments.limit(number))
         place = self._places.get(offset)
         if place is not None and place.segment is segment:
-            return segment, place.position, offset
+            return place, offset
         if offset == segment.base_offset:
-            return segment, segment.start, offset
-        batch = self.locate(offset)
-        return segment, batch.position, batch.header.base_offset
+            return _Place(segment, segment.start), offset
+        header, position = (batch := self.locate(offset)).header, batch.position
+        return _Place(segment, position, header.length), header.base_offset
 
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+    def _remember(self, offset: int, segment: Segment, position: int, claimed: int = 0) -> None:
         places = self._places
         places.pop(offset, None)
-        places[offset] = _Place(segment, position)
+        places[offset] = _Place(segment, position, claimed)
         if len(places) > limits.READ_PLACES_MAX:
             del places[next(iter(places))]
 
@@ -411,16 +414,18 @@ def _reason(segment: Segment) -> str:
     return segment.foreign or "a batch is not sound"
 
 
-def _whole(view: memoryview, expected: int, limit: int | None) -> tuple[int, int]:
-    """How far `view` holds sound batches from offset `expected` on: (bytes, next offset)."""
-    position = 0
+def _whole(view: memoryview, expected: int, limit: int | None) -> tuple[int, int, int]:
+    """How far `view` holds sound batches from offset `expected` on: (bytes, next offset), and how
+    long the batch says it is of which the view has only a part (0: it does not say)."""
+    position = claimed = 0
     while position < len(view) and expected != limit:
         status, length = check_batch(view, position)
         if status != BatchCheck.SOUND:
+            claimed = length if status == BatchCheck.SHORT else 0
             break
         _, _, base_offset, count = place_at(view, position)
         if base_offset != expected:
             break
         expected += count
         position += length
-    return position, expected
+    return position, expected, claimed

@@ -8,6 +8,7 @@ are used, the crc comes before anything of variable size is believed, and the su
 import sys
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from cpython.bytes cimport (
     PyBytes_AS_STRING,
     PyBytes_AsStringAndSize,
@@ -202,6 +203,13 @@ cdef int _expect_header(_Bytes batch, Py_ssize_t position) except -1:
     if batch.size < HEADER_BYTES or (<const batch_header_t*>batch.data).magic != BATCH_MAGIC:
         raise ValueError(f"no batch header at {position}")
     return 0
+
+
+def blank(Py_ssize_t length):
+    """A buffer to read batches into; what it holds until then is anything."""
+    if length < 0:
+        raise ValueError(f"a buffer of {length} bytes")
+    return PyByteArray_FromStringAndSize(NULL, length)
 
 
 def check_batch(data, Py_ssize_t position):

@@ -151,6 +151,11 @@ def assemble(
     return BATCH_MAGIC + crc32c(covered).to_bytes(4, "little") + covered
 
 
+def blank(length: int) -> bytearray:
+    """A buffer to read batches into. Python has none without zeros in it."""
+    return bytearray(length)
+
+
 # --- check ---
 
 
